@@ -1,0 +1,103 @@
+"""A step: one unit of agent work, read off a span."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Kind(str, Enum):
+    """What a step is.
+
+    `MCP_CLIENT` and `MCP_SERVER` are protocol exchanges other than tool calls (listing, discovery);
+    an MCP `tools/call` is a `TOOL` step.
+    """
+
+    TOOL = "tool"
+    MODEL = "model"
+    AGENT = "agent"
+    NODE = "node"
+    HANDOFF = "handoff"
+    WORKFLOW = "workflow"
+    MCP_CLIENT = "mcp_client"
+    MCP_SERVER = "mcp_server"
+    OTHER = "other"
+
+    __str__ = str.__str__
+
+
+@dataclass(slots=True)
+class Step:
+    """One unit of agent work: a tool call, a model call, a graph node, an agent run, a handoff.
+
+    `None` always means *not captured*, never *empty*: a value the instrumentation left out, cut
+    away or scrubbed is unknown and equal to nothing.
+
+    Attributes:
+        kind: What it is.
+        name: Name of the tool, model, agent, node or workflow; for a handoff the agent it goes to.
+        dialect: Name of the dialect that read it.
+        scope: Name of the instrumentation scope.
+        trace_id: Trace id, as the integer that OpenTelemetry uses.
+        span_id: Span id, as an integer.
+        parent_id: Span id of the parent, or None for a root.
+        start: Start, nanoseconds since the epoch.
+        end: End, nanoseconds since the epoch; None while the step is open.
+        session: Session id that the span itself carries (never a trace id).
+        agent: Name of the agent that does it; for a handoff the agent it comes from.
+        node: Name of the graph node that it belongs to.
+        call_id: Id of the tool call. Says which spans are one call; never part of its identity.
+        args: Arguments of a tool call, unwrapped: a JSON value or text.
+        outcome: Result, unwrapped: a JSON value or text.
+        error: Whether it failed.
+        error_text: What the error said, if that was captured.
+        error_type: Its type (`error.type` or the class of the exception).
+        model: Name of the model, for model steps.
+        text: What the model wrote.
+        tokens_in: Input tokens, for model steps only (agent spans repeat the totals).
+        tokens_out: Output tokens, for model steps only.
+        server: Whether the span is the serving side of a call (its client may be elsewhere).
+    """
+
+    kind: Kind
+    name: str | None = None
+    dialect: str = ""
+    scope: str = ""
+    trace_id: int = 0
+    span_id: int = 0
+    parent_id: int | None = None
+    start: int = 0
+    end: int | None = None
+    session: str | None = None
+    agent: str | None = None
+    node: str | None = None
+    call_id: str | None = None
+    args: object = None
+    outcome: object = None
+    error: bool = False
+    error_text: str | None = None
+    error_type: str | None = None
+    model: str | None = None
+    text: str | None = None
+    tokens_in: int | None = None
+    tokens_out: int | None = None
+    server: bool = False
+
+    @property
+    def lacks(self) -> tuple[str, ...]:
+        """What a complete tool call would have and this step has not, of `args` and `outcome`.
+
+        A failed call has an outcome if it has an error text.
+        """
+        if self.kind is not Kind.TOOL:
+            return ()
+        outcome = self.outcome is not None or (self.error and self.error_text is not None)
+        have = (("args", self.args is not None), ("outcome", outcome))
+        return tuple(name for name, there in have if not there)
+
+    @property
+    def tokens(self) -> int | None:
+        """Input and output tokens together; None if neither is known."""
+        if self.tokens_in is None and self.tokens_out is None:
+            return None
+        return (self.tokens_in or 0) + (self.tokens_out or 0)

@@ -1,0 +1,108 @@
+"""The one place that swallows exceptions.
+
+What a hook of a span processor raises reaches the user's code (the SDK catches nothing), so every
+hook is a `hook` and all else that may fail runs inside `swallow`: the fault is counted, logged once
+per kind, and the agent goes on. `raise_faults(True)` raises them again: for the project's own tests
+only, because even the tests of an agent should not fail for a fault of ours.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+from collections import Counter
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+_Given = ParamSpec("_Given")
+
+_log = logging.getLogger("otel_loopguard")
+
+
+class Faults:
+    """Counts faults by kind (`where:ExceptionClass`) and logs the first of each kind.
+
+    Attributes:
+        counts: How often each kind was seen. Bounded: past 256 kinds all others are one.
+    """
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def note(self, where: str, fault: BaseException) -> None:
+        """Counts one fault, and logs it if it is the first of its kind."""
+        kind = f"{where}:{type(fault).__name__}"
+        with self._lock:
+            if kind not in self.counts and len(self.counts) >= 256:
+                kind = "other"
+            self.counts[kind] += 1
+            first = self.counts[kind] == 1
+        if first:
+            _log.warning("otel-loopguard: %s failed and was skipped", kind, exc_info=fault)
+
+
+class _Faulty(Protocol):
+    @property
+    def faults(self) -> Faults: ...
+
+
+_Self = TypeVar("_Self", bound=_Faulty)
+_raising = False
+
+
+def raise_faults(raising: bool) -> None:
+    """Says whether faults are raised again after they were counted; the default is no."""
+    global _raising  # noqa: PLW0603
+    _raising = raising
+
+
+def hook(
+    method: Callable[Concatenate[_Self, _Given], None],
+) -> Callable[Concatenate[_Self, _Given], None]:
+    """Makes a method of an object with `faults` swallow, count and log any `Exception`.
+
+    Cheaper than `swallow`, for what runs on every span.
+    """
+
+    @functools.wraps(method)
+    def hooked(self: _Self, /, *given: _Given.args, **named: _Given.kwargs) -> None:
+        try:
+            method(self, *given, **named)
+        except Exception as fault:
+            self.faults.note(method.__name__, fault)
+            if _raising:
+                raise
+
+    return hooked
+
+
+class swallow:  # noqa: N801  # reads as a statement: `with swallow(faults, "on_end"):`
+    """Swallows, counts and logs any `Exception` raised inside the block."""
+
+    __slots__ = ("_faults", "_where")
+
+    def __init__(self, faults: Faults, where: str) -> None:
+        self._faults = faults
+        self._where = where
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        fault: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> bool:
+        if not isinstance(fault, Exception):
+            return False
+        self._faults.note(self._where, fault)
+        return not _raising
+
+
+__all__ = ["Faults", "hook", "raise_faults", "swallow"]
