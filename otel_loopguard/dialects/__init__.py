@@ -1,0 +1,20 @@
+"""Span to step: what instrumentations write, read as one kind of step, each call once."""
+
+from otel_loopguard.dialects.dialect import Dialect
+from otel_loopguard.dialects.once import Once
+from otel_loopguard.dialects.reader import Reader
+from otel_loopguard.dialects.registry import register, registered
+from otel_loopguard.dialects.scopes import Interest
+from otel_loopguard.dialects.view import RecordedSpan, SpanView, Status
+
+__all__ = [
+    "Dialect",
+    "Interest",
+    "Once",
+    "Reader",
+    "RecordedSpan",
+    "SpanView",
+    "Status",
+    "register",
+    "registered",
+]

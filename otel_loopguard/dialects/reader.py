@@ -1,0 +1,164 @@
+"""Span to step: the dialect that claims a span reads it, others on it fill the gaps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from otel_loopguard.core import Kind, Step
+from otel_loopguard.dialects.belonging import AGENT_KEYS, SESSION_KEYS, agent_of, session_of
+from otel_loopguard.dialects.failures import failed
+from otel_loopguard.dialects.genai import NAME as GENAI
+from otel_loopguard.dialects.handoffs import as_handoff, hands_off
+from otel_loopguard.dialects.registry import registered
+from otel_loopguard.dialects.scopes import Interest, interest_in
+from otel_loopguard.dialects.values import begin
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from otel_loopguard.dialects.dialect import Dialect
+    from otel_loopguard.dialects.view import SpanView
+
+_SCOPES = 4096
+_PLANS = 4096
+_NAMED = "execute_tool "
+# They have read the GenAI names themselves, and unwrapped what stands there.
+_BUILT_ON_GENAI = frozenset(
+    ("mcp", "openllmetry", "langsmith", "logfire", "adk", "strands", "autogen")
+)
+
+
+class _Plan(NamedTuple):
+    """What to ask of spans that have the same keys of those that matter."""
+
+    dialects: tuple[Dialect, ...]
+    sessions: tuple[str, ...]
+    agents: tuple[str, ...]
+
+
+class Reader:
+    """Reads spans, live or recorded, in all dialects.
+
+    Which dialects are on a span follows from which of their marks it has. That is worked out once
+    per combination of keys, so that the cost of a span does not grow with the dialects there are.
+    Not thread-safe by itself: what it caches may be computed twice, and is never wrong.
+
+    Args:
+        dialects: Dialects in order of precedence; None: all that are registered now.
+    """
+
+    def __init__(self, dialects: Sequence[Dialect] | None = None) -> None:
+        self._dialects = registered() if dialects is None else tuple(dialects)
+        marks = (dialect.marks for dialect in self._dialects)
+        self._marks = frozenset[str]().union(*marks)
+        self._keys = self._marks.union(SESSION_KEYS, AGENT_KEYS)
+        self._plans: dict[frozenset[str], _Plan] = {}
+        self._scopes: dict[str, Interest] = {}
+
+    def interest(self, scope: str) -> Interest:
+        """Whether the scope is one of agents, surely none, or not known yet."""
+        found = self._scopes.get(scope)
+        return self._judge(scope) if found is None else found
+
+    def _judge(self, scope: str) -> Interest:
+        if len(self._scopes) >= _SCOPES:
+            self._scopes.clear()
+        found = self._scopes[scope] = interest_in(scope)
+        return found
+
+    def marked(self, attributes: Mapping[str, object]) -> bool:
+        """Whether any mark of a dialect is among the attributes."""
+        return not self._marks.isdisjoint(attributes)
+
+    def read(self, span: SpanView) -> Step | None:
+        """Step of the span, or None if no dialect knows it.
+
+        Args:
+            span: A span that started (`end` None) or ended.
+
+        Returns:
+            The step, with session and agent as the span itself has them. Its scope is learned.
+        """
+        found = self._keys.intersection(span.attributes)
+        plan = self._plans.get(found) or self._plan(found)
+        step = None
+        for dialect in plan.dialects:
+            step = dialect.read(span)
+            if step is not None:
+                break
+        step = step or _by_name(span)
+        if step is None:
+            return None
+        if plan.sessions and step.session is None:
+            step.session = session_of(span, plan.sessions)
+        if plan.agents and step.agent is None:
+            step.agent = agent_of(span, plan.agents)
+        if len(plan.dialects) > 1:
+            _fill(step, span, plan.dialects)
+        if step.kind is Kind.TOOL and step.name is not None and hands_off(step.name):
+            as_handoff(step)
+        if self._scopes.get(step.scope) is not Interest.AGENT:
+            self._learn(step.scope)
+        return step
+
+    def _learn(self, scope: str) -> None:
+        """A scope of which a step was read is one of agents from then on."""
+        self._judge(scope)
+        self._scopes[scope] = Interest.AGENT
+
+    def _plan(self, found: frozenset[str]) -> _Plan:
+        """What to do with spans that have these keys; remembered, within bounds."""
+        if len(self._plans) >= _PLANS:
+            self._plans.clear()
+        plan = self._plans[found] = _Plan(
+            tuple(one for one in self._dialects if not one.marks.isdisjoint(found)),
+            tuple(key for key in SESSION_KEYS if key in found),
+            tuple(key for key in AGENT_KEYS if key in found),
+        )
+        return plan
+
+
+def _by_name(span: SpanView) -> Step | None:
+    """A tool call known by the span's name alone: ADK and Strands set attributes only later."""
+    if not span.name.startswith(_NAMED):
+        return None
+    name = span.name.removeprefix(_NAMED)
+    return failed(begin(span, Kind.TOOL, name, GENAI), span) if name else None
+
+
+def _fill(step: Step, span: SpanView, dialects: tuple[Dialect, ...]) -> None:
+    """Fills what the claiming dialect left open from the others that are on the span."""
+    if step.kind is Kind.TOOL:
+        if not step.lacks and step.call_id is not None and step.session is not None:
+            return
+    elif step.kind is not Kind.MODEL or (step.text is not None and step.tokens is not None):
+        return
+    for dialect in dialects:
+        if dialect.name == step.dialect or (
+            dialect.name == GENAI and step.dialect in _BUILT_ON_GENAI
+        ):
+            continue
+        other = dialect.read(span)
+        if other is not None and other.kind is step.kind:
+            _merge(step, other)
+
+
+def _merge(step: Step, other: Step) -> None:
+    if step.kind is Kind.TOOL:
+        lacking = step.lacks
+        if "args" in lacking:
+            step.args = other.args
+        if "outcome" in lacking:
+            step.outcome = other.outcome
+        step.error = step.error or other.error
+        step.error_text = step.error_text or other.error_text
+        step.error_type = step.error_type or other.error_type
+    elif step.kind is Kind.MODEL:
+        step.text = other.text if step.text is None else step.text
+        step.model = step.model or other.model
+        step.tokens_in = other.tokens_in if step.tokens_in is None else step.tokens_in
+        step.tokens_out = other.tokens_out if step.tokens_out is None else step.tokens_out
+    step.session = step.session or other.session
+    step.agent = step.agent or other.agent
+    step.node = step.node or other.node
+    step.call_id = step.call_id or other.call_id

@@ -1,0 +1,147 @@
+"""Attribute values as what they mean: text, counts, JSON; unknown where they say nothing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, cast
+
+import orjson
+
+from otel_loopguard.core import Kind, Step
+
+if TYPE_CHECKING:
+    from otel_loopguard.dialects.view import SpanView
+
+SCRUBBED = "[Scrubbed due to"
+"""What logfire writes in place of a value that may hold a secret: unknown, not a value."""
+
+_OPENERS = frozenset('{["')
+_ABSENT = frozenset(("", "null", "None"))
+
+
+def text(value: object) -> str | None:
+    """The value if it is text with something in it, else None."""
+    return value if isinstance(value, str) and value else None
+
+
+def mapping(value: object) -> Mapping[str, object] | None:
+    """The value if it is a map, else None."""
+    # Asking an abstract class costs ten times as much as asking `dict`.
+    if isinstance(value, dict) or (value is not None and isinstance(value, Mapping)):
+        return cast("Mapping[str, object]", value)
+    return None
+
+
+def listing(value: object) -> list[object] | tuple[object, ...] | None:
+    """The value if it is a list or a tuple, else None."""
+    return cast("list[object]", value) if isinstance(value, (list, tuple)) else None
+
+
+def count(value: object) -> int | None:
+    """A count, also one written as text (`"3287"`, as recordings have it); else None."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int):
+        return value if value >= 0 else None
+    if isinstance(value, float):
+        return int(value) if math.isfinite(value) and value >= 0 else None
+    if isinstance(value, str) and value.isdecimal() and len(value) < 19:
+        return int(value)
+    return None
+
+
+def identifier(value: object) -> str | None:
+    """An id as text; None for what is no id, is scrubbed, or is a written `null`."""
+    if value is None:
+        return None
+    value = unquoted(value)
+    if isinstance(value, str):
+        return None if value in _ABSENT or SCRUBBED in value else value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value) if value.bit_length() < 129 else None
+    return None
+
+
+def parsed(value: object) -> object:
+    """JSON value of text that holds a JSON object, list or string; else the value as it is.
+
+    Text that was cut by a limit does not parse and stays text.
+    """
+    if isinstance(value, str) and value[:1] in _OPENERS and value:
+        try:
+            return cast("object", orjson.loads(value))
+        except orjson.JSONDecodeError:
+            return value
+    return value
+
+
+def unquoted(value: object) -> object:
+    """JSON text that holds one string, as that string; else the value as it is."""
+    if isinstance(value, str) and value[:1] == '"' and value[-1:] == '"':
+        return parsed(value)
+    return value
+
+
+def captured(span: SpanView, *keys: str) -> object:
+    """Value of the first key that is there; None if there is none, or if it is scrubbed.
+
+    A scrubbed value is looked up among the attributes that another processor has not changed yet.
+    """
+    attributes = span.attributes
+    for key in keys:
+        value = attributes.get(key)
+        if value is not None:
+            return unscrubbed(span, key, value)
+    return None
+
+
+def unscrubbed(span: SpanView, key: str, value: object) -> object:
+    """The value, or what it was before it was scrubbed, or None if that is not known."""
+    if not (isinstance(value, str) and SCRUBBED in value):
+        return value
+    earlier = span.start_attributes
+    value = None if earlier is None else earlier.get(key)
+    return None if isinstance(value, str) and SCRUBBED in value else value
+
+
+def within(value: object, *path: str) -> object:
+    """Value at a path of keys inside maps, parsing JSON text on the way; None if it ends."""
+    for key in path:
+        inner = mapping(parsed(value))
+        if inner is None:
+            return None
+        value = inner.get(key)
+    return value
+
+
+def entry(written: object, key: str) -> str | None:
+    """An id in a JSON map that may have been cut: read if it parses, else searched.
+
+    Args:
+        written: Text of a JSON map, or a map.
+        key: Key at the top of the map.
+    """
+    found = mapping(parsed(written))
+    if found is not None:
+        return identifier(found.get(key))
+    if not isinstance(written, str):
+        return None
+    _, _, rest = written.partition(f'"{key}": "')
+    value, closed, _ = rest.partition('"')
+    return identifier(value) if closed else None
+
+
+def begin(span: SpanView, kind: Kind, name: str | None, dialect: str) -> Step:
+    """A step with what every span has: ids, scope and times."""
+    return Step(
+        kind,
+        name,
+        dialect,
+        span.scope,
+        span.trace_id,
+        span.span_id,
+        span.parent_id,
+        span.start,
+        span.end,
+    )

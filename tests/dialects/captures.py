@@ -1,0 +1,236 @@
+"""Real captures of frameworks and instrumentations, as the guard would see them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from otel_loopguard.dialects import Once, Reader, RecordedSpan, Status
+
+if TYPE_CHECKING:
+    from otel_loopguard.core import Kind, Step
+
+SPANS = Path(__file__).resolve().parents[2].parent / "shared" / "spans"
+
+_PARIS = ("search", {"query": "weather in Paris"})
+_ALPHA = ("search", {"query": "alpha"})
+_BETA = ("fetch", {"url": "http://example.test/beta"})
+SCRIPT: list[tuple[str, dict[str, Any]]] = [
+    *[_PARIS] * 6,
+    *[_ALPHA, _BETA] * 3,
+    ("broken", {"x": 1}),
+]
+"""What every single-agent capture replays (`capture/script.py`)."""
+
+UNREADABLE = {
+    "crewai__openllmetry": "only workflow, task and agent spans; no span for a tool call",
+    "crewai-react__openllmetry": "only workflow, task and agent spans; no span for a tool call",
+    "crewai-react__openinference": "in ReAct mode the wrapped method is not called: no tool spans",
+    "smolagents__genai": "one `invoke_agent` span; tool calls are not traced",
+    "smolagents-code__genai": "one `invoke_agent` span; tool calls are not traced",
+}
+"""Captures of runs that called tools, in which no span tells of them."""
+
+PARTLY = {
+    "llama-index__openllmetry": (12, "the span of the failing call never ends"),
+    "crewai-react__openinference-events": (
+        10,
+        "3 repeats were refused without a span; the failing tool ran 6 times under 3 spans",
+    ),
+    "crewai-guardtrip__openinference": (5, "CrewAI's own guard ended the run after 5 calls"),
+}
+"""Captures in which fewer calls have a span than the script has; how many, and why."""
+
+OTHER_PROCESS = {"mcp1-stdio__openllmetry": 13, "mcp-stdio__native": 13}
+"""Captures whose tools ran in another process, which counted nothing; how many calls were made."""
+
+
+def need_shared() -> None:
+    """Skips without the shared folder; fails under CI, which has to have it."""
+    if SPANS.is_dir():
+        return
+    if os.environ.get("CI"):
+        pytest.fail(f"expected captures in {SPANS}")
+    pytest.skip(f"no captures in {SPANS}")
+
+
+def names() -> list[str]:
+    """Names of all captures, sorted."""
+    return sorted(path.name[: -len(".json")] for path in SPANS.glob("*.json"))
+
+
+@cache
+def load(name: str) -> dict[str, Any]:
+    """One capture."""
+    return json.loads((SPANS / f"{name}.json").read_text())
+
+
+@dataclass
+class Run:
+    """What came out of one capture.
+
+    Attributes:
+        steps: The steps that were counted, in order.
+        read: All steps that were read at the ends of spans, before any was found to be a twin.
+        opened: Steps as they were when their spans started, by span id.
+        joined: Pairs of traces that were found to be one run.
+        spans: How many spans there were.
+        waited: How many steps were only counted because nothing better came.
+    """
+
+    steps: list[Step] = field(default_factory=list)
+    read: list[Step] = field(default_factory=list)
+    opened: dict[int, Step] = field(default_factory=dict)
+    joined: list[tuple[int, int]] = field(default_factory=list)
+    spans: int = 0
+    waited: int = 0
+
+    def of(self, kind: Kind) -> list[Step]:
+        """Counted steps of a kind, by start."""
+        return sorted((step for step in self.steps if step.kind is kind), key=lambda s: s.start)
+
+
+def drive(events: list[tuple[int, bool, RecordedSpan]], reader: Reader | None = None) -> Run:
+    """Reads and counts spans as they start and end, in the order of the given times."""
+    run = Run()
+    reader = reader or Reader()
+    once = Once(joined=lambda one, other: run.joined.append((one, other)))
+    for _, ends, span in sorted(events, key=lambda event: (event[0], event[1])):
+        if not ends:
+            run.spans += 1
+            opened = reader.read(span)
+            if opened is not None:
+                run.opened[span.span_id] = opened
+            once.opened(span)
+            continue
+        step = reader.read(span)
+        if step is not None:
+            run.read.append(step)
+        run.steps.extend(once.closed(span, step))
+    late = once.overdue(1 << 63)
+    run.waited = len(late)
+    run.steps.extend(late)
+    return run
+
+
+@cache
+def live(name: str) -> Run:
+    """A capture as it happened: each span as it was when it started, then as it ended."""
+    events: list[tuple[int, bool, RecordedSpan]] = []
+    for span in load(name)["spans"]:
+        start, end = span["start"], span.get("end")
+        opened = _view(span, start["name"], start["attributes"])
+        events.append((start["wall"], False, opened))
+        if end is None:
+            continue
+        closed = _view(span, end["name"], end["attributes"])
+        closed.end = end["time"]
+        closed.status = end["status"]["code"].lower()
+        closed.description = end["status"]["description"]
+        closed.events = [(event["name"], event["attributes"]) for event in end["events"]]
+        events.append((end["wall"], True, closed))
+    return drive(events)
+
+
+def _view(span: dict[str, Any], name: str, attributes: dict[str, Any]) -> RecordedSpan:
+    return RecordedSpan(
+        name=name,
+        scope=span["scope"][0] if span["scope"] else "",
+        kind=span["start"]["kind"],
+        trace_id=int(span["trace_id"], 16),
+        span_id=int(span["span_id"], 16),
+        parent_id=int(span["parent_id"], 16) if span["parent_id"] else None,
+        start=span["start"]["time"],
+        attributes=attributes,
+    )
+
+
+@cache
+def recorded(name: str) -> Run:
+    """A capture out of its OTLP file: only ended spans, on their own clock."""
+    events: list[tuple[int, bool, RecordedSpan]] = []
+    for line in (SPANS / f"{name}.otlp.jsonl").read_text().splitlines():
+        for resource in json.loads(line)["resourceSpans"]:
+            for scope in resource["scopeSpans"]:
+                for span in scope["spans"]:
+                    view = _from_otlp(span, scope["scope"].get("name", ""))
+                    events.append((view.start, False, view))
+                    events.append((view.end or 0, True, view))
+    return drive(events)
+
+
+_KINDS = ["INTERNAL", "INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER"]
+_CODES: list[Status] = ["unset", "ok", "error"]
+
+
+def _from_otlp(span: dict[str, Any], scope: str) -> RecordedSpan:
+    status = span.get("status", {})
+    return RecordedSpan(
+        name=span["name"],
+        scope=scope,
+        kind=_KINDS[span["kind"]],
+        trace_id=int(span["traceId"], 16),
+        span_id=int(span["spanId"], 16),
+        parent_id=int(span["parentSpanId"], 16) if span.get("parentSpanId") else None,
+        start=int(span["startTimeUnixNano"]),
+        end=int(span["endTimeUnixNano"]),
+        attributes=_attributes(span["attributes"]),
+        events=[
+            (event["name"], _attributes(event["attributes"])) for event in span.get("events", ())
+        ],
+        status=_CODES[status.get("code", 0)],
+        description=status.get("message"),
+    )
+
+
+def _attributes(pairs: list[dict[str, Any]]) -> dict[str, object]:
+    return {pair["key"]: _value(pair["value"]) for pair in pairs}
+
+
+def _value(value: dict[str, Any]) -> object:
+    if "arrayValue" in value:
+        return [_value(item) for item in value["arrayValue"].get("values", ())]
+    if "kvlistValue" in value:
+        return _attributes(value["kvlistValue"].get("values", ()))
+    if "intValue" in value:
+        return int(value["intValue"])
+    return next(iter(value.values()), None)
+
+
+def executed(name: str) -> int:
+    """How many tool calls were really made."""
+    bodies = Counter(body["kind"] for body in load(name)["bodies"])
+    return bodies["tool"] or OTHER_PROCESS.get(name, 0)
+
+
+def scripted(name: str) -> bool:
+    """Whether the capture is of one agent that replays the script, with spans for all its calls."""
+    return executed(name) == len(SCRIPT) and name not in UNREADABLE and name not in PARTLY
+
+
+def loaded(value: object) -> object:
+    """Arguments as a value: JSON text is parsed."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
+
+
+def same_args(step: Step, expected: dict[str, Any]) -> bool:
+    """Whether captured arguments are the expected ones; LangChain strips a single text."""
+    found = loaded(step.args)
+    return found in (expected, next(iter(expected.values())))
+
+
+def expected_outcome(tool: str, args: dict[str, Any]) -> str:
+    """What the tool of the script returns."""
+    return f"no results for {args['query']}" if tool == "search" else f"404 at {args['url']}"

@@ -1,0 +1,262 @@
+"""Which dialect reads a span, what others add, which scopes are of interest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from otel_loopguard.core import Kind, Step
+from otel_loopguard.dialects import (
+    Dialect,
+    Interest,
+    Reader,
+    RecordedSpan,
+    SpanView,
+    register,
+    registered,
+)
+from otel_loopguard.dialects.registry import DialectError, unregister
+from otel_loopguard.errors import LoopGuardError
+from tests.dialects import page
+
+SCRUBBED = "[Scrubbed due to 'session']"
+
+
+class Mine:
+    """A dialect for tests."""
+
+    name = "mine"
+    marks = frozenset({"mine.kind"})
+
+    def read(self, span: SpanView) -> Step | None:
+        return Step(Kind.TOOL, "mine", self.name, span.scope, call_id="mine")
+
+
+@pytest.fixture(autouse=True)
+def _as_it_was() -> Iterator[None]:
+    before = {dialect.name for dialect in registered()}
+    yield
+    for dialect in registered():
+        if dialect.name not in before:
+            unregister(dialect.name)
+
+
+def tool(**attributes: object) -> RecordedSpan:
+    """An ended tool span of the GenAI conventions."""
+    known: dict[str, object] = {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": "search",
+    }
+    known.update({key.replace("__", "."): value for key, value in attributes.items()})
+    return RecordedSpan(name="execute_tool search", scope="my.agent", end=9, attributes=known)
+
+
+@pytest.mark.parametrize(
+    ("scope", "expected"),
+    [
+        ("openinference.instrumentation.langchain", Interest.AGENT),
+        ("opentelemetry.instrumentation.genai.openai_agents", Interest.AGENT),
+        ("opentelemetry.instrumentation.langchain", Interest.AGENT),
+        ("opentelemetry.instrumentation.openai.v1", Interest.AGENT),
+        ("opentelemetry.instrumentation.mcp.instrumentation", Interest.AGENT),
+        ("pydantic-ai", Interest.AGENT),
+        ("ai", Interest.AGENT),
+        ("gcp.vertex.agent", Interest.AGENT),
+        ("strands.telemetry.tracer", Interest.AGENT),
+        ("autogen SingleThreadedAgentRuntime", Interest.AGENT),
+        ("opentelemetry.instrumentation.httpx", Interest.NONE),
+        ("opentelemetry.instrumentation.fastapi", Interest.NONE),
+        ("opentelemetry.instrumentation.sqlalchemy", Interest.NONE),
+        ("@opentelemetry/instrumentation-http", Interest.NONE),
+        ("opentelemetry.instrumentation.botocore", Interest.UNKNOWN),
+        ("my.agent", Interest.UNKNOWN),
+        ("", Interest.UNKNOWN),
+    ],
+)
+def test_scopes_are_known_by_name(scope: str, expected: Interest) -> None:
+    """Agent instrumentations are of interest, those of databases and the web are not."""
+    assert Reader().interest(scope) is expected
+
+
+def test_a_scope_with_a_step_is_learned() -> None:
+    """A scope of which one step was read is one of agents from then on."""
+    reader = Reader()
+    assert reader.interest("my.agent") is Interest.UNKNOWN
+    assert reader.read(tool()) is not None
+    assert reader.interest("my.agent") is Interest.AGENT
+    assert Reader().interest("my.agent") is Interest.UNKNOWN
+
+
+def test_a_span_without_marks_is_none() -> None:
+    """A span of a database is no step, and nothing is learned from it."""
+    reader = Reader()
+    span = RecordedSpan(name="SELECT", scope="db", attributes={"db.system": "x", "session.id": "s"})
+    assert not reader.marked(span.attributes)
+    assert reader.read(span) is None
+    assert reader.interest("db") is Interest.UNKNOWN
+
+
+@pytest.mark.parametrize("dialect", registered(), ids=lambda dialect: dialect.name)
+def test_every_mark_marks(dialect: Dialect) -> None:
+    """Each mark of each dialect alone is seen."""
+    reader = Reader()
+    for mark in dialect.marks:
+        assert reader.marked({"a": 1, mark: 2})
+
+
+def test_the_names_of_dialects_differ() -> None:
+    """Each dialect has its own name."""
+    names = [dialect.name for dialect in registered()]
+    assert len(set(names)) == len(names)
+
+
+def test_the_first_dialect_wins_and_others_fill() -> None:
+    """Two conventions on one span: the first has the word, the second adds what is unknown."""
+    span = tool(
+        openinference__span__kind="TOOL",
+        tool__name="other name",
+        input__value="filled",
+        output__value="not used",
+        gen_ai__tool__call__result="known",
+        tool_call__id="call_0",
+    )
+    step = Reader().read(span)
+    assert step is not None
+    assert (step.dialect, step.name) == ("genai", "search")
+    assert (step.args, step.outcome, step.call_id) == ("filled", "known", "call_0")
+
+
+def test_a_clean_argument_named_kwargs_stays() -> None:
+    """Only dialects that wrap are unwrapped."""
+    args = '{"kwargs": {"a": 1}}'
+    step = Reader().read(tool(gen_ai__tool__call__arguments=args))
+    assert step is not None
+    assert step.args is args
+
+
+def test_text_that_was_cut_stays_text() -> None:
+    """JSON that does not parse any more is kept as it is."""
+    span = RecordedSpan(
+        name="search",
+        scope="openinference.instrumentation.langchain",
+        end=9,
+        attributes={
+            "openinference.span.kind": "TOOL",
+            "output.value": '{"type": "tool", "data": {"content": "no res',
+        },
+    )
+    step = Reader().read(span)
+    assert step is not None
+    assert step.outcome == '{"type": "tool", "data": {"content": "no res'
+
+
+@pytest.mark.parametrize(
+    ("start", "expected"),
+    [
+        (None, None),
+        ({"gen_ai.tool.call.arguments": '{"q": "session of alice"}'}, '{"q": "session of alice"}'),
+        ({"gen_ai.tool.call.arguments": SCRUBBED}, None),
+        ({}, None),
+    ],
+    ids=["never known", "known before", "scrubbed before", "absent before"],
+)
+def test_scrubbed_values_are_unknown(start: dict[str, object] | None, expected: str | None) -> None:
+    """Logfire's scrubbing makes different calls look equal: the value is read from before it."""
+    span = tool(gen_ai__tool__call__arguments=SCRUBBED, gen_ai__tool__call__result=SCRUBBED)
+    span.start_attributes = start
+    step = Reader().read(span)
+    assert step is not None
+    assert step.args == expected
+    assert step.outcome is None
+    assert "outcome" in step.lacks
+
+
+def test_a_scrubbed_part_makes_the_whole_unknown() -> None:
+    """Half a value would make two calls equal that are not."""
+    step = Reader().read(tool(gen_ai__tool__call__arguments='{"q": "[Scrubbed due to \'auth\']"}'))
+    assert step is not None
+    assert step.args is None
+
+
+def test_a_dialect_can_be_registered() -> None:
+    """A dialect of the user's is asked first, by readers that are made afterwards."""
+    register(Mine())
+    assert registered()[0].name == "mine"
+    step = Reader().read(tool(mine__kind="tool"))
+    assert step is not None
+    assert step.dialect == "mine"
+
+
+def test_a_dialect_can_come_before_another() -> None:
+    """`before` puts it right before the named one: those further up keep the word."""
+    register(Mine(), before="openinference")
+    names = [dialect.name for dialect in registered()]
+    assert names[names.index("mine") + 1] == "openinference"
+    step = Reader().read(tool(mine__kind="tool"))
+    assert step is not None
+    assert step.dialect == "genai"
+    assert step.call_id == "mine"
+
+
+def _like(**changes: object) -> Dialect:
+    return type("Wrong", (Mine,), changes)()
+
+
+@pytest.mark.parametrize(
+    ("dialect", "before", "said"),
+    [
+        (_like(name=""), None, "expected a name, got ''"),
+        (_like(name=5), None, "expected a name, got 5"),
+        (_like(name="genai"), None, "dialect 'genai': expected a new name"),
+        (_like(marks=frozenset()), None, "expected marks"),
+        (_like(marks=["a"]), None, r"got \['a'\]"),
+        (_like(marks=frozenset({5})), None, "expected attribute keys"),
+        (_like(read=None), None, "expected a method read"),
+        (Mine(), "nothing", "no dialect 'nothing'"),
+    ],
+    ids=["empty", "number", "taken", "no marks", "list", "bad mark", "no read", "before"],
+)
+def test_a_wrong_dialect_is_refused(dialect: Dialect, before: str | None, said: str) -> None:
+    """A dialect that cannot be used is refused with its name and what was expected."""
+    with pytest.raises(DialectError, match=said) as caught:
+        register(dialect, before=before)
+    assert isinstance(caught.value, LoopGuardError)
+    assert isinstance(caught.value, ValueError)
+    assert "Wrong" not in [type(one).__name__ for one in registered()]
+
+
+def test_what_is_not_registered_cannot_be_taken_out() -> None:
+    """The message has the name."""
+    with pytest.raises(DialectError, match="'mine'"):
+        unregister("mine")
+
+
+def test_the_example_of_the_page_works() -> None:
+    """The dialect in docs/dialects.md, as it stands there, reads a span."""
+    assert len(page.EXAMPLE.splitlines()) <= 25
+    exec(compile(page.EXAMPLE, "docs/dialects.md", "exec"), {})
+    span = RecordedSpan(
+        name="call",
+        scope="myagents",
+        span_id=5,
+        attributes={
+            "myagents.kind": "tool",
+            "myagents.tool": "search",
+            "myagents.input": {"q": 1},
+            "myagents.output": "nothing",
+            "session.id": "s",
+        },
+    )
+    step = Reader().read(span)
+    assert step is not None
+    assert (step.dialect, step.name, step.span_id) == ("myagents", "search", 5)
+    assert (step.args, step.outcome, step.session) == ({"q": 1}, "nothing", "s")
+
+
+def test_a_readers_memory_is_bounded() -> None:
+    """Scopes and combinations of keys without end do not fill the memory."""
+    reader = Reader()
+    for number in range(10_000):
+        reader.interest(f"scope {number}")
+    assert len(reader._scopes) <= 4096
