@@ -1,0 +1,91 @@
+"""Canonical form of a value, and its key.
+
+A JSON text and the equal map are the same call; the order of keys and the way a number is written
+do not matter (RFC 8785 in spirit). Text that is no JSON stays text.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Final, cast
+
+import orjson
+import xxhash
+
+_DEPTH: Final = 32
+_ITEMS: Final = 10_000
+_SORTED: Final = orjson.OPT_SORT_KEYS
+
+key_of = xxhash.xxh3_64_intdigest
+"""Key of bytes: 64 bits, the same in every process."""
+
+
+def parsed(value: object) -> object:
+    """The JSON value of a text that is a JSON object or array; anything else as it is."""
+    if isinstance(value, str) and value[:1] in "{[ \n" and value:
+        try:
+            return orjson.loads(value)
+        except (ValueError, RecursionError):
+            return value
+    return value
+
+
+def canonical(value: object) -> bytes:
+    """Canonical bytes of a value that was `parsed`. Never throws, whatever the value is."""
+    if isinstance(value, str):
+        return text_bytes(value)
+    try:
+        raw = orjson.dumps(value, option=_SORTED)
+    except (TypeError, RecursionError):
+        return orjson.dumps(_plain(value, _DEPTH), option=_SORTED)
+    if b".0" in raw:
+        return orjson.dumps(_plain(value, _DEPTH), option=_SORTED)
+    return raw
+
+
+def text_bytes(text: str) -> bytes:
+    """UTF-8 of a text without the space around it; lone surrogates are kept apart."""
+    try:
+        return text.strip().encode()
+    except UnicodeEncodeError:
+        return text.strip().encode("utf-8", "surrogatepass")
+
+
+def bounded(raw: bytes, limit: int) -> bytes:
+    """At most about `limit` bytes of `raw`: head, tail and length of what is longer."""
+    if len(raw) <= limit:
+        return raw
+    half = limit // 2
+    return b"%b|%d|%b" % (raw[:half], len(raw), raw[-half:])
+
+
+def _plain(value: object, depth: int) -> object:
+    """The value in JSON's types, cut at a depth and in its items; a cycle ends at the depth."""
+    if value is None or isinstance(value, (bool, int, float)):
+        return _number(value)
+    if isinstance(value, str):
+        return text_bytes(value).decode("utf-8", "backslashreplace")
+    if isinstance(value, (bytes, bytearray)):
+        return "bytes:" + bytes(value).hex()
+    return _contained(value, depth) if depth else "…"
+
+
+def _contained(value: object, depth: int) -> object:
+    if isinstance(value, Mapping):
+        pairs = list(cast("Mapping[object, object]", value).items())[:_ITEMS]
+        return {str(_plain(key, 0)): _plain(item, depth - 1) for key, item in pairs}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        items = list(cast("list[object]", value))[:_ITEMS]
+        return [_plain(item, depth - 1) for item in items]
+    return f"<{type(value).__name__}>"
+
+
+def _number(value: float | None) -> object:
+    if isinstance(value, int):
+        return value if abs(value) < 2**63 else str(value)
+    if value is None:
+        return None
+    if math.isfinite(value):
+        return int(value) if value.is_integer() and abs(value) < 2**53 else value
+    return str(value)

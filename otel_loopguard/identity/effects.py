@@ -1,0 +1,112 @@
+"""Whether a call changes the world, told from its tool's name and, for shells, its command.
+
+A changed world is what makes asking again sensible: a test run after an edit is no repeat. When in
+doubt a call is UNKNOWN, which neither opens an epoch nor counts as a read.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Final, cast
+
+from otel_loopguard.core import Effect
+
+_LOOK: Final = 4_000
+_WORDS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+_WRITES: Final = frozenset(
+    "write edit update create delete insert set add remove put post send book cancel apply patch "
+    "replace move rename save upload submit modify append click clicked type typed press fill "
+    "select drag commit push merge install build deploy publish exchange return transfer pay "
+    "buy order register execute start stop restart kill run make upsert drop truncate scroll "
+    "scrolled navigate goto back forward copy mkdir touch undo redo issue assign close open".split()
+)
+_READS: Final = frozenset(
+    "get read list search find fetch view show look lookup query check status describe count cat "
+    "ls head tail grep inspect visit browse crawl scrape download retrieve calculate calc compute "
+    "think plan summarize translate validate verify test lint diff log info help page "
+    "explore analyze analyse weather wiki wikipedia arxiv".split()
+)
+_WAITS: Final = frozenset("wait sleep pause delay idle".split())
+_SHELLS: Final = frozenset(
+    "bash shell sh zsh terminal cmd command powershell console computerterminal subprocess".split()
+)
+_PYTHONS: Final = frozenset("python ipython jupyter notebook interpreter code".split())
+_SHELL_WRITES: Final = re.compile(
+    r"(?<![<>=\-0-9&])>{1,2}(?!\s*(?:/dev/null|&))|<<-?\s*['\"]?\w|"
+    r"(?:^|[;&|(\n]|&&|\bsudo|\bxargs)\s*(?:"
+    r"rm|mv|cp|mkdir|rmdir|touch|chmod|chown|ln|tee|dd|truncate|unzip|patch|kill|pkill|"
+    r"sed\s+(?:-\w+\s+)*-\w*i|perl\s+-\w*i|tar\s+-?\w*x|"
+    r"git\s+(?:add|commit|checkout|reset|stash|apply|am|merge|rebase|clone|pull|push|mv|rm|restore|"
+    r"switch|cherry-pick|clean|init|branch|tag)|"
+    r"(?:pip3?|npm|yarn|pnpm|apt(?:-get)?|cargo|go|gem|brew|conda|uv|poetry)\s+(?:\w+\s+)?"
+    r"(?:install|add|remove|uninstall|update|upgrade|build|get|sync|i|ci)|"
+    r"make(?!\s+-n)|docker|kubectl\s+(?:apply|delete|create|patch)|systemctl|service|"
+    r"export|cd|source|submit|edit|create"
+    r")\b"
+)
+_SLEEPS: Final = re.compile(r"^\s*sleep\s+[\d.]+\s*[smh]?\s*$")
+_SQL: Final = re.compile(
+    r"^\s*(?:insert|update|delete|create|drop|alter|replace|truncate|merge|grant|use|set)\b",
+    re.IGNORECASE,
+)
+_PYTHON_WRITES: Final = re.compile(
+    r"open\s*\([^)\n]{0,200}['\"][wax]b?\+?['\"]|\.write(?:_text|_bytes|lines)?\(|os\.(?:remove|rename|"
+    r"mkdir|makedirs|system|unlink)|shutil\.|subprocess|\.to_(?:csv|json|excel|parquet)\(|"
+    r"\.save\(|\.commit\("
+)
+_COMPOUND: Final = re.compile(r"&&|;|\n|<<|\|\|")
+
+
+def effect_of(tool: str, arguments: object) -> Effect:
+    """Effect of one call. O(length of a command, bounded); a plain tool costs a cache lookup.
+
+    Args:
+        tool: Name of the tool.
+        arguments: Its arguments, as `canonical.parsed` gives them.
+    """
+    words, by_name = _by_name(tool)
+    if not words.isdisjoint(_SHELLS):
+        return _shell_effect(_text(arguments))
+    if "sql" in words:
+        return Effect.WRITE if _SQL.match(_text(arguments)) else Effect.READ
+    if not words.isdisjoint(_PYTHONS):
+        return Effect.WRITE if _PYTHON_WRITES.search(_text(arguments)) else Effect.UNKNOWN
+    return by_name
+
+
+def is_compound(arguments: object) -> bool:
+    """Whether a shell command does several things: then it may have changed state and failed."""
+    return _COMPOUND.search(_text(arguments)) is not None
+
+
+def _shell_effect(command: str) -> Effect:
+    if not command:
+        return Effect.UNKNOWN
+    if _SLEEPS.match(command):
+        return Effect.WAIT
+    return Effect.WRITE if _SHELL_WRITES.search(command) else Effect.READ
+
+
+def _text(arguments: object) -> str:
+    if isinstance(arguments, dict):
+        for name in ("command", "cmd", "code", "query", "sql", "script", "input"):
+            found = cast("dict[str, object]", arguments).get(name)
+            if isinstance(found, str):
+                return found[:_LOOK]
+        return ""
+    return arguments[:_LOOK] if isinstance(arguments, str) else ""
+
+
+@lru_cache(maxsize=4096)
+def _by_name(tool: str) -> tuple[frozenset[str], Effect]:
+    words = [word.lower() for word in _WORDS.findall(tool[:200])]
+    for word in words:
+        for names, effect in (
+            (_WAITS, Effect.WAIT),
+            (_WRITES, Effect.WRITE),
+            (_READS, Effect.READ),
+        ):
+            if word in names:
+                return frozenset(words), effect
+    return frozenset(words), Effect.UNKNOWN

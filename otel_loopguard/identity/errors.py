@@ -1,0 +1,90 @@
+"""What kind of error it is: whether trying again can help, and which line names it."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from otel_loopguard.core import ErrorClass, Step
+from otel_loopguard.identity.canonical import key_of, text_bytes
+from otel_loopguard.identity.masks import masked_numbers
+
+_LOOK: Final = 4_000
+"""Characters of an error text that are read, half from its head and half from its tail."""
+
+_TRANSIENT: Final = re.compile(
+    r"\b(?:429|50[0234])\b|too many requests|rate.?limit|overloaded|throttl|time[d\-]?.?out|"
+    r"connection (?:reset|refused|aborted|closed|error)|temporar|unavailable|bad gateway|"
+    r"econnre|etimedout|deadline exceeded|try again later|server error|broken pipe",
+    re.IGNORECASE,
+)
+_DETERMINISTIC: Final = re.compile(
+    r"\b(?:400|401|403|404|405|422)\b|not found|no such|does ?n[o']t exist|"
+    r"unknown (?:tool|function)|"
+    r"permission|denied|forbidden|unauthori[sz]ed|invalid|not (?:a )?valid|unexpected|"
+    r"missing|required|validation|schema|typeerror|keyerror|attributeerror|valueerror|nameerror|"
+    r"importerror|modulenotfound|filenotfound|syntaxerror|indentationerror|indexerror|"
+    r"not (?:allowed|supported|defined|implemented)|unsupported|illegal|cannot|can't|"
+    r"out of range|already exists",
+    re.IGNORECASE,
+)
+_CALL: Final = re.compile(
+    r"unexpected keyword argument|missing \d* ?required|"
+    r"required (?:argument|parameter|property|field)|"
+    r"(?:unknown|no such|not a valid|unrecogni[sz]ed) (?:tool|function|argument|parameter)|"
+    r"takes \d+ positional|(?:invalid|unexpected|extra) (?:arguments?|parameters?|inputs?)\b|"
+    r"arguments? (?:must|do(?:es)? not|is not)|tool .{0,60}(?:not found|does not exist)",
+    re.IGNORECASE,
+)
+_NAMES: Final = re.compile(
+    r"^.{0,200}?(?:error|exception|failed|failure|fatal|denied|not found|no such|cannot|invalid|"
+    r"unable|refused|timed? ?out)\b.*$",
+    re.IGNORECASE | re.MULTILINE,
+)
+
+
+def error_class(step: Step) -> ErrorClass:
+    """Whether trying the failed step again can help; UNKNOWN if it cannot be told or did not fail.
+
+    Rules: 429, 5xx, time-outs and connections are transient; validation, not found, permission
+    and unknown tools are deterministic (notes on identity, DESIGN.md).
+    """
+    if not step.error:
+        return ErrorClass.UNKNOWN
+    text = _look(" ".join(part for part in (step.error_type, error_text(step)) if part))
+    if _TRANSIENT.search(text):
+        return ErrorClass.TRANSIENT
+    return ErrorClass.DETERMINISTIC if _DETERMINISTIC.search(text) else ErrorClass.UNKNOWN
+
+
+def error_text(step: Step) -> str | None:
+    """What a failed step said: the error text, or an outcome that is text."""
+    if step.error_text:
+        return step.error_text
+    return step.outcome if isinstance(step.outcome, str) and step.outcome.strip() else None
+
+
+def is_call_error(step: Step) -> bool:
+    """Whether the error is about the call itself: unknown tool, wrong or missing arguments."""
+    text = error_text(step)
+    return text is not None and _CALL.search(_look(text)) is not None
+
+
+def error_shape(step: Step) -> int | None:
+    """Key of the line that names the error, numbers and volatile values masked; None without text.
+
+    The last such line of a long text counts: a traceback ends with it.
+    """
+    text = error_text(step)
+    if text is None:
+        return None
+    lines = _NAMES.findall(_look(text))
+    line = lines[-1] if lines else text.strip()[-400:]
+    return key_of(masked_numbers(text_bytes(line[-400:])))
+
+
+def _look(text: str) -> str:
+    if len(text) <= _LOOK:
+        return text
+    half = _LOOK // 2
+    return f"{text[:half]}\n{text[-half:]}"

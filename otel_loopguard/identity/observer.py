@@ -1,0 +1,190 @@
+"""Turns the tool calls of one session into evidence, once per call."""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, cast
+
+from otel_loopguard.core import Effect, ErrorClass, Evidence, Step
+from otel_loopguard.identity.canonical import bounded, canonical, key_of, parsed, text_bytes
+from otel_loopguard.identity.effects import effect_of, is_compound
+from otel_loopguard.identity.errors import error_class, error_shape, error_text, is_call_error
+from otel_loopguard.identity.masks import masked_call, masked_outcome, without_volatile
+from otel_loopguard.identity.volatile import VolatileArguments
+
+if TYPE_CHECKING:
+    from otel_loopguard.settings import Settings
+
+_REMEMBERED: Final = 128
+_LONG_GAP: Final = 20_000_000_000
+_PENDING: Final = re.compile(
+    rb"(?i)\b(?:pending|in[ _-]?progress|queued|running|waiting|processing|not (?:yet )?(?:ready|"
+    rb"finished|done|complete)|still|starting|scheduled|provisioning|initiali[sz]ing)\b"
+)
+_POLLS: Final = re.compile(r"(?i)poll|status|wait|check|progress|watch|monitor|tail")
+
+
+@dataclass(slots=True)
+class _Last:
+    """The same call the last time: its outcome, when it ended, model time until then."""
+
+    outcome: int | None
+    end: int
+    model_time: int
+
+
+class Observer:
+    """Evidence of one session. Not thread-safe: the session's lock is held.
+
+    Cost per call: O(length of arguments and outcome), bounded; memory is bounded by the number of
+    calls remembered, not by the length of the session.
+    """
+
+    __slots__ = (
+        "_calls", "_epoch", "_limit", "_model_time", "_round", "_round_end", "_settings",
+        "_volatile", "_writes",
+    )  # fmt: skip
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._limit = settings.max_value_chars
+        self._volatile = VolatileArguments()
+        self._calls: OrderedDict[int, _Last] = OrderedDict()
+        self._writes: OrderedDict[int, None] = OrderedDict()
+        self._epoch = 0
+        self._round = 0
+        self._round_end = 0
+        self._model_time = -1
+
+    def model_step(self, step: Step) -> None:
+        """Notes the time a model call took, so that thinking is not taken for waiting."""
+        took = (step.end or 0) - step.start
+        self._model_time = max(self._model_time, 0) + max(took, 0)
+
+    def evidence(self, step: Step, index: int) -> Evidence:
+        """Evidence of one finished tool call.
+
+        Args:
+            step: The canonical step.
+            index: Its index within the session.
+        """
+        tool = step.name or ""
+        name = text_bytes(tool)
+        arguments = parsed(step.args)
+        outcome_exact, outcome, size, raw = self._outcome_keys(step)
+        call_exact, call = self._call_keys(name, arguments, outcome)
+        effect = self._effect(tool, arguments)
+        failure = error_class(step) if step.error else ErrorClass.UNKNOWN
+        end = step.end or 0
+        gap, waiting = self._waiting(step, call, outcome, raw)
+        found = Evidence(
+            index=index,
+            tool=tool,
+            call=call,
+            call_exact=call_exact,
+            outcome=outcome,
+            outcome_exact=outcome_exact,
+            outcome_size=size,
+            error=step.error,
+            error_class=failure,
+            error_shape=error_shape(step) if step.error else None,
+            call_error=step.error and is_call_error(step),
+            effect=effect,
+            epoch=self._epoch,
+            gap=gap,
+            waiting=waiting or effect is Effect.WAIT,
+            time=end,
+            round=self._next_round(step.start, end),
+            degraded=call is None or outcome is None,
+        )
+        if effect is Effect.WRITE:
+            self._written(found, arguments)
+        return found
+
+    def call_of(self, step: Step) -> int | None:
+        """Key of a call before it has an outcome; None if its arguments are not known yet."""
+        arguments = parsed(step.args)
+        return self._call_keys(text_bytes(step.name or ""), arguments, None)[1]
+
+    def _outcome_keys(self, step: Step) -> tuple[int | None, int | None, int, bytes]:
+        value = step.outcome
+        if step.error and (value is None or step.error_text):
+            value = error_text(step)
+        if value is None:
+            return None, None, 0, b""
+        raw = text_bytes(value) if isinstance(value, str) else canonical(value)
+        if len(raw) > self._limit:
+            raw = bounded(raw, self._limit)
+        exact = key_of(raw)
+        masked = masked_outcome(raw)
+        return exact, exact if masked is raw else key_of(masked), len(raw), raw
+
+    def _call_keys(
+        self, name: bytes, arguments: object, outcome: int | None
+    ) -> tuple[int | None, int | None]:
+        if arguments is None:
+            return None, None
+        raw = canonical(arguments)
+        if len(raw) > self._limit:
+            raw = bounded(raw, self._limit)
+        exact = key_of(b"%b\0%b" % (name, raw))
+        masked = raw
+        if isinstance(arguments, dict):
+            named = cast("dict[str, object]", arguments)
+            kept = self._volatile.without(name, without_volatile(named), outcome)
+            if kept is not named:
+                masked = canonical(kept)
+        masked = masked_call(masked)
+        return exact, exact if masked is raw else key_of(b"%b\0%b" % (name, masked))
+
+    def _effect(self, tool: str, arguments: object) -> Effect:
+        if tool in self._settings.write_tools:
+            return Effect.WRITE
+        if tool in self._settings.read_tools or tool in self._settings.poll_tools:
+            return Effect.READ
+        return effect_of(tool, arguments)
+
+    def _waiting(
+        self, step: Step, call: int | None, outcome: int | None, raw: bytes
+    ) -> tuple[int | None, bool]:
+        """Gap since the same call, without model time, and whether it was a wait for its answer."""
+        if call is None:
+            return None, False
+        last = self._calls.pop(call, None)
+        self._calls[call] = _Last(outcome, step.end or 0, self._model_time)
+        if len(self._calls) > _REMEMBERED:
+            self._calls.popitem(last=False)
+        if last is None or not last.end or not step.start:
+            return None, False
+        thinking = self._model_time - last.model_time
+        gap = step.start - last.end - max(thinking, 0)
+        if outcome is None or outcome != last.outcome or gap < self._settings.wait_gap_s * 1e9:
+            return gap, False
+        tool = step.name or ""
+        sign = (
+            gap >= _LONG_GAP
+            or tool in self._settings.poll_tools
+            or (self._model_time >= 0 and _POLLS.search(tool) is not None)
+            or _PENDING.search(raw[:2000]) is not None
+        )
+        return gap, sign
+
+    def _next_round(self, start: int, end: int) -> int:
+        if not start or start >= self._round_end:
+            self._round += 1
+        self._round_end = max(self._round_end, end)
+        return self._round
+
+    def _written(self, found: Evidence, arguments: object) -> None:
+        """Opens an epoch for a change that was not made before with the same outcome."""
+        if found.error and not is_compound(arguments):
+            return
+        change = hash((found.call_exact, found.outcome))
+        known = self._writes.pop(change, self) is None
+        self._writes[change] = None
+        if len(self._writes) > _REMEMBERED:
+            self._writes.popitem(last=False)
+        if not known:
+            self._epoch += 1

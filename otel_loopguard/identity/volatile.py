@@ -1,0 +1,60 @@
+"""Arguments that turn out to be volatile: a value that is new in every otherwise equal call."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from otel_loopguard.identity.canonical import canonical, key_of, text_bytes
+
+_ENOUGH: Final = 4
+_TRACKED: Final = 64
+_IDLIKE: Final = re.compile(r"(?=[^\d]*\d)[A-Za-z][\w:#-]{3,63}|\d[\w:#-]*[A-Za-z:#-][\w:#-]*")
+
+
+class VolatileArguments:
+    """Learns, per tool, which arguments are nonces.
+
+    An argument is learned when its value was new in each of four calls that were equal in all
+    else, outcome included. Only values that look like ids can be learned, and never the only
+    argument: a page, an offset or a file name says what is asked for.
+    """
+
+    __slots__ = ("_learned", "_runs")
+
+    def __init__(self) -> None:
+        self._runs: dict[tuple[bytes, str], tuple[int, frozenset[int]]] = {}
+        self._learned: set[tuple[bytes, str]] = set()
+
+    def without(
+        self, tool: bytes, arguments: dict[str, object], outcome: int | None
+    ) -> dict[str, object]:
+        """The arguments without what was learned; the very same dict if nothing was."""
+        if len(arguments) < 2 or outcome is None:
+            return arguments
+        for name, value in arguments.items():
+            if isinstance(value, str) and 4 <= len(value) <= 64 and _IDLIKE.fullmatch(value):
+                self._note(tool, name, value, arguments, outcome)
+        if not self._learned:
+            return arguments
+        kept = {name: item for name, item in arguments.items() if (tool, name) not in self._learned}
+        return kept if kept and len(kept) < len(arguments) else arguments
+
+    def _note(
+        self, tool: bytes, name: str, value: str, arguments: dict[str, object], outcome: int
+    ) -> None:
+        place = (tool, name)
+        if place in self._learned:
+            return
+        rest = {other: item for other, item in arguments.items() if other != name}
+        rest_key = key_of(canonical(rest)) ^ outcome
+        run = self._runs.pop(place, None)
+        values = run[1] if run is not None and run[0] == rest_key else frozenset[int]()
+        seen = key_of(text_bytes(value))
+        values = frozenset({seen}) if seen in values else values | {seen}
+        if len(values) >= _ENOUGH and len(self._learned) < _TRACKED:
+            self._learned.add(place)
+            return
+        if len(self._runs) >= _TRACKED:
+            del self._runs[next(iter(self._runs))]
+        self._runs[place] = (rest_key, values)

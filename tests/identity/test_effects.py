@@ -1,0 +1,45 @@
+"""Effects of calls."""
+
+from __future__ import annotations
+
+import pytest
+
+from otel_loopguard.core import Effect
+from otel_loopguard.identity.effects import effect_of, is_compound
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "effect"),
+    [
+        ("get_weather", {}, Effect.READ),
+        ("searchFlights", {}, Effect.READ),
+        ("update_order", {}, Effect.WRITE),
+        ("str_replace_edit", {}, Effect.WRITE),
+        ("sleep", {}, Effect.WAIT),
+        ("wait_for_user", {}, Effect.WAIT),
+        ("frobnicate", {}, Effect.UNKNOWN),
+        ("bash", {"command": "ls -l src"}, Effect.READ),
+        ("bash", {"command": "pytest -q 2>&1 | tail -3"}, Effect.READ),
+        ("bash", {"command": "grep x > /dev/null"}, Effect.READ),
+        ("bash", {"command": "echo a > b.txt"}, Effect.WRITE),
+        ("bash", {"command": "sed -i s/a/b/ x.py"}, Effect.WRITE),
+        ("bash", {"command": "cat <<'EOF' > a.py\nx\nEOF"}, Effect.WRITE),
+        ("bash", {"command": "cd repo && git checkout main"}, Effect.WRITE),
+        ("bash", "pip install numpy", Effect.WRITE),
+        ("bash", {"command": "sleep 30"}, Effect.WAIT),
+        ("sql", "SELECT * FROM t", Effect.READ),
+        ("sql", "update t set a = 1", Effect.WRITE),
+        ("python", "print(1)", Effect.UNKNOWN),
+        ("python", "open('a.txt', 'w').write('x')", Effect.WRITE),
+    ],
+    ids=str,
+)
+def test_effect(tool: str, arguments: object, effect: Effect) -> None:
+    """The effect is told from the tool's name and, for shells, the command."""
+    assert effect_of(tool, arguments) is effect
+
+
+def test_compound_commands() -> None:
+    """A command that does several things may have changed something before it failed."""
+    assert is_compound({"command": "echo a > b; false"})
+    assert not is_compound({"command": "rm a"})
