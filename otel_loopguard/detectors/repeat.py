@@ -1,0 +1,141 @@
+"""Is the same call made again, with the same answer, while nothing changed? (C1, D1)"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from otel_loopguard.core import Action, Detection, ErrorClass, Severity
+
+if TYPE_CHECKING:
+    from otel_loopguard.core import Evidence
+    from otel_loopguard.settings import Settings
+
+_MASKED: Final = 0.8
+_FADE: Final = 0.985
+_UNSEEN: Final = 10
+
+
+@dataclass(slots=True)
+class _Seen:
+    """One call as it was last made: its answer, and how many equivalents of it were counted."""
+
+    outcome: int | None
+    outcome_exact: int | None
+    call_exact: int | None
+    count: float
+    epoch: int
+    round: int
+    index: int
+    since: int
+
+
+class ExactRepeat:
+    """Counts equal calls with an equal outcome in one state of the world.
+
+    Counted in equivalents of one repeat: byte-equal 1.0, equal after masking 0.8, fading by 1.5 %
+    per call in between; from `repeat_threshold` (3) on it is a detection. Never "in a row": other
+    calls may sit between. It starts again when the answer differs, when a changing call opened a
+    new epoch, and when the last time is more than `repeat_window` calls ago. Calls of one parallel
+    round count once. Waiting, judged by the clock, does not count until the wait budget ends;
+    transient errors do not count within theirs.
+
+    Where the outcome was not captured, ten equal calls give a hint and never more: polling cannot
+    be told from looping.
+
+    Source: `notes/evidence.md`, lessons 1, 2 and 9; FEATURES C1, D1.
+    """
+
+    name = "exact_repeat"
+    __slots__ = ("_seen", "_settings", "_window")
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._window = settings.repeat_window
+        self._seen: OrderedDict[int, _Seen] = OrderedDict()
+
+    def user_turn(self) -> None:
+        for seen in self._seen.values():
+            seen.count /= 2
+
+    def observe(self, evidence: Evidence) -> Detection | None:
+        call = evidence.call
+        if call is None:
+            return None
+        seen = self._seen.pop(call, None)
+        if seen is None or not self._continues(seen, evidence):
+            seen = self._start(evidence)
+        elif seen.round != evidence.round and self._counts(seen, evidence):
+            self._count(seen, evidence)
+        seen.round, seen.index = evidence.round, evidence.index
+        self._seen[call] = seen
+        if len(self._seen) > self._window:
+            self._seen.popitem(last=False)
+        return self._judge(seen, evidence) if seen.count >= 2 else None
+
+    def _start(self, evidence: Evidence) -> _Seen:
+        return _Seen(
+            evidence.outcome, evidence.outcome_exact, evidence.call_exact, 1.0,
+            evidence.epoch, evidence.round, evidence.index, evidence.time,
+        )  # fmt: skip
+
+    def _continues(self, seen: _Seen, evidence: Evidence) -> bool:
+        return (
+            seen.outcome == evidence.outcome
+            and seen.epoch == evidence.epoch
+            and evidence.index - seen.index <= self._window
+        )
+
+    def _counts(self, seen: _Seen, evidence: Evidence) -> bool:
+        elapsed = (evidence.time - seen.since) / 1e9 if seen.since else 0.0
+        if evidence.waiting:
+            return elapsed > self._settings.wait_budget_s
+        if evidence.error_class is ErrorClass.TRANSIENT and seen.since:
+            return elapsed > self._settings.transient_budget_s
+        return True
+
+    def _count(self, seen: _Seen, evidence: Evidence) -> None:
+        equal = (
+            seen.outcome_exact == evidence.outcome_exact and seen.call_exact == evidence.call_exact
+        )
+        fade = _FADE ** (evidence.index - seen.index - 1)
+        seen.count = seen.count * fade + (1.0 if equal else _MASKED)
+
+    def _judge(self, seen: _Seen, evidence: Evidence) -> Detection | None:
+        known = evidence.outcome is not None
+        threshold = self._settings.repeat_threshold if known else _UNSEEN
+        if seen.count < threshold - 0.1:
+            return None
+        if not known:
+            return self._unseen(seen, evidence)
+        answer = "error" if evidence.error else "answer"
+        return Detection(
+            detector=self.name,
+            reason="identical_call",
+            severity=Severity.CRITICAL if seen.count >= threshold + 2 else Severity.WARNING,
+            confidence=min(0.99, 0.8 + 0.04 * (seen.count - threshold)),
+            keys=frozenset({evidence.call or 0}),
+            count=round(seen.count, 2),
+            threshold=threshold,
+            message=f"{evidence.tool!r} was called {_times(seen.count)} with equal arguments and "
+            f"an equal {answer}, and nothing was changed in between",
+        )
+
+    def _unseen(self, seen: _Seen, evidence: Evidence) -> Detection:
+        return Detection(
+            detector=self.name,
+            reason="identical_call_unseen_outcome",
+            severity=Severity.WARNING,
+            confidence=0.3,
+            keys=frozenset({evidence.call or 0}),
+            count=round(seen.count, 2),
+            threshold=_UNSEEN,
+            message=f"{evidence.tool!r} was called {_times(seen.count)} with equal arguments; its "
+            "outcomes are not captured",
+            max_action=Action.HINT,
+        )
+
+
+def _times(count: float) -> str:
+    return f"{round(count)} times"

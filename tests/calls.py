@@ -1,0 +1,59 @@
+"""Tool calls for tests, and a session that judges them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from otel_loopguard import LoopGuard, Settings
+from otel_loopguard.core import Decision, Kind, Step
+
+SECOND = 1_000_000_000
+EPOCH = 1_700_000_000 * SECOND
+
+
+def call(
+    tool: str = "search",
+    args: object = None,
+    outcome: object = None,
+    *,
+    error: str | None = None,
+    at: float | None = None,
+    took: float = 0.5,
+) -> Step:
+    """One finished tool call; `at` seconds after the epoch of the tests, or without times."""
+    start = 0 if at is None else EPOCH + round(at * SECOND)
+    end = 0 if at is None else start + round(took * SECOND)
+    return Step(
+        Kind.TOOL,
+        tool,
+        args=args,
+        outcome=outcome,
+        error=error is not None,
+        error_text=error,
+        start=start,
+        end=end,
+    )
+
+
+@dataclass
+class Run:
+    """One session of a guard in replay, and what it decided."""
+
+    settings: Settings = field(default_factory=Settings)
+    decisions: list[Decision] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.guard = LoopGuard(
+            self.settings, clock="replay", on_decision=lambda _, found: self.decisions.append(found)
+        )
+
+    def calls(self, *steps: Step) -> list[str]:
+        """Observes the steps; gives the actions decided so far."""
+        for step in steps:
+            self.guard.observe(step, "run")
+        return self.actions
+
+    @property
+    def actions(self) -> list[str]:
+        """Actions decided so far, in order."""
+        return [decision.action.value for decision in self.decisions]

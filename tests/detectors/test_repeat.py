@@ -1,0 +1,194 @@
+"""Identical calls with identical outcomes, and everything that only looks like it."""
+
+from __future__ import annotations
+
+import pytest
+
+from otel_loopguard import Settings
+from tests.calls import Run, call
+
+ANSWER = "no results for weather in Paris"
+
+
+def test_three_equal_calls_with_an_equal_answer_give_a_hint() -> None:
+    """The third repeat is noticed, at its own step, and says what was measured."""
+    run = Run()
+    assert run.calls(*[call(args={"q": "x"}, outcome=ANSWER) for _ in range(3)]) == ["hint"]
+    (decision,) = run.decisions
+    assert decision.step == 2
+    assert decision.detector == "exact_repeat"
+    assert decision.count == 3
+    assert "3 times" in decision.message
+    assert ANSWER not in decision.message
+
+
+def test_a_stubborn_agent_is_denied_and_aborted() -> None:
+    """hint at the third, deny two confirmations later, abort one after that."""
+    run = Run()
+    run.calls(*[call(args={"q": "x"}, outcome=ANSWER) for _ in range(8)])
+    assert run.actions == ["hint", "deny", "abort"]
+    assert [decision.step for decision in run.decisions] == [2, 4, 5]
+    assert len({decision.loop for decision in run.decisions}) == 1
+
+
+def test_keys_in_another_order_and_a_json_text_are_the_same_call() -> None:
+    """A JSON text and the equal map are one call."""
+    run = Run()
+    run.calls(
+        call(args={"a": 1, "b": 2}, outcome=ANSWER),
+        call(args='{"b": 2, "a": 1}', outcome=ANSWER),
+        call(args={"b": 2.0, "a": 1}, outcome=ANSWER),
+    )
+    assert run.actions == ["hint"]
+
+
+def test_other_calls_may_sit_between() -> None:
+    """Never "in a row": a loop is seen through good calls in between."""
+    run = Run()
+    for number in range(4):
+        run.calls(
+            call("pytest", args={"x": 1}, outcome="1 failed, as always, in test_a.py"),
+            call("read", args={"path": f"f{number}.py"}, outcome=f"content {number}"),
+        )
+    assert run.actions == ["hint"]
+
+
+def test_volatile_values_do_not_hide_a_loop() -> None:
+    """A fresh request id in the arguments and a clock in the answer make no difference."""
+    run = Run()
+    for number in range(6):
+        run.calls(
+            call(
+                args={"user": "u1", "request_id": f"r-{number:04d}"},
+                outcome=f"not found (10:00:{number:02d}, {number + 3} ms)",
+            )
+        )
+    assert run.actions[0] == "hint"
+    assert run.decisions[0].step == 3  # masked repeats weigh 0.8 each
+
+
+def test_a_nonce_of_unknown_name_is_learned() -> None:
+    """An argument that is new in each of four otherwise equal calls is no part of the call."""
+    run = Run()
+    run.calls(*[call(args={"user": "u1", "zz": f"k{n:05x}z9"}, outcome=ANSWER) for n in range(8)])
+    assert run.actions[:1] == ["hint"]
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        pytest.param(
+            [call("tail", {"f": "build.log"}, f"{4 * n}% done") for n in range(25)],
+            id="polling whose answer changes",
+        ),
+        pytest.param(
+            [call("read_output", {"session": 1}, f"bytes {n}") for n in range(25)],
+            id="paging without a cursor",
+        ),
+        pytest.param(
+            [call("read", {"path": "big.py", "offset": 200 * n}, f"chunk {n}") for n in range(25)],
+            id="paging with an offset",
+        ),
+        pytest.param(
+            [
+                step
+                for n in range(12)
+                for step in (
+                    call("edit", {"path": "a.py", "new": f"v{n}"}, "ok"),
+                    call("bash", {"command": "pytest -q"}, "1 failed, 3 passed in test_a.py"),
+                )
+            ],
+            id="a test run again after an edit",
+        ),
+        pytest.param(
+            [call("edit", {"path": f"m{n}.py", "old": "a", "new": "b"}, "ok") for n in range(25)],
+            id="one change in many files",
+        ),
+        pytest.param(
+            [call("job", {"id": 9}, "in_progress", at=30 * n) for n in range(20)],
+            id="waiting for a pending job",
+        ),
+        pytest.param(
+            [
+                step
+                for n in range(12)
+                for step in (call("wait", {"seconds": 30}, "ok"), call("status", {}, f"step {n}"))
+            ],
+            id="a wait tool between checks",
+        ),
+        pytest.param([call(args={"q": "x"}, outcome=ANSWER) for _ in range(2)], id="only twice"),
+        pytest.param(
+            [call(args={"q": f"city {n}"}, outcome=ANSWER) for n in range(2)], id="other arguments"
+        ),
+    ],
+)
+def test_honest_work_is_left_alone(steps: list) -> None:
+    """Progress, paging, verification and waiting are no repetition."""
+    run = Run()
+    assert run.calls(*steps) == []
+
+
+def test_an_unchanged_answer_without_a_pause_is_spinning() -> None:
+    """The same poll with no time between is a loop, pending or not."""
+    run = Run()
+    run.calls(*[call("job", {"id": 9}, "in_progress", at=0.6 * n) for n in range(4)])
+    assert run.actions == ["hint"]
+
+
+def test_waiting_ends_with_its_budget() -> None:
+    """Past `wait_budget_s` an unchanged answer counts again."""
+    run = Run(Settings(wait_budget_s=100))
+    run.calls(*[call("job", {"id": 9}, "in_progress", at=30 * n) for n in range(9)])
+    assert run.actions[:1] == ["hint"]
+    assert run.decisions[0].step >= 4
+
+
+def test_missing_is_not_empty() -> None:
+    """What was not captured is equal to nothing: no stop without outcomes, nothing without args."""
+    unseen = Run()
+    unseen.calls(*[call(args={"q": "x"}) for _ in range(30)])
+    assert unseen.actions == ["hint"]
+    assert unseen.decisions[0].reason == "identical_call_unseen_outcome"
+    names = Run()
+    names.calls(*[call() for _ in range(30)])
+    assert names.actions == []
+    outcomes = Run()
+    outcomes.calls(*[call(outcome=ANSWER) for _ in range(30)])
+    assert outcomes.actions == []
+
+
+def test_parallel_calls_of_one_round_count_once() -> None:
+    """A fan-out of equal calls is waste, no loop."""
+    run = Run()
+    run.calls(*[call(args={"q": "x"}, outcome=ANSWER, at=0.001 * n, took=1) for n in range(6)])
+    assert run.actions == []
+
+
+def test_exempt_tools_are_never_judged() -> None:
+    """A tool can be taken out by name."""
+    run = Run(Settings(exempt_tools=frozenset({"search"})))
+    assert run.calls(*[call(args={"q": "x"}, outcome=ANSWER) for _ in range(30)]) == []
+
+
+def test_obeying_a_hint_clears_the_flag() -> None:
+    """Another call takes the hint down; the ladder still remembers the loop."""
+    run = Run()
+    run.calls(*[call(args={"q": "x"}, outcome=ANSWER) for _ in range(3)])
+    flag = run.guard.flag_of("run")
+    assert flag is not None
+    assert flag.control.action == "hint"
+    run.calls(call(args={"q": "y"}, outcome="something else"))
+    assert flag.control.action == "allow"
+    run.calls(*[call(args={"q": "x"}, outcome=ANSWER) for _ in range(2)])
+    assert run.actions == ["hint", "deny"]
+
+
+def test_shadow_decides_and_never_raises_the_flag() -> None:
+    """In shadow mode everything is noted and nothing is stopped."""
+    run = Run(Settings(mode="shadow"))
+    run.calls(*[call(args={"q": "x"}, outcome=ANSWER) for _ in range(8)])
+    assert run.actions == ["hint", "deny", "abort"]
+    assert all(decision.shadow for decision in run.decisions)
+    flag = run.guard.flag_of("run")
+    assert flag is not None
+    assert flag.control.action == "allow"
