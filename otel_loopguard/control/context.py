@@ -1,0 +1,109 @@
+"""The session that the OTel context names, and the flag that belongs to it."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+from opentelemetry import context as otel_context
+from opentelemetry import trace
+
+if TYPE_CHECKING:
+    from otel_loopguard.control.flag import Flag
+
+_KEY = otel_context.create_key("loopguard-session")
+_used = False
+
+
+class Keeper(Protocol):
+    """Who keeps flags: a guard."""
+
+    def flag_of(self, session: str) -> Flag | None:
+        """The flag of a session; None if it is not known here."""
+        ...
+
+    def flag_in(self, trace_id: int) -> Flag | None:
+        """The flag of the session that a trace belongs to; None if it is not known here."""
+        ...
+
+
+_keepers: tuple[weakref.ref[Keeper], ...] = ()
+
+
+def keep(keeper: Keeper) -> None:
+    """Makes a keeper known to `current()`; it is held weakly."""
+    global _keepers  # noqa: PLW0603
+    # A tuple replaced whole: readers take no lock.
+    _keepers = (*(known for known in _keepers if known() is not None), weakref.ref(keeper))
+
+
+@contextmanager
+def session(key: str) -> Generator[str, None, None]:
+    """Names the session of everything inside the block, whatever the spans say.
+
+    It lives in the OTel context: asyncio tasks and `copy_context()` inherit it, a bare thread does
+    not. Use it where no span is current (LangChain under OpenInference), or where several traces
+    are one run.
+
+    ::
+
+        with otel_loopguard.session("run-42"):
+            agent.run(...)
+
+    Args:
+        key: Key of the session; any text that is not empty.
+
+    Yields:
+        The key.
+
+    Raises:
+        ValueError: The key is empty or no text.
+    """
+    global _used  # noqa: PLW0603
+    if not isinstance(key, str) or not key:  # pyright: ignore[reportUnnecessaryIsInstance]
+        msg = f"key of a session must be a text that is not empty, got {key!r}"
+        raise ValueError(msg)
+    _used = True
+    token = otel_context.attach(otel_context.set_value(_KEY, key))
+    try:
+        yield key
+    finally:
+        otel_context.detach(token)
+
+
+def named_session(context: otel_context.Context | None = None) -> str | None:
+    """The session that `session()` named in this context (default: the current one), or None."""
+    if not _used:
+        return None
+    found = otel_context.get_value(_KEY, context)
+    return found if isinstance(found, str) else None
+
+
+def current_flag() -> Flag | None:
+    """The flag of the session of the current context; None if there is none."""
+    keepers = _keepers
+    if not keepers:
+        return None
+    key = named_session()
+    if key is not None:
+        return _first(keepers, key)
+    span = trace.get_current_span().get_span_context()
+    return _first(keepers, span.trace_id) if span.is_valid else None
+
+
+def flag_of(key: str) -> Flag | None:
+    """The flag of a session by its key, in any guard of this process."""
+    return _first(_keepers, key)
+
+
+def _first(keepers: tuple[weakref.ref[Keeper], ...], place: str | int) -> Flag | None:
+    for reference in keepers:
+        keeper = reference()
+        if keeper is None:
+            continue
+        flag = keeper.flag_of(place) if isinstance(place, str) else keeper.flag_in(place)
+        if flag is not None:
+            return flag
+    return None

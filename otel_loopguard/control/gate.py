@@ -1,0 +1,135 @@
+"""What an agent's own loop asks, once per step."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator
+from typing import Any
+
+from otel_loopguard.control.context import current_flag, flag_of
+from otel_loopguard.control.flag import NOTHING, Control, Flag
+from otel_loopguard.core import Action
+from otel_loopguard.errors import LoopGuardAbort, LoopGuardPaused
+
+
+def current() -> Control:
+    """The control of the session of the current context; `allow` where none is known.
+
+    The session is the one named by `otel_loopguard.session(...)`, else the one of the current span.
+    """
+    flag = current_flag()
+    return NOTHING if flag is None else flag.control
+
+
+def check() -> None:
+    """Does nothing, or ends the run: call it once per step of the agent's loop.
+
+    Raises:
+        LoopGuardAbort: The session of the current context is aborted.
+    """
+    flag = current_flag()
+    if flag is not None and flag.control.action is Action.ABORT:
+        raise _abort(flag.control)
+
+
+class Gate:
+    """A passed gate, or one to wait at: `await` it in asyncio.
+
+    Attributes:
+        control: The control at the moment the gate was asked.
+    """
+
+    __slots__ = ("_flag", "_limit_s", "control")
+
+    def __init__(self, control: Control, flag: Flag | None = None, limit_s: float = 0) -> None:
+        self.control = control
+        self._flag = flag
+        self._limit_s = limit_s
+
+    def __await__(self) -> Generator[Any, None, Control]:
+        return self._pass().__await__()
+
+    async def _pass(self) -> Control:
+        if self._flag is None:
+            return self.control
+        return _passed(self._flag, in_time=await self._flag.wait_async(self._limit_s))
+
+
+def gate(limit_s: float | None = None) -> Gate:
+    """As `check`, and waits while the session is paused.
+
+    In asyncio write `await control.gate()`: it waits without blocking the loop (an abort is raised
+    by the call itself). Without a running loop the call blocks until the session goes on.
+
+    Args:
+        limit_s: Seconds to wait at most; default is the setting `pause_limit_s` (300).
+
+    Returns:
+        A `Gate`, which may be awaited; `.control` says what was decided.
+
+    Raises:
+        LoopGuardAbort: The session is aborted.
+        LoopGuardPaused: It was not let go on within the limit.
+    """
+    flag = current_flag()
+    if flag is None:
+        return Gate(NOTHING)
+    control = flag.control
+    if control.action is Action.ABORT:
+        raise _abort(control)
+    if control.action is not Action.PAUSE:
+        return Gate(control)
+    limit = flag.limit_s if limit_s is None else limit_s
+    if _in_asyncio():
+        return Gate(control, flag, limit)
+    return Gate(_passed(flag, in_time=flag.wait(limit)))
+
+
+def pause(session: str, reason: str = "paused by hand") -> bool:
+    """Pauses a session: gates wait until `resume` or `abort`. False if it is not known here."""
+    return _set(session, Action.PAUSE, reason)
+
+
+def resume(session: str) -> bool:
+    """Lets a session go on, an aborted one too. False if it is not known here."""
+    flag = flag_of(session)
+    if flag is None:
+        return False
+    flag.clear()
+    return True
+
+
+def abort(session: str, reason: str = "aborted by hand") -> bool:
+    """Aborts a session: `check` and `gate` raise. False if it is not known here."""
+    return _set(session, Action.ABORT, reason)
+
+
+def _set(session: str, action: Action, reason: str) -> bool:
+    flag = flag_of(session)
+    if flag is None:
+        return False
+    flag.set(action, reason=reason)
+    return True
+
+
+def _passed(flag: Flag, *, in_time: bool) -> Control:
+    control = flag.control
+    if control.action is Action.ABORT:
+        raise _abort(control)
+    if not in_time:
+        msg = f"session {control.session!r} is paused and was not resumed in time: {control.reason}"
+        raise LoopGuardPaused(msg, control.session or "", control.decision)
+    return control
+
+
+def _abort(control: Control) -> LoopGuardAbort:
+    msg = f"session {control.session!r} is aborted: {control.reason}"
+    return LoopGuardAbort(msg, control.session or "", control.decision)
+
+
+def _in_asyncio() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

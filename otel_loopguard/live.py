@@ -1,0 +1,158 @@
+"""Spans of the SDK, seen as dialects see spans: open ones on demand, ended ones at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, cast
+
+from opentelemetry.trace import Span, SpanContext, SpanKind, Status, StatusCode
+
+from otel_loopguard import semconv
+from otel_loopguard.dialects import RecordedSpan
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import ReadableSpan
+
+    from otel_loopguard.core import Annotation
+    from otel_loopguard.dialects import SpanView
+    from otel_loopguard.dialects import Status as StatusName
+
+# Compared one by one: looking an enum up in a dict, or its `.name`, costs several times as much.
+_UNSET, _ERROR, _INTERNAL = StatusCode.UNSET, StatusCode.ERROR, SpanKind.INTERNAL
+_NO_CONTEXT = SpanContext(0, 0, is_remote=False)
+
+
+def at_rest(span: ReadableSpan) -> RecordedSpan:
+    """View of an ended span. All is read at once, because every property of the SDK is a call."""
+    context = span.get_span_context() or _NO_CONTEXT
+    parent = span.parent
+    scope = span.instrumentation_scope
+    status = span.status
+    return RecordedSpan(
+        span.name,
+        "" if scope is None else scope.name,
+        _kind(span),
+        context.trace_id,
+        context.span_id,
+        None if parent is None else parent.span_id,
+        span.start_time or 0,
+        span.end_time,
+        _copied(span),
+        None,
+        _events(span),
+        _status(status),
+        status.description,
+    )
+
+
+def unscrubbed(span: SpanView, opened: SpanView) -> SpanView:
+    """View of an ended span that also has the attributes of the live one.
+
+    logfire scrubs values before other processors see the ended span; the live one still has them.
+    """
+    if isinstance(span, RecordedSpan):
+        span.start_attributes = opened.attributes
+    return span
+
+
+class LiveSpan:
+    """`SpanView` over an open span of the SDK; what was set on it meanwhile is there.
+
+    Args:
+        span: What `on_start` was given.
+    """
+
+    __slots__ = ("_span", "parent_id", "span_id", "start", "trace_id")
+
+    def __init__(self, span: ReadableSpan) -> None:
+        context = span.get_span_context() or _NO_CONTEXT
+        parent = span.parent
+        self._span = span
+        self.trace_id = context.trace_id
+        self.span_id = context.span_id
+        self.parent_id = None if parent is None else parent.span_id
+        self.start = span.start_time or 0
+
+    @property
+    def name(self) -> str:
+        return self._span.name
+
+    @property
+    def scope(self) -> str:
+        scope = self._span.instrumentation_scope
+        return "" if scope is None else scope.name
+
+    @property
+    def kind(self) -> str:
+        return _kind(self._span)
+
+    @property
+    def end(self) -> int | None:
+        return self._span.end_time
+
+    @property
+    def attributes(self) -> Mapping[str, object]:
+        return _copied(self._span)
+
+    @property
+    def start_attributes(self) -> Mapping[str, object] | None:
+        return None
+
+    @property
+    def events(self) -> Sequence[tuple[str, Mapping[str, object]]]:
+        return _events(self._span)
+
+    @property
+    def status(self) -> StatusName:
+        return _status(self._span.status)
+
+    @property
+    def description(self) -> str | None:
+        return self._span.status.description
+
+    def annotate(self, annotation: Annotation, *, event: bool) -> bool:
+        """Puts an annotation on the span, if it is still open. False if it is not.
+
+        Args:
+            annotation: What to put on it.
+            event: Whether to add a span event too.
+        """
+        span = self._span
+        if not isinstance(span, Span) or not span.is_recording():
+            return False
+        for name, value in annotation.attributes.items():
+            span.set_attribute(name, value)
+        if event:
+            span.add_event(semconv.EVENT_DECISION, dict(annotation.attributes))
+        if annotation.error is not None:
+            span.set_status(Status(StatusCode.ERROR, annotation.error))
+        return True
+
+
+def _kind(span: ReadableSpan) -> str:
+    kind = span.kind
+    return "INTERNAL" if kind is _INTERNAL else kind.name
+
+
+def _status(status: Status) -> StatusName:
+    code = status.status_code
+    return "unset" if code is _UNSET else "error" if code is _ERROR else "ok"
+
+
+def _events(span: ReadableSpan) -> Sequence[tuple[str, Mapping[str, object]]]:
+    events = span.events
+    if not events:
+        return ()
+    return [(event.name, cast("Mapping[str, object]", event.attributes or {})) for event in events]
+
+
+def _copied(span: ReadableSpan) -> Mapping[str, object]:
+    attributes = span.attributes
+    if not attributes:
+        return {}
+    try:
+        # A proxy hands `copy` on to the SDK's own container: a plain dict at C speed, where
+        # reading key by key would pay Python calls for each.
+        return attributes.copy()  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
+    except AttributeError:
+        return dict(cast("Mapping[str, object]", attributes))

@@ -1,0 +1,115 @@
+"""Spans that are open, and which of them have been open for long."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from otel_loopguard.dialects import SpanView
+    from otel_loopguard.sessions import Session
+
+
+class Open:
+    """One open span.
+
+    Attributes:
+        view: The span; live views show what was set on it meanwhile.
+        parent: The open span above it, as far as it is known.
+        session: Its session, where the context named one.
+    """
+
+    __slots__ = ("parent", "session", "view")
+
+    def __init__(self, view: SpanView, parent: Open | None, session: Session | None) -> None:
+        self.view = view
+        self.parent = parent
+        self.session = session
+
+    def above(self) -> Iterator[Open]:
+        """The open spans above it, nearest first; at most 64, whatever the ids say."""
+        place = self.parent
+        for _ in range(64):
+            if place is None:
+                return
+            yield place
+            place = place.parent
+
+
+class Opens:
+    """The open spans of one guard, and two queues of deadlines. O(1) per span.
+
+    Spans start in about the order of time, so that the one open for longest is at the front of
+    its queue: the timer never looks at more than what is due. A span that never ends goes when
+    there is no more room.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._open: OrderedDict[int, Open] = OrderedDict()
+        self._warn: OrderedDict[int, Open] = OrderedDict()
+        self._late: OrderedDict[int, Open] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def __bool__(self) -> bool:
+        return bool(self._open)
+
+    def get(self, span_id: int | None) -> Open | None:
+        """The open span of an id."""
+        return None if span_id is None else self._open.get(span_id)
+
+    def add(self, span_id: int, opened: Open) -> None:
+        """Takes a span that started."""
+        self._open[span_id] = opened
+        self._warn[span_id] = opened
+        if len(self._open) > self._most:
+            gone, _ = self._open.popitem(last=False)
+            self._warn.pop(gone, None)
+            self._late.pop(gone, None)
+
+    def take(self, span_id: int) -> Open | None:
+        """Lets go of a span that ended."""
+        self._warn.pop(span_id, None)
+        self._late.pop(span_id, None)
+        return self._open.pop(span_id, None)
+
+    def to_warn(self, started_before: int) -> list[Open]:
+        """Spans open since before a time, each once."""
+        return _due(self._warn, started_before)
+
+    def to_judge(self, started_before: int) -> list[Open]:
+        """Of the spans given to `watch_further`, those open since before a time, each once."""
+        return _due(self._late, started_before)
+
+    def watch_further(self, opened: Open) -> None:
+        """Keeps a span that was warned about until it is to be judged."""
+        self._late[opened.view.span_id] = opened
+
+    def first_warning(self) -> int | None:
+        """Start of the span that is next to warn about."""
+        return _first(self._warn)
+
+    def first_judgement(self) -> int | None:
+        """Start of the span that is next to judge."""
+        return _first(self._late)
+
+
+def _due(queue: OrderedDict[int, Open], started_before: int) -> list[Open]:
+    found: list[Open] = []
+    while queue:
+        opened = next(iter(queue.values()))
+        if opened.view.start > started_before:
+            break
+        queue.popitem(last=False)
+        found.append(opened)
+    return found
+
+
+def _first(queue: OrderedDict[int, Open]) -> int | None:
+    for opened in queue.values():
+        return opened.view.start
+    return None

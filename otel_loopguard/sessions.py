@@ -1,0 +1,182 @@
+"""The sessions of one guard: which step belongs to which, bounded in number and age."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+from otel_loopguard.control import Flag
+from otel_loopguard.core import Kind
+from otel_loopguard.detectors import detectors
+from otel_loopguard.identity import Observer
+from otel_loopguard.policy import Ladder
+
+if TYPE_CHECKING:
+    from otel_loopguard.core import Step
+    from otel_loopguard.settings import Settings
+
+_TRACES_PER_SESSION = 4
+_OWN_SESSION = frozenset({Kind.TOOL, Kind.MODEL})
+
+
+class Session:
+    """All steps of one conversation or run, as far as they still matter.
+
+    Attributes:
+        key: Its key. A trace id (32 hex digits) until a span names a conversation or session.
+        named: Whether the key is final.
+        steps: How many canonical steps were counted.
+        last_used: When it was used last, nanoseconds since the epoch.
+        lock: Held while its steps are judged.
+        observer: Turns its tool calls into evidence.
+        detectors: What looks at the evidence.
+        ladder: What remembers the loops.
+        flag: What its runtime sees.
+    """
+
+    __slots__ = (
+        "detectors", "flag", "key", "ladder", "last_used", "lock", "named", "observer", "steps",
+    )  # fmt: skip
+
+    def __init__(self, key: str, settings: Settings, *, named: bool) -> None:
+        self.key = key
+        self.named = named
+        self.steps = 0
+        self.last_used = 0
+        # Re-entrant: a log handler or a finalizer may end a span while this thread judges one.
+        self.lock = threading.RLock()
+        self.observer = Observer(settings)
+        self.detectors = detectors(settings)
+        self.ladder = Ladder(settings)
+        self.flag = Flag(key, settings.pause_limit_s)
+
+    def user_turn(self) -> None:
+        """A user spoke: what was counted before weighs half."""
+        for detector in self.detectors:
+            detector.user_turn()
+        self.ladder.user_turn()
+
+
+class Sessions:
+    """Sessions by key and by trace. Not thread-safe: the guard's lock is held.
+
+    Key of a session, first found wins: the one named by `otel_loopguard.session(...)`, the
+    conversation or session id that a span carries, the trace id. An id that is learned late
+    renames the session of its trace.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._ttl = int(settings.session_ttl_s * 1e9)
+        self._by_key: OrderedDict[str, Session] = OrderedDict()
+        self._by_trace: OrderedDict[int, Session] = OrderedDict()
+        self._explicit: OrderedDict[int, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+    def find(self, key: str) -> Session | None:
+        """The session of a key, if it is known."""
+        return self._by_key.get(key)
+
+    def of_trace(self, trace_id: int) -> Session | None:
+        """The session of a trace, if it is known."""
+        return self._by_trace.get(trace_id)
+
+    def named(self, key: str, now: int) -> Session:
+        """The session of a final key, made if need be."""
+        session = self._by_key.get(key)
+        if session is None:
+            session = self._add(Session(key, self._settings, named=True), now)
+        session.named = True
+        return self._used(session, now)
+
+    def explicit(self, trace_id: int, key: str, now: int) -> Session:
+        """Binds a trace to a session that the context names; ids on spans no longer count."""
+        session = self.named(key, now)
+        self._bind(trace_id, session)
+        self._explicit[trace_id] = None
+        if len(self._explicit) > self._most_traces:
+            self._explicit.popitem(last=False)
+        return session
+
+    def of_step(self, step: Step, now: int) -> Session:
+        """The session a step belongs to, made if need be."""
+        session = self._by_trace.get(step.trace_id)
+        key = step.session
+        if session is not None and (key is None or key == session.key):
+            return self._used(session, now)
+        if key is None:
+            session = self._add(Session(f"{step.trace_id:032x}", self._settings, named=False), now)
+            self._bind(step.trace_id, session)
+            return session
+        if step.trace_id in self._explicit and session is not None:
+            return self._used(session, now)
+        if session is not None and session.named:
+            # A sub-agent with a conversation of its own, inside the trace of its caller. Of an
+            # agent or a node two instrumentations may name two ids; they stay with their trace.
+            own = step.kind in _OWN_SESSION
+            return self.named(key, now) if own else self._used(session, now)
+        return self.bind(step.trace_id, key, now)
+
+    def bind(self, trace_id: int, key: str, now: int) -> Session:
+        """Says that a trace belongs to the session of a final key."""
+        known, here = self._by_key.get(key), self._by_trace.get(trace_id)
+        if known is None and here is not None and not here.named:
+            self._rename(here, key)
+            return self._used(here, now)
+        session = known or self.named(key, now)
+        self._bind(trace_id, session)
+        return self._used(session, now)
+
+    def join(self, one: int, other: int) -> None:
+        """Two traces turned out to be one run: both get the session that has a final key."""
+        first, second = self._by_trace.get(one), self._by_trace.get(other)
+        if first is None or first is second:
+            if first is None and second is not None:
+                self._bind(one, second)
+            return
+        if second is not None and second.named and not first.named:
+            first = second
+        self._bind(one, first)
+        self._bind(other, first)
+
+    def _rename(self, session: Session, key: str) -> None:
+        self._by_key.pop(session.key, None)
+        session.key, session.named = key, True
+        session.flag.rename(key)
+        self._by_key[key] = session
+
+    def _add(self, session: Session, now: int) -> Session:
+        self._evict(now)
+        session.last_used = now
+        self._by_key[session.key] = session
+        return session
+
+    def _evict(self, now: int) -> None:
+        """Makes room for one: the unused go by age, then the one unused for longest."""
+        while self._by_key:
+            oldest = next(iter(self._by_key.values()))
+            full = len(self._by_key) >= self._settings.max_sessions
+            if not full and now - oldest.last_used <= self._ttl:
+                return
+            self._by_key.popitem(last=False)
+
+    def _used(self, session: Session, now: int) -> Session:
+        if self._by_key.get(session.key) is not session:
+            return self._add(session, now)
+        session.last_used = now
+        self._by_key.move_to_end(session.key)
+        return session
+
+    def _bind(self, trace_id: int, session: Session) -> None:
+        self._by_trace[trace_id] = session
+        self._by_trace.move_to_end(trace_id)
+        if len(self._by_trace) > self._most_traces:
+            gone, _ = self._by_trace.popitem(last=False)
+            self._explicit.pop(gone, None)
+
+    @property
+    def _most_traces(self) -> int:
+        return self._settings.max_sessions * _TRACES_PER_SESSION

@@ -1,0 +1,116 @@
+"""check, gate, pause, resume, abort."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+import otel_loopguard
+from otel_loopguard import LoopGuardAbort, LoopGuardPaused, LoopGuardSpanProcessor, control
+from tests.agents import provider_with, tool_call
+
+
+@pytest.fixture
+def run() -> str:
+    """A session that a guard knows."""
+    processor = LoopGuardSpanProcessor(pause_limit_s=5)
+    tracer = provider_with(processor).get_tracer("my.agent")
+    with otel_loopguard.session("gated"):
+        tool_call(tracer)
+    _alive.append(processor)
+    return "gated"
+
+
+_alive: list[object] = []
+
+
+def test_without_a_guard_nothing_happens() -> None:
+    """An agent may ask where nobody guards."""
+    control.check()
+    assert control.gate().control.action == "allow"
+    assert asyncio.run(_awaited()).action == "allow"
+
+
+async def _awaited() -> control.Control:
+    return await control.gate()
+
+
+def test_a_gate_waits_while_the_session_is_paused(run: str) -> None:
+    """It ends at once when somebody resumes the session."""
+    assert control.pause(run, "looking into it")
+    threading.Timer(0.2, control.resume, [run]).start()
+    with otel_loopguard.session(run):
+        control.check()
+        began = time.monotonic()
+        assert control.gate().control.action == "allow"
+        assert 0.1 < time.monotonic() - began < 2
+
+
+def test_a_gate_never_outlives_its_limit(run: str) -> None:
+    """At the limit it raises, and says which session and why."""
+    control.pause(run, "looking into it")
+    with otel_loopguard.session(run):
+        began = time.monotonic()
+        with pytest.raises(LoopGuardPaused, match=r"'gated'.*looking into it"):
+            control.gate(limit_s=0.2)
+        assert time.monotonic() - began < 2
+    control.resume(run)
+
+
+def test_an_abort_ends_a_waiting_gate(run: str) -> None:
+    """Who waits is told."""
+    control.pause(run)
+    threading.Timer(0.1, control.abort, [run, "enough"]).start()
+    with otel_loopguard.session(run), pytest.raises(LoopGuardAbort, match="enough"):
+        control.gate()
+    with otel_loopguard.session(run), pytest.raises(LoopGuardAbort):
+        control.check()
+    assert control.resume(run)
+
+
+def test_in_asyncio_it_waits_without_blocking_the_loop(run: str) -> None:
+    """A thousand gates cost no thread, go on together, and the loop runs meanwhile."""
+
+    async def go() -> tuple[int, int, int]:
+        with otel_loopguard.session(run):
+            before = threading.active_count()
+            gates = [asyncio.ensure_future(_awaited()) for _ in range(1000)]
+            await asyncio.sleep(0.1)
+            waiting = sum(not gate.done() for gate in gates)
+            threads = threading.active_count() - before
+            control.resume(run)
+            await asyncio.wait_for(asyncio.gather(*gates), 5)
+            return waiting, threads, sum(gate.result().action == "allow" for gate in gates)
+
+    control.pause(run)
+    assert asyncio.run(go()) == (1000, 0, 1000)
+
+
+def test_in_asyncio_the_limit_holds(run: str) -> None:
+    """`await control.gate()` raises at its limit too."""
+
+    async def go() -> None:
+        with otel_loopguard.session(run):
+            await control.gate(limit_s=0.1)
+
+    control.pause(run)
+    with pytest.raises(LoopGuardPaused):
+        asyncio.run(go())
+    control.resume(run)
+
+
+def test_unknown_sessions_are_told_apart() -> None:
+    """Setting a flag that nobody keeps says so."""
+    assert not control.pause("nobody")
+    assert not control.resume("nobody")
+    assert not control.abort("nobody")
+
+
+@pytest.mark.parametrize("key", ["", None, 3])
+def test_a_session_needs_a_key(key: object) -> None:
+    """The error has the value."""
+    with pytest.raises(ValueError, match=repr(key)), otel_loopguard.session(key):  # type: ignore[arg-type]
+        pass

@@ -1,0 +1,365 @@
+"""The span processor, on real SDK spans."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextvars
+import os
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import StatusCode
+
+import otel_loopguard
+from otel_loopguard import (
+    LoopGuard,
+    LoopGuardAbort,
+    LoopGuardSpanProcessor,
+    Settings,
+    control,
+)
+from tests.agents import Ended, agent, provider_with, tool_call
+
+if TYPE_CHECKING:
+    from otel_loopguard.core import Decision
+
+
+def listening(**settings: object) -> tuple[LoopGuard, list[Decision]]:
+    found: list[Decision] = []
+    guard = LoopGuard(Settings(**settings), on_decision=lambda _, decision: found.append(decision))
+    return guard, found
+
+
+def test_one_line_stops_a_stuck_agent() -> None:
+    """hint, deny, then `control.check()` raises inside the agent's own loop."""
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(LoopGuardSpanProcessor())
+    tracer = provider.get_tracer("my.agent")
+    seen = []
+    with agent(tracer), pytest.raises(LoopGuardAbort) as stop:
+        for _ in range(20):
+            control.check()
+            seen.append(control.current().action.value)
+            tool_call(tracer)
+    assert seen == ["allow", "allow", "allow", "hint", "hint", "deny"]
+    assert "'search' was called 6 times" in str(stop.value)
+    assert stop.value.decision is not None
+    assert stop.value.decision.action == "abort"
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["first", "last"])
+def test_the_place_among_the_processors_does_not_matter(first: bool) -> None:
+    """It decides the same before and after an exporting processor, and no span is lost."""
+    exporter = InMemorySpanExporter()
+    guard, found = listening()
+    both = [LoopGuardSpanProcessor(guard), BatchSpanProcessor(exporter)]
+    provider = provider_with(*(both if first else reversed(both)))
+    tracer = provider.get_tracer("my.agent")
+    with agent(tracer):
+        for _ in range(6):
+            tool_call(tracer)
+    provider.force_flush()
+    assert [decision.action.value for decision in found] == ["hint", "deny", "abort"]
+    assert len(exporter.get_finished_spans()) == 7
+    provider.shutdown()
+
+
+def test_the_open_agent_span_says_what_was_decided() -> None:
+    """Attributes are updated in place, an event marks each change, an abort turns it red."""
+    ended = Ended()
+    provider = provider_with(LoopGuardSpanProcessor(), ended)
+    tracer = provider.get_tracer("my.agent")
+    with agent(tracer):
+        for _ in range(8):
+            tool_call(tracer, args='{"q": "s3cret"}', result="cl4ssified")
+    (root,) = ended.named("invoke_agent")
+    attributes = dict(root.attributes or {})
+    assert attributes["loopguard.decision.action"] == "abort"
+    assert attributes["loopguard.detector.name"] == "exact_repeat"
+    assert attributes["error.type"] == "loopguard_abort"
+    assert isinstance(attributes["loopguard.detection.repeat_count"], float)
+    assert isinstance(attributes["loopguard.detection.cycle.length"], int)
+    assert attributes["loopguard.session.id"] == f"{root.context.trace_id:032x}"
+    assert root.status.status_code is StatusCode.ERROR
+    assert [event.name for event in root.events] == ["loopguard.decision"] * 3
+    assert "s3cret" not in str(attributes) + str(root.events)
+    assert "cl4ssified" not in str(attributes) + str(root.events)
+
+
+def test_a_hint_leaves_the_status_alone() -> None:
+    """A red span for a warning would be noise."""
+    ended = Ended()
+    provider = provider_with(LoopGuardSpanProcessor(), ended)
+    tracer = provider.get_tracer("my.agent")
+    with agent(tracer):
+        for _ in range(3):
+            tool_call(tracer)
+    (root,) = ended.named("invoke_agent")
+    assert (root.attributes or {})["loopguard.decision.action"] == "hint"
+    assert root.status.status_code is StatusCode.UNSET
+
+
+def test_the_topmost_span_and_the_agent_are_both_marked() -> None:
+    """An agent inside a span of another scope marks that span too."""
+    ended = Ended()
+    provider = provider_with(LoopGuardSpanProcessor(), ended)
+    web, tracer = provider.get_tracer("my.web"), provider.get_tracer("my.agent")
+    with web.start_as_current_span("POST /chat"), agent(tracer):
+        for _ in range(6):
+            tool_call(tracer)
+    for name, status in (("invoke_agent", StatusCode.ERROR), ("POST /chat", StatusCode.UNSET)):
+        (span,) = ended.named(name)
+        assert (span.attributes or {})["loopguard.decision.action"] == "abort"
+        assert span.status.status_code is status
+
+
+def test_a_deny_leaves_the_agent_alone() -> None:
+    """A refused call is no failure of the agent: it may still find another way."""
+    ended = Ended()
+    provider = provider_with(LoopGuardSpanProcessor(max_action="deny"), ended)
+    tracer = provider.get_tracer("my.agent")
+    with agent(tracer):
+        for _ in range(6):
+            tool_call(tracer)
+    (root,) = ended.named("invoke_agent")
+    assert (root.attributes or {})["loopguard.decision.action"] == "deny"
+    assert root.status.status_code is StatusCode.UNSET
+
+
+def test_a_denied_call_is_marked_at_its_start() -> None:
+    """The very next call of a denied loop carries the deny while it runs."""
+    ended = Ended()
+    provider = provider_with(LoopGuardSpanProcessor(max_action="deny"), ended)
+    tracer = provider.get_tracer("my.agent")
+    with agent(tracer):
+        for _ in range(6):
+            tool_call(tracer)
+    attributes = ended.named("execute_tool")[5].attributes or {}
+    assert attributes["loopguard.decision.action"] == "deny"
+    assert "error.type" not in attributes
+
+
+def test_several_providers_in_one_process() -> None:
+    """Each guard sees its own spans; `control` finds the right one."""
+    first, second = provider_with(LoopGuardSpanProcessor()), provider_with(LoopGuardSpanProcessor())
+    one, other = first.get_tracer("my.agent"), second.get_tracer("my.agent")
+    with agent(one):
+        for _ in range(6):
+            tool_call(one)
+        assert control.current().action == "abort"
+        with agent(other):
+            pass
+    with trace.use_span(trace.INVALID_SPAN), agent(other):
+        tool_call(other)
+        control.check()
+        assert control.current().action == "allow"
+
+
+def test_two_processors_may_share_a_guard() -> None:
+    """Spans of two providers make one guard's sessions."""
+    guard, found = listening()
+    tracers = [provider_with(LoopGuardSpanProcessor(guard)).get_tracer("my.agent") for _ in "12"]
+    with otel_loopguard.session("run"):
+        for number in range(6):
+            tool_call(tracers[number % 2])
+    assert [decision.session for decision in found] == ["run"] * 3
+
+
+def test_sessions_by_conversation_id() -> None:
+    """Two conversations in one trace are two sessions; one over many traces is one."""
+    guard, found = listening()
+    tracer = provider_with(LoopGuardSpanProcessor(guard)).get_tracer("my.agent")
+    for number in range(6):
+        with tracer.start_as_current_span(
+            "execute_tool s",
+            attributes={
+                "gen_ai.operation.name": "execute_tool",
+                "gen_ai.tool.name": "s",
+                "gen_ai.conversation.id": f"c{number % 2}",
+                "gen_ai.tool.call.arguments": "{}",
+                "gen_ai.tool.call.result": "nothing at all",
+            },
+        ):
+            pass
+    assert {decision.session for decision in found} == {"c0", "c1"}
+    assert all(decision.action == "hint" for decision in found)
+
+
+def test_an_id_learned_late_names_the_session_of_its_trace() -> None:
+    """Steps before the id was known belong to the session all the same."""
+    guard, found = listening()
+    tracer = provider_with(LoopGuardSpanProcessor(guard)).get_tracer("my.agent")
+    with agent(tracer):
+        for _number in range(3):
+            tool_call(tracer)
+            with tracer.start_as_current_span("chat") as span:
+                span.set_attribute("gen_ai.operation.name", "chat")
+                span.set_attribute("gen_ai.conversation.id", "late")
+        assert control.current().session == "late"
+    assert [decision.session for decision in found] == ["late"]
+
+
+def test_an_explicit_session_goes_before_all_ids() -> None:
+    """What the context names wins, across traces and whatever the spans say."""
+    guard, found = listening()
+    tracer = provider_with(LoopGuardSpanProcessor(guard)).get_tracer("my.agent")
+    with otel_loopguard.session("mine"), pytest.raises(LoopGuardAbort) as stop:
+        for _ in range(9):
+            control.check()
+            with agent(tracer, gen_ai__conversation__id="other"):
+                tool_call(tracer)
+    assert stop.value.session == "mine"
+    assert {decision.session for decision in found} == {"mine"}
+
+
+def test_the_flag_is_seen_from_threads_tasks_and_where_no_span_is_current() -> None:
+    """Wherever the context reaches, the flag is the same."""
+    tracer = provider_with(LoopGuardSpanProcessor()).get_tracer("my.agent")
+
+    async def in_task() -> str:
+        await asyncio.sleep(0)
+        return control.current().action.value
+
+    async def from_tasks() -> list[str]:
+        return list(await asyncio.gather(*(in_task() for _ in range(3))))
+
+    with otel_loopguard.session("run"):
+        for _ in range(6):
+            tool_call(tracer)
+        assert control.current().action == "abort"
+        assert asyncio.run(from_tasks()) == ["abort"] * 3
+        context = contextvars.copy_context()
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            assert pool.submit(context.run, control.current).result().action == "abort"
+            assert pool.submit(control.current).result().action == "allow"
+        with agent(tracer), tracer.start_as_current_span("inner"), pytest.raises(LoopGuardAbort):
+            control.check()
+    control.check()
+
+
+def test_32_threads_end_spans_at_once() -> None:
+    """Every session gets its own decisions, none is lost, and nothing is thrown."""
+    guard, found = listening()
+    tracer = provider_with(LoopGuardSpanProcessor(guard)).get_tracer("my.agent")
+    ready = threading.Barrier(32)
+
+    def run(number: int) -> list[str]:
+        ready.wait()
+        seen = []
+        with agent(tracer, gen_ai__conversation__id=f"c{number}"):
+            for step in range(200):
+                tool_call(tracer, args=f'{{"n": {step}}}', result=f"answer {step} of {number}")
+            for _ in range(6):
+                tool_call(tracer)
+                seen.append(control.current().action.value)
+        return seen
+
+    with concurrent.futures.ThreadPoolExecutor(32) as pool:
+        seen = list(pool.map(run, range(32)))
+    assert seen == [["allow", "allow", "hint", "hint", "deny", "abort"]] * 32
+    assert len(found) == 96
+    assert guard.faults.counts == {}
+    assert len({decision.session for decision in found}) == 32
+
+
+def test_a_hung_call_is_noticed_while_it_hangs() -> None:
+    """The timer warns at 80 %, and again at the limit, on the open span and its agent."""
+    guard, found = listening(step_timeout_s=1.5)
+    ended = Ended()
+    tracer = provider_with(LoopGuardSpanProcessor(guard), ended).get_tracer("my.agent")
+    with (
+        agent(tracer),
+        tracer.start_as_current_span(
+            "execute_tool slow",
+            attributes={"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "slow"},
+        ),
+    ):
+        deadline = time.monotonic() + 5
+        while len(found) < 2 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert [decision.reason for decision in found] == ["step_timeout_near", "step_timeout"]
+        assert control.current().action == "hint"
+        assert "has been running" in (control.current().hint or "")
+    for name in ("execute_tool", "invoke_agent"):
+        (span,) = ended.named(name)
+        assert (span.attributes or {})["loopguard.detector.name"] == "stall"
+        assert span.status.status_code is not StatusCode.ERROR
+
+
+def test_a_quick_call_and_a_slow_agent_are_no_stall() -> None:
+    """Only tool calls have a limit here."""
+    guard, found = listening(step_timeout_s=0.3)
+    tracer = provider_with(LoopGuardSpanProcessor(guard)).get_tracer("my.agent")
+    with agent(tracer):
+        tool_call(tracer)
+        time.sleep(0.8)
+    assert found == []
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_the_guard_survives_a_fork() -> None:
+    """A forked worker has a guard that decides, and a timer that runs."""
+    guard, _ = listening(step_timeout_s=0.3)
+    tracer = provider_with(LoopGuardSpanProcessor(guard)).get_tracer("my.agent")
+    tool_call(tracer)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        with agent(tracer):
+            for _ in range(6):
+                tool_call(tracer)
+            action = control.current().action.value
+        with (
+            agent(tracer),
+            tracer.start_as_current_span(
+                "execute_tool slow",
+                attributes={"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "slow"},
+            ),
+        ):
+            time.sleep(1.2)
+            action += " " + control.current().action.value
+        os.write(writer, action.encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        assert pipe.read() == "abort hint"
+    os.waitpid(child, 0)
+
+
+def test_switched_off_it_does_nothing() -> None:
+    """`enabled=False` leaves spans and flags alone."""
+    ended = Ended()
+    tracer = provider_with(LoopGuardSpanProcessor(enabled=False), ended).get_tracer("my.agent")
+    with agent(tracer):
+        for _ in range(9):
+            tool_call(tracer)
+        control.check()
+    assert not any("loopguard" in key for span in ended.spans for key in span.attributes or {})
+
+
+def test_after_shutdown_it_is_inert() -> None:
+    """A processor that was shut down takes no more spans."""
+    guard, found = listening()
+    processor = LoopGuardSpanProcessor(guard)
+    provider = provider_with(processor, SimpleSpanProcessor(InMemorySpanExporter()))
+    assert processor.force_flush()
+    processor.shutdown()
+    tracer = provider.get_tracer("my.agent")
+    for _ in range(9):
+        tool_call(tracer)
+    assert found == []
+    assert guard.attached  # so that an exporter that is shut down later feeds nothing twice
+
+
+def test_a_guard_and_settings_do_not_mix() -> None:
+    """Settings beside a ready guard would be ignored, so they are refused."""
+    with pytest.raises(ValueError, match="repeat_threshold"):
+        LoopGuardSpanProcessor(LoopGuard(), repeat_threshold=4)
