@@ -1,0 +1,176 @@
+"""The instrumentor adds the live processor, once, and takes it out of work again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from weakref import WeakKeyDictionary
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.instrumentation.instrumentor import BaseInstrumentor
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from otel_loopguard import exporter as exporters
+from otel_loopguard import semconv
+from otel_loopguard.errors import LoopGuardSettingsError
+from otel_loopguard.exporter import LoopGuardSpanExporter
+from otel_loopguard.guard import LoopGuard
+from otel_loopguard.instrumentor import LoopGuardInstrumentor
+
+TOOL = {
+    "gen_ai.operation.name": "execute_tool",
+    "gen_ai.tool.name": "search",
+    "gen_ai.tool.call.arguments": '{"query": "weather"}',
+    "gen_ai.tool.call.result": "No results were found for this query.",
+}
+
+
+@pytest.fixture
+def instrumentor(monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopGuardInstrumentor]:
+    """The one instrumentor of the process, at rest before and after, without earlier exporters."""
+    monkeypatch.setattr(exporters, "_given_settings", WeakKeyDictionary())
+    one = LoopGuardInstrumentor()
+    yield one
+    if one.is_instrumented_by_opentelemetry:
+        one.uninstrument()
+
+
+def loop(provider: TracerProvider, calls: int = 5) -> None:
+    """Calls the same tool with the same outcome inside one run."""
+    tracer = provider.get_tracer("agent")
+    with tracer.start_as_current_span("invoke_agent"):
+        for _ in range(calls):
+            with tracer.start_as_current_span("execute_tool search", attributes=TOOL):
+                pass
+
+
+def test_it_is_an_instrumentor_that_needs_no_library(instrumentor: LoopGuardInstrumentor) -> None:
+    """It is loaded whatever else is installed."""
+    assert isinstance(instrumentor, BaseInstrumentor)
+    assert list(instrumentor.instrumentation_dependencies()) == []
+
+
+def test_a_loop_is_noticed_after_instrument(instrumentor: LoopGuardInstrumentor) -> None:
+    """The processor feeds the given guard, whose decisions the exporter writes."""
+    provider, memory, guard = TracerProvider(), InMemorySpanExporter(), LoopGuard()
+    provider.add_span_processor(BatchSpanProcessor(LoopGuardSpanExporter(memory, guard)))
+    instrumentor.instrument(tracer_provider=provider, guard=guard)
+    assert guard.attached
+    loop(provider)
+    provider.force_flush()
+    actions = [
+        (span.attributes or {}).get(semconv.DECISION_ACTION)
+        for span in memory.get_finished_spans()
+        if span.name == "execute_tool search"
+    ]
+    assert actions[:3] == [None, None, "hint"]
+    provider.shutdown()
+
+
+def test_nothing_is_watched_after_uninstrument(instrumentor: LoopGuardInstrumentor) -> None:
+    """The processor stays on the provider, which cannot remove it, and does nothing."""
+    provider, guard = TracerProvider(), LoopGuard()
+    seen: list[int] = []
+    instrumentor.instrument(tracer_provider=provider, guard=guard)
+    instrumentor.uninstrument()
+    guard.closed = lambda span: seen.append(span.span_id)  # type: ignore[method-assign]
+    loop(provider)
+    assert seen == []
+
+
+def test_without_settings_it_uses_the_guard_of_the_process(
+    instrumentor: LoopGuardInstrumentor,
+) -> None:
+    """Exporter and processor that know nothing of each other report once."""
+    provider, memory = TracerProvider(), InMemorySpanExporter()
+    provider.add_span_processor(BatchSpanProcessor(LoopGuardSpanExporter(memory)))
+    instrumentor.instrument(tracer_provider=provider)
+    assert LoopGuard.default().attached
+    loop(provider)
+    provider.force_flush()
+    assert reported(memory) == ["hint", "deny"]
+    provider.shutdown()
+
+
+def test_the_settings_of_an_exporter_hold_where_the_instrumentor_says_nothing(
+    instrumentor: LoopGuardInstrumentor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Options on both sides of a configuration file make one guard."""
+    made: list[LoopGuard] = []
+    attach = LoopGuard.attach
+    monkeypatch.setattr(LoopGuard, "attach", lambda self: (made.append(self), attach(self)))
+    exporter = LoopGuardSpanExporter("none", repeat_threshold=5, cycle_repeats=4)
+    instrumentor.instrument(tracer_provider=TracerProvider(), repeat_threshold=6)
+    (guard,) = made
+    assert guard.settings.repeat_threshold == 6
+    assert guard.settings.cycle_repeats == 4
+    exporter.shutdown()
+
+
+def test_an_exporter_made_later_writes_its_decisions(instrumentor: LoopGuardInstrumentor) -> None:
+    """Which of the two was first does not matter."""
+    provider, memory = TracerProvider(), InMemorySpanExporter()
+    instrumentor.instrument(tracer_provider=provider, repeat_threshold=4)
+    provider.add_span_processor(BatchSpanProcessor(LoopGuardSpanExporter(memory)))
+    loop(provider)
+    provider.force_flush()
+    assert reported(memory) == ["hint"]
+    provider.shutdown()
+
+
+def reported(memory: InMemorySpanExporter) -> list[object]:
+    """Decisions on the exported tool spans."""
+    tools = [span for span in memory.get_finished_spans() if span.name == "execute_tool search"]
+    found = [(span.attributes or {}).get(semconv.DECISION_ACTION) for span in tools]
+    return [action for action in found if action]
+
+
+def test_a_last_batch_is_not_counted_again(instrumentor: LoopGuardInstrumentor) -> None:
+    """Spans that are flushed after the processor ended were seen by it: no second decision."""
+    decisions: list[str] = []
+    guard = LoopGuard(on_decision=lambda _, decision: decisions.append(str(decision.action)))
+    provider, memory = TracerProvider(), InMemorySpanExporter()
+    instrumentor.instrument(tracer_provider=provider, guard=guard)
+    provider.add_span_processor(BatchSpanProcessor(LoopGuardSpanExporter(memory)))
+    loop(provider, calls=3)
+    provider.shutdown()
+    assert len(memory.get_finished_spans()) == 4
+    assert decisions == ["hint"]
+
+
+def test_settings_reach_the_guard(instrumentor: LoopGuardInstrumentor) -> None:
+    """Options of a configuration file arrive as keywords, and a wrong one is explained."""
+    with pytest.raises(LoopGuardSettingsError, match="repeat_threshold"):
+        instrumentor.instrument(tracer_provider=TracerProvider(), repeat_threshold="often")
+    assert not instrumentor.is_instrumented_by_opentelemetry
+
+
+def test_a_provider_that_takes_no_processors_is_warned_about(
+    instrumentor: LoopGuardInstrumentor, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without an SDK there is one clear warning and no error."""
+    with caplog.at_level(logging.WARNING, "otel_loopguard"):
+        instrumentor.instrument(tracer_provider=trace.NoOpTracerProvider())
+        instrumentor.uninstrument()
+    (message,) = [one.getMessage() for one in caplog.records if one.name == "otel_loopguard"]
+    assert "NoOpTracerProvider" in message
+    assert "tracer_provider" in message
+
+
+def test_it_is_loaded_by_its_entry_point() -> None:
+    """`opentelemetry-instrument` finds exporter, sampler and instrumentor."""
+    from importlib.metadata import entry_points
+
+    found = {
+        group: next(iter(entry_points(group=group, name="loopguard"))).load()
+        for group in (
+            "opentelemetry_instrumentor",
+            "opentelemetry_traces_exporter",
+            "opentelemetry_traces_sampler",
+        )
+    }
+    assert found["opentelemetry_instrumentor"] is LoopGuardInstrumentor
+    assert found["opentelemetry_traces_exporter"] is LoopGuardSpanExporter

@@ -1,0 +1,28 @@
+"""The public surface."""
+
+from __future__ import annotations
+
+import otel_loopguard
+
+
+def test_all_is_sorted_and_is_what_can_be_imported() -> None:
+    """`__all__` has every public name, sorted, and nothing else."""
+    import types
+
+    public = {
+        name
+        for name, value in vars(otel_loopguard).items()
+        if not name.startswith("_") and not isinstance(value, types.ModuleType)
+    } | {"control", "__version__"}
+    assert otel_loopguard.__all__ == sorted(public)
+
+
+def test_the_names_that_others_rely_on() -> None:
+    """These names stay."""
+    for name in (
+        "LoopGuardSpanProcessor", "LoopGuardSpanExporter", "LoopGuardSampler", "LoopGuard",
+        "Settings", "Decision", "Action", "LoopGuardAbort", "control", "session",
+    ):  # fmt: skip
+        assert hasattr(otel_loopguard, name)
+    for name in ("current", "check", "gate"):
+        assert callable(getattr(otel_loopguard.control, name))

@@ -1,0 +1,206 @@
+"""Agent spans keep recording when head sampling drops them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import (
+    ALWAYS_OFF,
+    ALWAYS_ON,
+    DEFAULT_ON,
+    Decision,
+    ParentBased,
+    Sampler,
+    SamplingResult,
+    TraceIdRatioBased,
+)
+from opentelemetry.trace import Link, SpanContext, SpanKind, TraceFlags, TraceState
+
+from otel_loopguard.errors import LoopGuardSettingsError
+from otel_loopguard.sampler import LoopGuardSampler, from_environment
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+    from opentelemetry.util.types import Attributes
+
+
+class Fixed(Sampler):
+    """Answers one decision with attributes and a trace state of its own."""
+
+    def __init__(self, decision: Decision) -> None:
+        self.decision = decision
+
+    def should_sample(  # noqa: PLR0917
+        self,
+        parent_context: Context | None,
+        trace_id: int,
+        name: str,
+        kind: SpanKind | None = None,
+        attributes: Attributes = None,
+        links: Sequence[Link] | None = None,
+        trace_state: TraceState | None = None,
+    ) -> SamplingResult:
+        return SamplingResult(self.decision, {"sampler": "fixed"}, TraceState([("k", "v")]))
+
+    def get_description(self) -> str:
+        return "Fixed"
+
+
+@pytest.mark.parametrize(
+    ("name", "attributes"),
+    [
+        ("execute_tool search", {"gen_ai.operation.name": "execute_tool"}),
+        ("search", {"openinference.span.kind": "TOOL"}),
+        ("search.tool", {"traceloop.span.kind": "tool"}),
+        ("search", {"langsmith.span.kind": "tool"}),
+        ("search", {"langfuse.observation.type": "tool"}),
+        ("ai.toolCall", {"ai.toolCall.name": "search"}),
+        ("tools/call search", {"mcp.method.name": "tools/call", "network.transport": "pipe"}),
+        ("chat", {"gen_ai.system": "openai", "server.address": "api.openai.com"}),
+        ("running tool", {"logfire.msg": "running tool", "code.filepath": "agent.py"}),
+        ("autogen process looper", {"messaging.operation": "process"}),
+        ("LangGraph", {}),
+        ("LangGraph", None),
+        ("work", {"colour": "blue"}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else None,
+)
+def test_what_may_be_an_agent_records(name: str, attributes: Mapping[str, str] | None) -> None:
+    """Names of any agent convention, or nothing telling, turn DROP into RECORD_ONLY."""
+    sampler = LoopGuardSampler(ALWAYS_OFF)
+    result = sampler.should_sample(None, 1, name, SpanKind.INTERNAL, attributes)
+    assert result.decision is Decision.RECORD_ONLY
+    assert dict(result.attributes or {}) == dict(attributes or {})
+
+
+@pytest.mark.parametrize(
+    ("kind", "attributes"),
+    [
+        (SpanKind.SERVER, {"http.request.method": "GET", "url.path": "/"}),
+        (SpanKind.CLIENT, {"db.system.name": "postgresql"}),
+        (SpanKind.CLIENT, {"rpc.system": "grpc", "server.address": "db"}),
+        (SpanKind.PRODUCER, {"messaging.system": "kafka"}),
+        (SpanKind.SERVER, {"faas.trigger": "http"}),
+        (SpanKind.INTERNAL, {"http.route": "/"}),
+    ],
+    ids=["http", "db", "rpc", "messaging", "faas", "internal"],
+)
+def test_what_is_surely_no_agent_stays_dropped(kind: SpanKind, attributes: Attributes) -> None:
+    """HTTP, databases, RPC and messaging without any agent name cost nothing."""
+    result = LoopGuardSampler(ALWAYS_OFF).should_sample(None, 1, "GET /", kind, attributes)
+    assert result.decision is Decision.DROP
+
+
+@pytest.mark.parametrize("decision", [Decision.RECORD_ONLY, Decision.RECORD_AND_SAMPLE])
+def test_what_records_anyway_is_passed_on_unchanged(decision: Decision) -> None:
+    """Only DROP is touched."""
+    inner = Fixed(decision)
+    result = LoopGuardSampler(inner).should_sample(None, 1, "tool", None, {"a": 1})
+    assert result.decision is decision
+    assert dict(result.attributes or {}) == {"sampler": "fixed"}
+
+
+def test_attributes_and_trace_state_of_the_inner_result_are_kept() -> None:
+    """A dropped span that records keeps its own attributes beside those of the sampler."""
+    result = LoopGuardSampler(Fixed(Decision.DROP)).should_sample(
+        None, 1, "tool", None, {"tool.name": "search"}
+    )
+    assert dict(result.attributes or {}) == {"tool.name": "search", "sampler": "fixed"}
+    assert result.trace_state == TraceState([("k", "v")])
+
+
+def test_attributes_of_any_kind_do_no_harm() -> None:
+    """Keys that are not text are no reason to fail the start of a span."""
+    odd: Attributes = {1: "x", None: "y"}  # type: ignore[dict-item]
+    result = LoopGuardSampler(ALWAYS_OFF).should_sample(None, 1, "tool", None, odd)
+    assert result.decision is Decision.RECORD_ONLY
+
+
+def _provider(sampler: Sampler) -> tuple[TracerProvider, InMemorySpanExporter]:
+    memory = InMemorySpanExporter()
+    provider = TracerProvider(sampler=sampler)
+    provider.add_span_processor(SimpleSpanProcessor(memory))
+    return provider, memory
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        LoopGuardSampler(TraceIdRatioBased(0.0)),
+        LoopGuardSampler(ParentBased(TraceIdRatioBased(0.0))),
+        ParentBased(
+            LoopGuardSampler(TraceIdRatioBased(0.0)),
+            local_parent_not_sampled=LoopGuardSampler(ALWAYS_OFF),
+        ),
+    ],
+    ids=["ratio", "around ParentBased", "inside ParentBased"],
+)
+def test_dropped_runs_are_seen_and_not_exported(sampler: Sampler) -> None:
+    """Parent and child record with all their attributes, are not sampled, and are not exported."""
+    provider, memory = _provider(sampler)
+    tracer = provider.get_tracer("agent")
+    with (
+        tracer.start_as_current_span("run") as run,
+        tracer.start_as_current_span("tool", attributes={"tool.name": "search"}) as tool,
+    ):
+        assert run.is_recording()
+        assert tool.is_recording()
+        assert not tool.get_span_context().trace_flags.sampled
+        assert dict(tool.attributes) == {"tool.name": "search"}  # type: ignore[attr-defined]
+    assert memory.get_finished_spans() == ()
+
+
+def test_a_remote_parent_that_is_not_sampled_is_respected() -> None:
+    """The run of an unsampled caller records here and is not exported."""
+    provider, memory = _provider(LoopGuardSampler(DEFAULT_ON))
+    caller = SpanContext(5, 6, is_remote=True, trace_flags=TraceFlags(0))
+    context = trace.set_span_in_context(trace.NonRecordingSpan(caller))
+    with provider.get_tracer("agent").start_as_current_span("run", context) as run:
+        assert run.is_recording()
+        assert run.get_span_context().trace_id == 5
+    assert memory.get_finished_spans() == ()
+
+
+def test_sampled_runs_are_exported_as_without_it() -> None:
+    """An inner sampler that keeps everything keeps everything."""
+    provider, memory = _provider(LoopGuardSampler(ALWAYS_ON))
+    with provider.get_tracer("agent").start_as_current_span("run"):
+        pass
+    assert [span.name for span in memory.get_finished_spans()] == ["run"]
+
+
+@pytest.mark.parametrize(
+    ("argument", "inner"),
+    [
+        (None, "ParentBased{root:AlwaysOnSampler,"),
+        ("", "ParentBased{root:AlwaysOnSampler,"),
+        ("0.1", "ParentBased{root:TraceIdRatioBased{0.1},"),
+        ("parentbased_traceidratio,0.1", "ParentBased{root:TraceIdRatioBased{0.1},"),
+        (" TraceIdRatio , 0.25 ", "TraceIdRatioBased{0.25}"),
+        ("traceidratio", "TraceIdRatioBased{1.0}"),
+        ("always_off", "AlwaysOffSampler"),
+        ("always_on", "AlwaysOnSampler"),
+        ("parentbased_always_off", "ParentBased{root:AlwaysOffSampler,"),
+    ],
+)
+def test_the_inner_sampler_is_named_by_the_variable(argument: str | None, inner: str) -> None:
+    """`OTEL_TRACES_SAMPLER_ARG` names sampler and ratio, a ratio, a sampler or nothing."""
+    description = from_environment(argument).get_description()
+    assert description.startswith(f"LoopGuardSampler{{{inner}")
+
+
+@pytest.mark.parametrize(
+    "argument",
+    ["traceidratio,often", "1.5", "-1", "nan", "no_such_sampler", "loopguard", "loopguard,0.1"],
+)
+def test_an_argument_that_cannot_be_used_is_explained(argument: str) -> None:
+    """The error has the variable, its value and what was expected; the SDK logs it."""
+    with pytest.raises(LoopGuardSettingsError, match="expected a ratio from 0 to 1") as caught:
+        from_environment(argument)
+    assert f"OTEL_TRACES_SAMPLER_ARG is {argument!r}" in str(caught.value)
