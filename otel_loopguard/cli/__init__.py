@@ -1,0 +1,22 @@
+"""The command line, `otel-loopguard`; needs the extra `cli`."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Runs the command line.
+
+    Exits with 0 if all went well, 1 if lines of the input were broken and passed over, 2 if
+    arguments or files cannot be used or the extra `cli` is not installed.
+    """
+    try:
+        from otel_loopguard.cli.app import app  # noqa: PLC0415  # typer and rich are an extra
+    except ModuleNotFoundError as missing:
+        if missing.name not in {"rich", "typer"}:
+            raise
+        need = "the command line needs the extra `cli`: pip install 'otel-loopguard[cli]'"
+        print(need, file=sys.stderr)  # noqa: T201
+        sys.exit(2)
+    app()

@@ -1,0 +1,102 @@
+"""The files that a command reads: opened, watched, their broken lines reported and counted."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Final
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from otel_loopguard.recordings import Recording
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from otel_loopguard.dialects.view import RecordedSpan
+    from otel_loopguard.recordings import Run
+
+_LONG: Final = 4 * 1024 * 1024
+_EVERY: Final = 64
+
+
+class Inputs:
+    """The recordings that a command was given.
+
+    ::
+
+        with Inputs(files) as inputs:
+            for recording in inputs:
+                for entry in inputs.entries(recording):
+                    ...
+        raise typer.Exit(inputs.code)
+
+    Args:
+        files: Paths, or `-` for standard input.
+        bar: Whether a bar may be shown on standard error; it is, for inputs of more than 4 MiB in
+            all, if that is a terminal.
+
+    Attributes:
+        broken: How many reports of broken lines there were.
+
+    Raises:
+        RecordingError: One of the files cannot be read; told before any is.
+    """
+
+    def __init__(self, files: Sequence[str], bar: bool = True) -> None:
+        self.broken = 0
+        self._recordings = [Recording(file, self._report) for file in files]
+        total = sum(recording.size or 0 for recording in self._recordings)
+        self._progress: Progress | None = None
+        if bar and total > _LONG and sys.stderr.isatty():
+            columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
+            to = Console(stderr=True)
+            self._progress = Progress(*columns, TimeRemainingColumn(), console=to, transient=True)
+
+    def __enter__(self) -> Self:
+        if self._progress:
+            self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        if self._progress:
+            self._progress.stop()
+
+    def __iter__(self) -> Iterator[Recording]:
+        return iter(self._recordings)
+
+    @property
+    def code(self) -> int:
+        """The exit code that the input asks for: 1 if something was broken, else 0."""
+        return 1 if self.broken else 0
+
+    def entries(self, recording: Recording) -> Iterator[RecordedSpan | Run]:
+        """What a recording holds, with the bar moving."""
+        if self._progress is None:
+            yield from recording
+            return
+        task = self._progress.add_task(recording.name, total=recording.size)
+        for count, entry in enumerate(recording):
+            if count % _EVERY == 0:
+                self._progress.update(task, completed=recording.done)
+            yield entry
+        self._progress.update(task, completed=recording.size)
+
+    def note(self, text: str) -> None:
+        """Says something on standard error, above the bar if there is one."""
+        if self._progress:
+            self._progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        else:
+            typer.echo(text, err=True)
+
+    def _report(self, file: str, number: int, why: str) -> None:
+        self.broken += 1
+        self.note(f"{file}:{number}: {why}")

@@ -1,0 +1,97 @@
+"""What the command line prints: JSON lines, tables, cells."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import Any, Final, TypeGuard
+
+import orjson
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+_DEPTH: Final = 200
+_PIPE_WIDTH: Final = 10_000
+
+
+class Format(str, Enum):
+    """How results are printed."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+def json_line(row: Mapping[str, object]) -> None:
+    """Prints one object as one line of JSON.
+
+    What JSON has no word for is written as near as it goes: NaN as null, bytes as text, a lone
+    surrogate as its escape, what is nested deeper than 200 levels as "…".
+    """
+    try:
+        line = orjson.dumps(row)
+    except TypeError:
+        line = json.dumps(_plain(row, 0)).encode()
+    typer.echo(line)
+
+
+def console() -> Console:
+    """Where tables and trees go: standard output, without wrapping if that is no terminal."""
+    return Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False)
+
+
+def table(columns: Sequence[str], title: str | None = None) -> Table:
+    """A table with these columns; one whose name ends in `#` holds numbers."""
+    lines = box.SIMPLE_HEAD if sys.stdout.isatty() else None
+    grid = Table(title=title, box=lines, title_justify="left", pad_edge=False)
+    for column in columns:
+        right = column.endswith("#")
+        grid.add_column(column.removesuffix("#"), justify="right" if right else "left")
+    return grid
+
+
+def cell(value: object, size: int = 60) -> Text:
+    """A value as one line of at most `size` characters that no terminal takes for a command."""
+    return Text(line(value, size))
+
+
+def line(value: object, size: int = 60) -> str:
+    """A value as one line of at most `size` printable characters; None is empty."""
+    if value is None:
+        return ""
+    written = value if isinstance(value, str) else _written(value)
+    flat = "".join(sign if sign.isprintable() else " " for sign in written[: size + 1])
+    return flat if len(flat) <= size else flat[: size - 1] + "…"
+
+
+def _written(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.3g}"
+    return json.dumps(_plain(value, 0), ensure_ascii=False)
+
+
+def _plain(value: object, depth: int) -> object:
+    """The value with what JSON cannot say replaced; see `json_line`."""
+    if depth > _DEPTH:
+        return "…"
+    if _is_map(value):
+        return {str(key): _plain(inner, depth + 1) for key, inner in value.items()}
+    if _is_list(value):
+        return [_plain(inner, depth + 1) for inner in value]
+    if isinstance(value, (bytes, bytearray)):
+        return bytes(value).decode("utf-8", "backslashreplace")
+    if isinstance(value, float):
+        return value if value - value == 0 else None
+    return value if isinstance(value, (str, int, type(None))) else str(value)
+
+
+def _is_map(value: object) -> TypeGuard[Mapping[Any, object]]:
+    return isinstance(value, dict)
+
+
+def _is_list(value: object) -> TypeGuard[Sequence[object]]:
+    return isinstance(value, (list, tuple))

@@ -1,0 +1,127 @@
+"""`steps`: the canonical steps of recorded runs, printed as they come."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import typer
+
+from otel_loopguard.cli.inputs import Inputs
+from otel_loopguard.cli.output import Format, json_line, line
+from otel_loopguard.dialects import Reader
+from otel_loopguard.guard import LoopGuard
+from otel_loopguard.identity import error_class
+from otel_loopguard.recordings import Recording, Run, SpanReplay
+
+if TYPE_CHECKING:
+    from otel_loopguard.core import Step
+    from otel_loopguard.dialects.view import RecordedSpan
+    from otel_loopguard.sessions import Session
+
+_SECOND: Final = 1e9
+_COLUMNS: Final = (
+    ("session", 20),
+    ("index", 5),
+    ("kind", 8),
+    ("tool", 24),
+    ("args", 48),
+    ("outcome", 48),
+    ("error", 32),
+)
+
+
+def print_steps(files: Sequence[str], form: Format) -> int:
+    """Prints the canonical steps of files; gives the exit code.
+
+    Labelled runs give their steps as they stand; spans go through the guard, which counts each call
+    once whoever reported it. Memory does not grow with the length of the files.
+    """
+    with Inputs(files, bar=not sys.stdout.isatty()) as inputs:
+        if form is Format.TABLE:
+            _print_cells({name: name for name, _ in _COLUMNS})
+        for recording in inputs:
+            _print_recording(inputs, recording, form)
+    return inputs.code
+
+
+def row(source: str, session: str, index: int, step: Step) -> dict[str, object]:
+    """A step as one JSON object.
+
+    Args:
+        source: A labelled run's source, else the name of the file.
+        session: Key of the session.
+        index: Place of the step among all steps of its session, from 0.
+        step: The step. Times become seconds since the epoch; what is unknown is null.
+    """
+    known = step.start > 0 or bool(step.end)
+    said = step.error_text or step.error_type or "error"
+    return {
+        "source": source,
+        "session": session,
+        "index": index,
+        "kind": step.kind.value,
+        "tool": step.name,
+        "args": step.args,
+        "outcome": step.outcome,
+        "error": said if step.error else None,
+        "error_class": error_class(step).value if step.error else None,
+        "agent": step.agent,
+        "node": step.node,
+        "start": step.start / _SECOND if known else None,
+        "end": step.end / _SECOND if step.end else None,
+        "tokens": step.tokens,
+        "dialect": step.dialect,
+        "call_id": step.call_id,
+        "lacks": list(step.lacks),
+    }
+
+
+def _print_recording(inputs: Inputs, recording: Recording, form: Format) -> None:
+    show = json_line if form is Format.JSON else _print_cells
+    spans = _SpanSteps(recording.name)
+    for entry in inputs.entries(recording):
+        if isinstance(entry, Run):
+            for index, step in enumerate(entry.steps):
+                show(row(entry.source, entry.id, index, step))
+        else:
+            for known in spans.add(entry):
+                show(known)
+    for known in spans.finish():
+        show(known)
+
+
+class _SpanSteps:
+    """The canonical steps of the spans of one file, as rows.
+
+    They are handed over after the guard has returned: what fails in its callbacks it swallows, and
+    a reader that has closed the pipe has to end the command.
+    """
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._rows: list[dict[str, object]] = []
+        self._guard = LoopGuard(clock="replay", on_step=self._on_step)
+        self._replay = SpanReplay(self._guard, Reader().read)
+
+    def add(self, span: RecordedSpan) -> list[dict[str, object]]:
+        self._replay.add(span)
+        return self._taken()
+
+    def finish(self) -> list[dict[str, object]]:
+        self._replay.finish()
+        self._guard.shutdown()
+        return self._taken()
+
+    def _on_step(self, session: Session, index: int, step: Step) -> None:
+        self._rows.append(row(self._source, session.key, index, step))
+
+    def _taken(self) -> list[dict[str, object]]:
+        rows, self._rows = self._rows, []
+        return rows
+
+
+def _print_cells(known: dict[str, object]) -> None:
+    cells = (f"{line(known[name], width):{width}}" for name, width in _COLUMNS)
+    typer.echo("  ".join(cells).rstrip())

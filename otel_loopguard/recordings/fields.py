@@ -1,0 +1,146 @@
+"""Fields of untrusted JSON: read if they are what they should be, reported if not, never thrown."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeGuard
+
+Report = Callable[[str], None]
+"""Told, in a few words without content, what was passed over."""
+
+_MAX_TIME = 2**63 - 1
+
+
+def is_map(value: object) -> TypeGuard[Mapping[str, object]]:
+    """Whether a JSON value is an object."""
+    return isinstance(value, dict)
+
+
+def is_list(value: object) -> TypeGuard[Sequence[object]]:
+    """Whether a JSON value is a list."""
+    return isinstance(value, list)
+
+
+def mapping(value: object) -> Mapping[str, object]:
+    """The value if it is a map, else an empty one."""
+    return value if is_map(value) else {}
+
+
+def sequence(value: object) -> Sequence[object]:
+    """The value if it is a list, else an empty one."""
+    return value if is_list(value) else ()
+
+
+def first(entry: Mapping[str, object], names: Sequence[str]) -> object:
+    """The first of several spellings of a field that is there and not null."""
+    for name in names:
+        value = entry.get(name)
+        if value is not None:
+            return value
+    return None
+
+
+def rows(
+    entry: Mapping[str, object], names: Sequence[str], report: Report
+) -> Iterator[Mapping[str, object]]:
+    """The maps of a list field, under the first of `names` that is there.
+
+    A missing or null field has no rows. What is not a list, and rows that are not maps, are
+    reported and passed over.
+    """
+    value = first(entry, names)
+    if value is None:
+        return
+    if not is_list(value):
+        report(f"`{names[0]}` is {kind_of(value)}, expected a list")
+    for row in sequence(value):
+        if is_map(row):
+            yield row
+        else:
+            report(f"an entry of `{names[0]}` is {kind_of(row)}, expected an object")
+
+
+def text(value: object) -> str:
+    """The value if it is text, else empty text."""
+    return value if isinstance(value, str) else ""
+
+
+def integer(value: object) -> int | None:
+    """A whole number, from a number or from its decimal text as protobuf's JSON has it."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int):
+        return value
+    if isinstance(value, float):
+        return int(value) if math.isfinite(value) else None
+    if not isinstance(value, str):
+        return None
+    try:
+        return int(value)
+    except ValueError:
+        return None
+
+
+def number(value: object) -> float | None:
+    """A finite number, or None."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:
+        return None
+
+
+def time(value: object, unit: int = 1) -> int | None:
+    """A time in nanoseconds since the epoch; None if missing, zero, negative or out of range.
+
+    Args:
+        value: The time, as a number or its text.
+        unit: Nanoseconds in one of it.
+    """
+    count = integer(value)
+    if count is None or not 0 < count <= _MAX_TIME // unit:
+        return None
+    return count * unit
+
+
+def identifier(value: object, size: int) -> int:
+    """A trace or span id of `size` bytes, from hex or from base64; 0 if there is no valid one.
+
+    OTLP/JSON writes hex, protobuf's own JSON base64; both end up in files.
+    """
+    written = text(value)
+    try:
+        if written.endswith("="):
+            raw = base64.b64decode(written, validate=True)
+            return int.from_bytes(raw, "big") if len(raw) == size else 0
+        known = int.from_bytes(bytes.fromhex(written.rjust(2 * size, "0")), "big")
+    except (ValueError, binascii.Error):
+        return 0
+    return known if len(written) <= 2 * size else 0
+
+
+def decoded(value: object) -> object:
+    """The bytes behind base64 text; the value itself if it is none."""
+    try:
+        return base64.b64decode(text(value), validate=True) if isinstance(value, str) else value
+    except (ValueError, binascii.Error):
+        return value
+
+
+def kind_of(value: object) -> str:
+    """What a JSON value is, in words."""
+    return _NAMES.get(type(value), "null")
+
+
+_NAMES: Mapping[type[Any], str] = {
+    dict: "an object",
+    list: "a list",
+    str: "text",
+    bool: "a boolean",
+    int: "a number",
+    float: "a number",
+}

@@ -1,0 +1,159 @@
+"""A recording: what a file holds, spans or labelled runs, whatever its format.
+
+The format is told by the shape of each line, not by the file's name: an OTLP/JSON export request,
+Jaeger's JSON, a labelled run. A file whose first line only opens a document (`{`, `{"data": [`) is
+one document over many lines and is read whole, up to `file.LIMIT` (256 MiB); everything else is
+read line by line.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import orjson
+
+from otel_loopguard.recordings import jaeger, lines, otlp
+from otel_loopguard.recordings.fields import is_list, is_map, kind_of
+from otel_loopguard.recordings.file import LIMIT, Broken, RecordedFile
+
+if TYPE_CHECKING:
+    from otel_loopguard.dialects.view import RecordedSpan
+    from otel_loopguard.recordings.lines import Run
+
+_WRAPPERS: Final = ("data", "trace", "result")
+_DEPTH: Final = 8
+
+
+class Recording:
+    """What a recorded file holds, in the file's order.
+
+    ::
+
+        for entry in Recording("traces.jsonl.gz", broken):
+            ...  # a RecordedSpan or a Run
+
+    Args:
+        path: Path of the file, or `-` for standard input. gzip is recognised by its content.
+        broken: Told file, line number and reason of every line that was passed over in part or
+            whole. Content never raises.
+        limit: Bytes of the longest line, or of a document over many lines, that is read.
+
+    Raises:
+        RecordingError: At once if there is no such file, it is a folder or may not be read; while
+            reading if the file cannot be read further.
+
+    Attributes:
+        name: The file's name without folders; `-` for standard input.
+        size: Bytes of the file as it lies there; None where that is not known.
+    """
+
+    def __init__(self, path: str, broken: Broken, limit: int = LIMIT) -> None:
+        self._file = RecordedFile(path, broken, limit)
+        self._limit = limit
+        self.name = self._file.name
+        self.size = self._file.size
+
+    @property
+    def done(self) -> int:
+        """How many bytes of `size` were read so far."""
+        return self._file.done
+
+    def __iter__(self) -> Iterator[RecordedSpan | Run]:
+        numbered = self._file.lines()
+        for number, line in numbered:
+            if _opens_document(line):
+                yield from self._document([(number, line)], numbered)
+            else:
+                yield from self._line(number, line)
+            break
+        for number, line in numbered:
+            yield from self._line(number, line)
+
+    def _document(
+        self, read: list[tuple[int, bytes]], numbered: Iterator[tuple[int, bytes]]
+    ) -> Iterator[RecordedSpan | Run]:
+        """One document over many lines; what turns out to be none is read as lines after all."""
+        size = len(read[0][1])
+        for number, line in numbered:
+            read.append((number, line))
+            size += len(line) + 1
+            if size > self._limit:
+                break
+        else:
+            try:
+                value = _parse(b"\n".join(line for _, line in read))
+            except (ValueError, RecursionError):
+                pass
+            else:
+                read.clear()
+                yield from self._entries(value, 1, 0)
+        for number, line in read:
+            yield from self._line(number, line)
+
+    def _line(self, number: int, line: bytes) -> Iterator[RecordedSpan | Run]:
+        try:
+            value = _parse(line)
+        except (ValueError, RecursionError) as error:
+            self._file.report(number, _reason(error))
+        else:
+            yield from self._entries(value, number, 0)
+
+    def _entries(self, value: object, number: int, depth: int) -> Iterator[RecordedSpan | Run]:
+        """What a parsed line or document holds, by its shape."""
+        report = partial(self._file.report, number)
+        if is_list(value) and depth <= _DEPTH:
+            for item in value:
+                yield from self._entries(item, number, depth + 1)
+            return
+        if not is_map(value) or depth > _DEPTH:
+            report(f"the line is {kind_of(value)}, expected spans or labelled steps")
+            return
+        if "steps" in value:
+            yield lines.run(value, f"{self.name}:{number}", report)
+        elif any(root in value for root in otlp.ROOTS):
+            yield from otlp.spans(value, report)
+        elif "spans" in value:
+            yield from jaeger.spans(value, report)
+        else:
+            yield from self._wrapped(value, number, depth)
+
+    def _wrapped(
+        self, entry: Mapping[str, object], number: int, depth: int
+    ) -> Iterator[RecordedSpan | Run]:
+        """What stands under `data` and the like; an empty request holds nothing, and rightly so."""
+        names = [name for name in _WRAPPERS if name in entry]
+        for name in names:
+            if entry[name] is not None:
+                yield from self._entries(entry[name], number, depth + 1)
+        if entry and not names:
+            self._file.report(number, "holds neither spans nor labelled steps")
+
+
+def _parse(line: bytes) -> object:
+    """Parses JSON; also with lone surrogates, NaN, invalid UTF-8, which strict parsers refuse."""
+    try:
+        return orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return json.loads(line.decode("utf-8", "surrogateescape"))
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, json.JSONDecodeError):
+        return f"no valid JSON at column {error.colno}: {error.msg}"
+    if isinstance(error, RecursionError):
+        return "nested too deep"
+    return "no valid JSON: a number that is too long"
+
+
+def _opens_document(line: bytes) -> bool:
+    """Whether a first line is the head of a document: it ends open, and parses not by itself."""
+    if not line.rstrip().endswith((b"{", b"[", b",", b":")):
+        return False
+    try:
+        _parse(line)
+    except (ValueError, RecursionError):
+        return True
+    return False

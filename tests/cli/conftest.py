@@ -1,0 +1,82 @@
+"""Fixtures for the command line."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from otel_loopguard.cli.app import app
+
+Command = Callable[..., Result]
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder of recorded runs and captures."""
+    folder = Path(__file__).resolve().parents[2].parent / "shared"
+    if not folder.is_dir():
+        if os.environ.get("CI"):
+            pytest.fail(f"{folder} is missing")
+        pytest.skip(f"{folder} is missing")
+    return folder
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch) -> Iterator[Command]:
+    """Runs the command line inside the test; what it sets in the process is taken back."""
+    monkeypatch.setenv("LOOPGUARD_SETTINGS_FILE", "unset")
+    monkeypatch.delenv("LOOPGUARD_SETTINGS_FILE")
+    log = logging.getLogger("otel_loopguard")
+    filters = list(log.filters)
+
+    def run(*arguments: object, stdin: bytes | None = None) -> Result:
+        return CliRunner().invoke(app, [str(each) for each in arguments], input=stdin)
+
+    yield run
+    log.filters[:] = filters
+
+
+@pytest.fixture
+def objects(command: Command) -> Callable[..., list[dict[str, Any]]]:
+    """Runs a command that has to go well, and gives the objects that it prints."""
+
+    def run(*arguments: object, **options: Any) -> list[dict[str, Any]]:
+        result = command(*arguments, "--format", "json", **options)
+        assert result.exit_code == 0, result.output
+        return [json.loads(line) for line in result.stdout.splitlines()]
+
+    return run
+
+
+def call(**fields: object) -> dict[str, Any]:
+    known = {"kind": "tool", "agent": "a", "tool": "search", "args": {"q": "x"}}
+    outcome = {"output": "nothing was found for this query, sorry", "error": False}
+    rest = {"t_start": None, "t_end": None, "tokens": None, "text": None}
+    return {**known, **outcome, **rest, **fields}
+
+
+def line(name: str, *, loop: bool | None, calls: int = 8, **fields: object) -> str:
+    """A labelled run: the same call again and again, or always another one."""
+    steps = [
+        call() if loop else call(args={"q": i}, output=f"result {i}" * 9) for i in range(calls)
+    ]
+    label = {"tier": "pos_x" if loop else "neg_x", "success": not loop}
+    known = {"id": name, "source": "src", "label": label, "loop": loop, "onset_step": 0}
+    return json.dumps({**known, "steps": steps, **fields})
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    """A file with one run that loops and two that do not."""
+    path = tmp_path / "runs.jsonl"
+    path.write_text(
+        "\n".join([line("stuck", loop=True), line("well", loop=False), line("who", loop=None)])
+    )
+    return path

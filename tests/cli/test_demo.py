@@ -1,0 +1,63 @@
+"""`otel-loopguard demo` shows a live agent that is stopped, and a recorded run."""
+
+from __future__ import annotations
+
+import gzip
+import subprocess
+import sys
+import time
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+
+def test_the_demo(command: Any) -> None:
+    """The live agent is hinted, denied, aborted; a recorded run's decisions stand on its tree."""
+    started = time.monotonic()
+    result = command("demo")
+    assert result.exit_code == 0
+    live, recorded = result.stdout.split("A recorded run")
+    places = [
+        live.index(text) for text in ("guard  hint:", "guard  deny:", "refused", "LoopGuardAbort:")
+    ]
+    assert places == sorted(places)
+    for text in ("invoke_agent gpt-4", "◆ hint", "◆ deny", "◆ abort"):
+        assert text in recorded
+    assert time.monotonic() - started < 30
+
+
+def test_a_demo_that_is_not_stopped(command: Any, monkeypatch: Any) -> None:
+    """Where the environment switches the guard off, the demo says so, ends, and fails."""
+    monkeypatch.setenv("LOOPGUARD_ENABLED", "false")
+    result = command("demo")
+    assert result.exit_code == 1
+    assert "was not stopped" in result.stdout
+
+
+def test_the_sample_has_its_notice() -> None:
+    """The recorded run is small, its licence stands beside it."""
+    data = files("otel_loopguard.cli") / "data"
+    sample = data / "intercode-sql.otlp.jsonl.gz"
+    assert len(sample.read_bytes()) < 200_000
+    notice = (data / "NOTICE").read_text()
+    assert "intercode-sql.otlp.jsonl.gz" in notice
+    assert "Copyright (c) 2023 Princeton" in notice
+    assert "Permission is hereby granted" in notice
+
+
+def test_the_sample_is_what_its_script_writes(shared: Path, tmp_path: Path) -> None:
+    """The recorded run that ships is the one that the script makes of the source."""
+    shipped = (files("otel_loopguard.cli") / "data" / "intercode-sql.otlp.jsonl.gz").read_bytes()
+    made = tmp_path / "made.gz"
+    program = (
+        "import make_sample, pathlib, sys; make_sample.TARGET = pathlib.Path(sys.argv[2]); "
+        "make_sample.main(sys.argv[1])"
+    )
+    source = shared / "traces/intercode.jsonl.gz"
+    subprocess.run(
+        [sys.executable, "-c", program, str(source), str(made)],
+        cwd=Path(__file__).parent,
+        check=True,
+        capture_output=True,
+    )
+    assert gzip.decompress(made.read_bytes()) == gzip.decompress(shipped)

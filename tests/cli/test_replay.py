@@ -1,0 +1,168 @@
+"""`otel-loopguard replay` prints what the guard would have decided."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+KEYS = ["source", "session", "steps", "decisions", "strongest"]
+DECISION = "step action detector severity confidence loop count reason message id period".split()
+
+
+def test_labelled_runs(objects: Any, runs: Path) -> None:
+    """Every run appears, under its id and source; the run that repeats a call is stopped."""
+    stuck, well, who = objects("replay", runs)
+    assert [list(row) for row in (stuck, well, who)] == [KEYS] * 3
+    assert (stuck["session"], stuck["source"], stuck["steps"]) == ("stuck", "src", 8)
+    assert stuck["strongest"] == "abort"
+    assert [decision["action"] for decision in stuck["decisions"]][:2] == ["hint", "deny"]
+    assert list(stuck["decisions"][0]) == DECISION
+    assert stuck["decisions"][0]["step"] == 2
+    for quiet in (well, who):
+        assert (quiet["decisions"], quiet["strongest"]) == ([], "allow")
+
+
+def test_no_labelled_run_is_left_out(objects: Any, shared: Path) -> None:
+    """All runs of a file appear in its order, and decisions point into their steps."""
+    path = shared / "traces/intercode.jsonl.gz"
+    rows = objects("replay", path)
+    with gzip.open(path, "rt") as text:
+        lines = [json.loads(line) for line in text]
+    assert [row["session"] for row in rows] == [line["id"] for line in lines]
+    for row, line in zip(rows, lines, strict=True):
+        assert row["steps"] == len(line["steps"])
+        for decision in row["decisions"]:
+            assert line["steps"][decision["step"]]["kind"] == "tool"
+    assert any(row["decisions"] for row in rows)
+
+
+def test_runs_of_one_id_do_not_meet(objects: Any, runs: Path) -> None:
+    """The same file twice gives every run twice, with equal decisions."""
+    rows = objects("replay", runs, runs)
+    assert len(rows) == 6
+    actions = [[decision["action"] for decision in row["decisions"]] for row in rows]
+    assert actions[:3] == actions[3:]
+
+
+def test_recorded_spans(objects: Any, shared: Path) -> None:
+    """Spans of recorded runs make one session per trace, each with its decisions."""
+    rows = objects("replay", shared / "traces/trail.otlp.jsonl.gz")
+    assert len(rows) == 70
+    assert {row["source"] for row in rows} == {"trail.otlp.jsonl.gz"}
+    assert len({row["session"] for row in rows}) == 70
+    assert all(row["steps"] > 0 for row in rows)
+    assert any(row["decisions"] for row in rows)
+
+
+def test_a_session_of_several_traces(objects: Any, shared: Path) -> None:
+    """A conversation id that spans carry names the session."""
+    rows = objects("replay", shared / "spans/langgraph__openinference.otlp.jsonl")
+    assert [row["session"] for row in rows] == ["sess-42"]
+
+
+def test_settings_of_a_file(objects: Any, command: Any, runs: Path, tmp_path: Path) -> None:
+    """`--settings` changes what the guard decides."""
+    path = tmp_path / "settings.toml"
+    path.write_text("repeat_threshold = 100\n")
+    assert all(row["strongest"] == "allow" for row in objects("replay", runs, "--settings", path))
+    path.write_text("repeat_threshold = 1\n")
+    result = command("replay", runs, "--settings", path)
+    assert result.exit_code == 2
+    assert "repeat_threshold" in result.stderr
+
+
+def test_standard_input(objects: Any, runs: Path) -> None:
+    """`-` reads standard input, compressed or not."""
+    content = runs.read_bytes()
+    assert len(objects("replay", "-", stdin=content)) == 3
+    assert len(objects("replay", "-", stdin=gzip.compress(content))) == 3
+
+
+def test_broken_lines(command: Any, runs: Path) -> None:
+    """A broken line is reported with file and number and passed over; the exit code is 1."""
+    runs.write_text("no json\n" + runs.read_text())
+    result = command("replay", runs, "--format", "json")
+    assert result.exit_code == 1
+    assert len(result.stdout.splitlines()) == 3
+    assert result.stderr.startswith(f"{runs}:1: ")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("replay",),
+        ("replay", "no-such-file"),
+        ("replay", "-", "--settings", "no-such-file"),
+        ("replay", "-", "--format", "xml"),
+        ("steps", "."),
+        ("eval", "-", "--baselines", "no-such-file"),
+        ("nonsense",),
+    ],
+    ids=" ".join,
+)
+def test_what_cannot_be_used(command: Any, arguments: tuple[str, ...]) -> None:
+    """Arguments and files that cannot be used end with 2 and a message that names them."""
+    result = command(*arguments)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert (arguments[-1] if len(arguments) > 1 else "FILE") in result.stderr or "nonsense" in str(
+        arguments
+    )
+
+
+def test_the_table(command: Any, runs: Path) -> None:
+    """The table has a row per session with its strongest action and decisions, without colour."""
+    result = command("replay", runs)
+    assert result.exit_code == 0
+    rows = [line.split()[1:4] for line in result.stdout.splitlines()[1:] if line.strip()]
+    assert rows == [["stuck", "8", "abort"], ["well", "8", "allow"], ["who", "8", "allow"]]
+    assert "hint at 2" in result.stdout
+    assert "\x1b" not in result.stdout
+
+
+def test_the_tree(command: Any) -> None:
+    """`--tree` shows decisions below the span they are about, inside the trace."""
+    sample = Path("otel_loopguard/cli/data/intercode-sql.otlp.jsonl.gz")
+    result = command("replay", "--tree", Path(__file__).parents[2] / sample)
+    lines = result.stdout.splitlines()
+    assert lines[1].endswith("invoke_agent gpt-4")
+    hint = next(number for number, line in enumerate(lines) if "◆ hint" in line)
+    assert "execute_tool sql" in lines[hint - 1]
+    assert "◆ abort" in result.stdout
+
+
+def test_a_real_process(runs: Path) -> None:
+    """The installed command works in a pipe: objects on stdout, nothing but reports on stderr."""
+    program = "from otel_loopguard.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", program, "replay", "-", "--format", "json"],
+        input=runs.read_bytes() + b"\n{broken\n",
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert len(done.stdout.splitlines()) == 3
+    assert done.stderr.decode().splitlines() == [
+        "-:4: no valid JSON at column 2: Expecting property name enclosed in double quotes"
+    ]
+
+
+def test_without_the_extra(tmp_path: Path) -> None:
+    """Without typer the command says in one line what to install, and ends with 2."""
+    (tmp_path / "typer.py").write_text("raise ModuleNotFoundError('no typer', name='typer')")
+    root = str(Path(__file__).parents[2])
+    program = f"import sys; sys.path[:0] = [{str(tmp_path)!r}, {root!r}]\n"
+    program += "from otel_loopguard.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr == (
+        "the command line needs the extra `cli`: pip install 'otel-loopguard[cli]'\n"
+    )

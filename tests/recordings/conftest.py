@@ -1,0 +1,48 @@
+"""Fixtures for recorded files."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from otel_loopguard.dialects.view import RecordedSpan
+from otel_loopguard.recordings import Recording, Run
+
+Reports = list[tuple[str, int, str]]
+Read = Callable[..., list[RecordedSpan | Run]]
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder of recorded runs and captures."""
+    folder = Path(__file__).resolve().parents[2].parent / "shared"
+    if not folder.is_dir():
+        if os.environ.get("CI"):
+            pytest.fail(f"{folder} is missing")
+        pytest.skip(f"{folder} is missing")
+    return folder
+
+
+@pytest.fixture
+def reports() -> Reports:
+    """What was reported as broken."""
+    return []
+
+
+@pytest.fixture
+def read(tmp_path: Path, reports: Reports) -> Read:
+    """Writes content into a file and reads it as a recording."""
+
+    def reading(content: object, *, zipped: bool = False, **options: int) -> list[object]:
+        if not isinstance(content, bytes):
+            content = (content if isinstance(content, str) else json.dumps(content)).encode()
+        path = tmp_path / "recorded.jsonl"
+        path.write_bytes(gzip.compress(content) if zipped else content)
+        return list(Recording(str(path), lambda *broken: reports.append(broken), **options))
+
+    return reading

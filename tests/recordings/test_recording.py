@@ -1,0 +1,247 @@
+"""A recording opens a file and passes over what is broken in it."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from otel_loopguard.errors import RecordingError
+from otel_loopguard.recordings import Recording, Run
+
+RUN = json.dumps({"id": "r", "steps": [{"kind": "tool", "tool": "t", "args": {}, "output": "o"}]})
+DEEP = "[" * 50_000
+
+
+def numbers(reports: Any) -> list[int]:
+    return [number for _, number, _ in reports]
+
+
+@pytest.mark.parametrize("zipped", [False, True], ids=["plain", "gzip"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"], ids=["lf", "crlf"])
+def test_lines_are_read(read: Any, reports: Any, zipped: bool, end: str) -> None:
+    """Lines are read whatever their ends, with blank lines between and a missing last end."""
+    found = read(end.join([RUN, "", "  ", RUN]), zipped=zipped)
+    assert [run.id for run in found] == ["r", "r"]
+    assert reports == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param("{", id="cut off"),
+        pytest.param('{"resourceSpans":[{"resou', id="cut off in a name"),
+        pytest.param("not json", id="no JSON"),
+        pytest.param("3", id="a number"),
+        pytest.param('"text"', id="text"),
+        pytest.param('{"resourceLogs": []}', id="log records"),
+        pytest.param(DEEP, id="too deep"),
+        pytest.param("9" * 5000, id="a number too long"),
+        pytest.param("\x00\x01", id="control characters"),
+        pytest.param('{"data":' * 12 + "[]" + "}" * 12, id="wrapped again and again"),
+    ],
+)
+@pytest.mark.parametrize("place", [0, 1, 2], ids=["first", "middle", "last"])
+def test_a_broken_line_is_passed_over(read: Any, reports: Any, line: str, place: int) -> None:
+    """A broken line is reported with file and number, wherever it stands; the rest is read."""
+    content = [RUN, RUN]
+    content.insert(place, line)
+    assert len(read("\n".join(content))) == 2
+    [(file, number, why)] = reports
+    assert file.endswith("recorded.jsonl")
+    assert number == place + 1
+    assert why
+
+
+def test_what_strict_parsers_refuse(read: Any, reports: Any) -> None:
+    """Lone surrogates, NaN, and bytes that are no UTF-8 are read."""
+    line = '{"id": "\\ud800", "steps": [{"kind": "tool", "args": NaN, "output": "\xff"}]}'
+    [run] = read(line.encode("latin-1"))
+    assert run.id == "\ud800"
+    assert run.steps[0].outcome == "\udcff"
+    assert reports == []
+
+
+def test_a_byte_order_mark(read: Any, reports: Any) -> None:
+    """A byte order mark before the first line is no part of it."""
+    assert len(read(b"\xef\xbb\xbf" + RUN.encode())) == 1
+    assert reports == []
+
+
+@pytest.mark.parametrize("content", [b"", b"\n\n", b"{}\n", b'{"data": null}'], ids=repr)
+def test_nothing_in_it(read: Any, reports: Any, content: bytes) -> None:
+    """A file with nothing in it, or an empty request, holds nothing and is not broken."""
+    assert read(content) == []
+    assert reports == []
+
+
+def test_a_line_over_the_limit(read: Any, reports: Any) -> None:
+    """A line over the limit is reported and passed over without being kept."""
+    long = json.dumps({"id": "x" * 5000, "steps": []})
+    found = read("\n".join([RUN, long, RUN, RUN[:-1] + " " * 4000 + "}"]), limit=4000)
+    assert len(found) == 2
+    assert numbers(reports) == [2, 4]
+    assert "4,000" in reports[0][2]
+
+
+def test_a_document_that_is_none(read: Any, reports: Any) -> None:
+    """A file that begins like a document but is none is read line by line after all."""
+    found = read(f'{{"data": [\n{RUN}\n{RUN}')
+    assert len(found) == 2
+    assert numbers(reports) == [1]
+
+
+def test_a_document_over_the_limit(read: Any, reports: Any) -> None:
+    """A document over the limit is read as lines: all its lines are reported, none is lost."""
+    text = json.dumps({"data": [json.loads(RUN)] * 20}, indent=1)
+    assert read(text, limit=200) == []
+    assert numbers(reports) == list(range(1, len(text.splitlines()) + 1))
+
+
+def test_truncated_gzip(tmp_path: Path) -> None:
+    """Of a gzip file that ends too early what is there is read, and the damage is reported."""
+    whole = gzip.compress("\n".join(RUN.replace('"r"', f'"{i}"') for i in range(20_000)).encode())
+    path = tmp_path / "cut.gz"
+    path.write_bytes(whole[: len(whole) // 2])
+    reports: list[tuple[str, int, str]] = []
+    found = list(Recording(str(path), lambda *broken: reports.append(broken)))
+    assert 1_000 < len(found) < 20_000
+    assert any("ends too early" in why for _, _, why in reports)
+    assert {number for _, number, _ in reports} == {len(found) + 1}
+
+
+def test_damaged_gzip(tmp_path: Path) -> None:
+    """Of a gzip file with damage inside what stands before it is read."""
+    path = tmp_path / "bad.gz"
+    path.write_bytes(gzip.compress(f"{RUN}\n".encode()) + b"\x1f\x8brubbish and more of it")
+    reports: list[tuple[str, int, str]] = []
+    found = list(Recording(str(path), lambda *broken: reports.append(broken)))
+    assert len(found) == 1
+    assert "damaged" in reports[0][2]
+
+
+def test_gzip_of_several_members(tmp_path: Path) -> None:
+    """Members one after another, as appending writes them, are read as one; zeros may follow."""
+    path = tmp_path / "many.gz"
+    path.write_bytes(gzip.compress(f"{RUN}\n".encode()) * 3 + b"\0" * 64)
+    found = list(Recording(str(path), lambda *broken: pytest.fail(str(broken))))
+    assert len(found) == 3
+
+
+@pytest.mark.parametrize("name", ["none.jsonl", "with\0nul", ""], ids=repr)
+def test_a_missing_file(tmp_path: Path, name: str) -> None:
+    """A file that is not there raises at once, with its path."""
+    path = str(tmp_path / name) if name else str(tmp_path)
+    with pytest.raises(RecordingError, match="cannot be read") as raised:
+        Recording(path, lambda *_broken: None)
+    assert path in str(raised.value)
+
+
+def test_a_file_that_goes_away(tmp_path: Path) -> None:
+    """A file that is gone when it is read raises with its path."""
+    path = tmp_path / "gone"
+    path.write_text(RUN)
+    recording = Recording(str(path), lambda *_broken: None)
+    path.unlink()
+    with pytest.raises(RecordingError, match="gone"):
+        list(recording)
+
+
+@pytest.mark.parametrize("zipped", [False, True], ids=["plain", "gzip"])
+def test_standard_input(monkeypatch: pytest.MonkeyPatch, zipped: bool) -> None:
+    """`-` is standard input, compressed or not."""
+    content = gzip.compress(RUN.encode()) if zipped else RUN.encode()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+    recording = Recording("-", lambda *broken: pytest.fail(str(broken)))
+    assert (recording.name, recording.size) == ("-", None)
+    assert [run.id for run in recording if isinstance(run, Run)] == ["r"]
+
+
+def test_a_pipe_is_read_as_it_comes() -> None:
+    """A line from a pipe is there before the pipe ends."""
+    program = (
+        "from otel_loopguard.recordings import Recording\n"
+        "for run in Recording('-', print): print(run.id, flush=True)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdin
+        assert process.stdout
+        process.stdin.write(f"{RUN}\n{RUN}\n".encode())
+        process.stdin.flush()
+        assert process.stdout.readline() == b"r\n"
+        process.stdin.close()
+        assert process.stdout.read() == b"r\n"
+
+
+def test_progress(tmp_path: Path) -> None:
+    """How much was read is told in bytes of the file."""
+    path = tmp_path / "f"
+    path.write_text(f"{RUN}\n{RUN}\n")
+    recording = Recording(str(path), lambda *_broken: None)
+    assert (recording.done, recording.size) == (0, path.stat().st_size)
+    list(recording)
+    assert recording.done == recording.size
+
+
+@given(st.binary(max_size=200) | st.text().map(lambda text: text.encode("utf-8", "replace")))
+def test_any_bytes_are_read(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
+    """No content of a file throws."""
+    path = tmp_path_factory.getbasetemp() / "any"
+    path.write_bytes(content)
+    list(Recording(str(path), lambda *_broken: None))
+
+
+MEMORY = """
+import resource, sys
+from otel_loopguard.recordings import Recording, Run, SpanReplay
+class Feed:
+    spans = 0
+    def opened(self, span): pass
+    def closed(self, span): self.spans += 1
+    def tick(self, now): pass
+    def bind(self, trace_id, session): pass
+feed = Feed()
+replay = SpanReplay(feed, lambda span: None, max_chars=8_000_000)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+for span in Recording("-", print): replay.add(span)
+replay.finish()
+after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(feed.spans, (after - before) // 1024)
+"""
+
+
+def test_memory_does_not_grow_with_the_file() -> None:
+    """200 MB of spans go through reading and replay within 96 MB."""
+    spans = 12_000
+    text = "x" * 16_000
+    with subprocess.Popen(
+        [sys.executable, "-c", MEMORY], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdin
+        assert process.stdout
+        for index in range(spans):
+            start = 1_700_000_000_000_000_000 + index * 1_000_000
+            span = {
+                "traceId": f"{index // 10 + 1:032x}",
+                "spanId": f"{index + 1:016x}",
+                "name": "s",
+                "startTimeUnixNano": str(start),
+                "endTimeUnixNano": str(start + 900_000),
+                "attributes": [{"key": "output.value", "value": {"stringValue": text}}],
+            }
+            line = {"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}
+            process.stdin.write(json.dumps(line).encode() + b"\n")
+        process.stdin.close()
+        closed, megabytes = map(int, process.stdout.read().split())
+    assert closed == spans
+    assert megabytes < 96

@@ -1,0 +1,219 @@
+"""A replay feeds starts and ends in order of time, from files in order of export."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from otel_loopguard.core import Kind, Step
+from otel_loopguard.dialects.view import RecordedSpan, SpanView
+from otel_loopguard.recordings import Recording, Run, SpanReplay, replay_run
+
+
+@dataclass
+class Log:
+    """Writes down what it is fed."""
+
+    said: list[tuple[str, int]] = field(default_factory=list)
+    views: list[SpanView] = field(default_factory=list)
+    bound: list[tuple[int, str]] = field(default_factory=list)
+    steps: list[tuple[str, Step]] = field(default_factory=list)
+
+    def opened(self, span: SpanView) -> None:
+        self.said.append(("open", span.span_id))
+        self.views.append(span)
+
+    def closed(self, span: SpanView) -> None:
+        self.said.append(("close", span.span_id))
+
+    def tick(self, now: int) -> None:
+        self.said.append(("tick", now))
+
+    def bind(self, trace_id: int, session: str) -> None:
+        self.said.append(("bind", trace_id))
+        self.bound.append((trace_id, session))
+
+    def observe(self, step: Step, session: str) -> None:
+        self.said.append(("step", step.start))
+        self.steps.append((session, step))
+
+    @property
+    def events(self) -> list[tuple[str, int]]:
+        return [event for event in self.said if event[0] in ("open", "close")]
+
+    @property
+    def ticks(self) -> list[int]:
+        return [now for what, now in self.said if what == "tick"]
+
+
+def span(
+    span_id: int, start: int, end: int | None, parent: int | None = None, trace: int = 1
+) -> RecordedSpan:
+    return RecordedSpan(
+        span_id=span_id, trace_id=trace, start=start, end=end, parent_id=parent, name="s"
+    )
+
+
+def fed(*spans: RecordedSpan, **limits: int) -> Log:
+    log = Log()
+    replay = SpanReplay(log, lambda _span: None, **limits)
+    for known in spans:
+        replay.add(known)
+    replay.finish()
+    return log
+
+
+def test_order_of_time() -> None:
+    """Spans that stand in order of their ends are fed by starts and ends, the clock before each."""
+    log = fed(span(2, 20, 30, 1), span(3, 30, 40, 1), span(1, 10, 50))
+    assert log.said == [
+        ("tick", 10),
+        ("open", 1),
+        ("tick", 20),
+        ("open", 2),
+        ("tick", 30),
+        ("close", 2),
+        ("open", 3),
+        ("tick", 40),
+        ("close", 3),
+        ("tick", 50),
+        ("close", 1),
+    ]
+
+
+def test_families_at_one_time() -> None:
+    """At one time parents start before and end after their children."""
+    log = fed(span(2, 10, 20, 1), span(1, 10, 20))
+    assert log.events == [("open", 1), ("open", 2), ("close", 2), ("close", 1)]
+    log = fed(span(2, 10, 19, 1), span(1, 10, 20))
+    assert log.events == [("open", 1), ("open", 2), ("close", 2), ("close", 1)]
+    log = fed(span(2, 11, 20, 1), span(1, 10, 20))
+    assert log.events == [("open", 1), ("open", 2), ("close", 2), ("close", 1)]
+
+
+@pytest.mark.parametrize(
+    ("end", "events"),
+    [
+        pytest.param(10, [("open", 1), ("close", 1)], id="no length"),
+        pytest.param(5, [("open", 1), ("close", 1)], id="ends before it starts"),
+        pytest.param(None, [("open", 1)], id="never ends"),
+    ],
+)
+def test_odd_spans(end: int | None, events: list[tuple[str, int]]) -> None:
+    """A span is opened before it is closed, whatever its times; one that never ended stays open."""
+    assert fed(span(1, 10, end)).events == events
+
+
+def test_an_opened_span_is_open() -> None:
+    """What a guard sees of a span that starts is without end, status and events."""
+    known = span(1, 10, 20)
+    known.status, known.description, known.events = "error", "no", [("exception", {})]
+    [view] = fed(known).views
+    assert (view.end, view.status, view.description, list(view.events)) == (None, "unset", None, [])
+
+
+def test_a_session_is_bound_before_its_spans() -> None:
+    """A session id that only the last span of a trace carries is told before the first is fed."""
+    log = Log()
+    root = span(1, 10, 50)
+    replay = SpanReplay(log, lambda known: Step(Kind.AGENT, session="s") if known is root else None)
+    replay.add(span(2, 20, 30, 1))
+    replay.add(root)
+    replay.add(span(3, 30, 35, 1))
+    replay.finish()
+    assert log.bound == [(1, "s")]
+    assert log.said[0] == ("bind", 1)
+
+
+def test_a_full_buffer_feeds_the_earliest() -> None:
+    """A buffer that is full gives its earliest event; a late span is fed all the same."""
+    log = fed(*(span(i, 10 * i, 10 * i + 5) for i in range(2, 9)), span(1, 0, 5), max_spans=2)
+    assert sorted(log.events) == sorted(
+        event for i in range(1, 9) for event in (("open", i), ("close", i))
+    )
+    assert log.ticks == sorted(log.ticks)
+
+
+def test_text_fills_the_buffer() -> None:
+    """The buffer is bounded by text, too."""
+    log = Log()
+    replay = SpanReplay(log, lambda _span: None, max_chars=10_000)
+    for index in range(1, 4):
+        known = span(index, index * 10, index * 10 + 1)
+        known.attributes = {"a": [{"b": "x" * 5_000}]}
+        replay.add(known)
+    assert ("close", 1) in log.events
+
+
+def test_traces_out_of_order() -> None:
+    """A whole trace that comes after its time is replayed by itself, in its own order."""
+    first = [span(i, 1_000 + i, 1_000 + i + 1) for i in range(1, 9)]
+    second = [span(10 + i, 10 + i, 30 - i, trace=2) for i in range(1, 5)]
+    log = fed(*first, *second, max_spans=4)
+    assert log.events[:16] == [(what, i) for i in range(1, 9) for what in ("open", "close")]
+    assert log.events[16:] == [("open", 10 + i) for i in range(1, 5)] + [
+        ("close", 10 + i) for i in range(4, 0, -1)
+    ]
+
+
+SPANS = st.lists(
+    st.tuples(st.integers(0, 50), st.integers(0, 50) | st.none(), st.integers(1, 4)), max_size=30
+)
+
+
+@given(SPANS, st.integers(1, 40))
+def test_nothing_is_lost(times: list[tuple[int, int | None, int]], room: int) -> None:
+    """Every span is opened once and, if it ended, closed once after that, whatever the buffer."""
+    spans = [span(i, start, end, trace=trace) for i, (start, end, trace) in enumerate(times, 1)]
+    log = fed(*spans, max_spans=room)
+    for known in spans:
+        mine = [what for what, span_id in log.events if span_id == known.span_id]
+        assert mine == (["open"] if known.end is None else ["open", "close"])
+
+
+def test_any_order_of_a_file_gives_one_replay(shared: Path) -> None:
+    """A recorded trace is replayed alike, however the spans of its line are shuffled."""
+    path = shared / "spans/langgraph__openinference.otlp.jsonl"
+    spans = [known for known in Recording(str(path), print) if not isinstance(known, Run)]
+    expected = fed(*spans).events
+    for seed in range(5):
+        random.Random(seed).shuffle(spans)
+        assert fed(*spans).events == expected
+
+
+def test_children_follow_their_parents(shared: Path) -> None:
+    """In all recorded runs every span opens within its parent, and the clock never goes back."""
+    log = Log()
+    replay = SpanReplay(log, lambda _span: None)
+    parents: dict[int, int | None] = {}
+    for known in Recording(str(shared / "traces/trail.otlp.jsonl.gz"), print):
+        assert not isinstance(known, Run)
+        parents[known.span_id] = known.parent_id
+        replay.add(known)
+    replay.finish()
+    opened: set[int] = set()
+    for what, span_id in log.events:
+        parent = parents[span_id]
+        assert parent is None or parent not in parents or parent in opened
+        (opened.add if what == "open" else opened.discard)(span_id)
+    assert opened == set()
+    assert log.ticks == sorted(log.ticks)
+
+
+def test_a_labelled_run() -> None:
+    """A run's steps are observed in order in a session of its id; the clock moves, never back."""
+    steps = [Step(Kind.TOOL, str(i), start=start, end=0) for i, start in enumerate([10, 0, 5, 20])]
+    log = Log()
+    replay_run(log, Run("run-1", steps=steps))
+    assert [(session, step.name) for session, step in log.steps] == [
+        ("run-1", "0"),
+        ("run-1", "1"),
+        ("run-1", "2"),
+        ("run-1", "3"),
+    ]
+    assert log.ticks == [10, 20]
