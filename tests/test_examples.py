@@ -1,0 +1,39 @@
+"""Each example is a real agent that the guard stops."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.zero_code.interpreter import ROOT, interpreter, run
+
+EXAMPLES = {
+    "langgraph_agent.py": ("langchain", "langgraph", "openinference.instrumentation.langchain"),
+    "openai_agents_agent.py": ("agents", "openinference.instrumentation.openai_agents"),
+    "pydantic_ai_agent.py": ("pydantic_ai", "openinference.instrumentation.pydantic_ai"),
+}
+
+
+def test_every_example_is_run() -> None:
+    """A new example has to be added here."""
+    assert {path.name for path in Path(ROOT, "examples").glob("*.py")} == set(EXAMPLES)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_is_stopped_by_the_guard(name: str) -> None:
+    """A hint comes first, then the stop, and the tool ran fewer than fifteen times."""
+    done = run(interpreter(*EXAMPLES[name]), str(ROOT / "examples" / name))
+    assert done.returncode == 0, done.stderr
+    decisions = re.findall(r"^(\w+) after (\d+) searches: \S", done.stdout, re.MULTILINE)
+    assert decisions[0][0] == "hint"
+    assert "abort" in [action for action, _ in decisions]
+    (searches,) = re.findall(r"^stopped: .+ \((\d+) searches\)$", done.stdout, re.MULTILINE)
+    assert int(decisions[0][1]) < int(searches) < 15
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_is_short(name: str) -> None:
+    """A newcomer reads it at a glance."""
+    assert len((ROOT / "examples" / name).read_text(encoding="utf-8").splitlines()) <= 60
