@@ -51,7 +51,7 @@ eval: $(VENV)/.dev ## detection on ../shared/traces, beside the baselines
 	  ../shared/eval/scenarios.jsonl --baselines ../shared/eval/baselines.py
 
 lock: $(BIN)/uv ## pins the versions that the tests run with
-	$(UV) pip compile --quiet --all-extras --group dev --group frameworks pyproject.toml \
+	$(UV) pip compile --quiet --universal --all-extras --group dev --group frameworks pyproject.toml \
 	  --no-header --no-annotate --output-file requirements-dev.lock
 
 clean: ## removes what was made here

@@ -25,13 +25,11 @@ from otel_loopguard.core import Action, Annotation
 from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.faults import swallow
 from otel_loopguard.guard import LoopGuard
-from otel_loopguard.live import at_rest
+from otel_loopguard.live import EndedSpan
 from otel_loopguard.settings import Settings
 
 if TYPE_CHECKING:
     from opentelemetry.util.types import AnyValue
-
-    from otel_loopguard.dialects import RecordedSpan
 
 _GROUP: Final = "opentelemetry_traces_exporter"
 _VARIABLE: Final = "LOOPGUARD_EXPORTER"
@@ -164,14 +162,14 @@ def _annotated(guards: Sequence[LoopGuard], span: ReadableSpan) -> ReadableSpan:
 
 def _moments(
     spans: Sequence[ReadableSpan],
-) -> Iterator[tuple[tuple[int, int, int], bool, RecordedSpan]]:
+) -> Iterator[tuple[tuple[int, int, int], bool, EndedSpan]]:
     """Yields starts and ends of spans, with keys that sort them as they happened.
 
     At one time, ends come before starts, but a span without duration starts before it ends;
     parents start before and end after their children.
     """
     for span in spans:
-        view = at_rest(span)
+        view = EndedSpan(span)
         start = view.start
         end = max(view.end or 0, start)
         yield (start, 1, -end), True, view

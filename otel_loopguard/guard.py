@@ -17,7 +17,7 @@ from otel_loopguard.decisions import Decisions, annotation, hint
 from otel_loopguard.detectors import stalled
 from otel_loopguard.dialects import Once, Reader
 from otel_loopguard.faults import Faults, swallow
-from otel_loopguard.live import LiveSpan, unscrubbed
+from otel_loopguard.live import EndedSpan, LiveSpan
 from otel_loopguard.opens import Open, Opens
 from otel_loopguard.policy import Loop, Verdict
 from otel_loopguard.sessions import Session, Sessions
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from otel_loopguard.dialects import SpanView
 
 _log = logging.getLogger("otel_loopguard")
-_REWRITTEN = "logfire.span_type"
 _ANNOTATIONS = 4096
 _TOOL_SPANS = 1024
 
@@ -127,7 +126,7 @@ class LoopGuard:
             self._opens.add(span.span_id, Open(span, parent, named))
             self._once.opened(span)
             known = named or self._sessions.of_trace(span.trace_id)
-        if known is not None and known.flag.control.action.stops:
+        if known is not None and known.flag.stops:
             self._mark_start(span, known)
 
     def follows(self, span_id: int) -> bool:
@@ -138,15 +137,14 @@ class LoopGuard:
         """A span ended."""
         with self._lock:
             opened = self._opens.take(span.span_id)
-            if opened is not None and _REWRITTEN in span.attributes:
-                # logfire scrubs before other processors see the ended span.
-                span = unscrubbed(span, opened.view)
+            if opened is not None and isinstance(span, EndedSpan):
+                span.compare(opened.view)
             step = self.reader.read(span)
             if step is not None and step.kind is Kind.TOOL:
                 self._remember_tool(span.name, step.name)
             counted = self._once.closed(span, step)
-            judged = [(self._session_of(step, opened), step) for step in counted]
-        for session, canonical in judged:
+            sessions = [self._session_of(canonical, opened) for canonical in counted]
+        for session, canonical in zip(sessions, counted, strict=True):
             self._judge(session, canonical, opened)
 
     def observe(self, step: Step, session: str) -> None:
@@ -243,15 +241,17 @@ class LoopGuard:
             return None
         evidence = session.observer.evidence(step, index)
         call = evidence.call
-        if evidence.error and call is not None and session.ladder.denies(call):
+        if session.troubled and evidence.error and call and session.ladder.denies(call):
             verdict = session.ladder.defied(call, evidence.tool, index)
             return self._decide(session, step, call, verdict, index)
         detections = [
             found for detector in session.detectors if (found := detector.observe(evidence))
         ]
         if not detections:
-            self._lower(session, evidence, index)
+            if session.troubled:
+                self._lower(session, evidence, index)
             return None
+        session.troubled = True
         return self._decide(session, step, call, session.ladder.judge(detections, index), index)
 
     def _lower(self, session: Session, evidence: Evidence, index: int) -> None:
@@ -355,6 +355,7 @@ class LoopGuard:
             session.key, Verdict(Action.HINT, found, loop), step=session.steps, time=now,
             trace_id=view.trace_id, span_id=view.span_id,
         )  # fmt: skip
+        session.troubled = True
         if not decision.shadow and session.flag.control.action is Action.ALLOW:
             session.flag.set(
                 Action.HINT, reason=found.message, hint=hint(decision), decision=decision

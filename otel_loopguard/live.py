@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, cast
 from opentelemetry.trace import Span, SpanContext, SpanKind, Status, StatusCode
 
 from otel_loopguard import semconv
-from otel_loopguard.dialects import RecordedSpan
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
@@ -22,37 +21,56 @@ _UNSET, _ERROR, _INTERNAL = StatusCode.UNSET, StatusCode.ERROR, SpanKind.INTERNA
 _NO_CONTEXT = SpanContext(0, 0, is_remote=False)
 
 
-def at_rest(span: ReadableSpan) -> RecordedSpan:
-    """View of an ended span. All is read at once, because every property of the SDK is a call."""
-    context = span.get_span_context() or _NO_CONTEXT
-    parent = span.parent
-    scope = span.instrumentation_scope
-    status = span.status
-    return RecordedSpan(
-        span.name,
-        "" if scope is None else scope.name,
-        _kind(span),
-        context.trace_id,
-        context.span_id,
-        None if parent is None else parent.span_id,
-        span.start_time or 0,
-        span.end_time,
-        _copied(span),
-        None,
-        _events(span),
-        _status(status),
-        status.description,
-    )
+_REWRITTEN = "logfire.span_type"
 
 
-def unscrubbed(span: SpanView, opened: SpanView) -> SpanView:
-    """View of an ended span that also has the attributes of the live one.
+class EndedSpan:
+    """`SpanView` over a span that ended. What every dialect asks for is read at once.
 
-    logfire scrubs values before other processors see the ended span; the live one still has them.
+    Args:
+        span: What `on_end` was given.
     """
-    if isinstance(span, RecordedSpan):
-        span.start_attributes = opened.attributes
-    return span
+
+    __slots__ = (
+        "_span", "attributes", "end", "name", "parent_id", "scope", "span_id", "start",
+        "start_attributes", "status", "trace_id",
+    )  # fmt: skip
+
+    def __init__(self, span: ReadableSpan) -> None:
+        context = span.get_span_context() or _NO_CONTEXT
+        parent = span.parent
+        scope = span.instrumentation_scope
+        self._span = span
+        self.name = span.name
+        self.scope = "" if scope is None else scope.name
+        self.trace_id = context.trace_id
+        self.span_id = context.span_id
+        self.parent_id = None if parent is None else parent.span_id
+        self.start = span.start_time or 0
+        self.end = span.end_time
+        self.attributes = _copied(span)
+        self.start_attributes: Mapping[str, object] | None = None
+        self.status = _status(span.status)
+
+    def compare(self, opened: SpanView) -> None:
+        """Looks at the live span too, where its values may have been scrubbed since.
+
+        logfire scrubs before other processors see the ended span; the live one still has all.
+        """
+        if _REWRITTEN in self.attributes:
+            self.start_attributes = opened.attributes
+
+    @property
+    def kind(self) -> str:
+        return _kind(self._span)
+
+    @property
+    def events(self) -> Sequence[tuple[str, Mapping[str, object]]]:
+        return _events(self._span)
+
+    @property
+    def description(self) -> str | None:
+        return self._span.status.description
 
 
 class LiveSpan:

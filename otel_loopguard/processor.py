@@ -11,7 +11,7 @@ from otel_loopguard.control import named_session
 from otel_loopguard.dialects import Interest
 from otel_loopguard.faults import hook
 from otel_loopguard.guard import LoopGuard
-from otel_loopguard.live import LiveSpan, at_rest
+from otel_loopguard.live import EndedSpan, LiveSpan
 from otel_loopguard.settings import Settings
 from otel_loopguard.timer import Timer
 
@@ -102,7 +102,7 @@ class LoopGuardSpanProcessor(SpanProcessor):
         if self._reader.interest(scope) is Interest.AGENT or self._reader.marked(
             span.attributes or {}
         ):
-            self.guard.closed(at_rest(span))
+            self.guard.closed(EndedSpan(span))
 
     def _concerns(self, span: ReadableSpan, scope: str, interest: Interest) -> bool:
         """Whether a span that starts in a scope not known for agents is followed all the same."""

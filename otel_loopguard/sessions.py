@@ -33,16 +33,19 @@ class Session:
         detectors: What looks at the evidence.
         ladder: What remembers the loops.
         flag: What its runtime sees.
+        troubled: Whether anything was ever detected in it.
     """
 
     __slots__ = (
         "detectors", "flag", "key", "ladder", "last_used", "lock", "named", "observer", "steps",
+        "troubled",
     )  # fmt: skip
 
     def __init__(self, key: str, settings: Settings, *, named: bool) -> None:
         self.key = key
         self.named = named
         self.steps = 0
+        self.troubled = False
         self.last_used = 0
         # Re-entrant: a log handler or a finalizer may end a span while this thread judges one.
         self.lock = threading.RLock()

@@ -12,7 +12,7 @@ from otel_loopguard.cli.inputs import Inputs
 from otel_loopguard.cli.output import Format, json_line, line
 from otel_loopguard.dialects import Reader
 from otel_loopguard.guard import LoopGuard
-from otel_loopguard.identity import error_class
+from otel_loopguard.identity import error_class, parsed
 from otel_loopguard.recordings import Recording, Run, SpanReplay
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def row(source: str, session: str, index: int, step: Step) -> dict[str, object]:
         "index": index,
         "kind": step.kind.value,
         "tool": step.name,
-        "args": step.args,
+        "args": parsed(step.args),
         "outcome": step.outcome,
         "error": said if step.error else None,
         "error_class": error_class(step).value if step.error else None,

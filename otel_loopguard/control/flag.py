@@ -42,15 +42,20 @@ class Flag:
     """Holds the `Control` of one session; readers take no lock.
 
     An abort is final: nothing but `clear` takes it down.
+
+    Attributes:
+        limit_s: Seconds that a gate waits at most, by default.
+        stops: Whether it says deny, pause or abort.
     """
 
-    __slots__ = ("_changed", "_control", "_waiters", "limit_s")
+    __slots__ = ("_changed", "_control", "_waiters", "limit_s", "stops")
 
     def __init__(self, session: str, limit_s: float) -> None:
         self._control = Control(session)
         self._changed: threading.Condition | None = None
         self._waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
         self.limit_s = limit_s
+        self.stops = False
 
     @property
     def control(self) -> Control:
@@ -84,6 +89,7 @@ class Flag:
         if self._control.action is Action.ABORT:
             return
         self._control = Control(self._control.session, action, reason, hint, decision)
+        self._stop(action.stops)
         self._wake()
 
     def lower(self) -> None:
@@ -94,6 +100,7 @@ class Flag:
     def clear(self) -> None:
         """Takes everything down, an abort too."""
         self._control = Control(self._control.session)
+        self._stop(False)
         self._wake()
 
     def wait(self, limit_s: float) -> bool:
@@ -128,6 +135,12 @@ class Flag:
                         self._waiters.remove(entry)
         return True
 
+    def _stop(self, stops: bool) -> None:
+        global _stopping  # noqa: PLW0603
+        with _making:
+            _stopping += stops - self.stops
+            self.stops = stops
+
     def _condition(self) -> threading.Condition:
         # Made on first use: most of ten thousand sessions are never waited for.
         if self._changed is None:
@@ -147,6 +160,15 @@ class Flag:
 
 
 _making = threading.Lock()
+_stopping = 0
+
+
+def any_stops() -> bool:
+    """Whether any session of this process is denied, paused or aborted.
+
+    While none is, which is nearly always, nobody has to look for the flag of a session.
+    """
+    return _stopping > 0
 
 
 def _finish(future: asyncio.Future[None]) -> None:

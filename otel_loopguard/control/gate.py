@@ -7,7 +7,7 @@ from collections.abc import Generator
 from typing import Any
 
 from otel_loopguard.control.context import current_flag, flag_of
-from otel_loopguard.control.flag import NOTHING, Control, Flag
+from otel_loopguard.control.flag import NOTHING, Control, Flag, any_stops
 from otel_loopguard.core import Action
 from otel_loopguard.errors import LoopGuardAbort, LoopGuardPaused
 
@@ -27,6 +27,8 @@ def check() -> None:
     Raises:
         LoopGuardAbort: The session of the current context is aborted.
     """
+    if not any_stops():
+        return
     flag = current_flag()
     if flag is not None and flag.control.action is Action.ABORT:
         raise _abort(flag.control)

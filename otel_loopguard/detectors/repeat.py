@@ -53,10 +53,14 @@ class ExactRepeat:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._window = settings.repeat_window
-        self._seen: OrderedDict[int, _Seen] = OrderedDict()
+        # A call seen once is kept as its evidence: most calls never come again.
+        self._seen: OrderedDict[int, _Seen | Evidence] = OrderedDict()
 
     def user_turn(self) -> None:
-        for seen in self._seen.values():
+        # To forget what was seen once comes to the same as to halve it.
+        again = [(call, seen) for call, seen in self._seen.items() if isinstance(seen, _Seen)]
+        self._seen = OrderedDict(again)
+        for _, seen in again:
             seen.count /= 2
 
     def observe(self, evidence: Evidence) -> Detection | None:
@@ -65,22 +69,19 @@ class ExactRepeat:
             return None
         seen = self._seen.pop(call, None)
         if seen is None or not self._continues(seen, evidence):
-            seen = self._start(evidence)
-        elif seen.round != evidence.round and self._counts(seen, evidence):
+            self._seen[call] = evidence
+            if len(self._seen) > self._window:
+                self._seen.popitem(last=False)
+            return None
+        if not isinstance(seen, _Seen):
+            seen = _first(seen)
+        if seen.round != evidence.round and self._counts(seen, evidence):
             self._count(seen, evidence)
         seen.round, seen.index = evidence.round, evidence.index
         self._seen[call] = seen
-        if len(self._seen) > self._window:
-            self._seen.popitem(last=False)
-        return self._judge(seen, evidence) if seen.count >= 2 else None
+        return self._judge(seen, evidence)
 
-    def _start(self, evidence: Evidence) -> _Seen:
-        return _Seen(
-            evidence.outcome, evidence.outcome_exact, evidence.call_exact, 1.0,
-            evidence.epoch, evidence.round, evidence.index, evidence.time,
-        )  # fmt: skip
-
-    def _continues(self, seen: _Seen, evidence: Evidence) -> bool:
+    def _continues(self, seen: _Seen | Evidence, evidence: Evidence) -> bool:
         return (
             seen.outcome == evidence.outcome
             and seen.epoch == evidence.epoch
@@ -135,6 +136,13 @@ class ExactRepeat:
             "outcomes are not captured",
             max_action=Action.HINT,
         )
+
+
+def _first(evidence: Evidence) -> _Seen:
+    return _Seen(
+        evidence.outcome, evidence.outcome_exact, evidence.call_exact, 1.0,
+        evidence.epoch, evidence.round, evidence.index, evidence.time,
+    )  # fmt: skip
 
 
 def _times(count: float) -> str:

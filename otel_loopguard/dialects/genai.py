@@ -92,10 +92,13 @@ def tool(span: SpanView, dialect: str) -> Step:
     step = begin(span, Kind.TOOL, name, dialect)
     step.call_id = call_id if isinstance(call_id, str) else identifier(call_id)
     step.args, step.outcome = args, result
-    if span.events:
-        _from_events(step, span)
-    if span.status == "error" or span.events or get("error.type") is not None:
-        failed(step, span)
+    troubled = span.status == "error" or get("error.type") is not None
+    # Reading events is dear, and where all is well and captured there is nothing in them.
+    if args is None or result is None or troubled:
+        if span.events:
+            _from_events(step, span)
+        if troubled or span.events:
+            failed(step, span)
     return step
 
 

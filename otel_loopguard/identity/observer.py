@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, cast
 
 from otel_loopguard.core import Effect, ErrorClass, Evidence, Step
@@ -26,13 +26,10 @@ _PENDING: Final = re.compile(
 _POLLS: Final = re.compile(r"(?i)poll|status|wait|check|progress|watch|monitor|tail")
 
 
-@dataclass(slots=True)
-class _Last:
-    """The same call the last time: its outcome, when it ended, model time until then."""
-
-    outcome: int | None
-    end: int
-    model_time: int
+@lru_cache(maxsize=4096)
+def _seed(tool: str) -> int:
+    """What keeps equal arguments of two tools apart."""
+    return key_of(text_bytes(tool))
 
 
 class Observer:
@@ -51,7 +48,7 @@ class Observer:
         self._settings = settings
         self._limit = settings.max_value_chars
         self._volatile = VolatileArguments()
-        self._calls: OrderedDict[int, _Last] = OrderedDict()
+        self._calls: OrderedDict[int, tuple[int | None, int, int]] = OrderedDict()
         self._writes: OrderedDict[int, None] = OrderedDict()
         self._epoch = 0
         self._round = 0
@@ -71,10 +68,9 @@ class Observer:
             index: Its index within the session.
         """
         tool = step.name or ""
-        name = text_bytes(tool)
         arguments = parsed(step.args)
         outcome_exact, outcome, size, raw = self._outcome_keys(step)
-        call_exact, call = self._call_keys(name, arguments, outcome)
+        call_exact, call = self._call_keys(tool, arguments, outcome)
         effect = self._effect(tool, arguments)
         failure = error_class(step) if step.error else ErrorClass.UNKNOWN
         end = step.end or 0
@@ -106,7 +102,7 @@ class Observer:
     def call_of(self, step: Step) -> int | None:
         """Key of a call before it has an outcome; None if its arguments are not known yet."""
         arguments = parsed(step.args)
-        return self._call_keys(text_bytes(step.name or ""), arguments, None)[1]
+        return self._call_keys(step.name or "", arguments, None)[1]
 
     def _outcome_keys(self, step: Step) -> tuple[int | None, int | None, int, bytes]:
         value = step.outcome
@@ -122,22 +118,23 @@ class Observer:
         return exact, exact if masked is raw else key_of(masked), len(raw), raw
 
     def _call_keys(
-        self, name: bytes, arguments: object, outcome: int | None
+        self, tool: str, arguments: object, outcome: int | None
     ) -> tuple[int | None, int | None]:
         if arguments is None:
             return None, None
         raw = canonical(arguments)
         if len(raw) > self._limit:
             raw = bounded(raw, self._limit)
-        exact = key_of(b"%b\0%b" % (name, raw))
+        seed = _seed(tool)
+        exact = key_of(raw, seed)
         masked = raw
         if isinstance(arguments, dict):
             named = cast("dict[str, object]", arguments)
-            kept = self._volatile.without(name, without_volatile(named), outcome)
+            kept = self._volatile.without(seed, without_volatile(named), outcome)
             if kept is not named:
                 masked = canonical(kept)
         masked = masked_call(masked)
-        return exact, exact if masked is raw else key_of(b"%b\0%b" % (name, masked))
+        return exact, exact if masked is raw else key_of(masked, seed)
 
     def _effect(self, tool: str, arguments: object) -> Effect:
         if tool in self._settings.write_tools:
@@ -153,14 +150,16 @@ class Observer:
         if call is None:
             return None, False
         last = self._calls.pop(call, None)
-        self._calls[call] = _Last(outcome, step.end or 0, self._model_time)
+        self._calls[call] = (outcome, step.end or 0, self._model_time)
         if len(self._calls) > _REMEMBERED:
             self._calls.popitem(last=False)
-        if last is None or not last.end or not step.start:
+        if last is None:
             return None, False
-        thinking = self._model_time - last.model_time
-        gap = step.start - last.end - max(thinking, 0)
-        if outcome is None or outcome != last.outcome or gap < self._settings.wait_gap_s * 1e9:
+        known, ended, model_time = last
+        if not ended or not step.start:
+            return None, False
+        gap = step.start - ended - max(self._model_time - model_time, 0)
+        if outcome is None or outcome != known or gap < self._settings.wait_gap_s * 1e9:
             return gap, False
         tool = step.name or ""
         sign = (

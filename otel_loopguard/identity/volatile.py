@@ -23,11 +23,11 @@ class VolatileArguments:
     __slots__ = ("_learned", "_runs")
 
     def __init__(self) -> None:
-        self._runs: dict[tuple[bytes, str], tuple[int, frozenset[int]]] = {}
-        self._learned: set[tuple[bytes, str]] = set()
+        self._runs: dict[tuple[int, str], tuple[int, frozenset[int]]] = {}
+        self._learned: set[tuple[int, str]] = set()
 
     def without(
-        self, tool: bytes, arguments: dict[str, object], outcome: int | None
+        self, tool: int, arguments: dict[str, object], outcome: int | None
     ) -> dict[str, object]:
         """The arguments without what was learned; the very same dict if nothing was."""
         if len(arguments) < 2 or outcome is None:
@@ -41,7 +41,7 @@ class VolatileArguments:
         return kept if kept and len(kept) < len(arguments) else arguments
 
     def _note(
-        self, tool: bytes, name: str, value: str, arguments: dict[str, object], outcome: int
+        self, tool: int, name: str, value: str, arguments: dict[str, object], outcome: int
     ) -> None:
         place = (tool, name)
         if place in self._learned:

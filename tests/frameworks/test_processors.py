@@ -1,0 +1,39 @@
+"""Beside the span processors of logfire and OpenInference, in a real agent."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.zero_code.interpreter import environment, interpreter
+
+NAMES = ["alice", "bob", "carol", "dave", "erin", "frank"]
+
+
+@pytest.mark.parametrize("how", ["logfire", "openinference-first", "openinference-last"])
+def test_six_different_calls_are_no_loop(how: str) -> None:
+    """Scrubbed or rewritten, the calls are read as they were made, each once, and left alone.
+
+    logfire scrubs "session" out of arguments and results before other processors see the ended
+    span: six different calls would look like one.
+    """
+    module = "logfire" if how == "logfire" else "openinference.instrumentation.pydantic_ai"
+    python = interpreter("pydantic_ai", module)
+    script = Path(__file__).with_name("pydantic_ai_run.py")
+    done = subprocess.run(
+        [python, str(script), how],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout.splitlines()[-1])
+    assert seen["args"] == [{"what": f"reset session for {name}"} for name in NAMES]
+    assert seen["outcomes"] == ["the session cookie was reset"] * 6
+    assert seen["decisions"] == []
+    assert seen["faults"] == {}
