@@ -50,7 +50,7 @@ class EndedSpan:
         self.end = span.end_time
         self.attributes = _copied(span)
         self.start_attributes: Mapping[str, object] | None = None
-        self.status = _status(span.status)
+        self.status: StatusName = _status(span.status)
 
     def compare(self, opened: SpanView) -> None:
         """Looks at the live span too, where its values may have been scrubbed since.

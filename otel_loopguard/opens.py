@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from otel_loopguard.core import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from otel_loopguard.core import Step
     from otel_loopguard.dialects import SpanView
     from otel_loopguard.sessions import Session
+
+
+_NAMES: Final = 1024
 
 
 class Open:
@@ -62,6 +68,10 @@ class Opens:
         """The open span of an id."""
         return None if span_id is None else self._open.get(span_id)
 
+    def has(self, opened: Open) -> bool:
+        """Whether this very span is still open."""
+        return self._open.get(opened.view.span_id) is opened
+
     def add(self, span_id: int, opened: Open) -> None:
         """Takes a span that started."""
         self._open[span_id] = opened
@@ -96,6 +106,29 @@ class Opens:
     def first_judgement(self) -> int | None:
         """Start of the span that is next to judge."""
         return _first(self._late)
+
+
+class ToolSpans:
+    """Names of spans that turned out to be tool calls.
+
+    Some dialects name the tool only when its span ends; the timer asks before.
+    """
+
+    def __init__(self) -> None:
+        self._tools: OrderedDict[str, str] = OrderedDict()
+
+    def learn(self, span: SpanView, step: Step) -> None:
+        """Takes a tool call that ended; remembers the newest 1024 names."""
+        if step.name is not None and span.name not in self._tools:
+            self._tools[span.name] = step.name
+            if len(self._tools) > _NAMES:
+                self._tools.popitem(last=False)
+
+    def of(self, span: SpanView, step: Step | None) -> str | None:
+        """Tool that an open span calls, as far as it can be told; None if it calls none."""
+        if step is not None and step.kind is not Kind.TOOL:
+            return None
+        return (None if step is None else step.name) or self._tools.get(span.name)
 
 
 def _due(queue: OrderedDict[int, Open], started_before: int) -> list[Open]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from otel_loopguard.control import Flag
 from otel_loopguard.core import Kind
@@ -14,10 +14,23 @@ from otel_loopguard.policy import Ladder
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Step
+    from otel_loopguard.policy import Verdict
     from otel_loopguard.settings import Settings
 
 _TRACES_PER_SESSION = 4
 _OWN_SESSION = frozenset({Kind.TOOL, Kind.MODEL})
+
+
+class Finding(NamedTuple):
+    """What the ladder of a session says about one step.
+
+    Attributes:
+        verdict: What follows.
+        call: Key of the call concerned; None if its arguments are not known.
+    """
+
+    verdict: Verdict
+    call: int | None
 
 
 class Session:
@@ -37,6 +50,7 @@ class Session:
     """
 
     __slots__ = (
+        "_exempt",
         "detectors", "flag", "key", "ladder", "last_used", "lock", "named", "observer", "steps",
         "troubled",
     )  # fmt: skip
@@ -53,6 +67,46 @@ class Session:
         self.detectors = detectors(settings)
         self.ladder = Ladder(settings)
         self.flag = Flag(key, settings.pause_limit_s)
+        self._exempt = settings.exempt_tools
+
+    def take(self, step: Step) -> tuple[int, Finding | None]:
+        """Counts a canonical step and judges it. Its lock is held.
+
+        Returns:
+            The index of the step within the session, and what follows if anything new does.
+        """
+        index = self.steps
+        self.steps += 1
+        if step.kind is Kind.TOOL:
+            return index, self._judged(step, index)
+        if step.kind is Kind.MODEL:
+            self.observer.model_step(step)
+        elif step.kind is Kind.OTHER and step.name == "user":
+            self.user_turn()
+        return index, None
+
+    def _judged(self, step: Step, index: int) -> Finding | None:
+        if step.name in self._exempt:
+            return None
+        evidence = self.observer.evidence(step, index)
+        call = evidence.call
+        if self.troubled and evidence.error and call and self.ladder.denies(call):
+            verdict = self.ladder.defied(call, evidence.tool, index)
+            return None if verdict is None else Finding(verdict, call)
+        found = [seen for detector in self.detectors if (seen := detector.observe(evidence))]
+        if found:
+            self.troubled = True
+            verdict = self.ladder.judge(found, index)
+            return None if verdict is None else Finding(verdict, call)
+        if self.troubled:
+            self._calm(call, index)
+        return None
+
+    def _calm(self, call: int | None, index: int) -> None:
+        """A call outside of every loop takes a hint or a deny down again."""
+        self.ladder.fade(index)
+        if self.flag.raised and not self.ladder.knows(call):
+            self.flag.lower()
 
     def user_turn(self) -> None:
         """A user spoke: what was counted before weighs half."""
