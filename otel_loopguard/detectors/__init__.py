@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 from otel_loopguard.detectors.cycle import Cycle
 from otel_loopguard.detectors.detector import Detector, Factory
 from otel_loopguard.detectors.errors import ErrorRepeat
+from otel_loopguard.detectors.outage import Outage
 from otel_loopguard.detectors.repeat import ExactRepeat
+from otel_loopguard.detectors.stagnation import Stagnation
 from otel_loopguard.detectors.stall import stalled
 
 if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
 
-DETECTORS: tuple[Factory, ...] = (ExactRepeat, Cycle, ErrorRepeat)
+DETECTORS: tuple[Factory, ...] = (ExactRepeat, Cycle, ErrorRepeat, Stagnation, Outage)
 """Every detector that looks at finished calls; one line registers one."""
 
 

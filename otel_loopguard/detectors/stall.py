@@ -35,6 +35,6 @@ def stalled(settings: Settings, tool: str, key: int, running_s: float) -> Detect
         keys=frozenset({key}),
         count=round(running_s, 3),
         threshold=limit if over else limit * settings.stall_warning,
-        message=f"{tool!r} has been running for {running_s:.1f} s; its limit is {limit:g} s",
+        message=f"{tool[:200]!r} has been running for {running_s:.1f} s; its limit is {limit:g} s",
         max_action=Action.HINT,
     )
