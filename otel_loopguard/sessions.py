@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from otel_loopguard.control import Flag
 from otel_loopguard.core import Kind
-from otel_loopguard.detectors import detectors
+from otel_loopguard.detectors import HandoffRepeat, detectors
 from otel_loopguard.identity import Observer
 from otel_loopguard.policy import Ladder
 
@@ -44,15 +44,15 @@ class Session:
         lock: Held while its steps are judged.
         observer: Turns its tool calls into evidence.
         detectors: What looks at the evidence.
+        handoffs: What looks at hand-offs.
         ladder: What remembers the loops.
         flag: What its runtime sees.
         troubled: Whether anything was ever detected in it.
     """
 
     __slots__ = (
-        "_exempt",
-        "detectors", "flag", "key", "ladder", "last_used", "lock", "named", "observer", "steps",
-        "troubled",
+        "_exempt", "detectors", "flag", "handoffs", "key", "ladder", "last_used", "lock", "named",
+        "observer", "steps", "troubled",
     )  # fmt: skip
 
     def __init__(self, key: str, settings: Settings, *, named: bool) -> None:
@@ -65,6 +65,7 @@ class Session:
         self.lock = threading.RLock()
         self.observer = Observer(settings)
         self.detectors = detectors(settings)
+        self.handoffs = HandoffRepeat()
         self.ladder = Ladder(settings)
         self.flag = Flag(key, settings.pause_limit_s)
         self._exempt = settings.exempt_tools
@@ -81,6 +82,8 @@ class Session:
             return index, self._judged(step, index)
         if step.kind is Kind.MODEL:
             self.observer.model_step(step)
+        elif step.kind is Kind.HANDOFF:
+            return index, self._handed(step, index)
         elif step.kind is Kind.OTHER and step.name == "user":
             self.user_turn()
         return index, None
@@ -102,6 +105,15 @@ class Session:
             self._calm(call, index)
         return None
 
+    def _handed(self, step: Step, index: int) -> Finding | None:
+        handoff = self.observer.handoff(step, index)
+        found = None if handoff is None else self.handoffs.observe(handoff)
+        if found is None:
+            return None
+        self.troubled = True
+        verdict = self.ladder.judge([found], index)
+        return None if verdict is None else Finding(verdict, None)
+
     def _calm(self, call: int | None, index: int) -> None:
         """A call outside of every loop takes a hint or a deny down again."""
         self.ladder.fade(index)
@@ -112,6 +124,7 @@ class Session:
         """A user spoke: what was counted before weighs half."""
         for detector in self.detectors:
             detector.user_turn()
+        self.handoffs.user_turn()
         self.ladder.user_turn()
 
 

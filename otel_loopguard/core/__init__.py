@@ -2,7 +2,7 @@
 
 from otel_loopguard.core.annotation import Annotation
 from otel_loopguard.core.decision import Action, Decision, Detection, Severity
-from otel_loopguard.core.evidence import Effect, ErrorClass, Evidence
+from otel_loopguard.core.evidence import Effect, ErrorClass, Evidence, Handoff
 from otel_loopguard.core.step import Kind, Step
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "Effect",
     "ErrorClass",
     "Evidence",
+    "Handoff",
     "Kind",
     "Severity",
     "Step",

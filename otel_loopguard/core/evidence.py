@@ -73,3 +73,26 @@ class Evidence:
     time: int
     round: int
     degraded: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Handoff:
+    """One hand-off of work to an agent, with what its session had learned by then.
+
+    Attributes:
+        index: Index of the step within its session.
+        agent: Name of the agent that the work goes to.
+        key: Key of that name, as the identity of a loop.
+        words: Keys of the different words of the instruction.
+        size: Characters of the instruction.
+        answers: How many tool outcomes the session had seen by then.
+        news: Sum of their novelty, each 0 to 1.
+    """
+
+    index: int
+    agent: str
+    key: int
+    words: frozenset[int]
+    size: int
+    answers: int
+    news: float

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from otel_loopguard.detectors.cycle import Cycle
 from otel_loopguard.detectors.detector import Detector, Factory
 from otel_loopguard.detectors.errors import ErrorRepeat
+from otel_loopguard.detectors.handoffs import HandoffRepeat
 from otel_loopguard.detectors.outage import Outage
 from otel_loopguard.detectors.repeat import ExactRepeat
 from otel_loopguard.detectors.stagnation import Stagnation
@@ -24,4 +25,4 @@ def detectors(settings: Settings) -> tuple[Detector, ...]:
     return tuple(make(settings) for make in DETECTORS)
 
 
-__all__ = ["DETECTORS", "Detector", "Factory", "detectors", "stalled"]
+__all__ = ["DETECTORS", "Detector", "Factory", "HandoffRepeat", "detectors", "stalled"]

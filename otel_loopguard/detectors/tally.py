@@ -38,8 +38,10 @@ class Tallied:
 
 
 class Tally:
-    """Counts by key. Fades by 1.5 % per call in between, is forgotten after 50 calls without it;
-    what was counted before a change of the world counts a third. A parallel round counts once.
+    """Counts by key, in equivalents of one repeat.
+
+    A count fades by 1.5 % per call in between and is forgotten after 50 calls without it; what was
+    counted before a change of the world counts a third. A parallel round counts once.
 
     Source: `notes/evidence.md`, lessons 1 and 4.
     """

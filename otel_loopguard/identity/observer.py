@@ -7,17 +7,19 @@ from collections import OrderedDict
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, cast
 
-from otel_loopguard.core import Effect, ErrorClass, Evidence, Step
+from otel_loopguard.core import Effect, ErrorClass, Evidence, Handoff, Step
 from otel_loopguard.identity.canonical import bounded, canonical, key_of, parsed, text_bytes
 from otel_loopguard.identity.effects import effect_of, is_compound
 from otel_loopguard.identity.errors import error_class, error_shape, error_text, is_call_error
 from otel_loopguard.identity.masks import masked_call, masked_outcome, without_volatile
+from otel_loopguard.identity.novelty import Novelty, words_of
 from otel_loopguard.identity.volatile import VolatileArguments
 
 if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
 
 _REMEMBERED: Final = 128
+_NAMED: Final = 200
 _LONG_GAP: Final = 20_000_000_000
 _PENDING: Final = re.compile(
     rb"(?i)\b(?:pending|in[ _-]?progress|queued|running|waiting|processing|not (?:yet )?(?:ready|"
@@ -40,8 +42,8 @@ class Observer:
     """
 
     __slots__ = (
-        "_calls", "_epoch", "_limit", "_model_time", "_round", "_round_end", "_settings",
-        "_volatile", "_writes",
+        "_answers", "_calls", "_epoch", "_limit", "_model_time", "_news", "_novelty", "_round",
+        "_round_end", "_settings", "_volatile", "_writes",
     )  # fmt: skip
 
     def __init__(self, settings: Settings) -> None:
@@ -54,11 +56,29 @@ class Observer:
         self._round = 0
         self._round_end = 0
         self._model_time = -1
+        self._novelty: Novelty | None = None
+        self._answers = 0
+        self._news = 0.0
 
     def model_step(self, step: Step) -> None:
         """Notes the time a model call took, so that thinking is not taken for waiting."""
         took = (step.end or 0) - step.start
         self._model_time = max(self._model_time, 0) + max(took, 0)
+
+    def handoff(self, step: Step, index: int) -> Handoff | None:
+        """What one hand-off says; None without an agent or the text of its instruction.
+
+        From the first one on the session's tool outcomes are looked at for what is new in them.
+        """
+        if self._novelty is None:
+            self._novelty = Novelty()
+        if step.name is None or not step.args:
+            return None
+        text = step.args if isinstance(step.args, str) else canonical(step.args).decode()
+        return Handoff(
+            index, step.name[:_NAMED], _seed(step.name[:_NAMED]), words_of(text), len(text),
+            self._answers, self._news,
+        )  # fmt: skip
 
     def evidence(self, step: Step, index: int) -> Evidence:
         """Evidence of one finished tool call.
@@ -77,7 +97,7 @@ class Observer:
         gap, waiting = self._waiting(step, call, outcome, raw)
         found = Evidence(
             index=index,
-            tool=tool,
+            tool=tool[:_NAMED],
             call=call,
             call_exact=call_exact,
             outcome=outcome,
@@ -97,6 +117,9 @@ class Observer:
         )
         if effect is Effect.WRITE:
             self._written(found, arguments)
+        if self._novelty is not None and raw:
+            self._answers += 1
+            self._news += self._novelty.of(raw.decode("utf-8", "replace"))
         return found
 
     def call_of(self, step: Step) -> int | None:
@@ -125,7 +148,7 @@ class Observer:
         raw = canonical(arguments)
         if len(raw) > self._limit:
             raw = bounded(raw, self._limit)
-        seed = _seed(tool)
+        seed = _seed(tool) if len(tool) <= _NAMED else key_of(text_bytes(tool))
         exact = key_of(raw, seed)
         masked = raw
         if isinstance(arguments, dict):
