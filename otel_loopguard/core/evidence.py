@@ -86,6 +86,7 @@ class Handoff:
         words: Keys of the different words of the instruction.
         size: Characters of the instruction.
         answers: How many tool outcomes the session had seen by then.
+        unseen: How many tool outcomes were not captured by then.
         news: Sum of their novelty, each 0 to 1.
     """
 
@@ -95,4 +96,5 @@ class Handoff:
     words: frozenset[int]
     size: int
     answers: int
+    unseen: int
     news: float

@@ -78,6 +78,11 @@ def _says_the_same(before: Handoff, now: Handoff) -> bool:
 
 
 def _news_between(before: Handoff, now: Handoff) -> float:
-    """Mean novelty of what the tools answered between two hand-offs; 0 without an answer."""
+    """Mean novelty of what the tools answered between two hand-offs.
+
+    0 if no tool was called; 1 if tools answered and none of it was captured: it may all be new.
+    """
     answers = now.answers - before.answers
-    return (now.news - before.news) / answers if answers else 0.0
+    if answers:
+        return (now.news - before.news) / answers
+    return 1.0 if now.unseen > before.unseen else 0.0

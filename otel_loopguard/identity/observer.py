@@ -43,7 +43,7 @@ class Observer:
 
     __slots__ = (
         "_answers", "_calls", "_epoch", "_limit", "_model_time", "_news", "_novelty", "_round",
-        "_round_end", "_settings", "_volatile", "_writes",
+        "_round_end", "_settings", "_unseen", "_volatile", "_writes",
     )  # fmt: skip
 
     def __init__(self, settings: Settings) -> None:
@@ -58,6 +58,7 @@ class Observer:
         self._model_time = -1
         self._novelty: Novelty | None = None
         self._answers = 0
+        self._unseen = 0
         self._news = 0.0
 
     def model_step(self, step: Step) -> None:
@@ -77,7 +78,7 @@ class Observer:
         text = step.args if isinstance(step.args, str) else canonical(step.args).decode()
         return Handoff(
             index, step.name[:_NAMED], _seed(step.name[:_NAMED]), words_of(text), len(text),
-            self._answers, self._news,
+            self._answers, self._unseen, self._news,
         )  # fmt: skip
 
     def evidence(self, step: Step, index: int) -> Evidence:
@@ -117,15 +118,21 @@ class Observer:
         )
         if effect is Effect.WRITE:
             self._written(found, arguments)
-        if self._novelty is not None and raw:
-            self._answers += 1
-            self._news += self._novelty.of(raw.decode("utf-8", "replace"))
+        if self._novelty is not None:
+            self._answered(raw, known=outcome is not None)
         return found
 
     def call_of(self, step: Step) -> int | None:
         """Key of a call before it has an outcome; None if its arguments are not known yet."""
         arguments = parsed(step.args)
         return self._call_keys(step.name or "", arguments, None)[1]
+
+    def _answered(self, raw: bytes, *, known: bool) -> None:
+        if self._novelty is None or not known:
+            self._unseen += 1
+            return
+        self._answers += 1
+        self._news += self._novelty.of(raw.decode("utf-8", "replace"))
 
     def _outcome_keys(self, step: Step) -> tuple[int | None, int | None, int, bytes]:
         value = step.outcome
