@@ -1,0 +1,106 @@
+"""The pages that people read, taken apart: code blocks, links, generated sections.
+
+A comment in the line before a block says what it is:
+
+* `<!-- continues -->`: runs after the block before it, in one program;
+* `<!-- from: FILE -->`: stands in that file word for word, which has a test of its own;
+* `<!-- prints -->`: is what the program before it prints.
+
+What stands between `<!-- generated: NAME -->` and `<!-- end -->` is written by `generated.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+ELSEWHERE = {"dialects.md"}
+"""Pages that another test writes."""
+
+_BLOCK = re.compile(
+    r"(?:^<!-- (?P<note>[^\n]+?) -->\n+)?^```(?P<lang>\w*)\n(?P<text>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
+_SECTION = re.compile(
+    r"(?P<open><!-- generated: (?P<name>[\w-]+) -->\n)(?P<text>.*?)(?P<close><!-- end -->)",
+    re.DOTALL,
+)
+_LINK = re.compile(r"(?<!!)\[[^\]\n]+\]\((?P<to>[^)\s]+)\)")
+
+
+@dataclass(frozen=True)
+class Block:
+    """One fenced block of a page.
+
+    Attributes:
+        page: Path of the page below the repository's root.
+        line: Line of the page at which its text begins.
+        lang: Its language; empty if it has none.
+        text: Its text.
+        note: What the comment before it says; empty if there is none.
+    """
+
+    page: str
+    line: int
+    lang: str
+    text: str
+    note: str
+
+
+def pages() -> list[Path]:
+    """All pages, in order."""
+    found = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "collector-config" / "README.md"]
+    return [*found, *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def name_of(page: Path) -> str:
+    """Path of a page below the root, as tests are named."""
+    return page.relative_to(ROOT).as_posix()
+
+
+def blocks(page: Path) -> list[Block]:
+    """The fenced blocks of a page, in order."""
+    text = page.read_text(encoding="utf-8")
+    return [
+        Block(
+            name_of(page),
+            text.count("\n", 0, found.start("text")) + 1,
+            found["lang"],
+            found["text"],
+            found["note"] or "",
+        )
+        for found in _BLOCK.finditer(text)
+    ]
+
+
+def sections(page: Path) -> dict[str, str]:
+    """The generated sections of a page: text by name."""
+    found = _SECTION.finditer(page.read_text(encoding="utf-8"))
+    return {section["name"]: section["text"] for section in found}
+
+
+def rewrite(page: Path, name: str, text: str) -> None:
+    """Puts a new text into a generated section."""
+
+    def put(section: re.Match[str]) -> str:
+        new = text if section["name"] == name else section["text"]
+        return section["open"] + new + section["close"]
+
+    page.write_text(_SECTION.sub(put, page.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def links(page: Path) -> Iterator[str]:
+    """Where the links of a page lead, without those inside code."""
+    text = re.sub(r"`[^`\n]*`", "", _BLOCK.sub("", page.read_text(encoding="utf-8")))
+    for found in _LINK.finditer(text):
+        yield found["to"]
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    text = _BLOCK.sub("", page.read_text(encoding="utf-8"))
+    heads = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).strip().replace(" ", "-") for head in heads}

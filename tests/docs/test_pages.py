@@ -1,0 +1,142 @@
+"""The pages hang together: links lead somewhere, generated parts are fresh, nothing leaks."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from otel_loopguard import Settings, semconv
+from otel_loopguard.errors import LoopGuardError
+from tests.docs.generated import SECTIONS
+from tests.docs.markdown import ELSEWHERE, ROOT, anchors, links, name_of, pages, rewrite, sections
+from tests.docs.programs import need_shared
+
+PAGES = pages()
+
+
+@pytest.mark.parametrize(
+    ("page", "name"), SECTIONS, ids=[f"{page}:{name}" for page, name in SECTIONS]
+)
+def test_a_generated_section_is_fresh(page: str, name: str) -> None:
+    """What a page shows is what the code gives; `make docs` writes it anew."""
+    if page == "docs/evaluation.md" or name in ("measured", "eval"):
+        need_shared()
+    path = ROOT / page
+    written = SECTIONS[page, name]()
+    if os.environ.get("LOOPGUARD_WRITE_DOCS"):
+        rewrite(path, name, written)
+    assert sections(path).get(name) == written, f"{page} is stale: run `make docs`"
+
+
+def test_every_generated_section_is_known() -> None:
+    """A section that nothing writes would grow old unseen."""
+    found = {(name_of(page), name) for page in PAGES for name in sections(page)}
+    assert found == set(SECTIONS)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_somewhere(page: Path) -> None:
+    """Links between pages, and to their headings, resolve."""
+    for link in links(page):
+        if re.match(r"https?://", link):
+            continue
+        path, _, anchor = link.partition("#")
+        to = (page.parent / path).resolve() if path else page
+        assert to.exists(), link
+        assert not anchor or anchor in anchors(to), link
+
+
+def test_every_page_is_linked_from_the_readme() -> None:
+    """A page that nobody links to is read by nobody."""
+    linked = {(ROOT / link.partition("#")[0]).resolve() for link in links(ROOT / "README.md")}
+    assert {page for page in PAGES if page.name != "README.md"} <= linked
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_no_place_on_somebodys_machine(page: Path) -> None:
+    """No path of a machine, and no note to ourselves."""
+    text = page.read_text(encoding="utf-8")
+    assert re.findall(r"(?<![\w.])/(?:work|tmp/w|home|root|Users)/\S*", text) == []
+    assert re.findall(r"\b(?:TODO|TBD|FIXME|XXX|lorem)\b", text) == []
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.name not in ELSEWHERE], ids=name_of
+)
+def test_no_long_lines(page: Path) -> None:
+    """Prose is wrapped at 100 characters, as code is; tables, blocks and sections are not."""
+    text = page.read_text(encoding="utf-8")
+    for generated in sections(page).values():
+        text = text.replace(generated, "")
+    prose = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    lines = [line for line in prose.splitlines() if not line.startswith(("|", "["))]
+    assert [line for line in lines if len(line) > 100] == []
+
+
+def test_every_attribute_is_explained() -> None:
+    """docs/spans.md has every name of `semconv.py`."""
+    text = (ROOT / "docs/spans.md").read_text(encoding="utf-8")
+    names = [value for name, value in vars(semconv).items() if name.isupper()]
+    assert len(names) > 15
+    assert [name for name in names if f"`{name}`" not in text] == []
+
+
+def test_every_detector_is_explained() -> None:
+    """docs/detection.md has a heading for every detector, and names every rule."""
+    page = ROOT / "docs/detection.md"
+    code = "".join(
+        path.read_text(encoding="utf-8")
+        for path in (ROOT / "otel_loopguard/detectors").glob("*.py")
+    )
+    names = re.findall(r'^ *(?:name|NAME) = "(\w+)"$', code, re.MULTILINE)
+    assert len(names) >= 4
+    assert [name for name in names if name not in anchors(page)] == []
+    rules = re.findall(r'reason="(\w+)"', code)
+    assert [rule for rule in rules if f"`{rule}`" not in page.read_text(encoding="utf-8")] == []
+
+
+def test_every_room_is_named() -> None:
+    """docs/architecture.md has every module and package of the top level."""
+    text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    places = [
+        f"`{path.name}/`" if path.is_dir() else f"`{path.name}`"
+        for path in (ROOT / "otel_loopguard").iterdir()
+        if not path.name.startswith("__") and path.name != "py.typed"
+    ]
+    assert len(places) > 15
+    assert [place for place in places if place not in text] == []
+
+
+def test_every_name_in_the_prose_is_a_setting() -> None:
+    """What the pages call a variable of ours is one."""
+    known = {f"LOOPGUARD_{name.upper()}" for name in Settings.model_fields} | {
+        "LOOPGUARD_SETTINGS_FILE",
+        "LOOPGUARD_EXPORTER",
+        "LOOPGUARD_WRITE_DOCS",
+        "LOOPGUARD_FRAMEWORKS_PYTHON",
+    }
+    for page in PAGES:
+        found = set(re.findall(r"LOOPGUARD_[A-Z_]+[A-Z]", page.read_text(encoding="utf-8")))
+        assert found <= known, page
+
+
+def test_every_error_is_named() -> None:
+    """docs/control.md or docs/settings.md names every error that users may catch."""
+    text = "".join(
+        (ROOT / "docs" / name).read_text(encoding="utf-8")
+        for name in ("control.md", "settings.md", "command-line.md")
+    )
+    kinds = [LoopGuardError, *LoopGuardError.__subclasses__()]
+    ours = {kind.__name__ for kind in kinds if kind.__module__ == "otel_loopguard.errors"}
+    assert {name for name in ours if name not in text} == set()
+
+
+def test_the_schema_of_the_settings_has_every_setting() -> None:
+    """`Settings.model_json_schema()` is what docs/settings.md says: name, bounds, description."""
+    schema = Settings.model_json_schema()
+    assert set(schema["properties"]) == set(Settings.model_fields)
+    assert all(entry.get("description") for entry in schema["properties"].values())
+    assert schema["additionalProperties"] is False

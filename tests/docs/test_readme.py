@@ -1,0 +1,183 @@
+"""What the pages show runs: every program, every command, every file."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import typer
+import yaml
+
+from otel_loopguard import Settings
+from otel_loopguard.cli.app import app
+from tests.docs.markdown import ROOT, Block, blocks, name_of, pages
+from tests.docs.programs import need_shared, plain, programs, run_python
+from tests.zero_code.interpreter import interpreter, run
+
+try:
+    import tomllib
+except ModuleNotFoundError:  # Python 3.10
+    import tomli as tomllib
+
+BLOCKS = [block for page in pages() for block in blocks(page)]
+PROGRAMS = [program for page in pages() for program in programs(blocks(page))]
+EXCERPTS = [block for block in BLOCKS if block.note.startswith("from: ")]
+SHELL = [
+    (block, command)
+    for block in BLOCKS
+    if block.lang == "sh"
+    for command in block.text.replace("\\\n", " ").splitlines()
+    if command.strip()
+]
+LANGUAGES = {"python", "sh", "text", "console", "toml", "json", "yaml"}
+HOOKS = {
+    "langgraph_hint.py": ("langchain", "langgraph", "openinference.instrumentation.langchain"),
+    "openai_agents_hint.py": ("agents", "openinference.instrumentation.openai_agents"),
+    "pydantic_ai_hint.py": ("pydantic_ai",),
+}
+TOOLS = {"pip", "git", "cd", "opentelemetry-instrument", "python", "make", "otel-loopguard"}
+
+
+def place(found: object) -> object:
+    """Page and line of a block, as an id."""
+    block = found[0] if isinstance(found, tuple) else found
+    return f"{block.page}:{block.line}" if isinstance(block, Block) else None
+
+
+def test_the_readme_has_a_short_program_that_prints_its_outcome() -> None:
+    """A newcomer sees within 25 lines what the package does."""
+    first, text, printed = programs(blocks(ROOT / "README.md"))[0]
+    assert first.page == "README.md"
+    assert len(text.splitlines()) <= 25
+    assert printed is not None
+    assert "is aborted" in printed
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=place)
+def test_a_program_runs_and_prints_what_the_page_says(
+    program: tuple[Block, str, str | None], tmp_path: Path
+) -> None:
+    """Every Python block runs as it stands, in a process of its own, without a warning."""
+    _, text, printed = program
+    done = run_python(text, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr, done.stderr
+    if printed is not None:
+        assert plain(done.stdout) == plain(printed)
+
+
+@pytest.mark.parametrize("block", EXCERPTS, ids=place)
+def test_an_excerpt_stands_in_its_file(block: Block) -> None:
+    """What a page quotes from a file is there, word for word."""
+    assert block.text in (ROOT / block.note.removeprefix("from: ")).read_text(encoding="utf-8")
+
+
+def test_only_files_that_are_run_are_quoted() -> None:
+    """Quoted programs are examples or hooks, which have tests."""
+    quoted = {block.note.removeprefix("from: ") for block in EXCERPTS}
+    known = {f"tests/docs/hooks/{name}" for name in HOOKS}
+    assert {name for name in quoted if not name.startswith("examples/")} == known
+    assert {path.name for path in (ROOT / "tests/docs/hooks").glob("*.py")} == set(HOOKS)
+
+
+@pytest.mark.parametrize("name", HOOKS)
+def test_a_model_that_hears_the_hint_ends_its_run(name: str) -> None:
+    """The hooks of docs/control.md bring the hint to the model of a real framework, once."""
+    done = run(interpreter(*HOOKS[name]), str(ROOT / "tests/docs/hooks" / name))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "hints: 1, answer: I could not find it."
+
+
+def test_blocks_have_a_language() -> None:
+    """A block without a language, or with an unknown one, is run by no test."""
+    assert [place(block) for block in BLOCKS if block.lang not in LANGUAGES] == []
+
+
+@pytest.mark.parametrize("line", SHELL, ids=lambda line: f"{line[0].page}:{line[1].strip()[:50]}")
+def test_a_command_exists(line: tuple[Block, str]) -> None:
+    """Commands, targets, subcommands, options, extras, files and variables are there."""
+    words = shlex.split(line[1], comments=True)
+    if not words:
+        return
+    while words and re.match(r"[A-Z_]+=", words[0]):
+        _variable_exists(words.pop(0).partition("=")[0])
+    if words[0] == "export":
+        _variable_exists(words[1].partition("=")[0])
+        return
+    assert words[0] in TOOLS, words
+    rest = words[1:]
+    if words[0] == "make":
+        makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+        assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in rest), rest
+    elif words[0] == "otel-loopguard":
+        _subcommand_exists(rest)
+    elif words[0] == "pip":
+        _extras_exist(rest)
+    elif words[0] == "python":
+        assert rest[0] == "my_agent.py" or (ROOT / rest[0]).is_file(), rest
+
+
+def _variable_exists(name: str) -> None:
+    ours = {f"LOOPGUARD_{each.upper()}" for each in Settings.model_fields}
+    ours |= {"LOOPGUARD_SETTINGS_FILE", "LOOPGUARD_EXPORTER"}
+    ours |= {"LOOPGUARD_WRITE_DOCS", "LOOPGUARD_FRAMEWORKS_PYTHON"}
+    assert name in ours or name.startswith("OTEL_"), name
+
+
+def _subcommand_exists(words: list[str]) -> None:
+    group = typer.main.get_command(app)
+    commands = group.commands  # type: ignore[attr-defined]
+    if words[0] == "--help":
+        return
+    assert words[0] in commands, words
+    options = {name for each in commands[words[0]].params for name in each.opts}
+    given = {word for word in words[1:] if word.startswith("--")}
+    assert given <= options | {"--help"}, given
+
+
+def _extras_exist(words: list[str]) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    for word in words:
+        found = re.fullmatch(r"otel-loopguard\[(.+)\]", word)
+        if found:
+            assert set(found[1].split(",")) <= set(project["optional-dependencies"]), word
+
+
+@pytest.mark.parametrize("block", [b for b in BLOCKS if b.lang == "toml"], ids=place)
+def test_a_settings_file_is_accepted(block: Block, tmp_path: Path) -> None:
+    """Every TOML block is a settings file that changes something."""
+    path = tmp_path / "loopguard.toml"
+    path.write_text(block.text, encoding="utf-8")
+    assert Settings.from_file(path) != Settings()
+
+
+@pytest.mark.parametrize("block", [b for b in BLOCKS if b.lang == "yaml"], ids=place)
+def test_a_configuration_file_works(block: Block, tmp_path: Path) -> None:
+    """A declarative configuration from a page watches an agent, whose tool span is annotated."""
+    assert yaml.safe_load(block.text)["file_format"] == "1.0"
+    python = interpreter("opentelemetry.configuration", "opentelemetry.distro")
+    path = tmp_path / "otel.yaml"
+    path.write_text(block.text.replace("exporter: otlp", "exporter: console"), encoding="utf-8")
+    command = str(Path(python).with_name("opentelemetry-instrument"))
+    agent = str(ROOT / "tests/zero_code/agent.py")
+    done = run(command, python, agent, "flag", OTEL_CONFIG_FILE=str(path))
+    assert done.returncode == 0, done.stderr
+    assert '"loopguard.decision.action": "hint"' in done.stdout
+    assert "flag: abort" in done.stderr
+
+
+@pytest.mark.parametrize("block", [b for b in BLOCKS if b.lang == "json"], ids=place)
+def test_json_is_json(block: Block) -> None:
+    """Every JSON block parses."""
+    assert json.loads(block.text)
+
+
+def test_every_page_is_looked_at() -> None:
+    """The pages are those that the README's readers are sent to."""
+    need_shared()
+    names = {name_of(page) for page in pages()}
+    assert {"README.md", "CHANGELOG.md", "docs/settings.md", "docs/dialects.md"} <= names
+    assert all(page.is_file() for page in pages())

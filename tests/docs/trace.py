@@ -1,0 +1,76 @@
+"""The trace of a stuck agent as it is exported, drawn as text."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING
+
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import StatusCode
+
+from otel_loopguard import (
+    LoopGuard,
+    LoopGuardAbort,
+    LoopGuardSpanExporter,
+    LoopGuardSpanProcessor,
+    control,
+    semconv,
+)
+from tests.agents import agent, provider_with, tool_call
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+
+_SHOWN = (
+    semconv.DECISION_ACTION,
+    semconv.DETECTOR_NAME,
+    semconv.DETECTION_REPEAT_COUNT,
+    semconv.ERROR_TYPE,
+)
+
+
+def exported() -> tuple[ReadableSpan, ...]:
+    """Spans of an agent that makes one call until it is stopped, as the exporter got them."""
+    guard, memory = LoopGuard(), InMemorySpanExporter()
+    exporter = LoopGuardSpanExporter(memory, guard)
+    provider: TracerProvider = provider_with(
+        LoopGuardSpanProcessor(guard), SimpleSpanProcessor(exporter)
+    )
+    tracer = provider.get_tracer("my.agent")
+    with agent(tracer, gen_ai__conversation__id="run-42"):
+        for _ in range(50):
+            try:
+                control.check()
+            except LoopGuardAbort:
+                break
+            tool_call(tracer)
+    return memory.get_finished_spans()
+
+
+def tree() -> str:
+    """The trace: a line per span, below it what the guard added."""
+    *calls, root = exported()
+    lines = _lines(root, "", "│  ")
+    for place, span in enumerate(calls):
+        last = place == len(calls) - 1
+        lines += _lines(span, "└─ " if last else "├─ ", "   " if last else "│  ")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _lines(span: ReadableSpan, branch: str, below: str) -> list[str]:
+    status = "ERROR" if span.status.status_code is StatusCode.ERROR else ""
+    found = span.attributes or {}
+    added = [f"{name} = {found[name]}" for name in _SHOWN if name in found]
+    events = [
+        f"event {event.name}: {(event.attributes or {})[semconv.DECISION_ACTION]}"
+        for event in span.events
+    ]
+    if status:
+        added.append(
+            f"status: {textwrap.shorten(span.status.description or '', 64, placeholder=' …')}"
+        )
+    return [
+        f"{branch}{span.name}  {status}".rstrip(),
+        *(f"{below}  {line}" for line in added + events),
+    ]
