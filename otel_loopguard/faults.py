@@ -32,7 +32,8 @@ class Faults:
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
-        self._lock = threading.Lock()
+        # Re-entrant: a finalizer may end a span while it is held.
+        self._lock = threading.RLock()
 
     def note(self, where: str, fault: BaseException) -> None:
         """Counts one fault, and logs it if it is the first of its kind."""
@@ -43,7 +44,12 @@ class Faults:
             self.counts[kind] += 1
             first = self.counts[kind] == 1
         if first:
-            _log.warning("otel-loopguard: %s failed and was skipped", kind, exc_info=fault)
+            try:
+                _log.warning("otel-loopguard: %s failed and was skipped", kind, exc_info=fault)
+            except Exception:  # noqa: BLE001
+                # A log handler that throws must not do so into the agent.
+                with self._lock:
+                    self.counts["log:" + kind] += 1
 
 
 class _Faulty(Protocol):

@@ -131,8 +131,14 @@ class LoopGuard:
         """Whether an open span was shown to the guard."""
         return self._opens.get(span_id) is not None
 
-    def closed(self, span: SpanView) -> None:
-        """A span ended."""
+    def closed(self, span: SpanView, session: str | None = None) -> None:
+        """A span ended.
+
+        Args:
+            span: The span.
+            session: The session that the context names; for a span whose start was not shown,
+                because nothing said yet that it is one of an agent.
+        """
         with self._lock:
             opened = self._opens.take(span.span_id)
             if opened is not None and isinstance(span, EndedSpan):
@@ -141,9 +147,11 @@ class LoopGuard:
             if step is not None and step.kind is Kind.TOOL:
                 self._tools.learn(span, step)
             counted = self._once.closed(span, step)
+            if session is not None and opened is None and counted:
+                self._sessions.explicit(span.trace_id, session, self._clock(span.end))
             sessions = [self._session_of(canonical, opened) for canonical in counted]
-        for session, canonical in zip(sessions, counted, strict=True):
-            self._judge(session, canonical, opened)
+        for found, canonical in zip(sessions, counted, strict=True):
+            self._judge(found, canonical, opened)
 
     def observe(self, step: Step, session: str) -> None:
         """Takes a canonical step, as labelled recordings have them.
@@ -265,7 +273,9 @@ class LoopGuard:
             if session is None:
                 read = step or Step(Kind.TOOL, tool, trace_id=opened.view.trace_id)
                 session = self._sessions.of_step(read, now)
-            if running < self.settings.step_timeout_s and self._opens.has(opened):
+            if not self._opens.has(opened):
+                return  # it ended meanwhile
+            if running < self.settings.step_timeout_s:
                 self._opens.watch_further(opened)
         self._stalled(session, opened, found, now)
 

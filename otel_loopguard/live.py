@@ -41,8 +41,8 @@ class EndedSpan:
         parent = span.parent
         scope = span.instrumentation_scope
         self._span = span
-        self.name = span.name
-        self.scope = "" if scope is None else scope.name
+        self.name = _text(span.name)
+        self.scope = "" if scope is None else _text(scope.name)
         self.trace_id = context.trace_id
         self.span_id = context.span_id
         self.parent_id = None if parent is None else parent.span_id
@@ -93,12 +93,12 @@ class LiveSpan:
 
     @property
     def name(self) -> str:
-        return self._span.name
+        return _text(self._span.name)
 
     @property
     def scope(self) -> str:
         scope = self._span.instrumentation_scope
-        return "" if scope is None else scope.name
+        return "" if scope is None else _text(scope.name)
 
     @property
     def kind(self) -> str:
@@ -145,6 +145,11 @@ class LiveSpan:
         if annotation.error is not None:
             span.set_status(Status(StatusCode.ERROR, annotation.error))
         return True
+
+
+def _text(name: object) -> str:
+    """A name as text: the SDK lets any object be one."""
+    return name if isinstance(name, str) else str(name)
 
 
 def _kind(span: ReadableSpan) -> str:

@@ -119,7 +119,7 @@ class ToolSpans:
 
     def learn(self, span: SpanView, step: Step) -> None:
         """Takes a tool call that ended; remembers the newest 1024 names."""
-        if step.name is not None and span.name not in self._tools:
+        if step.name is not None and len(span.name) < 512 and span.name not in self._tools:
             self._tools[span.name] = step.name
             if len(self._tools) > _NAMES:
                 self._tools.popitem(last=False)

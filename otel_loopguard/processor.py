@@ -102,7 +102,7 @@ class LoopGuardSpanProcessor(SpanProcessor):
         if self._reader.interest(scope) is Interest.AGENT or self._reader.marked(
             span.attributes or {}
         ):
-            self.guard.closed(EndedSpan(span))
+            self.guard.closed(EndedSpan(span), named_session())
 
     def _concerns(self, span: ReadableSpan, scope: str, interest: Interest) -> bool:
         """Whether a span that starts in a scope not known for agents is followed all the same."""

@@ -21,6 +21,10 @@ _TRACES_PER_SESSION = 4
 _OWN_SESSION = frozenset({Kind.TOOL, Kind.MODEL})
 
 
+_SILENT_TURNS = 8
+"""Model calls in one trace, after a deny and without a tool call, that end in an abort."""
+
+
 class Finding(NamedTuple):
     """What the ladder of a session says about one step.
 
@@ -51,8 +55,8 @@ class Session:
     """
 
     __slots__ = (
-        "_exempt", "detectors", "flag", "handoffs", "key", "ladder", "last_used", "lock", "named",
-        "observer", "steps", "troubled",
+        "_asked_in", "_exempt", "_silent_turns", "detectors", "flag", "handoffs", "key", "ladder",
+        "last_used", "lock", "named", "observer", "steps", "troubled",
     )  # fmt: skip
 
     def __init__(self, key: str, settings: Settings, *, named: bool) -> None:
@@ -69,6 +73,8 @@ class Session:
         self.ladder = Ladder(settings)
         self.flag = Flag(key, settings.pause_limit_s)
         self._exempt = settings.exempt_tools
+        self._silent_turns = 0
+        self._asked_in = 0
 
     def take(self, step: Step) -> tuple[int, Finding | None]:
         """Counts a canonical step and judges it. Its lock is held.
@@ -79,44 +85,51 @@ class Session:
         index = self.steps
         self.steps += 1
         if step.kind is Kind.TOOL:
-            return index, self._judged(step, index)
+            self._silent_turns = 0
+            return index, self._judged(step)
         if step.kind is Kind.MODEL:
             self.observer.model_step(step)
-        elif step.kind is Kind.HANDOFF:
-            return index, self._handed(step, index)
-        elif step.kind is Kind.OTHER and step.name == "user":
+            return index, self._asked(step) if self.flag.stops else None
+        if step.kind is Kind.HANDOFF:
+            return index, self._handed(step)
+        if step.kind is Kind.OTHER and step.name == "user":
             self.user_turn()
         return index, None
 
-    def _judged(self, step: Step, index: int) -> Finding | None:
+    def _judged(self, step: Step) -> Finding | None:
+        evidence = self.observer.evidence(step)
         if step.name in self._exempt:
             return None
-        evidence = self.observer.evidence(step, index)
-        call = evidence.call
+        call, number = evidence.call, evidence.number
         if self.troubled and evidence.error and call and self.ladder.denies(call):
-            verdict = self.ladder.defied(call, evidence.tool, index)
-            return None if verdict is None else Finding(verdict, call)
+            return _finding(self.ladder.defied(call, evidence.tool, number), call)
         found = [seen for detector in self.detectors if (seen := detector.observe(evidence))]
         if found:
             self.troubled = True
-            verdict = self.ladder.judge(found, index)
-            return None if verdict is None else Finding(verdict, call)
+            return _finding(self.ladder.judge(found, number), call)
         if self.troubled:
-            self._calm(call, index)
+            self._calm(call, number)
         return None
 
-    def _handed(self, step: Step, index: int) -> Finding | None:
-        handoff = self.observer.handoff(step, index)
+    def _handed(self, step: Step) -> Finding | None:
+        handoff = self.observer.handoff(step)
         found = None if handoff is None else self.handoffs.observe(handoff)
         if found is None:
             return None
         self.troubled = True
-        verdict = self.ladder.judge([found], index)
-        return None if verdict is None else Finding(verdict, None)
+        return _finding(self.ladder.judge([found], self.observer.calls), None)
 
-    def _calm(self, call: int | None, index: int) -> None:
+    def _asked(self, step: Step) -> Finding | None:
+        """A model is asked again in a session that is denied: refusals may leave no span."""
+        self._silent_turns = self._silent_turns + 1 if step.trace_id == self._asked_in else 1
+        self._asked_in = step.trace_id
+        if self._silent_turns < _SILENT_TURNS:
+            return None
+        return _finding(self.ladder.unheeded(self._silent_turns, self.observer.calls), None)
+
+    def _calm(self, call: int | None, number: int) -> None:
         """A call outside of every loop takes a hint or a deny down again."""
-        self.ladder.fade(index)
+        self.ladder.fade(number)
         if self.flag.raised and not self.ladder.knows(call):
             self.flag.lower()
 
@@ -126,6 +139,10 @@ class Session:
             detector.user_turn()
         self.handoffs.user_turn()
         self.ladder.user_turn()
+
+
+def _finding(verdict: Verdict | None, call: int | None) -> Finding | None:
+    return None if verdict is None else Finding(verdict, call)
 
 
 class Sessions:

@@ -101,13 +101,13 @@ class Settings(BaseSettings):
     )
 
     deny_after: int = Field(
-        2, ge=1, le=100, description="Confirming steps after a hint until calls are denied."
+        2, ge=1, le=100, description="Confirming calls after a hint until calls are denied."
     )
     abort_after: int = Field(
-        3, ge=1, le=100, description="Confirming steps after a hint until the session is aborted."
+        3, ge=1, le=100, description="Confirming calls after a hint until the session is aborted."
     )
     forget_after: int = Field(
-        24, ge=1, le=1000, description="Steps without the loop after which its ladder is forgotten."
+        24, ge=1, le=1000, description="Calls without the loop after which its ladder is forgotten."
     )
     pause_limit_s: Seconds = Field(
         300, description="Seconds that a gate waits while the session is paused."

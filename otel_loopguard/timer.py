@@ -63,8 +63,10 @@ class Timer:
             if guard is None or self._stopped:
                 return
             with swallow(self._faults, "timer"):
-                if not guard.watching:
-                    work.clear()
+                # Cleared before it is asked: who opens a span after that sets it again.
+                work.clear()
+                if guard.watching:
+                    work.set()
                 guard.tick(time.time_ns())
             del guard
             time.sleep(_EVERY_S)

@@ -363,3 +363,32 @@ def test_a_guard_and_settings_do_not_mix() -> None:
     """Settings beside a ready guard would be ignored, so they are refused."""
     with pytest.raises(ValueError, match="repeat_threshold"):
         LoopGuardSpanProcessor(LoopGuard(), repeat_threshold=4)
+
+
+def test_a_deny_ends_where_refusals_leave_no_span() -> None:
+    """A framework that refuses calls silently asks its model on and on; eight times end the run."""
+    guard, found = listening()
+    tracer = provider_with(LoopGuardSpanProcessor(guard)).get_tracer("my.agent")
+    with agent(tracer), pytest.raises(LoopGuardAbort, match="asked 8 times after a deny"):
+        for turn in range(30):
+            control.check()
+            with tracer.start_as_current_span("chat", attributes={"gen_ai.operation.name": "chat"}):
+                pass
+            if turn < 5:
+                tool_call(tracer)
+    assert [decision.action.value for decision in found] == ["hint", "deny", "abort"]
+
+
+def test_a_scope_that_shows_itself_late_belongs_to_the_named_session() -> None:
+    """Its first span has no telling attribute at its start; the context still names its session."""
+    guard, found = listening()
+    tracer = provider_with(LoopGuardSpanProcessor(guard)).get_tracer("my.own.tools")
+    with otel_loopguard.session("mine"):
+        for _ in range(3):
+            with tracer.start_as_current_span("work") as span:
+                span.set_attribute("gen_ai.operation.name", "execute_tool")
+                span.set_attribute("gen_ai.tool.name", "work")
+                span.set_attribute("gen_ai.tool.call.arguments", "{}")
+                span.set_attribute("gen_ai.tool.call.result", "nothing came of it")
+    assert [decision.session for decision in found] == ["mine"]
+    assert found[0].step == 2

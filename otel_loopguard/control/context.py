@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -30,13 +31,15 @@ class Keeper(Protocol):
 
 
 _keepers: tuple[weakref.ref[Keeper], ...] = ()
+_keeping = threading.Lock()
 
 
 def keep(keeper: Keeper) -> None:
     """Makes a keeper known to `current()`; it is held weakly."""
     global _keepers  # noqa: PLW0603
     # A tuple replaced whole: readers take no lock.
-    _keepers = (*(known for known in _keepers if known() is not None), weakref.ref(keeper))
+    with _keeping:
+        _keepers = (*(known for known in _keepers if known() is not None), weakref.ref(keeper))
 
 
 @contextmanager
@@ -88,22 +91,32 @@ def current_flag() -> Flag | None:
         return None
     key = named_session()
     if key is not None:
-        return _first(keepers, key)
+        return _strongest(keepers, key)
     span = trace.get_current_span().get_span_context()
-    return _first(keepers, span.trace_id) if span.is_valid else None
+    return _strongest(keepers, span.trace_id) if span.is_valid else None
 
 
-def flag_of(key: str) -> Flag | None:
-    """The flag of a session by its key, in any guard of this process."""
-    return _first(_keepers, key)
+def flags_of(key: str) -> list[Flag]:
+    """The flags of a session by its key, in all guards of this process."""
+    return _known(_keepers, key)
 
 
-def _first(keepers: tuple[weakref.ref[Keeper], ...], place: str | int) -> Flag | None:
+def _strongest(keepers: tuple[weakref.ref[Keeper], ...], place: str | int) -> Flag | None:
+    """The flag of a place; where several guards know it, the one that says the most."""
+    return max(_known(keepers, place), key=_rank, default=None)
+
+
+def _known(keepers: tuple[weakref.ref[Keeper], ...], place: str | int) -> list[Flag]:
+    flags: list[Flag] = []
     for reference in keepers:
         keeper = reference()
         if keeper is None:
             continue
         flag = keeper.flag_of(place) if isinstance(place, str) else keeper.flag_in(place)
         if flag is not None:
-            return flag
-    return None
+            flags.append(flag)
+    return flags
+
+
+def _rank(flag: Flag) -> int:
+    return flag.control.action.rank

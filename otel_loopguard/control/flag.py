@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import threading
 import time
 from dataclasses import dataclass
@@ -74,8 +76,9 @@ class Flag:
 
     def rename(self, session: str) -> None:
         """Gives the session its final key."""
-        now = self._control
-        self._control = Control(session, now.action, now.reason, now.hint, now.decision)
+        with _changing:
+            now = self._control
+            self._control = Control(session, now.action, now.reason, now.hint, now.decision)
 
     def set(
         self,
@@ -85,22 +88,28 @@ class Flag:
         hint: str | None = None,
         decision: Decision | None = None,
     ) -> None:
-        """Sets the control and wakes whoever waits, unless the session is already aborted."""
-        if self._control.action is Action.ABORT:
-            return
-        self._control = Control(self._control.session, action, reason, hint, decision)
-        self._stop(action.stops)
+        """Sets the control and wakes whoever waits, unless what stands goes before.
+
+        An abort does, and a pause before every decision but an abort: a person set it.
+        """
+        with _changing:
+            now = self._control.action
+            paused = now is Action.PAUSE and decision is not None
+            if now is Action.ABORT or (paused and action is not Action.ABORT):
+                return
+            self._put(Control(self._control.session, action, reason, hint, decision))
         self._wake()
 
     def lower(self) -> None:
         """Takes a hint or a deny down; a pause or an abort stays."""
-        if self._control.action not in (Action.PAUSE, Action.ABORT):
-            self.set(Action.ALLOW)
+        with _changing:
+            if self._control.action not in (Action.PAUSE, Action.ABORT):
+                self.set(Action.ALLOW)
 
     def clear(self) -> None:
         """Takes everything down, an abort too."""
-        self._control = Control(self._control.session)
-        self._stop(False)
+        with _changing:
+            self._put(Control(self._control.session))
         self._wake()
 
     def wait(self, limit_s: float) -> bool:
@@ -135,16 +144,17 @@ class Flag:
                         self._waiters.remove(entry)
         return True
 
-    def _stop(self, stops: bool) -> None:
+    def _put(self, control: Control) -> None:
         global _stopping  # noqa: PLW0603
-        with _making:
-            _stopping += stops - self.stops
-            self.stops = stops
+        self._control = control
+        stops = control.action.stops
+        _stopping += stops - self.stops
+        self.stops = stops
 
     def _condition(self) -> threading.Condition:
         # Made on first use: most of ten thousand sessions are never waited for.
         if self._changed is None:
-            with _making:
+            with _changing:
                 self._changed = self._changed or threading.Condition()
         return self._changed
 
@@ -155,12 +165,23 @@ class Flag:
             self._changed.notify_all()
             waiters, self._waiters = self._waiters, []
         for loop, future in waiters:
-            if not loop.is_closed():
+            with contextlib.suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(_finish, future)
 
 
-_making = threading.Lock()
+# One for all flags, held for an assignment or two. Re-entrant: a finalizer may end a span in there.
+_changing = threading.RLock()
 _stopping = 0
+
+
+def _renew() -> None:
+    """In the child of a fork: another thread may have held it."""
+    global _changing  # noqa: PLW0603
+    _changing = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew)
 
 
 def any_stops() -> bool:

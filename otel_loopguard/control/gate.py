@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Generator
 from typing import Any
 
-from otel_loopguard.control.context import current_flag, flag_of
+from otel_loopguard.control.context import current_flag, flags_of
 from otel_loopguard.control.flag import NOTHING, Control, Flag, any_stops
 from otel_loopguard.core import Action
 from otel_loopguard.errors import LoopGuardAbort, LoopGuardPaused
@@ -94,11 +94,10 @@ def pause(session: str, reason: str = "paused by hand") -> bool:
 
 def resume(session: str) -> bool:
     """Lets a session go on, an aborted one too. False if it is not known here."""
-    flag = flag_of(session)
-    if flag is None:
-        return False
-    flag.clear()
-    return True
+    flags = flags_of(session)
+    for flag in flags:
+        flag.clear()
+    return bool(flags)
 
 
 def abort(session: str, reason: str = "aborted by hand") -> bool:
@@ -107,11 +106,10 @@ def abort(session: str, reason: str = "aborted by hand") -> bool:
 
 
 def _set(session: str, action: Action, reason: str) -> bool:
-    flag = flag_of(session)
-    if flag is None:
-        return False
-    flag.set(action, reason=reason)
-    return True
+    flags = flags_of(session)
+    for flag in flags:
+        flag.set(action, reason=reason)
+    return bool(flags)
 
 
 def _passed(flag: Flag, *, in_time: bool) -> Control:

@@ -34,7 +34,8 @@ class Evidence:
     A key of None is *unknown*: equal to nothing, not even to another None.
 
     Attributes:
-        index: Index of the step within its session.
+        number: Number of the call within its session, from 0. Windows and fading count calls, so
+            that it does not matter how many other spans a framework writes in between.
         tool: Name of the tool.
         call: Key of tool and masked arguments.
         call_exact: Key of tool and arguments as they are.
@@ -55,7 +56,7 @@ class Evidence:
         degraded: Whether arguments or outcome were not captured.
     """
 
-    index: int
+    number: int
     tool: str
     call: int | None
     call_exact: int | None
@@ -80,7 +81,6 @@ class Handoff:
     """One hand-off of work to an agent, with what its session had learned by then.
 
     Attributes:
-        index: Index of the step within its session.
         agent: Name of the agent that the work goes to.
         key: Key of that name, as the identity of a loop.
         words: Keys of the different words of the instruction.
@@ -90,7 +90,6 @@ class Handoff:
         news: Sum of their novelty, each 0 to 1.
     """
 
-    index: int
     agent: str
     key: int
     words: frozenset[int]

@@ -27,7 +27,7 @@ class _Failing:
     count: float
     epoch: int
     round: int
-    index: int
+    number: int
     since: int
     calls: frozenset[int]
     call_exact: int | None
@@ -67,7 +67,7 @@ class ErrorRepeat:
             return None
         place = (evidence.tool, evidence.error_shape)
         failing = self._failing.pop(place, None)
-        if failing is None or evidence.index - failing.index > _WINDOW:
+        if failing is None or evidence.number - failing.number > _WINDOW:
             failing = self._start(evidence)
             again = False
         else:
@@ -81,19 +81,19 @@ class ErrorRepeat:
 
     def _start(self, evidence: Evidence) -> _Failing:
         return _Failing(
-            1.0, evidence.epoch, evidence.round, evidence.index, evidence.time,
+            1.0, evidence.epoch, evidence.round, evidence.number, evidence.time,
             frozenset() if evidence.call is None else frozenset({evidence.call}),
             evidence.call_exact,
         )  # fmt: skip
 
     def _count(self, failing: _Failing, evidence: Evidence) -> None:
-        count = failing.count * _FADE ** (evidence.index - failing.index - 1)
+        count = failing.count * _FADE ** (evidence.number - failing.number - 1)
         if evidence.epoch != failing.epoch:
             count *= _EARLIER_EPOCH
         if evidence.round != failing.round and not self._has_time(failing, evidence):
             count += 1.0
         failing.count, failing.epoch = count, evidence.epoch
-        failing.round, failing.index = evidence.round, evidence.index
+        failing.round, failing.number = evidence.round, evidence.number
         failing.call_exact = evidence.call_exact
         if evidence.call is not None and len(failing.calls) < _TRACKED:
             failing.calls |= {evidence.call}

@@ -27,7 +27,7 @@ class _Seen:
     count: float
     epoch: int
     round: int
-    index: int
+    number: int
     since: int
 
 
@@ -77,7 +77,7 @@ class ExactRepeat:
             seen = _first(seen)
         if seen.round != evidence.round and self._counts(seen, evidence):
             self._count(seen, evidence)
-        seen.round, seen.index = evidence.round, evidence.index
+        seen.round, seen.number = evidence.round, evidence.number
         self._seen[call] = seen
         return self._judge(seen, evidence)
 
@@ -85,7 +85,7 @@ class ExactRepeat:
         return (
             seen.outcome == evidence.outcome
             and seen.epoch == evidence.epoch
-            and evidence.index - seen.index <= self._window
+            and evidence.number - seen.number <= self._window
         )
 
     def _counts(self, seen: _Seen, evidence: Evidence) -> bool:
@@ -100,7 +100,7 @@ class ExactRepeat:
         equal = (
             seen.outcome_exact == evidence.outcome_exact and seen.call_exact == evidence.call_exact
         )
-        fade = _FADE ** (evidence.index - seen.index - 1)
+        fade = _FADE ** (evidence.number - seen.number - 1)
         seen.count = seen.count * fade + (1.0 if equal else _MASKED)
 
     def _judge(self, seen: _Seen, evidence: Evidence) -> Detection | None:
@@ -141,7 +141,7 @@ class ExactRepeat:
 def _first(evidence: Evidence) -> _Seen:
     return _Seen(
         evidence.outcome, evidence.outcome_exact, evidence.call_exact, 1.0,
-        evidence.epoch, evidence.round, evidence.index, evidence.time,
+        evidence.epoch, evidence.round, evidence.number, evidence.time,
     )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Stagnation:
-    """Counts equal answers of one tool to arguments that move, for calls that change nothing.
+    """Counts equal answers of one tool to arguments that move, for calls known to change nothing.
 
     A short answer says little ("rainy", `[]`, `False` coincide): from 40 characters it weighs 1.0,
     from 16 on 0.7, below 0.45. A detection from `repeat_threshold` (3). It leads to a hint at most:
@@ -34,7 +34,7 @@ class Stagnation:
         self._tally.halve()
 
     def observe(self, evidence: Evidence) -> Detection | None:
-        if evidence.error or evidence.waiting or evidence.effect is Effect.WRITE:
+        if evidence.error or evidence.waiting or evidence.effect is not Effect.READ:
             return None
         if evidence.outcome is None or evidence.call is None:
             return None

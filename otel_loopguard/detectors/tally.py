@@ -34,7 +34,7 @@ class Tallied:
     time: int
     epoch: int
     round: int
-    index: int
+    number: int
 
 
 class Tally:
@@ -54,10 +54,10 @@ class Tally:
     def add(self, key: Hashable, evidence: Evidence, weight: float) -> Tallied:
         """Counts one call under a key, and gives what is counted there now."""
         tallied = self._tallied.pop(key, None)
-        if tallied is None or evidence.index - tallied.index > _WINDOW:
+        if tallied is None or evidence.number - tallied.number > _WINDOW:
             tallied = Tallied(
                 weight, frozenset({evidence.tool}), frozenset({evidence.call}), evidence.time,
-                evidence.epoch, evidence.round, evidence.index,
+                evidence.epoch, evidence.round, evidence.number,
             )  # fmt: skip
         else:
             self._count(tallied, evidence, weight)
@@ -77,13 +77,13 @@ class Tally:
             tallied.count /= 2
 
     def _count(self, tallied: Tallied, evidence: Evidence, weight: float) -> None:
-        count = tallied.count * _FADE ** max(evidence.index - tallied.index - 1, 0)
+        count = tallied.count * _FADE ** max(evidence.number - tallied.number - 1, 0)
         if evidence.epoch != tallied.epoch:
             count *= _EARLIER_EPOCH
         if evidence.round != tallied.round:
             count += weight
         tallied.count, tallied.epoch, tallied.time = count, evidence.epoch, evidence.time
-        tallied.round, tallied.index = evidence.round, evidence.index
+        tallied.round, tallied.number = evidence.round, evidence.number
         if len(tallied.tools) < 8:
             tallied.tools |= {evidence.tool}
         if len(tallied.calls) < 8:

@@ -26,7 +26,7 @@ def written(value: object) -> str | None:
     # A stack and a limit, because live attributes may hold lists that contain themselves.
     stack: list[object] = [whole]
     for _ in range(_LIMIT):
-        if not stack:
+        if not stack or len(stack) > _LIMIT:
             break
         item = stack.pop()
         if isinstance(item, str):

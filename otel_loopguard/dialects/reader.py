@@ -63,7 +63,7 @@ class Reader:
     def _judge(self, scope: str) -> Interest:
         if len(self._scopes) >= _SCOPES:
             self._scopes.clear()
-        found = self._scopes[scope] = interest_in(scope)
+        found = self._scopes[scope] = interest_in(str(scope))
         return found
 
     def marked(self, attributes: Mapping[str, object]) -> bool:

@@ -8,11 +8,18 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from typing import NamedTuple
 
 from otel_loopguard.dialects.values import identifier, listing, mapping, parsed, text, unquoted
 
 _LITERAL_LIMIT = 100_000
+_LITERAL = re.compile(
+    r"\s*(?:[(\[{'\"]|[rbu]['\"]|[-+]?[\d.][\d.eE+-]*\s*\Z|(?:True|False|None)\s*\Z)"
+)
+"""How the literals begin that a tool is given or gives; other text is not parsed."""
+_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+_ESCAPES = frozenset("\\'\"abfnrtvxuUN01234567\n")
 _CUT_INPUT = '{"input_str": '
 _CALL = frozenset(("args", "kwargs", "sanitize_inputs_outputs"))
 
@@ -77,12 +84,17 @@ def _cut_inputs(value: object) -> object:
 
 def literal(value: object) -> object:
     """Value of a Python literal (`"{'x': 1}"`); other text stays text."""
-    if not isinstance(value, str) or len(value) > _LITERAL_LIMIT:
+    if not isinstance(value, str) or len(value) > _LITERAL_LIMIT or not _LITERAL.match(value):
         return value
     try:
-        return ast.literal_eval(value)
+        return ast.literal_eval(_ESCAPE.sub(_escaped, value) if "\\" in value else value)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return value
+
+
+def _escaped(found: re.Match[str]) -> str:
+    """An escape as it is, or the two characters that are none: of those the compiler warns."""
+    return found[0] if found[1] in _ESCAPES else f"\\{found[0]}"
 
 
 def tool_message(value: object) -> Outcome:

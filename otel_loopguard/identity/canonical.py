@@ -83,7 +83,8 @@ def _contained(value: object, depth: int) -> object:
 
 def _number(value: float | None) -> object:
     if isinstance(value, int):
-        return value if abs(value) < 2**63 else str(value)
+        # `str` refuses more than 4300 digits.
+        return value if abs(value) < 2**63 else hex(value)
     if value is None:
         return None
     if math.isfinite(value):

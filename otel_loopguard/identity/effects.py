@@ -16,8 +16,8 @@ _LOOK: Final = 4_000
 _WORDS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _WRITES: Final = frozenset(
     "write edit update create delete insert set add remove put post send book cancel apply patch "
-    "replace move rename save upload submit modify append click clicked type typed press fill "
-    "select drag commit push merge install build deploy publish exchange return transfer pay "
+    "reset replace move rename save upload submit modify append click clicked type typed press "
+    "fill select drag commit push merge install build deploy publish exchange return transfer pay "
     "buy order register execute start stop restart kill run make upsert drop truncate scroll "
     "scrolled navigate goto back forward copy mkdir touch undo redo issue assign close open".split()
 )
@@ -34,7 +34,7 @@ _SHELLS: Final = frozenset(
 _PYTHONS: Final = frozenset("python ipython jupyter notebook interpreter code".split())
 _SHELL_WRITES: Final = re.compile(
     r"(?<![<>=\-0-9&])>{1,2}(?!\s*(?:/dev/null|&))|<<-?\s*['\"]?\w|"
-    r"(?:^|[;&|(\n]|&&|\bsudo|\bxargs)\s*(?:"
+    r"(?:^|[;&|(\n]|&&|\bsudo|\bxargs)[^\S\n]*(?:"
     r"rm|mv|cp|mkdir|rmdir|touch|chmod|chown|ln|tee|dd|truncate|unzip|patch|kill|pkill|"
     r"sed\s+(?:-\w+\s+)*-\w*i|perl\s+-\w*i|tar\s+-?\w*x|"
     r"git\s+(?:add|commit|checkout|reset|stash|apply|am|merge|rebase|clone|pull|push|mv|rm|restore|"
@@ -65,7 +65,7 @@ def effect_of(tool: str, arguments: object) -> Effect:
         tool: Name of the tool.
         arguments: Its arguments, as `canonical.parsed` gives them.
     """
-    words, by_name = _by_name(tool)
+    words, by_name = _by_name(tool[:200])
     if not words.isdisjoint(_SHELLS):
         return _shell_effect(_text(arguments))
     if "sql" in words:
@@ -100,7 +100,7 @@ def _text(arguments: object) -> str:
 
 @lru_cache(maxsize=4096)
 def _by_name(tool: str) -> tuple[frozenset[str], Effect]:
-    words = [word.lower() for word in _WORDS.findall(tool[:200])]
+    words = [word.lower() for word in _WORDS.findall(tool)]
     for word in words:
         for names, effect in (
             (_WAITS, Effect.WAIT),

@@ -37,13 +37,16 @@ def _seed(tool: str) -> int:
 class Observer:
     """Evidence of one session. Not thread-safe: the session's lock is held.
 
+    Attributes:
+        calls: How many calls it was shown.
+
     Cost per call: O(length of arguments and outcome), bounded; memory is bounded by the number of
     calls remembered, not by the length of the session.
     """
 
     __slots__ = (
         "_answers", "_calls", "_epoch", "_limit", "_model_time", "_news", "_novelty", "_round",
-        "_round_end", "_settings", "_unseen", "_volatile", "_writes",
+        "_round_end", "_settings", "_unseen", "_volatile", "_writes", "calls",
     )  # fmt: skip
 
     def __init__(self, settings: Settings) -> None:
@@ -52,6 +55,7 @@ class Observer:
         self._volatile = VolatileArguments()
         self._calls: OrderedDict[int, tuple[int | None, int, int]] = OrderedDict()
         self._writes: OrderedDict[int, None] = OrderedDict()
+        self.calls = 0
         self._epoch = 0
         self._round = 0
         self._round_end = 0
@@ -66,7 +70,7 @@ class Observer:
         took = (step.end or 0) - step.start
         self._model_time = max(self._model_time, 0) + max(took, 0)
 
-    def handoff(self, step: Step, index: int) -> Handoff | None:
+    def handoff(self, step: Step) -> Handoff | None:
         """What one hand-off says; None without an agent or the text of its instruction.
 
         From the first one on the session's tool outcomes are looked at for what is new in them.
@@ -77,17 +81,12 @@ class Observer:
             return None
         text = step.args if isinstance(step.args, str) else canonical(step.args).decode()
         return Handoff(
-            index, step.name[:_NAMED], _seed(step.name[:_NAMED]), words_of(text), len(text),
+            step.name[:_NAMED], _seed(step.name[:_NAMED]), words_of(text), len(text),
             self._answers, self._unseen, self._news,
         )  # fmt: skip
 
-    def evidence(self, step: Step, index: int) -> Evidence:
-        """Evidence of one finished tool call.
-
-        Args:
-            step: The canonical step.
-            index: Its index within the session.
-        """
+    def evidence(self, step: Step) -> Evidence:
+        """Evidence of one finished tool call; counts it."""
         tool = step.name or ""
         arguments = parsed(step.args)
         outcome_exact, outcome, size, raw = self._outcome_keys(step)
@@ -97,7 +96,7 @@ class Observer:
         end = step.end or 0
         gap, waiting = self._waiting(step, call, outcome, raw)
         found = Evidence(
-            index=index,
+            number=self.calls,
             tool=tool[:_NAMED],
             call=call,
             call_exact=call_exact,
@@ -116,6 +115,7 @@ class Observer:
             round=self._next_round(step.start, end),
             degraded=call is None or outcome is None,
         )
+        self.calls += 1
         if effect is Effect.WRITE:
             self._written(found, arguments)
         if self._novelty is not None:

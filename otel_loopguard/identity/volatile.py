@@ -9,6 +9,7 @@ from otel_loopguard.identity.canonical import canonical, key_of, text_bytes
 
 _ENOUGH: Final = 4
 _TRACKED: Final = 64
+_MOST: Final = 32
 _IDLIKE: Final = re.compile(r"(?=[^\d]*\d)[A-Za-z][\w:#-]{3,63}|\d[\w:#-]*[A-Za-z:#-][\w:#-]*")
 
 
@@ -30,7 +31,7 @@ class VolatileArguments:
         self, tool: int, arguments: dict[str, object], outcome: int | None
     ) -> dict[str, object]:
         """The arguments without what was learned; the very same dict if nothing was."""
-        if len(arguments) < 2 or outcome is None:
+        if not 2 <= len(arguments) <= _MOST or outcome is None:
             return arguments
         for name, value in arguments.items():
             if isinstance(value, str) and 4 <= len(value) <= 64 and _IDLIKE.fullmatch(value):

@@ -22,8 +22,8 @@ class Loop:
         keys: Identities of its calls; grows as detectors see more of it.
         id: Its identity: the smallest key that it was first seen with.
         action: The strongest action taken for it.
-        confirmed: Steps that showed it again after the hint.
-        last: Index of the step that showed it last.
+        confirmed: Calls that showed it again after the hint.
+        last: Number of the call that showed it last.
     """
 
     keys: frozenset[int]
@@ -60,21 +60,21 @@ class Ladder:
         self._strongest = Action(settings.max_action)
         self._loops: list[Loop] = []
 
-    def judge(self, detections: list[Detection], index: int) -> Verdict | None:
+    def judge(self, detections: list[Detection], number: int) -> Verdict | None:
         """What follows from the detections of one step; None if nothing new does.
 
         Args:
             detections: All detections of this step.
-            index: Index of the step within its session.
+            number: Number of the call within its session, from 0.
         """
         best: Verdict | None = None
         stepped: list[Loop] = []
         for detection in detections:
-            loop = self._loop(detection, index)
+            loop = self._loop(detection, number)
             if loop not in stepped:
                 stepped.append(loop)
-                loop.confirmed += loop.last != index
-                loop.last = index
+                loop.confirmed += loop.last != number
+                loop.last = number
             action = self._action(loop, detection)
             if action.rank <= loop.action.rank:
                 continue
@@ -83,9 +83,9 @@ class Ladder:
                 best = Verdict(action, detection, loop)
         return best
 
-    def fade(self, index: int) -> None:
+    def fade(self, number: int) -> None:
         """Forgets the loops that were not seen for `forget_after` steps."""
-        oldest = index - self._settings.forget_after
+        oldest = number - self._settings.forget_after
         if self._loops and self._loops[0].last < oldest:
             self._loops = [loop for loop in self._loops if loop.last >= oldest]
 
@@ -94,7 +94,7 @@ class Ladder:
         for loop in self._loops:
             loop.confirmed //= 2
 
-    def defied(self, call: int, tool: str, index: int) -> Verdict | None:
+    def defied(self, call: int, tool: str, number: int) -> Verdict | None:
         """What follows when a denied call comes again and does not succeed.
 
         The refusal itself is no outcome that detectors could compare: it is a confirmation.
@@ -102,21 +102,28 @@ class Ladder:
         Args:
             call: Key of the call.
             tool: Name of its tool.
-            index: Index of the step within its session.
+            number: Number of the call within its session, from 0.
         """
         loop = next(loop for loop in self._loops if call in loop.keys and loop.action.stops)
-        times = loop.confirmed - self._settings.deny_after + 1
-        detection = Detection(
-            detector="exact_repeat",
-            reason="denied_call",
-            severity=Severity.CRITICAL,
-            confidence=0.95,
-            keys=loop.keys,
-            count=max(times, 1),
-            threshold=1,
-            message=f"{tool!r} was called again, without success, after its loop was denied",
-        )
-        return self.judge([detection], index)
+        message = f"{tool!r} was called again, without success, after its loop was denied"
+        return self.judge([_defiance(loop, message)], number)
+
+    def unheeded(self, turns: int, number: int) -> Verdict | None:
+        """What follows when a model is asked on and on after a deny, and no call is seen.
+
+        Where a framework refuses a call without a span, this is all there is to see of it; without
+        it a deny would have no end.
+
+        Args:
+            turns: Model calls since the last tool call.
+            number: Number that the next call within the session has.
+        """
+        loop = next((loop for loop in self._loops if loop.action is Action.DENY), None)
+        if loop is None:
+            return None
+        loop.confirmed = max(loop.confirmed, self._settings.abort_after)
+        message = f"the model was asked {turns} times after a deny, and no call was seen to run"
+        return self.judge([_defiance(loop, message)], number)
 
     def knows(self, call: int | None) -> bool:
         """Whether a call belongs to a loop that is remembered."""
@@ -126,8 +133,8 @@ class Ladder:
         """Whether a call belongs to a loop that is denied or worse."""
         return any(loop.action.stops and call in loop.keys for loop in self._loops)
 
-    def _loop(self, detection: Detection, index: int) -> Loop:
-        self.fade(index)
+    def _loop(self, detection: Detection, number: int) -> Loop:
+        self.fade(number)
         for place, loop in enumerate(self._loops):
             if not loop.keys.isdisjoint(detection.keys):
                 if len(loop.keys) < _KEYS:
@@ -135,7 +142,7 @@ class Ladder:
                 # Kept in order of last sight, so that fading looks at the first only.
                 self._loops.append(self._loops.pop(place))
                 return loop
-        loop = Loop(detection.keys, min(detection.keys), Action.ALLOW, 0, index)
+        loop = Loop(detection.keys, min(detection.keys), Action.ALLOW, 0, number)
         self._loops.append(loop)
         del self._loops[:-_LOOPS]
         return loop
@@ -150,6 +157,19 @@ class Ladder:
         else:
             action = Action.HINT
         return min(action, detection.max_action, self._strongest, key=_rank)
+
+
+def _defiance(loop: Loop, message: str) -> Detection:
+    return Detection(
+        detector="exact_repeat",
+        reason="denied_call",
+        severity=Severity.CRITICAL,
+        confidence=0.95,
+        keys=loop.keys,
+        count=1,
+        threshold=1,
+        message=message,
+    )
 
 
 def _rank(action: Action) -> int:

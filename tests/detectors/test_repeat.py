@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from otel_loopguard import Settings
+from otel_loopguard.core import Kind, Step
 from tests.calls import Run, call
 
 ANSWER = "no results for weather in Paris"
@@ -192,3 +193,23 @@ def test_shadow_decides_and_never_raises_the_flag() -> None:
     flag = run.guard.flag_of("run")
     assert flag is not None
     assert flag.control.action == "allow"
+
+
+def test_other_spans_in_between_do_not_matter() -> None:
+    """Frameworks write one span per turn or twenty; only calls are counted."""
+    run = Run()
+    for _ in range(3):
+        run.calls(*[Step(Kind.NODE, f"node {n}") for n in range(30)])
+        run.calls(call(args={"q": "x"}, outcome=ANSWER))
+    assert run.actions == ["hint"]
+
+
+def test_a_change_by_an_exempt_tool_is_a_change() -> None:
+    """A tool that is not judged may still bring the work on."""
+    run = Run(Settings(exempt_tools=frozenset({"edit"})))
+    for number in range(6):
+        run.calls(
+            call("edit", {"path": "a.py", "new": f"v{number}"}, "ok"),
+            call("bash", {"command": "pytest -q"}, "1 failed, 3 passed in test_a.py"),
+        )
+    assert run.actions == []

@@ -39,6 +39,13 @@ def test_equal_answers_to_changes_are_normal() -> None:
     assert run.calls(*[call("write_file", {"path": n}, done) for n in range(30)]) == []
 
 
+def test_a_tool_of_unknown_effect_is_left_alone() -> None:
+    """When in doubt a call may have changed something."""
+    run = Run()
+    done = "It went well, and there is nothing else to be said about it."
+    assert run.calls(*[call("frobnicate", {"what": n}, done) for n in range(30)]) == []
+
+
 def test_other_answers_in_between_do_not_hide_it() -> None:
     """Counted in a window, not in a row."""
     run = Run()

@@ -51,6 +51,14 @@ READ = {
     "sweagent/demo/ctf/crypto/eps.traj": (
         "The same wrong flag was submitted three times; the fourth time it was quoted, and right."
     ),
+    "miniswe/gemini-3-pro/sympy__sympy-15976": (
+        "The same `sed` that replaces a name by itself, four times, with an empty answer each "
+        "time. It changes nothing; the agent went on and got there."
+    ),
+    "trail/gaia/3205fa0cb2135fe671bf7cd0e5a26151": (
+        "A file of a format that the tool cannot read was given to it again and again, in other "
+        "words. The annotators of the run did not mark it; its answer was made up in the end."
+    ),
 }
 """What happened in the healthy runs that are noticed, read by a person."""
 
