@@ -57,6 +57,8 @@ class _Faulty(Protocol):
     def faults(self) -> Faults: ...
 
 
+_Argument = TypeVar("_Argument")
+_Result = TypeVar("_Result")
 _Self = TypeVar("_Self", bound=_Faulty)
 _raising = False
 
@@ -87,6 +89,19 @@ def hook(
     return hooked
 
 
+def attempt(
+    faults: Faults, where: str, function: Callable[[_Argument], _Result], given: _Argument
+) -> _Result | None:
+    """Calls a function; None if it raises an `Exception`, which is counted and logged."""
+    try:
+        return function(given)
+    except Exception as fault:
+        faults.note(where, fault)
+        if _raising:
+            raise
+        return None
+
+
 class swallow:  # noqa: N801  # reads as a statement: `with swallow(faults, "on_end"):`
     """Swallows, counts and logs any `Exception` raised inside the block."""
 
@@ -111,4 +126,4 @@ class swallow:  # noqa: N801  # reads as a statement: `with swallow(faults, "on_
         return not _raising
 
 
-__all__ = ["Faults", "hook", "raise_faults", "swallow"]
+__all__ = ["Faults", "attempt", "hook", "raise_faults", "swallow"]

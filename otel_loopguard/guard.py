@@ -14,7 +14,7 @@ from otel_loopguard.core import Action, Kind, Step
 from otel_loopguard.decisions import Decisions, hint
 from otel_loopguard.detectors import stalled
 from otel_loopguard.dialects import Once, Reader
-from otel_loopguard.faults import Faults, swallow
+from otel_loopguard.faults import Faults, attempt, swallow
 from otel_loopguard.forks import renew_after_fork
 from otel_loopguard.live import EndedSpan
 from otel_loopguard.marks import Marks
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from otel_loopguard.dialects import SpanView
 
 _log = logging.getLogger("otel_loopguard")
+_RUNS = frozenset({Kind.AGENT, Kind.WORKFLOW})
 
 StepListener = Callable[[Session, int, Step], None]
 DecisionListener = Callable[[Session, "Decision"], None]
@@ -71,7 +72,7 @@ class LoopGuard:
         self._lock = threading.RLock()
         self._once = Once(joined=self._joined)
         self._opens = Opens(self.settings.max_open_steps)
-        self._sessions = Sessions(self.settings)
+        self._sessions = Sessions(self.settings, self.faults, self._lock)
         self._decisions = Decisions(self.settings)
         self._marks = Marks(self.reader, events=self.settings.span_events)
         self._tools = ToolSpans()
@@ -121,11 +122,14 @@ class LoopGuard:
                 named = self._sessions.explicit(span.trace_id, session, self._clock())
             elif parent is not None:
                 named = parent.session
-            self._opens.add(span.span_id, Open(span, parent, named))
+            opened = Open(span, parent, named, min(span.start, self._clock(span.start)))
+            self._opens.add(span.span_id, opened)
             self._once.opened(span)
+            if span.parent_id is None or "agent" in span.name:
+                self._agent_begins(opened)
             known = named or self._sessions.of_trace(span.trace_id)
         if known is not None and known.flag.stops:
-            self._marks.starting(span, known)
+            self._marks.starting(opened, known)
 
     def follows(self, span_id: int) -> bool:
         """Whether an open span was shown to the guard."""
@@ -143,9 +147,11 @@ class LoopGuard:
             opened = self._opens.take(span.span_id)
             if opened is not None and isinstance(span, EndedSpan):
                 span.compare(opened.view)
-            step = self.reader.read(span)
+            step = attempt(self.faults, "read", self.reader.read, span)
             if step is not None and step.kind is Kind.TOOL:
                 self._tools.learn(span, step)
+                if step.agent is None and opened is not None:
+                    step.agent = opened.agent
             counted = self._once.closed(span, step)
             if session is not None and opened is None and counted:
                 self._sessions.explicit(span.trace_id, session, self._clock(span.end))
@@ -216,11 +222,21 @@ class LoopGuard:
         self._lock = threading.RLock()
         self._once = Once(joined=self._joined)
         self._opens = Opens(self.settings.max_open_steps)
-        self._sessions = Sessions(self.settings)
+        self._sessions = Sessions(self.settings, self.faults, self._lock)
+
+    def _agent_begins(self, opened: Open) -> None:
+        """A span that starts a run of an agent says whose it is, and of which conversation."""
+        view = opened.view
+        step = attempt(self.faults, "read", self.reader.read, view)
+        if step is None or step.kind not in _RUNS:
+            return
+        opened.agent = step.name if step.kind is Kind.AGENT else opened.agent
+        if view.parent_id is None and opened.session is None:
+            self._sessions.turn(view.trace_id, step.session, self._clock(view.start))
 
     def _session_of(self, step: Step, opened: Open | None) -> Session:
         if opened is not None and opened.session is not None:
-            return opened.session
+            return self._sessions.used(opened.session, self._clock(step.end))
         return self._sessions.of_step(step, self._clock(step.end))
 
     def _count(self, steps: tuple[Step, ...]) -> None:
@@ -231,9 +247,12 @@ class LoopGuard:
             self._judge(session, step, None)
 
     def _judge(self, session: Session, step: Step, opened: Open | None) -> None:
+        decision: Decision | None = None
         with session.lock:
-            index, found = session.take(step)
-            decision = None if found is None else self._decided(session, step, found, index)
+            index = session.steps
+            with swallow(self.faults, "judge"):
+                index, found = session.take(step)
+                decision = None if found is None else self._decided(session, step, found, index)
         if self._on_step is not None:
             with swallow(self.faults, "on_step"):
                 self._on_step(session, index, step)
@@ -250,13 +269,15 @@ class LoopGuard:
         return decision
 
     def _announce(self, session: Session, decision: Decision, opened: Open | None) -> None:
-        level = logging.WARNING if decision.action.stops else logging.INFO
-        _log.log(level, "%s: session %s: %s", decision.action, session.key, decision.message)
         if opened is not None:
-            self._marks.above(opened, decision)
+            with swallow(self.faults, "mark"):
+                self._marks.above(opened, decision)
         if self._on_decision is not None:
             with swallow(self.faults, "on_decision"):
                 self._on_decision(session, decision)
+        level = logging.WARNING if decision.action.stops else logging.INFO
+        with swallow(self.faults, "log"):
+            _log.log(level, "%s: session %s: %s", decision.action, session.key, decision.message)
 
     def _stall(self, opened: Open, now: int) -> None:
         """Judges a span that has been open for long: only tool calls have a limit."""
@@ -269,10 +290,8 @@ class LoopGuard:
         if found is None:
             return
         with self._lock:
-            session = opened.session or self._sessions.of_trace(opened.view.trace_id)
-            if session is None:
-                read = step or Step(Kind.TOOL, tool, trace_id=opened.view.trace_id)
-                session = self._sessions.of_step(read, now)
+            read = step or Step(Kind.TOOL, tool, trace_id=opened.view.trace_id)
+            session = opened.session or self._sessions.of_step(read, now)
             if not self._opens.has(opened):
                 return  # it ended meanwhile
             if running < self.settings.step_timeout_s:
@@ -303,7 +322,8 @@ class LoopGuard:
 
 
 def _raise_flag(flag: Flag, decision: Decision) -> None:
-    if not decision.shadow:
+    # A hint for one loop does not take down the deny of another.
+    if not decision.shadow and decision.action.rank >= flag.control.action.rank:
         flag.set(decision.action, reason=decision.message, hint=hint(decision), decision=decision)
 
 

@@ -73,14 +73,15 @@ class Marks:
             added = annotation(decision, with_session=without, status=False)
             span.annotate(added, event=self._events)
 
-    def starting(self, span: SpanView, session: Session) -> None:
+    def starting(self, opened: Open, session: Session) -> None:
         """Annotates a call that starts although its loop is denied or its session aborted."""
-        decision = session.flag.control.decision
+        decision, span = session.flag.control.decision, opened.view
         if decision is None or not isinstance(span, LiveSpan):
             return
         step = self._reader.read(span)
         if step is None or step.kind is not Kind.TOOL:
             return
+        step.agent = step.agent or opened.agent
         with session.lock:
             call = session.observer.call_of(step)
             mine = decision.action is Action.ABORT or call is None or session.ladder.denies(call)

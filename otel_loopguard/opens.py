@@ -25,14 +25,26 @@ class Open:
         view: The span; live views show what was set on it meanwhile.
         parent: The open span above it, as far as it is known.
         session: Its session, where the context named one.
+        since: When it was shown, or its start if that was before; nanoseconds since the epoch.
+        agent: Name of the agent whose run it is part of, as far as that was told at a start.
+        ended: Whether it has ended.
     """
 
-    __slots__ = ("parent", "session", "view")
+    __slots__ = ("agent", "ended", "parent", "session", "since", "view")
 
-    def __init__(self, view: SpanView, parent: Open | None, session: Session | None) -> None:
+    def __init__(
+        self, view: SpanView, parent: Open | None, session: Session | None, since: int = 0
+    ) -> None:
+        # What has ended is passed over, so that a chain of turns does not keep them all.
+        parent = _still_open(parent)
+        if parent is not None:
+            parent.parent = _still_open(parent.parent)
         self.view = view
         self.parent = parent
         self.session = session
+        self.since = since
+        self.agent: str | None = None if parent is None else parent.agent
+        self.ended = False
 
     def above(self) -> Iterator[Open]:
         """The open spans above it, nearest first; at most 64, whatever the ids say."""
@@ -42,6 +54,12 @@ class Open:
                 return
             yield place
             place = place.parent
+
+
+def _still_open(place: Open | None) -> Open | None:
+    while place is not None and place.ended:
+        place = place.parent
+    return place
 
 
 class Opens:
@@ -85,7 +103,10 @@ class Opens:
         """Lets go of a span that ended."""
         self._warn.pop(span_id, None)
         self._late.pop(span_id, None)
-        return self._open.pop(span_id, None)
+        opened = self._open.pop(span_id, None)
+        if opened is not None:
+            opened.ended = True
+        return opened
 
     def to_warn(self, started_before: int) -> list[Open]:
         """Spans open since before a time, each once."""
@@ -98,14 +119,6 @@ class Opens:
     def watch_further(self, opened: Open) -> None:
         """Keeps a span that was warned about until it is to be judged."""
         self._late[opened.view.span_id] = opened
-
-    def first_warning(self) -> int | None:
-        """Start of the span that is next to warn about."""
-        return _first(self._warn)
-
-    def first_judgement(self) -> int | None:
-        """Start of the span that is next to judge."""
-        return _first(self._late)
 
 
 class ToolSpans:
@@ -135,14 +148,8 @@ def _due(queue: OrderedDict[int, Open], started_before: int) -> list[Open]:
     found: list[Open] = []
     while queue:
         opened = next(iter(queue.values()))
-        if opened.view.start > started_before:
+        if opened.since > started_before:
             break
         queue.popitem(last=False)
         found.append(opened)
     return found
-
-
-def _first(queue: OrderedDict[int, Open]) -> int | None:
-    for opened in queue.values():
-        return opened.view.start
-    return None

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from typing import TYPE_CHECKING, NamedTuple
 
 from otel_loopguard.control import Flag
 from otel_loopguard.core import Kind
 from otel_loopguard.detectors import HandoffRepeat, detectors
+from otel_loopguard.faults import attempt
 from otel_loopguard.identity import Observer
 from otel_loopguard.policy import Ladder
 
 if TYPE_CHECKING:
-    from otel_loopguard.core import Step
+    import threading
+
+    from otel_loopguard.core import Detection, Evidence, Step
+    from otel_loopguard.detectors import Detector
+    from otel_loopguard.faults import Faults
     from otel_loopguard.policy import Verdict
     from otel_loopguard.settings import Settings
 
@@ -45,28 +49,36 @@ class Session:
         named: Whether the key is final.
         steps: How many canonical steps were counted.
         last_used: When it was used last, nanoseconds since the epoch.
-        lock: Held while its steps are judged.
+        lock: The guard's lock, held while its steps are judged. One for all: a finalizer that ends
+            a span inside of one lock must never wait for another.
         observer: Turns its tool calls into evidence.
         detectors: What looks at the evidence.
         handoffs: What looks at hand-offs.
         ladder: What remembers the loops.
         flag: What its runtime sees.
+        run: Trace of the agent run that began last in it; 0 if none was seen to begin.
         troubled: Whether anything was ever detected in it.
     """
 
     __slots__ = (
-        "_asked_in", "_exempt", "_silent_turns", "detectors", "flag", "handoffs", "key", "ladder",
-        "last_used", "lock", "named", "observer", "steps", "troubled",
+        "_asked_in", "_cleared", "_exempt", "_faults", "_settings", "_silent_turns", "detectors",
+        "flag", "handoffs", "key", "ladder", "last_used", "lock", "named", "observer", "run",
+        "steps", "troubled",
     )  # fmt: skip
 
-    def __init__(self, key: str, settings: Settings, *, named: bool) -> None:
+    def __init__(
+        self, key: str, settings: Settings, faults: Faults, lock: threading.RLock, *, named: bool
+    ) -> None:
         self.key = key
         self.named = named
         self.steps = 0
         self.troubled = False
+        self.run = 0
         self.last_used = 0
-        # Re-entrant: a log handler or a finalizer may end a span while this thread judges one.
-        self.lock = threading.RLock()
+        self.lock = lock
+        self._faults = faults
+        self._cleared = 0
+        self._settings = settings
         self.observer = Observer(settings)
         self.detectors = detectors(settings)
         self.handoffs = HandoffRepeat()
@@ -84,6 +96,8 @@ class Session:
         """
         index = self.steps
         self.steps += 1
+        if self._cleared != self.flag.cleared:
+            self._start_over()
         if step.kind is Kind.TOOL:
             self._silent_turns = 0
             return index, self._judged(step)
@@ -103,13 +117,28 @@ class Session:
         call, number = evidence.call, evidence.number
         if self.troubled and evidence.error and call and self.ladder.denies(call):
             return _finding(self.ladder.defied(call, evidence.tool, number), call)
-        found = [seen for detector in self.detectors if (seen := detector.observe(evidence))]
+        found = self._detections(evidence)
         if found:
             self.troubled = True
             return _finding(self.ladder.judge(found, number), call)
         if self.troubled:
             self._calm(call, number)
         return None
+
+    def _detections(self, evidence: Evidence) -> list[Detection]:
+        """What the detectors find; one that throws is counted, and the others go on."""
+        found: list[Detection] = []
+        for detector in self.detectors:
+            seen = attempt(self._faults, detector.name, detector.observe, evidence)
+            if seen is not None:
+                found.append(seen)
+        return found
+
+    def _start_over(self) -> None:
+        """Somebody let the session go on: its loops are new loops."""
+        self._cleared = self.flag.cleared
+        self.ladder = Ladder(self._settings)
+        self.user_turn()
 
     def _handed(self, step: Step) -> Finding | None:
         handoff = self.observer.handoff(step)
@@ -136,9 +165,13 @@ class Session:
     def user_turn(self) -> None:
         """A user spoke: what was counted before weighs half."""
         for detector in self.detectors:
-            detector.user_turn()
+            attempt(self._faults, detector.name, _turn, detector)
         self.handoffs.user_turn()
         self.ladder.user_turn()
+
+
+def _turn(detector: Detector) -> None:
+    detector.user_turn()
 
 
 def _finding(verdict: Verdict | None, call: int | None) -> Finding | None:
@@ -153,8 +186,10 @@ class Sessions:
     renames the session of its trace.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, faults: Faults, lock: threading.RLock) -> None:
         self._settings = settings
+        self._faults = faults
+        self._lock = lock
         self._ttl = int(settings.session_ttl_s * 1e9)
         self._by_key: OrderedDict[str, Session] = OrderedDict()
         self._by_trace: OrderedDict[int, Session] = OrderedDict()
@@ -175,7 +210,7 @@ class Sessions:
         """The session of a final key, made if need be."""
         session = self._by_key.get(key)
         if session is None:
-            session = self._add(Session(key, self._settings, named=True), now)
+            session = self._add(self._new(key, named=True), now)
         session.named = True
         return self._used(session, now)
 
@@ -188,6 +223,26 @@ class Sessions:
             self._explicit.popitem(last=False)
         return session
 
+    def turn(self, trace_id: int, key: str | None, now: int) -> None:
+        """An agent's run begins with a trace of its own: in a conversation, the user's next turn.
+
+        Loops of the turn before weigh half, and what the policy aborted may go on.
+        """
+        if key is None or trace_id in self._explicit:
+            return
+        session = self._by_trace.get(trace_id)
+        if session is None or session.key != key:
+            session = self.bind(trace_id, key, now)
+        if session.run not in (0, trace_id):
+            if session.flag.control.decision is not None:
+                session.flag.clear()
+            session.user_turn()
+        session.run = trace_id
+
+    def used(self, session: Session, now: int) -> Session:
+        """Marks a session as used, and gives the one that stands for its key."""
+        return self._used(session, now)
+
     def of_step(self, step: Step, now: int) -> Session:
         """The session a step belongs to, made if need be."""
         session = self._by_trace.get(step.trace_id)
@@ -195,7 +250,7 @@ class Sessions:
         if session is not None and (key is None or key == session.key):
             return self._used(session, now)
         if key is None:
-            session = self._add(Session(f"{step.trace_id:032x}", self._settings, named=False), now)
+            session = self._add(self._new(f"{step.trace_id:032x}", named=False), now)
             self._bind(step.trace_id, session)
             return session
         if step.trace_id in self._explicit and session is not None:
@@ -235,6 +290,9 @@ class Sessions:
         session.flag.rename(key)
         self._by_key[key] = session
 
+    def _new(self, key: str, *, named: bool) -> Session:
+        return Session(key, self._settings, self._faults, self._lock, named=named)
+
     def _add(self, session: Session, now: int) -> Session:
         self._evict(now)
         session.last_used = now
@@ -251,8 +309,10 @@ class Sessions:
             self._by_key.popitem(last=False)
 
     def _used(self, session: Session, now: int) -> Session:
-        if self._by_key.get(session.key) is not session:
+        standing = self._by_key.get(session.key)
+        if standing is None:
             return self._add(session, now)
+        session = standing
         session.last_used = now
         self._by_key.move_to_end(session.key)
         return session

@@ -119,7 +119,7 @@ class Settings(BaseSettings):
     session_ttl_s: Seconds = Field(3600, description="Seconds an unused session is kept.")
     max_open_steps: int = Field(10_000, ge=1, description="Open spans kept; the oldest goes first.")
     max_value_chars: int = Field(
-        100_000,
+        1_000_000,
         ge=256,
         description="Characters of arguments or outcome that are compared; of longer text head, "
         "tail and length.",

@@ -48,9 +48,10 @@ class Flag:
     Attributes:
         limit_s: Seconds that a gate waits at most, by default.
         stops: Whether it says deny, pause or abort.
+        cleared: How often it was cleared.
     """
 
-    __slots__ = ("_changed", "_control", "_waiters", "limit_s", "stops")
+    __slots__ = ("_changed", "_control", "_waiters", "cleared", "limit_s", "stops")
 
     def __init__(self, session: str, limit_s: float) -> None:
         self._control = Control(session)
@@ -58,6 +59,7 @@ class Flag:
         self._waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
         self.limit_s = limit_s
         self.stops = False
+        self.cleared = 0
 
     @property
     def control(self) -> Control:
@@ -109,6 +111,7 @@ class Flag:
     def clear(self) -> None:
         """Takes everything down, an abort too."""
         with _changing:
+            self.cleared += 1
             self._put(Control(self._control.session))
         self._wake()
 

@@ -37,8 +37,10 @@ class Evidence:
         number: Number of the call within its session, from 0. Windows and fading count calls, so
             that it does not matter how many other spans a framework writes in between.
         tool: Name of the tool.
-        call: Key of tool and masked arguments.
+        call: Key of agent, tool and masked arguments.
         call_exact: Key of tool and arguments as they are.
+        guessed: Whether the key rests on an argument that was taken for a nonce by its look.
+        fresh: Whether the call was not made before, as far back as the session remembers.
         outcome: Key of the masked outcome (or error).
         outcome_exact: Key of the outcome (or error) as it is.
         outcome_size: Characters of the outcome.
@@ -60,6 +62,8 @@ class Evidence:
     tool: str
     call: int | None
     call_exact: int | None
+    guessed: bool
+    fresh: bool
     outcome: int | None
     outcome_exact: int | None
     outcome_size: int

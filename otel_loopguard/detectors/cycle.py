@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from otel_loopguard.core import Detection, Severity
+from otel_loopguard.core import Action, Detection, Severity
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Evidence
@@ -101,6 +101,7 @@ class Cycle:
             message=f"a cycle of {period} calls that ends with {evidence.tool!r} went round "
             f"{turns:.1f} times with equal arguments and equal outcomes",
             period=period,
+            max_action=Action.HINT if evidence.guessed else Action.ABORT,
         )
 
 

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from otel_loopguard.core import Detection, ErrorClass, Severity
+from otel_loopguard.core import Action, Detection, ErrorClass, Severity
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Evidence
@@ -40,6 +40,9 @@ class ErrorRepeat:
     detection from `error_threshold` (3); already from 2 if the error is about the call itself
     (unknown tool, wrong arguments) or if the very same call failed in the same epoch with a
     deterministic error. A failure without a text is no error that could be equal to another.
+
+    Where every call was another one and the error is not about the call itself, it leads to a hint
+    at most.
 
     Fades by 1.5 % per call; a change of the world leaves a third, a success of the tool 0.6 of what
     was counted. Transient errors (429, 5xx, time-outs) have `transient_budget_s` of time.
@@ -116,6 +119,8 @@ class ErrorRepeat:
         threshold = min(_SOON, limit) if soon else limit
         if failing.count < threshold - 0.1:
             return None
+        # Errors about the thing asked for, each time another thing: the agent may be searching.
+        others = len(failing.calls) >= failing.count - 0.5 and not evidence.call_error
         return Detection(
             detector=self.name,
             reason="call_error" if evidence.call_error else "equal_error",
@@ -126,4 +131,5 @@ class ErrorRepeat:
             threshold=threshold,
             message=f"{evidence.tool!r} failed {round(failing.count)} times with an equal "
             f"{evidence.error_class} error",
+            max_action=Action.HINT if others and not again else Action.ABORT,
         )

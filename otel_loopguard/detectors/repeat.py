@@ -29,6 +29,9 @@ class _Seen:
     round: int
     number: int
     since: int
+    first: int
+    fresh: int
+    again: int
 
 
 class ExactRepeat:
@@ -41,6 +44,9 @@ class ExactRepeat:
     round count once. Waiting, judged by the clock, does not count until the wait budget ends;
     transient errors do not count within theirs.
 
+    Where half or more of the calls in between were new, or the key of the call is a guess, it leads
+    to a hint at most: the work goes on beside it.
+
     Where the outcome was not captured, ten equal calls give a hint and never more: polling cannot
     be told from looping.
 
@@ -48,13 +54,14 @@ class ExactRepeat:
     """
 
     name = "exact_repeat"
-    __slots__ = ("_seen", "_settings", "_window")
+    __slots__ = ("_fresh", "_seen", "_settings", "_window")
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._window = settings.repeat_window
         # A call seen once is kept as its evidence: most calls never come again.
         self._seen: OrderedDict[int, _Seen | Evidence] = OrderedDict()
+        self._fresh = 0
 
     def user_turn(self) -> None:
         # To forget what was seen once comes to the same as to halve it.
@@ -67,6 +74,7 @@ class ExactRepeat:
         call = evidence.call
         if call is None:
             return None
+        self._fresh += evidence.fresh and not evidence.error
         seen = self._seen.pop(call, None)
         if seen is None or not self._continues(seen, evidence):
             self._seen[call] = evidence
@@ -74,9 +82,10 @@ class ExactRepeat:
                 self._seen.popitem(last=False)
             return None
         if not isinstance(seen, _Seen):
-            seen = _first(seen)
+            seen = _first(seen, self._fresh)
         if seen.round != evidence.round and self._counts(seen, evidence):
             self._count(seen, evidence)
+        seen.again += 1
         seen.round, seen.number = evidence.round, evidence.number
         self._seen[call] = seen
         return self._judge(seen, evidence)
@@ -111,6 +120,7 @@ class ExactRepeat:
         if not known:
             return self._unseen(seen, evidence)
         answer = "error" if evidence.error else "answer"
+        mild = evidence.guessed or self._amid_news(seen, evidence)
         return Detection(
             detector=self.name,
             reason="identical_call",
@@ -121,6 +131,7 @@ class ExactRepeat:
             threshold=threshold,
             message=f"{evidence.tool!r} was called {_times(seen.count)} with equal arguments and "
             f"an equal {answer}, and nothing was changed in between",
+            max_action=Action.HINT if mild else Action.ABORT,
         )
 
     def _unseen(self, seen: _Seen, evidence: Evidence) -> Detection:
@@ -137,11 +148,17 @@ class ExactRepeat:
             max_action=Action.HINT,
         )
 
+    def _amid_news(self, seen: _Seen, evidence: Evidence) -> bool:
+        """Whether most of the calls in between were new: the work goes on beside it."""
+        between = evidence.number - seen.first - seen.again
+        fresh = self._fresh - seen.fresh
+        return between > 0 and 2 * fresh >= between and 2 * fresh >= seen.again
 
-def _first(evidence: Evidence) -> _Seen:
+
+def _first(evidence: Evidence, fresh: int) -> _Seen:
     return _Seen(
         evidence.outcome, evidence.outcome_exact, evidence.call_exact, 1.0,
-        evidence.epoch, evidence.round, evidence.number, evidence.time,
+        evidence.epoch, evidence.round, evidence.number, evidence.time, evidence.number, fresh, 0,
     )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ import xxhash
 
 _DEPTH: Final = 32
 _ITEMS: Final = 10_000
+_BUDGET: Final = 100_000
 _SORTED: Final = orjson.OPT_SORT_KEYS
 
 key_of = xxhash.xxh3_64_intdigest
@@ -38,9 +39,9 @@ def canonical(value: object) -> bytes:
     try:
         raw = orjson.dumps(value, option=_SORTED)
     except (TypeError, RecursionError):
-        return orjson.dumps(_plain(value, _DEPTH), option=_SORTED)
+        return orjson.dumps(_plain(value, _DEPTH, [_BUDGET]), option=_SORTED)
     if b".0" in raw:
-        return orjson.dumps(_plain(value, _DEPTH), option=_SORTED)
+        return orjson.dumps(_plain(value, _DEPTH, [_BUDGET]), option=_SORTED)
     return raw
 
 
@@ -60,7 +61,7 @@ def bounded(raw: bytes, limit: int) -> bytes:
     return b"%b|%d|%b" % (raw[:half], len(raw), raw[-half:])
 
 
-def _plain(value: object, depth: int) -> object:
+def _plain(value: object, depth: int, left: list[int]) -> object:
     """The value in JSON's types, cut at a depth and in its items; a cycle ends at the depth."""
     if value is None or isinstance(value, (bool, int, float)):
         return _number(value)
@@ -68,16 +69,17 @@ def _plain(value: object, depth: int) -> object:
         return text_bytes(value).decode("utf-8", "backslashreplace")
     if isinstance(value, (bytes, bytearray)):
         return "bytes:" + bytes(value).hex()
-    return _contained(value, depth) if depth else "…"
+    left[0] -= 1
+    return _contained(value, depth, left) if depth and left[0] > 0 else "…"
 
 
-def _contained(value: object, depth: int) -> object:
+def _contained(value: object, depth: int, left: list[int]) -> object:
     if isinstance(value, Mapping):
         pairs = list(cast("Mapping[object, object]", value).items())[:_ITEMS]
-        return {str(_plain(key, 0)): _plain(item, depth - 1) for key, item in pairs}
+        return {str(_plain(key, 0, left)): _plain(item, depth - 1, left) for key, item in pairs}
     if isinstance(value, (list, tuple, set, frozenset)):
         items = list(cast("list[object]", value))[:_ITEMS]
-        return [_plain(item, depth - 1) for item in items]
+        return [_plain(item, depth - 1, left) for item in items]
     return f"<{type(value).__name__}>"
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _REMEMBERED: Final = 128
 _NAMED: Final = 200
 _LONG_GAP: Final = 20_000_000_000
+_HOUR: Final = 3_600_000_000_000
 _PENDING: Final = re.compile(
     rb"(?i)\b(?:pending|in[ _-]?progress|queued|running|waiting|processing|not (?:yet )?(?:ready|"
     rb"finished|done|complete)|still|starting|scheduled|provisioning|initiali[sz]ing)\b"
@@ -29,9 +30,9 @@ _POLLS: Final = re.compile(r"(?i)poll|status|wait|check|progress|watch|monitor|t
 
 
 @lru_cache(maxsize=4096)
-def _seed(tool: str) -> int:
-    """What keeps equal arguments of two tools apart."""
-    return key_of(text_bytes(tool))
+def _seed(tool: str, agent: str = "") -> int:
+    """What keeps equal arguments of two tools apart, and equal calls of two agents."""
+    return key_of(text_bytes(f"{agent}\0{tool}"))
 
 
 class Observer:
@@ -88,18 +89,21 @@ class Observer:
     def evidence(self, step: Step) -> Evidence:
         """Evidence of one finished tool call; counts it."""
         tool = step.name or ""
-        arguments = parsed(step.args)
+        arguments = self._parsed(step.args)
         outcome_exact, outcome, size, raw = self._outcome_keys(step)
-        call_exact, call = self._call_keys(tool, arguments, outcome)
+        call_exact, call, guessed = self._call_keys(step, arguments, outcome)
         effect = self._effect(tool, arguments)
         failure = error_class(step) if step.error else ErrorClass.UNKNOWN
         end = step.end or 0
+        fresh = call is not None and call not in self._calls
         gap, waiting = self._waiting(step, call, outcome, raw)
         found = Evidence(
             number=self.calls,
             tool=tool[:_NAMED],
             call=call,
             call_exact=call_exact,
+            guessed=guessed,
+            fresh=fresh,
             outcome=outcome,
             outcome_exact=outcome_exact,
             outcome_size=size,
@@ -124,8 +128,14 @@ class Observer:
 
     def call_of(self, step: Step) -> int | None:
         """Key of a call before it has an outcome; None if its arguments are not known yet."""
-        arguments = parsed(step.args)
-        return self._call_keys(step.name or "", arguments, None)[1]
+        arguments = self._parsed(step.args)
+        return self._call_keys(step, arguments, None)[1]
+
+    def _parsed(self, arguments: object) -> object:
+        """The JSON value of arguments; of text that is too long to parse, head and tail."""
+        if isinstance(arguments, str) and len(arguments) > self._limit:
+            return bounded(text_bytes(arguments), self._limit).decode("utf-8", "replace")
+        return parsed(arguments)
 
     def _answered(self, raw: bytes, *, known: bool) -> None:
         if self._novelty is None or not known:
@@ -148,23 +158,26 @@ class Observer:
         return exact, exact if masked is raw else key_of(masked), len(raw), raw
 
     def _call_keys(
-        self, tool: str, arguments: object, outcome: int | None
-    ) -> tuple[int | None, int | None]:
+        self, step: Step, arguments: object, outcome: int | None
+    ) -> tuple[int | None, int | None, bool]:
+        """Exact key, masked key, and whether the masked one rests on a guess."""
         if arguments is None:
-            return None, None
+            return None, None, False
         raw = canonical(arguments)
         if len(raw) > self._limit:
             raw = bounded(raw, self._limit)
-        seed = _seed(tool) if len(tool) <= _NAMED else key_of(text_bytes(tool))
+        seed = _seed((step.name or "")[:_NAMED], (step.agent or "")[:_NAMED])
         exact = key_of(raw, seed)
-        masked = raw
+        masked, guessed = raw, False
         if isinstance(arguments, dict):
             named = cast("dict[str, object]", arguments)
-            kept = self._volatile.without(seed, without_volatile(named), outcome)
+            known = without_volatile(named)
+            kept = self._volatile.without(seed, known, outcome)
+            guessed = kept is not known
             if kept is not named:
                 masked = canonical(kept)
         masked = masked_call(masked)
-        return exact, exact if masked is raw else key_of(masked, seed)
+        return exact, exact if masked is raw else key_of(masked, seed), guessed
 
     def _effect(self, tool: str, arguments: object) -> Effect:
         if tool in self._settings.write_tools:
@@ -201,9 +214,12 @@ class Observer:
         return gap, sign
 
     def _next_round(self, start: int, end: int) -> int:
-        if not start or start >= self._round_end:
+        """Number of the round; a clock that jumped by an hour or more begins a new one."""
+        if not start or not -_HOUR < start - self._round_end < 0:
             self._round += 1
-        self._round_end = max(self._round_end, end)
+            self._round_end = end
+        else:
+            self._round_end = max(self._round_end, end)
         return self._round
 
     def _written(self, found: Evidence, arguments: object) -> None:

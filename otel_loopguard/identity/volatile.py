@@ -10,15 +10,16 @@ from otel_loopguard.identity.canonical import canonical, key_of, text_bytes
 _ENOUGH: Final = 4
 _TRACKED: Final = 64
 _MOST: Final = 32
-_IDLIKE: Final = re.compile(r"(?=[^\d]*\d)[A-Za-z][\w:#-]{3,63}|\d[\w:#-]*[A-Za-z:#-][\w:#-]*")
+_NONCE: Final = re.compile(r"(?=[\w:#-]{8,64}$)\W*(?:[A-Za-z_#:-]*\d+[A-Za-z]+\d+[A-Za-z])[\w:#-]*")
 
 
 class VolatileArguments:
     """Learns, per tool, which arguments are nonces.
 
     An argument is learned when its value was new in each of four calls that were equal in all
-    else, outcome included. Only values that look like ids can be learned, and never the only
-    argument: a page, an offset or a file name says what is asked for.
+    else, outcome included. Only values in which letters and digits change about, in 8 characters or
+    more, can be learned, and never the only argument: a page, a date, a number counted up or a file
+    name says what is asked for. It is a guess all the same: what rests on it leads to a hint only.
     """
 
     __slots__ = ("_learned", "_runs")
@@ -34,7 +35,7 @@ class VolatileArguments:
         if not 2 <= len(arguments) <= _MOST or outcome is None:
             return arguments
         for name, value in arguments.items():
-            if isinstance(value, str) and 4 <= len(value) <= 64 and _IDLIKE.fullmatch(value):
+            if isinstance(value, str) and 8 <= len(value) <= 64 and _NONCE.match(value):
                 self._note(tool, name, value, arguments, outcome)
         if not self._learned:
             return arguments

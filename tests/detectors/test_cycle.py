@@ -12,7 +12,8 @@ from tests.calls import Run, call
 
 def evidence(symbol: int, index: int, *, outcome: int | None = 7, epoch: int = 0) -> Evidence:
     return Evidence(
-        number=index, tool="t", call=symbol, call_exact=symbol, outcome=outcome,
+        number=index, tool="t", call=symbol, call_exact=symbol, guessed=False, fresh=False,
+        outcome=outcome,
         outcome_exact=outcome, outcome_size=9, error=False, error_class=ErrorClass.UNKNOWN,
         error_shape=None, call_error=False, effect=Effect.READ, epoch=epoch, gap=None,
         waiting=False, time=0, round=index, degraded=False,

@@ -1,0 +1,247 @@
+"""Runs that get somewhere, and look like loops: none may be denied or aborted."""
+
+from __future__ import annotations
+
+import time
+
+from opentelemetry import trace
+from opentelemetry.context import Context
+
+import otel_loopguard
+from otel_loopguard import control
+from otel_loopguard.core import Action, Step
+from tests.agents import agent, tool_call
+from tests.bad_input.rig import TOOL, Rig
+from tests.calls import EPOCH, SECOND, Run, call
+
+STOPS = {action.value for action in Action if action.stops}
+
+
+def stopped(*steps: Step) -> set[str]:
+    """Which stopping actions these calls of one session lead to."""
+    run = Run()
+    run.calls(*steps)
+    return STOPS.intersection(run.actions)
+
+
+def test_dates_asked_one_after_the_other() -> None:
+    """A search over 15 days that finds nothing on any of them."""
+    days = [f"2024-05-{day:02d}" for day in range(1, 16)]
+    asked = [
+        call("flights", {"to": "JFK", "date": day}, "[]", at=at) for at, day in enumerate(days)
+    ]
+    assert not stopped(*asked)
+
+
+def test_items_looked_up_one_after_the_other() -> None:
+    """15 articles of a list, none of them in store."""
+    asked = [
+        call("stock", {"sku": f"SKU{number}X", "store": "main"}, "out of stock", at=number)
+        for number in range(15)
+    ]
+    assert not stopped(*asked)
+
+
+def test_pages_with_one_head_and_one_foot() -> None:
+    """`next_page` gives a new page each time, inside 3 kB of the same layout on either side."""
+    head, foot = "<html>" + "h" * 3000, "f" * 3000 + "</html>"
+    pages = [call("next_page", {}, f"{head}{'abcdefghij'[n] * 9}{foot}", at=n) for n in range(10)]
+    assert not stopped(*pages)
+
+
+def test_a_long_file_that_changes_in_its_middle() -> None:
+    """A log of 300 kB whose middle changes is not the same log."""
+    files = [
+        call("read_log", {}, "a" * 150_000 + "bcdefghijk"[n] + "z" * 150_000, at=n * 2)
+        for n in range(10)
+    ]
+    assert not stopped(*files)
+
+
+def test_a_clock_asked_between_other_calls() -> None:
+    """The time, once per turn, between searches that all find something new."""
+    steps = []
+    for number in range(12):
+        at = number * 10.0
+        steps.append(call("current_time", {}, f"2024-05-01T12:{number:02d}:07Z", at=at))
+        steps.append(call("search", {"q": f"topic {number}"}, f"fact {number}", at=at + 3))
+    assert not stopped(*steps)
+
+
+def test_a_status_asked_between_reads() -> None:
+    """`git status` after each file of a review; every file is another one."""
+    steps = []
+    for number in range(12):
+        steps.append(
+            call("read_file", {"path": f"src/{number}.py"}, f"text {number}", at=number * 4)
+        )
+        steps.append(call("status", {}, "nothing to commit, working tree clean", at=number * 4 + 2))
+    assert not stopped(*steps)
+
+
+def test_users_that_are_not_found() -> None:
+    """Eight different names, each not found."""
+    names = "ann bob cid dan eve fay gus hal".split()
+    steps = [call("find_user", {"name": name}, error="Error: user not found") for name in names]
+    assert not stopped(*steps)
+
+
+def test_workers_that_each_read_the_same_file() -> None:
+    """Eight sub-agents in one trace, each with its own task, each starts with the same file."""
+    rig = Rig()
+    with agent(rig.tracer):
+        for number in range(8):
+            with rig.tracer.start_as_current_span(
+                f"invoke_agent worker{number}",
+                attributes={
+                    "gen_ai.operation.name": "invoke_agent",
+                    "gen_ai.agent.name": f"worker{number}",
+                },
+            ):
+                tool_call(rig.tracer, "read_file", '{"path": "README"}', "what to do here")
+                tool_call(rig.tracer, "search", f'{{"q": "{number}"}}', f"fact {number}")
+            time.sleep(0.002)
+    assert not STOPS.intersection(decision.action.value for decision in rig.decisions)
+
+
+def turn(rig: Rig, session: str = "chat", calls: int = 1) -> None:
+    """One question of a user in a conversation: a trace of its own, its id on every span."""
+    own = {**TOOL, "gen_ai.conversation.id": session, "gen_ai.tool.call.arguments": "{}"}
+    with agent(rig.tracer, gen_ai__conversation__id=session):
+        for _ in range(calls):
+            with rig.tracer.start_as_current_span("execute_tool search", attributes=own) as span:
+                time.sleep(0.001)
+                span.set_attribute("gen_ai.tool.call.result", "balance: 100")
+
+
+def test_a_user_who_asks_the_same_again() -> None:
+    """Ten questions of a user in one conversation, each a trace with one equal call."""
+    rig = Rig()
+    for _ in range(10):
+        turn(rig)
+    assert not STOPS.intersection(decision.action.value for decision in rig.decisions)
+
+
+def test_a_conversation_goes_on_after_an_abort() -> None:
+    """A run was aborted; the user's next question in the conversation is a new run."""
+    rig = Rig()
+    turn(rig, calls=6)
+    assert [decision.action.value for decision in rig.decisions] == ["hint", "deny", "abort"]
+    with agent(rig.tracer, gen_ai__conversation__id="chat"):
+        turn(rig)
+        control.check()
+
+
+def test_a_resumed_session_is_still_watched() -> None:
+    """Who resumes an aborted session gets the next loop stopped, too."""
+    rig = Rig()
+    turn(rig, calls=6)
+    assert control.resume("chat")
+    turn(rig, calls=20)
+    flag = rig.guard.flag_of("chat")
+    assert flag is not None
+    assert flag.stops
+
+
+def test_a_pause_by_hand_stays() -> None:
+    """A hint or a deny does not open a gate that a person closed."""
+    rig = Rig({"max_action": "deny"})
+    turn(rig)
+    assert control.pause("chat")
+    turn(rig, calls=6)
+    flag = rig.guard.flag_of("chat")
+    assert flag is not None
+    assert flag.held
+    assert [decision.action.value for decision in rig.decisions] == ["hint", "deny"]
+    assert control.resume("chat")
+
+
+def test_an_id_on_the_open_agent_span_names_its_session() -> None:
+    """The conversation that the agent span names at its start can be paused while it runs."""
+    rig = Rig()
+    with agent(rig.tracer, gen_ai__conversation__id="early"):
+        tool_call(rig.tracer)
+        assert control.current().session == "early"
+
+
+def test_the_stronger_of_two_guards_speaks() -> None:
+    """A guard in shadow mode, made first, does not hide what another one decides."""
+    shadow, rig = Rig({"mode": "shadow"}), Rig()
+    rig.provider.add_span_processor(shadow.processor)
+    with agent(rig.tracer):
+        for _ in range(6):
+            tool_call(rig.tracer)
+        assert control.current().action == "abort"
+
+
+def test_one_clock_that_is_wrong_blinds_no_session() -> None:
+    """After a call that ended in the far future, loops are found as before."""
+    run = Run()
+    run.calls(call("odd", {}, "x", at=0, took=10**9))
+    run.calls(*(call(outcome="nothing at all", args={}, at=at) for at in range(2, 12)))
+    assert run.actions
+
+
+def test_a_clock_that_is_set_back_blinds_no_session() -> None:
+    """After the clock went back by an hour, loops are found as before."""
+    run = Run()
+    run.calls(call("odd", {}, "x", at=7200))
+    run.calls(*(call(outcome="nothing at all", args={}, at=at) for at in range(2, 12)))
+    assert run.actions
+
+
+def test_a_stall_belongs_to_the_session_of_its_call() -> None:
+    """Two conversations in one trace: the hint goes to the one whose call hangs."""
+    rig = Rig({"step_timeout_s": 0.2})
+    with agent(rig.tracer):
+        turn(rig, "one")
+        own = {**TOOL, "gen_ai.conversation.id": "two"}
+        with rig.tracer.start_as_current_span("execute_tool slow", attributes=own):
+            deadline = time.monotonic() + 3
+            while not rig.decisions and time.monotonic() < deadline:
+                time.sleep(0.05)
+    assert {decision.session for decision in rig.decisions} == {"two"}
+
+
+def test_a_session_that_was_evicted_does_not_replace_its_successor() -> None:
+    """One key is one session: what an old trace still holds is not put in its place."""
+    rig = Rig({"max_sessions": 2})
+    sessions = rig.guard._sessions
+    old = sessions.bind(1, "chat", 1)
+    for other in "abc":
+        sessions.named(other, 2)
+    new = sessions.bind(2, "chat", 3)
+    assert new is not old
+    sessions.of_step(Step(kind=call().kind, trace_id=1), 4)
+    assert sessions.find("chat") is new
+
+
+def test_a_session_in_use_is_not_evicted() -> None:
+    """Calls below a span whose context named the session keep it alive."""
+    rig = Rig({"max_sessions": 3})
+    with otel_loopguard.session("long"):
+        root = rig.tracer.start_span("invoke_agent a", attributes=TOOL)
+    below = trace.set_span_in_context(root, Context())
+    for number in range(6):
+        span = rig.tracer.start_span("execute_tool search", below, attributes=TOOL)
+        span.set_attribute("gen_ai.tool.call.arguments", "{}")
+        span.set_attribute("gen_ai.tool.call.result", "nothing at all")
+        time.sleep(0.001)
+        span.end()
+        rig.guard.observe(call("x", {"n": number}, "y"), f"other {number}")
+    flag = rig.guard.flag_of("long")
+    assert flag is not None
+    assert flag.control.action == "abort"
+
+
+def test_a_stall_that_ended_raises_nothing() -> None:
+    """A call that ended while the timer looked at it leaves no hint behind."""
+    rig = Rig({"step_timeout_s": 1})
+    with agent(rig.tracer, gen_ai__conversation__id="s"):
+        span = rig.tracer.start_span("execute_tool slow", attributes=TOOL, start_time=EPOCH)
+        (opened,) = [
+            one for one in rig.guard._opens._open.values() if one.view.name == "execute_tool slow"
+        ]
+        span.end(EPOCH + SECOND)
+        rig.guard._stall(opened, EPOCH + 100 * SECOND)
+        assert control.current().action == "allow"

@@ -1,0 +1,156 @@
+"""Spans that end twice, never, before they start, or share their ids; clocks that jump."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import RandomIdGenerator, ReadableSpan, TracerProvider
+
+from otel_loopguard import LoopGuardSpanProcessor, control
+from tests.agents import Ended, agent, tool_call
+from tests.bad_input.rig import TOOL, Rig, ended
+
+DONE = {**TOOL, "gen_ai.tool.call.arguments": "{}", "gen_ai.tool.call.result": "nothing at all"}
+
+
+def test_a_span_that_ends_twice_counts_once() -> None:
+    """The SDK passes the first end on; the second changes nothing."""
+    rig = Rig()
+    for _ in range(3):
+        span = rig.tracer.start_span("execute_tool search", attributes=DONE)
+        span.end()
+        span.end()
+    assert len(rig.steps) == len(rig.exported) == 3
+
+
+def test_an_end_without_a_start_counts() -> None:
+    """A processor that was added late sees ends only."""
+    rig = Rig()
+    for number in range(3):
+        rig.processor.on_end(ended(DONE, span_id=number, at=number))
+    assert [decision.action.value for decision in rig.decisions] == ["hint"]
+
+
+def test_a_child_may_end_after_its_parents() -> None:
+    """Every span counts, in whatever order they end."""
+    rig = Rig()
+    spans = []
+    context = None
+    for _ in range(50):
+        spans.append(rig.tracer.start_span("execute_tool search", context, attributes=DONE))
+        context = trace.set_span_in_context(spans[-1])
+        time.sleep(0.0005)
+    for span in spans:
+        span.end()
+    assert len(rig.exported) == 50
+    assert rig.steps
+    assert rig.faults == {}
+
+
+class OneId(RandomIdGenerator):
+    """Gives every span the same id."""
+
+    def generate_span_id(self) -> int:
+        return 7
+
+
+def test_equal_ids_lose_no_call() -> None:
+    """Spans that share one id are still counted call by call."""
+    rig = Rig()
+    provider = TracerProvider(id_generator=OneId(), shutdown_on_exit=False)
+    provider.add_span_processor(rig.processor)
+    tracer = provider.get_tracer("my.agent")
+    with agent(tracer):
+        for number in range(30):
+            tool_call(tracer, args=f'{{"n": {number}}}', result=f"answer {number}")
+    assert len([step for step in rig.steps if step.name == "search"]) == 30
+    assert rig.faults == {}
+
+
+NOW = time.time_ns()
+JUMPS = {
+    "end before start": (NOW, NOW - 10**12),
+    "start 0": (0, NOW),
+    "both 0": (0, 0),
+    "far future": (NOW + 10**18, NOW + 10**18),
+    "before the epoch": (-(10**18), -5),
+    "past 64 bits": (2**70, 2**71),
+    "fractions": (NOW + 0.5, NOW + 0.75),
+}
+
+
+@pytest.mark.parametrize(("start", "end"), JUMPS.values(), ids=JUMPS.keys())
+def test_a_clock_that_jumps_loses_no_call(start: int, end: int) -> None:
+    """Times that cannot be are read past; the calls and their answers still count."""
+    rig = Rig()
+    for number in range(4):
+        span = rig.tracer.start_span("execute_tool search", attributes=DONE, start_time=start)
+        span.end(end)
+        rig.guard.tick(time.time_ns())
+        assert rig.exported[-1].end_time == end
+        assert len(rig.steps) == number + 1
+    assert rig.faults == {}
+
+
+def test_a_span_from_the_future_does_not_hide_the_others() -> None:
+    """One never-ended span with a wrong clock must not switch the finding of stalls off."""
+    rig = Rig({"step_timeout_s": 0.2})
+    rig.tracer.start_span("execute_tool odd", attributes=TOOL, start_time=NOW + 10**18)
+    rig.tracer.start_span("execute_tool slow", attributes=TOOL)
+    deadline = time.monotonic() + 3
+    while not rig.decisions and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert rig.decisions
+
+
+def test_spans_that_never_end_are_bounded() -> None:
+    """12,000 open spans leave no more than the bound behind, and later calls are judged."""
+    rig = Rig({"max_open_steps": 1000})
+    for _ in range(12_000):
+        rig.tracer.start_span("execute_tool search", attributes=TOOL)
+    assert len(rig.guard._opens) <= 1000
+    assert len(rig.guard._once._open) <= 10_000
+    for _ in range(3):
+        tool_call(rig.tracer)
+        time.sleep(0.002)
+    assert len(rig.steps) == 3
+    assert rig.faults == {}
+
+
+def test_a_chain_of_turns_that_start_the_next_one_is_not_kept() -> None:
+    """An agent whose every turn starts the next and then ends does not keep all turns alive."""
+    rig = Rig()
+    last = rig.tracer.start_span("turn", attributes=TOOL)
+    for _ in range(500):
+        turn = rig.tracer.start_span("turn", trace.set_span_in_context(last), attributes=TOOL)
+        last.end()
+        last = turn
+    place, length = rig.guard._opens.get(last.get_span_context().span_id), 0
+    while place is not None:
+        place, length = place.parent, length + 1
+    assert length < 10
+
+
+def test_processors_before_and_after_see_the_same_span() -> None:
+    """What the guard does not decide about, it does not touch."""
+    before, after = Ended(), Ended()
+    provider = TracerProvider(shutdown_on_exit=False)
+    for processor in (before, LoopGuardSpanProcessor(), after):
+        provider.add_span_processor(processor)
+    tool_call(provider.get_tracer("my.agent"), args="\ud800", result=b"\xff")
+    first, last = before.spans[0], after.spans[0]
+    assert isinstance(first, ReadableSpan)
+    assert first is last
+    assert not any("loopguard" in key for key in first.attributes or {})
+
+
+def test_a_control_asked_in_odd_contexts_answers_allow() -> None:
+    """No span, an invalid span, a span nobody knows: nothing is raised."""
+    control.check()
+    with trace.use_span(trace.NonRecordingSpan(trace.SpanContext(2**127, 5, is_remote=True))):
+        control.check()
+        assert control.current().action == "allow"
+    assert not control.pause("nobody")
+    assert not control.resume("")
