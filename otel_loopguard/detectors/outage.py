@@ -47,7 +47,7 @@ class Outage:
         transient = evidence.error_class is ErrorClass.TRANSIENT
         patient = transient and self._paused(key, evidence)
         tallied = self._tally.add(key, evidence, 0.0 if patient else 1.0)
-        if tallied.count < self._threshold - 0.1:
+        if tallied is None or tallied.count < self._threshold - 0.1:
             return None
         if len(tallied.tools) < 2 and not (transient and not patient):
             return None

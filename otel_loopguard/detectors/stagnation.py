@@ -40,7 +40,7 @@ class Stagnation:
             return None
         key = (evidence.tool, evidence.outcome)
         tallied = self._tally.add(key, evidence, weight_of(evidence.outcome_size))
-        if len(tallied.calls) < 2 or tallied.count < self._threshold - 0.1:
+        if tallied is None or len(tallied.calls) < 2 or tallied.count < self._threshold - 0.1:
             return None
         return Detection(
             detector=self.name,

@@ -49,32 +49,40 @@ class Tally:
     __slots__ = ("_tallied",)
 
     def __init__(self) -> None:
-        self._tallied: OrderedDict[Hashable, Tallied] = OrderedDict()
+        # What was counted once is kept as its evidence: most answers never come again.
+        self._tallied: OrderedDict[Hashable, Tallied | tuple[Evidence, float]] = OrderedDict()
 
-    def add(self, key: Hashable, evidence: Evidence, weight: float) -> Tallied:
-        """Counts one call under a key, and gives what is counted there now."""
-        tallied = self._tallied.pop(key, None)
+    def add(self, key: Hashable, evidence: Evidence, weight: float) -> Tallied | None:
+        """Counts one call under a key.
+
+        Returns:
+            What is counted there now; None if it is the first.
+        """
+        known = self._tallied.pop(key, None)
+        tallied = known if known is None or isinstance(known, Tallied) else _first(*known)
         if tallied is None or evidence.number - tallied.number > _WINDOW:
-            tallied = Tallied(
-                weight, frozenset({evidence.tool}), frozenset({evidence.call}), evidence.time,
-                evidence.epoch, evidence.round, evidence.number,
-            )  # fmt: skip
-        else:
-            self._count(tallied, evidence, weight)
+            self._tallied[key] = (evidence, weight)
+            if len(self._tallied) > _MOST:
+                self._tallied.popitem(last=False)
+            return None
+        self._count(tallied, evidence, weight)
         self._tallied[key] = tallied
-        if len(self._tallied) > _MOST:
-            self._tallied.popitem(last=False)
         return tallied
 
     def last(self, key: Hashable) -> int | None:
         """When the call counted last under a key ended; None if there is none."""
-        tallied = self._tallied.get(key)
-        return None if tallied is None else tallied.time
+        known = self._tallied.get(key)
+        if known is None:
+            return None
+        return known.time if isinstance(known, Tallied) else known[0].time
 
     def halve(self) -> None:
         """Takes half of all that was counted."""
-        for tallied in self._tallied.values():
-            tallied.count /= 2
+        for key, known in self._tallied.items():
+            if isinstance(known, Tallied):
+                known.count /= 2
+            else:
+                self._tallied[key] = (known[0], known[1] / 2)
 
     def _count(self, tallied: Tallied, evidence: Evidence, weight: float) -> None:
         count = tallied.count * _FADE ** max(evidence.number - tallied.number - 1, 0)
@@ -88,3 +96,10 @@ class Tally:
             tallied.tools |= {evidence.tool}
         if len(tallied.calls) < 8:
             tallied.calls |= {evidence.call}
+
+
+def _first(evidence: Evidence, weight: float) -> Tallied:
+    return Tallied(
+        weight, frozenset({evidence.tool}), frozenset({evidence.call}), evidence.time,
+        evidence.epoch, evidence.round, evidence.number,
+    )  # fmt: skip
