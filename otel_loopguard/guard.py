@@ -231,8 +231,12 @@ class LoopGuard:
         if step is None or step.kind not in _RUNS:
             return
         opened.agent = step.name if step.kind is Kind.AGENT else opened.agent
-        if view.parent_id is None and opened.session is None:
-            self._sessions.turn(view.trace_id, step.session, self._clock(view.start))
+        if view.parent_id is None and opened.session is None and step.session is not None:
+            now = self._clock(view.start)
+            session = self._sessions.run(view.trace_id, step.session, now)
+            # Beside a run that is still open it is a sub-agent; after it, the user's next turn.
+            if session is not None and self._opens.get(session.run) is None:
+                session.next_run(view.span_id)
 
     def _session_of(self, step: Step, opened: Open | None) -> Session:
         if opened is not None and opened.session is not None:

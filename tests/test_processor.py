@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from opentelemetry import trace
+from opentelemetry.context import Context
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -392,3 +393,16 @@ def test_a_scope_that_shows_itself_late_belongs_to_the_named_session() -> None:
                 span.set_attribute("gen_ai.tool.call.result", "nothing came of it")
     assert [decision.session for decision in found] == ["mine"]
     assert found[0].step == 2
+
+
+def test_a_sub_agent_with_a_trace_of_its_own_is_no_turn_of_the_user() -> None:
+    """While the run of its conversation is open, another root span halves nothing."""
+    guard, found = listening()
+    tracer = provider_with(LoopGuardSpanProcessor(guard)).get_tracer("my.agent")
+    with agent(tracer, gen_ai__conversation__id="c"):
+        for _ in range(6):
+            attributes = {"gen_ai.operation.name": "invoke_agent", "gen_ai.conversation.id": "c"}
+            root = tracer.start_span("invoke_agent sub", Context(), attributes=attributes)
+            with trace.use_span(root, end_on_exit=True):
+                tool_call(tracer)
+    assert [decision.action.value for decision in found] == ["hint", "deny", "abort"]

@@ -51,7 +51,7 @@ class Session:
         handoffs: What looks at hand-offs.
         ladder: What remembers the loops.
         flag: What its runtime sees.
-        run: Trace of the agent run that began last in it; 0 if none was seen to begin.
+        run: Root span of the agent run that began last in it; 0 if none was seen to begin.
         troubled: Whether anything was ever detected in it.
     """
 
@@ -104,6 +104,20 @@ class Session:
         if step.kind is Kind.OTHER and step.name == "user":
             self.user_turn()
         return index, None
+
+    def next_run(self, span_id: int) -> None:
+        """An agent's run begins: in a conversation, the user's next turn.
+
+        Loops of the turn before weigh half, and what the policy stopped may go on.
+
+        Args:
+            span_id: The run's root span.
+        """
+        if self.run:
+            if self.flag.control.decision is not None:
+                self.flag.clear()
+            self.user_turn()
+        self.run = span_id
 
     def _judged(self, step: Step) -> Finding | None:
         evidence = self.observer.evidence(step)

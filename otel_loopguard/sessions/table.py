@@ -64,21 +64,18 @@ class Sessions:
             self._explicit.popitem(last=False)
         return session
 
-    def turn(self, trace_id: int, key: str | None, now: int) -> None:
-        """An agent's run begins with a trace of its own: in a conversation, the user's next turn.
+    def run(self, trace_id: int, key: str, now: int) -> Session | None:
+        """The conversation in which an agent's run begins, with a trace of its own.
 
-        Loops of the turn before weigh half, and what the policy aborted may go on.
+        Returns:
+            The session of the key; None if the context named another one for this trace.
         """
-        if key is None or trace_id in self._explicit:
-            return
+        if trace_id in self._explicit:
+            return None
         session = self._by_trace.get(trace_id)
         if session is None or session.key != key:
             session = self.bind(trace_id, key, now)
-        if session.run not in (0, trace_id):
-            if session.flag.control.decision is not None:
-                session.flag.clear()
-            session.user_turn()
-        session.run = trace_id
+        return session
 
     def used(self, session: Session, now: int) -> Session:
         """Marks a session as used, and gives the one that stands for its key."""

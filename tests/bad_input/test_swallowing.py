@@ -67,7 +67,7 @@ def runs_on(rig: Rig, calls: int = 6) -> None:
 
 
 def with_broken_detector(monkeypatch: pytest.MonkeyPatch) -> Rig:
-    from otel_loopguard import sessions
+    from otel_loopguard.sessions import session as sessions
 
     make = sessions.detectors
     monkeypatch.setattr(sessions, "detectors", lambda given: (BrokenDetector(), *make(given)))
