@@ -4,10 +4,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from otel_loopguard.faults import raise_faults
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder of recorded runs and captures."""
+    folder = Path(__file__).resolve().parents[1].parent / "shared"
+    if not folder.is_dir():
+        if os.environ.get("CI"):
+            pytest.fail(f"{folder} is missing")
+        pytest.skip(f"{folder} is missing")
+    return folder
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,17 +14,6 @@ from typer.testing import CliRunner, Result
 from otel_loopguard.cli.app import app
 
 Command = Callable[..., Result]
-
-
-@pytest.fixture(scope="session")
-def shared() -> Path:
-    """The folder of recorded runs and captures."""
-    folder = Path(__file__).resolve().parents[2].parent / "shared"
-    if not folder.is_dir():
-        if os.environ.get("CI"):
-            pytest.fail(f"{folder} is missing")
-        pytest.skip(f"{folder} is missing")
-    return folder
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,17 +14,6 @@ from otel_loopguard.recordings import Recording, Run
 
 Reports = list[tuple[str, int, str]]
 Read = Callable[..., list[RecordedSpan | Run]]
-
-
-@pytest.fixture(scope="session")
-def shared() -> Path:
-    """The folder of recorded runs and captures."""
-    folder = Path(__file__).resolve().parents[2].parent / "shared"
-    if not folder.is_dir():
-        if os.environ.get("CI"):
-            pytest.fail(f"{folder} is missing")
-        pytest.skip(f"{folder} is missing")
-    return folder
 
 
 @pytest.fixture
