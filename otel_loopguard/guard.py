@@ -10,22 +10,22 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
 from otel_loopguard.control import keep
-from otel_loopguard.core import Action, Kind, Step
+from otel_loopguard.core import Kind, Step
 from otel_loopguard.decisions import Decisions, hint
-from otel_loopguard.detectors import stalled
 from otel_loopguard.dialects import Once, Reader
 from otel_loopguard.faults import Faults, attempt, swallow
 from otel_loopguard.forks import renew_after_fork
 from otel_loopguard.live import EndedSpan
 from otel_loopguard.marks import Marks
-from otel_loopguard.opens import Open, Opens, ToolSpans
-from otel_loopguard.policy import Loop, Verdict
+from otel_loopguard.opens import Open, Opens
+from otel_loopguard.policy import hint_once
 from otel_loopguard.sessions import Finding, Session, Sessions
 from otel_loopguard.settings import Settings
+from otel_loopguard.stalls import Stalls
 
 if TYPE_CHECKING:
     from otel_loopguard.control import Flag
-    from otel_loopguard.core import Annotation, Decision, Detection
+    from otel_loopguard.core import Annotation, Decision
     from otel_loopguard.dialects import SpanView
 
 _log = logging.getLogger("otel_loopguard")
@@ -68,14 +68,9 @@ class LoopGuard:
         self._now = 0
         self._on_step = on_step
         self._on_decision = on_decision
-        # Re-entrant: a log handler or a finalizer may start or end a span while it is held.
-        self._lock = threading.RLock()
-        self._once = Once(joined=self._joined)
-        self._opens = Opens(self.settings.max_open_steps)
-        self._sessions = Sessions(self.settings, self.faults, self._lock)
+        self._stalls = Stalls(self.settings, self.reader)
         self._decisions = Decisions(self.settings)
-        self._marks = Marks(self.reader, events=self.settings.span_events)
-        self._tools = ToolSpans()
+        self._start()
         if self._live:
             keep(self)
             renew_after_fork(self)
@@ -149,7 +144,7 @@ class LoopGuard:
                 span.compare(opened.view)
             step = attempt(self.faults, "read", self.reader.read, span)
             if step is not None and step.kind is Kind.TOOL:
-                self._tools.learn(span, step)
+                self._stalls.learn(span, step)
                 if step.agent is None and opened is not None:
                     step.agent = opened.agent
             counted = self._once.closed(span, step)
@@ -219,10 +214,16 @@ class LoopGuard:
 
     def forked(self) -> None:
         """Starts anew in the child of a fork: locks may be held by threads that are not here."""
+        self.faults.forked()
+        self._start()
+
+    def _start(self) -> None:
+        # Re-entrant: a log handler or a finalizer may start or end a span while it is held.
         self._lock = threading.RLock()
         self._once = Once(joined=self._joined)
         self._opens = Opens(self.settings.max_open_steps)
         self._sessions = Sessions(self.settings, self.faults, self._lock)
+        self._marks = Marks(self.reader, events=self.settings.span_events)
 
     def _agent_begins(self, opened: Open) -> None:
         """A span that starts a run of an agent says whose it is, and of which conversation."""
@@ -284,32 +285,21 @@ class LoopGuard:
             _log.log(level, "%s: session %s: %s", decision.action, session.key, decision.message)
 
     def _stall(self, opened: Open, now: int) -> None:
-        """Judges a span that has been open for long: only tool calls have a limit."""
-        step = self.reader.read(opened.view)
-        tool = self._tools.of(opened.view, step)
-        if tool is None or tool in self.settings.exempt_tools:
-            return
-        running = (now - opened.view.start) / 1e9
-        found = stalled(self.settings, tool, opened.view.span_id, running)
-        if found is None:
+        """Says of a span that has been open for long that it is stalled, if it is."""
+        view = opened.view
+        stall = self._stalls.of(view, now)
+        if stall is None:
             return
         with self._lock:
-            read = step or Step(Kind.TOOL, tool, trace_id=opened.view.trace_id)
-            session = opened.session or self._sessions.of_step(read, now)
             if not self._opens.has(opened):
                 return  # it ended meanwhile
-            if running < self.settings.step_timeout_s:
+            session = opened.session or self._sessions.of_step(stall.step, now)
+            if stall.near:
                 self._opens.watch_further(opened)
-        self._stalled(session, opened, found, now)
-
-    def _stalled(self, session: Session, opened: Open, found: Detection, now: int) -> None:
-        view = opened.view
-        with session.lock:
             session.troubled = True
-            loop = Loop(found.keys, view.span_id, Action.HINT, 0, session.steps)
             decision = self._decisions.decide(
-                session.key, Verdict(Action.HINT, found, loop), step=session.steps, time=now,
-                trace_id=view.trace_id, span_id=view.span_id,
+                session.key, hint_once(stall.detection, session.steps), step=session.steps,
+                time=now, trace_id=view.trace_id, span_id=view.span_id,
             )  # fmt: skip
             if not session.flag.raised:
                 _raise_flag(session.flag, decision)

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Final
-
-from otel_loopguard.core import Kind
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from otel_loopguard.core import Step
     from otel_loopguard.dialects import SpanView
     from otel_loopguard.sessions import Session
-
-
-_NAMES: Final = 1024
 
 
 class Open:
@@ -119,29 +113,6 @@ class Opens:
     def watch_further(self, opened: Open) -> None:
         """Keeps a span that was warned about until it is to be judged."""
         self._late[opened.view.span_id] = opened
-
-
-class ToolSpans:
-    """Names of spans that turned out to be tool calls.
-
-    Some dialects name the tool only when its span ends; the timer asks before.
-    """
-
-    def __init__(self) -> None:
-        self._tools: OrderedDict[str, str] = OrderedDict()
-
-    def learn(self, span: SpanView, step: Step) -> None:
-        """Takes a tool call that ended; remembers the newest 1024 names."""
-        if step.name is not None and len(span.name) < 512 and span.name not in self._tools:
-            self._tools[span.name] = step.name
-            if len(self._tools) > _NAMES:
-                self._tools.popitem(last=False)
-
-    def of(self, span: SpanView, step: Step | None) -> str | None:
-        """Tool that an open span calls, as far as it can be told; None if it calls none."""
-        if step is not None and step.kind is not Kind.TOOL:
-            return None
-        return (None if step is None else step.name) or self._tools.get(span.name)
 
 
 def _due(queue: OrderedDict[int, Open], started_before: int) -> list[Open]:

@@ -55,7 +55,6 @@ class Evidence:
         waiting: Whether it is a wait, or asks again, after a pause, for an answer that is pending.
         time: End of the call, nanoseconds since the epoch.
         round: Number of the round; calls that ran in parallel share one.
-        degraded: Whether arguments or outcome were not captured.
     """
 
     number: int
@@ -77,7 +76,6 @@ class Evidence:
     waiting: bool
     time: int
     round: int
-    degraded: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,7 +117,6 @@ class Observer:
             waiting=waiting or effect is Effect.WAIT,
             time=end,
             round=self._next_round(step.start, end),
-            degraded=call is None or outcome is None,
         )
         self.calls += 1
         if effect is Effect.WRITE:

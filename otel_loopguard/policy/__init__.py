@@ -1,5 +1,5 @@
 """Detections -> decision: a ladder per session."""
 
-from otel_loopguard.policy.ladder import Ladder, Loop, Verdict
+from otel_loopguard.policy.ladder import Ladder, Loop, Verdict, hint_once
 
-__all__ = ["Ladder", "Loop", "Verdict"]
+__all__ = ["Ladder", "Loop", "Verdict", "hint_once"]

@@ -159,6 +159,15 @@ class Ladder:
         return min(action, detection.max_action, self._strongest, key=_rank)
 
 
+def hint_once(detection: Detection, number: int) -> Verdict:
+    """A hint for what stands on no ladder: it says what it says once, and leads nowhere further."""
+    return Verdict(
+        Action.HINT,
+        detection,
+        Loop(detection.keys, min(detection.keys), Action.HINT, 0, number),
+    )
+
+
 def _defiance(loop: Loop, message: str) -> Detection:
     return Detection(
         detector="exact_repeat",

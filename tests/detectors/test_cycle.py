@@ -16,7 +16,7 @@ def evidence(symbol: int, index: int, *, outcome: int | None = 7, epoch: int = 0
         outcome=outcome,
         outcome_exact=outcome, outcome_size=9, error=False, error_class=ErrorClass.UNKNOWN,
         error_shape=None, call_error=False, effect=Effect.READ, epoch=epoch, gap=None,
-        waiting=False, time=0, round=index, degraded=False,
+        waiting=False, time=0, round=index,
     )  # fmt: skip
 
 
