@@ -48,7 +48,8 @@ bench: $(VENV)/.dev ## speed and memory, as ratios in one run
 
 eval: $(VENV)/.dev ## detection on ../shared/traces, beside the baselines
 	$(BIN)/otel-loopguard eval ../shared/traces/{trail,magentic,captainagent,sentinel,miniswe,taubench,intercode,sweagent}.jsonl.gz \
-	  ../shared/eval/scenarios.jsonl --baselines ../shared/eval/baselines.py
+	  ../shared/eval/scenarios.jsonl --baselines ../shared/eval/baselines.py --leave-one-out --cost --errors \
+	  --curve docs/evaluation.svg
 
 lock: $(BIN)/uv ## pins the versions that the tests run with
 	$(UV) pip compile --quiet --universal --all-extras --group dev --group frameworks pyproject.toml \

@@ -8,56 +8,90 @@ from typing import TYPE_CHECKING
 
 from otel_loopguard import semconv
 from otel_loopguard.core import Action, Annotation, Decision, Severity
+from otel_loopguard.hints import question
+from otel_loopguard.policy import alternatives, certainty_of, diagnose, follow_ups_of, source_of
 
 if TYPE_CHECKING:
-    from otel_loopguard.core import Detection
-    from otel_loopguard.policy import Verdict
+    from otel_loopguard.core import Detection, Diagnosis, Step
+    from otel_loopguard.policy import Diagnoser
+    from otel_loopguard.sessions import Finding
     from otel_loopguard.settings import Settings
 
 
 class Decisions:
-    """Makes the decisions of one guard. Thread-safe: it has no state but its settings."""
+    """Makes the decisions of one guard. Thread-safe: it has no state but its settings.
 
-    def __init__(self, settings: Settings) -> None:
+    Args:
+        settings: Settings of the guard.
+        diagnoser: Asked about errors of unknown kind, if there is one.
+    """
+
+    def __init__(self, settings: Settings, diagnoser: Diagnoser | None = None) -> None:
         self._shadow = settings.mode == "shadow"
         self._key = settings.digest_key.encode()[:64] or secrets.token_bytes(32)
+        self._strategies = settings.strategies
+        self._diagnoser = diagnoser
 
-    def decide(  # noqa: PLR0913
-        self, session: str, verdict: Verdict, *, step: int, time: int, trace_id: int = 0,
-        span_id: int = 0, call: int | None = None,
-    ) -> Decision:  # fmt: skip
-        """The decision of one verdict.
+    def decide(
+        self, session: str, finding: Finding, step: Step, *, index: int, time: int
+    ) -> Decision:
+        """The decision of one finding.
 
         Args:
             session: Key of the session.
-            verdict: What the ladder says.
-            step: Index of the step within its session.
+            finding: What its policy says, and about which call.
+            step: The step concerned.
+            index: Its index within its session.
             time: When, nanoseconds since the epoch.
-            trace_id: Trace of the span concerned.
-            span_id: The span concerned.
-            call: Key of the call concerned.
         """
-        found = verdict.detection
+        action, found = finding.verdict.action, finding.verdict.detection
+        source = source_of(found)
+        known = self._diagnosis(finding, step)
         return Decision(
             id=secrets.token_hex(8),
             session=session,
-            action=verdict.action,
+            action=action,
             detector=found.detector,
             reason=found.reason,
-            severity=_severity(verdict.action, found),
+            severity=_severity(action, found),
             confidence=round(found.confidence, 3),
             message=found.message,
-            loop=self._digest(verdict.loop.id),
+            loop=self._digest(finding.verdict.loop.id),
             count=found.count,
             threshold=found.threshold,
             period=found.period,
-            step=step,
+            step=index,
             time=time,
-            trace_id=trace_id,
-            span_id=span_id,
-            fingerprint=None if call is None else self._digest(call),
+            trace_id=step.trace_id,
+            span_id=step.span_id,
+            fingerprint=None if finding.call is None else self._digest(finding.call),
             shadow=self._shadow,
+            tool=finding.tool,
+            source=source,
+            certainty=certainty_of(source, action, found.confidence),
+            follow_ups=follow_ups_of(action, found.intervention),
+            intervention=found.intervention,
+            advice=found.advice,
+            alternatives=self._alternatives(action, finding.tool, known),
+            question=question(action, found, known),
+            diagnosis=known,
         )
+
+    def _alternatives(self, action: Action, tool: str, known: Diagnosis | None) -> tuple[str, ...]:
+        if not tool or action not in (Action.STEER, Action.DENY):
+            return ()
+        # What helps against the error at hand is more to the point than ways for its kind of tool.
+        return alternatives(tool, self._strategies, shipped=known is None)
+
+    def _diagnosis(self, finding: Finding, step: Step) -> Diagnosis | None:
+        """What is known about the error that the loop is about; None where there is none."""
+        known = diagnose(finding.signature)
+        if known is not None or self._diagnoser is None:
+            return known
+        text = step.error_text or step.outcome
+        if finding.signature is None or finding.error is None or not isinstance(text, str):
+            return None
+        return self._diagnoser.of(finding.error, text)
 
     def _digest(self, key: int) -> str:
         """Keyed digest of an identity, 16 hex digits: it cannot be searched for an argument."""
@@ -87,6 +121,10 @@ def annotation(decision: Decision, *, with_session: bool, status: bool = True) -
         semconv.LOOP_ID: decision.loop,
         semconv.RULESET: semconv.RULES,
     }
+    if decision.intervention is not None:
+        attributes[semconv.DECISION_INTERVENTION] = decision.intervention
+    if decision.diagnosis is not None:
+        attributes[semconv.DIAGNOSIS_SIGNATURE] = decision.diagnosis.signature
     if decision.fingerprint is not None:
         attributes[semconv.CALL_FINGERPRINT] = decision.fingerprint
     if decision.shadow:
@@ -98,20 +136,6 @@ def annotation(decision: Decision, *, with_session: bool, status: bool = True) -
     aborts = decision.action is Action.ABORT
     attributes[semconv.ERROR_TYPE] = semconv.ERROR_ABORT if aborts else semconv.ERROR_DENY
     return Annotation(attributes, f"loopguard {decision.action}: {decision.message}")
-
-
-def hint(decision: Decision) -> str:
-    """What to tell the model about a decision: what was measured, and what follows."""
-    follows = {
-        Action.HINT: "Do not repeat it unchanged: use what you have, try another way, or say what "
-        "is missing.",
-        Action.DENY: "Further calls of this kind are refused: try another way, or finish with what "
-        "you have.",
-        Action.ABORT: "The run is stopped.",
-    }
-    return (
-        f"{decision.message[:1].upper()}{decision.message[1:]}. {follows.get(decision.action, '')}"
-    )
 
 
 def _severity(action: Action, found: Detection) -> Severity:

@@ -15,7 +15,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from types import TracebackType
 
 _Given = ParamSpec("_Given")
@@ -94,16 +94,49 @@ def hook(
 
 
 def attempt(
-    faults: Faults, where: str, function: Callable[[_Argument], _Result], given: _Argument
+    faults: Faults,
+    where: str,
+    function: Callable[[_Argument], _Result],
+    given: _Argument,
+    failed: _Result | None = None,
 ) -> _Result | None:
-    """Calls a function; None if it raises an `Exception`, which is counted and logged."""
+    """Calls a function; gives `failed` if it raises an `Exception`, which is counted and logged."""
     try:
         return function(given)
     except Exception as fault:
         faults.note(where, fault)
         if _raising:
             raise
-        return None
+        return failed
+
+
+def attempt_each(
+    faults: Faults,
+    functions: Sequence[tuple[str, Callable[[_Argument], _Result | None]]],
+    given: _Argument,
+) -> tuple[list[tuple[str, _Result]], list[str]]:
+    """Calls functions one after the other, each by its name, whatever the ones before do.
+
+    One loop, for what runs on every call: `attempt` for each would cost more than they do.
+
+    Returns:
+        Names and what they gave, None left out; and the names of those that raised an `Exception`,
+        which is counted and logged.
+    """
+    found: list[tuple[str, _Result]] = []
+    failed: list[str] = []
+    for name, function in functions:
+        try:
+            seen = function(given)
+        except Exception as fault:
+            faults.note(name, fault)
+            if _raising:
+                raise
+            failed.append(name)
+            continue
+        if seen is not None:
+            found.append((name, seen))
+    return found, failed
 
 
 class swallow:  # noqa: N801  # reads as a statement: `with swallow(faults, "on_end"):`
@@ -130,4 +163,4 @@ class swallow:  # noqa: N801  # reads as a statement: `with swallow(faults, "on_
         return not _raising
 
 
-__all__ = ["Faults", "attempt", "hook", "raise_faults", "swallow"]
+__all__ = ["Faults", "attempt", "attempt_each", "hook", "raise_faults", "swallow"]

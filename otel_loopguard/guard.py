@@ -5,28 +5,33 @@ from __future__ import annotations
 import logging
 import threading
 import time
-import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
 from otel_loopguard.control import keep
-from otel_loopguard.core import Kind, Step
-from otel_loopguard.decisions import Decisions, hint
+from otel_loopguard.core import Action, Kind, Step
+from otel_loopguard.decisions import Decisions
+from otel_loopguard.detectors import DETECTORS, Registry
 from otel_loopguard.dialects import Once, Reader
 from otel_loopguard.faults import Faults, attempt, swallow
 from otel_loopguard.forks import renew_after_fork
+from otel_loopguard.guards import Guards
+from otel_loopguard.hints import hint
+from otel_loopguard.judge import judges
+from otel_loopguard.keeper import SessionKeeper
 from otel_loopguard.live import EndedSpan
 from otel_loopguard.marks import Marks
 from otel_loopguard.opens import Open, Opens
-from otel_loopguard.policy import hint_once
+from otel_loopguard.policy import diagnoser
+from otel_loopguard.reports import Ledger
 from otel_loopguard.sessions import Finding, Session, Sessions
 from otel_loopguard.settings import Settings
 from otel_loopguard.stalls import Stalls
 
 if TYPE_CHECKING:
-    from otel_loopguard.control import Flag
     from otel_loopguard.core import Annotation, Decision
     from otel_loopguard.dialects import SpanView
+    from otel_loopguard.judge import Judge
 
 _log = logging.getLogger("otel_loopguard")
 _RUNS = frozenset({Kind.AGENT, Kind.WORKFLOW})
@@ -35,7 +40,7 @@ StepListener = Callable[[Session, int, Step], None]
 DecisionListener = Callable[[Session, "Decision"], None]
 
 
-class LoopGuard:
+class LoopGuard(SessionKeeper):
     """Notices loops and stalls in the steps it is shown, decides, and raises the flag.
 
     All of it may be called from any thread. Nothing here calls the network or waits for anything
@@ -46,6 +51,8 @@ class LoopGuard:
         clock: `live` counts time by the machine's clock; in `replay` it is told by `tick`.
         on_step: Called with session, index and step for every canonical step.
         on_decision: Called with session and decision for every decision.
+        judge: Asked when weak signs of trouble persist, on a thread of its own; the one that the
+            setting `judge` names by default, in `live` only.
 
     Attributes:
         settings: Its settings.
@@ -60,6 +67,7 @@ class LoopGuard:
         clock: Literal["live", "replay"] = "live",
         on_step: StepListener | None = None,
         on_decision: DecisionListener | None = None,
+        judge: Judge | None = None,
     ) -> None:
         self.settings = settings or Settings()
         self.faults = Faults()
@@ -69,7 +77,10 @@ class LoopGuard:
         self._on_step = on_step
         self._on_decision = on_decision
         self._stalls = Stalls(self.settings, self.reader)
-        self._decisions = Decisions(self.settings)
+        place = self.settings.diagnoser if self._live else ""
+        self._decisions = Decisions(self.settings, diagnoser(place, self.faults))
+        asking = judges(self.settings, self.faults, judge, live=self._live)
+        self._registry = Registry(self.settings, (*DETECTORS, *asking))
         self._start()
         if self._live:
             keep(self)
@@ -78,25 +89,21 @@ class LoopGuard:
     @classmethod
     def default(cls) -> LoopGuard:
         """The guard of this process, made on first use from the environment."""
-        global _default  # noqa: PLW0603
-        with _making:
-            if _default is None:
-                _default = cls()
-            return _default
+        return _guards.default(cls)
 
     @property
     def attached(self) -> bool:
         """Whether a live span processor feeds it, or did until it was shut down."""
-        return self in _attached
+        return self in _guards.attached
 
     def attach(self) -> None:
         """Says that a live span processor feeds it."""
-        _attached.add(self)
+        _guards.attach(self)
 
     @staticmethod
     def all_attached() -> tuple[LoopGuard, ...]:
         """Every guard that a live span processor feeds."""
-        return tuple(_attached)
+        return _guards.attached
 
     def opened(
         self, span: SpanView, session: str | None = None, above: SpanView | None = None
@@ -196,16 +203,6 @@ class LoopGuard:
         """What is to be put on an ended span, for an exporter; given once."""
         return self._marks.take(trace_id, span_id)
 
-    def flag_of(self, session: str) -> Flag | None:
-        """The flag of a session by its key; None if it is not known."""
-        found = self._sessions.find(session)
-        return None if found is None else found.flag
-
-    def flag_in(self, trace_id: int) -> Flag | None:
-        """The flag of the session of a trace; None if it is not known."""
-        found = self._sessions.of_trace(trace_id)
-        return None if found is None else found.flag
-
     def shutdown(self) -> None:
         """Counts what is still held back. The guard may be used further."""
         with self._lock:
@@ -222,8 +219,9 @@ class LoopGuard:
         self._lock = threading.RLock()
         self._once = Once(joined=self._joined)
         self._opens = Opens(self.settings.max_open_steps)
-        self._sessions = Sessions(self.settings, self.faults, self._lock)
+        self._sessions = Sessions(self.settings, self._registry, self.faults, self._lock)
         self._marks = Marks(self.reader, events=self.settings.span_events)
+        self._ledger = Ledger()
 
     def _agent_begins(self, opened: Open) -> None:
         """A span that starts a run of an agent says whose it is, and of which conversation."""
@@ -252,26 +250,36 @@ class LoopGuard:
             self._judge(session, step, None)
 
     def _judge(self, session: Session, step: Step, opened: Open | None) -> None:
-        decision: Decision | None = None
+        decisions: list[Decision] = []
         with session.lock:
-            index = session.steps
+            index = session.progress.steps
             with swallow(self.faults, "judge"):
-                index, found = session.take(step)
-                decision = None if found is None else self._decided(session, step, found, index)
+                index, findings = session.take(step)
+                decisions += [self._decided(session, step, found, index) for found in findings]
         if self._on_step is not None:
             with swallow(self.faults, "on_step"):
                 self._on_step(session, index, step)
-        if decision is not None:
+        # The strongest comes last: it is what the ended span keeps.
+        for decision in decisions:
             self._marks.keep(decision, with_session=step.session is None)
             self._announce(session, decision, opened)
+        with swallow(self.faults, "log"):
+            session.cycles.tell(session.key)
 
     def _decided(self, session: Session, step: Step, found: Finding, index: int) -> Decision:
-        decision = self._decisions.decide(
-            session.key, found.verdict, step=index, time=step.end or self._clock(),
-            trace_id=step.trace_id, span_id=step.span_id, call=found.call,
-        )  # fmt: skip
-        _raise_flag(session.flag, decision)
+        now = step.end or self._clock()
+        decision = self._decisions.decide(session.key, found, step, index=index, time=now)
+        _raise_flag(session, decision)
+        self._enter(session, decision, step, loop=found.verdict.detection.own is None)
         return decision
+
+    def _enter(
+        self, session: Session, decision: Decision, step: Step | None, *, loop: bool
+    ) -> None:
+        """Writes a decision down for the report."""
+        session.record.decided(decision, step, loop=loop)
+        if decision.action is not Action.ALLOW:
+            self._ledger.enter(decision.id, session.record)
 
     def _announce(self, session: Session, decision: Decision, opened: Open | None) -> None:
         if opened is not None:
@@ -296,15 +304,19 @@ class LoopGuard:
             session = opened.session or self._sessions.of_step(stall.step, now)
             if stall.near:
                 self._opens.watch_further(opened)
-            session.troubled = True
-            decision = self._decisions.decide(
-                session.key, hint_once(stall.detection, session.steps), step=session.steps,
-                time=now, trace_id=view.trace_id, span_id=view.span_id,
-            )  # fmt: skip
-            if not session.flag.raised:
-                _raise_flag(session.flag, decision)
-        self._marks.running(view, decision)
-        self._announce(session, decision, opened)
+            decisions: list[Decision] = []
+            for found in session.stalled(stall.detection, stall.step):
+                index = session.progress.steps
+                decision = self._decisions.decide(
+                    session.key, found, stall.step, index=index, time=now
+                )
+                decisions.append(decision)
+                if decision.action.stops or not session.flag.raised:
+                    _raise_flag(session, decision)
+                self._enter(session, decision, None, loop=False)
+        for decision in decisions:
+            self._marks.running(view, decision)
+            self._announce(session, decision, opened)
 
     def _joined(self, one: int, other: int) -> None:
         self._sessions.join(one, other)
@@ -315,12 +327,14 @@ class LoopGuard:
         return known or self._now
 
 
-def _raise_flag(flag: Flag, decision: Decision) -> None:
+def _raise_flag(session: Session, decision: Decision) -> None:
+    flag = session.flag
     # A hint for one loop does not take down the deny of another.
-    if not decision.shadow and decision.action.rank >= flag.control.action.rank:
-        flag.set(decision.action, reason=decision.message, hint=hint(decision), decision=decision)
+    # What is only noted on the trace does not touch it.
+    noted = decision.shadow or decision.action is Action.ALLOW
+    if not noted and decision.action.rank >= flag.control.action.rank:
+        said = hint(decision) + session.record.offer(decision.action)
+        flag.set(decision.action, reason=decision.message, hint=said, decision=decision)
 
 
-_default: LoopGuard | None = None
-_making = threading.Lock()
-_attached: weakref.WeakSet[LoopGuard] = weakref.WeakSet()
+_guards: Guards[LoopGuard] = Guards()

@@ -141,10 +141,16 @@ class LiveSpan:
         for name, value in annotation.attributes.items():
             span.set_attribute(name, value)
         if event:
-            span.add_event(semconv.EVENT_DECISION, dict(annotation.attributes))
+            self.tell(annotation)
         if annotation.error is not None:
             span.set_status(Status(StatusCode.ERROR, annotation.error))
         return True
+
+    def tell(self, annotation: Annotation) -> None:
+        """Adds an annotation as a span event only, if the span is still open."""
+        span = self._span
+        if isinstance(span, Span) and span.is_recording():
+            span.add_event(semconv.EVENT_DECISION, dict(annotation.attributes))
 
 
 def _text(name: object) -> str:

@@ -6,6 +6,7 @@ import threading
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
+from otel_loopguard import semconv
 from otel_loopguard.core import Action, Kind
 from otel_loopguard.decisions import annotation
 from otel_loopguard.live import LiveSpan
@@ -50,7 +51,8 @@ class Marks:
     def above(self, opened: Open, decision: Decision) -> None:
         """Annotates the open agent span above, and the topmost open span.
 
-        An abort ends the agent, and turns its span to ERROR; a deny does not.
+        An abort ends the agent, and turns its span to ERROR; a deny does not. What is only noted
+        takes no other decision's place.
         """
         above = [place.view for place in opened.above() if isinstance(place.view, LiveSpan)]
         if not above:
@@ -60,9 +62,14 @@ class Marks:
         agent, step = agents[0] if agents else steps[-1]
         aborts = decision.action is Action.ABORT
         own = annotation(decision, with_session=_lacks_session(step), status=aborts)
-        agent.annotate(own, event=self._events)
+        noted = decision.action is Action.ALLOW
+        if noted and _is_marked(agent):
+            if self._events:
+                agent.tell(own)
+        else:
+            agent.annotate(own, event=self._events)
         top, step = steps[-1]
-        if top is not agent:
+        if top is not agent and not (noted and _is_marked(top)):
             outer = annotation(decision, with_session=_lacks_session(step), status=False)
             top.annotate(outer, event=False)
 
@@ -83,11 +90,15 @@ class Marks:
             return
         step.agent = step.agent or opened.agent
         with session.lock:
-            call = session.observer.call_of(step)
-            mine = decision.action is Action.ABORT or call is None or session.ladder.denies(call)
+            call = session.call_of(step)
+            mine = decision.action is Action.ABORT or call is None or session.policy.denies(call)
         if mine:
             added = annotation(decision, with_session=step.session is None, status=False)
             span.annotate(added, event=False)
+
+
+def _is_marked(span: LiveSpan) -> bool:
+    return semconv.DECISION_ACTION in span.attributes
 
 
 def _lacks_session(step: Step | None) -> bool:

@@ -23,6 +23,12 @@ DECISION_MESSAGE: Final = "loopguard.decision.message"
 DECISION_SHADOW: Final = "loopguard.decision.shadow"
 """bool, true where the decision was only noted (mode `shadow`)."""
 
+DECISION_INTERVENTION: Final = "loopguard.decision.intervention"
+"""str, what is to be done about the loop (`break_cycle`, …); only where the detector says so."""
+
+DIAGNOSIS_SIGNATURE: Final = "loopguard.diagnosis.signature"
+"""str, kind of the error that the loop is about (`not_found`, …); only where one is known."""
+
 DETECTOR_NAME: Final = "loopguard.detector.name"
 """str, name of the detector."""
 
@@ -39,7 +45,7 @@ DETECTION_CYCLE_LENGTH: Final = "loopguard.detection.cycle.length"
 """int, calls in one turn of the cycle; 1 for a repeat."""
 
 RULESET: Final = "loopguard.ruleset"
-"""str, name and version of the rules, `default@1`."""
+"""str, name and version of the rules, `default@2`."""
 
 CALL_FINGERPRINT: Final = "loopguard.call.fingerprint"
 """str, keyed digest of tool and arguments, 16 hex digits; never the arguments."""
@@ -62,5 +68,5 @@ ERROR_ABORT: Final = "loopguard_abort"
 ERROR_DENY: Final = "loopguard_deny"
 """Value of `error.type` for a deny or a pause."""
 
-RULES: Final = "default@1"
+RULES: Final = "default@2"
 """Value of `loopguard.ruleset` for the rules that ship."""

@@ -53,14 +53,15 @@ class Stalls:
         """What there is to say about a span that is open at `now`; None if there is nothing."""
         step = self._reader.read(span)
         tool = self._tool(span, step)
-        if tool is None or tool in self._settings.exempt_tools:
+        if tool is None or tool in self._settings.exempt:
             return None
         running = (now - span.start) / 1e9
-        found = stalled(self._settings, tool, span.span_id, running)
+        found = stalled(self._settings.of(tool), tool, span.span_id, running)
         if found is None:
             return None
-        read = step or Step(Kind.TOOL, tool, trace_id=span.trace_id)
-        return Stall(read, found, running < self._settings.step_timeout_s)
+        read = step or Step(Kind.TOOL, tool)
+        read.trace_id, read.span_id = span.trace_id, span.span_id
+        return Stall(read, found, running < self._settings.of(tool).step_timeout_s)
 
     def _tool(self, span: SpanView, step: Step | None) -> str | None:
         if step is not None and step.kind is not Kind.TOOL:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from otel_loopguard import LoopGuard, Settings
-from otel_loopguard.core import Decision, Kind, Step
+from otel_loopguard.core import Action, Decision, Kind, Step
 
 SECOND = 1_000_000_000
 EPOCH = 1_700_000_000 * SECOND
@@ -55,5 +55,5 @@ class Run:
 
     @property
     def actions(self) -> list[str]:
-        """Actions decided so far, in order."""
-        return [decision.action.value for decision in self.decisions]
+        """Actions decided so far, in order, without what is only noted on the trace."""
+        return [found.action.value for found in self.decisions if found.action is not Action.ALLOW]

@@ -91,7 +91,7 @@ def test_without_settings_it_uses_the_guard_of_the_process(
     assert LoopGuard.default().attached
     loop(provider)
     provider.force_flush()
-    assert reported(memory) == ["hint", "deny"]
+    assert reported(memory) == ["hint", "deny", "abort"]
     provider.shutdown()
 
 
@@ -117,7 +117,7 @@ def test_an_exporter_made_later_writes_its_decisions(instrumentor: LoopGuardInst
     provider.add_span_processor(BatchSpanProcessor(LoopGuardSpanExporter(memory)))
     loop(provider)
     provider.force_flush()
-    assert reported(memory) == ["hint"]
+    assert reported(memory) == ["hint", "deny"]
     provider.shutdown()
 
 

@@ -1,108 +1,193 @@
 """The guard on the labelled runs of real agents, also where spans carry less or more than that.
 
-These are bounds, not the figures themselves (docs/evaluation.md has those): they hold with room to
-spare, so that they catch a rule that hurts, and not the last run.
+These are bounds, not the figures themselves (docs/evaluation.md has those): they hold with a little
+room, so that they catch a rule that hurts, and not the last run.
 """
 
 from __future__ import annotations
 
-import os
 import random
 import uuid
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from otel_loopguard import LoopGuard, Settings
-from otel_loopguard.core import Decision, Kind, Step
+from otel_loopguard.core import Action, Decision, Kind, Step
 from otel_loopguard.recordings import Recording, Run, replay_run
 
-TRACES = Path(__file__).resolve().parents[1].parent / "shared" / "traces"
-SOURCES = "trail magentic captainagent sentinel miniswe taubench intercode sweagent".split()
+NAMES = "trail magentic captainagent sentinel miniswe taubench intercode sweagent"
+SOURCES = (*(f"traces/{name}.jsonl.gz" for name in NAMES.split()), "eval/scenarios.jsonl")
+HEALTHY = {
+    "neg_success": 428, "neg_human_annotated": 42, "neg_llm_ledger": 11, "neg_scenario": 9,
+}  # fmt: skip
+STUCK = {"pos_human": 22, "pos_llm_ledger": 16, "pos_injected": 72, "pos_scenario": 14}
+
+Change = Callable[[Step, random.Random], Step]
 
 
-def as_recorded(step: Step, dice: random.Random) -> None:
+def as_recorded(step: Step, dice: random.Random) -> Step:
     """Nothing is changed."""
+    return step
 
 
-def without_outcomes(step: Step, dice: random.Random) -> None:
+def without_outcomes(step: Step, dice: random.Random) -> Step:
     """Instrumentations leave results out by default."""
-    step.outcome = None
+    return replace(step, outcome=None)
 
 
-def without_arguments(step: Step, dice: random.Random) -> None:
+def without_arguments(step: Step, dice: random.Random) -> Step:
     """Some leave the arguments out."""
-    step.args = None
+    return replace(step, args=None)
 
 
-def names_only(step: Step, dice: random.Random) -> None:
+def without_either(step: Step, dice: random.Random) -> Step:
+    """And some both; what an error said is there."""
+    return replace(step, args=None, outcome=None)
+
+
+def names_only(step: Step, dice: random.Random) -> Step:
     """And some give nothing but names."""
-    step.args = step.outcome = step.error_text = None
+    return replace(step, args=None, outcome=None, error_text=None)
 
 
-def with_volatile_values(step: Step, dice: random.Random) -> None:
+def with_volatile_values(step: Step, dice: random.Random) -> Step:
     """A fresh id in all arguments, a clock before and a duration behind every outcome."""
-    if isinstance(step.args, dict):
-        step.args = {**step.args, "request_id": str(uuid.UUID(int=dice.getrandbits(128)))}
-    if isinstance(step.outcome, str):
+    args, outcome, error_text = step.args, step.outcome, step.error_text
+    if isinstance(args, dict):
+        args = {**args, "request_id": str(uuid.UUID(int=dice.getrandbits(128)))}
+    if isinstance(outcome, str):
         clock = f"10:{dice.randrange(60):02d}:{dice.randrange(60):02d}"
-        step.outcome = f"{clock} {step.outcome} (took {dice.randrange(900)} ms)"
-    if step.error_text is not None and isinstance(step.outcome, str):
-        step.error_text = step.outcome
+        outcome = f"{clock} {outcome} (took {dice.randrange(900)} ms)"
+        error_text = outcome if error_text is not None else None
+    return replace(step, args=args, outcome=outcome, error_text=error_text)
 
 
-def judged(change: Callable[[Step, random.Random], None]) -> Counter[str]:
-    """Runs, noticed and stopped, by healthy and stuck."""
-    if not TRACES.is_dir():
-        reason = f"the labelled runs are not at {TRACES}"
-        pytest.fail(reason) if os.environ.get("CI") else pytest.skip(reason)
-    found: Counter[str] = Counter()
-    dice = random.Random(7)
+CHANGES = (
+    as_recorded,
+    without_outcomes,
+    without_arguments,
+    without_either,
+    names_only,
+    with_volatile_values,
+)
+
+
+@cache
+def runs(shared: Path) -> tuple[Run, ...]:
+    """The runs that say something: with a label, or of InterCode, which knows how they ended."""
+    found: list[Run] = []
     for source in SOURCES:
-        for run in Recording(str(TRACES / f"{source}.jsonl.gz"), lambda *_: None):
+        for run in Recording(str(shared / source), lambda *_: None):
             assert isinstance(run, Run)
-            if run.loop is None:
-                continue
-            for step in run.steps:
-                if step.kind is Kind.TOOL:
-                    change(step, dice)
-            decisions = decided(run)
-            kind = "stuck" if run.loop else "healthy"
+            if run.loop is not None or _ended(run):
+                found.append(run)
+    return tuple(found)
+
+
+@cache
+def judged(shared: Path, change: Change) -> Counter[str]:
+    """Runs, noticed and stopped, by tier, and by how a run of InterCode ended."""
+    found: Counter[str] = Counter()
+    for run, decisions in _decided(shared, change):
+        for kind in _kinds(run):
             found[kind] += 1
-            found[f"{kind} noticed"] += bool(decisions)
+            found[f"{kind} noticed"] += any(one.action is not Action.ALLOW for one in decisions)
             found[f"{kind} stopped"] += any(one.action.stops for one in decisions)
     return found
 
 
-def decided(run: Run) -> list[Decision]:
-    decisions: list[Decision] = []
-    guard = LoopGuard(
-        Settings(), clock="replay", on_decision=lambda _, decision: decisions.append(decision)
-    )
-    replay_run(guard, run)
-    guard.shutdown()
-    return decisions
+def _kinds(run: Run) -> list[str]:
+    return [kind for kind in (run.loop is not None and run.tier, _ended(run)) if kind]
 
 
-@pytest.mark.parametrize(
-    "change",
-    [as_recorded, without_outcomes, without_arguments, names_only, with_volatile_values],
-    ids=lambda change: change.__name__,
-)
-def test_no_healthy_run_is_stopped_and_few_are_noticed(
-    change: Callable[[Step, random.Random], None],
-) -> None:
-    """Whatever the spans carry: of 481 healthy runs none is stopped, at most 15 get a hint."""
-    found = judged(change)
-    assert found["healthy"] == 481
-    assert found["healthy stopped"] == 0
-    assert found["healthy noticed"] <= 15
+def _ended(run: Run) -> str:
+    """How a run of InterCode ended."""
+    if not run.id.startswith("intercode/") or run.success is None:
+        return ""
+    return "succeeded" if run.success else "failed"
 
 
-def test_volatile_values_hide_next_to_nothing() -> None:
-    """With clocks, durations and request ids everywhere nearly the same loops are noticed."""
-    plain, volatile = judged(as_recorded), judged(with_volatile_values)
-    assert plain["stuck noticed"] >= 80
-    assert volatile["stuck noticed"] >= 0.9 * plain["stuck noticed"]
+def _decided(shared: Path, change: Change) -> Iterator[tuple[Run, list[Decision]]]:
+    dice = random.Random(7)
+    for run in runs(shared):
+        if run.loop is None and change is not as_recorded:
+            continue
+        steps = [change(step, dice) if step.kind is Kind.TOOL else step for step in run.steps]
+        decisions: list[Decision] = []
+        guard = LoopGuard(
+            Settings(),
+            clock="replay",
+            on_decision=lambda _, one, found=decisions: found.append(one),
+        )
+        replay_run(guard, replace(run, steps=steps))
+        guard.shutdown()
+        yield run, decisions
+
+
+def tiers(found: Counter[str], names: dict[str, int], level: str = "") -> dict[str, int]:
+    """How many runs of each tier, or of each tier that were noticed or stopped."""
+    return {name: found[f"{name} {level}".strip()] for name in names}
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+def test_no_healthy_run_is_stopped_and_few_are_noticed(shared: Path, change: Change) -> None:
+    """Whatever the spans carry: of 490 healthy runs none is stopped, and few get a hint."""
+    found = judged(shared, change)
+    assert tiers(found, HEALTHY) == HEALTHY
+    assert tiers(found, HEALTHY, "stopped") == dict.fromkeys(HEALTHY, 0)
+    assert sum(tiers(found, HEALTHY, "noticed").values()) <= 15
+
+
+def test_few_healthy_runs_are_noticed(shared: Path) -> None:
+    """Of runs as they were recorded."""
+    noticed = tiers(judged(shared, as_recorded), HEALTHY, "noticed")
+    assert noticed["neg_success"] <= 6
+    assert noticed["neg_human_annotated"] <= 2
+    assert noticed["neg_llm_ledger"] <= 2
+    assert noticed["neg_scenario"] == 0
+
+
+def test_most_stuck_runs_are_noticed(shared: Path) -> None:
+    """Of each tier by itself: runs with an injected fault are many, and easy."""
+    found = judged(shared, as_recorded)
+    assert tiers(found, STUCK) == STUCK
+    noticed = tiers(found, STUCK, "noticed")
+    assert noticed["pos_human"] >= 15
+    assert noticed["pos_llm_ledger"] >= 14
+    assert noticed["pos_injected"] >= 70
+    assert noticed["pos_scenario"] == 14
+
+
+def test_some_stuck_runs_are_stopped(shared: Path) -> None:
+    """Many end before they could be: the ladder asks for another round first."""
+    stopped = tiers(judged(shared, as_recorded), STUCK, "stopped")
+    assert stopped["pos_human"] >= 7
+    assert stopped["pos_llm_ledger"] >= 11
+    assert stopped["pos_injected"] >= 35
+
+
+def test_failed_runs_are_noticed_and_others_are_not(shared: Path) -> None:
+    """InterCode: nobody labelled loops, but it is known which runs failed."""
+    found = judged(shared, as_recorded)
+    assert (found["failed"], found["succeeded"]) == (130, 90)
+    assert found["failed noticed"] >= 75
+    assert found["succeeded noticed"] <= 4
+
+
+@pytest.mark.parametrize("tier", STUCK)
+def test_volatile_values_hide_next_to_nothing(shared: Path, tier: str) -> None:
+    """With clocks, durations and request ids everywhere at most one run less is noticed."""
+    plain, volatile = (judged(shared, change) for change in (as_recorded, with_volatile_values))
+    assert volatile[f"{tier} noticed"] >= plain[f"{tier} noticed"] - 1
+
+
+@pytest.mark.parametrize("tier", HEALTHY)
+def test_volatile_values_make_no_loops(shared: Path, tier: str) -> None:
+    """Nor is a healthy run taken for stuck because of them, but for one."""
+    plain, volatile = (judged(shared, change) for change in (as_recorded, with_volatile_values))
+    assert volatile[f"{tier} noticed"] <= plain[f"{tier} noticed"] + 1

@@ -49,8 +49,8 @@ def test_one_line_stops_a_stuck_agent() -> None:
             control.check()
             seen.append(control.current().action.value)
             tool_call(tracer)
-    assert seen == ["allow", "allow", "allow", "hint", "hint", "deny"]
-    assert "'search' was called 6 times" in str(stop.value)
+    assert seen == ["allow", "allow", "allow", "hint", "deny"]
+    assert "'search' was called 5 times" in str(stop.value)
     assert stop.value.decision is not None
     assert stop.value.decision.action == "abort"
 
@@ -264,8 +264,8 @@ def test_32_threads_end_spans_at_once() -> None:
 
     with concurrent.futures.ThreadPoolExecutor(32) as pool:
         seen = list(pool.map(run, range(32)))
-    assert seen == [["allow", "allow", "hint", "hint", "deny", "abort"]] * 32
-    assert len(found) == 96
+    assert seen == [["allow", "allow", "hint", "deny", "abort", "abort"]] * 32
+    assert len([decision for decision in found if decision.action != "allow"]) == 96
     assert guard.faults.counts == {}
     assert len({decision.session for decision in found}) == 32
 
@@ -375,7 +375,7 @@ def test_a_deny_ends_where_refusals_leave_no_span() -> None:
             control.check()
             with tracer.start_as_current_span("chat", attributes={"gen_ai.operation.name": "chat"}):
                 pass
-            if turn < 5:
+            if turn < 4:
                 tool_call(tracer)
     assert [decision.action.value for decision in found] == ["hint", "deny", "abort"]
 

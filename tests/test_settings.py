@@ -8,28 +8,43 @@ import pytest
 
 from otel_loopguard import LoopGuardSettingsError, LoopGuardSpanProcessor, Settings
 
+CANDIDATES = (
+    "false", "true", "77", "7", "3", "2", "1", "0.5", "0.3", "1.5", "5000", "k", "a, b", '["a:b"]',
+    "shadow", "hint", "deny", "pause", "abort", "escalate_human", "critical", "high", "low",
+    '{"hint": 2}', '{"grep": ["read the index"]}', '{"bash": {"exempt": true}}',
+)  # fmt: skip
+"""Values as an environment has them; of each setting the first is taken that changes it."""
 
-def test_every_setting_has_a_variable_and_a_description(monkeypatch: pytest.MonkeyPatch) -> None:
+
+def changing(name: str, monkeypatch: pytest.MonkeyPatch) -> str | None:
+    """A value that the setting takes from its variable and that is not its default."""
+    default = getattr(Settings(), name)
+    for candidate in CANDIDATES:
+        with monkeypatch.context() as patch:
+            patch.setenv(f"LOOPGUARD_{name.upper()}", candidate)
+            try:
+                changed = getattr(Settings(), name)
+            except LoopGuardSettingsError:
+                continue
+            if changed != default:
+                return candidate
+    return None
+
+
+@pytest.mark.parametrize("name", Settings.model_fields)
+def test_every_setting_has_a_variable_and_a_description(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """`LOOPGUARD_` and the name in capitals sets it (E12)."""
-    samples = {bool: "false", int: "77", float: "7.5", str: "k"}
-    special = {
-        "mode": "shadow", "max_action": "deny", "stall_warning": "0.5", "max_value_chars": "5000",
-        "poll_tools": "a, b", "exempt_tools": '["a"]', "read_tools": "a", "write_tools": "a",
-        "cycle_max_period": "8", "cycle_repeats": "4",
-    }  # fmt: skip
-    default = Settings()
-    for name, field in Settings.model_fields.items():
-        assert field.description, name
-        monkeypatch.setenv(
-            f"LOOPGUARD_{name.upper()}",
-            special.get(name, samples[type(getattr(default, name))] if name not in special else ""),
-        )
-    changed = Settings()
-    same = [
-        name for name in Settings.model_fields if getattr(changed, name) == getattr(default, name)
-    ]
-    assert same == []
-    assert changed.poll_tools == {"a", "b"}
+    assert Settings.model_fields[name].description
+    assert changing(name, monkeypatch) is not None
+
+
+def test_names_may_be_a_text_with_commas(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a variable needs no JSON."""
+    for name in ("POLL_TOOLS", "SWITCHED_OFF"):
+        monkeypatch.setenv(f"LOOPGUARD_{name}", "a, b")
+    assert Settings().poll_tools == Settings().switched_off == {"a", "b"}
 
 
 @pytest.mark.parametrize(
@@ -41,6 +56,9 @@ def test_every_setting_has_a_variable_and_a_description(monkeypatch: pytest.Monk
         ({"repeat_treshold": 3}, ("repeat_treshold", "no such setting")),
         ({"max_sessions": "many"}, ("max_sessions", "'many'", "integer")),
         ({"poll_tools": 3}, ("poll_tools", "3")),
+        ({"strategies": {"grep": 3}}, ("strategies.grep", "3")),
+        ({"cooldown_s": {"hint": 0}}, ("cooldown_s.hint", "0", "greater than 0")),
+        ({"warning_limit": -1}, ("warning_limit", "LOOPGUARD_WARNING_LIMIT", "-1")),
     ],
     ids=lambda value: str(value)[:30],
 )
@@ -50,6 +68,16 @@ def test_a_bad_setting_fails_at_start(given: dict[str, object], told: tuple[str,
         with pytest.raises(LoopGuardSettingsError) as error:
             make(**given)  # type: ignore[arg-type]
         assert all(part in str(error.value) for part in told), str(error.value)
+
+
+def test_a_variable_that_is_no_json_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error has name, variable and value, as for every other setting."""
+    monkeypatch.setenv("LOOPGUARD_STRATEGIES", "grep: read the index")
+    with pytest.raises(LoopGuardSettingsError) as error:
+        Settings()
+    assert str(error.value) == (
+        "strategies (LOOPGUARD_STRATEGIES) = 'grep: read the index': expected JSON"
+    )
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from opentelemetry import trace
 
 if TYPE_CHECKING:
     from otel_loopguard.control.flag import Flag
+    from otel_loopguard.reports import Context, Report, Topic
 
 _KEY = otel_context.create_key("loopguard-session")
 _used = False
@@ -27,6 +28,22 @@ class Keeper(Protocol):
 
     def flag_in(self, trace_id: int) -> Flag | None:
         """The flag of the session that a trace belongs to; None if it is not known here."""
+        ...
+
+    def report(self, session: str) -> Report | None:
+        """What a session has come to; None if it is not known here."""
+        ...
+
+    def context(self, session: str) -> Context | None:
+        """The long-term context of a session; None if it is not known here."""
+        ...
+
+    def remember(self, session: str, topic: Topic, text: str) -> bool:
+        """Adds to the long-term context of a session; False if it is not known here."""
+        ...
+
+    def feedback(self, decision_id: str, *, false_alarm: bool) -> bool:
+        """Counts whether a decision was right; False if it is not known here."""
         ...
 
 
@@ -94,6 +111,11 @@ def current_flag() -> Flag | None:
         return _strongest(keepers, key)
     span = trace.get_current_span().get_span_context()
     return _strongest(keepers, span.trace_id) if span.is_valid else None
+
+
+def keepers() -> list[Keeper]:
+    """All guards of this process."""
+    return [keeper for reference in _keepers if (keeper := reference()) is not None]
 
 
 def flags_of(key: str) -> list[Flag]:

@@ -9,6 +9,7 @@ import threading
 import time
 from dataclasses import dataclass
 
+from otel_loopguard.control.boards import claimed
 from otel_loopguard.core import Action, Decision
 
 
@@ -49,9 +50,12 @@ class Flag:
         limit_s: Seconds that a gate waits at most, by default.
         stops: Whether it says deny, pause or abort.
         cleared: How often it was cleared.
+        milestones: Board of its milestones.
     """
 
-    __slots__ = ("_changed", "_control", "_waiters", "cleared", "limit_s", "stops")
+    __slots__ = (
+        "_changed", "_control", "_waiters", "cleared", "limit_s", "milestones", "stops",
+    )  # fmt: skip
 
     def __init__(self, session: str, limit_s: float) -> None:
         self._control = Control(session)
@@ -60,6 +64,7 @@ class Flag:
         self.limit_s = limit_s
         self.stops = False
         self.cleared = 0
+        self.milestones = claimed(session)
 
     @property
     def control(self) -> Control:

@@ -1,20 +1,51 @@
 """Plain values that cross the rooms; no behaviour beyond what they are."""
 
 from otel_loopguard.core.annotation import Annotation
-from otel_loopguard.core.decision import Action, Decision, Detection, Severity
-from otel_loopguard.core.evidence import Effect, ErrorClass, Evidence, Handoff
+from otel_loopguard.core.decision import (
+    Action,
+    Decision,
+    Detection,
+    FollowUp,
+    Severity,
+    Source,
+)
+from otel_loopguard.core.diagnosis import Diagnosis, Fix, Risk
+from otel_loopguard.core.evidence import Effect, ErrorClass, Evidence
+from otel_loopguard.core.exchange import Exchange
+from otel_loopguard.core.milestones import Milestone, Milestones, Reached, Standing
+from otel_loopguard.core.progress import Progress
+from otel_loopguard.core.saying import Gain, Plan, Promise, Saying, Tail
+from otel_loopguard.core.spending import Spending
 from otel_loopguard.core.step import Kind, Step
+from otel_loopguard.core.visit import Visit
 
 __all__ = [
     "Action",
     "Annotation",
     "Decision",
     "Detection",
+    "Diagnosis",
     "Effect",
     "ErrorClass",
     "Evidence",
-    "Handoff",
+    "Exchange",
+    "Fix",
+    "FollowUp",
+    "Gain",
     "Kind",
+    "Milestone",
+    "Milestones",
+    "Plan",
+    "Progress",
+    "Promise",
+    "Reached",
+    "Risk",
+    "Saying",
     "Severity",
+    "Source",
+    "Spending",
+    "Standing",
     "Step",
+    "Tail",
+    "Visit",
 ]

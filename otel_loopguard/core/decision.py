@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from otel_loopguard.core.diagnosis import Diagnosis
 
 
 class Action(str, Enum):
@@ -43,6 +47,37 @@ class Severity(str, Enum):
     __str__ = str.__str__
 
 
+class Source(str, Enum):
+    """What a decision comes from, in the order in which it is heard (A9)."""
+
+    GRAPH_LOOP = "graph_loop"
+    TOOL_LOOP = "tool_loop"
+    RESOURCES = "resources"
+    EXECUTION_CHOICE = "execution_choice"
+
+    __str__ = str.__str__
+
+
+class FollowUp(str, Enum):
+    """What a runtime does next about a decision (A9)."""
+
+    EXECUTE_IMMEDIATELY = "execute_immediately"
+    TRACK_EXECUTION = "track_execution"
+    SHOW_EXECUTION_CHOICE_DIALOG = "show_execution_choice_dialog"
+    WAIT_FOR_USER_INPUT = "wait_for_user_input"
+    QUEUE = "queue"
+    RETURN_JOB_ID = "return_job_id"
+    NOTIFY_ON_COMPLETION = "notify_on_completion"
+    PAUSE_EXECUTION = "pause_execution"
+    REQUEST_HUMAN_INTERVENTION = "request_human_intervention"
+    ABORT_EXECUTION = "abort_execution"
+    NOTIFY_USER = "notify_user"
+    QUEUE_FOR_LATER = "queue_for_later"
+    RETRY_WHEN_RESOURCES_AVAILABLE = "retry_when_resources_available"
+
+    __str__ = str.__str__
+
+
 @dataclass(frozen=True, slots=True)
 class Detection:
     """What one detector found at one step.
@@ -58,6 +93,11 @@ class Detection:
         message: A sentence that says only what was measured, without content of the calls.
         period: Length of the cycle, in calls.
         max_action: The strongest action that this detection may lead to.
+        own: For verdicts of their own (budgets, milestones): the action it leads to at once, past
+            the ladder; `allow` notes it on the trace and does nothing else.
+        advice: A sentence for the model on what would help; empty for the usual one.
+        intervention: What is to be done about it, a short code (`break_cycle`, …), if there is one.
+        family: Group that the detector belongs to; set by who asks the detectors.
     """
 
     detector: str
@@ -70,6 +110,10 @@ class Detection:
     message: str
     period: int = 1
     max_action: Action = Action.ABORT
+    own: Action | None = None
+    advice: str = ""
+    intervention: str | None = None
+    family: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +139,16 @@ class Decision:
         span_id: The span concerned; 0 if there is none.
         fingerprint: Keyed digest of tool and arguments of the call concerned, or None.
         shadow: Whether it was only noted and raised no flag.
+        tool: Name of the tool of the call concerned; empty if no call is.
+        source: What it comes from; of two at one step the one earlier in the order is heard.
+        certainty: How sure the order of sources makes it, 0 to 1 (A9); `confidence` is the
+            detector's own.
+        follow_ups: What a runtime does next, in this order (A9).
+        intervention: What is to be done about the loop, a short code (`break_cycle`, …), or None.
+        advice: A sentence for the model on what would help; empty for the usual one.
+        alternatives: Other ways to the same end, for a model that is to leave this one (C7).
+        question: What to ask the user; None unless the action is `ask` or `pause`.
+        diagnosis: What is known about the error behind it; None where there is no error (C13).
     """
 
     id: str
@@ -115,3 +169,12 @@ class Decision:
     span_id: int = 0
     fingerprint: str | None = None
     shadow: bool = False
+    tool: str = ""
+    source: Source = Source.TOOL_LOOP
+    certainty: float = 0.0
+    follow_ups: tuple[FollowUp, ...] = ()
+    intervention: str | None = None
+    advice: str = ""
+    alternatives: tuple[str, ...] = ()
+    question: str | None = None
+    diagnosis: Diagnosis | None = None

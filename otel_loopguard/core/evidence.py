@@ -41,20 +41,36 @@ class Evidence:
         call_exact: Key of tool and arguments as they are.
         guessed: Whether the key rests on an argument that was taken for a nonce by its look.
         fresh: Whether the call was not made before, as far back as the session remembers.
+        changed: Whether the same call was made before, and never had this outcome.
+        pending: Whether it may be waiting, and no clock tells a wait from a loop.
         outcome: Key of the masked outcome (or error).
         outcome_exact: Key of the outcome (or error) as it is.
         outcome_size: Characters of the outcome.
+        novelty: Part of the outcome that was not seen before in the session, 0 to 1; None if the
+            outcome is not known.
+        echo: Whether half or more of the outcome stood in the call's own arguments.
+        nothing: Whether the outcome says that nothing was found.
+        rejects: Whether the outcome turns down what was tried: a test that did not pass.
+        failing: Whether the call failed, or its outcome reports a failure.
         error: Whether the call failed.
         error_class: Whether trying again can help; UNKNOWN for a call that did not fail.
-        error_shape: Key of the masked line that names the error; None without a text.
-        call_error: Whether the error is about the call itself: unknown tool, wrong arguments.
+        error_line: Key of the line that names the error, numbers and volatile values masked; None
+            without a text.
+        error_shape: Key of that line without what it quotes from the arguments.
+        call_error: Whether the error is about the call itself: unknown tool, wrong arguments. Not
+            of a tool that runs what the agent wrote: there it is an error of that.
         effect: Whether the call changes the world.
+        runs_code: Whether the tool runs what the agent wrote: a shell, an interpreter, a database.
+        sample: The first 256 characters of the arguments. Content: it never leaves the process.
+        place: Identity of all arguments but the one that pages, and its value; None if none does.
         epoch: How often the world was changed before this call, as far as can be told.
-        gap: Nanoseconds between the end of the same call before and this one, without the time that
-            models took; None for the first, or without times.
+        gap: Nanoseconds before this one in which nothing ran, neither a call nor a model; None for
+            the first of its kind, or without times.
         waiting: Whether it is a wait, or asks again, after a pause, for an answer that is pending.
         time: End of the call, nanoseconds since the epoch.
         round: Number of the round; calls that ran in parallel share one.
+        ease: What a threshold is multiplied by for this call: above 1 it takes more repeats than
+            usual (a tool whose repeats pay off), below 1 fewer (a budget nearly used).
     """
 
     number: int
@@ -63,39 +79,32 @@ class Evidence:
     call_exact: int | None
     guessed: bool
     fresh: bool
+    changed: bool
+    pending: bool
     outcome: int | None
     outcome_exact: int | None
     outcome_size: int
+    novelty: float | None
+    echo: bool
+    nothing: bool
+    rejects: bool
+    failing: bool
     error: bool
     error_class: ErrorClass
+    error_line: int | None
     error_shape: int | None
     call_error: bool
     effect: Effect
+    runs_code: bool
+    sample: str
+    place: tuple[int, float] | None
     epoch: int
     gap: int | None
     waiting: bool
     time: int
     round: int
+    ease: float = 1.0
 
-
-@dataclass(frozen=True, slots=True)
-class Handoff:
-    """One hand-off of work to an agent, with what its session had learned by then.
-
-    Attributes:
-        agent: Name of the agent that the work goes to.
-        key: Key of that name, as the identity of a loop.
-        words: Keys of the different words of the instruction.
-        size: Characters of the instruction.
-        answers: How many tool outcomes the session had seen by then.
-        unseen: How many tool outcomes were not captured by then.
-        news: Sum of their novelty, each 0 to 1.
-    """
-
-    agent: str
-    key: int
-    words: frozenset[int]
-    size: int
-    answers: int
-    unseen: int
-    news: float
+    def needs(self, threshold: float) -> float:
+        """How much it takes for this call where a threshold stands; never less than two calls."""
+        return max(threshold * self.ease, 2.0)

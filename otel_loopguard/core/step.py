@@ -57,6 +57,7 @@ class Step:
         tokens_in: Input tokens, for model steps only (agent spans repeat the totals).
         tokens_out: Output tokens, for model steps only.
         server: Whether the span is the serving side of a call (its client may be elsewhere).
+        cost: Cost in USD, for model steps only (agent spans repeat the totals).
     """
 
     kind: Kind
@@ -82,6 +83,7 @@ class Step:
     tokens_in: int | None = None
     tokens_out: int | None = None
     server: bool = False
+    cost: float | None = None
 
     @property
     def lacks(self) -> tuple[str, ...]:

@@ -205,6 +205,9 @@ def _chain(step: Step, span: SpanView, framework: str, facts: object) -> None:
         step.node = span.name
     elif span.parent_id is None or span.name.endswith(".kickoff"):
         step.kind = Kind.WORKFLOW
+    if step.kind is Kind.NODE:
+        step.args = captured(span, "input.value")
+        step.outcome = captured(span, "output.value")
     failed(step, span)
 
 

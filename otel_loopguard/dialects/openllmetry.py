@@ -158,6 +158,11 @@ def _node(step: Step, span: SpanView) -> None:
         step.kind = Kind.OTHER
     step.name = _ASYNC_HOOK.sub(r".\1", name)
     step.node = node or step.name
+    if step.kind is Kind.NODE:
+        got = captured(span, "traceloop.entity.input", "gen_ai.task.input")
+        gave = captured(span, "traceloop.entity.output", "gen_ai.task.output")
+        step.args = None if got is None else run_inputs(got)[0]
+        step.outcome = within(gave, "outputs") or gave
 
 
 def _named(step: Step, span: SpanView) -> Step:

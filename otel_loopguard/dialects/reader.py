@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.dialects.belonging import AGENT_KEYS, SESSION_KEYS, agent_of, session_of
+from otel_loopguard.dialects.costs import cost_of
 from otel_loopguard.dialects.failures import failed
 from otel_loopguard.dialects.genai import NAME as GENAI
 from otel_loopguard.dialects.handoffs import as_handoff, hands_off
@@ -97,6 +98,8 @@ class Reader:
             _fill(step, span, plan.dialects)
         if step.kind is Kind.TOOL and step.name is not None and hands_off(step.name):
             as_handoff(step)
+        elif step.kind is Kind.MODEL:
+            step.cost = cost_of(span.attributes)
         if self._scopes.get(step.scope) is not Interest.AGENT:
             self._learn(step.scope)
         return step

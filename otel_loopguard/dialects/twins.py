@@ -145,6 +145,7 @@ def absorb(step: Step, other: Step) -> None:
         step.text = other.text if step.text is None else step.text
         step.tokens_in = other.tokens_in if step.tokens_in is None else step.tokens_in
         step.tokens_out = other.tokens_out if step.tokens_out is None else step.tokens_out
+        step.cost = other.cost if step.cost is None else step.cost
 
 
 def together(one: Step, other: Step) -> Step:

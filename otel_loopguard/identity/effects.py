@@ -24,7 +24,7 @@ _WRITES: Final = frozenset(
 _READS: Final = frozenset(
     "get read list search find fetch view show look lookup query check status describe count cat "
     "ls head tail grep inspect visit browse crawl scrape download retrieve calculate calc compute "
-    "think plan summarize translate validate verify test lint diff log info help page "
+    "summarize translate validate verify test lint diff info help page "
     "explore analyze analyse weather wiki wikipedia arxiv".split()
 )
 _WAITS: Final = frozenset("wait sleep pause delay idle".split())
@@ -32,13 +32,14 @@ _SHELLS: Final = frozenset(
     "bash shell sh zsh terminal cmd command powershell console computerterminal subprocess".split()
 )
 _PYTHONS: Final = frozenset("python ipython jupyter notebook interpreter code".split())
+_RUNNERS: Final = _SHELLS | _PYTHONS | {"sql", "exec", "executor"}
 _SHELL_WRITES: Final = re.compile(
     r"(?<![<>=\-0-9&])>{1,2}(?!\s*(?:/dev/null|&))|<<-?\s*['\"]?\w|"
     r"(?:^|[;&|(\n]|&&|\bsudo|\bxargs)[^\S\n]*(?:"
     r"rm|mv|cp|mkdir|rmdir|touch|chmod|chown|ln|tee|dd|truncate|unzip|patch|kill|pkill|"
     r"sed\s+(?:-\w+\s+)*-\w*i|perl\s+-\w*i|tar\s+-?\w*x|"
     r"git\s+(?:add|commit|checkout|reset|stash|apply|am|merge|rebase|clone|pull|push|mv|rm|restore|"
-    r"switch|cherry-pick|clean|init|branch|tag)|"
+    r"switch|cherry-pick|clean|init|branch|tag|bisect|revert|worktree|fetch|submodule)|"
     r"(?:pip3?|npm|yarn|pnpm|apt(?:-get)?|cargo|go|gem|brew|conda|uv|poetry)\s+(?:\w+\s+)?"
     r"(?:install|add|remove|uninstall|update|upgrade|build|get|sync|i|ci)|"
     r"make(?!\s+-n)|docker|kubectl\s+(?:apply|delete|create|patch)|systemctl|service|"
@@ -73,6 +74,11 @@ def effect_of(tool: str, arguments: object) -> Effect:
     if not words.isdisjoint(_PYTHONS):
         return Effect.WRITE if _PYTHON_WRITES.search(_text(arguments)) else Effect.UNKNOWN
     return by_name
+
+
+def is_runner(tool: str) -> bool:
+    """Whether a tool runs what the agent wrote: a shell, an interpreter, a database."""
+    return not _by_name(tool[:200])[0].isdisjoint(_RUNNERS)
 
 
 def is_compound(arguments: object) -> bool:

@@ -36,6 +36,11 @@ _CALL: Final = re.compile(
     r"arguments? (?:must|do(?:es)? not|is not)|tool .{0,60}(?:not found|does not exist)",
     re.IGNORECASE,
 )
+_VALUES: Final = re.compile(rb'"((?:[^"\\\n]|\\.){4,200})"')
+_QUOTES: Final = b"'\"`"
+_QUOTED: Final = re.compile(
+    rb"'[^'\n]{1,200}'|\"[^\"\n]{1,200}\"|`[^`\n]{1,200}`|[\w/-]{0,100}[./][\w./-]{2,100}"
+)
 _NAMES: Final = re.compile(
     r"^.{0,200}?(?:error|exception|failed|failure|fatal|denied|not found|no such|cannot|invalid|"
     r"unable|refused|timed? ?out)\b.*$",
@@ -70,8 +75,8 @@ def is_call_error(step: Step) -> bool:
     return text is not None and _CALL.search(_look(text)) is not None
 
 
-def error_shape(step: Step) -> int | None:
-    """Key of the line that names the error, numbers and volatile values masked; None without text.
+def error_line(step: Step) -> bytes | None:
+    """The line that names the error; None without text.
 
     The last such line of a long text counts: a traceback ends with it.
     """
@@ -79,8 +84,30 @@ def error_shape(step: Step) -> int | None:
     if text is None:
         return None
     lines = _NAMES.findall(_look(text))
-    line = lines[-1] if lines else text.strip()[-400:]
-    return key_of(masked_numbers(text_bytes(line[-400:])))
+    return text_bytes((lines[-1] if lines else text.strip())[-400:])
+
+
+def error_shape(line: bytes, arguments: bytes = b"") -> int:
+    """Key of the line that names an error, numbers, volatile and quoted values masked.
+
+    Quoted is what also stands in the arguments: "no such file: 'a.txt'" and "no such file: 'b.txt'"
+    are one error.
+
+    Args:
+        line: The line.
+        arguments: Canonical arguments of the call; empty: nothing is taken for quoted.
+    """
+    return key_of(masked_numbers(_without_quotes(line, arguments[:_LOOK])))
+
+
+def _without_quotes(line: bytes, arguments: bytes) -> bytes:
+    """The line without the parts of it that stand in the arguments."""
+    if not arguments:
+        return line
+    for value in _VALUES.findall(arguments):
+        if len(value) >= 4 and value in line:
+            line = line.replace(value, b"#")
+    return _QUOTED.sub(lambda part: b"#" if part[0].strip(_QUOTES) in arguments else part[0], line)
 
 
 def _look(text: str) -> str:

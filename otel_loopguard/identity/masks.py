@@ -59,6 +59,11 @@ VOLATILE_ARGUMENTS: Final = frozenset(
 """Names of arguments that say who asks, when, or why, but not what for."""
 
 
+_ASKING: Final = re.compile(
+    r"(?i)req|trace|span|corr|nonce|idemp|attempt|call_?id|stamp|seed|salt|etag|cache|^rid$|_rid$"
+)
+
+
 def masked_outcome(raw: bytes) -> bytes:
     """An outcome with volatile values replaced; of a long one in its head and tail only.
 
@@ -98,6 +103,23 @@ def without_volatile(arguments: dict[str, object]) -> dict[str, object]:
         return arguments
     kept = {name: item for name, item in arguments.items() if name not in VOLATILE_ARGUMENTS}
     return kept or arguments
+
+
+def without_nonces(arguments: dict[str, object]) -> dict[str, object]:
+    """The arguments with the values masked that look volatile; the very same dict if none does.
+
+    In a text of several words ids, timestamps and temporary paths are masked. A value that is an id
+    and nothing else says what is asked for, unless its name says that it marks the asking.
+    """
+    masked: dict[str, object] = {}
+    for name, value in arguments.items():
+        # Keys that are no text come from what is no JSON.
+        if isinstance(value, str) and (" " in value or _ASKING.search(str(name))):
+            raw = value.encode("utf-8", "surrogatepass")
+            found = masked_call(raw)
+            if found is not raw:
+                masked[name] = found.decode("utf-8", "replace")
+    return {**arguments, **masked} if masked else arguments
 
 
 def _masked(raw: bytes) -> bytes:

@@ -13,13 +13,20 @@ _MOST: Final = 32
 _NONCE: Final = re.compile(r"(?=[\w:#-]{8,64}$)\W*(?:[A-Za-z_#:-]*\d+[A-Za-z]+\d+[A-Za-z])[\w:#-]*")
 
 
+_THING: Final = re.compile(
+    r"(?i)(?:^|_)(?:id|uuid|guid|sha|hash|path|file|url|uri|key|name)s?$|Id$"
+)
+"""Names of arguments that say what is asked for."""
+
+
 class VolatileArguments:
     """Learns, per tool, which arguments are nonces.
 
     An argument is learned when its value was new in each of four calls that were equal in all
     else, outcome included. Only values in which letters and digits change about, in 8 characters or
-    more, can be learned, and never the only argument: a page, a date, a number counted up or a file
-    name says what is asked for. It is a guess all the same: what rests on it leads to a hint only.
+    more, can be learned, never the only argument and none that is named like a thing (`id`,
+    `path`): a page, a date, a number counted up or a file name says what is asked for. It is a
+    guess all the same: what rests on it leads to a hint only.
     """
 
     __slots__ = ("_learned", "_runs")
@@ -35,7 +42,9 @@ class VolatileArguments:
         if not 2 <= len(arguments) <= _MOST or outcome is None:
             return arguments
         for name, value in arguments.items():
-            if isinstance(value, str) and 8 <= len(value) <= 64 and _NONCE.match(value):
+            if not isinstance(value, str) or _THING.search(str(name)) is not None:
+                continue
+            if 8 <= len(value) <= 64 and _NONCE.match(value):
                 self._note(tool, name, value, arguments, outcome)
         if not self._learned:
             return arguments

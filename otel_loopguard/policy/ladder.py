@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -12,6 +13,18 @@ if TYPE_CHECKING:
 
 _LOOPS: Final = 32
 _KEYS: Final = 256
+_MILD: Final = (Action.HINT, Action.STEER, Action.ASK)
+_WAYS: Final = {
+    Action.HINT: _MILD[:1],
+    Action.STEER: _MILD[:2],
+    Action.ASK: _MILD,
+    Action.DENY: (*_MILD, Action.DENY),
+    Action.PAUSE: (*_MILD, Action.PAUSE),
+    Action.ABORT: (*_MILD, Action.DENY, Action.ABORT),
+}
+"""The rungs that lead to the strongest action of a detection."""
+_LASTING: Final = (Action.ALLOW, Action.PAUSE, Action.ABORT)
+"""Where a success changes nothing: before the hint, and where only a person lets it go on."""
 
 
 @dataclass(slots=True)
@@ -21,9 +34,13 @@ class Loop:
     Attributes:
         keys: Identities of its calls; grows as detectors see more of it.
         id: Its identity: the smallest key that it was first seen with.
-        action: The strongest action taken for it.
-        confirmed: Calls that showed it again after the hint.
+        action: The rung that it stands on.
+        confirmed: Rounds that showed it again after the hint, less those taken back.
         last: Number of the call that showed it last.
+        moment: The round that showed it last.
+        shown: Rounds that showed it since it came to its rung.
+        since: When it came to its rung, nanoseconds since the epoch; 0 without times.
+        descents: How often it went down a rung.
     """
 
     keys: frozenset[int]
@@ -31,6 +48,10 @@ class Loop:
     action: Action
     confirmed: int
     last: int
+    moment: int
+    shown: int = 0
+    since: int = 0
+    descents: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,48 +64,79 @@ class Verdict:
 
 
 class Ladder:
-    """hint, then deny, then abort, per loop.
+    """hint, steer, ask, deny, pause, abort: a place of its own for each loop.
 
-    A hint is spent on its loop: it is given once, and every step that shows the loop again is a
-    confirmation. `deny_after` (2) confirmations deny the calls of the loop, `abort_after` (3) abort
-    the session, so that a deny is bounded and the agent has one call to react. A loop not seen for
-    `forget_after` (24) steps is forgotten. Detections are not added up: the strongest one speaks.
+    A hint is spent on its loop: it is given once, says nothing about another loop, and every round
+    that shows the loop again is a confirmation. A rung is reached after as many confirmations as
+    its setting says (`deny_after`, `abort_after`, …), and not before `cooldown_s` and
+    `cooldown_rounds` of the rung before are over; which rungs there are on the way depends on the
+    strongest action that the detection allows. Parallel calls confirm once, for the agent can react
+    between rounds only. Detections are not added up: the strongest one speaks, and what was not
+    said is not spent. No abort comes without a deny before it.
 
-    Source: `notes/evidence.md`, lesson 11 ("a ladder beats a higher line"); FEATURES C7.
+    A success that brings something new takes one confirmation of every loop back, and each goes
+    down to the rung that it then stands on, at most `descend_limit` times and never below the hint.
+    A pause and an abort stay. A loop not seen for `forget_after` (24) calls is forgotten.
+
+    Source: `notes/evidence.md`, lesson 11 ("a ladder beats a higher line", two confirming steps for
+    deny and pause, three for abort, the notice among them); `notes/detectors.md`, 2c (a second
+    strike for another loop, a deny without an end); FEATURES C7.
     """
 
-    __slots__ = ("_loops", "_settings", "_strongest")
+    __slots__ = ("_loops", "_needed", "_settings", "_strongest")
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._strongest = Action(settings.max_action)
+        self._needed = {
+            Action.HINT: 0,
+            Action.STEER: settings.steer_after,
+            Action.ASK: settings.ask_after,
+            Action.DENY: settings.deny_after,
+            Action.PAUSE: settings.pause_after,
+            Action.ABORT: settings.abort_after,
+        }
         self._loops: list[Loop] = []
 
-    def judge(self, detections: list[Detection], number: int) -> Verdict | None:
+    def judge(
+        self, detections: Iterable[Detection], number: int, moment: int, time: int = 0
+    ) -> Verdict | None:
         """What follows from the detections of one step; None if nothing new does.
 
         Args:
-            detections: All detections of this step.
+            detections: All detections of this step, the ones to be heard first in front.
             number: Number of the call within its session, from 0.
+            moment: The round that the step belongs to.
+            time: End of the step, nanoseconds since the epoch; 0 if it is not known.
         """
         best: Verdict | None = None
-        stepped: list[Loop] = []
         for detection in detections:
-            loop = self._loop(detection, number)
-            if loop not in stepped:
-                stepped.append(loop)
-                loop.confirmed += loop.last != number
-                loop.last = number
-            action = self._action(loop, detection)
-            if action.rank <= loop.action.rank:
-                continue
-            loop.action = action
-            if best is None or action.rank > best.action.rank:
+            loop = self._seen(detection, number, moment)
+            action = self._action(loop, detection, time)
+            further = action.rank > loop.action.rank
+            if further and (best is None or action.rank > best.action.rank):
                 best = Verdict(action, detection, loop)
+        if best is not None:
+            _take(best, time)
         return best
 
+    def descend(self) -> None:
+        """Something succeeded and was new: every loop goes down by one confirmation."""
+        for loop in self._loops:
+            if loop.action in _LASTING or loop.descents >= self._settings.descend_limit:
+                continue
+            if loop.confirmed:
+                loop.confirmed -= 1
+                self._lower(loop)
+
+    def moved(self, call: int) -> None:
+        """A call of a loop was answered otherwise: what it watches goes on; the loop is over."""
+        self._loops = [
+            loop for loop in self._loops if call not in loop.keys or loop.action in _LASTING
+        ]
+
     def fade(self, number: int) -> None:
-        """Forgets the loops that were not seen for `forget_after` steps."""
+        """Forgets the loops that were not seen for `forget_after` calls."""
         oldest = number - self._settings.forget_after
         if self._loops and self._loops[0].last < oldest:
             self._loops = [loop for loop in self._loops if loop.last >= oldest]
@@ -94,7 +146,7 @@ class Ladder:
         for loop in self._loops:
             loop.confirmed //= 2
 
-    def defied(self, call: int, tool: str, number: int) -> Verdict | None:
+    def defied(self, call: int, tool: str, number: int, moment: int) -> Verdict | None:
         """What follows when a denied call comes again and does not succeed.
 
         The refusal itself is no outcome that detectors could compare: it is a confirmation.
@@ -103,12 +155,13 @@ class Ladder:
             call: Key of the call.
             tool: Name of its tool.
             number: Number of the call within its session, from 0.
+            moment: The round that the call belongs to.
         """
         loop = next(loop for loop in self._loops if call in loop.keys and loop.action.stops)
         message = f"{tool!r} was called again, without success, after its loop was denied"
-        return self.judge([_defiance(loop, message)], number)
+        return self.judge([_defiance(loop, message)], number, moment)
 
-    def unheeded(self, turns: int, number: int) -> Verdict | None:
+    def unheeded(self, turns: int, number: int, moment: int) -> Verdict | None:
         """What follows when a model is asked on and on after a deny, and no call is seen.
 
         Where a framework refuses a call without a span, this is all there is to see of it; without
@@ -117,13 +170,14 @@ class Ladder:
         Args:
             turns: Model calls since the last tool call.
             number: Number that the next call within the session has.
+            moment: The round that the model's step belongs to.
         """
         loop = next((loop for loop in self._loops if loop.action is Action.DENY), None)
         if loop is None:
             return None
         loop.confirmed = max(loop.confirmed, self._settings.abort_after)
         message = f"the model was asked {turns} times after a deny, and no call was seen to run"
-        return self.judge([_defiance(loop, message)], number)
+        return self.judge([_defiance(loop, message)], number, moment)
 
     def knows(self, call: int | None) -> bool:
         """Whether a call belongs to a loop that is remembered."""
@@ -133,39 +187,94 @@ class Ladder:
         """Whether a call belongs to a loop that is denied or worse."""
         return any(loop.action.stops and call in loop.keys for loop in self._loops)
 
-    def _loop(self, detection: Detection, number: int) -> Loop:
+    @property
+    def stops(self) -> bool:
+        """Whether any loop is denied or worse."""
+        return any(loop.action.stops for loop in self._loops)
+
+    def _seen(self, detection: Detection, number: int, moment: int) -> Loop:
+        """The loop of a detection; a round that shows it again confirms it."""
+        loop = self._loop(_keys(detection), number, moment)
+        again = loop.moment != moment
+        loop.confirmed += again
+        loop.shown += again
+        loop.last, loop.moment = number, moment
+        return loop
+
+    def _loop(self, keys: frozenset[int], number: int, moment: int) -> Loop:
         self.fade(number)
         for place, loop in enumerate(self._loops):
-            if not loop.keys.isdisjoint(detection.keys):
+            if not loop.keys.isdisjoint(keys):
                 if len(loop.keys) < _KEYS:
-                    loop.keys |= detection.keys
+                    loop.keys |= keys
                 # Kept in order of last sight, so that fading looks at the first only.
                 self._loops.append(self._loops.pop(place))
                 return loop
-        loop = Loop(detection.keys, min(detection.keys), Action.ALLOW, 0, number)
+        loop = Loop(keys, min(keys), Action.ALLOW, 0, number, moment)
         self._loops.append(loop)
         del self._loops[:-_LOOPS]
         return loop
 
-    def _action(self, loop: Loop, detection: Detection) -> Action:
+    def _action(self, loop: Loop, detection: Detection, time: int) -> Action:
         if loop.action is Action.ALLOW:
-            action = Action.HINT
-        elif loop.confirmed >= self._settings.abort_after:
-            action = Action.ABORT
-        elif loop.confirmed >= self._settings.deny_after:
-            action = Action.DENY
-        else:
-            action = Action.HINT
-        return min(action, detection.max_action, self._strongest, key=_rank)
+            return min(Action.HINT, self._strongest, key=_rank)
+        if self._cools(loop, time):
+            return loop.action
+        way = _WAYS[min(detection.max_action, self._strongest, key=_rank)]
+        reached = [action for action in way if loop.confirmed >= self._needed[action]]
+        furthest = max(reached, key=_rank)
+        # What piled up under weak evidence, or in a cooldown, does not skip the refusal.
+        skips = furthest is Action.ABORT and not loop.action.stops
+        return Action.DENY if skips else furthest
+
+    def _cools(self, loop: Loop, time: int) -> bool:
+        """Whether the cooldown of the loop's rung still runs. Without times only rounds count."""
+        level, settings = loop.action.value, self._settings
+        if loop.shown <= settings.cooldown_rounds.get(level, 0):
+            return True
+        wait = settings.cooldown_s.get(level, 0.0)
+        return bool(wait and time and loop.since) and time - loop.since < wait * 1e9
+
+    def _lower(self, loop: Loop) -> None:
+        """Puts a loop on the highest rung that its confirmations still reach, below its own."""
+        if self._needed[loop.action] <= loop.confirmed:
+            return
+        below = [
+            action
+            for action, needed in self._needed.items()
+            if needed <= loop.confirmed and action.rank < loop.action.rank
+        ]
+        loop.action = max(below, key=_rank)
+        loop.descents += 1
+        loop.shown = 0
 
 
-def hint_once(detection: Detection, number: int) -> Verdict:
-    """A hint for what stands on no ladder: it says what it says once, and leads nowhere further."""
-    return Verdict(
-        Action.HINT,
-        detection,
-        Loop(detection.keys, min(detection.keys), Action.HINT, 0, number),
-    )
+def at_once(detection: Detection, number: int, strongest: Action = Action.ABORT) -> Verdict:
+    """What stands on no ladder: its own action, once, and nowhere further.
+
+    Args:
+        detection: The detection; a hint follows where it has no action of its own.
+        number: Number of the call within its session.
+        strongest: The strongest action that may follow.
+    """
+    own = Action.HINT if detection.own is None else detection.own
+    action = min(own, strongest, key=_rank)
+    keys = _keys(detection)
+    loop = Loop(keys, min(keys), action, 0, number, 0)
+    return Verdict(action, detection, loop)
+
+
+def _take(verdict: Verdict, time: int) -> None:
+    """Puts the loop of a verdict on its rung; what is counted after a hint begins with it."""
+    loop = verdict.loop
+    if loop.action is Action.ALLOW:
+        loop.confirmed = 0
+    loop.action, loop.shown, loop.since = verdict.action, 0, time
+
+
+def _keys(detection: Detection) -> frozenset[int]:
+    """The keys of a detection; one that names none is known by its rule."""
+    return detection.keys or frozenset({hash((detection.detector, detection.reason))})
 
 
 def _defiance(loop: Loop, message: str) -> Detection:

@@ -1,6 +1,6 @@
 """Labelled step lines: one run per line, its steps in the order they ended, and what people said.
 
-{"id", "source", "label": {"tier", "success", …}, "loop": true|false|null, "onset_step",
+{"id", "group", "source", "label": {"tier", "success", …}, "loop": true|false|null, "onset_step",
  "steps": [{"kind": "tool"|"llm"|"node"|"agent", "agent", "tool", "args", "output", "error",
             "t_start", "t_end", "tokens", "text"}]}
 """
@@ -44,6 +44,7 @@ class Run:
         success: Whether the task succeeded, if that is known.
         steps: All its steps; the index in here is the index in the line.
         label: The label as it stands in the line.
+        group: What it shares with related runs (the task, say); empty if it stands alone.
     """
 
     id: str
@@ -54,6 +55,7 @@ class Run:
     success: bool | None = None
     steps: list[Step] = field(default_factory=list[Step])
     label: Mapping[str, object] = field(default_factory=dict[str, object])
+    group: str = ""
 
 
 def run(line: Mapping[str, object], name: str, report: Report) -> Run:
@@ -77,6 +79,7 @@ def run(line: Mapping[str, object], name: str, report: Report) -> Run:
         success=_flag(label.get("success")),
         steps=[_step(entry, report) for entry in sequence(line.get("steps"))],
         label=label,
+        group=text(line.get("group")),
     )
 
 

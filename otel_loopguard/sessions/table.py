@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import threading
 
     from otel_loopguard.core import Step
+    from otel_loopguard.detectors import Registry
     from otel_loopguard.faults import Faults
     from otel_loopguard.settings import Settings
 
@@ -27,8 +28,11 @@ class Sessions:
     renames the session of its trace.
     """
 
-    def __init__(self, settings: Settings, faults: Faults, lock: threading.RLock) -> None:
+    def __init__(
+        self, settings: Settings, registry: Registry, faults: Faults, lock: threading.RLock
+    ) -> None:
         self._settings = settings
+        self._registry = registry
         self._faults = faults
         self._lock = lock
         self._ttl = int(settings.session_ttl_s * 1e9)
@@ -129,7 +133,7 @@ class Sessions:
         self._by_key[key] = session
 
     def _new(self, key: str, *, named: bool) -> Session:
-        return Session(key, self._settings, self._faults, self._lock, named=named)
+        return Session(key, self._settings, self._registry, self._faults, self._lock, named=named)
 
     def _add(self, session: Session, now: int) -> Session:
         self._evict(now)

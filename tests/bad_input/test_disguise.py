@@ -12,11 +12,11 @@
 | upper and lower case by turns                     | abort  | exact_repeat |
 | a new call without meaning in between             | hint   | exact_repeat |
 | a counter, a comment or space in the arguments    | hint   | stagnation   |
-| a query in other words, with one answer           | hint   | stagnation   |
+| a query in other words, with one answer           | steer  | similar_repeat |
 | a counter in the answer (it may be progress)      | none   |              |
 | another word in every answer                      | none   |              |
 | one more zero-width space in every answer         | none   |              |
-| the same arguments for ever new tools             | none   |              |
+| the same arguments for ever new tools             | hint   | tool_shopping  |
 
 What is not found ends with other bounds: those of the framework, of tokens and of time. A counter
 in an answer is the price of `37 %` -> `41 %` being progress.
@@ -79,11 +79,11 @@ DISGUISES: dict[str, tuple[str, Callable[[int], Step]]] = {
         "hint",
         lambda n: asked(n, {"command": f"ls /data # {WORDS[n]}"}, tool="bash"),
     ),
-    "query in other words": ("hint", lambda n: asked(n, {"q": f"price of tea {WORDS[n]}"})),
+    "query in other words": ("steer", lambda n: asked(n, {"q": f"price of tea {WORDS[n]}"})),
     "counter in answer": ("none", lambda n: asked(n, outcome=f"{NOTHING}, attempt {n}")),
     "word in answer": ("none", lambda n: asked(n, outcome=f"{NOTHING} {WORDS[n]}")),
     "zero-width space": ("none", lambda n: asked(n, outcome=NOTHING + "\u200b" * n)),
-    "ever new tools": ("none", lambda n: asked(n, tool=f"search{n}")),
+    "ever new tools": ("hint", lambda n: asked(n, tool=f"search{n}")),
 }
 
 

@@ -116,4 +116,5 @@ def test_any_call_that_repeats_is_noticed(args: object, outcome: str) -> None:
     )
     for _ in range(4):
         guard.observe(Step(Kind.TOOL, "lookup", args=args, outcome=f"no {outcome}"), "s")
-    assert found == ["identical_call"]
+    assert found[:1] == ["identical_call"]
+    assert set(found) == {"identical_call"}

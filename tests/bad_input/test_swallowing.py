@@ -15,6 +15,7 @@ from tests.agents import agent, tool_call
 from tests.bad_input.rig import Rig
 
 if TYPE_CHECKING:
+    from otel_loopguard import Settings
     from otel_loopguard.core import Evidence, Step
     from otel_loopguard.dialects.view import SpanView
 
@@ -26,12 +27,26 @@ class BrokenDetector:
 
     name = "broken"
 
+    def __init__(self, settings: Settings) -> None:
+        """Needs nothing of the settings."""
+        del settings
+
     def observe(self, evidence: Evidence) -> None:
-        msg = f"no idea about {evidence.index}"
+        msg = f"no idea about {evidence.number}"
         raise ZeroDivisionError(msg)
 
     def user_turn(self) -> None:
         """Nothing to forget."""
+
+
+class Unmakeable(BrokenDetector):
+    """Throws already when it is made."""
+
+    name = "Unmakeable"
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        raise ZeroDivisionError(settings.mode)
 
 
 class BrokenDialect:
@@ -66,34 +81,50 @@ def runs_on(rig: Rig, calls: int = 6) -> None:
     assert len(rig.exported) == calls + 1
 
 
-def with_broken_detector(monkeypatch: pytest.MonkeyPatch) -> Rig:
-    from otel_loopguard.sessions import session as sessions
-
-    make = sessions.detectors
-    monkeypatch.setattr(sessions, "detectors", lambda given: (BrokenDetector(), *make(given)))
-    return Rig()
+def with_broken_detector(kind: str = "BrokenDetector") -> Rig:
+    return Rig({"detectors": (f"{__name__}:{kind}",)})
 
 
 def test_a_detector_that_throws_does_not_reach_the_agent(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Counted for every call, logged once."""
-    rig = with_broken_detector(monkeypatch)
+    """It is switched off for its session: counted and logged once, and reported as broken."""
+    rig = with_broken_detector()
     runs_on(rig)
-    assert sum(rig.faults.values()) == 6
+    assert rig.faults == {"broken:ZeroDivisionError": 1}
     assert len([one for one in caplog.records if "was skipped" in one.getMessage()]) == 1
+    (session,) = rig.guard._sessions._by_key.values()
+    assert session.panel.broken == ("broken",)
 
 
-def test_other_detectors_go_on_where_one_throws(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_detector_that_throws_in_one_session_is_tried_in_the_next() -> None:
+    """What one session's content brought about says nothing about another one's."""
+    rig = with_broken_detector()
+    for _ in range(3):
+        with agent(rig.tracer):
+            tool_call(rig.tracer)
+            tool_call(rig.tracer)
+    assert rig.faults == {"broken:ZeroDivisionError": 3}
+
+
+def test_other_detectors_go_on_where_one_throws() -> None:
     """One broken detector must not switch the others off."""
-    rig = with_broken_detector(monkeypatch)
+    rig = with_broken_detector()
     runs_on(rig)
+    assert [decision.action.value for decision in rig.decisions] == ["hint", "deny", "abort"]
+
+
+def test_a_detector_that_cannot_be_made_is_left_out() -> None:
+    """Counted for the session; the others go on."""
+    rig = with_broken_detector("Unmakeable")
+    runs_on(rig)
+    assert rig.faults == {"Unmakeable:ZeroDivisionError": 1}
     assert rig.decisions
 
 
-def test_a_step_that_cannot_be_judged_is_still_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_that_cannot_be_judged_is_still_told() -> None:
     """The listener hears of every canonical step."""
-    rig = with_broken_detector(monkeypatch)
+    rig = with_broken_detector()
     runs_on(rig)
     assert len([step for step in rig.steps if step.name == "search"]) == 6
 

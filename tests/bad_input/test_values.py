@@ -154,4 +154,4 @@ def test_json_text_and_the_equal_map_are_one_call_whatever_the_size() -> None:
         attributes = {**TOOL, "gen_ai.tool.call.arguments": given}
         attributes["gen_ai.tool.call.result"] = "nothing at all was found"
         rig.processor.on_end(ended(attributes, span_id=number, at=number))
-    assert [decision.action.value for decision in rig.decisions] == ["hint"]
+    assert [decision.action.value for decision in rig.decisions] == ["hint", "deny"]

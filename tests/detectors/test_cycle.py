@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from otel_loopguard.core import Effect, ErrorClass, Evidence
-from otel_loopguard.detectors.cycle import Cycle
+from otel_loopguard.core import Kind, Step
+from otel_loopguard.detectors.calls.cycle import Cycle
 from otel_loopguard.settings import Settings
 from tests.calls import Run, call
+from tests.detectors.alone import actions, alone, evidence
 
 
-def evidence(symbol: int, index: int, *, outcome: int | None = 7, epoch: int = 0) -> Evidence:
-    return Evidence(
-        number=index, tool="t", call=symbol, call_exact=symbol, guessed=False, fresh=False,
-        outcome=outcome,
-        outcome_exact=outcome, outcome_size=9, error=False, error_class=ErrorClass.UNKNOWN,
-        error_shape=None, call_error=False, effect=Effect.READ, epoch=epoch, gap=None,
-        waiting=False, time=0, round=index,
-    )  # fmt: skip
-
-
-def periods(symbols: list[int], **given: int) -> list[int]:
+def periods(symbols: list[int], **given: Any) -> list[int]:
     cycle = Cycle(Settings())
     found = [
-        cycle.observe(evidence(symbol, index, **given)) for index, symbol in enumerate(symbols)
+        cycle.observe(evidence(index, call=symbol, **given)) for index, symbol in enumerate(symbols)
     ]
     return [detection.period for detection in found if detection]
+
+
+def turns(number: int, pages: int = 3) -> list[Step]:
+    """Pages that are read again and again in one order."""
+    return [
+        call("read", {"page": n % pages}, f"the text of page {n % pages} is this")
+        for n in range(number)
+    ]
 
 
 @pytest.mark.parametrize("period", range(2, 17))
@@ -57,7 +58,7 @@ def test_a_cycle_is_broken_by_what_differs() -> None:
     assert periods([1, 2, 1, 2, 3, 1, 2, 1, 2, 4]) == []
     assert periods([1, 2] * 10, outcome=None) == []
     cycle = Cycle(Settings())
-    steps = [evidence(1 + index % 2, index, epoch=index // 2) for index in range(40)]
+    steps = [evidence(index, call=1 + index % 2, epoch=index // 2) for index in range(40)]
     assert [cycle.observe(step) for step in steps] == [None] * 40
 
 
@@ -72,3 +73,74 @@ def test_the_same_edit_that_never_works_is_a_cycle() -> None:
         )
     assert run.actions[:1] == ["hint"]
     assert run.decisions[0].step <= 9
+
+
+def test_a_stubborn_cycle_is_denied_and_aborted() -> None:
+    """The hint comes at the third turn; each round that still shows the cycle climbs."""
+    decisions = alone("cycle", *turns(12))
+    assert actions(decisions) == ["hint", "deny", "abort"]
+    assert [decision.step for decision in decisions] == [8, 9, 10]
+    assert {decision.period for decision in decisions} == {3}
+    assert len({decision.loop for decision in decisions}) == 1
+
+
+def test_a_cycle_of_guessed_calls_hints_at_most() -> None:
+    """What rests on a value that only looks volatile stops nothing."""
+    symbols = [1, 2, 3] * 6
+    cycle = Cycle(Settings())
+    found = [
+        cycle.observe(evidence(number, call=symbol, guessed=True))
+        for number, symbol in enumerate(symbols)
+    ]
+    assert {one.max_action.value for one in found if one} == {"hint"}
+
+
+def test_waits_are_passed_over() -> None:
+    """A wait between the calls of a cycle neither hides it nor is part of it."""
+    cycle = Cycle(Settings())
+    steps = [
+        step
+        for number, symbol in enumerate([1, 2, 3] * 3)
+        for step in (
+            evidence(2 * number, call=symbol),
+            evidence(2 * number + 1, call=9, waiting=True),
+        )
+    ]
+    assert [one.period for one in map(cycle.observe, steps) if one] == [3]
+
+
+def test_parallel_duplicates_are_one_call() -> None:
+    """A call that is made twice in one round does not break the cycle."""
+    cycle = Cycle(Settings())
+    steps = [
+        evidence(2 * number + twin, call=symbol, round=number)
+        for number, symbol in enumerate([1, 2, 3] * 3)
+        for twin in (0, 1)
+    ]
+    assert [one.period for one in map(cycle.observe, steps) if one] == [3]
+
+
+@pytest.mark.parametrize(
+    ("settings", "pages", "first"),
+    [
+        pytest.param({"cycle_repeats": 5}, 3, 14, id="more turns"),
+        pytest.param({"cycle_repeats": 2}, 3, 5, id="fewer turns"),
+        pytest.param({"cycle_max_period": 4}, 4, 9, id="longest period"),
+    ],
+)
+def test_the_settings_say_when(settings: dict[str, Any], pages: int, first: int) -> None:
+    """`cycle_repeats` turns of at most `cycle_max_period` calls."""
+    decisions = alone("cycle", *turns(40, pages), **settings)
+    assert decisions[0].step == first
+
+
+def test_a_cycle_longer_than_the_longest_is_not_looked_for() -> None:
+    """`cycle_max_period` bounds what is kept."""
+    assert alone("cycle", *turns(60, 5), cycle_max_period=4) == []
+
+
+def test_a_user_turn_halves_it() -> None:
+    """What went round before a user spoke counts half."""
+    user = Step(Kind.OTHER, "user", text="again, please")
+    assert actions(alone("cycle", *turns(8), user, *turns(12)[8:9])) == []
+    assert actions(alone("cycle", *turns(9)))[:1] == ["hint"]

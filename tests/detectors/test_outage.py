@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.calls import Run, call
+from tests.detectors.alone import actions, alone
 
 DOWN = "Temporary data inconsistency detected, please retry the exact same query"
 
 
+def said(run: Run) -> list[str]:
+    """What this detector led to; others look at failures too."""
+    return [found.action.value for found in run.decisions if found.detector == "outage"]
+
+
 def test_one_error_from_several_tools_is_an_outage() -> None:
-    """Three equal errors of three tools are noticed, and nothing is stopped."""
-    run = Run()
-    run.calls(*[call(f"tool_{n % 3}", {"n": n}, error=DOWN, at=20 * n) for n in range(9)])
-    # With 20 s between them these are patient retries of something transient.
-    assert run.actions == []
+    """Three equal errors of three tools are noticed, then people are asked; nothing is aborted."""
     run = Run()
     run.calls(*[call(f"tool_{n % 3}", {"n": n}, error=DOWN, at=n) for n in range(9)])
-    assert run.actions == ["hint"]
+    assert said(run) == ["hint", "pause"]
     assert run.decisions[0].reason == "same_from_several_tools"
+    assert "abort" not in run.actions
 
 
 def test_one_long_answer_from_several_tools_is_an_outage() -> None:
@@ -31,14 +36,15 @@ def test_one_long_answer_from_several_tools_is_an_outage() -> None:
 def test_short_answers_of_several_tools_coincide() -> None:
     """Two tools may both say "none"."""
     run = Run()
-    assert run.calls(*[call(f"lookup_{n}", {"city": n}, "none") for n in range(9)]) == []
+    run.calls(*[call(f"lookup_{n}", {"city": n}, "none") for n in range(9)])
+    assert said(run) == []
 
 
-def test_retries_at_once_are_noticed_and_not_stopped() -> None:
-    """A transient error deserves a pause before the next try."""
+def test_retries_at_once_are_noticed_and_then_held() -> None:
+    """A transient error deserves a pause before the next try; the agent is not aborted for it."""
     run = Run()
     run.calls(*[call("search", {"q": n}, error="503 Service Unavailable", at=n) for n in range(4)])
-    assert run.actions == ["hint"]
+    assert run.actions == ["hint", "pause"]
     assert run.decisions[0].reason == "retry_without_pause"
 
 
@@ -47,3 +53,41 @@ def test_patient_retries_are_left_alone() -> None:
     run = Run()
     steps = [call("s", {"q": 1}, error="429 Too Many Requests", at=12 * n) for n in range(4)]
     assert run.calls(*steps) == []
+
+
+def test_a_retry_of_the_same_calls_with_patience_does_not_climb() -> None:
+    """The first failure of each tool counts, the patient retries after it do not."""
+    steps = [call(f"tool_{n % 2}", {"n": n % 2}, error=DOWN, at=20 * n) for n in range(12)]
+    assert alone("outage", *steps) == []
+
+
+def test_without_arguments_it_hints_at_most() -> None:
+    """Where it is not known what was asked, nothing is held on an equal answer."""
+    steps = [call(f"lookup_{n % 2}", None, DOWN) for n in range(12)]
+    assert actions(alone("outage", *steps)) == ["hint"]
+
+
+def test_a_real_answer_takes_two_fifths() -> None:
+    """A tool that answers is not down."""
+    steps = [
+        step
+        for n in range(8)
+        for step in (
+            call(f"lookup_{n % 2}", {"city": n}, DOWN),
+            call(f"lookup_{n % 2}", {"town": n}, f"it is {n} degrees in this town, and windy"),
+        )
+    ]
+    assert alone("outage", *steps) == []
+
+
+def test_an_error_that_is_not_transient_is_one_tools_own() -> None:
+    """One tool that fails in the same way is no outage."""
+    steps = [call("ssh", {"n": n}, error="Permission denied (publickey)") for n in range(9)]
+    assert alone("outage", *steps) == []
+
+
+@pytest.mark.parametrize(("threshold", "step"), [(2, 1), (5, 4)])
+def test_the_threshold_is_a_setting(threshold: int, step: int) -> None:
+    """`error_threshold` equal answers of two tools."""
+    steps = [call(f"oracle_{n % 2}", {"city": n}, DOWN) for n in range(8)]
+    assert alone("outage", *steps, error_threshold=threshold)[0].step == step

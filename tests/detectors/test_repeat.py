@@ -7,8 +7,14 @@ import pytest
 from otel_loopguard import Settings
 from otel_loopguard.core import Kind, Step
 from tests.calls import Run, call
+from tests.detectors.alone import actions, alone
 
 ANSWER = "no results for weather in Paris"
+
+
+def repeats(run: Run) -> list[str]:
+    """What this detector led to."""
+    return [found.action.value for found in run.decisions if found.detector == "exact_repeat"]
 
 
 def test_three_equal_calls_with_an_equal_answer_give_a_hint() -> None:
@@ -24,11 +30,11 @@ def test_three_equal_calls_with_an_equal_answer_give_a_hint() -> None:
 
 
 def test_a_stubborn_agent_is_denied_and_aborted() -> None:
-    """hint at the third, deny two confirmations later, abort one after that."""
+    """hint at the third, deny with the next confirmation, abort with the one after that."""
     run = Run()
     run.calls(*[call(args={"q": "x"}, outcome=ANSWER) for _ in range(8)])
     assert run.actions == ["hint", "deny", "abort"]
-    assert [decision.step for decision in run.decisions] == [2, 4, 5]
+    assert [decision.step for decision in run.decisions] == [2, 3, 4]
     assert len({decision.loop for decision in run.decisions}) == 1
 
 
@@ -70,9 +76,8 @@ def test_volatile_values_do_not_hide_a_loop() -> None:
 
 def test_a_nonce_of_unknown_name_is_learned() -> None:
     """An argument that is new in each of four otherwise equal calls is no part of the call."""
-    run = Run()
-    run.calls(*[call(args={"user": "u1", "zz": f"k{n:05x}z9"}, outcome=ANSWER) for n in range(8)])
-    assert run.actions[:1] == ["hint"]
+    steps = [call(args={"user": "u1", "zz": f"{n}f{n}ab{n}c7"}, outcome=ANSWER) for n in range(8)]
+    assert actions(alone("exact_repeat", *steps)) == ["hint"]
 
 
 @pytest.mark.parametrize(
@@ -124,16 +129,18 @@ def test_a_nonce_of_unknown_name_is_learned() -> None:
     ],
 )
 def test_honest_work_is_left_alone(steps: list) -> None:
-    """Progress, paging, verification and waiting are no repetition."""
+    """Progress, paging, verification and waiting are no repetition, and never stopped."""
     run = Run()
-    assert run.calls(*steps) == []
+    run.calls(*steps)
+    assert repeats(run) == []
+    assert not any(found.action.stops for found in run.decisions)
 
 
 def test_an_unchanged_answer_without_a_pause_is_spinning() -> None:
     """The same poll with no time between is a loop, pending or not."""
     run = Run()
     run.calls(*[call("job", {"id": 9}, "in_progress", at=0.6 * n) for n in range(4)])
-    assert run.actions == ["hint"]
+    assert run.actions == ["hint", "deny"]
 
 
 def test_waiting_ends_with_its_budget() -> None:
@@ -155,7 +162,8 @@ def test_missing_is_not_empty() -> None:
     assert names.actions == []
     outcomes = Run()
     outcomes.calls(*[call(outcome=ANSWER) for _ in range(30)])
-    assert outcomes.actions == []
+    assert repeats(outcomes) == []
+    assert not any(found.action.stops for found in outcomes.decisions)
 
 
 def test_parallel_calls_of_one_round_count_once() -> None:
@@ -180,7 +188,7 @@ def test_obeying_a_hint_clears_the_flag() -> None:
     assert flag.control.action == "hint"
     run.calls(call(args={"q": "y"}, outcome="something else"))
     assert flag.control.action == "allow"
-    run.calls(*[call(args={"q": "x"}, outcome=ANSWER) for _ in range(2)])
+    run.calls(call(args={"q": "x"}, outcome=ANSWER))
     assert run.actions == ["hint", "deny"]
 
 
@@ -201,7 +209,7 @@ def test_other_spans_in_between_do_not_matter() -> None:
     for _ in range(3):
         run.calls(*[Step(Kind.NODE, f"node {n}") for n in range(30)])
         run.calls(call(args={"q": "x"}, outcome=ANSWER))
-    assert run.actions == ["hint"]
+    assert repeats(run) == ["hint"]
 
 
 def test_a_change_by_an_exempt_tool_is_a_change() -> None:
@@ -212,4 +220,64 @@ def test_a_change_by_an_exempt_tool_is_a_change() -> None:
             call("edit", {"path": "a.py", "new": f"v{number}"}, "ok"),
             call("bash", {"command": "pytest -q"}, "1 failed, 3 passed in test_a.py"),
         )
-    assert run.actions == []
+    assert repeats(run) == []
+
+
+def test_a_loop_beside_work_that_goes_on_hints_at_most() -> None:
+    """Where half or more of the calls in between were new, nothing is stopped."""
+    steps = [
+        step
+        for n in range(20)
+        for step in (
+            call("status", {"id": 1}, "the build of today is what it was"),
+            call("read", {"page": n}, f"page {n} is about subject {n * 7919:x}"),
+        )
+    ]
+    assert actions(alone("exact_repeat", *steps)) == ["hint"]
+
+
+def test_repeats_fade() -> None:
+    """Forty other calls between two equal ones leave a little more than half."""
+    between = iter(range(1000))
+
+    def others() -> list[Step]:
+        pages = [next(between) for _ in range(40)]
+        return [call("read", {"page": n}, f"page {n} is of {n * 7919:x}") for n in pages]
+
+    same = call(args={"q": "x"}, outcome=ANSWER)
+    decisions = alone("exact_repeat", *[step for _ in range(6) for step in (same, *others())])
+    assert decisions == []
+
+
+def test_beyond_the_window_it_begins_anew() -> None:
+    """`repeat_window` calls are looked back."""
+    other = [call("read", {"page": n}, f"page {n} is about {n * 7919:x}") for n in range(5)]
+    same = call(args={"q": "x"}, outcome=ANSWER)
+    steps = [same, *other, same, *other, same]
+    assert actions(alone("exact_repeat", *steps, repeat_threshold=2.5)) == ["hint"]
+    assert alone("exact_repeat", *steps, repeat_threshold=2.5, repeat_window=5) == []
+
+
+def test_without_a_clock_a_pending_answer_hints_at_most() -> None:
+    """Nobody can tell whether it waits, so it takes half as many again and stops nothing."""
+    decisions = alone("exact_repeat", *[call("job", {"id": 9}, "in progress") for _ in range(20)])
+    assert [(decision.step, decision.action) for decision in decisions] == [(4, "hint")]
+
+
+def test_another_answer_begins_anew() -> None:
+    """Twice the same, then another: that was progress."""
+    steps = [call(args={"q": "x"}, outcome=f"{ANSWER}, {n // 2}") for n in range(30)]
+    assert alone("exact_repeat", *steps) == []
+
+
+def test_transient_errors_have_time() -> None:
+    """The same failing call within a minute is a retry."""
+    steps = [call(args={"q": "x"}, error="429 Too Many Requests", at=10 * n) for n in range(6)]
+    assert alone("exact_repeat", *steps) == []
+    assert actions(alone("exact_repeat", *steps, transient_budget_s=15))[:1] == ["hint"]
+
+
+def test_critical_from_two_above_the_threshold() -> None:
+    """The third is a warning; what is denied is critical, what is aborted fatal."""
+    decisions = alone("exact_repeat", *[call(args={"q": "x"}, outcome=ANSWER) for _ in range(6)])
+    assert [decision.severity.value for decision in decisions] == ["warning", "critical", "fatal"]

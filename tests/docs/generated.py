@@ -13,7 +13,7 @@ import typer
 from otel_loopguard import Settings, semconv
 from otel_loopguard.cli.app import app
 from tests.docs import evaluation, performance
-from tests.docs.programs import SAMPLE, command_line, plain
+from tests.docs.programs import SAMPLE, command_line, need_shared, plain
 from tests.docs.trace import tree
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 Write = Callable[[], str]
 SCENARIOS = "../shared/eval/scenarios.jsonl"
+GOOD = "../shared/traces/miniswe.jsonl.gz"
 
 
 def table(heads: tuple[str, ...], rows: Iterator[tuple[object, ...]]) -> str:
@@ -43,6 +44,12 @@ def shown(*arguments: str, head: int | None = None) -> Write:
         return fenced(f"$ otel-loopguard {' '.join(arguments)}\n{''.join(cut)}", "console")
 
     return write
+
+
+def calibrated() -> str:
+    """What `calibrate` says of runs that went well."""
+    need_shared()
+    return shown("calibrate", GOOD, "--false-stops", "0.01")()
 
 
 def settings() -> str:
@@ -129,11 +136,19 @@ SECTIONS: dict[tuple[str, str], Write] = {
     ("docs/command-line.md", "replay-tree"): shown("replay", SAMPLE, "--tree"),
     ("docs/command-line.md", "replay-json"): shown("replay", SAMPLE, "--format", "json"),
     ("docs/command-line.md", "eval"): shown("eval", SCENARIOS),
-    ("docs/evaluation.md", "tiers"): evaluation.tiers,
+    ("docs/calibration.md", "calibrate"): calibrated,
+    ("docs/evaluation.md", "targets"): evaluation.targets,
+    ("docs/evaluation.md", "noticed"): evaluation.noticed,
+    ("docs/evaluation.md", "stopped"): evaluation.stopped,
+    ("docs/evaluation.md", "intervals"): evaluation.intervals,
     ("docs/evaluation.md", "sources"): evaluation.sources,
     ("docs/evaluation.md", "failed"): evaluation.failed,
+    ("docs/evaluation.md", "robustness"): evaluation.robustness,
+    ("docs/evaluation.md", "curve"): evaluation.curve,
+    ("docs/evaluation.md", "left-out"): evaluation.left_out,
+    ("docs/evaluation.md", "cost"): evaluation.cost,
     ("docs/evaluation.md", "rules"): evaluation.rules,
     ("docs/evaluation.md", "false-notices"): evaluation.false_notices,
-    ("docs/evaluation.md", "missed-scenarios"): evaluation.missed_scenarios,
+    ("docs/evaluation.md", "missed"): evaluation.missed,
     ("docs/performance.md", "results"): performance.results,
 }

@@ -53,7 +53,8 @@ class Block:
 def pages() -> list[Path]:
     """All pages, in order."""
     found = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "collector-config" / "README.md"]
-    return [*found, *sorted((ROOT / "docs").glob("*.md"))]
+    docs = ROOT / "docs"
+    return [*found, *sorted(docs.glob("*.md")), *sorted((docs / "detectors").glob("*.md"))]
 
 
 def name_of(page: Path) -> str:

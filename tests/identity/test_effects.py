@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from otel_loopguard.core import Effect
-from otel_loopguard.identity.effects import effect_of, is_compound
+from otel_loopguard.identity.effects import effect_of, is_compound, is_runner
 
 
 @pytest.mark.parametrize(
@@ -43,3 +43,13 @@ def test_compound_commands() -> None:
     """A command that does several things may have changed something before it failed."""
     assert is_compound({"command": "echo a > b; false"})
     assert not is_compound({"command": "rm a"})
+
+
+@pytest.mark.parametrize(
+    ("tool", "runs"),
+    [("bash", True), ("execute_sql", True), ("python_interpreter", True),
+     ("ComputerTerminal", True), ("search", False), ("run_tests", False), ("get_page", False)],
+)  # fmt: skip
+def test_tools_that_run_what_the_agent_wrote(tool: str, runs: bool) -> None:
+    """Shells, interpreters and databases, told by a word of their name."""
+    assert is_runner(tool) is runs

@@ -1,0 +1,90 @@
+"""What a session has come to, and what is said of it: reports, long-term context, feedback."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from otel_loopguard.control.context import current_flag, keepers
+
+if TYPE_CHECKING:
+    from otel_loopguard.reports import Context, Report, Topic
+
+
+def report(session: str | None = None) -> Report | None:
+    """What a session did, and what was decided about it.
+
+    Args:
+        session: Key of the session; by default the session of the current context.
+
+    Returns:
+        The report; None if no session is known. Where several guards know it, the one that saw most
+        of it.
+    """
+    key = _key(session)
+    if key is None:
+        return None
+    found = [made for keeper in keepers() if (made := keeper.report(key)) is not None]
+    return max(found, key=lambda made: made.steps, default=None)
+
+
+def remember(topic: Topic, text: str, session: str | None = None) -> bool:
+    """Keeps something for the rest of a session; hints may offer it to the model (C17).
+
+    It stays in this process, and goes with the session.
+
+    ::
+
+        control.remember("insight", "the tests need Python 3.12")
+
+    Args:
+        topic: `insight`, `file`, `pattern` or `avoided`.
+        text: What to keep; of longer text the first 200 characters.
+        session: Key of the session; by default the session of the current context.
+
+    Returns:
+        False if no session is known: it begins with its first span.
+
+    Raises:
+        ValueError: There is no such topic.
+    """
+    key = _key(session)
+    if key is None:
+        return False
+    known = [keeper.remember(key, topic, text) for keeper in keepers()]
+    return any(known)
+
+
+def recall(session: str | None = None) -> Context | None:
+    """The long-term context of a session: what was remembered, and what it noticed by itself (C17).
+
+    Args:
+        session: Key of the session; by default the session of the current context.
+
+    Returns:
+        The context; None if no session is known.
+    """
+    key = _key(session)
+    if key is None:
+        return None
+    found = (keeper.context(key) for keeper in keepers())
+    return next((context for context in found if context is not None), None)
+
+
+def feedback(decision_id: str, *, false_alarm: bool) -> bool:
+    """Says whether a decision was right, to be counted in the report of its session (A10).
+
+    Args:
+        decision_id: `control.current().decision_id`, or `Decision.id`.
+        false_alarm: Whether it was wrong. Who speaks last is right.
+
+    Returns:
+        False if the decision is not known here any more.
+    """
+    return any(keeper.feedback(decision_id, false_alarm=false_alarm) for keeper in keepers())
+
+
+def _key(session: str | None) -> str | None:
+    if session is not None:
+        return session
+    flag = current_flag()
+    return None if flag is None else flag.control.session

@@ -1,0 +1,1 @@
+"""Verdicts about what is used up, and about milestones."""

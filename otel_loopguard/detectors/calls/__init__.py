@@ -1,0 +1,1 @@
+"""Detectors that look at finished tool calls."""

@@ -1,0 +1,143 @@
+"""Does one tool fail in the same way, again and again, whatever it is asked? (C4)"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from otel_loopguard.core import Action, Detection, ErrorClass, Severity
+from otel_loopguard.detectors.wording import error_of
+
+if TYPE_CHECKING:
+    from otel_loopguard.core import Evidence
+    from otel_loopguard.settings import Settings
+
+_FADE: Final = 0.985
+_WINDOW: Final = 50
+_TRACKED: Final = 64
+_EARLIER_EPOCH: Final = 1 / 3
+_AFTER_SUCCESS: Final = 0.6
+_SOON: Final = 2
+_QUOTING: Final = 0.8
+
+
+@dataclass(slots=True)
+class _Failing:
+    """One error of one tool, and how many equivalents of it were counted."""
+
+    count: float
+    epoch: int
+    round: int
+    number: int
+    since: int
+    calls: frozenset[int]
+    call_exact: int | None
+    line: int | None
+
+
+class ErrorRepeat:
+    """Counts equal errors of one tool, arguments free.
+
+    Equal means: the line that names the error, with numbers and volatile values masked; equal but
+    for what it quotes from the arguments counts 0.8. A
+    detection from `error_threshold` (3); already from 2 if the error is about the call itself
+    (unknown tool, wrong arguments) or if the very same call failed in the same epoch with a
+    deterministic error. A failure without a text is no error that could be equal to another.
+
+    Where every call was another one and the error is not about the call itself, it leads to a hint
+    at most.
+
+    Fades by 1.5 % per call; a change of the world leaves a third, a success of the tool 0.6 of what
+    was counted. Transient errors (429, 5xx, time-outs) have `transient_budget_s` of time.
+
+    Source: `notes/evidence.md`, lessons 2 to 4 and 8; FEATURES C4.
+    """
+
+    name = "error_repeat"
+    family = "errors"
+    __slots__ = ("_failing", "_settings")
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._failing: OrderedDict[tuple[str, int], _Failing] = OrderedDict()
+
+    def user_turn(self) -> None:
+        for failing in self._failing.values():
+            failing.count /= 2
+
+    def observe(self, evidence: Evidence) -> Detection | None:
+        if not evidence.error:
+            if self._failing:
+                self._succeeded(evidence.tool)
+            return None
+        if evidence.error_shape is None or evidence.waiting:
+            return None
+        place = (evidence.tool, evidence.error_shape)
+        failing = self._failing.pop(place, None)
+        if failing is None or evidence.number - failing.number > _WINDOW:
+            failing = self._start(evidence)
+            again = False
+        else:
+            again = failing.call_exact is not None and failing.call_exact == evidence.call_exact
+            again = again and failing.epoch == evidence.epoch
+            self._count(failing, evidence)
+        self._failing[place] = failing
+        if len(self._failing) > _TRACKED:
+            self._failing.popitem(last=False)
+        return self._judge(failing, evidence, again=again)
+
+    def _start(self, evidence: Evidence) -> _Failing:
+        return _Failing(
+            1.0, evidence.epoch, evidence.round, evidence.number, evidence.time,
+            frozenset() if evidence.call is None else frozenset({evidence.call}),
+            evidence.call_exact, evidence.error_line,
+        )  # fmt: skip
+
+    def _count(self, failing: _Failing, evidence: Evidence) -> None:
+        count = failing.count * _FADE ** (evidence.number - failing.number - 1)
+        if evidence.epoch != failing.epoch:
+            count *= _EARLIER_EPOCH
+        if evidence.round != failing.round and not self._has_time(failing, evidence):
+            count += 1.0 if evidence.error_line == failing.line else _QUOTING
+        failing.count, failing.epoch = count, evidence.epoch
+        failing.round, failing.number = evidence.round, evidence.number
+        failing.call_exact, failing.line = evidence.call_exact, evidence.error_line
+        if evidence.call is not None and len(failing.calls) < _TRACKED:
+            failing.calls |= {evidence.call}
+
+    def _has_time(self, failing: _Failing, evidence: Evidence) -> bool:
+        """Whether a transient error is still within its budget of time."""
+        if evidence.error_class is not ErrorClass.TRANSIENT or not failing.since:
+            return False
+        return (evidence.time - failing.since) / 1e9 <= self._settings.of(
+            evidence.tool
+        ).transient_budget_s
+
+    def _succeeded(self, tool: str) -> None:
+        for (name, _), failing in self._failing.items():
+            if name == tool:
+                failing.count *= _AFTER_SUCCESS
+
+    def _judge(self, failing: _Failing, evidence: Evidence, *, again: bool) -> Detection | None:
+        deterministic = evidence.error_class is ErrorClass.DETERMINISTIC
+        soon = evidence.call_error or (again and deterministic)
+        limit = self._settings.of(evidence.tool).error_threshold
+        threshold = min(_SOON, limit) if soon else limit
+        if failing.count < evidence.needs(threshold) - 0.1:
+            return None
+        # Errors about the thing asked for, each time another thing: the agent may be searching.
+        others = len(failing.calls) >= failing.count - 0.5 and not evidence.call_error
+        others = others or evidence.call is None or evidence.guessed
+        return Detection(
+            detector=self.name,
+            reason="call_error" if evidence.call_error else "equal_error",
+            severity=Severity.CRITICAL if failing.count >= limit + 2 else Severity.WARNING,
+            confidence=min(0.99, (0.75 if deterministic else 0.65) + 0.05 * failing.count),
+            keys=failing.calls | {evidence.error_shape or 0},
+            count=round(failing.count, 2),
+            threshold=threshold,
+            message=f"{evidence.tool!r} failed {round(failing.count)} times with an equal "
+            + error_of(evidence),
+            max_action=Action.HINT if others and not again else Action.ABORT,
+        )

@@ -1,0 +1,68 @@
+"""Is search after search answered by "nothing found"?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from xxhash import xxh3_64_intdigest as key_of
+
+from otel_loopguard.core import Action, Detection, Effect, Severity
+
+if TYPE_CHECKING:
+    from otel_loopguard.core import Evidence
+    from otel_loopguard.settings import Settings
+
+_LESS: Final = 0.7
+
+
+class FoundNothing:
+    """Counts new questions whose answer says that nothing was found, in whatever words.
+
+    An answer that finds something takes three tenths, a successful change all of what was counted.
+    A detection from `nothing_threshold` (4). It leads to a hint at most: to look where nothing is
+    may be what was asked for.
+
+    Source: `notes/evidence.md`, row "found nothing outcomes".
+    """
+
+    name = "found_nothing"
+    family = "standstill"
+    __slots__ = ("_count", "_last", "_threshold")
+
+    def __init__(self, settings: Settings) -> None:
+        self._threshold = settings.nothing_threshold
+        self._count = 0.0
+        self._last = -1
+
+    def user_turn(self) -> None:
+        self._count /= 2
+
+    def observe(self, evidence: Evidence) -> Detection | None:
+        if evidence.outcome is None or evidence.waiting:
+            return None
+        if evidence.error or not evidence.nothing or not evidence.fresh:
+            self._found(evidence)
+            return None
+        if evidence.round != self._last:
+            self._count += 1.0
+        self._last = evidence.round
+        if self._count < evidence.needs(self._threshold) - 0.1:
+            return None
+        return Detection(
+            detector=self.name,
+            reason="found_nothing",
+            severity=Severity.WARNING,
+            confidence=min(0.8, 0.55 + 0.05 * (self._count - self._threshold)),
+            keys=frozenset({key_of(self.name.encode())}),
+            count=round(self._count, 2),
+            threshold=self._threshold,
+            message=f"{round(self._count)} different calls, of {evidence.tool!r} the last, found "
+            "nothing",
+            max_action=Action.HINT,
+        )
+
+    def _found(self, evidence: Evidence) -> None:
+        if evidence.effect is Effect.WRITE and not evidence.error:
+            self._count = 0.0
+        elif not evidence.nothing:
+            self._count *= _LESS

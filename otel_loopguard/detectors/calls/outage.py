@@ -1,0 +1,87 @@
+"""Do several tools fail, or give no real answer, in the same way?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from otel_loopguard.core import Action, Detection, ErrorClass, Severity
+from otel_loopguard.detectors.calls.tally import Tallied, Tally
+from otel_loopguard.detectors.wording import answer_of
+
+if TYPE_CHECKING:
+    from otel_loopguard.core import Evidence
+    from otel_loopguard.settings import Settings
+
+_LONG: Final = 40
+_AFTER_SUCCESS: Final = 0.6
+_BACK_OFF: Final = 1.5
+
+
+class Outage:
+    """Counts equal errors and equal long answers across tools, and retries without a pause.
+
+    Two tools that say the same, in 40 characters or more, do not speak of what they were asked:
+    something behind them is down. The same holds for one tool that is asked again at once after a
+    transient error; with `wait_gap_s` (5 s) between, or pauses that grow by half, it is a retry
+    with patience, which has its own budget. A real answer of a tool takes two fifths of what was
+    counted of it. A detection from `error_threshold` (3). It leads to a pause at most: the agent is
+    not stuck by its own doing, and what helps is to wait or to go another way; to a hint where
+    arguments are not captured.
+
+    Source: `notes/evidence.md`, "the same answer of >= 40 characters three times from >= 2 tools
+    is an outage", and its row "same error (one tool; across tools)".
+    """
+
+    name = "outage"
+    family = "errors"
+    __slots__ = ("_gap", "_patience", "_tally", "_threshold")
+
+    def __init__(self, settings: Settings) -> None:
+        self._threshold = settings.error_threshold
+        self._patience = settings.wait_gap_s * 1e9
+        self._tally = Tally()
+        self._gap = 0
+
+    def user_turn(self) -> None:
+        self._tally.halve()
+
+    def observe(self, evidence: Evidence) -> Detection | None:
+        key = evidence.error_shape if evidence.error else evidence.outcome
+        if not evidence.error:
+            self._tally.answered(evidence.tool, key, _AFTER_SUCCESS)
+        if key is None or evidence.waiting:
+            return None
+        if not evidence.error and evidence.outcome_size < _LONG:
+            return None
+        transient = evidence.error_class is ErrorClass.TRANSIENT
+        patient = transient and not evidence.fresh and self._paused(key, evidence)
+        self._gap = evidence.gap or 0
+        tallied = self._tally.add(key, evidence, 0.0 if patient else 1.0)
+        if tallied is None or tallied.count < evidence.needs(self._threshold) - 0.1:
+            return None
+        if len(tallied.tools) < 2 and not (transient and not patient):
+            return None
+        return self._detection(key, tallied, evidence)
+
+    def _paused(self, key: int, evidence: Evidence) -> bool:
+        last = self._tally.last(key)
+        if last is None or not last.time:
+            return False
+        grows = evidence.gap is not None and evidence.gap >= _BACK_OFF * self._gap > 0
+        return grows or evidence.time - last.time >= self._patience
+
+    def _detection(self, key: int, tallied: Tallied, evidence: Evidence) -> Detection:
+        what = "failed with" if evidence.error else "gave"
+        several = len(tallied.tools) > 1
+        who = f"{len(tallied.tools)} tools" if several else f"{evidence.tool!r}"
+        return Detection(
+            detector=self.name,
+            reason="same_from_several_tools" if several else "retry_without_pause",
+            severity=Severity.WARNING,
+            confidence=min(0.9, 0.65 + 0.05 * (tallied.count - self._threshold)),
+            keys=frozenset({key}),
+            count=round(tallied.count, 2),
+            threshold=self._threshold,
+            message=f"{who} {what} an equal {answer_of(evidence)} {round(tallied.count)} times",
+            max_action=Action.HINT if evidence.call is None else Action.PAUSE,
+        )

@@ -1,0 +1,174 @@
+"""Is the same call made again, with the same answer, while nothing changed? (C1, D1)"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from otel_loopguard.core import Action, Detection, ErrorClass, Severity
+from otel_loopguard.detectors.wording import answer_of
+
+if TYPE_CHECKING:
+    from otel_loopguard.core import Evidence
+    from otel_loopguard.settings import Settings
+
+_MASKED: Final = 0.8
+_FADE: Final = 0.985
+_UNSEEN: Final = 10
+_UNSURE: Final = 1.5
+
+
+@dataclass(slots=True)
+class _Seen:
+    """One call as it was last made: its answer, and how many equivalents of it were counted."""
+
+    outcome: int | None
+    outcome_exact: int | None
+    call_exact: int | None
+    count: float
+    epoch: int
+    round: int
+    number: int
+    since: int
+    first: int
+    fresh: int
+    again: int
+    unsure: bool
+
+
+class ExactRepeat:
+    """Counts equal calls with an equal outcome in one state of the world.
+
+    Counted in equivalents of one repeat: byte-equal 1.0, equal after masking 0.8, fading by 1.5 %
+    per call in between; from `repeat_threshold` (3) on it is a detection. Never "in a row": other
+    calls may sit between. It starts again when the answer differs, when a changing call opened a
+    new epoch, and when the last time is more than `repeat_window` calls ago. Calls of one parallel
+    round count once. Waiting, judged by the clock, does not count until the wait budget ends;
+    transient errors do not count within theirs.
+
+    Where half or more of the calls in between were new, the key of the call is a guess, or no clock
+    tells whether it waits, it leads to a hint at most; in the last case it takes half as many
+    again.
+
+    Where the outcome was not captured, ten equal calls give a hint and never more: polling cannot
+    be told from looping.
+
+    Source: `notes/evidence.md`, lessons 1, 2 and 9; FEATURES C1, D1.
+    """
+
+    name = "exact_repeat"
+    family = "repetition"
+    __slots__ = ("_fresh", "_seen", "_settings", "_window")
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._window = settings.repeat_window
+        # A call seen once is kept as its evidence: most calls never come again.
+        self._seen: OrderedDict[int, _Seen | Evidence] = OrderedDict()
+        self._fresh = 0
+
+    def user_turn(self) -> None:
+        # To forget what was seen once comes to the same as to halve it.
+        again = [(call, seen) for call, seen in self._seen.items() if isinstance(seen, _Seen)]
+        self._seen = OrderedDict(again)
+        for _, seen in again:
+            seen.count /= 2
+
+    def observe(self, evidence: Evidence) -> Detection | None:
+        call = evidence.call
+        if call is None:
+            return None
+        self._fresh += evidence.fresh and not evidence.error
+        seen = self._seen.pop(call, None)
+        if seen is None or not self._continues(seen, evidence):
+            self._seen[call] = evidence
+            if len(self._seen) > self._window:
+                self._seen.popitem(last=False)
+            return None
+        if not isinstance(seen, _Seen):
+            seen = _first(seen, self._fresh)
+        counts = self._counts(seen, evidence)
+        if seen.round != evidence.round and counts:
+            self._count(seen, evidence)
+        seen.again += 1
+        seen.round, seen.number = evidence.round, evidence.number
+        seen.unsure = seen.unsure or evidence.pending
+        self._seen[call] = seen
+        return self._judge(seen, evidence) if counts else None
+
+    def _continues(self, seen: _Seen | Evidence, evidence: Evidence) -> bool:
+        return (
+            seen.outcome == evidence.outcome
+            and seen.epoch == evidence.epoch
+            and evidence.number - seen.number <= self._window
+        )
+
+    def _counts(self, seen: _Seen, evidence: Evidence) -> bool:
+        transient = evidence.error_class is ErrorClass.TRANSIENT and seen.since
+        if not evidence.waiting and not transient:
+            return True
+        elapsed = (evidence.time - seen.since) / 1e9 if seen.since else 0.0
+        own = self._settings.of(evidence.tool)
+        return elapsed > (own.wait_budget_s if evidence.waiting else own.transient_budget_s)
+
+    def _count(self, seen: _Seen, evidence: Evidence) -> None:
+        equal = (
+            seen.outcome_exact == evidence.outcome_exact and seen.call_exact == evidence.call_exact
+        )
+        fade = _FADE ** (evidence.number - seen.number - 1)
+        seen.count = seen.count * fade + (1.0 if equal else _MASKED)
+
+    def _judge(self, seen: _Seen, evidence: Evidence) -> Detection | None:
+        known = evidence.outcome is not None
+        threshold = self._settings.of(evidence.tool).repeat_threshold if known else _UNSEEN
+        needed = evidence.needs(threshold) * (_UNSURE if seen.unsure else 1.0)
+        if seen.count < needed - 0.1:
+            return None
+        if not known:
+            return self._unseen(seen, evidence)
+        mild = evidence.guessed or seen.unsure or self._amid_news(seen, evidence)
+        return Detection(
+            detector=self.name,
+            reason="identical_call",
+            severity=Severity.CRITICAL if seen.count >= threshold + 2 else Severity.WARNING,
+            confidence=min(0.99, 0.8 + 0.04 * (seen.count - threshold)),
+            keys=frozenset({evidence.call or 0}),
+            count=round(seen.count, 2),
+            threshold=threshold,
+            message=f"{evidence.tool!r} was called {_times(seen.count)} with equal arguments and "
+            f"an equal {answer_of(evidence)}, and nothing was changed in between",
+            max_action=Action.HINT if mild else Action.ABORT,
+        )
+
+    def _unseen(self, seen: _Seen, evidence: Evidence) -> Detection:
+        return Detection(
+            detector=self.name,
+            reason="identical_call_unseen_outcome",
+            severity=Severity.WARNING,
+            confidence=0.3,
+            keys=frozenset({evidence.call or 0}),
+            count=round(seen.count, 2),
+            threshold=_UNSEEN,
+            message=f"{evidence.tool!r} was called {_times(seen.count)} with equal arguments; its "
+            "outcomes are not captured",
+            max_action=Action.HINT,
+        )
+
+    def _amid_news(self, seen: _Seen, evidence: Evidence) -> bool:
+        """Whether most of the calls in between were new: the work goes on beside it."""
+        between = evidence.number - seen.first - seen.again
+        fresh = self._fresh - seen.fresh
+        return between > 0 and 2 * fresh >= between and 2 * fresh >= seen.again
+
+
+def _first(evidence: Evidence, fresh: int) -> _Seen:
+    return _Seen(
+        evidence.outcome, evidence.outcome_exact, evidence.call_exact, 1.0,
+        evidence.epoch, evidence.round, evidence.number, evidence.time, evidence.number, fresh, 0,
+        evidence.pending,
+    )  # fmt: skip
+
+
+def _times(count: float) -> str:
+    return f"{round(count)} times"

@@ -1,0 +1,1 @@
+"""Detectors that look at work passed between agents."""

@@ -1,0 +1,90 @@
+"""What a model, or a user, is told about a decision: what was measured, and what may help."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from otel_loopguard.core import Action
+
+if TYPE_CHECKING:
+    from otel_loopguard.core import Decision, Detection, Diagnosis
+
+_HINT: Final = (
+    "Do not repeat it unchanged: use what you have, try another way, or say what is missing."
+)
+_FIXES: Final = 2
+_FOLLOWS: Final = {
+    Action.STEER: "Leave this way.",
+    Action.ASK: "Ask the user before you go on.",
+    Action.DENY: "Further calls of this kind are refused: try another way, or finish with what you "
+    "have.",
+    Action.PAUSE: "The run is paused until a person lets it go on.",
+    Action.ABORT: "The run is stopped.",
+}
+
+
+def hint(decision: Decision) -> str:
+    """What to tell the model about a decision, in whole sentences.
+
+    First what was measured, then what follows; then the detector's own advice, the other ways of a
+    steer or a deny, the question of an ask, and for an error its cause and what may help. Fixes
+    that cannot be taken back are named as such.
+
+    Args:
+        decision: The decision.
+    """
+    ends = decision.action is Action.ABORT
+    parts = [f"{_sentence(decision.message)}", _follows(decision)]
+    if not ends:
+        parts += [decision.advice, _ways(decision.alternatives), _asked(decision)]
+        parts.append(_known(decision.diagnosis))
+    return " ".join(part for part in parts if part)
+
+
+def question(action: Action, found: Detection, known: Diagnosis | None) -> str | None:
+    """What to ask the user; None unless the action is `ask` or `pause`.
+
+    Args:
+        action: What is to be done.
+        found: The detection behind it.
+        known: What is known about the error behind it.
+    """
+    if action not in (Action.ASK, Action.PAUSE):
+        return None
+    cause = f" {known.cause}" if known is not None else ""
+    return (
+        f"{_sentence(found.message)}{cause} Should the agent go on like this, try another way "
+        "(which?), or stop?"
+    )
+
+
+def _follows(decision: Decision) -> str:
+    if decision.action is Action.HINT:
+        # What a detector advises is more to the point than what is always said.
+        return "" if decision.advice else _HINT
+    return _FOLLOWS.get(decision.action, "")
+
+
+def _ways(alternatives: tuple[str, ...]) -> str:
+    return f"Other ways: {'; '.join(alternatives)}." if alternatives else ""
+
+
+def _asked(decision: Decision) -> str:
+    return f"To ask: {decision.question}" if decision.action is Action.ASK else ""
+
+
+def _known(diagnosis: Diagnosis | None) -> str:
+    if diagnosis is None:
+        return ""
+    fixes = [
+        f"{fix.text} (cannot be taken back)" if fix.risk == "high" else fix.text
+        for fix in diagnosis.fixes[:_FIXES]
+    ]
+    helps = f" What may help: {'; '.join(fixes)}." if fixes else ""
+    return f"Likely cause: {_sentence(diagnosis.cause)}{helps}"
+
+
+def _sentence(text: str) -> str:
+    text = text.strip()
+    ended = text if text.endswith((".", "?", "!")) else f"{text}."
+    return f"{ended[:1].upper()}{ended[1:]}"

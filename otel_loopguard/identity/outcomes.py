@@ -1,0 +1,132 @@
+"""The outcome of one call, as keys that compare in O(1)."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
+
+from otel_loopguard.identity.canonical import bounded, canonical, key_of, parsed, text_bytes
+from otel_loopguard.identity.errors import error_text
+from otel_loopguard.identity.masks import masked_outcome
+
+if TYPE_CHECKING:
+    from otel_loopguard.core import Step
+
+_SHORT: Final = 400
+_NOTHING: Final = re.compile(
+    rb"\b(?:(?:no|0|zero) (?:\w{1,20} ){0,2}(?:results?|matches|match|records?|rows?|items?|"
+    rb"files?|documents?|hits|entries|data|occurrences|mentions)(?: \w{1,20}){0,3}? "
+    rb"?(?:found|returned|available|matched)?|nothing (?:was )?found|not found|none found|"
+    rb"no such|does not exist|returned no|did not (?:find|match|return)|empty (?:set|result|list))"
+)
+_REJECTS: Final = re.compile(
+    rb"\b(?:did(?: not|n't) pass|not pass(?:ed)?|(?:[1-9]\d{0,5}|tests?|checks?|case|build) "
+    rb"fail(?:ed|ures?|ing)?|fail(?:ed|ure)\b|incorrect|wrong|rejected|"
+    rb"not (?:correct|accepted|valid))"
+)
+_NONE_FAILED: Final = re.compile(
+    rb'\b(?:0|no|zero|none) (?:\w{1,12} )?fail\w{0,5}|"?fail\w{0,5}"?[:=] ?0\b'
+)
+_CODES: Final = ("exit_code", "exitcode", "returncode", "return_code")
+_FAILED: Final = frozenset({"error", "failed", "failure", "fatal"})
+_SAYS_FAILED: Final = re.compile(
+    rb"(?i)\s{0,8}(?:(?:error|exception|fatal|failed|failure|traceback)\b|exit ?code:? ?[1-9])"
+)
+_TRACEBACK: Final = "Traceback (most recent call last)"
+
+
+class Outcome(NamedTuple):
+    """The outcome of one call.
+
+    Attributes:
+        exact: Key of the outcome (or error) as it is; None if it was not captured.
+        key: Key of it with volatile values masked.
+        size: Characters.
+        masked: The masked bytes, bounded.
+        raw: The bytes as they are, bounded.
+    """
+
+    exact: int | None
+    key: int | None
+    size: int
+    masked: bytes
+    raw: bytes
+
+    @property
+    def nothing(self) -> bool:
+        """Whether it says that nothing was found."""
+        if self.key is None or self.size > _SHORT:
+            return False
+        low = self.raw.lower()
+        # What every match has in it; a search costs ten times as much.
+        if b"no" not in low and b"0 " not in low and b"zero" not in low and b"empty" not in low:
+            return False
+        return _NOTHING.search(low) is not None
+
+
+_UNSEEN: Final = Outcome(None, None, 0, b"", b"")
+
+
+def rejects(outcome: Outcome) -> bool:
+    """Whether an outcome turns down what was tried, in words, in its head or its tail."""
+    if outcome.key is None:
+        return False
+    raw = outcome.raw
+    return _turns_down(raw[:_SHORT]) or (len(raw) > _SHORT and _turns_down(raw[-_SHORT:]))
+
+
+def _turns_down(text: bytes) -> bool:
+    low = text.lower()
+    # What every match has in it; a search costs ten times as much.
+    if b"fail" in low or b"pass" in low or b"correct" in low or b"rong" in low or b"ejected" in low:
+        if _NONE_FAILED.search(low) is not None:
+            low = _NONE_FAILED.sub(b"", low)
+        return _REJECTS.search(low) is not None
+    return b"not " in low and _REJECTS.search(low) is not None
+
+
+def reports_failure(outcome: object) -> bool:
+    """Whether an outcome says that it failed: an exit code, a status, a traceback."""
+    found = parsed(outcome)
+    if isinstance(found, dict):
+        return _fields_report(cast("dict[str, object]", found))
+    if not isinstance(outcome, str):
+        return False
+    head = outcome[:200].encode("utf-8", "replace")
+    return _SAYS_FAILED.match(head) is not None or _TRACEBACK in outcome[-4000:]
+
+
+def _fields_report(fields: dict[str, object]) -> bool:
+    for name in _CODES:
+        code = fields.get(name)
+        if isinstance(code, int) and code != 0:
+            # A search that matches nothing says 1, and nothing else.
+            said = any(isinstance(value, str) and value.strip() for value in fields.values())
+            return code != 1 or said
+    status = fields.get("status")
+    return (
+        (isinstance(status, str) and status.lower() in _FAILED)
+        or fields.get("success") is False
+        or fields.get("ok") is False
+        or bool(fields.get("error"))
+    )
+
+
+def outcome_of(step: Step, limit: int) -> Outcome:
+    """The outcome of a finished call, of a failed one what it said.
+
+    Args:
+        step: The call.
+        limit: Bytes that are looked at; of a longer outcome head, tail and length.
+    """
+    value = step.outcome
+    if step.error and (value is None or step.error_text):
+        value = error_text(step)
+    if value is None:
+        return _UNSEEN
+    raw = text_bytes(value) if isinstance(value, str) else canonical(value)
+    if len(raw) > limit:
+        raw = bounded(raw, limit)
+    exact = key_of(raw)
+    masked = masked_outcome(raw)
+    return Outcome(exact, exact if masked is raw else key_of(masked), len(raw), masked, raw)

@@ -1,0 +1,59 @@
+"""What looks at steps and gives evidence, by the kind of step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from otel_loopguard.core import Kind, Progress, Step
+    from otel_loopguard.settings import Settings
+
+
+class Sense(Protocol):
+    """Turns the steps of one session into evidence of one type, in O(1) memory."""
+
+    def see(self, step: Step) -> object | None:
+        """Evidence of one finished step; None where it says nothing."""
+        ...
+
+
+Factory = Callable[["Settings", "Progress"], Sense]
+"""Makes the sense of one session."""
+
+
+class Senses:
+    """The senses of one session; each is made when the first step that it looks at comes.
+
+    Args:
+        settings: Settings of the guard.
+        progress: Totals of the session, shared by all.
+        registered: Which factories look at which kind of step.
+    """
+
+    __slots__ = ("_by_kind", "_made", "_progress", "_registered", "_settings")
+
+    def __init__(
+        self,
+        settings: Settings,
+        progress: Progress,
+        registered: dict[Kind, tuple[Factory, ...]],
+    ) -> None:
+        self._settings = settings
+        self._progress = progress
+        self._registered = registered
+        self._made: dict[Factory, Sense] = {}
+        self._by_kind: dict[Kind, tuple[Sense, ...]] = {}
+
+    def of(self, kind: Kind) -> tuple[Sense, ...]:
+        """What looks at steps of a kind."""
+        senses = self._by_kind.get(kind)
+        if senses is None:
+            senses = tuple(self._sense(factory) for factory in self._registered.get(kind, ()))
+            self._by_kind[kind] = senses
+        return senses
+
+    def _sense(self, factory: Factory) -> Sense:
+        if factory not in self._made:
+            self._made[factory] = factory(self._settings, self._progress)
+        return self._made[factory]

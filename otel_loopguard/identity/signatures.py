@@ -1,0 +1,99 @@
+"""Which kind of error a failed call met, as a short code."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from otel_loopguard.identity.errors import error_line, error_text
+
+if TYPE_CHECKING:
+    from otel_loopguard.core import Step
+
+UNKNOWN: Final = "unknown"
+"""The signature of an error that has a text and is of no known kind."""
+
+_LOOK: Final = 2_000
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    return re.compile(text, re.IGNORECASE)
+
+
+_SIGNATURES: Final = (
+    ("rate_limit", _pattern(r"\b429\b|too many requests|rate.?limit|throttl|quota|overloaded")),
+    ("disk_full", _pattern(r"no space left|disk (?:is )?full|enospc|disk quota exceeded")),
+    ("out_of_memory", _pattern(
+        r"out of memory|memoryerror|cannot allocate memory|oom.?kill|\benomem\b|heap out of"
+    )),
+    ("auth", _pattern(
+        r"\b401\b|unauthori[sz]ed|authentication|not authenticated|invalid (?:api.?key|token|"
+        r"credentials)|(?:token|session|credentials) (?:has |have |is |are )?expired|not logged in"
+    )),
+    ("permission", _pattern(
+        r"\b403\b|permission denied|access (?:is )?denied|forbidden|\beacces\b|\beperm\b|"
+        r"operation not permitted|read.?only file|permissionerror|insufficient privilege"
+    )),
+    ("timeout", _pattern(r"time[d\-]?.?out|\betimedout\b|deadline exceeded|\b504\b")),
+    ("connection", _pattern(
+        r"connection (?:reset|refused|aborted|closed|error)|could not connect|econn(?:reset|"
+        r"refused|aborted)|network is unreachable|name or service not known|broken pipe|"
+        r"failed to resolve|getaddrinfo|no route to host|remote end closed"
+    )),
+    ("server_error", _pattern(
+        r"\b50[023]\b|bad gateway|service (?:is )?(?:temporarily )?unavailable|server error"
+    )),
+    ("unknown_tool", _pattern(
+        r"(?:unknown|no such|unrecogni[sz]ed) (?:tool|function)|tool .{0,60}(?:not found|"
+        r"does not exist|is not (?:available|valid))|not a valid tool"
+    )),
+    ("wrong_arguments", _pattern(
+        r"unexpected keyword argument|missing \d* ?required|takes \d+ positional|"
+        r"required (?:argument|parameter|property|field)|"
+        r"(?:invalid|unexpected|extra|unknown|unrecogni[sz]ed) (?:arguments?|parameters?|inputs?|"
+        r"options?)\b|validation error|\b422\b|is a required property"
+    )),
+    ("missing_module", _pattern(
+        r"no module named|modulenotfound|cannot find (?:module|package)|importerror|"
+        r"command not found|is not recogni[sz]ed as an internal"
+    )),
+    ("no_match", _pattern(
+        r"(?:string|text|pattern|hunk|context|old_str).{0,60}(?:not found|did not match|"
+        r"no match|does not (?:appear|match))|patch (?:failed|does not apply)|hunk #?\d* ?failed|"
+        r"no match(?:es)? found for replacement|multiple (?:matches|occurrences)"
+    )),
+    ("unknown_name", _pattern(
+        r"no such (?:column|table)|unknown column|(?:table|column|relation) .{0,80}"
+        r"(?:does not|doesn't) exist|nameerror|attributeerror|is not defined|keyerror|"
+        r"undefined (?:variable|column|function|reference)"
+    )),
+    ("syntax", _pattern(
+        r"syntax ?error|indentationerror|parse error|invalid syntax|unexpected (?:token|eof|"
+        r"end of|indent)|unterminated|jsondecodeerror|malformed"
+    )),
+    ("not_found", _pattern(
+        r"\b404\b|not found|no such|does ?n[o']t exist|filenotfound|\benoent\b|cannot find|"
+        r"could not find"
+    )),
+    ("conflict", _pattern(r"\b409\b|already exists|\beexist\b|conflict|duplicate (?:key|entry)")),
+    ("wrong_type", _pattern(r"typeerror|valueerror|unsupported operand|expected .{1,40} got ")),
+)  # fmt: skip
+"""Kinds of errors by what their text says, the more special one in front. Linear, bounded input."""
+
+
+def signature_of(step: Step) -> str | None:
+    """The kind of error that a failed step met; None if it did not fail or said nothing.
+
+    The line that names the error is read first, then head and tail of the whole text.
+
+    Source: FEATURES C13.
+    """
+    text, line = error_text(step), error_line(step)
+    if not step.error or text is None or line is None:
+        return None
+    told = f"{(step.error_type or '')[:200]} {line.decode(errors='replace')}"
+    return _of(told) or _of(f"{text[:_LOOK]}\n{text[-_LOOK:]}") or UNKNOWN
+
+
+def _of(text: str) -> str | None:
+    return next((name for name, pattern in _SIGNATURES if pattern.search(text)), None)

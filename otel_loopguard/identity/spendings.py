@@ -1,0 +1,116 @@
+"""Adds up what a session spends, step by step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from otel_loopguard.core import Kind, Progress, Spending, Step
+
+if TYPE_CHECKING:
+    from otel_loopguard.settings import Settings
+
+_RUNS: Final = frozenset({Kind.AGENT, Kind.WORKFLOW})
+_MOST: Final = 1 << 40
+_NAMED: Final = 200
+
+
+class Spendings:
+    """What one session spent, of all kinds of steps, in O(1).
+
+    A task ends when the user speaks, or with the root span of a run: what is counted per task
+    starts again. Tokens and cost are those of model calls; an agent's span repeats them.
+
+    Also keeps `Progress.used`: the highest share of any budget that somebody set (D12). Without
+    one it stays 0: the defaults are nobody's budget.
+
+    Args:
+        settings: Settings of the guard.
+        progress: Totals of the session.
+    """
+
+    __slots__ = (
+        "_began", "_budgets", "_ended", "_first_call", "_progress", "_spending", "_working",
+    )  # fmt: skip
+
+    def __init__(self, settings: Settings, progress: Progress) -> None:
+        self._progress = progress
+        self._budgets = settings.budgets(set_only=True)
+        self._spending = Spending(task=progress.task)
+        self._first_call = progress.calls
+        self._began = 0
+        self._ended = 0
+        self._working: str | None = None
+
+    def see(self, step: Step) -> Spending:
+        """Everything spent so far, this step included; the same object every time."""
+        spending, kind = self._spending, step.kind
+        progress = self._progress
+        spending.step_tokens = None
+        if kind is Kind.TOOL:
+            spending.errors = spending.errors + 1 if step.error else 0
+        elif kind is Kind.MODEL:
+            self._model(step)
+        spending.steps, spending.calls = progress.steps, progress.calls
+        spending.models = progress.models
+        spending.actions = progress.calls - self._first_call
+        self._phase(step)
+        self._clock(step)
+        if _ends_task(step):
+            self._next_task()
+        if self._budgets:
+            progress.used = self._used()
+        return spending
+
+    def _model(self, step: Step) -> None:
+        spending = self._spending
+        spending.step_tokens = None if step.tokens is None else _counted(step.tokens)
+        spending.tokens_in += _counted(step.tokens_in)
+        spending.tokens_out += _counted(step.tokens_out)
+        spending.tokens = spending.tokens_in + spending.tokens_out
+        spending.cost += step.cost or 0.0
+
+    def _phase(self, step: Step) -> None:
+        """Another agent goes on where all before it have ended: a new phase.
+
+        Agents side by side are one phase, and so are the spans that enclose their work.
+        """
+        agent = None if step.agent is None else step.agent[:_NAMED]
+        self._spending.agent = agent
+        if agent is None or agent == self._working or (step.start and step.start < self._ended):
+            return
+        self._working = agent
+        self._spending.phases += 1
+
+    def _clock(self, step: Step) -> None:
+        end = step.end or 0
+        self._ended = max(self._ended, end)
+        if not self._began:
+            self._began = step.start
+        if self._began and end:
+            self._spending.elapsed_s = max(self._ended - self._began, 0) / 1e9
+
+    def _next_task(self) -> None:
+        spending, progress = self._spending, self._progress
+        progress.task += 1
+        spending.task = progress.task
+        self._first_call = progress.calls
+        self._began = self._ended = 0
+        spending.actions = spending.errors = spending.phases = 0
+        spending.elapsed_s = 0.0
+        self._working = None
+
+    def _used(self) -> float:
+        spending = self._spending
+        return min(1.0, max(getattr(spending, one.spent) / one.limit for one in self._budgets))
+
+
+def _counted(tokens: int | None) -> int:
+    """Tokens as far as they can be: a span may say anything."""
+    return min(max(tokens or 0, 0), _MOST)
+
+
+def _ends_task(step: Step) -> bool:
+    """Whether it is the user's word, or the root of a run (recorded lines have no span ids)."""
+    if step.kind is Kind.OTHER:
+        return step.name == "user"
+    return step.kind in _RUNS and step.parent_id is None and step.span_id != 0

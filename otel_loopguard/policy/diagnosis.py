@@ -1,0 +1,188 @@
+"""What is known about the errors that agents meet: cause, fixes with their risk, prevention (C13).
+
+Signatures come from the identity room; here stands what follows from them. Written for the model
+that meets the error: an instruction each, nothing that it cannot do.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from otel_loopguard.core import Diagnosis, Fix
+
+_KNOWN: Final = (
+    Diagnosis(
+        "not_found",
+        "What is asked for is not at that place, or has another name.",
+        (
+            Fix("list what is there before naming it again"),
+            Fix("search for it by a part of its name"),
+            Fix("create it, if the task asks for it", "medium"),
+        ),
+        "Take names and paths from a listing, not from memory.",
+    ),
+    Diagnosis(
+        "unknown_name",
+        "A name that is used is not defined where it is used.",
+        (
+            Fix("look up which names there are (schema, columns, attributes, imports)"),
+            Fix("define or import the name", "medium"),
+        ),
+        "Read the schema or the definition once, before using its names.",
+    ),
+    Diagnosis(
+        "missing_module",
+        "A program or package that is called is not installed here.",
+        (
+            Fix("use something that is installed"),
+            Fix("install it, if that is allowed", "medium"),
+        ),
+        "Check which programs and packages are there before relying on one.",
+    ),
+    Diagnosis(
+        "permission",
+        "The caller may not do this there; asking again changes nothing.",
+        (
+            Fix("work in a place that may be written to"),
+            Fix("ask the user for access"),
+            Fix("change the permissions, if the task allows it", "high"),
+        ),
+        "Find out what may be read and written before the work depends on it.",
+    ),
+    Diagnosis(
+        "auth",
+        "The credentials are missing, wrong or expired.",
+        (
+            Fix("ask the user for credentials, or to log in again"),
+            Fix("use a source that needs none"),
+        ),
+        "Check the login once at the start of the task.",
+    ),
+    Diagnosis(
+        "syntax",
+        "What was sent cannot be parsed.",
+        (
+            Fix("read the place that the message names, and correct it there"),
+            Fix("send a smaller piece, to see which part is refused"),
+        ),
+        "Check syntax with a parser or linter before running.",
+    ),
+    Diagnosis(
+        "wrong_arguments",
+        "The call does not fit what the tool takes: an argument is missing, unknown or wrong.",
+        (
+            Fix("read the tool's schema, and send only the arguments that it names"),
+            Fix("leave optional arguments out"),
+        ),
+        "Build calls from the schema, not from a similar tool.",
+    ),
+    Diagnosis(
+        "unknown_tool",
+        "There is no tool of this name in this run.",
+        (
+            Fix("choose from the tools that are listed"),
+            Fix("do without it, and say what is missing"),
+        ),
+        "Name tools exactly as they are listed.",
+    ),
+    Diagnosis(
+        "no_match",
+        "The text to be replaced does not stand in the file as it was given, or stands there "
+        "more than once.",
+        (
+            Fix("read the file again, and copy the text from it"),
+            Fix("give more lines around it, so that it stands there once"),
+            Fix("write the whole file anew", "medium"),
+        ),
+        "Read a file again after each change of it.",
+    ),
+    Diagnosis(
+        "wrong_type",
+        "A value is of another type, or out of the range that is taken.",
+        (
+            Fix("look at the value and at what is expected, and convert it"),
+            Fix("try it with a small value that is known to be good"),
+        ),
+        "Check values where they come in.",
+    ),
+    Diagnosis(
+        "conflict",
+        "It is there already, or was changed by somebody else meanwhile.",
+        (
+            Fix("look at what is there: the work may be done"),
+            Fix("choose another name"),
+            Fix("replace what is there", "high"),
+        ),
+        "Look before creating.",
+    ),
+    Diagnosis(
+        "timeout",
+        "The answer took longer than it may.",
+        (
+            Fix("ask for less at once"),
+            Fix("wait before asking again, each time longer"),
+            Fix("run it in the background and look at it later", "medium"),
+        ),
+        "Keep single calls small.",
+    ),
+    Diagnosis(
+        "rate_limit",
+        "More was asked than the service gives in this time.",
+        (
+            Fix("wait before asking again, each time longer"),
+            Fix("ask for several things in one call"),
+            Fix("use another source"),
+        ),
+        "Space calls out, and keep answers that will be needed again.",
+    ),
+    Diagnosis(
+        "connection",
+        "The service cannot be reached from here.",
+        (
+            Fix("check the address"),
+            Fix("wait before asking again, each time longer"),
+            Fix("go on without it, and say what is missing"),
+        ),
+        "Check once that a service can be reached before building on it.",
+    ),
+    Diagnosis(
+        "server_error",
+        "The service failed by itself; the call may be right.",
+        (
+            Fix("wait before asking again, each time longer"),
+            Fix("use another source"),
+        ),
+        "",
+    ),
+    Diagnosis(
+        "out_of_memory",
+        "It needs more memory than there is.",
+        (
+            Fix("take the data in smaller pieces"),
+            Fix("load only the columns or lines that are needed"),
+        ),
+        "Look at the size of data before loading it.",
+    ),
+    Diagnosis(
+        "disk_full",
+        "There is no room left on the disk.",
+        (
+            Fix("look at what takes the room"),
+            Fix("write to another place"),
+            Fix("delete what this run made and no longer needs", "high"),
+        ),
+        "Delete intermediate files as soon as they are used.",
+    ),
+)
+
+DIAGNOSES: Final = {diagnosis.signature: diagnosis for diagnosis in _KNOWN}
+"""What is known, by signature."""
+
+
+def diagnose(signature: str | None) -> Diagnosis | None:
+    """What is known about errors of a kind; None for one that is not known.
+
+    Args:
+        signature: Short code of the kind of error.
+    """
+    return None if signature is None else DIAGNOSES.get(signature)

@@ -1,0 +1,118 @@
+"""The policy of one session: what follows from what was detected at a step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from otel_loopguard.core import Action
+from otel_loopguard.policy.ladder import Ladder, Verdict, at_once
+from otel_loopguard.policy.orchestration import place_of, source_of
+from otel_loopguard.policy.warnings import Warnings
+
+if TYPE_CHECKING:
+    from otel_loopguard.core import Detection
+    from otel_loopguard.settings import Settings
+
+
+class Policy:
+    """The ladder of the loops, the verdicts that stand on none, and the end.
+
+    After an abort nothing further is said of the session, until somebody lets it go on or the next
+    run of its conversation begins.
+
+    Attributes:
+        ended: Whether an abort was given.
+    """
+
+    __slots__ = ("_ladder", "_settings", "_strongest", "_warnings", "ended")
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._strongest = Action(settings.max_action)
+        self.start_over()
+
+    def start_over(self) -> None:
+        """Somebody let the session go on: its loops are new loops."""
+        self.ended = False
+        self._ladder = Ladder(self._settings)
+        self._warnings = Warnings(self._settings)
+
+    def user_turn(self) -> None:
+        """A user spoke: confirmations weigh half, and warnings are counted anew."""
+        self._ladder.user_turn()
+        self._warnings.user_turn()
+
+    def judge(
+        self, found: list[Detection], number: int, moment: int, time: int = 0
+    ) -> list[Verdict]:
+        """Everything new that follows from the detections of one step, the weakest first.
+
+        Args:
+            found: All detections of this step.
+            number: Number of the call within its session, from 0.
+            moment: The round that the step belongs to.
+            time: End of the step, nanoseconds since the epoch; 0 if it is not known.
+        """
+        if self.ended:
+            return []
+        # By the order of sources: of two that go equally far, the one heard first speaks.
+        found = sorted(found, key=_place)
+        verdicts = [at_once(one, number, self._strongest) for one in found if one.own is not None]
+        climbed = self._ladder.judge(
+            (one for one in found if one.own is None), number, moment, time
+        )
+        return self._given(verdicts if climbed is None else [*verdicts, climbed], number)
+
+    def defied(self, call: int, tool: str, number: int, moment: int) -> list[Verdict]:
+        """As `Ladder.defied`; nothing after an abort."""
+        return self._climbed(self._ladder.defied(call, tool, number, moment))
+
+    def unheeded(self, turns: int, number: int, moment: int) -> list[Verdict]:
+        """As `Ladder.unheeded`; nothing after an abort."""
+        return self._climbed(self._ladder.unheeded(turns, number, moment))
+
+    def calm(self, number: int, *, succeeded: bool) -> bool:
+        """A call that shows no loop. Whether no loop is denied or worse after it.
+
+        Args:
+            number: Number of the call within its session.
+            succeeded: Whether it brought something new, so that loops go down a rung.
+        """
+        self._ladder.fade(number)
+        if succeeded:
+            self._ladder.descend()
+        return succeeded and not self._ladder.stops
+
+    def moved(self, call: int) -> None:
+        """As `Ladder.moved`."""
+        self._ladder.moved(call)
+
+    def knows(self, call: int | None) -> bool:
+        """Whether a call belongs to a loop that is remembered."""
+        return self._ladder.knows(call)
+
+    def denies(self, call: int) -> bool:
+        """Whether a call belongs to a loop that is denied or worse."""
+        return self._ladder.denies(call)
+
+    def _climbed(self, verdict: Verdict | None) -> list[Verdict]:
+        if verdict is None or self.ended:
+            return []
+        return self._given([verdict], verdict.loop.last)
+
+    def _given(self, verdicts: list[Verdict], number: int) -> list[Verdict]:
+        """The verdicts as they are given out, with the stop that too many warnings lead to."""
+        over = [self._warnings.count(verdict) for verdict in verdicts]
+        stops = [at_once(one, number, self._strongest) for one in over if one is not None]
+        given = sorted([*verdicts, *stops[:1]], key=_force)
+        self.ended = any(verdict.action is Action.ABORT for verdict in given)
+        return given
+
+
+def _place(detection: Detection) -> int:
+    return place_of(source_of(detection))
+
+
+def _force(verdict: Verdict) -> tuple[int, int]:
+    """The strongest last: it is what a span keeps. Of equals the one that is heard first."""
+    return verdict.action.rank, -_place(verdict.detection)

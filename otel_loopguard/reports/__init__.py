@@ -1,0 +1,12 @@
+"""What a session has come to, for people: counted as it goes, in bounded memory.
+
+`Record` counts one session, `Report` is what it gives, `Memory` is the session's long-term context,
+`Ledger` knows which decision was about which session.
+"""
+
+from otel_loopguard.reports.context import Context, Memory, Topic
+from otel_loopguard.reports.ledger import Ledger
+from otel_loopguard.reports.record import Record
+from otel_loopguard.reports.report import Report, ToolReport
+
+__all__ = ["Context", "Ledger", "Memory", "Record", "Report", "ToolReport", "Topic"]

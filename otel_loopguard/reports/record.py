@@ -1,0 +1,240 @@
+"""Counts what one session does, and what was decided about it."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from otel_loopguard.core import Action, Decision, Kind, Severity
+from otel_loopguard.excerpts import excerpt
+from otel_loopguard.reports.context import Memory
+from otel_loopguard.reports.paths import written_path
+from otel_loopguard.reports.report import Report, ToolReport
+from otel_loopguard.reports.tools import Tools
+
+if TYPE_CHECKING:
+    from otel_loopguard.core import Progress, Step
+    from otel_loopguard.settings import Settings
+
+_LOOPS: Final = 64
+_TYPES: Final = 32
+_CYCLES: Final = 32
+_ARGUMENTS: Final = 120
+_SECOND: Final = 1e9
+_SEEN, _CYCLIC, _STOPPED = 1, 2, 4
+"""What was counted of a loop."""
+
+_TOOL: Final = Kind.TOOL
+_MODEL: Final = Kind.MODEL
+_TO_A_PERSON: Final = "escalate_human"
+_WORSE: Final = {severity: rank for rank, severity in enumerate(Severity)}
+
+
+class Record:
+    """What one session did, in O(1) per step and of bounded size, whatever its length.
+
+    Not thread-safe: the guard's lock is held.
+
+    Args:
+        settings: Settings of the guard.
+
+    Attributes:
+        memory: Its long-term context.
+    """
+
+    __slots__ = (
+        "__weakref__", "_alerts", "_confirmed", "_counts", "_cycles", "_ended",
+        "_escalations", "_false_alarms", "_first", "_first_call", "_last_call", "_left",
+        "_listed", "_loops", "_notes", "_offering", "_prevented", "_recovered",
+        "_seen_loops", "_severity", "_shadow", "_stopped", "_switches", "_timed",
+        "_token_calls", "_tokens", "_tools", "_types", "_without", "memory",
+    )  # fmt: skip
+
+    def __init__(self, settings: Settings) -> None:
+        self.memory = Memory(settings.context_entries)
+        self._shadow = settings.mode == "shadow"
+        self._listed = settings.report_tools
+        self._offering = settings.context_in_hints
+        self._tools = Tools()
+        self._counts = [0, 0]
+        self._without = [0, 0]
+        self._recovered = self._switches = self._escalations = 0
+        self._tokens = self._token_calls = 0
+        self._first = self._ended = 0
+        self._first_call = self._last_call = self._timed = 0
+        self._left: str | None = None
+        self._alerts: deque[Decision] = deque(maxlen=settings.report_alerts)
+        self._types: Counter[str] = Counter()
+        self._notes: Counter[str] = Counter()
+        self._seen_loops: dict[str, int] = {}
+        self._loops = self._prevented = 0
+        self._cycles: list[int] = []
+        self._severity: Severity | None = None
+        self._stopped = False
+        self._confirmed = self._false_alarms = 0
+
+    def step(self, step: Step) -> None:
+        """Counts a canonical step."""
+        kind = step.kind
+        start, end = step.start, step.end
+        if kind is _TOOL:
+            self._call(step, start)
+        elif kind is _MODEL and (tokens := step.tokens) is not None:
+            self._tokens += tokens
+            self._token_calls += 1
+        if start and (start < self._first or not self._first):
+            self._first = start
+        if end and end > self._ended:
+            self._ended = end
+
+    def wrote(self, step: Step) -> None:
+        """A call that changed something succeeded: the file that it wrote is an important one."""
+        path = written_path(step.args)
+        if path is not None:
+            self.memory.note("file", path)
+
+    def decided(self, decision: Decision, step: Step | None, *, loop: bool) -> None:
+        """Counts a decision.
+
+        Args:
+            decision: The decision.
+            step: The finished step concerned; None for one that still runs.
+            loop: Whether it is about a loop, and no verdict of its own (a limit, a stall).
+        """
+        noted = decision.action is Action.ALLOW
+        types = self._notes if noted else self._types
+        known = decision.detector in types or len(types) < _TYPES
+        types[decision.detector if known else "other"] += 1
+        if not noted:
+            self._alert(decision, step, loop=loop)
+
+    def offer(self, action: Action) -> str:
+        """What a hint adds of the long-term context: empty, or sentences after a space.
+
+        What a decision is about is not in it, if this is asked before the decision is counted.
+
+        Args:
+            action: The action that the hint is about; a run that is aborted needs no advice.
+        """
+        if not self._offering or action is Action.ABORT:
+            return ""
+        known = self.memory.offer()
+        return f" {known}" if known else ""
+
+    def told(self, *, false_alarm: bool, times: int = 1) -> None:
+        """Counts a person's word on a decision; `times` -1 takes it back."""
+        if false_alarm:
+            self._false_alarms += times
+        else:
+            self._confirmed += times
+
+    def report(
+        self, session: str, progress: Progress, action: Action, switched_off: Sequence[str]
+    ) -> Report:
+        """The report as it is now.
+
+        Args:
+            session: Key of the session.
+            progress: Its totals.
+            action: What its flag says.
+            switched_off: Detectors that failed in it.
+        """
+        successes, failures = self._counts
+        marks = progress.milestones
+        return Report(
+            session=session, action=action, should_stop=self._should_stop(action),
+            highest_severity=self._severity, steps=progress.steps, actions=successes + failures,
+            successes=successes, failures=failures, recovered=self._recovered,
+            strategy_switches=self._switches, escalations=self._escalations,
+            model_calls=progress.models, changes=progress.epoch,
+            milestones=marks.percent() if marks.changes else None,
+            news=progress.news / progress.answers if progress.answers else None,
+            loops_detected=self._loops, loops_prevented=self._prevented,
+            alert_count=self._types.total(), alerts=tuple(self._alerts),
+            alerts_by_type=dict(self._types.most_common()),
+            notes_by_type=dict(self._notes.most_common()), cycles=tuple(self._cycles),
+            tools=self._used(), tokens=self._tokens if self._token_calls else None,
+            mean_interval_s=self._interval(), duration_s=self._duration(),
+            lacks={"args": self._without[0], "outcome": self._without[1]},
+            switched_off=tuple(switched_off), confirmed=self._confirmed,
+            false_alarms=self._false_alarms,
+        )  # fmt: skip
+
+    def _should_stop(self, action: Action) -> bool:
+        return action in (Action.PAUSE, Action.ABORT) or (self._shadow and self._stopped)
+
+    def _call(self, step: Step, start: int) -> None:
+        name, error = step.name or "", step.error
+        self._counts[error] += 1
+        count = self._tools.get(name) or self._tools.add(name)
+        count.calls += 1
+        if self._left is not None and self._left != name:
+            self._switches += 1
+            self._left = None
+        if error:
+            count.errors += 1
+            count.failing = True
+            self._left = name
+        elif count.failing:
+            count.failing = False
+            self._recovered += 1
+            self._left = None
+        if step.args is None:
+            self._without[0] += 1
+        if step.outcome is None and not (error and step.error_text is not None):
+            self._without[1] += 1
+        if start:
+            self._timed += 1
+            if start > self._last_call:  # noqa: PLR1730  # half the price of max()
+                self._last_call = start
+            if start < self._first_call or not self._first_call:
+                self._first_call = start
+
+    def _alert(self, decision: Decision, step: Step | None, *, loop: bool) -> None:
+        """Counts a decision that is a hint or more."""
+        self._alerts.append(decision)
+        if self._severity is None or _WORSE[decision.severity] > _WORSE[self._severity]:
+            self._severity = decision.severity
+        asks = decision.action in (Action.ASK, Action.PAUSE)
+        self._escalations += asks or decision.intervention == _TO_A_PERSON
+        self._stopped |= decision.action in (Action.PAUSE, Action.ABORT)
+        if loop:
+            self._loop(decision, step)
+        if step is not None and step.kind is Kind.TOOL:
+            self._left = step.name or ""
+
+    def _loop(self, decision: Decision, step: Step | None) -> None:
+        """Counts a loop once, and once more as prevented when it is stopped first."""
+        prevents = decision.action.stops and not decision.shadow
+        before = self._seen_loops.pop(decision.loop, 0)
+        now = before | _SEEN | _CYCLIC * (decision.period > 1) | _STOPPED * prevents
+        self._seen_loops[decision.loop] = now
+        if len(self._seen_loops) > _LOOPS:
+            del self._seen_loops[next(iter(self._seen_loops))]
+        new = now & ~before
+        self._loops += bool(new & _SEEN)
+        if new & _CYCLIC:
+            self._cycles = [*self._cycles, decision.period][:_CYCLES]
+        if new & _STOPPED:
+            self._prevented += 1
+            if step is not None:
+                self.memory.note("avoided", _approach(step, decision))
+
+    def _used(self) -> tuple[ToolReport, ...]:
+        found = self._tools.most_used(self._listed)
+        return tuple(ToolReport(name, count.calls, count.errors) for name, count in found)
+
+    def _interval(self) -> float | None:
+        if self._timed < 2:
+            return None
+        return (self._last_call - self._first_call) / (self._timed - 1) / _SECOND
+
+    def _duration(self) -> float | None:
+        known = self._first and self._ended >= self._first
+        return (self._ended - self._first) / _SECOND if known else None
+
+
+def _approach(step: Step, decision: Decision) -> str:
+    """What was tried in vain, for the model: the call, and the rule that stopped it."""
+    return f"{step.name or step.kind} {excerpt(step.args, _ARGUMENTS)} ({decision.reason})"

@@ -1,0 +1,162 @@
+"""The cycles of agents that a session came to, what was done about them, and how they ended."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from otel_loopguard.core import Detection
+    from otel_loopguard.policy import Verdict
+
+_log = logging.getLogger("otel_loopguard")
+
+_KEPT: Final = 32
+_LINES: Final = 64
+_AGENTS: Final = 64
+_OVER: Final = 100
+"""Steps without a sign of a cycle after which it is over: `exchange_window_steps` by default."""
+
+_ESCALATION: Final = "escalate_human"
+
+
+@dataclass(slots=True)
+class CycleEntry:
+    """One cycle of agents.
+
+    Attributes:
+        id: Its number within the session, from 1.
+        patterns: The rules that saw it (`pair_cycle`, …), in the order in which they did.
+        count: What was counted, the highest so far.
+        found: Number of the step, within the session, at which it was found.
+        intervention: What was last called for, as a decision said it; None until one did.
+        escalated: Whether it was put before a human.
+        resolution: How it ended: `faded`, `user_turn`, `cleared`; None while it goes on.
+        last: Number of the step at which it was seen last.
+        keys: Identities of its agents.
+    """
+
+    id: int
+    patterns: tuple[str, ...]
+    count: float
+    found: int
+    intervention: str | None
+    escalated: bool
+    resolution: str | None
+    last: int
+    keys: frozenset[int]
+
+
+class CycleLog:
+    """The newest 32 cycles of a session. Not thread-safe: the session's lock is held.
+
+    A cycle of agents is what was detected with an intervention. One log line is written when it is
+    found (INFO), when a decision calls for another intervention (WARNING) or for a human (ERROR),
+    and when it is over (INFO). Lines wait until `tell`, which is called without the lock.
+
+    Args:
+        over: Steps without a sign of a cycle after which it is over.
+
+    Source: FEATURES B8.
+    """
+
+    __slots__ = ("_lines", "_number", "_over", "entries")
+
+    def __init__(self, over: int = _OVER) -> None:
+        self._over = over
+        self._number = 0
+        self._lines: deque[tuple[int, str, tuple[object, ...]]] = deque(maxlen=_LINES)
+        self.entries: deque[CycleEntry] = deque(maxlen=_KEPT)
+
+    def take(self, found: Iterable[Detection], verdicts: Iterable[Verdict], step: int) -> None:
+        """Takes what was detected at a step, and what follows.
+
+        Args:
+            found: All detections of the step; those without an intervention are no cycles.
+            verdicts: What the policy makes of them.
+            step: Number of the step within the session.
+        """
+        for detection in found:
+            if _is_cycle(detection):
+                self._see(detection, step)
+        for verdict in verdicts:
+            if _is_cycle(verdict.detection) and verdict.detection.intervention is not None:
+                self._intervene(verdict.detection, verdict.detection.intervention)
+
+    def pass_by(self, step: int) -> None:
+        """A step was taken: cycles that were not seen for long are over."""
+        for entry in self.entries:
+            if entry.resolution is None and step - entry.last > self._over:
+                self._end(entry, "faded")
+
+    def end(self, resolution: str) -> None:
+        """All cycles are over.
+
+        Args:
+            resolution: How they ended: `user_turn` or `cleared`.
+        """
+        for entry in self.entries:
+            if entry.resolution is None:
+                self._end(entry, resolution)
+
+    def tell(self, session: str) -> None:
+        """Writes the lines that wait, each once.
+
+        Args:
+            session: Key of the session.
+        """
+        while self._lines:
+            level, text, values = self._lines.popleft()
+            _log.log(level, "cycle %s: session=%s " + text, values[0], session, *values[1:])
+
+    def _see(self, detection: Detection, step: int) -> None:
+        entry = self._open(detection)
+        if entry is None:
+            self._number += 1
+            entry = CycleEntry(
+                self._number, (detection.reason,), detection.count, step, None, False, None, step,
+                detection.keys,
+            )  # fmt: skip
+            self.entries.append(entry)
+            self._line(logging.INFO, "found", entry, "count=%g", detection.count)
+        elif detection.reason not in entry.patterns:
+            entry.patterns = (*entry.patterns, detection.reason)
+        entry.count = max(entry.count, detection.count)
+        if len(entry.keys) < _AGENTS:
+            entry.keys |= detection.keys
+        entry.last = step
+
+    def _intervene(self, detection: Detection, intervention: str) -> None:
+        entry = self._open(detection)
+        if entry is None or entry.intervention == intervention:
+            return
+        entry.intervention = intervention
+        entry.escalated = entry.escalated or intervention == _ESCALATION
+        level, event = logging.WARNING, "intervened"
+        if intervention == _ESCALATION:
+            level, event = logging.ERROR, "escalated"
+        self._line(level, event, entry, "intervention=%s count=%g", intervention, entry.count)
+
+    def _end(self, entry: CycleEntry, resolution: str) -> None:
+        entry.resolution = resolution
+        self._line(logging.INFO, "resolved", entry, "resolution=%s", resolution)
+
+    def _open(self, detection: Detection) -> CycleEntry | None:
+        """The cycle that goes on and shares an agent with a detection."""
+        for entry in reversed(self.entries):
+            if entry.resolution is None and not entry.keys.isdisjoint(detection.keys):
+                return entry
+        return None
+
+    def _line(self, level: int, event: str, entry: CycleEntry, more: str, *values: object) -> None:
+        values = (event, entry.id, ",".join(entry.patterns), *values)
+        self._lines.append((level, f"id=%d patterns=%s {more}", values))
+
+
+def _is_cycle(detection: Detection) -> bool:
+    """Whether a detection is one of a cycle, and no verdict of its own that asks for something."""
+    return detection.intervention is not None and detection.own is None

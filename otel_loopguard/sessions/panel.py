@@ -1,0 +1,98 @@
+"""The detectors of one session."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, cast
+
+from otel_loopguard.core import Detection
+from otel_loopguard.faults import attempt, attempt_each
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from otel_loopguard.detectors import Detector, Registry
+    from otel_loopguard.faults import Faults
+    from otel_loopguard.settings import Settings
+
+    _Seats = tuple[tuple[str, Callable[[object], Detection | None]], ...]
+
+
+class Panel:
+    """Shows evidence to the detectors that look at its type; they are made on first use.
+
+    A detector that throws is switched off for this session: the fault is counted and logged, and
+    the others go on.
+
+    Attributes:
+        broken: Names of the detectors that were switched off.
+    """
+
+    __slots__ = ("_detectors", "_faults", "_registry", "_seats", "_settings", "broken")
+
+    def __init__(self, registry: Registry, settings: Settings, faults: Faults) -> None:
+        self._registry = registry
+        self._settings = settings
+        self._faults = faults
+        self._seats: dict[type, _Seats] = {}
+        self._detectors: dict[str, Detector] = {}
+        self.broken: tuple[str, ...] = ()
+
+    def observe(self, evidence: object) -> list[Detection]:
+        """What the detectors find in one piece of evidence."""
+        kind = type(evidence)
+        seats = self._seats.get(kind)
+        if seats is None:
+            seats = self._seat(kind)
+        if not seats:
+            return []
+        found, failed = attempt_each(self._faults, seats, evidence)
+        for name in failed:
+            self._break(kind, name)
+        return [self._signed(name, seen) for name, seen in found if self._holds(kind, name, seen)]
+
+    def user_turn(self) -> None:
+        """A user spoke: what was counted before weighs half."""
+        for kind, seats in tuple(self._seats.items()):
+            for name, _ in seats:
+                turned = attempt(self._faults, name, _turn, self._detectors[name], failed=False)
+                if turned is False:
+                    self._break(kind, name)
+
+    def _seat(self, kind: type) -> _Seats:
+        for entry in self._registry.of(kind):
+            made = attempt(self._faults, entry.name, entry.make, self._settings)
+            if not callable(getattr(made, "observe", None)):
+                self.broken = (*self.broken, entry.name)
+            else:
+                self._detectors[entry.name] = cast("Detector", made)
+        self._seats[kind] = tuple(
+            (entry.name, self._detectors[entry.name].observe)
+            for entry in self._registry.of(kind)
+            if entry.name in self._detectors
+        )
+        return self._seats[kind]
+
+    def _holds(self, kind: type, name: str, seen: object) -> bool:
+        """Whether a detector of the user's gave a detection; one that did not is switched off."""
+        if isinstance(seen, Detection):
+            return True
+        msg = f"expected a Detection or None, got {type(seen).__name__}"
+        self._faults.note(name, TypeError(msg))
+        self._break(kind, name)
+        return False
+
+    def _signed(self, name: str, seen: Detection) -> Detection:
+        return replace(seen, family=self._registry.families[name])
+
+    def _break(self, kind: type, name: str) -> None:
+        self.broken = (*self.broken, name)
+        self._detectors.pop(name, None)
+        self._seats[kind] = tuple(seat for seat in self._seats[kind] if seat[0] != name)
+
+
+def _turn(detector: Detector) -> bool:
+    turn = getattr(detector, "user_turn", None)
+    if turn is not None:
+        turn()
+    return True

@@ -1,0 +1,162 @@
+"""Settings of one guard, and where they come from.
+
+The variable of a setting is `LOOPGUARD_` and its name in capitals. Earlier wins: keyword
+arguments, environment, the file named by `LOOPGUARD_SETTINGS_FILE` (TOML, JSON, or YAML with the
+extra `yaml`), defaults.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_settings import (
+    BaseSettings,
+    JsonConfigSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+    TomlConfigSettingsSource,
+    YamlConfigSettingsSource,
+)
+
+from otel_loopguard.errors import LoopGuardSettingsError
+from otel_loopguard.settings.budget import BudgetSettings
+from otel_loopguard.settings.calls import CallSettings
+from otel_loopguard.settings.exchange import ExchangeSettings
+from otel_loopguard.settings.general import GeneralSettings
+from otel_loopguard.settings.graph import GraphSettings
+from otel_loopguard.settings.judge import JudgeSettings
+from otel_loopguard.settings.policy import PolicySettings
+from otel_loopguard.settings.reports import ReportSettings
+from otel_loopguard.settings.text import TextSettings
+from otel_loopguard.settings.tools import DeclaredTools
+
+_FILE = "LOOPGUARD_SETTINGS_FILE"
+_SOURCES = {
+    ".toml": TomlConfigSettingsSource,
+    ".json": JsonConfigSettingsSource,
+    ".yaml": YamlConfigSettingsSource,
+    ".yml": YamlConfigSettingsSource,
+}
+
+
+class Settings(
+    GeneralSettings,
+    CallSettings,
+    DeclaredTools,
+    PolicySettings,
+    BudgetSettings,
+    TextSettings,
+    GraphSettings,
+    ExchangeSettings,
+    JudgeSettings,
+    ReportSettings,
+    BaseSettings,
+):
+    """Settings of one guard.
+
+    Raises:
+        LoopGuardSettingsError: A value cannot be used, or a name is unknown; the message has name,
+            value and expectation.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix="LOOPGUARD_", extra="forbid", frozen=True, env_ignore_empty=True
+    )
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise LoopGuardSettingsError(_explain(error)) from None
+        except SettingsError as error:
+            raise LoopGuardSettingsError(_unread(error)) from None
+
+    def of(self, tool: str) -> Settings:
+        """The settings as they are for one tool (C5)."""
+        return self._own.get(tool, self)
+
+    @cached_property
+    def _own(self) -> dict[str, Settings]:
+        return {
+            name: self.model_copy(update=tool.overrides)
+            for name, tool in self.tools.items()
+            if tool.overrides
+        }
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Keyword arguments, then the environment, then the settings file."""
+        del dotenv_settings, file_secret_settings
+        source: Any = init_settings
+        given: dict[str, object] = source.init_kwargs
+        named = given.pop("settings_file", None) or os.environ.get(_FILE)
+        file = () if not named else (_file_source(settings_cls, Path(str(named))),)
+        return (init_settings, env_settings, *file)
+
+    @classmethod
+    def from_file(cls, path: str | Path) -> Settings:
+        """Settings of a file (TOML, JSON or YAML); the environment still goes before it.
+
+        Args:
+            path: The file.
+
+        Raises:
+            LoopGuardSettingsError: It cannot be read, or a value cannot be used.
+        """
+        return cls(settings_file=path)
+
+
+def _file_source(settings_cls: type[BaseSettings], path: Path) -> PydanticBaseSettingsSource:
+    source = _SOURCES.get(path.suffix.lower())
+    if source is None:
+        msg = f"{_FILE}={str(path)!r}: expected a file ending in {', '.join(_SOURCES)}"
+        raise LoopGuardSettingsError(msg)
+    if not path.is_file():
+        msg = f"{_FILE}={str(path)!r}: there is no such file"
+        raise LoopGuardSettingsError(msg)
+    try:
+        return source(settings_cls, path)
+    except (ValueError, OSError) as error:
+        msg = f"{_FILE}={str(path)!r}: cannot be read: {error}"
+        raise LoopGuardSettingsError(msg) from None
+    except ImportError:
+        msg = f"{_FILE}={str(path)!r}: YAML needs: pip install 'otel-loopguard[yaml]'"
+        raise LoopGuardSettingsError(msg) from None
+
+
+def _explain(error: ValidationError) -> str:
+    """One line per wrong setting: name, variable, value, expectation."""
+    return "; ".join(
+        f"{name} (LOOPGUARD_{name.partition('.')[0].upper()}) = "
+        f"{_shown(found.get('input'))}: {found['msg']}"
+        if found["type"] != "extra_forbidden"
+        else f"{name} = {_shown(found.get('input'))}: there is no such setting"
+        for found in error.errors(include_url=False)
+        for name in (".".join(str(part) for part in found["loc"]),)
+    )
+
+
+def _unread(error: SettingsError) -> str:
+    """A variable whose text is not the JSON that its setting needs."""
+    name = next((name for name in Settings.model_fields if f'"{name}"' in str(error)), None)
+    if name is None:
+        return str(error)
+    variable = f"LOOPGUARD_{name.upper()}"
+    return f"{name} ({variable}) = {_shown(os.environ.get(variable))}: expected JSON"
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:97]}..."

@@ -1,0 +1,42 @@
+"""What one detector of tool calls decides by itself, and evidence made by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from otel_loopguard import Settings
+from otel_loopguard.core import Decision, Effect, ErrorClass, Evidence, Step
+from otel_loopguard.detectors import DETECTORS, Registry
+from tests.calls import Run
+
+_ENTRIES = Registry(Settings(), DETECTORS).entries
+# A name that is a family's as well would switch off more than the one detector.
+_SHARED = frozenset(entry.name for entry in _ENTRIES) & {entry.family for entry in _ENTRIES}
+_OTHERS = frozenset(entry.name for entry in _ENTRIES) - _SHARED
+
+
+def alone(detector: str, *steps: Step, **settings: Any) -> list[Decision]:
+    """What a detector decides about one session while all others are switched off."""
+    run = Run(Settings(switched_off=_OTHERS - {detector}, **settings))
+    run.calls(*steps)
+    hidden = _SHARED - {detector}
+    return [decision for decision in run.decisions if decision.detector not in hidden]
+
+
+def actions(decisions: list[Decision]) -> list[str]:
+    """Their actions, in order."""
+    return [decision.action.value for decision in decisions]
+
+
+def evidence(number: int, **given: Any) -> Evidence:
+    """Evidence of a call that read something, took no time, and went well."""
+    plain: dict[str, Any] = {
+        "number": number, "tool": "t", "call": number, "call_exact": number, "guessed": False,
+        "fresh": True, "changed": False, "pending": False, "outcome": 7, "outcome_exact": 7,
+        "outcome_size": 50, "novelty": 0.0, "echo": False, "nothing": False, "rejects": False,
+        "failing": False, "error": False, "error_class": ErrorClass.UNKNOWN, "error_line": None,
+        "error_shape": None, "call_error": False, "effect": Effect.READ, "runs_code": False,
+        "sample": "", "place": None, "epoch": 0, "gap": None, "waiting": False, "time": 0,
+        "round": number,
+    }  # fmt: skip
+    return Evidence(**{**plain, **given})

@@ -1,0 +1,54 @@
+"""What a model call cost."""
+
+from __future__ import annotations
+
+import pytest
+
+from otel_loopguard.core import Kind, Step
+from otel_loopguard.dialects.twins import absorb
+from tests.dialects.spans import TOOL, ended, ended_oi, read
+
+CHAT = {"gen_ai.operation.name": "chat", "gen_ai.usage.input_tokens": 1}
+
+
+@pytest.mark.parametrize(
+    ("attributes", "cost"),
+    [
+        ({"operation.cost": 0.0025}, 0.0025),
+        ({"gen_ai.usage.cost": "0.0025"}, 0.0025),
+        ({"gen_ai.cost.total_cost": 0.0025}, 0.0025),
+        ({"litellm.cost.total": 0}, 0.0),
+        ({"operation.cost": 0.0025, "gen_ai.usage.cost": 0.002}, 0.0025),
+        ({"langfuse.observation.cost_details": '{"input": 0.001, "total": 0.0025}'}, 0.0025),
+        ({"operation.cost": -1}, None),
+        ({"operation.cost": float("nan")}, None),
+        ({"operation.cost": "much"}, None),
+        ({"operation.cost": True}, None),
+        ({"langfuse.observation.cost_details": "{cut"}, None),
+        ({}, None),
+    ],
+    ids=str,
+)
+def test_the_cost_of_a_model_call(attributes: dict[str, object], cost: float | None) -> None:
+    """In the names of several conventions; what is no amount is unknown."""
+    assert read(ended("chat m", "x", {**CHAT, **attributes})).cost == cost
+
+
+def test_openinference_names_it_too() -> None:
+    """`llm.cost.total`."""
+    span = ended_oi("call", "x", {TOOL: "LLM", "llm.token_count.prompt": 1, "llm.cost.total": 0.5})
+    assert read(span).cost == 0.5
+
+
+def test_an_agent_has_none() -> None:
+    """Its totals are those of its model calls."""
+    span = ended("a", "x", {"gen_ai.operation.name": "invoke_agent", "operation.cost": 0.5})
+    assert read(span).cost is None
+
+
+def test_a_twin_fills_it_in() -> None:
+    """Of two spans about one call one may say what it cost."""
+    known = Step(Kind.MODEL, "m", cost=0.5)
+    other = Step(Kind.MODEL, "m")
+    absorb(other, known)
+    assert other.cost == 0.5

@@ -1,0 +1,187 @@
+"""The identity of a call."""
+
+from __future__ import annotations
+
+import pytest
+
+from otel_loopguard import Settings
+from otel_loopguard.core import Step
+from otel_loopguard.identity.calls import NAMED, Call, Calls
+from tests.calls import call
+
+ONE = "0b9f3a52-1111-4222-8333-444455556666"
+OTHER = "1c0f3a52-9999-4222-8333-444455556667"
+
+
+def of(arguments: object, tool: str = "search", agent: str | None = None, **given: object) -> Call:
+    """The identity of one call."""
+    step = call(tool, arguments)
+    step.agent = agent
+    return Calls(Settings(**given)).of(step, 1)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        pytest.param('{"b": 2, "a": 1}', {"a": 1, "b": 2.0}, id="text and map"),
+        pytest.param({"q": "x ", "n": 1}, {"n": 1, "q": "x "}, id="order of keys"),
+        pytest.param(" look here ", "look here", id="space around text"),
+    ],
+)
+def test_equal_calls_have_equal_keys(one: object, other: object) -> None:
+    """However they are written, byte by byte and masked."""
+    assert of(one)[:3] == of(other)[:3]
+    assert not of(one).guessed
+
+
+def test_tool_and_agent_belong_to_the_call() -> None:
+    """The same arguments of another tool, or of another agent, are another call."""
+    keys = {
+        of({"q": "x"}).key,
+        of({"q": "x"}, "find").key,
+        of({"q": "x"}, agent="a").key,
+        of({"q": "x"}, agent="b").key,
+    }
+    assert len(keys) == 4
+
+
+def test_arguments_that_were_not_captured_have_no_key() -> None:
+    """Missing is not empty: nothing is equal to nothing, and an empty map is a call."""
+    assert of(None)[:3] == (None, None, None)
+    assert of({}).key is not None
+
+
+def test_what_is_volatile_by_name_is_no_guess() -> None:
+    """A fresh request id changes the exact key only."""
+    one, other = of({"q": "x", "request_id": "r1"}), of({"q": "x", "request_id": "r2"})
+    assert one.key == other.key
+    assert one.change == other.change
+    assert one.exact != other.exact
+    assert not one.guessed
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        pytest.param(
+            {"q": f"report {ONE} please"}, {"q": f"report {OTHER} please"}, id="in a text"
+        ),
+        pytest.param({"user": "u", "req": ONE}, {"user": "u", "req": OTHER}, id="by its name"),
+        pytest.param(f"report {ONE}", f"report {OTHER}", id="arguments that are text"),
+        pytest.param(
+            {"q": "files of 2026-11-21T10:00:00Z all"},
+            {"q": "files of 2026-11-21T10:00:09Z all"},
+            id="a full timestamp",
+        ),
+        pytest.param(
+            {"q": "cat /tmp/ab12/x.txt"}, {"q": "cat /tmp/cd34/x.txt"}, id="a temporary path"
+        ),
+    ],
+)
+def test_what_looks_volatile_is_a_guess(one: object, other: object) -> None:
+    """The masked keys are equal, and say that they rest on a look."""
+    first, second = of(one), of(other)
+    assert first.key == second.key
+    assert first.guessed
+    assert second.guessed
+    assert first.change != second.change
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        pytest.param({"id": ONE}, {"id": OTHER}, id="an id and nothing else"),
+        pytest.param({"customer_id": ONE}, {"customer_id": OTHER}, id="an id of a thing"),
+        pytest.param({"offset": 40}, {"offset": 80}, id="a place"),
+        pytest.param({"day": "2026-11-21"}, {"day": "2026-11-22"}, id="a day"),
+        pytest.param({"cursor": "abc12"}, {"cursor": "abc13"}, id="a cursor"),
+        pytest.param({"n": None}, {}, id="null and missing"),
+    ],
+)
+def test_what_a_call_asks_for_tells_it_apart(one: object, other: object) -> None:
+    """Things, places and days are no volatile values."""
+    assert of(one).key != of(other).key
+
+
+def test_a_declared_key_is_the_identity() -> None:
+    """`key` of a tool names the arguments that matter; without any of them all do (C5)."""
+    tools = {"search": {"key": ("q", "lang")}}
+    one = of({"q": "x", "page_size": 10, "mood": "calm"}, tools=tools)
+    other = of({"q": "x", "page_size": 50, "mood": "keen"}, tools=tools)
+    assert one.key == other.key
+    assert one.exact != other.exact
+    assert not one.guessed
+    assert one.key != of({"q": "y", "page_size": 10}, tools=tools).key
+    assert of({"p": 1}, tools=tools).key != of({"p": 2}, tools=tools).key
+    assert of({"q": "x", "n": 1}, "find", tools=tools).key != of({"q": "x"}, "find").key
+
+
+def test_a_nonce_is_learned_by_one_session() -> None:
+    """After four otherwise equal calls an argument is no part of the key: that is a guess."""
+    calls = Calls(Settings())
+    found = [calls.of(call("s", {"user": "u", "zz": f"{n}f{n}ab{n}c7"}), 1) for n in range(6)]
+    assert len({one.key for one in found[3:]}) == 1
+    assert [one.guessed for one in found] == [False] * 3 + [True] * 3
+    assert len({one.key for one in found[:3]}) == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "value"),
+    [
+        ({"path": "a", "offset": 40}, 40.0),
+        ({"path": "a", "page": 2}, 2.0),
+        ('{"path": "a", "start_line": 7}', 7.0),
+        ({"path": "a", "cursor": 1.5}, 1.5),
+        ({"path": "a", "offset": "40"}, None),
+        ({"path": "a", "page": True}, None),
+        ({"page": 1, "offset": 2}, None),
+        ({"path": "a"}, None),
+        ("offset=40", None),
+        (None, None),
+    ],
+    ids=str,
+)
+def test_place(arguments: object, value: float | None) -> None:
+    """The one number that pages through something, all else being its identity."""
+    found = of(arguments).place
+    assert (found and found[1]) == value
+
+
+def test_a_place_is_one_of_its_range() -> None:
+    """Two pages of one file share an identity, pages of another file do not."""
+    one, two, other = (
+        of({"path": path, "page": page}).place for path, page in (("a", 1), ("a", 2), ("b", 1))
+    )
+    assert one
+    assert two
+    assert other
+    assert one[0] == two[0] != other[0]
+
+
+def test_samples_are_bounded() -> None:
+    """Of long arguments 256 characters are kept; cut characters are replaced."""
+    assert len(of({"q": "x" * 10_000}).sample) == 256
+    assert of({"q": "ä" * 10_000}).sample.startswith('{"q":"ää')
+
+
+def test_long_text_is_told_by_head_tail_and_length() -> None:
+    """Arguments of ten million characters cost what short ones do, and differ where they differ."""
+    long = "x" * 10_000_000
+    keys = {of(text, max_value_chars=1000).key for text in (long, long + "y", "y" + long)}
+    assert len(keys) == 3
+    assert len(of(long, max_value_chars=1000).raw) < 1100
+
+
+def test_names_are_bounded() -> None:
+    """Of a tool's name the first 200 characters count."""
+    name = "t" * NAMED
+    assert of({"q": 1}, name + "a").key == of({"q": 1}, name + "b").key
+
+
+@pytest.mark.parametrize(
+    "arguments", ['{"cut": ', "\ud800", {"a": object()}, [1, 2], 7, "", b"\xff"], ids=repr
+)
+def test_odd_arguments_have_keys(arguments: object) -> None:
+    """Whatever was captured is a call."""
+    step = Step(call().kind, "t", args=arguments)
+    assert Calls(Settings()).of(step, None).key is not None

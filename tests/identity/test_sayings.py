@@ -1,0 +1,206 @@
+"""What a model writes, as evidence."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+
+import pytest
+
+from otel_loopguard import Settings
+from otel_loopguard.core import Kind, Plan, Progress, Saying, Step
+from otel_loopguard.identity.plans import Plans
+from otel_loopguard.identity.sayings import Sayings
+from tests.calls import Run, call
+
+MB = 1_000_000
+TEXTS: dict[str, Callable[[int], str]] = {
+    "prose": lambda size: "The value is read again and it differs from before. " * (size // 52),
+    "one letter": lambda size: "a" * size,
+    "spaces": lambda size: " " * size,
+    "lines": lambda size: "\n" * size,
+    "fences": lambda size: "```" * (size // 3),
+    "boxes": lambda size: "- [ ] a task\n" * (size // 13),
+    "half boxes": lambda size: "- [ " * (size // 4),
+    "announcements": lambda size: "i will now just then " * (size // 21),
+    "apologies": lambda size: "i am so very really " * (size // 20),
+    "doubts": lambda size: "i am not quite it is " * (size // 21),
+    "headings": lambda size: "plan " * (size // 5),
+    "ticks": lambda size: "(" * size,
+}
+
+
+def say(text: str | None, agent: str | None = "writer", model: str | None = "m") -> Step:
+    return Step(Kind.MODEL, "chat", agent=agent, model=model, text=text)
+
+
+def seen(*steps: Step) -> list[Saying]:
+    sense = Sayings(Settings(), Progress())
+    return [found for step in steps if (found := sense.see(step)) is not None]
+
+
+def promised(text: str) -> bool:
+    return seen(say(text))[0].promise is not None
+
+
+@pytest.mark.parametrize("text", [None, ""], ids=["not captured", "empty"])
+def test_no_text_is_no_evidence(text: str | None) -> None:
+    """Missing is equal to nothing, and an empty text says nothing."""
+    assert seen(say(text), say(text)) == []
+
+
+def test_texts_are_compared_with_the_speakers_own() -> None:
+    """Agent, node and model make a speaker."""
+    text = "The same words, by everyone."
+    steps = [say(text), say(text, "critic"), say(text, model="n"), say(text)]
+    steps[2].node = "review"
+    found = seen(*steps)
+    assert [one.alike for one in found] == [0.0, 0.0, 0.0, 1.0]
+    assert len({one.speaker for one in found}) == 3
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "alike", "renumbered"),
+    [
+        ("It is 37 % done by now.", "It is 41 % done by now.", True, True),
+        ("It is done by now.", "IT IS  DONE\nby now.", True, False),
+        ("It is done by now.", "Something else is the case here.", False, False),
+        ("", "", False, False),
+    ],
+    ids=["numbers", "case and space", "other words", "nothing"],
+)
+def test_how_much_two_texts_have_in_common(
+    first: str, second: str, alike: bool, renumbered: bool
+) -> None:
+    """By their samples: case and space do not matter, numbers are told apart."""
+    found = seen(say("."), say(first or None), say(second or None))[-1]
+    assert (found.alike >= 0.85) is alike
+    assert found.renumbered is renumbered
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I will now run the tests.",
+        "Let me look at the file.",
+        "I\u2019ll go ahead and fetch it.",
+        "Let's get started!",
+        "We are going to deploy the service.",
+        "I need to read the log first.",
+        "Working on it.",
+        "I am currently searching for the cause.",
+    ],
+)
+def test_announcements_are_recognised(text: str) -> None:
+    """An action that the author is going to take."""
+    assert promised(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Let me know if you need anything else.",
+        "Let me now explain how it works.",
+        "The job will now run the tests.",
+        "You will need to run the tests.",
+        "Paris is the capital of France.",
+        "The networking group is working well.",
+        "I will run the tests. " + "They are described in the manual, chapter by chapter. " * 20,
+    ],
+    ids=["let me know", "explain", "somebody else", "you", "a fact", "no start", "a long text"],
+)
+def test_what_is_no_announcement(text: str) -> None:
+    """Somebody else's action, a talk about something, or a text that has done what it says."""
+    assert not promised(text)
+
+
+def test_samples_are_kept_of_few_speakers() -> None:
+    """Four samples of 2,000 characters, however many speakers and texts there are."""
+    sense = Sayings(Settings(), Progress())
+    for number in range(500):
+        sense.see(say("x y " * 10_000, agent=f"agent {number}"))
+    kept = list(sense._last.values())  # pyright: ignore[reportPrivateUsage]
+    assert len(kept) == 4
+    assert sum(sys.getsizeof(last.sample) for last in kept) < 10_000
+
+
+def test_what_is_kept_of_a_session_does_not_hold_the_texts() -> None:
+    """Evidence is numbers, apart from the name of the agent."""
+    saying = seen(say("A secret word is said. " * 40))[0]
+    texts = [value for name in Saying.__slots__ if isinstance(value := getattr(saying, name), str)]
+    assert texts == ["'writer'"]
+
+
+@pytest.mark.parametrize("make", TEXTS.values(), ids=TEXTS.keys())
+def test_the_cost_does_not_grow_with_the_text(make: Callable[[int], str]) -> None:
+    """10 MB cost about what 100 kB cost."""
+    small, large = _cost(make(MB // 10)), _cost(make(10 * MB))
+    assert large < 3 * small + 0.002
+
+
+def _cost(text: str) -> float:
+    """Seconds that a text takes in both senses, the least of five."""
+    took: list[float] = []
+    for _ in range(5):
+        senses = Sayings(Settings(), Progress()), Plans(Settings(), Progress())
+        begun = time.perf_counter()
+        for sense in senses:
+            sense.see(say(text))
+            sense.see(say(text))
+        took.append(time.perf_counter() - begun)
+    return min(took)
+
+
+@pytest.mark.parametrize("make", TEXTS.values(), ids=TEXTS.keys())
+def test_odd_texts_do_no_harm(make: Callable[[int], str]) -> None:
+    """Whatever they are made of, nothing throws and nothing is stopped."""
+    run = Run()
+    run.calls(*[say(make(MB // 20))] * 6, say("\ud800 lone surrogate " * 50))
+    assert run.guard.faults.counts == {}
+    assert set(run.actions) <= {"allow", "hint", "steer"}
+
+
+@pytest.mark.parametrize(
+    ("text", "tasks", "done"),
+    [
+        ("- [ ] read it\n- [x] write it\n* [X] test it", 3, 2),
+        ("My plan:\n1. read it\n2. write it (done)\n3) test it", 3, 1),
+        ("## Next steps\n- read it\n- write it", 2, 0),
+    ],
+    ids=["boxes", "a numbered plan", "next steps"],
+)
+def test_plans_are_read(text: str, tasks: int, done: int) -> None:
+    """Boxes to tick, or the list below a line that speaks of a plan."""
+    plan = Plans(Settings(), Progress()).see(say(text))
+    assert isinstance(plan, Plan)
+    assert (len(plan.items), plan.done) == (tasks, done)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Findings:\n- a bug\n- another", "I plan to go.", "- [ ] one task only", "Plan:\nnothing"],
+    ids=["findings", "a sentence", "one task", "no list"],
+)
+def test_other_lists_are_no_plans(text: str) -> None:
+    """Findings may grow as they like."""
+    assert Plans(Settings(), Progress()).see(say(text)) is None
+
+
+def test_a_task_that_is_done_is_the_same_task() -> None:
+    """Ticking it changes the count, not the plan."""
+    sense = Plans(Settings(), Progress())
+    before = sense.see(say("- [ ] read it\n- [ ] write it"))
+    after = sense.see(say("- [x] read it\n- [ ] write it"))
+    assert before is not None
+    assert after is not None
+    assert before.items == after.items
+    assert (before.done, after.done) == (0, 1)
+
+
+def test_a_reworded_thought_does_not_hide_a_repeated_call() -> None:
+    """The text decides nothing about calls (N11)."""
+    run = Run()
+    for number in range(4):
+        run.calls(say(f"Attempt {number}: {'abcd'[number] * 90}"), call("ls", {}, "a\nb\nc " * 9))
+    assert run.decisions[0].detector == "exact_repeat"

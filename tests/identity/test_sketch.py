@@ -1,0 +1,54 @@
+"""A set of keys that never grows."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from xxhash import xxh3_64_intdigest as key_of
+
+from otel_loopguard.identity.sketch import Sketch
+
+KEYS = st.lists(st.integers(0, 2**64 - 1), max_size=60)
+
+
+def keys(start: int, stop: int) -> list[int]:
+    return [key_of(b"%d" % number) for number in range(start, stop)]
+
+
+@given(KEYS, KEYS)
+def test_what_was_shown_is_known(shown: list[int], others: list[int]) -> None:
+    """No key of the newest thousands is ever taken for new again."""
+    sketch = Sketch()
+    assert set(sketch.add(shown)) <= set(shown)
+    sketch.add(others)
+    assert sketch.add(shown) == []
+
+
+def test_new_keys_are_new() -> None:
+    """Few keys that were not shown are taken for known: one in fifty at most."""
+    sketch = Sketch()
+    new = sum(len(sketch.add(keys(start, start + 50))) for start in range(0, 100_000, 50))
+    assert new >= 0.98 * 100_000
+
+
+def test_a_key_counts_once_within_one_call() -> None:
+    """The second of two equal keys is known."""
+    assert Sketch().add([5, 5, 5]) == [5]
+
+
+def test_the_newest_keys_are_known() -> None:
+    """Whatever was shown before them."""
+    sketch = Sketch()
+    for start in range(0, 100_000, 500):
+        sketch.add(keys(start, start + 500))
+    assert sketch.add(keys(95_000, 100_000)) == []
+
+
+def test_the_oldest_keys_are_forgotten_and_memory_does_not_grow() -> None:
+    """Two generations of 8 KiB are all there ever is."""
+    sketch = Sketch()
+    for start in range(0, 100_000, 500):
+        sketch.add(keys(start, start + 500))
+        assert len(sketch._new) == 8192
+        assert sketch._old is None or len(sketch._old) == 8192
+    assert len(sketch.add(keys(0, 1000))) >= 0.95 * 1000

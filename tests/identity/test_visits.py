@@ -1,0 +1,216 @@
+"""Visits of nodes and runs of agents, and what is new between them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from otel_loopguard import Settings
+from otel_loopguard.core import Kind, Progress, Step, Visit
+from otel_loopguard.identity.states import leaves_of
+from otel_loopguard.identity.visits import Visits
+from tests.calls import EPOCH, SECOND, call
+from tests.detectors.graphs import agent, node, said
+
+
+def visits(*steps: Step, **settings: object) -> list[Visit]:
+    """Evidence of the visits among the steps."""
+    sense = Visits(Settings(**settings), Progress())
+    return [visit for visit in map(sense.see, steps) if visit is not None]
+
+
+def test_the_first_visit_is_new_and_the_same_again_is_not() -> None:
+    """A state that was given before, and nothing else in between."""
+    first, second = visits(node("a", {"x": 1}), node("a", {"x": 1}))
+    assert (first.news, first.again) == (True, False)
+    assert (second.news, second.again, second.idle) == (False, True, True)
+    assert first.key == second.key
+    assert first.state == second.state
+    assert second.name == "a"
+
+
+def test_a_visit_without_any_knowledge_says_so() -> None:
+    """Neither its state nor a call was captured: it is neither new nor idle."""
+    _, second = visits(node("a"), node("a"))
+    assert (second.news, second.known, second.unseen, second.idle) == (False, False, False, False)
+
+
+@pytest.mark.parametrize(
+    ("step", "unseen"),
+    [
+        pytest.param(call("t", {"q": 1}, None), True, id="no outcome"),
+        pytest.param(call("t", None, "found"), True, id="no arguments"),
+        pytest.param(call("t", None, None, error="gone"), True, id="an error without arguments"),
+        pytest.param(call("t", {"q": 1}, "found"), False, id="all captured"),
+        pytest.param(said(None), True, id="no text"),
+        pytest.param(said(""), False, id="a text that is empty"),
+    ],
+)
+def test_what_was_not_captured_is_unseen(step: Step, unseen: bool) -> None:
+    """Missing is not empty: it may be new."""
+    *_, last = visits(node("a"), step, node("a"), step, node("a"))
+    assert last.unseen is unseen
+    assert not last.news
+
+
+def test_the_state_shows_what_a_model_wrote() -> None:
+    """A text that was not captured by itself is in the state of its node."""
+    *_, last = visits(node("a", {"x": 1}), said(None), node("a", {"x": 1}))
+    assert last.idle
+
+
+def test_a_change_of_the_world_is_news() -> None:
+    """The epoch of the session says so."""
+    progress = Progress()
+    sense = Visits(Settings(), progress)
+    sense.see(node("a", {"x": 1}))
+    progress.epoch += 1
+    visit = sense.see(node("a", {"x": 1}))
+    assert visit is not None
+    assert visit.news
+
+
+def test_runs_of_a_graph_are_told_apart_by_their_parent() -> None:
+    """The same node under another trace has seen nothing yet."""
+    first, again, other = visits(
+        node("a", {"x": 1}, at=1, trace=5),
+        node("a", {"x": 1}, at=2, trace=5),
+        node("a", {"x": 1}, at=3, trace=6),
+    )
+    assert (first.graph == again.graph, again.graph == other.graph) == (True, False)
+    assert (again.news, other.news) == (False, True)
+    assert again.gap == SECOND
+    assert other.gap is None
+
+
+def test_what_happens_is_news_to_every_run_that_goes_on() -> None:
+    """A node of an outer graph and of an inner one, around the same call."""
+    inner = Step(
+        Kind.NODE, "in", trace_id=5, span_id=3, parent_id=2, start=EPOCH + 9, end=EPOCH + 10
+    )
+    outer = node("out", at=0, trace=5, took=0)
+    new = call("t", {"q": "new"}, "an answer")
+    later = Step(
+        Kind.NODE, "in", trace_id=5, span_id=4, parent_id=2, start=EPOCH + 19, end=EPOCH + 20
+    )
+    found = visits(outer, inner, new, later, node("out", at=1, trace=5))
+    assert [(visit.name, visit.news) for visit in found[2:]] == [("in", True), ("out", True)]
+
+
+def test_a_visit_around_another_one_follows_nothing() -> None:
+    """Agents that are nested end the inner one first; overlapping ones are one round."""
+    steps = [
+        node("inner", {"x": 1}, at=5, took=1, trace=5),
+        node("outer", {"x": 1}, at=0, took=10, trace=5),
+        node("next", {"x": 1}, at=11, took=1, trace=5),
+    ]
+    assert [visit.name for visit in visits(*steps)] == ["inner", "next"]
+
+
+def test_a_clock_that_jumps_is_another_clock() -> None:
+    """A visit two hours earlier is no visit beside the one before it."""
+    steps = [node("a", at=9000, trace=5), node("b", at=0, trace=5)]
+    assert [visit.name for visit in visits(*steps)] == ["a", "b"]
+
+
+def test_an_agent_at_the_root_is_the_whole_run() -> None:
+    """It is no visit, and agents after it are those of another run."""
+    root = Step(Kind.AGENT, "main", trace_id=1, span_id=2)
+    one, other = visits(agent("sub", "the same"), root, agent("sub", "the same"))
+    assert one.graph != other.graph
+    assert other.news
+
+
+def test_numbered_steps_are_visits_of_one_node() -> None:
+    """`Step 1`, `Step 2`; names that end in a number without a space are names."""
+    found = visits(node("Step 1"), node("Step 12"), node("agent1"), node("agent2"), node("7"))
+    assert [visit.name for visit in found] == ["Step", "Step", "agent1", "agent2", "7"]
+
+
+def test_a_stretch_without_news_has_one_home() -> None:
+    """Once per go-round, from the second on; news end it."""
+    turn = [node(name, {"gave": name}) for name in "abc"]
+    found = visits(*turn * 4, node("a", {"gave": "new"}), *turn)
+    homes = [place for place, visit in enumerate(found) if visit.home]
+    assert homes == [5, 8, 11, 13]
+
+
+def test_a_home_that_is_left_is_given_up() -> None:
+    """The graph goes on in another circle: that has a home too."""
+    first = [node(name, {"gave": name}) for name in "ab"]
+    second = [node(name, {"gave": name}) for name in "cd"]
+    found = visits(*second, *first * 3, *second * 20)
+    assert any(visit.home for visit in found[:8])
+    assert sum(visit.home for visit in found[-10:]) == 5
+
+
+def test_thinking_is_no_waiting() -> None:
+    """Ten seconds of a model's work against ten seconds of nothing."""
+    model = Step(Kind.MODEL, "m", text="", start=EPOCH + SECOND, end=EPOCH + 10 * SECOND)
+    first = node("a", {"x": 1}, at=0, trace=5)
+    late = node("a", {"x": 1}, at=11, trace=5)
+    assert [visit.waiting for visit in visits(first, late)] == [False, True]
+    assert [visit.waiting for visit in visits(first, model, late)] == [False, False]
+
+
+def test_other_steps_before_the_first_visit_cost_nothing() -> None:
+    """A session without a graph keeps no state of this sense."""
+    sense = Visits(Settings(), Progress())
+    assert [sense.see(step) for step in (call("t", {"q": 1}, "x"), said("text"))] == [None, None]
+    assert sense._seen is None
+
+
+def test_a_name_that_is_missing_is_no_visit() -> None:
+    """A node that nobody named cannot be told from others."""
+    assert visits(Step(Kind.NODE), Step(Kind.NODE)) == []
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "equal"),
+    [
+        pytest.param({"a": 1, "b": 2}, {"b": 2, "a": 1}, True, id="order of keys"),
+        pytest.param('{"a": 1}', {"a": 1.0}, True, id="JSON text"),
+        pytest.param({"log": ["x"]}, {"log": ["x", "x"]}, True, id="an entry again"),
+        pytest.param({"log": ["x"]}, {"log": ["x", "y"]}, False, id="another entry"),
+        pytest.param({"a": 1}, {"b": 1}, False, id="another name"),
+        pytest.param({"n": 37}, {"n": 41}, False, id="a number"),
+        pytest.param({"took": "3 ms"}, {"took": "5 ms"}, True, id="a duration"),
+        pytest.param(
+            {"name": "s", "args": {}, "id": "call_1"},
+            {"name": "s", "args": {}, "id": "call_2"},
+            True,
+            id="the id of a call",
+        ),
+        pytest.param({"id": 1, "name": "s"}, {"id": 2, "name": "s"}, False, id="a record's id"),
+        pytest.param({}, None, False, id="nothing and not captured"),
+    ],
+)
+def test_what_makes_two_states_equal(one: object, other: object, equal: bool) -> None:
+    """Names and values do, not how they are written."""
+    assert (leaves_of(one) == leaves_of(other)) is equal
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=20,
+)
+
+
+@given(_JSON, _JSON)
+def test_any_state_is_read(gave: object, got: object) -> None:
+    """Bad data never throws, and the same again is never new."""
+    found = visits(node("a", gave, got), node("a", gave, got))
+    assert not found[1].news
+    assert found[0].state == found[1].state
+
+
+def test_a_deep_state_and_a_circle_are_read() -> None:
+    """Neither depth nor a state that holds itself has no end."""
+    deep: list[object] = []
+    for _ in range(5000):
+        deep = [deep]
+    circle: dict[str, object] = {"x": 1}
+    circle["self"] = circle
+    assert len(visits(node("a", deep), node("a", circle), node("a", object()))) == 3

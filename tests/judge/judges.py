@@ -1,0 +1,105 @@
+"""Judges for tests, and a run that shows weak signs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import count
+from typing import TYPE_CHECKING
+
+from otel_loopguard import LoopGuard, Settings
+from otel_loopguard.core import Decision, Kind, Step
+from tests.calls import call
+
+if TYPE_CHECKING:
+    from otel_loopguard.judge import Question
+
+
+@dataclass
+class Bench:
+    """A judge that answers what it is told to, and keeps what it was asked."""
+
+    answer: object = 0.95
+    questions: list[Question] = field(default_factory=list)
+    threads: set[str] = field(default_factory=set)
+
+    def __call__(self, question: Question) -> object:
+        self.questions.append(question)
+        self.threads.add(threading.current_thread().name)
+        answer = self.answer
+        if isinstance(answer, Exception):
+            raise answer
+        return answer(question) if callable(answer) else answer
+
+
+@dataclass
+class Judged:
+    """A session with a judge; after each step the answer is waited for."""
+
+    judge: Callable[[Question], object]
+    settings: Settings
+    decisions: list[Decision] = field(default_factory=list)
+    patience_s: float = 2
+
+    def __post_init__(self) -> None:
+        self.guard = LoopGuard(
+            self.settings,
+            clock="replay",
+            on_decision=lambda _, found: self.decisions.append(found),
+            judge=self.judge,  # type: ignore[arg-type]
+        )
+
+    def steps(self, steps: Iterator[Step], number: int, session: str = "run") -> list[str]:
+        """Observes so many steps, with time to answer between them."""
+        for _ in range(number):
+            self.guard.observe(next(steps), session)
+            wait_until(self.settled, self.patience_s)
+        return [decision.action.value for decision in self.decisions]
+
+    def settled(self) -> bool:
+        """Whether no question is on its way."""
+        clerk = self.clerk
+        return clerk is None or (clerk._current is None and clerk._waiting.empty())
+
+    @property
+    def clerk(self) -> object:
+        (entry,) = [one for one in self.guard._registry.entries if one.name == "judge"]
+        return entry.make._clerk
+
+
+def wait_until(done: Callable[[], bool], limit_s: float = 5) -> bool:
+    """Waits for something that another thread does."""
+    deadline = time.monotonic() + limit_s
+    while not done():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.0005)
+    time.sleep(0.0005)
+    return done()
+
+
+def failing() -> Iterator[Step]:
+    """Every call another one, and most of them fail in another way."""
+    for number in count():
+        error = None if number % 4 == 3 else f"{WORDS[number % 20]} went {WORDS[number // 20 % 20]}"
+        yield call(f"tool{number % 7}", {"n": f"{number}"}, f"answer {number}" * 3, error=error)
+
+
+def healthy() -> Iterator[Step]:
+    """Every call another one, with another answer."""
+    for number in count():
+        yield call("read", {"n": f"{number}"}, f"page {number} of the book")
+
+
+def talking() -> Iterator[Step]:
+    """A model that says one of two things."""
+    for number in count():
+        yield Step(Kind.MODEL, "m", text=f"I will look at it now, part {number % 2}.")
+
+
+WORDS = (
+    "amber birch cedar delta ember fjord grove heath inlet jetty kelp larch mango night ocean "
+    "pearl quartz river stone tulip"
+).split()

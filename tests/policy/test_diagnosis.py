@@ -1,0 +1,232 @@
+"""What is known about errors: signatures, causes, fixes, and a user's own function (C13)."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from otel_loopguard import LoopGuard, LoopGuardSettingsError, Settings
+from otel_loopguard.core import Decision, Diagnosis, Fix, Kind, Step
+from otel_loopguard.faults import Faults, raise_faults
+from otel_loopguard.identity import signature_of
+from otel_loopguard.policy import DIAGNOSES, Diagnoser, diagnose
+from tests.calls import Run, call
+
+TEXTS = {
+    "not_found": "FileNotFoundError: [Errno 2] No such file or directory: 'a.txt'",
+    "permission": "bash: /etc/shadow: Permission denied",
+    "auth": "HTTP 401: invalid api key",
+    "syntax": "  File 'x.py', line 3\nSyntaxError: invalid syntax",
+    "wrong_arguments": "TypeError: search() got an unexpected keyword argument 'year'",
+    "unknown_tool": "Error: unknown tool 'serach'",
+    "no_match": "Error: old_str was not found in the file",
+    "unknown_name": "sqlite3.OperationalError: no such column: heigth",
+    "missing_module": "ModuleNotFoundError: No module named 'pandas'",
+    "wrong_type": "ValueError: could not convert string to float: 'n/a'",
+    "conflict": "fatal: a branch named 'main' already exists",
+    "timeout": "Command timed out after 120 seconds",
+    "rate_limit": "Error code: 429 - Too Many Requests",
+    "connection": "ConnectionError: connection refused by host",
+    "server_error": "502 Bad Gateway",
+    "out_of_memory": "MemoryError: out of memory",
+    "disk_full": "OSError: [Errno 28] No space left on device",
+}
+
+
+def failed(text: str | None, **given: Any) -> Step:
+    return Step(Kind.TOOL, "tool", error=True, error_text=text, **given)
+
+
+@pytest.mark.parametrize(("signature", "text"), TEXTS.items(), ids=list(TEXTS))
+def test_known_errors_have_a_signature_and_a_diagnosis(signature: str, text: str) -> None:
+    """Cause and fixes with their risk; the fix that only looks comes first."""
+    assert signature_of(failed(text)) == signature
+    known = diagnose(signature)
+    assert known is not None
+    assert known.cause.endswith(".")
+    assert known.fixes[0].risk == "low"
+    assert {fix.risk for fix in known.fixes} <= {"low", "medium", "high"}
+
+
+def test_every_diagnosis_can_be_met() -> None:
+    """No signature of the table is without a text that leads to it, nor the other way round."""
+    assert set(DIAGNOSES) == set(TEXTS)
+
+
+def test_the_last_line_of_a_traceback_counts() -> None:
+    """What stands above it is where, not what."""
+    text = "Traceback: connection pool\n  File 'not found.py'\nPermissionError: access denied"
+    assert signature_of(failed(text)) == "permission"
+
+
+@pytest.mark.parametrize(
+    ("step", "signature"),
+    [
+        (failed("flux capacitor misaligned"), "unknown"),
+        (failed(None), None),
+        (call(outcome="404 not found"), None),
+    ],
+    ids=["no known kind", "no text", "no failure"],
+)
+def test_what_is_not_known(step: Step, signature: str | None) -> None:
+    """An error of no known kind is `unknown`; without a text or a failure there is nothing."""
+    assert signature_of(step) == signature
+    assert diagnose(signature) is None
+
+
+@pytest.mark.parametrize("size", [2_000_000])
+@pytest.mark.parametrize("text", ["text not ", "tool ", "a b ", "expected "], ids=str)
+def test_long_texts_cost_no_more(text: str, size: int) -> None:
+    """Head, tail and one line are read, whatever the size."""
+    start = time.perf_counter()
+    signature_of(failed(text * (size // len(text))))
+    assert time.perf_counter() - start < 0.5
+
+
+def errors(run: Run, text: str, times: int = 3) -> Decision:
+    for _ in range(times):
+        run.calls(call("read", {"path": "a.txt"}, error=text))
+    return run.decisions[-1]
+
+
+def test_a_loop_of_errors_is_diagnosed() -> None:
+    """The decision has the diagnosis, and the model hears cause and fixes."""
+    run = Run()
+    decision = errors(run, TEXTS["not_found"])
+    assert decision.diagnosis == DIAGNOSES["not_found"]
+    flag = run.guard.flag_of("run")
+    assert flag is not None
+    assert (flag.control.hint or "").endswith(
+        "Likely cause: What is asked for is not at that place, or has another name. What may help: "
+        "list what is there before naming it again; search for it by a part of its name."
+    )
+
+
+def test_a_loop_that_is_not_about_the_error_is_not_diagnosed() -> None:
+    """A repeat that succeeds has none, though another call failed beside it."""
+    run = Run()
+    for _ in range(4):
+        run.calls(call("search", {"q": "x"}, "Nothing was found, sorry about that."))
+        run.calls(call("other", {"n": len(run.decisions)}, error="404 not found"))
+    repeats = [found for found in run.decisions if found.detector == "exact_repeat"]
+    assert repeats
+    assert [found.diagnosis for found in repeats] == [None] * len(repeats)
+
+
+def until(true: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 10
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_a_users_function_is_asked_about_unknown_errors() -> None:
+    """On another thread and once; its answer goes with the next decision."""
+    asked: list[tuple[str, int]] = []
+
+    def function(text: str) -> Diagnosis:
+        asked.append((text, threading.get_ident()))
+        return Diagnosis("flux", "The capacitor is misaligned.", (Fix("realign it", "medium"),))
+
+    diagnoser = Diagnoser(function, Faults())
+    assert diagnoser.of(1, "flux capacitor misaligned") is None
+    until(lambda: diagnoser.of(1, "again"))
+    known = diagnoser.of(1, "again")
+    assert known is not None
+    assert known.fixes == (Fix("realign it", "medium"),)
+    ((text, thread),) = asked
+    assert text == "flux capacitor misaligned"
+    assert thread != threading.get_ident()
+
+
+def test_a_text_is_taken_for_the_cause() -> None:
+    """A function may just say why."""
+    diagnoser = Diagnoser(lambda _: " It is Sunday. ", Faults())
+    until(lambda: diagnoser.of(1, "closed"))
+    assert diagnoser.of(1, "closed") == Diagnosis("custom", "It is Sunday.")
+
+
+@pytest.mark.parametrize("answer", [3, ValueError("no idea")], ids=["no diagnosis", "a throw"])
+def test_a_function_that_fails_is_counted(answer: object) -> None:
+    """It gave no answer, and is not asked about the same error again."""
+
+    def function(_text: str) -> object:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    faults = Faults()
+    diagnoser = Diagnoser(function, faults)
+    raise_faults(False)
+    diagnoser.of(1, "closed")
+    until(lambda: faults.counts and not diagnoser._working)
+    diagnoser.of(1, "closed")
+    assert sum(faults.counts.values()) == 1
+
+
+def test_a_function_that_hangs_holds_up_nobody() -> None:
+    """Questions wait up to a bound, and asking returns at once."""
+    free = threading.Event()
+    asked: list[str] = []
+
+    def function(text: str) -> None:
+        asked.append(text)
+        free.wait(10)
+
+    diagnoser = Diagnoser(function, Faults())
+    start = time.perf_counter()
+    for number in range(1000):
+        diagnoser.of(number, "x" * 100_000)
+    assert time.perf_counter() - start < 1
+    assert len(diagnoser._waiting) <= 16
+    free.set()
+    until(lambda: not diagnoser._working)
+    assert len(asked) <= 18
+    assert max(len(text) for text in asked) == 4000
+
+
+def test_a_forked_child_asks_with_a_thread_of_its_own() -> None:
+    """A thread that the parent had is not taken for one of the child."""
+    free = threading.Event()
+    diagnoser = Diagnoser(lambda _: free.wait(5) and None, Faults())
+    diagnoser.of(1, "closed")
+    if not hasattr(os, "fork"):
+        pytest.skip("no fork here")
+    child = os.fork()
+    if not child:
+        os._exit(1 if diagnoser._working or diagnoser._waiting else 0)
+    free.set()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def because(text: str) -> str:
+    return f"because of {text[:10]}"
+
+
+def test_a_setting_names_the_function() -> None:
+    """A live guard asks it; the decision after the answer has it."""
+    seen: list[Decision] = []
+    guard = LoopGuard(
+        Settings(diagnoser=f"{__name__}:because"), on_decision=lambda _, found: seen.append(found)
+    )
+    step = call("warp", {"to": "mars"}, error="flux capacitor misaligned")
+    for _ in range(3):
+        guard.observe(step, "run")
+    assert seen[-1].diagnosis is None
+    decisions = guard._decisions
+    assert decisions._diagnoser is not None
+    until(lambda: any(decisions._diagnoser._answers.values()))  # type: ignore[union-attr]
+    guard.observe(step, "run")
+    assert seen[-1].diagnosis == Diagnosis("custom", "because of flux capac")
+
+
+@pytest.mark.parametrize("place", ["nowhere:at_all", f"{__name__}:TEXTS", "os:no_such_name"])
+def test_a_function_that_cannot_be_used_is_refused(place: str) -> None:
+    """When the guard is made, with setting and value."""
+    with pytest.raises(LoopGuardSettingsError, match=r"diagnoser \(LOOPGUARD_DIAGNOSER\)"):
+        LoopGuard(Settings(diagnoser=place))

@@ -1,0 +1,40 @@
+"""The page on the policy has what the code has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from otel_loopguard.core import Action, FollowUp, Source
+from otel_loopguard.policy import DIAGNOSES, STRATEGIES, follow_ups_of
+
+PAGE = (Path(__file__).parents[2] / "docs" / "policy.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("signature", DIAGNOSES)
+def test_every_diagnosis_is_listed(signature: str) -> None:
+    """With its cause, as the model is told it."""
+    assert f"| `{signature}` | {DIAGNOSES[signature].cause} |" in PAGE
+
+
+@pytest.mark.parametrize("kind", STRATEGIES)
+def test_every_kind_of_tool_is_named(kind: str) -> None:
+    """In the order in which the words of a name are looked up."""
+    listed = PAGE.split("told from the words of its name: ")[1].split(";")[0]
+    assert kind in " ".join(listed.split()).split(", ")
+
+
+@pytest.mark.parametrize("action", list(Action), ids=str)
+def test_every_action_has_its_follow_ups(action: Action) -> None:
+    """The line of an action ends with what follows."""
+    named = ", ".join(f"`{step}`" for step in follow_ups_of(action, None))
+    lines = [line for line in PAGE.splitlines() if line.startswith("|") and f"`{action}`" in line]
+    assert any(line.endswith(f"| {named} |") for line in lines)
+    assert {step.value for step in follow_ups_of(action, None)} <= {one.value for one in FollowUp}
+
+
+@pytest.mark.parametrize("source", list(Source), ids=str)
+def test_every_source_is_listed(source: Source) -> None:
+    """In the order in which they are heard."""
+    assert f"| `{source}` |" in PAGE

@@ -1,0 +1,229 @@
+"""The policy of a session: verdicts on and past the ladder, warnings, the end, modes, switches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from otel_loopguard import Action, LoopGuardSettingsError, Settings
+from otel_loopguard.core import Detection, FollowUp, Kind, Severity, Source, Step
+from otel_loopguard.policy import Policy
+from tests.calls import Run, call
+
+
+def found(
+    key: int = 1, *, family: str = "repetition", own: Action | None = None, message: str = "m"
+) -> Detection:
+    return Detection(
+        family, "rule", Severity.WARNING, 0.7, frozenset({key}), 3, 3, message, family=family,
+        own=own,
+    )  # fmt: skip
+
+
+def stuck(times: int, tool: str = "search") -> list[Step]:
+    return [call(tool, {"q": "x"}, "Nothing was found, sorry about that.") for _ in range(times)]
+
+
+def fresh(number: int, tool: str = "read") -> Step:
+    return call(tool, {"n": number}, f"Page {number} tells of {hash(('seed', number)):x} things.")
+
+
+def test_after_an_abort_nothing_more_is_said() -> None:
+    """Not of this loop, not of another one, and not by a budget."""
+    run = Run(Settings(budget_steps=20, budget_action="hint"))
+    assert run.calls(*stuck(8)) == ["hint", "deny", "abort"]
+    said = len(run.decisions)
+    run.calls(*stuck(20, "other"))
+    assert len(run.decisions) == said
+
+
+@pytest.mark.parametrize("mode", ["guard", "shadow"])
+def test_a_user_lets_the_session_go_on(mode: Any) -> None:
+    """After a user's turn the loops are new loops, in both modes alike."""
+    run = Run(Settings(mode=mode))
+    run.calls(*stuck(8))
+    run.calls(Step(Kind.OTHER, "user"), *stuck(8))
+    assert run.actions == ["hint", "deny", "abort"] * 2
+
+
+def test_shadow_decides_the_same_and_raises_no_flag() -> None:
+    """What is decided is noted as such, and the runtime hears nothing."""
+    run, shadow = Run(), Run(Settings(mode="shadow"))
+    assert run.calls(*stuck(8)) == shadow.calls(*stuck(8)) == ["hint", "deny", "abort"]
+    assert [decision.shadow for decision in shadow.decisions] == [True, True, True]
+    flag = shadow.guard.flag_of("run")
+    assert flag is not None
+    assert flag.control.action is Action.ALLOW
+
+
+@pytest.mark.parametrize(
+    ("off", "detectors"),
+    [
+        ("", {"exact_repeat"}),
+        ("exact_repeat", set()),
+        ("repetition", set()),
+        ("errors, text", {"exact_repeat"}),
+    ],
+)
+def test_families_and_detectors_are_switched_off_by_name(off: Any, detectors: set[str]) -> None:
+    """A detector that is off says nothing; the others go on."""
+    run = Run(Settings(switched_off=off))
+    run.calls(*stuck(5))
+    assert {found.detector for found in run.decisions} == detectors
+
+
+def test_a_family_that_there_is_not_is_refused() -> None:
+    """The error names what there is."""
+    with pytest.raises(LoopGuardSettingsError, match=r"no such detector or family.*exact_repeat"):
+        Run(Settings(switched_off="repetitions"))
+
+
+@pytest.mark.parametrize(
+    ("most", "action"), [("hint", Action.HINT), ("deny", Action.DENY), ("abort", Action.ABORT)]
+)
+def test_a_verdict_of_its_own_goes_no_further_than_allowed(most: Any, action: Action) -> None:
+    """`max_action` holds for budgets as for loops."""
+    policy = Policy(Settings(max_action=most))
+    assert [one.action for one in policy.judge([found(own=Action.ABORT)], 0, 0)] == [action]
+
+
+def test_a_graph_is_heard_before_a_tool() -> None:
+    """Of two loops that go equally far, the one earlier in the order of sources speaks."""
+    policy = Policy(Settings())
+    detections = [found(1, family="repetition"), found(2, family="graph")]
+    assert [one.detection.family for one in policy.judge(detections, 0, 0)] == ["graph"]
+
+
+def test_the_strongest_comes_last() -> None:
+    """It is what the span keeps."""
+    policy = Policy(Settings())
+    detections = [found(1, own=Action.PAUSE), found(2), found(3, own=Action.ALLOW)]
+    said = [one.action for one in policy.judge(detections, 0, 0)]
+    assert said == [Action.ALLOW, Action.HINT, Action.PAUSE]
+
+
+def test_too_many_different_warnings_stop_a_session() -> None:
+    """The third loop that is warned of is one too many where two are the limit."""
+    run = Run(Settings(warning_limit=2, max_action="abort"))
+    for tool in ("alpha", "beta", "gamma"):
+        run.calls(*stuck(3, tool))
+    assert run.actions == ["hint", "hint", "hint", "abort"]
+    last = run.decisions[-1]
+    assert (last.detector, last.reason, last.severity) == (
+        "warnings", "too_many_warnings", Severity.FATAL,
+    )  # fmt: skip
+    assert last.message.startswith("3 different warnings were given; the limit is 2. The last one:")
+
+
+def test_warnings_of_one_loop_are_one_warning() -> None:
+    """Hint, steer and ask for one loop count once."""
+    run = Run(
+        Settings(warning_limit=1, steer_after=1, ask_after=2, max_action="ask", forget_after=1000)
+    )
+    assert run.calls(*stuck(12)) == ["hint", "steer", "ask"]
+
+
+def test_a_users_turn_counts_warnings_anew() -> None:
+    """Two tasks with a warning each are no session with two."""
+    run = Run(Settings(warning_limit=1))
+    run.calls(*stuck(3, "alpha"), Step(Kind.OTHER, "user"), *stuck(3, "beta"))
+    assert run.actions == ["hint", "hint"]
+
+
+def test_by_default_warnings_have_no_limit() -> None:
+    """Ten different loops, each obeyed, are ten hints: length is no sign by itself."""
+    run = Run()
+    for number in range(10):
+        run.calls(*stuck(3, f"tool{number}"))
+    assert len(run.actions) >= 10
+    assert set(run.actions) == {"hint"}
+
+
+def test_something_new_takes_a_deny_down_a_rung() -> None:
+    """After a success that brought news the loop has to be shown again before it is denied."""
+    run = Run()
+    assert run.calls(*stuck(4)) == ["hint", "deny"]
+    run.calls(fresh(1), *stuck(1))
+    assert run.actions == ["hint", "deny", "deny"]
+    assert run.calls(*stuck(1)) == ["hint", "deny", "deny", "abort"]
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        call("read", {"n": 1}, error="KeyError: 'n'"),
+        call("read", {"n": 1}, "Nothing was found, sorry about that."),
+        call("read", {"n": 1}),
+    ],
+    ids=["a failure", "nothing new", "an outcome that was not captured"],
+)
+def test_what_is_no_success_takes_nothing_down(between: Step) -> None:
+    """The loop goes on where it was."""
+    run = Run()
+    run.calls(*stuck(4), between, *stuck(1))
+    assert run.actions[-1] == "abort"
+
+
+def test_a_deny_has_an_end_whatever_is_done_beside_it() -> None:
+    """A loop with something new in each gap is stopped at last."""
+    run = Run()
+    for number in range(40):
+        run.calls(*stuck(2), fresh(number))
+    assert run.actions[-1] == "abort"
+
+
+def test_a_stall_after_an_abort_is_not_said() -> None:
+    """The session is over, whatever still runs in it."""
+    policy = Policy(Settings())
+    policy.judge([found(own=Action.ABORT)], 0, 0)
+    assert policy.judge([found(9, own=Action.HINT)], 1, 1) == []
+
+
+@pytest.mark.parametrize(
+    ("most", "follow_ups"),
+    [
+        ("hint", (FollowUp.EXECUTE_IMMEDIATELY, FollowUp.TRACK_EXECUTION)),
+        ("deny", (FollowUp.NOTIFY_USER, FollowUp.TRACK_EXECUTION)),
+        ("pause", (FollowUp.PAUSE_EXECUTION, FollowUp.REQUEST_HUMAN_INTERVENTION)),
+        ("abort", (FollowUp.ABORT_EXECUTION, FollowUp.NOTIFY_USER)),
+    ],
+)
+def test_every_decision_names_what_follows(most: Any, follow_ups: tuple[FollowUp, ...]) -> None:
+    """The runtime is told what to do next, and how sure that is."""
+    run = Run(Settings(max_action=most))
+    run.calls(*stuck(8))
+    last = run.decisions[-1]
+    assert last.follow_ups == follow_ups
+    assert last.source is Source.TOOL_LOOP
+    assert last.certainty == (0.95 if last.action.stops else 0.85)
+
+
+def test_a_detection_has_the_family_of_its_detector(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one that it is registered with, whatever it says itself."""
+    seen: list[Detection] = []
+    judge = Policy.judge
+
+    def judged(self: Policy, found: list[Detection], *given: Any) -> Any:
+        seen.extend(found)
+        return judge(self, found, *given)
+
+    monkeypatch.setattr(Policy, "judge", judged)
+    Run().calls(*stuck(3))
+    assert {one.family for one in seen} == {"repetition"}
+
+
+def test_settings_of_the_policy_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mappings are JSON there."""
+    given: Mapping[str, str] = {
+        "COOLDOWN_S": '{"hint": 2.5}',
+        "COOLDOWN_ROUNDS": '{"deny": 2}',
+        "STRATEGIES": '{"grep": ["read the index"]}',
+    }
+    for name, value in given.items():
+        monkeypatch.setenv(f"LOOPGUARD_{name}", value)
+    settings = Settings()
+    assert settings.cooldown_s == {"hint": 2.5}
+    assert settings.cooldown_rounds == {"deny": 2}
+    assert settings.strategies == {"grep": ("read the index",)}

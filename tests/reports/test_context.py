@@ -1,0 +1,162 @@
+"""The long-term context of a session: what it learned, what it wrote, what it tried in vain."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from otel_loopguard import Settings
+from otel_loopguard.reports import Context, Memory
+from otel_loopguard.reports.paths import written_path
+from tests.calls import Run, call
+
+ANSWER = "light rain in the west, twenty degrees, and a little wind"
+
+
+def context_of(run: Run) -> Context:
+    found = run.guard.context("run")
+    assert found is not None
+    return found
+
+
+def test_a_denied_loop_is_an_avoided_approach() -> None:
+    """With its arguments: it stays in the process."""
+    run = Run()
+    run.calls(*[call("search", {"q": "refunds"}, ANSWER)] * 9)
+    (avoided,) = context_of(run).avoided
+    assert "search" in avoided
+    assert "refunds" in avoided
+    assert "identical_call" in avoided
+
+
+def test_in_shadow_nothing_was_denied() -> None:
+    """So nothing is avoided."""
+    run = Run(Settings(mode="shadow"))
+    run.calls(*[call("search", {"q": "refunds"}, ANSWER)] * 9)
+    assert context_of(run).avoided == ()
+
+
+def test_files_written_most_come_first() -> None:
+    """Reads and failed writes do not count."""
+    run = Run()
+    for number in range(3):
+        run.calls(call("write_file", {"path": "b.py", "content": str(number)}, "ok"))
+    run.calls(
+        call("edit", '{"file_path": "a.py", "new": "x"}', "ok"),
+        call("read_file", {"path": "read.py"}, "text"),
+        call("write_file", {"path": "failed.py"}, error="permission denied"),
+    )
+    assert context_of(run).files == ("b.py", "a.py")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "path"),
+    [
+        pytest.param({"path": "a.py"}, "a.py", id="a map"),
+        pytest.param('{"content": "x", "file_path": "src/a.py"}', "src/a.py", id="JSON text"),
+        pytest.param({"command": "cat > notes.md <<EOF\nx\nEOF"}, "notes.md", id="a here-doc"),
+        pytest.param("echo x >> log.txt", "log.txt", id="a bare command"),
+        pytest.param('{"cmd": "echo x > out.txt"}', "out.txt", id="a command in JSON text"),
+        pytest.param("ls > /dev/null", None, id="thrown away"),
+        pytest.param("python -c 'print(x > 5)'", None, id="a comparison"),
+        pytest.param({"html": "<p >text"}, None, id="no file at all"),
+        pytest.param({"path": 5}, None, id="no text"),
+        pytest.param(None, None, id="not captured"),
+        pytest.param(
+            '{"content": "' + "x" * 100_000 + '", "path": "end.py"}', "end.py", id="at the end"
+        ),
+    ],
+)
+def test_the_file_that_a_call_writes(arguments: object, path: str | None) -> None:
+    """Told from arguments by name, and from redirects."""
+    assert written_path(arguments) == path
+
+
+@pytest.mark.parametrize("text", ['"path"' + " " * 50, "> ' ", '{"path":"', ">" * 9, "\n> "])
+def test_looking_for_a_file_is_bounded(text: str) -> None:
+    """A text of megabytes costs no more than its head and tail."""
+    start = time.perf_counter()
+    written_path(text * 200_000)
+    written_path("{" + text * 200_000)
+    assert time.perf_counter() - start < 0.1
+
+
+def test_entries_are_bounded_and_the_newest_stay() -> None:
+    """The oldest go first; of files the one named least."""
+    memory = Memory(3)
+    for number in range(9):
+        memory.note("insight", f"insight {number}" + "x" * 1000)
+        memory.note("file", "kept.py")
+        memory.note("file", f"{number}.py")
+    now = memory.context()
+    assert [text[:9] for text in now.insights] == ["insight 6", "insight 7", "insight 8"]
+    assert max(len(text) for text in now.insights) == 200
+    assert now.files[0] == "kept.py"
+    assert len(now.files) == 3
+    assert "8.py" in now.files
+
+
+def test_what_is_said_again_is_kept_once() -> None:
+    """And becomes the newest."""
+    memory = Memory(3)
+    for text in ("a", "b", "a", " ", ""):
+        memory.note("pattern", text)
+    assert memory.context().patterns == ("b", "a")
+
+
+def test_with_no_room_nothing_is_kept() -> None:
+    """`context_entries` 0 switches it off."""
+    run = Run(Settings(context_entries=0))
+    run.calls(call("write_file", {"path": "a.py"}, "ok"))
+    run.guard.remember("run", "insight", "x")
+    assert context_of(run) == Context()
+
+
+def test_the_offer_for_a_hint() -> None:
+    """A few of each kind, in words; nothing where nothing is known."""
+    memory = Memory(12)
+    assert memory.offer() == ""
+    memory.note("insight", "the tests need Python 3.12")
+    for name in "abcde":
+        memory.note("file", f"{name}.py")
+    memory.note("avoided", "search {}")
+    assert memory.offer() == (
+        "Known so far: the tests need Python 3.12. Files changed most: a.py; b.py; c.py. "
+        "Tried in vain: search {}."
+    )
+
+
+def test_an_unknown_topic_is_refused() -> None:
+    """The message says what there is."""
+    with pytest.raises(ValueError, match="insight, file, pattern, avoided, got 'idea'"):
+        Memory(3).note("idea", "x")  # type: ignore[arg-type]
+
+
+def hints_of(run: Run) -> str:
+    flag = run.guard.flag_of("run")
+    assert flag is not None
+    return flag.control.hint or ""
+
+
+def test_a_hint_offers_what_is_known() -> None:
+    """A loop that was denied before is named when the next one is noticed; its own is not."""
+    run = Run(Settings(max_action="deny"))
+    run.calls(*[call("search", {"q": "refunds"}, ANSWER)] * 5)
+    assert "Tried in vain" not in hints_of(run)
+    run.guard.remember("run", "insight", "the shop is closed on Sundays")
+    run.calls(call("note", {"n": 1}, "noted down as number one"))
+    run.calls(*[call("lookup", {"id": "A-4711"}, f"{ANSWER} and so on")] * 3)
+    assert "Known so far: the shop is closed on Sundays." in hints_of(run)
+    assert "Tried in vain: search" in hints_of(run)
+    assert hints_of(run).count("lookup") == 1
+
+
+def test_hints_without_the_context() -> None:
+    """`context_in_hints` false: hints have no content of calls."""
+    run = Run(Settings(context_in_hints=False))
+    run.guard.observe(call("note", {"n": 1}, "noted down as number one"), "run")
+    run.guard.remember("run", "insight", "the shop is closed on Sundays")
+    run.calls(*[call("search", {"q": "refunds"}, ANSWER)] * 3)
+    assert hints_of(run)
+    assert "Sundays" not in hints_of(run)

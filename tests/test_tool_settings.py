@@ -1,0 +1,279 @@
+"""Settings of single tools, of what is switched off, and of how soon: they change what is found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from otel_loopguard import LoopGuard, LoopGuardSettingsError, Settings
+from tests.calls import Run, call
+from tests.detectors.alone import actions, alone
+
+if TYPE_CHECKING:
+    from otel_loopguard.core import Decision, Step
+
+ANSWER = "no weather is known for the city of Paris"
+DENIED = "Permission denied (publickey)"
+BUSY = "429 Too Many Requests"
+TOML = """
+sensitivity = 0.5
+switched_off = ["text", "cycle"]
+detectors = ["collections:OrderedDict"]
+
+[tools.search]
+repeat_threshold = 6
+key = ["q"]
+
+[tools.job_status]
+polls = true
+wait_budget_s = 7200
+
+[tools."my tool/2"]
+exempt = true
+"""
+TOOLS = (
+    '{"search": {"repeat_threshold": 6, "key": ["q"]}, '
+    '"job_status": {"polls": true, "wait_budget_s": 7200}, "my tool/2": {"exempt": true}}'
+)
+
+
+def repeats(tool: str, times: int = 12, **given: Any) -> list[Step]:
+    """One call over and over."""
+    return [call(tool, {"q": "x"}, ANSWER, **given) for _ in range(times)]
+
+
+def first(decisions: list[Decision]) -> int | None:
+    """Step of the first decision; None if there is none."""
+    return decisions[0].step if decisions else None
+
+
+@pytest.mark.parametrize(
+    ("given", "named", "value"),
+    [
+        ({"tools": {"search": {"repeat_threshold": 1}}}, "tools.search.repeat_threshold", "1"),
+        ({"tools": {"search": {"error_threshold": "x"}}}, "tools.search.error_threshold", "'x'"),
+        ({"tools": {"search": {"wait_budget_s": 0}}}, "tools.search.wait_budget_s", "0"),
+        ({"tools": {"search": {"effect": "maybe"}}}, "tools.search.effect", "'maybe'"),
+        ({"tools": {"search": {"key": "q"}}}, "tools.search.key", "'q'"),
+        ({"tools": {"search": {"polls": "often"}}}, "tools.search.polls", "'often'"),
+        ({"tools": {"search": {"repeat_treshold": 4}}}, "tools.search.repeat_treshold", "4"),
+        ({"tools": {"search": 4}}, "tools.search", "4"),
+        ({"tools": ["search"]}, "tools", "['search']"),
+        ({"sensitivity": 0}, "sensitivity", "0"),
+        ({"sensitivity": 5}, "sensitivity", "5"),
+        ({"sensitivity": "much"}, "sensitivity", "'much'"),
+        ({"detectors": "a:b"}, "detectors", "'a:b'"),
+        ({"detectors": [7]}, "detectors.0", "7"),
+        ({"switched_off": 7}, "switched_off", "7"),
+    ],
+    ids=str,
+)
+def test_a_bad_value_fails_at_start(given: dict[str, Any], named: str, value: str) -> None:
+    """The error has name and value."""
+    with pytest.raises(LoopGuardSettingsError) as error:
+        Settings(**given)
+    assert f"{named} " in str(error.value)
+    assert f" = {value}" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("TOOLS", '{"search": '),
+        ("TOOLS", "search"),
+        ("TOOLS", '{"search": {"repeat_threshold": 1}}'),
+        ("DETECTORS", "my_module:MyDetector"),
+        ("SENSITIVITY", "very"),
+    ],
+)
+def test_a_bad_variable_fails_at_start(
+    variable: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where it is no JSON; the error names the setting."""
+    monkeypatch.setenv(f"LOOPGUARD_{variable}", value)
+    with pytest.raises(LoopGuardSettingsError, match=variable.lower()):
+        Settings()
+
+
+def test_a_name_that_is_not_there_cannot_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The guard knows its detectors; the settings do not."""
+    monkeypatch.setenv("LOOPGUARD_SWITCHED_OFF", "cycle,cycles")
+    with pytest.raises(LoopGuardSettingsError, match=r"LOOPGUARD_SWITCHED_OFF.* = cycles: "):
+        LoopGuard(Settings())
+
+
+def test_a_settings_file_and_variables_say_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TOML has a table for each tool; a variable has JSON, and commas between names."""
+    file = tmp_path / "loopguard.toml"
+    file.write_text(TOML, encoding="utf-8")
+    from_file = Settings.from_file(file)
+    monkeypatch.setenv("LOOPGUARD_SENSITIVITY", "0.5")
+    monkeypatch.setenv("LOOPGUARD_SWITCHED_OFF", "text, cycle")
+    monkeypatch.setenv("LOOPGUARD_DETECTORS", '["collections:OrderedDict"]')
+    monkeypatch.setenv("LOOPGUARD_TOOLS", TOOLS)
+    assert Settings() == from_file
+    assert from_file.tools["search"].key == ("q",)
+    assert from_file.of("search").repeat_threshold == 6
+    assert from_file.of("search").error_threshold == from_file.error_threshold
+    assert from_file.polling == {"job_status"}
+    assert from_file.exempt == {"my tool/2"}
+
+
+@pytest.mark.parametrize(
+    ("detector", "setting", "steps", "expected"),
+    [
+        pytest.param(
+            "exact_repeat",
+            {"repeat_threshold": 6},
+            repeats("get"),
+            (2, 5),
+            id="repeat_threshold",
+        ),
+        pytest.param(
+            "stagnation",
+            {"repeat_threshold": 6},
+            [call("get", {"q": f"the {n} of {n}"}, ANSWER) for n in range(12)],
+            (2, 5),
+            id="repeat_threshold of stagnation",
+        ),
+        pytest.param(
+            "error_repeat",
+            {"error_threshold": 6},
+            [call("get", {"n": n}, error=DENIED) for n in range(12)],
+            (2, 5),
+            id="error_threshold",
+        ),
+        pytest.param(
+            "exact_repeat",
+            {"wait_budget_s": 60},
+            [call("get", {"q": "x"}, "pending", at=30 * n) for n in range(12)],
+            (None, 4),
+            id="wait_budget_s",
+        ),
+        pytest.param(
+            "error_repeat",
+            {"transient_budget_s": 600},
+            [call("get", {"q": "x"}, error=BUSY, at=12 * n) for n in range(12)],
+            (7, None),
+            id="transient_budget_s",
+        ),
+    ],
+)
+def test_a_threshold_of_a_tool_changes_what_is_found(
+    detector: str,
+    setting: dict[str, float],
+    steps: list[Step],
+    expected: tuple[int | None, int | None],
+) -> None:
+    """Of this tool, and of no other (C5)."""
+    plain, own = expected
+    assert first(alone(detector, *steps)) == plain
+    assert first(alone(detector, *steps, tools={"get": setting})) == own
+    assert first(alone(detector, *steps, tools={"other": setting})) == plain
+
+
+def test_an_exempt_tool_is_never_judged() -> None:
+    """Named in either place; its changes are changes all the same."""
+    for given in ({"tools": {"get": {"exempt": True}}}, {"exempt_tools": ["get"]}):
+        run = Run(Settings(**given))
+        run.calls(*repeats("get", 30), *[call("get", {"n": n}, error=DENIED) for n in range(9)])
+        assert run.actions == []
+        run.calls(*repeats("find", 3))
+        assert run.actions == ["hint"]
+    steps = [
+        step
+        for n in range(9)
+        for step in (
+            call("save", {"n": n}, "ok"),
+            call("run_tests", {}, "1 failed, 3 passed in test_a.py"),
+        )
+    ]
+    tools = {"save": {"exempt": True, "effect": "write"}}
+    assert alone("exact_repeat", *steps, tools=tools) == []
+
+
+def test_a_tool_that_polls_may_wait() -> None:
+    """After a pause an unchanged answer is waiting; without a pause it is spinning."""
+    patient = repeats("get", 8)
+    for n, step in enumerate(patient):
+        step.start, step.end = call(at=8 * n).start, call(at=8 * n).end
+    assert first(alone("exact_repeat", *patient)) == 2
+    tools = {"get": {"polls": True}}
+    assert alone("exact_repeat", *patient, tools=tools) == []
+    assert first(alone("exact_repeat", *repeats("get"), tools=tools)) == 2
+
+
+@pytest.mark.parametrize(
+    ("tool", "effect", "found"),
+    [
+        ("frobnicate", None, []),
+        ("frobnicate", "read", ["hint"]),
+        ("get", None, ["hint"]),
+        ("get", "write", []),
+        ("get", "wait", []),
+    ],
+)
+def test_a_declared_effect_goes_before_the_name(
+    tool: str, effect: str | None, found: list[str]
+) -> None:
+    """Equal answers to different calls are no sign where the calls change something."""
+    steps = [call(tool, {"q": f"the {n} of {n}"}, ANSWER) for n in range(9)]
+    tools = {} if effect is None else {tool: {"effect": effect}}
+    assert actions(alone("stagnation", *steps, tools=tools)) == found
+
+
+def test_a_declared_key_says_what_the_same_call_is() -> None:
+    """What else is in the arguments does not matter then, and it is no guess."""
+    steps = [call("get", {"q": "x", "mood": f"calm {n}"}, ANSWER) for n in range(8)]
+    assert alone("exact_repeat", *steps) == []
+    decisions = alone("exact_repeat", *steps, tools={"get": {"key": ["q"]}})
+    assert actions(decisions) == ["hint", "deny", "abort"]
+
+
+@pytest.mark.parametrize(
+    ("sensitivity", "step"),
+    [(0.5, 5), (0.75, 3), (1, 2), (1.5, 1), (4, 1)],
+)
+def test_sensitivity_divides_all_thresholds(sensitivity: float, step: int) -> None:
+    """Above 1 loops are noticed sooner, below 1 later; one call is never a loop."""
+    assert first(alone("exact_repeat", *repeats("get"), sensitivity=sensitivity)) == step
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        pytest.param(call("get", {"q": "x"}, "No results found."), id="nothing found"),
+        pytest.param(call("ssh", {"q": "x"}, error=DENIED), id="an error"),
+        pytest.param(call("ssh", {"q": "x"}, error=BUSY), id="a transient error"),
+        pytest.param(
+            call("python", {"code": f"print('{ANSWER}')"}, ANSWER), id="a text that is printed"
+        ),
+        pytest.param(call("run_tests", {}, "2 tests did not pass: a, b"), id="a verdict"),
+    ],
+)
+def test_one_call_is_never_a_loop(step: Step) -> None:
+    """However sensitive the guard is."""
+    run = Run(Settings(sensitivity=4))
+    assert run.calls(step) == []
+
+
+def test_a_patient_guard_still_notices() -> None:
+    """At the lowest sensitivity every rule takes four times as many, and none falls silent."""
+    broken = [call("get", {"n": n}, error=f"{n * 7919:x} is odd") for n in range(60)]
+    words = [f"{n * 7919:x}" for n in range(60)]
+    runs = {
+        "exact_repeat": repeats("get", 60),
+        "error_rate": broken,
+        "found_nothing": [
+            call("get", {"q": word}, f"No results found for {word}.") for word in words
+        ],
+        "same_verdict": [call("check", {"n": n}, "2 tests did not pass") for n in range(60)],
+    }
+    noticed = {name: bool(alone(name, *steps, sensitivity=0.25)) for name, steps in runs.items()}
+    assert noticed == {
+        "exact_repeat": True, "error_rate": True, "found_nothing": True, "same_verdict": True,
+    }  # fmt: skip
