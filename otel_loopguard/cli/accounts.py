@@ -11,6 +11,7 @@ from otel_loopguard.core import Action, Decision
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Step
+    from otel_loopguard.reports import Report
     from otel_loopguard.sessions import Session
 
 _HELD: Final = 10_000
@@ -25,12 +26,14 @@ class Account:
         session: Key of the session: a labelled run's id, a conversation id, or a trace id.
         steps: How many steps were counted.
         decisions: All decisions, in order.
+        report: What the session came to; None until it is closed.
     """
 
     source: str
     session: str
     steps: int = 0
     decisions: list[Decision] = field(default_factory=list[Decision])
+    report: Report | None = None
 
     @property
     def strongest(self) -> Action:
@@ -115,4 +118,5 @@ class Book:
     def _close_oldest(self) -> None:
         _, (session, account) = self._open.popitem(last=False)
         account.session = session.key
+        account.report = session.report()
         self._closed.append(account)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from collections.abc import Generator
@@ -13,6 +12,7 @@ from typing import Annotated, Optional
 
 import typer
 
+from otel_loopguard.cli.log import keep_faults
 from otel_loopguard.cli.output import Format
 from otel_loopguard.errors import LoopGuardError
 from otel_loopguard.settings import Settings
@@ -45,12 +45,7 @@ def _prepare() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    logging.getLogger("otel_loopguard").addFilter(_is_fault)
-
-
-def _is_fault(record: logging.LogRecord) -> bool:
-    """Keeps faults on standard error, and leaves decisions, which are printed, out of it."""
-    return record.exc_info is not None
+    keep_faults()
 
 
 @app.command()
@@ -78,8 +73,17 @@ def replay(
         raise typer.Exit(print_replay(files, form, _settings(settings), tree=tree))
 
 
+@app.command()
+def report(files: Files, form: Form = Format.TABLE, settings: SettingsFile = None) -> None:
+    """Prints what each session came to: counts, tools, errors, loops, alerts, what was lacking."""
+    from otel_loopguard.cli.report import print_reports  # noqa: PLC0415
+
+    with _refusing():
+        raise typer.Exit(print_reports(files, form, _settings(settings)))
+
+
 @app.command("eval")
-def evaluate(
+def evaluate(  # noqa: PLR0913, PLR0917  # they are options
     files: Files,
     form: Form = Format.TABLE,
     settings: SettingsFile = None,
@@ -90,12 +94,95 @@ def evaluate(
             help="Python file with lists FIVE and EXTRAS of factories of other detectors.",
         ),
     ] = None,
+    leave_one_out: Annotated[
+        bool,
+        typer.Option(
+            "--leave-one-out",
+            help="Chooses thresholds on all sources but one, and measures them on that one.",
+        ),
+    ] = False,
+    false_notices: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            max=1,
+            help="With --leave-one-out: share of healthy runs that may be noticed while choosing.",
+        ),
+    ] = 0.02,
+    false_stops: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            max=1,
+            help="With --leave-one-out: share of healthy runs that may be stopped while choosing.",
+        ),
+    ] = 0.0,
+    cost: Annotated[
+        bool,
+        typer.Option("--cost", help="Counts steps and tokens up to a decision, and after it."),
+    ] = False,
+    errors: Annotated[
+        bool,
+        typer.Option(
+            "--errors",
+            help="Lists what was missed and what was wrongly noticed, with the steps around it. "
+            "Shows content.",
+        ),
+    ] = False,
+    curve: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            metavar="FILE.svg",
+            help="Draws what is found against what is wrongly touched, for several sensitivities.",
+        ),
+    ] = None,
+    jobs: Annotated[
+        int,
+        typer.Option(
+            min=0, help="Worker processes for --leave-one-out and --curve; 0: one per processor."
+        ),
+    ] = 0,
 ) -> None:
     """Measures the guard on labelled runs: what it finds, and what it would wrongly stop."""
-    from otel_loopguard.cli.evaluate import print_evaluation  # noqa: PLC0415
+    from otel_loopguard.cli.evaluate import Wanted, print_evaluation  # noqa: PLC0415
+    from otel_loopguard.cli.left_out import Limits  # noqa: PLC0415
 
+    limits = Limits(false_notices, false_stops)
+    wanted = Wanted(baselines, leave_one_out, limits, cost, errors, curve, jobs)
     with _refusing():
-        raise typer.Exit(print_evaluation(files, form, _settings(settings), baselines))
+        raise typer.Exit(print_evaluation(files, form, _settings(settings), wanted))
+
+
+@app.command()
+def calibrate(  # noqa: PLR0913, PLR0917
+    files: Files,
+    false_stops: Annotated[
+        float,
+        typer.Option(
+            min=0, max=1, help="How often a good run may be stopped, 0 to 1: 0.001 is 1 in 1,000."
+        ),
+    ],
+    form: Form = Format.TABLE,
+    settings: SettingsFile = None,
+    output: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            metavar="FILE", help="Settings file (.toml or .json) to write; must not exist yet."
+        ),
+    ] = None,
+    except_for: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(
+            "--except", metavar="SESSION", help="A session that did not go well. May be repeated."
+        ),
+    ] = None,
+) -> None:
+    """Sets the stop line from past runs that went well, for a rate of false stops."""
+    from otel_loopguard.cli.calibrate import Wanted, print_calibration  # noqa: PLC0415
+
+    wanted = Wanted(false_stops, frozenset(except_for or ()), output)
+    with _refusing():
+        raise typer.Exit(print_calibration(files, form, _settings(settings), wanted))
 
 
 @app.command()

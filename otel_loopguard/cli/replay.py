@@ -26,20 +26,20 @@ def print_replay(files: Sequence[str], form: Format, settings: Settings, *, tree
     """
     forest = Forest(Reader().read) if tree else None
     with Inputs(files) as inputs:
-        accounts = _accounts(inputs, settings, forest)
+        found = accounts(inputs, settings, forest)
         if form is Format.JSON:
-            for account in accounts:
+            for account in found:
                 json_line(account.row())
         else:
-            show(list(accounts), forest)
+            show(list(found), forest)
     return inputs.code
 
 
-def show(accounts: Sequence[Account], forest: Forest | None) -> None:
+def show(found: Sequence[Account], forest: Forest | None) -> None:
     """Prints accounts as a table, or as trees where the spans are known."""
     out = console()
     grid = table(("source", "session", "steps#", "strongest", "decisions"))
-    for account in accounts:
+    for account in found:
         branch = forest.tree(account) if forest and account.decisions else None
         if branch is not None:
             out.print(branch)
@@ -52,7 +52,14 @@ def show(accounts: Sequence[Account], forest: Forest | None) -> None:
     out.print(grid)
 
 
-def _accounts(inputs: Inputs, settings: Settings, forest: Forest | None) -> Iterator[Account]:
+def accounts(inputs: Inputs, settings: Settings, forest: Forest | None = None) -> Iterator[Account]:
+    """Replays all that was given; gives an account per session, in about the order of their ends.
+
+    Args:
+        inputs: What to replay.
+        settings: Settings of the guards.
+        forest: Keeps the names of spans for trees, if these are wanted.
+    """
     for recording in inputs:
         spans = SpanAccounts(recording.name, settings, forest)
         for entry in inputs.entries(recording):
@@ -73,6 +80,7 @@ def account_of(run: Run, settings: Settings) -> Account:
     )
     replay_run(guard, run)
     guard.shutdown()
+    account.report = guard.report(run.id)
     return account
 
 

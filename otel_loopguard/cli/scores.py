@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+from otel_loopguard.cli.intervals import interval
+from otel_loopguard.core import Action
+
+if TYPE_CHECKING:
+    from otel_loopguard.recordings import Run
 
 ALL: Final = "all"
 """Stands for every tier, or every source."""
+
+LEVELS: Final = ("noticed", "stopped")
+"""What is scored: a hint or stronger; a deny, pause or abort."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +33,7 @@ class Judgement:
         onset: Index of the step at which the label places the trouble, if it does.
         noticed: Index of the step of the first hint or stronger, if there was one.
         stopped: Index of the step of the first deny, pause or abort, if there was one.
+        group: What it shares with related runs; empty if it stands alone.
     """
 
     detector: str
@@ -34,22 +44,50 @@ class Judgement:
     onset: int | None
     noticed: int | None
     stopped: int | None
+    group: str = ""
+
+    def at(self, level: str) -> int | None:
+        """Index of the step of the first decision of a level; see `LEVELS`."""
+        return self.noticed if level == "noticed" else self.stopped
+
+
+def judgement(detector: str, run: Run, verdicts: Iterable[tuple[int, Action]]) -> Judgement:
+    """What a detector's verdicts come to.
+
+    Args:
+        detector: Name of the detector.
+        run: The run.
+        verdicts: Index of the step and action, in order; read up to the first stop.
+    """
+    noticed = stopped = None
+    for step, action in verdicts:
+        if noticed is None and action.rank >= Action.HINT.rank:
+            noticed = step
+        if action.stops:
+            stopped = step
+            break
+    return Judgement(
+        detector, run.tier, run.source, run.loop, len(run.steps), run.onset_step, noticed, stopped,
+        run.group,
+    )  # fmt: skip
 
 
 def score(detector: str, tier: str, source: str, about: Sequence[Judgement]) -> dict[str, object]:
     """One row of figures.
 
-    Runs without a label count in `n`, `unlabelled` and `unlabelled_*` only. `false_stops_per_1000`
-    is false positives at "stopped" in 1,000 steps of the runs labelled as no loop. The medians are
-    over true positives with an onset; below 0 is before it. What cannot be said (nothing to divide
-    by) is None.
+    Runs without a label count in `n`, `unlabelled` and `unlabelled_*` only. `…_recall` is a share
+    of the stuck runs, `…_false` of the healthy ones, each with `…_low` and `…_high`, its 95 %
+    interval. `false_stops_per_1000` is false positives at "stopped" in 1,000 steps of healthy runs.
+    The medians are over true positives with an onset; below 0 is before it. What cannot be said
+    (nothing to divide by) is None.
     """
-    looping = [judgement for judgement in about if judgement.loop is True]
-    healthy = [judgement for judgement in about if judgement.loop is False]
-    unlabelled = [judgement for judgement in about if judgement.loop is None]
-    steps = sum(judgement.steps for judgement in healthy)
+    looping = [judged for judged in about if judged.loop is True]
+    healthy = [judged for judged in about if judged.loop is False]
+    unlabelled = [judged for judged in about if judged.loop is None]
+    steps = sum(judged.steps for judged in healthy)
     false_stops = _count(healthy, "stopped")
     return {
+        "table": "scores",
         "detector": detector,
         "tier": tier,
         "source": source,
@@ -68,21 +106,21 @@ def score(detector: str, tier: str, source: str, about: Sequence[Judgement]) -> 
 
 def rows(judgements: Sequence[Judgement]) -> Iterator[dict[str, object]]:
     """The figures of every detector: in all, per tier, per source, per tier and source."""
-    detectors = list(dict.fromkeys(judgement.detector for judgement in judgements))
+    detectors = list(dict.fromkeys(judged.detector for judged in judgements))
     for tier, source in _slices(judgements):
         for detector in detectors:
             about = [
-                judgement
-                for judgement in judgements
-                if judgement.detector == detector
-                and tier in (ALL, judgement.tier)
-                and source in (ALL, judgement.source)
+                judged
+                for judged in judgements
+                if judged.detector == detector
+                and tier in (ALL, judged.tier)
+                and source in (ALL, judged.source)
             ]
             yield score(detector, tier, source, about)
 
 
 def _slices(judgements: Sequence[Judgement]) -> Iterator[tuple[str, str]]:
-    pairs = sorted({(judgement.tier, judgement.source) for judgement in judgements})
+    pairs = sorted({(judged.tier, judged.source) for judged in judgements})
     yield ALL, ALL
     for tier in sorted({tier for tier, _ in pairs}):
         yield tier, ALL
@@ -99,23 +137,27 @@ def _rates(
         f"{level}_tp": found,
         f"{level}_fp": wrong,
         f"{level}_precision": found / (found + wrong) if found + wrong else None,
-        f"{level}_recall": found / len(looping) if looping else None,
+        **_share(f"{level}_recall", looping, level),
+        **_share(f"{level}_false", healthy, level),
         f"{level}_median_steps": _delay(looping, level),
     }
 
 
-def _at(judgement: Judgement, level: str) -> int | None:
-    return judgement.noticed if level == "noticed" else judgement.stopped
+def _share(name: str, about: Sequence[Judgement], level: str) -> dict[str, object]:
+    bounds = interval((judged.group, judged.at(level) is not None) for judged in about)
+    low, high = bounds or (None, None)
+    share = _count(about, level) / len(about) if about else None
+    return {name: share, f"{name}_low": low, f"{name}_high": high}
 
 
 def _count(about: Sequence[Judgement], level: str) -> int:
-    return sum(_at(judgement, level) is not None for judgement in about)
+    return sum(judged.at(level) is not None for judged in about)
 
 
 def _delay(looping: Sequence[Judgement], level: str) -> float | None:
     delays = [
-        at - judgement.onset
-        for judgement in looping
-        if judgement.onset is not None and (at := _at(judgement, level)) is not None
+        at - judged.onset
+        for judged in looping
+        if judged.onset is not None and (at := judged.at(level)) is not None
     ]
     return median(delays) if delays else None

@@ -11,9 +11,12 @@ import pytest
 
 from otel_loopguard.cli.baselines import verdicts
 from otel_loopguard.cli.scores import Judgement, score
+from otel_loopguard.cli.trials import SENSITIVITIES, Trials
 from otel_loopguard.core import Action, Kind, Step
 from otel_loopguard.faults import Faults, raise_faults
-from otel_loopguard.recordings import Run
+from otel_loopguard.recordings import Recording, Run
+from otel_loopguard.settings import Settings
+from tests.cli.conftest import line
 
 BASELINES = """
 class Third:
@@ -192,14 +195,160 @@ def test_spans_have_no_labels(command: Any, runs: Path, tmp_path: Path) -> None:
     assert json.loads(result.stdout.splitlines()[0])["n"] == 3
 
 
+def test_shares_have_intervals(objects: Any, runs: Path) -> None:
+    """What is found and what is wrongly touched is a share with its 95 % interval."""
+    own = objects("eval", runs)[0]
+    assert own["table"] == "scores"
+    assert (own["noticed_recall"], own["stopped_false"]) == (1.0, 0.0)
+    assert own["noticed_recall_low"] == pytest.approx(0.2065, abs=0.001)
+    assert own["noticed_recall_high"] == 1.0
+    assert own["stopped_false_high"] == pytest.approx(0.7935, abs=0.001)
+
+
+def test_related_runs_widen_the_interval(objects: Any, tmp_path: Path) -> None:
+    """Runs of one group count together."""
+    path = tmp_path / "runs.jsonl"
+    ways = [(number, number % 4 == 0) for number in range(12)]
+    alone = [line(f"r{number}", loop=stuck) for number, stuck in ways]
+    path.write_text("\n".join(json.dumps({**json.loads(one), "loop": False}) for one in alone))
+    apart = objects("eval", path)[0]
+    path.write_text(
+        "\n".join(
+            json.dumps({**json.loads(one), "loop": False, "group": f"task {number % 4}"})
+            for number, one in enumerate(alone)
+        )
+    )
+    grouped = objects("eval", path)[0]
+    assert apart["noticed_false"] == grouped["noticed_false"] == 0.25
+    assert grouped["noticed_false_high"] > apart["noticed_false_high"]
+
+
 def test_the_table(command: Any, runs: Path) -> None:
-    """The table has a row per slice and detector."""
+    """There is a table per tier, with what was found and what was wrongly touched in it."""
     result = command("eval", runs)
     assert result.exit_code == 0
-    lines = [line for line in result.stdout.splitlines() if "otel-loopguard" in line]
-    assert [line.split()[:2] for line in lines] == [
-        ["all", "all"],
-        ["neg_x", "all"],
-        ["pos_x", "all"],
-        ["all", "src"],
+    titles = [line for line in result.stdout.splitlines() if line.startswith("tier ")]
+    assert [title.split()[1] for title in titles] == ["all", "neg_x", "pos_x"]
+    stuck = result.stdout.partition("tier pos_x")[2]
+    assert "0.21-1.00" in stuck
+    assert "healthy" not in stuck
+
+
+def test_errors(objects: Any, command: Any, tmp_path: Path) -> None:
+    """Every miss and every false alarm is listed with rule, message and the steps around it."""
+    path = tmp_path / "runs.jsonl"
+    wrong = [
+        line("alarm", loop=True, calls=6).replace('"loop": true', '"loop": false'),
+        line("missed", loop=False, calls=9).replace('"loop": false', '"loop": true'),
+        line("well", loop=False),
+        line("found", loop=True),
+        line("unknown", loop=None, calls=9),
     ]
+    path.write_text("\n".join(wrong))
+    alarm, missed = (row for row in objects("eval", path, "--errors") if row["table"] == "errors")
+    assert (alarm["kind"], alarm["id"], alarm["reason"]) == (
+        "false alarm",
+        "alarm",
+        "identical_call",
+    )
+    assert "search" in alarm["message"]
+    assert [row for row in alarm["around"] if row.startswith(">")] == [
+        f'> {alarm["step"]:4} search({{"q": "x"}}) -> nothing was found for this query, sorry'
+    ]
+    assert (missed["kind"], missed["id"], missed["message"]) == ("missed", "missed", None)
+    assert missed["around"][0].startswith(">    0 search(")
+    assert len(missed["around"]) == 6
+    said = command("eval", path, "--errors").stdout
+    assert "false alarm  alarm  (pos_x, 6 steps, onset 0)" in said
+    assert "missed  missed  (neg_x, 9 steps, onset 0)" in said
+    assert "hint at 2 by exact_repeat/identical_call" in said
+
+
+def test_cost(objects: Any, command: Any, runs: Path) -> None:
+    """What a stuck run spent until it was stopped, and after that."""
+    found = {
+        (row["tier"], row["level"]): row
+        for row in objects("eval", runs, "--cost")
+        if row["table"] == "cost"
+    }
+    assert set(found) == {(t, each) for t in ("pos_x", "neg_x") for each in ("noticed", "stopped")}
+    noticed = found["pos_x", "noticed"]
+    assert (noticed["reached"], noticed["median_steps"], noticed["steps_after"]) == (1, 3, 5)
+    assert noticed["steps_share"] == 5 / 8
+    assert noticed["tokens_known"] == 0
+    assert found["neg_x", "stopped"]["reached"] == 0
+    assert "cost: from onset to decision" in command("eval", runs, "--cost").stdout
+
+
+def test_leave_one_out(objects: Any, command: Any, tmp_path: Path) -> None:
+    """Each source is measured with thresholds that were chosen without it."""
+    path = tmp_path / "runs.jsonl"
+    lines = [
+        line(f"{source}{number}", loop=stuck, source=source)
+        for source in ("one", "other")
+        for number, stuck in enumerate((True, False))
+    ]
+    path.write_text("\n".join(lines))
+    found = objects("eval", path, "--leave-one-out", "--jobs", 1)
+    left = [row for row in found if row["table"] == "leave_one_out"]
+    assert [row["source"] for row in left[:2]] == ["one", "other"]
+    assert [row["tier"] for row in left[2:]] == ["neg_x", "pos_x", "all"]
+    assert all(row["sensitivity"] in SENSITIVITIES for row in left[:2])
+    total = left[-1]
+    assert (total["noticed_tp"], total["default_noticed_tp"], total["noticed_fp"]) == (2, 2, 0)
+    said = command("eval", path, "--leave-one-out", "--jobs", 1).stdout
+    assert "at most 2 % false notices and 0 % false stops" in said
+
+
+def test_curve(objects: Any, runs: Path, tmp_path: Path) -> None:
+    """The curve is written as a picture, and its points come as rows, whatever the order."""
+    path = tmp_path / "curve.svg"
+    found = objects("eval", runs, "--curve", path, "--jobs", 1)
+    points = [row for row in found if row["table"] == "curve"]
+    assert len(points) == 3 * len(SENSITIVITIES)
+    assert {row["tier"] for row in points} == {"pos_x", "neg_x", "all"}
+    stuck = [row["noticed"] for row in points if row["tier"] == "pos_x"]
+    assert stuck == sorted(stuck)
+    assert stuck[-1] == 1
+    first = path.read_text()
+    assert "pos_x (1)" in first
+    objects("eval", runs, "--curve", path, "--jobs", 1)
+    assert path.read_text() == first
+
+
+@pytest.mark.parametrize("name", ["curve.png", "nowhere/curve.svg"])
+def test_a_curve_that_cannot_be_written(
+    command: Any, runs: Path, tmp_path: Path, name: str
+) -> None:
+    """It is refused before the work."""
+    result = command("eval", runs, "--curve", tmp_path / name)
+    assert result.exit_code == 2
+    assert "expected the name of an .svg file" in result.stderr
+    assert result.stdout == ""
+
+
+def test_worker_processes_change_nothing(tmp_path: Path) -> None:
+    """Many runs go to worker processes; the trials are the same and in the same order."""
+    path = tmp_path / "runs.jsonl"
+    lines = [line(f"r{number}", loop=number % 3 == 0, calls=4 + number % 5) for number in range(80)]
+    path.write_text("\n".join(lines))
+    recorded = [entry for entry in Recording(str(path), lambda *_: None) if isinstance(entry, Run)]
+    found = []
+    for jobs in (1, 2):
+        with Trials(Settings(), 3, jobs) as trials:
+            for run in recorded:
+                trials.add(run)
+            found.append(trials.results())
+    assert len(found[0]) == 80
+    assert found[0] == found[1]
+    assert {trial.line for tried in found[0] for trial in tried} > {0, 1}
+
+
+def test_few_runs_need_no_processes(tmp_path: Path) -> None:
+    """A small file is worked on at once, in order."""
+    with Trials(Settings(), 0, 8) as trials:
+        trials.add(Run("a"))
+        trials.add(Run("b", steps=[Step(Kind.TOOL, "t", args={}, outcome="x" * 50)] * 9))
+        found = trials.results()
+    assert [tried[-1].noticed for tried in found] == [False, True]
+    assert [tried[-1].line for tried in found] == [0, 0]

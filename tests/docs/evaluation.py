@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import random
+import tempfile
+import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from tests.docs.programs import SHARED, command_line, need_shared
@@ -16,7 +21,11 @@ FILES = (
     "../shared/eval/scenarios.jsonl",
 )
 BASELINES = ("--baselines", "../shared/eval/baselines.py")
+EVERYTHING = ("--leave-one-out", "--cost", "--errors")
 OURS = "otel-loopguard"
+STUCK = ("pos_human", "pos_llm_ledger", "pos_injected", "pos_scenario")
+HEALTHY = ("neg_success", "neg_human_annotated", "neg_llm_ledger", "neg_scenario")
+STOPS = ("deny", "pause", "abort")
 
 READ = {
     "whowhen/hand/17": (
@@ -55,6 +64,10 @@ READ = {
         "The same `sed` that replaces a name by itself, four times, with an empty answer each "
         "time. It changes nothing; the agent went on and got there."
     ),
+    "trail/swe_bench/cc73c286ecf30f00343373faed722f29": (
+        "At the end the patch and its explanation were printed through the interpreter again and "
+        "again, before and after the final answer; nothing came back but what was given to it."
+    ),
     "trail/gaia/3205fa0cb2135fe671bf7cd0e5a26151": (
         "A file of a format that the tool cannot read was given to it again and again, in other "
         "words. The annotators of the run did not mark it; its answer was made up in the end."
@@ -62,66 +75,260 @@ READ = {
 }
 """What happened in the healthy runs that are noticed, read by a person."""
 
+Row = dict[str, Any]
+_folder = tempfile.TemporaryDirectory(prefix="loopguard-docs-")
+
 
 @cache
-def rows() -> tuple[dict[str, Any], ...]:
-    """The rows of the evaluation."""
+def measured() -> tuple[tuple[Row, ...], str]:
+    """All rows of the evaluation, and the picture of its curve."""
     need_shared()
-    said = command_line("eval", *FILES, *BASELINES, "--format", "json")
-    return tuple(json.loads(line) for line in said.splitlines())
+    picture = Path(_folder.name) / "evaluation.svg"
+    extra = (*BASELINES, *EVERYTHING, "--curve", str(picture), "--format", "json")
+    said = command_line("eval", *FILES, *extra)
+    rows = tuple(json.loads(line) for line in said.splitlines())
+    return rows, picture.read_text(encoding="utf-8")
+
+
+def rows(name: str) -> list[Row]:
+    """The rows of one table of the evaluation."""
+    return [row for row in measured()[0] if row["table"] == name]
+
+
+def picture() -> str:
+    """The curve, as SVG."""
+    return measured()[1]
+
+
+def tier(name: str, detector: str = OURS) -> Row:
+    """The figures of a detector in one tier."""
+    wanted = (name, "all", detector)
+    return next(
+        row for row in rows("scores") if (row["tier"], row["source"], row["detector"]) == wanted
+    )
 
 
 @cache
-def labels() -> dict[tuple[str, str], dict[str, Any]]:
-    """Loop and tier of every run, by source and id."""
-    import gzip
-
-    need_shared()
-    found: dict[tuple[str, str], dict[str, Any]] = {}
-    for name in FILES:
-        path = SHARED.parent / name.removeprefix("../")
-        raw = path.read_bytes()
-        text = gzip.decompress(raw) if name.endswith(".gz") else raw
-        for line in text.splitlines():
-            run = json.loads(line)
-            found[run["source"], run["id"]] = {"loop": run["loop"], "tier": run["label"]["tier"]}
-    return found
+def labels() -> dict[tuple[str, str], Row]:
+    """Loop, tier and success of every run, by source and id."""
+    return {
+        (run["source"], run["id"]): {"loop": run["loop"], **run["label"]}
+        for name in FILES
+        for run in _lines(name)
+    }
 
 
 @cache
-def accounts() -> tuple[dict[str, Any], ...]:
+def accounts() -> tuple[Row, ...]:
     """What was decided about every run, with its label."""
     need_shared()
     said = command_line("replay", *FILES, "--format", "json")
     found = [json.loads(line) for line in said.splitlines()]
-    return tuple({**run, **labels()[run["source"], run["session"]]} for run in found)
+    return tuple({**labels()[run["source"], run["session"]], **run} for run in found)
 
 
-def tiers() -> str:
-    """The guard and the baselines, per tier."""
-    return _table(row for row in rows() if row["source"] == "all")
+def noticed() -> str:
+    """What each detector notices, per tier."""
+    return _detectors("noticed")
+
+
+def stopped() -> str:
+    """What each detector stops, per tier."""
+    return _detectors("stopped")
+
+
+def intervals() -> str:
+    """The guard per tier, with how far the shares can be trusted."""
+    return _table(
+        ("tier", "runs", "noticed", "95 %", "stopped", "95 %", "steps to notice", "to stop"),
+        (
+            (
+                f"`{name}`",
+                row["n"],
+                *(
+                    cell
+                    for level in ("noticed", "stopped")
+                    for cell in (row[f"{level}_{_kind(name)}"], _bounds(row, level, name))
+                ),
+                _number(row["noticed_median_steps"]),
+                _number(row["stopped_median_steps"]),
+            )
+            for name in (*STUCK, *HEALTHY)
+            for row in [tier(name)]
+        ),
+    )
 
 
 def sources() -> str:
-    """The guard per tier and source."""
+    """The guard per source."""
     return _table(
-        row
-        for row in rows()
-        if row["detector"] == OURS and "all" not in (row["tier"], row["source"])
+        "source|stuck|noticed|stopped|healthy|noticed|stopped|without label|noticed".split("|"),
+        (
+            (
+                row["source"],
+                *_counts(row["loops"], row["noticed_tp"], row["stopped_tp"]),
+                *_counts(row["healthy"], row["noticed_fp"], row["stopped_fp"]),
+                *_counts(row["unlabelled"], row["unlabelled_noticed"]),
+            )
+            for row in rows("scores")
+            if row["detector"] == OURS and row["tier"] == "all" and row["source"] != "all"
+        ),
     )
 
 
 def summary() -> str:
     """The guard per tier, in few words."""
-    lines = ["| runs | | noticed | stopped |\n| --- | --- | --- | --- |\n"]
-    for row in rows():
-        if row["detector"] != OURS or row["source"] != "all" or row["tier"] in ("all", "none"):
-            continue
-        about = "stuck" if row["loops"] else "healthy"
-        kind = "tp" if row["loops"] else "fp"
-        noticed, stopped = row[f"noticed_{kind}"], row[f"stopped_{kind}"]
-        lines.append(f"| `{row['tier']}` | {row['n']} {about} | {noticed} | {stopped} |\n")
-    return "".join(lines)
+    return _table(
+        ("runs", "", "noticed", "stopped"),
+        (
+            (
+                f"`{name}`",
+                f"{row['n']} {'stuck' if name in STUCK else 'healthy'}",
+                row[f"noticed_{_kind(name)}"],
+                row[f"stopped_{_kind(name)}"],
+            )
+            for name in sorted((*STUCK, *HEALTHY))
+            for row in [tier(name)]
+        ),
+    )
+
+
+def targets() -> str:
+    """What was aimed at, and whether it is reached."""
+    return _table(
+        ("figure", "aim", "here", "reached"),
+        (
+            (figure, aim, here, "yes" if reached else "**no**")
+            for figure, aim, here, reached in (*_aims(), *_robust())
+        ),
+    )
+
+
+def _aims() -> Iterator[tuple[str, str, str, bool]]:
+    success, human, ledger = tier("neg_success"), tier("pos_human"), tier("pos_llm_ledger")
+    injected = tier("pos_injected")
+    stops, notices = success["stopped_fp"], success["noticed_fp"]
+    yield "stopped, successful runs", "0, at most 1", _of(stops, success["n"]), stops <= 1
+    yield "noticed, successful runs", "≤ 1.4 %", _of(notices, success["n"]), notices <= 6
+    for name, most in (("neg_human_annotated", 2), ("neg_llm_ledger", 2)):
+        row = tier(name)
+        wrong = row["noticed_fp"]
+        yield f"noticed, `{name}`", f"≤ {most}", _of(wrong, row["n"]), wrong <= most
+    for row, least in ((human, 0.7), (ledger, 15 / 16), (injected, 70 / 72)):
+        found, of = row["noticed_tp"], row["loops"]
+        yield f"noticed, `{row['tier']}`", f"≥ {least:.2f}", _share(found, of), found >= least * of
+    for row, least in ((human, 0.4), (ledger, 0.7), (injected, 0.5)):
+        found, of = row["stopped_tp"], row["loops"]
+        yield f"stopped, `{row['tier']}`", f"≥ {least:.2f}", _share(found, of), found >= least * of
+    for row in (ledger, injected):
+        steps = row["noticed_median_steps"]
+        said = f"steps from onset to notice, `{row['tier']}`, median"
+        yield said, "≤ 2", _number(steps), steps is not None and steps <= 2
+    yield from _intercode()
+    loops, benign = tier("pos_scenario"), tier("neg_scenario")
+    found, wrong = loops["noticed_tp"], benign["noticed_fp"]
+    yield "noticed, small loops", "all 14", _of(found, loops["n"]), found == loops["n"]
+    yield "noticed, small healthy runs", "none of 9", _of(wrong, benign["n"]), wrong == 0
+
+
+def _intercode() -> Iterator[tuple[str, str, str, bool]]:
+    for name, succeeded, aim in (("failed", False, "≥ 0.60"), ("succeeded", True, "≤ 0.05")):
+        about = [run for run in _bench("InterCode") if (run["success"] is True) is succeeded]
+        share = sum(_heard(run) for run in about) / len(about)
+        reached = share <= 0.05 if succeeded else share >= 0.6
+        yield f"noticed, InterCode, {name}", aim, f"{share:.2f} of {len(about)}", reached
+
+
+def _robust() -> Iterator[tuple[str, str, str, bool]]:
+    for name, change in CHANGES.items():
+        found = {row["tier"]: row for row in _changed(name, change)}
+        if change is _volatile:
+            lost = max(tier(each)["noticed_tp"] - found[each]["noticed_tp"] for each in STUCK)
+            yield name, "no tier loses more than 1 notice", f"at most {lost} lost", lost <= 1
+        else:
+            stops = found["neg_success"]["stopped_fp"]
+            yield f"stopped, successful runs, {name}", "0", f"{stops}", stops == 0
+
+
+def robustness() -> str:
+    """The guard where spans carry less, or more, than the recordings."""
+    kinds = {"as recorded": None, **CHANGES}
+    found = {
+        name: {row["tier"]: row for row in _changed(name, change)} if change else None
+        for name, change in kinds.items()
+    }
+    return _table(
+        ("what the spans carry", *(f"`{name}`" for name in (*STUCK, *HEALTHY))),
+        (
+            (
+                name,
+                *(
+                    _levels(by_tier[each] if by_tier else tier(each), each)
+                    for each in (*STUCK, *HEALTHY)
+                ),
+            )
+            for name, by_tier in found.items()
+        ),
+    )
+
+
+def curve() -> str:
+    """The points of the curve."""
+    found = {(row["sensitivity"], row["tier"]): row for row in rows("curve")}
+    return _table(
+        ("sensitivity", *(f"`{name}`" for name in STUCK), "healthy"),
+        (
+            (
+                f"{each:g}",
+                *(
+                    f"{found[each, name]['noticed']} / {found[each, name]['stopped']}"
+                    for name in (*STUCK, "all")
+                ),
+            )
+            for each in sorted({row["sensitivity"] for row in rows("curve")})
+        ),
+    )
+
+
+def left_out() -> str:
+    """What thresholds chosen on all other sources do."""
+    return _table(
+        "left out|sensitivity|stop line|stuck|noticed|stopped|healthy|noticed|stopped".split("|"),
+        (
+            (
+                row["source"] if row["source"] != "all" else f"together, `{row['tier']}`",
+                "" if row["sensitivity"] is None else f"{row['sensitivity']:g}",
+                "" if row["line"] is None else row["line"],
+                *_beside(row, "loops", "tp"),
+                *_beside(row, "healthy", "fp"),
+            )
+            for row in rows("leave_one_out")
+        ),
+    )
+
+
+def cost() -> str:
+    """What stuck runs spent until the guard spoke, and after that."""
+    return _table(
+        "tier|level|runs|reached|steps from onset, median|steps after|share|"
+        "tokens from onset, median|tokens after|share".split("|"),
+        (
+            (
+                f"`{row['tier']}`",
+                row["level"],
+                row["n"],
+                row["reached"],
+                _number(row["median_steps"]),
+                _number(row["steps_after"]),
+                _percent(row["steps_share"]),
+                _number(row["median_tokens"]),
+                _number(row["tokens_after"]),
+                _percent(row["tokens_share"]),
+            )
+            for row in rows("cost")
+            if row["loops"]
+        ),
+    )
 
 
 def rules() -> str:
@@ -130,78 +337,191 @@ def rules() -> str:
         (decision["detector"], decision["reason"], run["loop"])
         for run in accounts()
         for decision in run["decisions"]
+        if decision["action"] != "allow"
     )
-    names = sorted({key[:2] for key in counts})
-    lines = [
+    return _table(
+        ("detector", "rule", "in stuck runs", "in healthy runs", "in runs without a label"),
         (
-            "| detector | rule | in stuck runs | in healthy runs | in runs without a label |\n"
-            "| --- | --- | --- | --- | --- |\n"
-        )
-    ]
-    for name in names:
-        figures = " | ".join(str(counts[(*name, loop)]) for loop in (True, False, None))
-        lines.append(f"| `{name[0]}` | `{name[1]}` | {figures} |\n")
-    return "".join(lines)
+            (
+                f"`{name}`",
+                f"`{reason}`",
+                *(counts[name, reason, loop] for loop in (True, False, None)),
+            )
+            for name, reason in sorted({key[:2] for key in counts})
+        ),
+    )
 
 
 def failed() -> str:
     """InterCode: how many of the runs that failed and that succeeded are noticed."""
-    runs = [run for run in accounts() if run["source"].startswith("InterCode")]
-    lines = ["| InterCode | runs | noticed | stopped |\n| --- | --- | --- | --- |\n"]
-    for name, succeeded in (("failed", False), ("succeeded", True)):
-        about = [run for run in runs if (run["loop"] is False) is succeeded]
-        noticed = sum(bool(run["decisions"]) for run in about)
-        stopped = sum(run["strongest"] in ("deny", "abort") for run in about)
-        lines.append(f"| {name} | {len(about)} | {noticed} | {stopped} |\n")
-    return "".join(lines)
+    return _table(
+        ("InterCode", "runs", "noticed", "stopped"),
+        (
+            (
+                name,
+                len(about),
+                sum(_heard(run) for run in about),
+                sum(run["strongest"] in STOPS for run in about),
+            )
+            for name, succeeded in (("failed", False), ("succeeded", True))
+            for about in [
+                [run for run in _bench("InterCode") if (run["success"] is True) is succeeded]
+            ]
+        ),
+    )
 
 
 def false_notices() -> str:
     """Every healthy run that is noticed, with what happened in it."""
-    lines: list[str] = []
-    for run in accounts():
-        if run["loop"] is not False or not run["decisions"]:
-            continue
-        first = run["decisions"][0]
-        assert run["session"] in READ, f"read {run['session']} and say in READ what happened"
-        lines.append(
-            f"* `{run['session']}`, {run['steps']} steps: {first['action']} at step "
-            f"{first['step']} by `{first['reason']}`; strongest `{run['strongest']}`. "
-            f"{READ[run['session']]}\n"
-        )
-    return "".join(lines) or "None.\n"
-
-
-def missed_scenarios() -> str:
-    """The small loops that are not noticed."""
-    missed = [
-        run["session"]
-        for run in accounts()
-        if run["tier"] == "pos_scenario" and not run["decisions"]
-    ]
-    return "".join(f"* {name}\n" for name in missed) or "None.\n"
-
-
-def _table(found: Iterator[dict[str, Any]]) -> str:
     lines = [
-        (
-            "| tier | source | detector | runs | noticed: true | false | stopped: true | false | "
-            "false stops in 1,000 steps | noticed without label |\n"
-        ),
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n",
+        f"* `{wrong['id']}`, {wrong['steps']} steps: noticed at step {wrong['step']} by "
+        f"`{wrong['reason']}`; strongest `{wrong['strongest']}`. {READ.get(wrong['id'], '')}"
+        for wrong in alarms()
     ]
-    for row in found:
-        rate = row["false_stops_per_1000"]
-        cells = (
-            row["tier"], row["source"], row["detector"], row["n"],
-            _of(row["noticed_tp"], row["loops"]), _of(row["noticed_fp"], row["healthy"]),
-            _of(row["stopped_tp"], row["loops"]), _of(row["stopped_fp"], row["healthy"]),
-            "" if rate is None else f"{rate:.2f}",
-            _of(row["unlabelled_noticed"], row["unlabelled"]),
-        )  # fmt: skip
-        lines.append(f"| {' | '.join(str(cell) for cell in cells)} |\n")
+    return "".join(f"{line.rstrip()}\n" for line in lines) or "None.\n"
+
+
+def alarms() -> list[Row]:
+    """The healthy runs that are noticed."""
+    return [wrong for wrong in rows("errors") if wrong["kind"] == "false alarm"]
+
+
+def missed() -> str:
+    """The stuck runs that are not noticed, by tier."""
+    lines: list[str] = []
+    for name in STUCK:
+        ids = [wrong["id"] for wrong in rows("errors") if wrong["tier"] == name]
+        said = ", ".join(f"`{each}`" for each in ids) if ids else "none"
+        lines.append(f"* `{name}`, {len(ids)} of {tier(name)['n']}: {said}\n")
     return "".join(lines)
 
 
+def _volatile(step: Row, dice: random.Random) -> None:
+    if isinstance(step["args"], dict):
+        step["args"]["request_id"] = str(uuid.UUID(int=dice.getrandbits(128)))
+    if isinstance(step["output"], str) and step["output"]:
+        clock = f"10:{dice.randrange(60):02d}:{dice.randrange(60):02d}"
+        step["output"] = f"{clock} {step['output']} (took {dice.randrange(900)} ms)"
+
+
+def _no_outputs(step: Row, _dice: random.Random) -> None:
+    if not step["error"]:
+        step["output"] = None
+
+
+def _no_arguments(step: Row, _dice: random.Random) -> None:
+    step["args"] = None
+
+
+def _neither(step: Row, dice: random.Random) -> None:
+    _no_outputs(step, dice)
+    _no_arguments(step, dice)
+
+
+def _names_only(step: Row, _dice: random.Random) -> None:
+    step["args"] = step["output"] = None
+
+
+CHANGES: dict[str, Callable[[Row, random.Random], None]] = {
+    "volatile values in every call and answer": _volatile,
+    "no outputs (but error texts)": _no_outputs,
+    "no arguments": _no_arguments,
+    "neither (but error texts)": _neither,
+    "names alone": _names_only,
+}
+"""What spans of other set-ups carry, made from the recordings."""
+
+
+@cache
+def _changed(name: str, change: Callable[[Row, random.Random], None]) -> tuple[Row, ...]:
+    """The guard's figures per tier on changed recordings."""
+    need_shared()
+    path = Path(_folder.name) / f"{change.__name__}.jsonl"
+    dice = random.Random(7)
+    with path.open("w", encoding="utf-8") as file:
+        for source in FILES:
+            for run in _lines(source):
+                if run["loop"] is None:
+                    continue
+                for step in run["steps"]:
+                    if step["kind"] == "tool":
+                        change(step, dice)
+                file.write(json.dumps(run) + "\n")
+    said = command_line("eval", str(path), "--format", "json")
+    found = [json.loads(line) for line in said.splitlines()]
+    assert found, name
+    return tuple(row for row in found if row["source"] == "all")
+
+
+def _lines(name: str) -> Iterator[Row]:
+    raw = (SHARED.parent / name.removeprefix("../")).read_bytes()
+    for line in (gzip.decompress(raw) if name.endswith(".gz") else raw).splitlines():
+        yield json.loads(line)
+
+
+def _bench(name: str) -> list[Row]:
+    return [run for run in accounts() if run["source"].startswith(name)]
+
+
+def _heard(run: Row) -> bool:
+    return run["strongest"] != "allow"
+
+
+def _detectors(level: str) -> str:
+    names = list(dict.fromkeys(row["detector"] for row in rows("scores")))
+    columns = (*STUCK, *HEALTHY)
+    return _table(
+        ("detector", *(f"`{name}`, {tier(name)['n']}" for name in columns)),
+        (
+            (detector, *(tier(name, detector)[f"{level}_{_kind(name)}"] for name in columns))
+            for detector in names
+        ),
+    )
+
+
+def _table(heads: Sequence[str], lines: Iterable[tuple[object, ...]]) -> str:
+    every = [heads, ["---"] * len(heads), *lines]
+    return "".join(f"| {' | '.join(str(cell) for cell in line)} |\n" for line in every)
+
+
+def _kind(name: str) -> str:
+    return "tp" if name in STUCK else "fp"
+
+
+def _levels(row: Row, name: str) -> str:
+    return f"{row[f'noticed_{_kind(name)}']} / {row[f'stopped_{_kind(name)}']}"
+
+
+def _bounds(row: Row, level: str, name: str) -> str:
+    share = f"{level}_{'recall' if name in STUCK else 'false'}"
+    return f"{100 * row[f'{share}_low']:.1f} to {100 * row[f'{share}_high']:.1f} %"
+
+
+def _counts(whole: int, *parts: int) -> tuple[object, ...]:
+    return (whole, *parts) if whole else ("",) * (len(parts) + 1)
+
+
+def _beside(row: Row, whole: str, kind: str) -> tuple[object, ...]:
+    if not row[whole]:
+        return ("", "", "")
+    pairs = (
+        f"{row[f'{level}_{kind}']} ({row[f'default_{level}_{kind}']})"
+        for level in ("noticed", "stopped")
+    )
+    return (row[whole], *pairs)
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:,.0f}" if value == int(value) else f"{value:,.1f}"
+
+
+def _percent(value: float | None) -> str:
+    return "" if value is None else f"{100 * value:.0f} %"
+
+
 def _of(part: int, whole: int) -> str:
-    return f"{part} of {whole}" if whole else ""
+    return f"{part} of {whole}"
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part / whole:.2f} ({part} of {whole})"

@@ -1,0 +1,158 @@
+"""`report`: what each recorded session came to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from otel_loopguard.cli.accounts import decision_row
+from otel_loopguard.cli.inputs import Inputs
+from otel_loopguard.cli.output import Format, cell, console, json_line, table
+from otel_loopguard.cli.replay import accounts
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from otel_loopguard.reports import Report
+    from otel_loopguard.settings import Settings
+
+_COLUMNS: Final = (
+    *("source", "session", "steps#", "calls#", "failed#", "recovered#", "switches#", "loops#"),
+    *("prevented#", "alerts#", "severity", "stop", "tokens#", "interval s#", "lacking#"),
+)
+_TOOLS: Final = 20
+
+
+def print_reports(files: Sequence[str], form: Format, settings: Settings) -> int:
+    """Replays files and prints one object or row per session; gives the exit code.
+
+    The table is followed by the tools of all sessions, the alerts by detector, and the cycles.
+    """
+    with Inputs(files) as inputs:
+        found = (
+            (account.source, account.report)
+            for account in accounts(inputs, settings)
+            if account.report is not None
+        )
+        if form is Format.JSON:
+            for source, report in found:
+                json_line(row(source, report))
+        else:
+            _show(list(found))
+    return inputs.code
+
+
+def row(source: str, report: Report) -> dict[str, object]:
+    """A report as one JSON object; rates are 0 to 1, times in seconds, what is unknown null.
+
+    Args:
+        source: A labelled run's source, else the name of the file.
+        report: The report.
+    """
+    return {
+        "source": source,
+        "session": report.session,
+        "action": report.action.value,
+        "should_stop": report.should_stop,
+        "highest_severity": report.highest_severity,
+        "totals": {
+            "steps": report.steps,
+            "actions": report.actions,
+            "successes": report.successes,
+            "failures": report.failures,
+            "recovered": report.recovered,
+            "strategy_switches": report.strategy_switches,
+            "escalations": report.escalations,
+            "model_calls": report.model_calls,
+            "tokens": report.tokens,
+            "loops_detected": report.loops_detected,
+            "loops_prevented": report.loops_prevented,
+            "alerts": report.alert_count,
+        },
+        "progress": {
+            "changes": report.changes,
+            "milestones": report.milestones,
+            "news": report.news,
+        },
+        "alerts_by_type": report.alerts_by_type,
+        "notes_by_type": report.notes_by_type,
+        "alerts": [decision_row(decision) for decision in report.alerts],
+        "cycles": list(report.cycles),
+        "tools": [
+            {
+                "name": tool.name,
+                "calls": tool.calls,
+                "errors": tool.errors,
+                "error_rate": tool.error_rate,
+            }
+            for tool in report.tools
+        ],
+        "error_rate": report.error_rate,
+        "mean_interval_s": report.mean_interval_s,
+        "duration_s": report.duration_s,
+        "lacks": report.lacks,
+        "switched_off": list(report.switched_off),
+        "feedback": {"confirmed": report.confirmed, "false_alarms": report.false_alarms},
+    }
+
+
+def _show(found: Sequence[tuple[str, Report]]) -> None:
+    out = console()
+    grid = table(_COLUMNS)
+    for source, report in found:
+        figures = (
+            report.steps, report.actions, report.failures, report.recovered,
+            report.strategy_switches, report.loops_detected, report.loops_prevented,
+            report.alert_count,
+        )  # fmt: skip
+        grid.add_row(
+            cell(source, 40),
+            cell(report.session, 48),
+            *(str(figure) for figure in figures),
+            cell(report.highest_severity),
+            "stop" if report.should_stop else "",
+            cell(report.tokens),
+            cell(report.mean_interval_s),
+            str(sum(report.lacks.values())),
+        )
+    out.print(grid)
+    for grid in (_tools(found), _alerts(found), _cycles(found)):
+        if grid.row_count:
+            out.print()
+            out.print(grid)
+
+
+def _tools(found: Sequence[tuple[str, Report]]) -> Table:
+    """The tools used most in all sessions."""
+    calls: Counter[str] = Counter()
+    errors: Counter[str] = Counter()
+    for _, report in found:
+        for tool in report.tools:
+            calls[tool.name] += tool.calls
+            errors[tool.name] += tool.errors
+    grid = table(("tool", "calls#", "errors#", "error rate#"))
+    for name, count in calls.most_common(_TOOLS):
+        rate = cell(errors[name] / count)
+        grid.add_row(cell(name), str(count), str(errors[name]), rate)
+    return grid
+
+
+def _alerts(found: Sequence[tuple[str, Report]]) -> Table:
+    alerts: Counter[str] = Counter()
+    sessions: Counter[str] = Counter()
+    for _, report in found:
+        alerts.update(report.alerts_by_type)
+        sessions.update(report.alerts_by_type.keys())
+    grid = table(("alerts of", "alerts#", "sessions#"))
+    for name, count in alerts.most_common():
+        grid.add_row(cell(name), str(count), str(sessions[name]))
+    return grid
+
+
+def _cycles(found: Sequence[tuple[str, Report]]) -> Table:
+    cycles = Counter(period for _, report in found for period in report.cycles)
+    grid = table(("cycle of calls#", "times#"))
+    for period, count in sorted(cycles.items()):
+        grid.add_row(str(period), str(count))
+    return grid

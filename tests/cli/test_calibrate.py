@@ -1,0 +1,234 @@
+"""`otel-loopguard calibrate` sets the stop line from runs that went well."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from otel_loopguard import Settings
+from otel_loopguard.cli.calibrate import allowed
+from otel_loopguard.cli.stop_line import HIGHEST, changes
+from otel_loopguard.errors import LoopGuardError
+
+
+def run(number: int, times: int, **fields: object) -> str:
+    """A labelled run in which one call is made some times, after a few others."""
+    same = {
+        "kind": "tool",
+        "tool": "search",
+        "args": {"q": "x"},
+        "output": "nothing was found " * 4,
+    }
+    others = [
+        {**same, "args": {"q": f"{number} {i}"}, "output": f"result {i} of {number} " * 9}
+        for i in range(4)
+    ]
+    known = {"id": f"run {number}", "source": "s", "label": {"success": True}, "loop": None}
+    return json.dumps({**known, "steps": [*others, *[same] * times], **fields})
+
+
+@pytest.fixture
+def past(tmp_path: Path) -> Path:
+    """99 runs that went well; in two a call is made five and nine times all the same."""
+    path = tmp_path / "past.jsonl"
+    lines = [run(number, times) for number, times in enumerate([5, 9] + [0] * 97)]
+    path.write_text("\n".join(lines))
+    return path
+
+
+@pytest.fixture
+def spans(tmp_path: Path) -> Path:
+    """A trace of eight equal calls, as OTLP, and three healthy ones."""
+    path = tmp_path / "spans.jsonl"
+    path.write_text("\n".join(trace(number, 8 if number == 1 else 2) for number in range(1, 5)))
+    return path
+
+
+def trace(number: int, times: int) -> str:
+    attributes = {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": "search",
+        "gen_ai.tool.call.arguments": '{"q": "x"}',
+        "gen_ai.tool.call.result": "nothing was found for this query, sorry",
+    }
+    found = [
+        {
+            "traceId": f"{number:032x}",
+            "spanId": f"{number * 100 + i:016x}",
+            "name": "execute_tool search",
+            "startTimeUnixNano": str(1_700_000_000_000_000_000 + i * 10_000_000),
+            "endTimeUnixNano": str(1_700_000_000_000_000_000 + i * 10_000_000 + 5_000_000),
+            "attributes": [
+                {"key": key, "value": {"stringValue": value}} for key, value in attributes.items()
+            ],
+        }
+        for i in range(1, times + 1)
+    ]
+    return json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": found}]}]})
+
+
+@pytest.mark.parametrize(
+    ("runs", "rate", "above"),
+    [(999, 0.001, 0), (1999, 0.001, 1), (99, 0.05, 4), (99, 0.01, 0), (1, 0.5, 0), (3, 1, 3)],
+)
+def test_how_many_runs_may_be_stopped(runs: int, rate: float, above: int) -> None:
+    """The line is put at the conformal quantile, ceil((n + 1)(1 - rate)) of n."""
+    assert allowed(runs, rate) == above
+
+
+@pytest.mark.parametrize(
+    ("runs", "rate", "said"),
+    [
+        (998, 0.001, ("at least 999", "there are 998", "0.00101", "one in 999")),
+        (428, 0.001, ("at least 999", "there are 428", "0.00234", "one in 429")),
+        (0, 0.1, ("at least 9", "there are 0")),
+        (10, 0, ("more than 0",)),
+        (10, float("nan"), ("more than 0",)),
+    ],
+    ids=["one too few", "half", "none", "never", "no number"],
+)
+def test_too_few_runs(runs: int, rate: float, said: tuple[str, ...]) -> None:
+    """It is refused, with how many are needed and which rate there are enough for."""
+    with pytest.raises(LoopGuardError) as refused:
+        allowed(runs, rate)
+    assert all(each in str(refused.value) for each in said), refused.value
+
+
+@pytest.mark.parametrize("runs", [1, 7, 98, 428, 998, 12345])
+def test_the_smallest_rate_that_is_named_is_taken(runs: int) -> None:
+    """The rate that a refusal names is one that does as it says."""
+    with pytest.raises(LoopGuardError) as refused:
+        allowed(runs, 1e-9)
+    named = str(refused.value).rpartition("support is ")[2].partition(",")[0]
+    assert allowed(runs, float(named)) >= 0
+
+
+def test_the_line_stands_above_the_good_runs(objects: Any, past: Path) -> None:
+    """At 1 % no run of 99 may be stopped: the line is one above what the worst of them reached."""
+    (made,) = objects("calibrate", past, "--false-stops", 0.01)
+    tried = {row["line"]: row["stopped"] for row in made["lines"]}
+    assert made["runs"] == 99
+    assert made["before"] == {"noticed": 2, "stopped": 2}
+    assert made["after"] == {"noticed": 2, "stopped": 0}
+    assert tried[made["line"]] == 0
+    assert tried[made["line"] - 1] > 0
+    assert made["settings"]["deny_after"] == made["settings"]["pause_after"] == made["line"]
+    assert made["settings"]["abort_after"] > made["line"]
+
+
+def test_a_rate_that_allows_more(objects: Any, past: Path) -> None:
+    """At 5 % four of 99 may be stopped, and the lowest line will do."""
+    (made,) = objects("calibrate", past, "--false-stops", 0.05)
+    assert (made["line"], made["after"]["stopped"]) == (1, 2)
+
+
+def test_the_file_does_what_is_said(objects: Any, command: Any, past: Path, tmp_path: Path) -> None:
+    """The settings file is accepted, holds what was changed, and a replay with it stops nothing."""
+    path = tmp_path / "loopguard.toml"
+    (made,) = objects("calibrate", past, "--false-stops", 0.01, "--output", path)
+    changed = Settings.from_file(path)
+    assert {name: getattr(changed, name) for name in made["settings"]} == made["settings"]
+    assert changed == Settings(**made["settings"])
+    sessions = objects("replay", past, "--settings", path)
+    assert sum(each["strongest"] in ("deny", "pause", "abort") for each in sessions) == 0
+    again = command("calibrate", past, "--false-stops", 0.01, "--output", path)
+    assert again.exit_code == 2
+    assert "expected a new file" in again.stderr
+
+
+def test_json(objects: Any, past: Path, tmp_path: Path) -> None:
+    """A name ending in .json gives JSON."""
+    path = tmp_path / "loopguard.json"
+    (made,) = objects("calibrate", past, "--false-stops", 0.01, "--output", path)
+    assert json.loads(path.read_text()) == made["settings"]
+    assert Settings.from_file(path).deny_after == made["line"]
+
+
+def test_what_it_says(command: Any, past: Path, tmp_path: Path) -> None:
+    """For people it says what it would have done, before and after, and what it wrote."""
+    path = tmp_path / "loopguard.toml"
+    result = command("calibrate", past, "--false-stops", 0.01, "--output", path)
+    assert result.exit_code == 0
+    for wanted in ("before", "after", "99", "0.01 at most", f"Written to {path}", "deny_after = "):
+        assert wanted in result.stdout
+
+
+def test_only_good_runs_count(objects: Any, past: Path, tmp_path: Path) -> None:
+    """Runs that loop, failed, or that nobody judged are left out, and so are those named."""
+    other = tmp_path / "other.jsonl"
+    lines = [
+        run(1000, 30, loop=True),
+        run(1001, 30, label={"success": False}),
+        run(1002, 30, label={}),
+        run(1003, 30, loop=True, label={"success": True}),
+        run(1004, 0, loop=False, label={"success": False}),
+    ]
+    other.write_text("\n".join(lines))
+    (made,) = objects("calibrate", past, other, "--false-stops", 0.05, "--except", "run 1")
+    assert (made["runs"], made["left_out"]) == (99, 5)
+    assert made["before"]["noticed"] == 1
+
+
+def test_sessions_of_spans_are_good(objects: Any, spans: Path) -> None:
+    """Every session of spans counts, unless it is said not to be good."""
+    (made,) = objects("calibrate", spans, "--false-stops", 0.2)
+    assert (made["runs"], made["before"]["stopped"]) == (4, 1)
+    assert (made["line"] > 1, made["after"]["stopped"]) == (True, 0)
+    (made,) = objects("calibrate", spans, "--false-stops", 0.25, "--except", f"{1:032x}")
+    assert (made["runs"], made["left_out"], made["line"]) == (3, 1, 1)
+
+
+def test_broken_lines_are_told_once(command: Any, past: Path) -> None:
+    """Files are read several times; what is broken in them is reported once, by exit code too."""
+    with past.open("a") as file:
+        file.write("\n{broken\n")
+    result = command("calibrate", past, "--false-stops", 0.01)
+    assert result.exit_code == 1
+    assert result.stderr.count("past.jsonl:100") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--false-stops", "0.001"), "at least 999"),
+        (("--false-stops", "0.01", "--output", "nowhere/x.toml"), "expected a new file"),
+        (("--false-stops", "0.01", "--output", "x.ini"), ".toml or .json"),
+        (("--false-stops", "1.5"), "--false-stops"),
+    ],
+    ids=["too few", "folder", "suffix", "rate"],
+)
+def test_what_is_refused(command: Any, past: Path, arguments: tuple[str, ...], said: str) -> None:
+    """What cannot be done is said in one line, with exit code 2, and nothing is written."""
+    result = command("calibrate", past, *arguments)
+    assert result.exit_code == 2
+    assert said in result.stderr
+
+
+def test_standard_input_is_refused(command: Any) -> None:
+    """It cannot be read twice."""
+    result = command("calibrate", "-", "--false-stops", "0.1", stdin=b"")
+    assert result.exit_code == 2
+    assert "standard input" in result.stderr
+
+
+def test_nothing_to_calibrate(command: Any, past: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With settings that never stop there is no line, and no line helps a run without an end."""
+    monkeypatch.setenv("LOOPGUARD_MAX_ACTION", "ask")
+    result = command("calibrate", past, "--false-stops", 0.01)
+    assert result.exit_code == 2
+    assert "max_action = 'ask'" in result.stderr
+    monkeypatch.delenv("LOOPGUARD_MAX_ACTION")
+    past.write_text(run(0, 400))
+    result = command("calibrate", past, "--false-stops", 0.5)
+    assert result.exit_code == 2
+    assert "even after 100 confirmations" in result.stderr
+
+
+def test_the_highest_line_is_a_setting() -> None:
+    """Every line that may be tried is one that the settings take."""
+    assert Settings(**changes(Settings(), HIGHEST)).deny_after == HIGHEST
+    with pytest.raises(LoopGuardError):
+        Settings(deny_after=HIGHEST + 1)

@@ -1,0 +1,83 @@
+"""`otel-loopguard report` prints what each session came to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+KEYS = (
+    "source session action should_stop highest_severity totals progress alerts_by_type "
+    "notes_by_type alerts cycles tools error_rate mean_interval_s duration_s lacks "
+    "switched_off feedback"
+).split()
+
+
+def test_labelled_runs(objects: Any, runs: Path) -> None:
+    """Every run appears with its counts; the one that repeats a call has to stop."""
+    stuck, well, who = objects("report", runs)
+    assert [list(row) for row in (stuck, well, who)] == [KEYS] * 3
+    assert (stuck["session"], stuck["source"]) == ("stuck", "src")
+    assert stuck["totals"]["actions"] == 8
+    assert stuck["totals"]["loops_detected"] == stuck["totals"]["loops_prevented"] == 1
+    assert (stuck["should_stop"], stuck["action"]) == (True, "abort")
+    assert stuck["highest_severity"] == "fatal"
+    assert sum(stuck["alerts_by_type"].values()) == stuck["totals"]["alerts"]
+    assert stuck["tools"] == [{"name": "search", "calls": 8, "errors": 0, "error_rate": 0.0}]
+    for quiet in (well, who):
+        assert (quiet["alerts"], quiet["should_stop"]) == ([], False)
+        assert quiet["highest_severity"] is None
+
+
+def test_recorded_spans(objects: Any, shared: Path) -> None:
+    """One report per trace, with times and tokens where the spans have them."""
+    rows = objects("report", shared / "traces/trail.otlp.jsonl.gz")
+    assert len(rows) == 70
+    assert all(row["totals"]["steps"] > 0 for row in rows)
+    assert any(row["totals"]["tokens"] for row in rows)
+    assert any(row["duration_s"] for row in rows)
+
+
+def test_it_agrees_with_replay(objects: Any, shared: Path) -> None:
+    """The same decisions, session by session."""
+    path = shared / "traces/intercode.jsonl.gz"
+    for replayed, report in zip(objects("replay", path), objects("report", path), strict=True):
+        assert replayed["session"] == report["session"]
+        assert replayed["steps"] == report["totals"]["steps"]
+        notes = sum(report["notes_by_type"].values())
+        assert len(replayed["decisions"]) == report["totals"]["alerts"] + notes
+
+
+def test_the_tables(command: Any, runs: Path) -> None:
+    """Sessions, then tools and alerts of all of them."""
+    lines = command("report", runs).stdout.splitlines()
+    assert lines[0].split()[:3] == ["source", "session", "steps"]
+    assert lines[1].split()[:3] == ["src", "stuck", "8"]
+    assert any(line.startswith("tool ") for line in lines)
+    assert any(line.split()[:3] == ["search", "24", "0"] for line in lines)
+    assert any(line.startswith("alerts of") for line in lines)
+
+
+def test_an_empty_file(command: Any, tmp_path: Path) -> None:
+    """Nothing to report is no error."""
+    path = tmp_path / "empty.jsonl"
+    path.write_text("")
+    result = command("report", path)
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[0].startswith("source")
+
+
+def test_broken_lines(command: Any, runs: Path) -> None:
+    """A broken line is passed over; the exit code is 1."""
+    runs.write_text("no json\n" + runs.read_text())
+    result = command("report", runs, "--format", "json")
+    assert result.exit_code == 1
+    assert len(result.stdout.splitlines()) == 3
+
+
+def test_settings_of_a_file(objects: Any, runs: Path, tmp_path: Path) -> None:
+    """`--settings` changes what is decided."""
+    path = tmp_path / "settings.toml"
+    path.write_text('mode = "shadow"\n')
+    stuck = objects("report", runs, "--settings", path)[0]
+    assert stuck["totals"]["loops_prevented"] == 0
+    assert (stuck["should_stop"], stuck["action"]) == (True, "allow")

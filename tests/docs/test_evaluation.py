@@ -1,0 +1,35 @@
+"""docs/evaluation.md: its picture is fresh, and a person has read what it got wrong."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from tests.docs import evaluation
+from tests.docs.markdown import ROOT
+from tests.docs.programs import need_shared
+
+PICTURE = ROOT / "docs" / "evaluation.svg"
+
+
+def test_the_curve_is_fresh() -> None:
+    """The picture is what `eval --curve` draws; `make docs` draws it anew."""
+    need_shared()
+    if os.environ.get("LOOPGUARD_WRITE_DOCS"):
+        PICTURE.write_text(evaluation.picture(), encoding="utf-8")
+    assert PICTURE.read_text(encoding="utf-8") == evaluation.picture(), "run `make docs`"
+
+
+def test_the_curve_is_shown() -> None:
+    """The page has the picture, with words for those who cannot see it."""
+    page = (ROOT / "docs" / "evaluation.md").read_text(encoding="utf-8")
+    (words,) = re.findall(r"!\[([^\]]+)\]\(evaluation\.svg\)", page)
+    assert len(words) > 40
+
+
+def test_every_false_notice_was_read() -> None:
+    """Of every healthy run that is noticed, somebody read and wrote down what happened."""
+    need_shared()
+    assert [
+        wrong["id"] for wrong in evaluation.alarms() if wrong["id"] not in evaluation.READ
+    ] == []
