@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_loopguard.core import Effect
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
     from otel_loopguard.identity.outcomes import Outcome
     from otel_loopguard.settings import Settings
 
-_REMEMBERED: Final = 128
+_REMEMBERED: Final = 64
 _WORDINGS: Final = 4
 _LONG_GAP: Final = 20_000_000_000
 _PENDING: Final = re.compile(
@@ -56,7 +55,7 @@ _FRESH: Final = Asked(True, False, None, False, False)
 
 
 class Waits:
-    """Remembers the answers of the newest 128 different calls of a session, and when it idled.
+    """Remembers the answers of the newest 64 different calls of a session, and when it idled.
 
     An unchanged answer after `wait_gap_s` in which nothing ran is waiting if it says that it is
     pending, if the tool is declared to poll, or if its name or command says so (where the time that
@@ -70,7 +69,7 @@ class Waits:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._gap = settings.wait_gap_s * 1e9
-        self._answers: OrderedDict[int, tuple[int | None, ...]] = OrderedDict()
+        self._answers: dict[int, tuple[int | None, ...]] = {}
         self._end = 0
         self._thought = -1
 
@@ -86,7 +85,7 @@ class Waits:
         known = self._answers.pop(call.key, ())
         self._answers[call.key] = (*known[1 - _WORDINGS :], outcome.key)
         if len(self._answers) > _REMEMBERED:
-            self._answers.popitem(last=False)
+            del self._answers[next(iter(self._answers))]
         if not known:
             return _FRESH
         if outcome.key is None or outcome.key != known[-1]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -65,13 +64,13 @@ class ExactRepeat:
         self._settings = settings
         self._window = settings.repeat_window
         # A call seen once is kept as its evidence: most calls never come again.
-        self._seen: OrderedDict[int, _Seen | Evidence] = OrderedDict()
+        self._seen: dict[int, _Seen | Evidence] = {}
         self._fresh = 0
 
     def user_turn(self) -> None:
         # To forget what was seen once comes to the same as to halve it.
         again = [(call, seen) for call, seen in self._seen.items() if isinstance(seen, _Seen)]
-        self._seen = OrderedDict(again)
+        self._seen = dict(again)
         for _, seen in again:
             seen.count /= 2
 
@@ -84,7 +83,7 @@ class ExactRepeat:
         if seen is None or not self._continues(seen, evidence):
             self._seen[call] = evidence
             if len(self._seen) > self._window:
-                self._seen.popitem(last=False)
+                del self._seen[next(iter(self._seen))]
             return None
         if not isinstance(seen, _Seen):
             seen = _first(seen, self._fresh)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
 _FADE: Final = 0.985
 _WINDOW: Final = 50
 _EARLIER_EPOCH: Final = 1 / 3
-_MOST: Final = 64
+_MOST: Final = 50
 
 
 @dataclass(slots=True)
@@ -56,8 +55,8 @@ class Tally:
     def __init__(self, *, across_changes: bool = False) -> None:
         self._earlier = 1.0 if across_changes else _EARLIER_EPOCH
         # What was counted once is kept as its evidence: most answers never come again.
-        self._once: OrderedDict[Hashable, tuple[Evidence, float]] = OrderedDict()
-        self._tallied: OrderedDict[Hashable, Tallied] = OrderedDict()
+        self._once: dict[Hashable, tuple[Evidence, float]] = {}
+        self._tallied: dict[Hashable, Tallied] = {}
 
     def add(self, key: Hashable, evidence: Evidence, weight: float) -> Tallied | None:
         """Counts one call under a key.
@@ -72,12 +71,12 @@ class Tally:
         if tallied is None or evidence.number - tallied.number > _WINDOW:
             self._once[key] = (evidence, weight)
             if len(self._once) > _MOST:
-                self._once.popitem(last=False)
+                del self._once[next(iter(self._once))]
             return None
         self._count(tallied, evidence, weight)
         self._tallied[key] = tallied
         if len(self._tallied) > _MOST:
-            self._tallied.popitem(last=False)
+            del self._tallied[next(iter(self._tallied))]
         return tallied
 
     def last(self, key: Hashable) -> Tallied | Evidence | None:
