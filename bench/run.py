@@ -205,6 +205,31 @@ def check_cost() -> dict[str, float]:
     return {"check_ns": round(statistics.median(taken))}
 
 
+def admit_cost() -> dict[str, float]:
+    """Microseconds of `control.admit()` for a tool with a profile, and of a batch of ten."""
+    guard = LoopGuard(Settings())
+    for number in range(100):
+        guard.observe(call(number, "q"), "one")
+    control.admit("search", {"query": "q"})
+    time.sleep(1.2)  # the thread that measures the machine has begun
+    result: dict[str, float] = {}
+    batch = [("search", {"query": f"q {number}"}) for number in range(10)]
+    asked: dict[str, Callable[[], object]] = {
+        "admit": lambda: control.admit("search", {"query": "q"}, user="ada", session="one"),
+        "admit_batch": lambda: control.admit_batch(batch, user="ada", session="one"),
+    }
+    for name, ask in asked.items():
+        taken: list[int] = []
+        for _ in range(20_000 if name == "admit" else 2_000):
+            began = time.perf_counter_ns()
+            ask()
+            taken.append(time.perf_counter_ns() - began)
+        taken.sort()
+        result[f"{name}_p50_us"] = round(taken[len(taken) // 2] / 1e3, 1)
+        result[f"{name}_p99_us"] = round(taken[len(taken) * 99 // 100] / 1e3, 1)
+    return result
+
+
 def replay() -> dict[str, float]:
     """Spans and steps per second through the code of `otel-loopguard replay`."""
     if not TRAIL.exists():
@@ -250,6 +275,7 @@ def rows() -> Iterator[tuple[str, dict[str, float]]]:
     yield "one step, by length of the session", step_cost()
     yield "memory", memory()
     yield "control.check()", check_cost()
+    yield "control.admit()", admit_cost()
     yield "replay of trail.otlp.jsonl.gz", replay()
 
 

@@ -4,12 +4,16 @@ from otel_loopguard import control
 from otel_loopguard.control import session
 from otel_loopguard.core import Action, Decision
 from otel_loopguard.errors import (
+    BreakerOpenError,
+    CheckpointError,
     LoopGuardAbort,
     LoopGuardError,
+    LoopGuardLimit,
     LoopGuardPaused,
     LoopGuardSettingsError,
     LoopGuardStop,
     RecordingError,
+    UnverifiedWriteError,
 )
 from otel_loopguard.exporter import LoopGuardSpanExporter
 from otel_loopguard.guard import LoopGuard
@@ -20,10 +24,13 @@ from otel_loopguard.version import __version__
 
 __all__ = [
     "Action",
+    "BreakerOpenError",
+    "CheckpointError",
     "Decision",
     "LoopGuard",
     "LoopGuardAbort",
     "LoopGuardError",
+    "LoopGuardLimit",
     "LoopGuardPaused",
     "LoopGuardSampler",
     "LoopGuardSettingsError",
@@ -32,6 +39,7 @@ __all__ = [
     "LoopGuardStop",
     "RecordingError",
     "Settings",
+    "UnverifiedWriteError",
     "__version__",
     "control",
     "session",

@@ -3,6 +3,12 @@
 LoopGuardError
 ├── LoopGuardSettingsError   a setting that cannot be used
 ├── RecordingError           a recorded file that cannot be read
+├── LoopGuardLimit           a call that passed its limit in time and was cancelled
+├── StoreError               a store that cannot do its work
+├── PlanError                a plan that is not sound
+├── BreakerOpenError         the breaker of a tool or agent lets no call through
+├── CheckpointError          a checkpoint cannot be made, found or restored
+├── UnverifiedWriteError     what was said to be stored is not
 └── LoopGuardStop            the runtime asked, and the session has to stop
     ├── LoopGuardAbort       it is over
     └── LoopGuardPaused      nobody let it go on within the limit
@@ -13,10 +19,12 @@ span processors never do.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Decision
+    from otel_loopguard.planning import Problem
 
 
 class LoopGuardError(Exception):
@@ -29,6 +37,66 @@ class LoopGuardSettingsError(LoopGuardError, ValueError):
 
 class RecordingError(LoopGuardError):
     """A recorded file cannot be read; the message has file, line and what was expected."""
+
+
+class LoopGuardLimit(LoopGuardError, TimeoutError):  # noqa: N818  # it says what was passed
+    """What ran inside of `control.limit()` passed its limit, and was cancelled (D14).
+
+    Attributes:
+        limit_s: The limit, in seconds.
+        name: Name of what ran; None if it was not given.
+    """
+
+    def __init__(self, message: str, limit_s: float, name: str | None = None) -> None:
+        super().__init__(message)
+        self.limit_s = limit_s
+        self.name = name
+
+
+class PlanError(LoopGuardError, ValueError):
+    """A plan is not sound (E6).
+
+    Attributes:
+        problems: Everything that is wrong with it; the message has the first 100.
+    """
+
+    def __init__(self, message: str, problems: Iterable[Problem] = ()) -> None:
+        super().__init__(message)
+        self.problems = tuple(problems)
+
+
+class BreakerOpenError(LoopGuardError):
+    """The breaker of a tool or agent is open; the message says since when and until when (E5)."""
+
+
+class CheckpointError(LoopGuardError):
+    """A checkpoint cannot be made, found or restored; the message has place and reason (C11)."""
+
+
+class UnverifiedWriteError(LoopGuardError):
+    """What was said to be stored is not there (E8)."""
+
+
+class StoreError(LoopGuardError):
+    """A store cannot do its work; the message has the store, the key where there is one, and why.
+
+    Args:
+        message: What is told.
+        reason: What kind of trouble it is.
+
+    Attributes:
+        reason: `down` (cannot be reached, or lets nobody in), `slow` (no answer in time), `full`,
+            `read_only`: the same may work later. `refused`: it never will, because what is there is
+            of another kind, or because what was given cannot be stored.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        reason: Literal["down", "slow", "full", "read_only", "refused"] = "down",
+    ) -> None:
+        super().__init__(message)
+        self.reason: Final = reason
 
 
 class LoopGuardStop(LoopGuardError):  # noqa: N818  # it says what to do, not what broke

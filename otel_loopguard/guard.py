@@ -8,30 +8,35 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
+from otel_loopguard.admission.admissions import Admissions
+from otel_loopguard.backing import Backing
 from otel_loopguard.control import keep
 from otel_loopguard.core import Action, Kind, Step
 from otel_loopguard.decisions import Decisions
 from otel_loopguard.detectors import DETECTORS, Registry
-from otel_loopguard.dialects import Once, Reader
+from otel_loopguard.dialects import Once, Reader, plan_above
 from otel_loopguard.faults import Faults, attempt, swallow
 from otel_loopguard.forks import renew_after_fork
 from otel_loopguard.guards import Guards
 from otel_loopguard.hints import hint
 from otel_loopguard.judge import judges
 from otel_loopguard.keeper import SessionKeeper
+from otel_loopguard.lessons import Lessons
 from otel_loopguard.live import EndedSpan
 from otel_loopguard.marks import Marks
 from otel_loopguard.opens import Open, Opens
 from otel_loopguard.policy import diagnoser
+from otel_loopguard.profiling import Profiler
 from otel_loopguard.reports import Ledger
-from otel_loopguard.sessions import Finding, Session, Sessions
+from otel_loopguard.sessions import Finding, Session, Sessions, Shelf
 from otel_loopguard.settings import Settings
-from otel_loopguard.stalls import Stalls
+from otel_loopguard.stalls import Stall, Stalls
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Annotation, Decision
     from otel_loopguard.dialects import SpanView
     from otel_loopguard.judge import Judge
+    from otel_loopguard.profiling import ResourceSample
 
 _log = logging.getLogger("otel_loopguard")
 _RUNS = frozenset({Kind.AGENT, Kind.WORKFLOW})
@@ -53,14 +58,16 @@ class LoopGuard(SessionKeeper):
         on_decision: Called with session and decision for every decision.
         judge: Asked when weak signs of trouble persist, on a thread of its own; the one that the
             setting `judge` names by default, in `live` only.
+        shelf: Where the journals of sessions are put (C6); none by default.
 
     Attributes:
         settings: Its settings.
         faults: Faults that were swallowed, counted by kind.
         reader: Reads steps off spans.
+        profiler: What it learned of tools: how long they take, what they cost.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         settings: Settings | None = None,
         *,
@@ -68,6 +75,7 @@ class LoopGuard(SessionKeeper):
         on_step: StepListener | None = None,
         on_decision: DecisionListener | None = None,
         judge: Judge | None = None,
+        shelf: Shelf | None = None,
     ) -> None:
         self.settings = settings or Settings()
         self.faults = Faults()
@@ -76,12 +84,16 @@ class LoopGuard(SessionKeeper):
         self._now = 0
         self._on_step = on_step
         self._on_decision = on_decision
-        self._stalls = Stalls(self.settings, self.reader)
+        self._backing = Backing(self.settings, self.faults, live=self._live, shelf=shelf)
         place = self.settings.diagnoser if self._live else ""
         self._decisions = Decisions(self.settings, diagnoser(place, self.faults))
         asking = judges(self.settings, self.faults, judge, live=self._live)
         self._registry = Registry(self.settings, (*DETECTORS, *asking))
+        writer = self._backing.writer
+        self.profiler = Profiler(self.settings, writer=writer, resources=self._sampled)
+        self._admissions = Admissions(self.settings, self.profiler, self.faults, writer)
         self._start()
+        self._lessons = Lessons(self.settings, self.faults, self._backing.store, live=self._live)
         if self._live:
             keep(self)
             renew_after_fork(self)
@@ -125,13 +137,18 @@ class LoopGuard(SessionKeeper):
             elif parent is not None:
                 named = parent.session
             opened = Open(span, parent, named, min(span.start, self._clock(span.start)))
-            self._opens.add(span.span_id, opened)
+            gone = self._opens.add(span.span_id, opened)
             self._once.opened(span)
             if span.parent_id is None or "agent" in span.name:
                 self._agent_begins(opened)
+            if gone is not None:
+                self._stalls.closed(gone, None, opened.since)
+            self._stalls.opened(opened)
             known = named or self._sessions.of_trace(span.trace_id)
         if known is not None and known.flag.stops:
             self._marks.starting(opened, known)
+        else:
+            self._admissions.starting(opened, self.reader)
 
     def follows(self, span_id: int) -> bool:
         """Whether an open span was shown to the guard."""
@@ -150,10 +167,14 @@ class LoopGuard(SessionKeeper):
             if opened is not None and isinstance(span, EndedSpan):
                 span.compare(opened.view)
             step = attempt(self.faults, "read", self.reader.read, span)
-            if step is not None and step.kind is Kind.TOOL:
-                self._stalls.learn(span, step)
-                if step.agent is None and opened is not None:
+            if opened is not None:
+                if step is not None and step.kind is Kind.TOOL and step.agent is None:
                     step.agent = opened.agent
+                self._admissions.learn(span, step)
+                if step is not None and step.task is not None and step.tasks is None:
+                    views = (above.view for above in opened.above())
+                    step.tasks = attempt(self.faults, "read", plan_above, views)
+                self._stalls.closed(opened, step, self._clock(span.end))
             counted = self._once.closed(span, step)
             if session is not None and opened is None and counted:
                 self._sessions.explicit(span.trace_id, session, self._clock(span.end))
@@ -173,26 +194,26 @@ class LoopGuard(SessionKeeper):
         self._judge(found, step, None)
 
     def tick(self, now: int) -> None:
-        """The clock is now `now`: finds calls that run for too long.
+        """The clock is now `now`: finds what runs for too long.
 
         Args:
             now: Nanoseconds since the epoch.
         """
         self._now = now
-        settings = self.settings
-        limit = int(settings.step_timeout_s * 1e9)
         with self._lock:
             held = self._once.overdue(now)
-            near = self._opens.to_warn(now - int(limit * settings.stall_warning))
-            over = self._opens.to_judge(now - limit)
         self._count(held)
-        for opened in (*over, *near):
-            self._stall(opened, now)
+        for stall in self._stalls.due(now):
+            self._stall(stall)
 
     @property
-    def watching(self) -> bool:
-        """Whether any span is open, so that the timer has to look."""
-        return bool(self._opens)
+    def due(self) -> int:
+        """When to call `tick` next, nanoseconds since the epoch; 2**63 - 1: not at all."""
+        return min(self._stalls.due_at, self._once.due)
+
+    def limit_s(self, tool: str, args: object) -> float:
+        """Seconds that a call of a tool may take by its estimate (D14); 600 without one."""
+        return self._stalls.limit_s(tool, args)
 
     def bind(self, trace_id: int, session: str) -> None:
         """Says that a trace belongs to a session, before its spans say so."""
@@ -208,20 +229,35 @@ class LoopGuard(SessionKeeper):
         with self._lock:
             held = self._once.overdue(2**63)
         self._count(held)
+        self._sessions.close()
+        self._lessons.close()
+        self._backing.close()
 
     def forked(self) -> None:
         """Starts anew in the child of a fork: locks may be held by threads that are not here."""
         self.faults.forked()
+        self.profiler.forked()
+        self._admissions.forked()
         self._start()
+
+    def _sampled(self) -> ResourceSample | None:
+        """The newest reading of the machine, for the profiles of tools."""
+        return self._admissions.resources.sample
 
     def _start(self) -> None:
         # Re-entrant: a log handler or a finalizer may start or end a span while it is held.
         self._lock = threading.RLock()
         self._once = Once(joined=self._joined)
         self._opens = Opens(self.settings.max_open_steps)
-        self._sessions = Sessions(self.settings, self._registry, self.faults, self._lock)
+        self._sessions = Sessions(
+            self.settings, self._registry, self.faults, self._lock, self._backing.shelf
+        )
         self._marks = Marks(self.reader, events=self.settings.span_events)
         self._ledger = Ledger()
+        self._stalls = Stalls(
+            self.settings, self.reader, self._opens, self._sessions,
+            lock=self._lock, faults=self.faults, live=self._live, limits=self.profiler,
+        )  # fmt: skip
 
     def _agent_begins(self, opened: Open) -> None:
         """A span that starts a run of an agent says whose it is, and of which conversation."""
@@ -229,6 +265,7 @@ class LoopGuard(SessionKeeper):
         step = attempt(self.faults, "read", self.reader.read, view)
         if step is None or step.kind not in _RUNS:
             return
+        opened.runs = True
         opened.agent = step.name if step.kind is Kind.AGENT else opened.agent
         if view.parent_id is None and opened.session is None and step.session is not None:
             now = self._clock(view.start)
@@ -256,6 +293,11 @@ class LoopGuard(SessionKeeper):
             with swallow(self.faults, "judge"):
                 index, findings = session.take(step)
                 decisions += [self._decided(session, step, found, index) for found in findings]
+                self._sessions.wrote(session)
+        with swallow(self.faults, "profile"):
+            self.profiler.finished(step, session.key)
+        with swallow(self.faults, "lessons"):
+            self._lessons.learn(step)
         if self._on_step is not None:
             with swallow(self.faults, "on_step"):
                 self._on_step(session, index, step)
@@ -278,6 +320,8 @@ class LoopGuard(SessionKeeper):
     ) -> None:
         """Writes a decision down for the report."""
         session.record.decided(decision, step, loop=loop)
+        session.decided(decision)
+        self._sessions.wrote(session, now=decision.action is not Action.ALLOW)
         if decision.action is not Action.ALLOW:
             self._ledger.enter(decision.id, session.record)
 
@@ -290,20 +334,16 @@ class LoopGuard(SessionKeeper):
                 self._on_decision(session, decision)
         level = logging.WARNING if decision.action.stops else logging.INFO
         with swallow(self.faults, "log"):
-            _log.log(level, "%s: session %s: %s", decision.action, session.key, decision.message)
+            told = "%s: session %s: %s", decision.action, session.key, decision.message
+            _log.log(level, *told, extra=self._admissions.fields(decision))
 
-    def _stall(self, opened: Open, now: int) -> None:
-        """Says of a span that has been open for long that it is stalled, if it is."""
-        view = opened.view
-        stall = self._stalls.of(view, now)
-        if stall is None:
-            return
+    def _stall(self, stall: Stall) -> None:
+        """Says of a span that is open that it is stalled."""
+        opened, now = stall.opened, stall.time
         with self._lock:
             if not self._opens.has(opened):
                 return  # it ended meanwhile
             session = opened.session or self._sessions.of_step(stall.step, now)
-            if stall.near:
-                self._opens.watch_further(opened)
             decisions: list[Decision] = []
             for found in session.stalled(stall.detection, stall.step):
                 index = session.progress.steps
@@ -315,7 +355,7 @@ class LoopGuard(SessionKeeper):
                     _raise_flag(session, decision)
                 self._enter(session, decision, None, loop=False)
         for decision in decisions:
-            self._marks.running(view, decision)
+            self._marks.running(opened.view, decision)
             self._announce(session, decision, opened)
 
     def _joined(self, one: int, other: int) -> None:

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from otel_loopguard.admission.admissions import Asking
+
 if TYPE_CHECKING:
+    from otel_loopguard.admission.admissions import Admissions
     from otel_loopguard.control import Flag
+    from otel_loopguard.core import Acceptance, Admission, Choice
+    from otel_loopguard.opens import Opens
+    from otel_loopguard.planning import Task
+    from otel_loopguard.policy import Preferences
+    from otel_loopguard.profiling import Use
     from otel_loopguard.reports import Context, Ledger, Report, Topic
     from otel_loopguard.sessions import Sessions
 
@@ -20,6 +30,8 @@ class SessionKeeper:
     _lock: threading.RLock
     _sessions: Sessions
     _ledger: Ledger
+    _opens: Opens
+    _admissions: Admissions
 
     def flag_of(self, session: str) -> Flag | None:
         """The flag of a session by its key; None if it is not known."""
@@ -39,7 +51,9 @@ class SessionKeeper:
         """
         with self._lock:
             found = self._sessions.find(session)
-            return None if found is None else found.report()
+            if found is None:
+                return None
+            return replace(found.report(), execution=self._admissions.acceptance(found.record))
 
     def context(self, session: str) -> Context | None:
         """The long-term context of a session (C17); None if it is not known.
@@ -68,6 +82,21 @@ class SessionKeeper:
                 found.record.memory.note(topic, text)
             return found is not None
 
+    def compacted(self, session: str) -> bool:
+        """The context of a session was compacted: what was counted weighs half (E13).
+
+        Args:
+            session: Key of the session.
+
+        Returns:
+            False if it is not known.
+        """
+        with self._lock:
+            found = self._sessions.find(session)
+            if found is not None:
+                found.compacted()
+            return found is not None
+
     def feedback(self, decision_id: str, *, false_alarm: bool) -> bool:
         """Counts in the report whether a decision was right (A10); nothing else changes.
 
@@ -79,4 +108,60 @@ class SessionKeeper:
             False if the decision or its session is not known any more.
         """
         with self._lock:
-            return self._ledger.feedback(decision_id, false_alarm=false_alarm)
+            about = self._admissions.decision_of(decision_id)
+            return self._ledger.feedback(about, false_alarm=false_alarm)
+
+    def admit(
+        self,
+        tasks: Sequence[Task],
+        *,
+        session: str | None = None,
+        span_id: int = 0,
+        user: str = "",
+        parallel: bool | None = None,
+    ) -> Admission:
+        """How to execute calls that are about to run, or what speaks against them (A4).
+
+        Args:
+            tasks: The calls; at least one.
+            session: Key of their session; None if it is not known.
+            span_id: The span that is current, which says whose agent's calls they are.
+            user: Whose preferences count.
+            parallel: Whether a batch is to run in parallel; None: as it may.
+        """
+        found = None if session is None else self._sessions.find(session)
+        opened = self._opens.get(span_id)
+        agent = None if opened is None else opened.agent
+        return self._admissions.admit(tasks, Asking(found, user, agent, parallel))
+
+    def answered(self, admission_id: str, choice: Choice) -> bool:
+        """Takes what a user chose about calls (A6, A10); False if they are not known any more."""
+        return self._admissions.answered(admission_id, choice)
+
+    def preferences(self, user: str) -> Preferences:
+        """What a user prefers about the execution of calls (A6)."""
+        return self._admissions.users.preferences(user)
+
+    def prefer(self, user: str, changes: Mapping[str, object]) -> Preferences:
+        """Changes what a user prefers (A6).
+
+        Raises:
+            ValueError: A name is unknown, or a value cannot be used; the message has both.
+        """
+        return self._admissions.users.prefer(user, changes)
+
+    def acceptance(self, session: str | None) -> Acceptance | None:
+        """How execution choices were taken, of a session or all (A10); None if nobody asked."""
+        if session is None:
+            return self._admissions.acceptance()
+        found = self._sessions.find(session)
+        return None if found is None else self._admissions.acceptance(found.record)
+
+    def resource_use(self) -> Mapping[str, Use]:
+        """Mean and peak use of the machine, over the newest samples (A7, A10)."""
+        return self._admissions.resources.use()
+
+    @property
+    def admissions(self) -> Admissions:
+        """What answers before a call runs; `objectors` may be added to it."""
+        return self._admissions

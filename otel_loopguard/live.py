@@ -138,8 +138,7 @@ class LiveSpan:
         span = self._span
         if not isinstance(span, Span) or not span.is_recording():
             return False
-        for name, value in annotation.attributes.items():
-            span.set_attribute(name, value)
+        span.set_attributes(annotation.attributes)
         if event:
             self.tell(annotation)
         if annotation.error is not None:

@@ -74,11 +74,14 @@ class Marks:
             top.annotate(outer, event=False)
 
     def running(self, span: SpanView, decision: Decision) -> None:
-        """Annotates a call that is open, and has not failed by that."""
+        """Annotates what is open, and has not failed by that; as `above`, a mere note yields."""
         if isinstance(span, LiveSpan):
             without = _lacks_session(self._reader.read(span))
             added = annotation(decision, with_session=without, status=False)
-            span.annotate(added, event=self._events)
+            if decision.action is not Action.ALLOW or _is_noted(span):
+                span.annotate(added, event=self._events)
+            elif self._events:
+                span.tell(added)
 
     def starting(self, opened: Open, session: Session) -> None:
         """Annotates a call that starts although its loop is denied or its session aborted."""
@@ -95,6 +98,10 @@ class Marks:
         if mine:
             added = annotation(decision, with_session=step.session is None, status=False)
             span.annotate(added, event=False)
+
+
+def _is_noted(span: LiveSpan) -> bool:
+    return span.attributes.get(semconv.DECISION_ACTION, "allow") == "allow"
 
 
 def _is_marked(span: LiveSpan) -> bool:

@@ -1,4 +1,4 @@
-"""Spans that are open, and which of them have been open for long."""
+"""Spans that are open."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
     from otel_loopguard.dialects import SpanView
     from otel_loopguard.sessions import Session
+    from otel_loopguard.watch import Run, Ticket
 
 
 class Open:
@@ -22,9 +23,15 @@ class Open:
         since: When it was shown, or its start if that was before; nanoseconds since the epoch.
         agent: Name of the agent whose run it is part of, as far as that was told at a start.
         ended: Whether it has ended.
+        runs: Whether it is the run of an agent or a workflow, as far as its start told.
+        run: The outermost such run that it is part of; None if none is known.
+        said: Codes of what was said about its limits.
+        ticket: When it is to be looked at next; None if it is not.
     """
 
-    __slots__ = ("agent", "ended", "parent", "session", "since", "view")
+    __slots__ = (
+        "agent", "ended", "parent", "run", "runs", "said", "session", "since", "ticket", "view",
+    )  # fmt: skip
 
     def __init__(
         self, view: SpanView, parent: Open | None, session: Session | None, since: int = 0
@@ -39,6 +46,10 @@ class Open:
         self.since = since
         self.agent: str | None = None if parent is None else parent.agent
         self.ended = False
+        self.runs = False
+        self.run: Run | None = None if parent is None else parent.run
+        self.said: set[str] | None = None
+        self.ticket: Ticket[object] | None = None
 
     def above(self) -> Iterator[Open]:
         """The open spans above it, nearest first; at most 64, whatever the ids say."""
@@ -57,24 +68,20 @@ def _still_open(place: Open | None) -> Open | None:
 
 
 class Opens:
-    """The open spans of one guard, and two queues of deadlines. O(1) per span.
+    """The open spans of one guard. O(1) per span.
 
-    Spans start in about the order of time, so that the one open for longest is at the front of
-    its queue: the timer never looks at more than what is due. A span that never ends goes when
-    there is no more room.
+    A span that never ends goes when there is no more room.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._open: OrderedDict[int, Open] = OrderedDict()
-        self._warn: OrderedDict[int, Open] = OrderedDict()
-        self._late: OrderedDict[int, Open] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def __bool__(self) -> bool:
-        return bool(self._open)
+    def __iter__(self) -> Iterator[Open]:
+        return iter(self._open.values())
 
     def get(self, span_id: int | None) -> Open | None:
         """The open span of an id."""
@@ -84,43 +91,17 @@ class Opens:
         """Whether this very span is still open."""
         return self._open.get(opened.view.span_id) is opened
 
-    def add(self, span_id: int, opened: Open) -> None:
-        """Takes a span that started."""
+    def add(self, span_id: int, opened: Open) -> Open | None:
+        """Takes a span that started; gives the oldest one where there is no more room."""
+        before = self._open.pop(span_id, None)
         self._open[span_id] = opened
-        self._warn[span_id] = opened
-        if len(self._open) > self._most:
-            gone, _ = self._open.popitem(last=False)
-            self._warn.pop(gone, None)
-            self._late.pop(gone, None)
+        if before is None and len(self._open) > self._most:
+            before = self._open.popitem(last=False)[1]
+        return before
 
     def take(self, span_id: int) -> Open | None:
         """Lets go of a span that ended."""
-        self._warn.pop(span_id, None)
-        self._late.pop(span_id, None)
         opened = self._open.pop(span_id, None)
         if opened is not None:
             opened.ended = True
         return opened
-
-    def to_warn(self, started_before: int) -> list[Open]:
-        """Spans open since before a time, each once."""
-        return _due(self._warn, started_before)
-
-    def to_judge(self, started_before: int) -> list[Open]:
-        """Of the spans given to `watch_further`, those open since before a time, each once."""
-        return _due(self._late, started_before)
-
-    def watch_further(self, opened: Open) -> None:
-        """Keeps a span that was warned about until it is to be judged."""
-        self._late[opened.view.span_id] = opened
-
-
-def _due(queue: OrderedDict[int, Open], started_before: int) -> list[Open]:
-    found: list[Open] = []
-    while queue:
-        opened = next(iter(queue.values()))
-        if opened.since > started_before:
-            break
-        queue.popitem(last=False)
-        found.append(opened)
-    return found

@@ -103,6 +103,7 @@ class LoopGuardSpanProcessor(SpanProcessor):
             span.attributes or {}
         ):
             self.guard.closed(EndedSpan(span), named_session())
+            self._timer.wake()
 
     def _concerns(self, span: ReadableSpan, scope: str, interest: Interest) -> bool:
         """Whether a span that starts in a scope not known for agents is followed all the same."""

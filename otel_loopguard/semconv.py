@@ -44,6 +44,24 @@ DETECTION_REPEAT_COUNT: Final = "loopguard.detection.repeat_count"
 DETECTION_CYCLE_LENGTH: Final = "loopguard.detection.cycle.length"
 """int, calls in one turn of the cycle; 1 for a repeat."""
 
+EXECUTION_CHOICE: Final = "loopguard.execution.choice"
+"""str, one of `core.Choice`: how the call is best executed; only where its tool has a profile."""
+
+EXECUTION_CONFIDENCE: Final = "loopguard.execution.confidence"
+"""double, 0 to 1: how sure that choice is."""
+
+EXECUTION_ESTIMATE_MS: Final = "loopguard.execution.estimate_ms"
+"""double, milliseconds that nine of ten such calls stay within."""
+
+EXECUTION_LOOP: Final = "loopguard.execution.loop"
+"""bool, on log records only: whether a loop speaks against the call."""
+
+EXECUTION_ALERTS: Final = "loopguard.execution.alerts"
+"""str[], on log records only: resources that are short."""
+
+EXECUTION_TOOLS: Final = "loopguard.execution.tools"
+"""int, on log records only: how many different tools are called."""
+
 RULESET: Final = "loopguard.ruleset"
 """str, name and version of the rules, `default@2`."""
 
@@ -55,6 +73,15 @@ LOOP_ID: Final = "loopguard.loop.id"
 
 SESSION_ID: Final = "loopguard.session.id"
 """str, only where the span has no conversation or session id of its own."""
+
+PLAN: Final = "loopguard.plan"
+"""str, read: a plan as JSON, a list of tasks; on a span of an agent, a workflow or planning."""
+
+TASK: Final = "loopguard.task"
+"""str, read: id of the task of a plan that a span is the work of."""
+
+LIMIT_EXCEEDED: Final = "loopguard.limit.exceeded"
+"""double, seconds: the limit at which what ran below this span was cancelled."""
 
 EVENT_DECISION: Final = "loopguard.decision"
 """Name of the span event of a decision."""

@@ -1,69 +1,290 @@
-"""Which of the open spans are tool calls, and run for longer than they may."""
+"""Which of the open spans run for longer than they may, and which runs do not get on."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.detectors import stalled
+from otel_loopguard.detectors import agent_clocks, model_clocks, stalled, step_clocks
+from otel_loopguard.faults import attempt
+from otel_loopguard.opens import Open
+from otel_loopguard.watch import NEVER, Deadlines, Health, InconsistentState, Run, Runs, first_look
+from otel_loopguard.watch import look as look_at
 
 if TYPE_CHECKING:
+    import threading
+
     from otel_loopguard.core import Detection
+    from otel_loopguard.detectors import Clock
     from otel_loopguard.dialects import Reader, SpanView
+    from otel_loopguard.faults import Faults
+    from otel_loopguard.opens import Opens
+    from otel_loopguard.sessions import Sessions
     from otel_loopguard.settings import Settings
+    from otel_loopguard.watch import Limits, Ticket
 
 _NAMES: Final = 1024
+_RUNS: Final = frozenset({Kind.AGENT, Kind.WORKFLOW})
+_OWN: Final = frozenset({Kind.MODEL, Kind.AGENT, Kind.TOOL})
 
 
 class Stall(NamedTuple):
-    """A call that runs for too long.
+    """Something that runs for too long.
 
     Attributes:
-        step: The call, as far as it can be read while it runs.
+        opened: Its open span.
+        step: What runs, as far as it can be read by now.
         detection: What is said about it.
-        near: Whether it only comes near its limit, so that it is to be looked at again.
+        time: When it was found, nanoseconds since the epoch.
     """
 
+    opened: Open
     step: Step
     detection: Detection
-    near: bool
+    time: int
 
 
 class Stalls:
-    """Judges open spans of one guard: only tool calls have a limit.
+    """Watches the open spans of one guard: tool and model calls, agents, and runs as a whole.
+
+    Nothing is looked at before it is due. In `live` a look says how long a thing runs by now; on
+    another clock every look is made at its own time, so that a replay says what was said live.
 
     Some dialects name the tool only when its span ends; so the names of spans that turned out to
     be tool calls are remembered, the newest 1024.
+
+    Args:
+        settings: Settings of the guard.
+        reader: Reads steps off spans.
+        opens: The open spans.
+        sessions: The sessions of the guard.
+        lock: The guard's lock.
+        faults: Where an inconsistent state is counted.
+        live: Whether time is the machine's.
+        limits: What past runs say.
+
+    Source: FEATURES D3, D4, E2, E3, E11.
     """
 
-    def __init__(self, settings: Settings, reader: Reader) -> None:
+    def __init__(  # noqa: PLR0913
+        self, settings: Settings, reader: Reader, opens: Opens, sessions: Sessions, *,
+        lock: threading.RLock, faults: Faults, live: bool, limits: Limits,
+    ) -> None:  # fmt: skip
         self._settings = settings
         self._reader = reader
+        self._opens = opens
+        self._sessions = sessions
+        self._lock = lock
+        self._faults = faults
+        self._live = live
+        self._limits = limits
         self._tools: OrderedDict[str, str] = OrderedDict()
+        self._runs = Runs(settings)
+        self._health = Health(opens, lambda session: sessions.find(session.key) is session)
+        self._checks = live and settings.stall_health_s > 0
+        self._checking: Ticket[object] | None = None
+        self._deadlines: Deadlines[object] = Deadlines()
+        self._off = "stall" in settings.switched_off
+        self._first = first_look(settings)
 
-    def learn(self, span: SpanView, step: Step) -> None:
-        """Takes a tool call that ended."""
-        if step.name is not None and len(span.name) < 512 and span.name not in self._tools:
-            self._tools[span.name] = step.name
+    @property
+    def due_at(self) -> int:
+        """When something is to be looked at next, nanoseconds since the epoch; else `NEVER`."""
+        return self._deadlines.top
+
+    def opened(self, opened: Open) -> None:
+        """A span started. The lock is held; O(log open spans).
+
+        Args:
+            opened: The span; whether it is a run, and of which agent, is known.
+        """
+        if self._off:
+            return
+        if not opened.runs and "Agent" in opened.view.name:
+            opened.runs = self._is_run(opened.view)
+        run = opened.run
+        if run is not None and run.opened.ended:
+            run = opened.run = None
+        if run is not None:
+            run.busy += not opened.runs
+            if run.works(opened.agent, opened.since):
+                self._look_by(run, self._runs.phase_due(run))
+        elif opened.runs:
+            run = opened.run = Run(opened)
+            run.works(opened.agent, opened.since)
+            self._look_again(run, self._runs.look(run, self._key(opened), opened.since).next)
+        opened.ticket = self._deadlines.add(opened.since + self._first, opened)
+        if self._checks and self._checking is None:
+            self._check_after(opened.since)
+
+    def closed(self, opened: Open, step: Step | None, now: int) -> None:
+        """A span ended, or was forgotten. The lock is held.
+
+        Args:
+            opened: The span.
+            step: Its step; None if it is none.
+            now: Nanoseconds since the epoch.
+        """
+        opened.ended = True
+        self._deadlines.drop(opened.ticket)
+        if not len(self._opens):
+            self._deadlines.drop(self._checking)
+            self._checking = None
+        if step is not None and step.kind is Kind.TOOL and step.name is not None:
+            self._learn(opened.view, step.name)
+        run = opened.run
+        if run is None:
+            return
+        if run.opened is opened:
+            self._deadlines.drop(run.ticket)
+            self._runs.ended(run, self._key(opened), now)
+            return
+        run.busy -= not opened.runs
+        agent = opened.agent if step is None else step.agent or opened.agent
+        began = run.works(None if opened.runs else agent, now)
+        if run.opened.ended:
+            return
+        if began:
+            self._look_by(run, self._runs.phase_due(run))
+        if not run.busy:
+            self._look_by(run, self._runs.idle_due(run))
+
+    def due(self, now: int) -> Iterator[Stall]:
+        """Everything that runs for too long by now, each thing once, in order of time.
+
+        Args:
+            now: Nanoseconds since the epoch.
+        """
+        while True:
+            with self._lock:
+                entry = self._deadlines.pop(now)
+            if entry is None:
+                return
+            due, subject = entry
+            yield from self.look(subject, now if self._live else due)
+
+    def look(self, subject: object, now: int) -> list[Stall]:
+        """Looks at an open span, an open run, or the state of the guard.
+
+        Args:
+            subject: An `Open`, a `Run` or the `Health`.
+            now: Nanoseconds since the epoch.
+        """
+        if isinstance(subject, Open):
+            return self._look_at_span(subject, now)
+        if isinstance(subject, Run):
+            return self._look_at_run(subject, now)
+        self._check(now)
+        return []
+
+    def limit_s(self, tool: str, args: object) -> float:
+        """Seconds that a call of a tool may take by its estimate (D14); 600 without one."""
+        return self._limits.time_limit(tool, args)
+
+    def _is_run(self, span: SpanView) -> bool:
+        step = attempt(self._faults, "read", self._reader.read, span)
+        return step is not None and step.kind in _RUNS
+
+    def _learn(self, span: SpanView, tool: str) -> None:
+        if len(span.name) < 512 and span.name not in self._tools:
+            self._tools[span.name] = tool
             if len(self._tools) > _NAMES:
                 self._tools.popitem(last=False)
 
-    def of(self, span: SpanView, now: int) -> Stall | None:
-        """What there is to say about a span that is open at `now`; None if there is nothing."""
+    def _look_at_span(self, opened: Open, now: int) -> list[Stall]:
+        span, settings = opened.view, self._settings
         step = self._reader.read(span)
+        kind = Kind.TOOL if step is None or step.kind not in _OWN else step.kind
         tool = self._tool(span, step)
-        if tool is None or tool in self._settings.exempt:
-            return None
-        running = (now - span.start) / 1e9
-        found = stalled(self._settings.of(tool), tool, span.span_id, running)
-        if found is None:
-            return None
+        clocks = self._clocks(kind, tool, step, opened.since)
+        speaks = kind is not Kind.TOOL or (tool is not None and tool not in settings.exempt)
+        # What is not known as a call yet may be told to be one before its limit.
+        said = opened.said = opened.said or set()
+        found = look_at(clocks, said if speaks else set(said), now, settings.stall_warning)
+        with self._lock:
+            if self._opens.has(opened) and found.next != NEVER:
+                opened.ticket = self._deadlines.add(max(found.next, now + 1), opened)
+        if not speaks:
+            return []
         read = step or Step(Kind.TOOL, tool)
         read.trace_id, read.span_id = span.trace_id, span.span_id
-        return Stall(read, found, running < self._settings.of(tool).step_timeout_s)
+        name = tool or read.name or read.kind.value
+        return [self._stall(opened, read, clock, name, now, near=near) for clock, near in found[0]]
+
+    def _clocks(self, kind: Kind, tool: str | None, step: Step | None, since: int) -> list[Clock]:
+        if kind is Kind.MODEL:
+            return model_clocks(self._settings, since)
+        if kind is Kind.AGENT:
+            name = step.name if step is not None else None
+            return agent_clocks(self._settings, since, self._limits.agent_limit(name or ""))
+        if tool is None:
+            return step_clocks(self._settings, since, None)
+        own = self._settings.of(tool)
+        set_own = tool in self._settings.tools and self._settings.tools[tool].step_timeout_s
+        if set_own:
+            return step_clocks(own, since, None)
+        args = None if step is None else step.args
+        return step_clocks(own, since, self._limits.limit_for(tool, args))
+
+    def _look_at_run(self, run: Run, now: int) -> list[Stall]:
+        with self._lock:
+            if not self._opens.has(run.opened):
+                return []
+            found = self._runs.look(run, self._key(run.opened), now)
+            self._look_again(run, max(found.next, now + 1))
+        if not found.found:
+            return []
+        span = run.opened.view
+        step = self._reader.read(span) or Step(Kind.AGENT)
+        step.trace_id, step.span_id = span.trace_id, span.span_id
+        name = step.name or "the run"
+        return [
+            self._stall(
+                run.opened, step, clock, _at_work(run, clock) or name, now, near=near
+            )
+            for clock, near in found.found
+        ]  # fmt: skip
+
+    def _stall(  # noqa: PLR0913
+        self, opened: Open, step: Step, clock: Clock, name: str, now: int, *, near: bool
+    ) -> Stall:
+        own = self._settings.of(name) if step.kind is Kind.TOOL else self._settings
+        found = stalled(own, clock, name, opened.view.span_id, now, near=near)
+        return Stall(opened, step, found, now)
+
+    def _look_by(self, run: Run, due: int | None) -> None:
+        """A run is looked at no later than `due`."""
+        if due is not None and (run.ticket is None or due < run.ticket.due):
+            self._deadlines.drop(run.ticket)
+            self._look_again(run, due)
+
+    def _look_again(self, run: Run, due: int) -> None:
+        run.ticket = None if due == NEVER else self._deadlines.add(due, run)
+
+    def _check(self, now: int) -> None:
+        with self._lock:
+            wrong = self._health.check()
+            self._checking = None
+            if len(self._opens):
+                self._check_after(now)
+        for sentence in wrong:
+            self._faults.note("health", InconsistentState(sentence))
+
+    def _check_after(self, now: int) -> None:
+        due = now + round(self._settings.stall_health_s * 1e9)
+        self._checking = self._deadlines.add(due, self._health)
+
+    def _key(self, opened: Open) -> str | None:
+        session = opened.session or self._sessions.of_trace(opened.view.trace_id)
+        return None if session is None else session.key
 
     def _tool(self, span: SpanView, step: Step | None) -> str | None:
         if step is not None and step.kind is not Kind.TOOL:
             return None
         return (None if step is None else step.name) or self._tools.get(span.name)
+
+
+def _at_work(run: Run, clock: Clock) -> str | None:
+    return run.phase if clock.reason == "same_phase" else None

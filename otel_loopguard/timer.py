@@ -1,4 +1,4 @@
-"""The one background thread: it looks for calls that hang, because they emit nothing."""
+"""The one background thread: it wakes when something open is late, because what hangs is silent."""
 
 from __future__ import annotations
 
@@ -13,31 +13,36 @@ from otel_loopguard.faults import swallow
 if TYPE_CHECKING:
     from otel_loopguard.guard import LoopGuard
 
-_EVERY_S: Final = 0.25
+_NEVER: Final = 2**63 - 1
+_LONGEST_S: Final = 5.0
+"""The machine's clock may be set, and sleeps with the machine: what is due is asked again."""
+_SHORTEST_S: Final = 0.01
+"""Looks at most a hundred times a second, however close deadlines lie."""
 
 
 class Timer:
-    """Ticks a guard four times a second while spans are open, and sleeps while none is.
+    """Ticks a guard when its next deadline comes, and sleeps while there is none.
 
     The thread is a daemon, is started by the first span, and is started again in the child of a
     fork. It holds the guard weakly.
     """
 
     def __init__(self, guard: LoopGuard) -> None:
-        self._guard = weakref.ref(guard)
+        self._guard = weakref.ref(guard, lambda _: self._work.set())
         self._faults = guard.faults
         self._lock = threading.Lock()
         self._work = threading.Event()
         self._stopped = False
+        self._planned = _NEVER
         self._process = 0
 
     def wake(self) -> None:
-        """Says that a span is open. Cheap while the thread is awake."""
-        if self._work.is_set() and self._process == os.getpid():
-            return
+        """Says that a span started or ended. Cheap where no deadline comes sooner by that."""
         if self._process != os.getpid():
             self._start()
-        self._work.set()
+        guard = self._guard()
+        if guard is not None and guard.due < self._planned:
+            self._work.set()
 
     def stop(self) -> None:
         """Ends the thread."""
@@ -53,20 +58,26 @@ class Timer:
         with self._lock:
             if self._process != os.getpid():
                 self._process = os.getpid()
+                self._planned = _NEVER
                 threading.Thread(target=self._run, name="loopguard-timer", daemon=True).start()
 
     def _run(self) -> None:
         work = self._work
         while not self._stopped:
-            work.wait()
+            # In this order: who brings an earlier deadline after it was asked for sets it again.
+            work.clear()
+            self._planned = _NEVER
             guard = self._guard()
-            if guard is None or self._stopped:
+            if guard is None:
                 return
             with swallow(self._faults, "timer"):
-                # Cleared before it is asked: who opens a span after that sets it again.
-                work.clear()
-                if guard.watching:
-                    work.set()
                 guard.tick(time.time_ns())
+            due = self._planned = guard.due
             del guard
-            time.sleep(_EVERY_S)
+            if self._stopped:
+                return
+            work.wait(None if due == _NEVER else _seconds_until(due))
+
+
+def _seconds_until(due: int) -> float:
+    return min(max((due - time.time_ns()) / 1e9, _SHORTEST_S), _LONGEST_S)

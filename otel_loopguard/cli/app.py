@@ -186,6 +186,30 @@ def calibrate(  # noqa: PLR0913, PLR0917
 
 
 @app.command()
+def learn(files: Files, form: Form = Format.TABLE, settings: SettingsFile = None) -> None:
+    """Prints what is learned of each tool: durations, failures, and how far estimates hold."""
+    from otel_loopguard.cli.learn import print_learned  # noqa: PLC0415
+
+    with _refusing():
+        raise typer.Exit(print_learned(files, form, _settings(settings)))
+
+
+@app.command()
+def plan(
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="JSON list of tasks, or - for stdin.")
+    ],
+    form: Form = Format.TABLE,
+    settings: SettingsFile = None,
+) -> None:
+    """Checks a plan: what is wrong with it, what runs side by side, how complex, how to split."""
+    from otel_loopguard.cli.plan import print_plan  # noqa: PLC0415
+
+    with _refusing():
+        raise typer.Exit(print_plan(file, form, _settings(settings)))
+
+
+@app.command()
 def demo() -> None:
     """Shows a live agent that gets stuck and is stopped, then a recorded run. Needs no server."""
     from otel_loopguard.cli.demo import run_demo  # noqa: PLC0415

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from otel_loopguard.control.context import current_flag, keepers
+from otel_loopguard.core import Choice
 
 if TYPE_CHECKING:
     from otel_loopguard.reports import Context, Report, Topic
@@ -70,17 +71,41 @@ def recall(session: str | None = None) -> Context | None:
     return next((context for context in found if context is not None), None)
 
 
-def feedback(decision_id: str, *, false_alarm: bool) -> bool:
-    """Says whether a decision was right, to be counted in the report of its session (A10).
+def feedback(
+    decision_id: str, *, false_alarm: bool | None = None, choice: Choice | str | None = None
+) -> bool:
+    """Says whether a decision was right, or what the user chose about a call (A10, A6).
+
+    Both are counted in the report of the session. Choices are remembered too, and become a vote on
+    the same tools for the same user, unless that user does not want it.
+
+    ::
+
+        control.feedback(admission.id, choice="auto_background")
 
     Args:
-        decision_id: `control.current().decision_id`, or `Decision.id`.
-        false_alarm: Whether it was wrong. Who speaks last is right.
+        decision_id: `control.current().decision_id`, `Decision.id` or `Admission.id`.
+        false_alarm: Whether it was wrong; of an admission: what spoke against it. Who speaks last
+            is right.
+        choice: What the user chose instead, or agreed to. Who speaks last is right.
 
     Returns:
         False if the decision is not known here any more.
+
+    Raises:
+        ValueError: There is no such choice, or nothing was said.
     """
-    return any(keeper.feedback(decision_id, false_alarm=false_alarm) for keeper in keepers())
+    if false_alarm is None and choice is None:
+        msg = f"feedback on {decision_id!r} must say `false_alarm` or `choice`"
+        raise ValueError(msg)
+    known = False
+    if choice is not None:
+        chosen = Choice(choice)
+        known = any(keeper.answered(decision_id, chosen) for keeper in keepers())
+    if false_alarm is not None:
+        wrong = false_alarm
+        known |= any(keeper.feedback(decision_id, false_alarm=wrong) for keeper in keepers())
+    return known
 
 
 def _key(session: str | None) -> str | None:

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Generator
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from opentelemetry import context as otel_context
 from opentelemetry import trace
 
+from otel_loopguard.control.boards import waiting
+from otel_loopguard.control.tasks import declare, plan_of
+
 if TYPE_CHECKING:
     from otel_loopguard.control.flag import Flag
+    from otel_loopguard.core import Acceptance, Admission, Choice
+    from otel_loopguard.planning import Task
+    from otel_loopguard.policy import Preferences
+    from otel_loopguard.profiling import Use
     from otel_loopguard.reports import Context, Report, Topic
 
 _KEY = otel_context.create_key("loopguard-session")
@@ -46,6 +53,46 @@ class Keeper(Protocol):
         """Counts whether a decision was right; False if it is not known here."""
         ...
 
+    def admit(
+        self,
+        tasks: Sequence[Task],
+        *,
+        session: str | None,
+        span_id: int,
+        user: str,
+        parallel: bool | None,
+    ) -> Admission:
+        """How to execute calls that are about to run."""
+        ...
+
+    def answered(self, admission_id: str, choice: Choice) -> bool:
+        """Takes what a user chose about calls; False if they are not known here."""
+        ...
+
+    def preferences(self, user: str) -> Preferences:
+        """What a user prefers about the execution of calls."""
+        ...
+
+    def prefer(self, user: str, changes: Mapping[str, object]) -> Preferences:
+        """Changes what a user prefers."""
+        ...
+
+    def acceptance(self, session: str | None) -> Acceptance | None:
+        """How execution choices were taken; None if nobody asked."""
+        ...
+
+    def resource_use(self) -> Mapping[str, Use]:
+        """Mean and peak use of the machine."""
+        ...
+
+    def limit_s(self, tool: str, args: object) -> float:
+        """Seconds that a call of a tool may take by its estimate."""
+        ...
+
+    def compacted(self, session: str) -> bool:
+        """Halves the counts of a session; False if it is not known here."""
+        ...
+
 
 _keepers: tuple[weakref.ref[Keeper], ...] = ()
 _keeping = threading.Lock()
@@ -60,7 +107,7 @@ def keep(keeper: Keeper) -> None:
 
 
 @contextmanager
-def session(key: str) -> Generator[str, None, None]:
+def session(key: str, tasks: object = None) -> Generator[str, None, None]:
     """Names the session of everything inside the block, whatever the spans say.
 
     It lives in the OTel context: asyncio tasks and `copy_context()` inherit it, a bare thread does
@@ -74,17 +121,24 @@ def session(key: str) -> Generator[str, None, None]:
 
     Args:
         key: Key of the session; any text that is not empty.
+        tasks: Plan of the session: its tasks, as `planning.read` takes them, 1 to 1000. The guard
+            counts them by the steps that name them, and pauses the session when what is left cannot
+            succeed (E10); see docs/planning.md. In place of the milestones and the plan before.
 
     Yields:
         The key.
 
     Raises:
         ValueError: The key is empty or no text.
+        PlanError: The plan is not sound; the error has everything that is wrong with it (E6).
     """
     global _used  # noqa: PLW0603
     if not isinstance(key, str) or not key:  # pyright: ignore[reportUnnecessaryIsInstance]
         msg = f"key of a session must be a text that is not empty, got {key!r}"
         raise ValueError(msg)
+    if tasks is not None:
+        plan = plan_of(tasks)
+        declare([flag.milestones for flag in flags_of(key)] or [waiting(key)], plan)
     _used = True
     token = otel_context.attach(otel_context.set_value(_KEY, key))
     try:

@@ -1,5 +1,13 @@
 """Plain values that cross the rooms; no behaviour beyond what they are."""
 
+from otel_loopguard.core.admission import (
+    Acceptance,
+    Admission,
+    Choice,
+    Factors,
+    Objection,
+    Vote,
+)
 from otel_loopguard.core.annotation import Annotation
 from otel_loopguard.core.decision import (
     Action,
@@ -13,6 +21,7 @@ from otel_loopguard.core.diagnosis import Diagnosis, Fix, Risk
 from otel_loopguard.core.evidence import Effect, ErrorClass, Evidence
 from otel_loopguard.core.exchange import Exchange
 from otel_loopguard.core.milestones import Milestone, Milestones, Reached, Standing
+from otel_loopguard.core.pressure import UNKNOWN_PRESSURE, Alert, Pressure
 from otel_loopguard.core.progress import Progress
 from otel_loopguard.core.saying import Gain, Plan, Promise, Saying, Tail
 from otel_loopguard.core.spending import Spending
@@ -20,8 +29,13 @@ from otel_loopguard.core.step import Kind, Step
 from otel_loopguard.core.visit import Visit
 
 __all__ = [
+    "UNKNOWN_PRESSURE",
+    "Acceptance",
     "Action",
+    "Admission",
+    "Alert",
     "Annotation",
+    "Choice",
     "Decision",
     "Detection",
     "Diagnosis",
@@ -29,13 +43,16 @@ __all__ = [
     "ErrorClass",
     "Evidence",
     "Exchange",
+    "Factors",
     "Fix",
     "FollowUp",
     "Gain",
     "Kind",
     "Milestone",
     "Milestones",
+    "Objection",
     "Plan",
+    "Pressure",
     "Progress",
     "Promise",
     "Reached",
@@ -48,4 +65,5 @@ __all__ = [
     "Step",
     "Tail",
     "Visit",
+    "Vote",
 ]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
 _MOST: Final = 256
 _NAMED: Final = 200
+_NO_NEEDS: Final[Mapping[str, tuple[str, ...]]] = {}
 
 
 class Reached(str, Enum):
@@ -46,12 +47,15 @@ class Standing:
         done: Milestones completed.
         failed: Milestones given up.
         open: Milestones that are still to come, as far as they were declared.
+        blocked: Those that are open and wait for one that failed; not among `open`.
         percent: Weight of those done, of all declared, 0 to 100.
         hopeless: Name of a required milestone that failed while nothing is left that could still
             succeed; None where there is none.
         steps: Steps since a milestone last changed.
         seconds: Seconds since then; 0 without times.
         key: Identity of this standing; another one after every change.
+        paced: Whether they are milestones, of which one is expected every few steps; the tasks of a
+            plan may take any time.
     """
 
     done: int
@@ -62,26 +66,56 @@ class Standing:
     steps: int
     seconds: float
     key: int
+    blocked: int = 0
+    paced: bool = True
 
 
 class Milestones:
     """The board of one session: the application writes, the guard reads, and nobody waits.
 
     Every method is one or two assignments to a dict, which are atomic. At most 256 milestones are
-    kept by name; of more the oldest that are done are only counted.
+    kept by name; of more the oldest that are done are only counted. The tasks of a plan that it
+    follows are kept all, however many tasks the user's turns make of it.
 
     Attributes:
         changes: How often anything changed. Two threads that change it at the same moment may count
             once; readers only compare it.
     """
 
-    __slots__ = ("_known", "_of", "_passed", "changes")
+    __slots__ = ("_known", "_needs", "_of", "_passed", "_standing", "changes")
 
     def __init__(self) -> None:
         self._known: dict[str, Milestone] = {}
         self._of = 0
         self._passed = 0
+        self._needs = _NO_NEEDS
+        self._standing: tuple[int, int, Standing] | None = None
         self.changes = 0
+
+    @property
+    def follows(self) -> Mapping[str, tuple[str, ...]]:
+        """Dependencies of the tasks of the plan that it follows, by id; empty without a plan."""
+        return self._needs
+
+    def follow(self, needs: Mapping[str, Sequence[str]], optional: Collection[str]) -> bool:
+        """Declares the tasks of a plan, in place of what was declared before.
+
+        What is done by name stays done. Every task weighs the same.
+
+        Args:
+            needs: What each task depends on, by id; a task comes after all that it depends on.
+            optional: Ids of tasks whose failure does not fail the plan.
+
+        Returns:
+            False if two ids are one in their first 200 characters; nothing is declared then.
+        """
+        cut = {name[:_NAMED]: tuple(need[:_NAMED] for need in on) for name, on in needs.items()}
+        if len(cut) < len(needs):
+            return False
+        # First: who reads in between must not take the tasks for milestones.
+        self._needs = cut
+        self._declare(dict.fromkeys(needs, 1.0), optional)
+        return True
 
     def declare(self, shares: Mapping[str, float], optional: Collection[str]) -> None:
         """Declares the plan in place of the one before; what is done by name stays done.
@@ -90,10 +124,14 @@ class Milestones:
             shares: Weight by name, at most 256.
             optional: Names whose failure does not fail the task.
         """
+        self._needs = _NO_NEEDS
+        self._declare(dict(list(shares.items())[:_MOST]), optional)
+
+    def _declare(self, shares: Mapping[str, float], optional: Collection[str]) -> None:
         change = self.changes + 1
         before = self._known
         plan: dict[str, Milestone] = {}
-        for name, share in list(shares.items())[:_MOST]:
+        for name, share in shares.items():
             named = name[:_NAMED]
             known = before.get(named)
             done = known is not None and known.reached is Reached.DONE
@@ -131,6 +169,7 @@ class Milestones:
         """Takes over what another board knows, if nothing is known here."""
         if not self.changes:
             self._known, self._of, self._passed = other._known, other._of, other._passed
+            self._needs = other._needs
             self.changes = other.changes
 
     def percent(self, since: int = 0) -> float:
@@ -155,18 +194,61 @@ class Milestones:
             seconds: Seconds since then.
             key: Identity of the standing.
         """
+        changes, before = self.changes, self._standing
+        if before is None or before[:2] != (changes, since):
+            # Kept until something changes: a plan may have a thousand tasks.
+            before = self._standing = (changes, since, self._counted(since))
+        one = before[2]
+        # Not `replace`, which takes four times as long.
+        return Standing(
+            one.done, one.failed, one.open, one.percent, one.hopeless, steps, seconds, key,
+            one.blocked, one.paced,
+        )  # fmt: skip
+
+    def state(self, name: str) -> Reached | None:
+        """How far a milestone has come; None if there is none of this name.
+
+        Args:
+            name: Its name.
+        """
+        known = self._known.get(name[:_NAMED])
+        return None if known is None else known.reached
+
+    def _counted(self, since: int) -> Standing:
         known = self._since(since)
+        blocked = self._blocked(known)
         states = [one.reached for _, one in known]
         done = states.count(Reached.DONE) + self._passed
         failed = states.count(Reached.FAILED)
         still = states.count(Reached.OPEN) + max(self._of - len(known) - self._passed, 0)
+        still -= len(blocked)
         lost = [name for name, one in known if one.required and one.reached is Reached.FAILED]
         hopeless = lost[0] if lost and not still else None
-        return Standing(done, failed, still, self.percent(since), hopeless, steps, seconds, key)
+        percent, paced = self.percent(since), not self._needs
+        return Standing(
+            done, failed, still, percent, hopeless, 0, 0.0, 0, blocked=len(blocked), paced=paced
+        )
+
+    def _blocked(self, known: Sequence[tuple[str, Milestone]]) -> set[str]:
+        """Open tasks that wait for one that failed; dependencies come before what needs them."""
+        needs = self._needs
+        lost: set[str] = set()
+        blocked: set[str] = set()
+        for name, one in known if needs else ():
+            if one.reached is Reached.FAILED:
+                lost.add(name)
+            elif one.reached is Reached.OPEN and not lost.isdisjoint(needs.get(name, ())):
+                lost.add(name)
+                blocked.add(name)
+        return blocked
 
     def _since(self, since: int) -> list[tuple[str, Milestone]]:
         # `list` of a dict's items is one step; a loop over them would see other threads write.
-        return [entry for entry in list(self._known.items()) if entry[1].change > since]
+        entries = list(self._known.items())
+        if self._needs:
+            # A plan that is followed goes on over the turns of a conversation, and several runs.
+            return entries
+        return [entry for entry in entries if entry[1].change > since]
 
     def _make_room(self) -> bool:
         """Counts the oldest optional milestone that is done, in place of keeping it."""

@@ -58,6 +58,8 @@ class Step:
         tokens_out: Output tokens, for model steps only.
         server: Whether the span is the serving side of a call (its client may be elsewhere).
         cost: Cost in USD, for model steps only (agent spans repeat the totals).
+        task: Id of the task of a plan that it is the work of, if its span names one.
+        tasks: Plan that its span declares: tasks as maps.
     """
 
     kind: Kind
@@ -84,6 +86,8 @@ class Step:
     tokens_out: int | None = None
     server: bool = False
     cost: float | None = None
+    task: str | None = None
+    tasks: tuple[object, ...] | None = None
 
     @property
     def lacks(self) -> tuple[str, ...]:

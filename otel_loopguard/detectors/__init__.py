@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from otel_loopguard.detectors.budget.checkpoint import CheckpointAdvice
+from otel_loopguard.detectors.budget.context import ContextSize
 from otel_loopguard.detectors.budget.limits import SpendingLimit
 from otel_loopguard.detectors.budget.milestones import CannotSucceed, MilestoneStall
 from otel_loopguard.detectors.budget.rate import TokenRate
@@ -29,7 +30,16 @@ from otel_loopguard.detectors.graph.limit import GraphLimit
 from otel_loopguard.detectors.graph.progress import NoProgress
 from otel_loopguard.detectors.graph.speed import RapidIteration
 from otel_loopguard.detectors.registry import Entry, Registry
-from otel_loopguard.detectors.stall import stalled
+from otel_loopguard.detectors.stall import (
+    Clock,
+    agent_clocks,
+    idle_clocks,
+    model_clocks,
+    phase_clocks,
+    run_clocks,
+    stalled,
+    step_clocks,
+)
 from otel_loopguard.detectors.text.apologising import Apologising
 from otel_loopguard.detectors.text.hedging import Hedging
 from otel_loopguard.detectors.text.refinement import RefinementSpiral
@@ -63,6 +73,7 @@ DETECTORS: tuple[Factory, ...] = (
     SpendingLimit,
     TokenRate,
     CheckpointAdvice,
+    ContextSize,
     MilestoneStall,
     CannotSucceed,
     RefinementSpiral,
@@ -75,4 +86,18 @@ DETECTORS: tuple[Factory, ...] = (
 )
 """Every detector that looks at finished steps; one line registers one."""
 
-__all__ = ["DETECTORS", "Detector", "Entry", "Factory", "Registry", "stalled"]
+__all__ = [
+    "DETECTORS",
+    "Clock",
+    "Detector",
+    "Entry",
+    "Factory",
+    "Registry",
+    "agent_clocks",
+    "idle_clocks",
+    "model_clocks",
+    "phase_clocks",
+    "run_clocks",
+    "stalled",
+    "step_clocks",
+]

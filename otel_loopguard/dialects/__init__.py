@@ -5,6 +5,7 @@ from otel_loopguard.dialects.once import Once
 from otel_loopguard.dialects.reader import Reader
 from otel_loopguard.dialects.registry import register, registered
 from otel_loopguard.dialects.scopes import Interest
+from otel_loopguard.dialects.tasks import plan_above
 from otel_loopguard.dialects.view import RecordedSpan, SpanView, Status
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "RecordedSpan",
     "SpanView",
     "Status",
+    "plan_above",
     "register",
     "registered",
 ]

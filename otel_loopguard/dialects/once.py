@@ -34,6 +34,7 @@ _OPEN = 10_000
 _LOOKED_AT = 64
 _DEPTH = 32
 _SECOND = 1_000_000_000
+_NEVER = 2**63 - 1
 # Tuples, because an enum member hashes in Python and compares by identity first.
 _CALLS = (Kind.TOOL, Kind.HANDOFF)
 _COUNTED_ONCE = (Kind.TOOL, Kind.MODEL, Kind.NODE, Kind.AGENT, Kind.HANDOFF)
@@ -128,6 +129,12 @@ class Once:
         for held in late:
             self._held.remove(held)
         return tuple(self._counted(held.step) for held in late)
+
+    @property
+    def due(self) -> int:
+        """When a step that waits will be overdue, nanoseconds since the epoch; else 2**63 - 1."""
+        ends = ((held.step.end or 0) + _SECOND + 1 for held in tuple(self._held))
+        return min(ends, default=_NEVER)
 
     def _settled(self, span_id: int, step: Step, inner: Step | None) -> tuple[Step, ...]:
         """What to count for a step of which others may have spoken."""

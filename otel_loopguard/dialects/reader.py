@@ -12,6 +12,7 @@ from otel_loopguard.dialects.genai import NAME as GENAI
 from otel_loopguard.dialects.handoffs import as_handoff, hands_off
 from otel_loopguard.dialects.registry import registered
 from otel_loopguard.dialects.scopes import Interest, interest_in
+from otel_loopguard.dialects.tasks import PLAN_KEYS, TASK_KEYS, plan_of, task_of
 from otel_loopguard.dialects.values import begin
 
 if TYPE_CHECKING:
@@ -35,6 +36,9 @@ class _Plan(NamedTuple):
     dialects: tuple[Dialect, ...]
     sessions: tuple[str, ...]
     agents: tuple[str, ...]
+    tasks: tuple[str, ...]
+    planned: bool
+    named: bool
 
 
 class Reader:
@@ -52,7 +56,7 @@ class Reader:
         self._dialects = registered() if dialects is None else tuple(dialects)
         marks = (dialect.marks for dialect in self._dialects)
         self._marks = frozenset[str]().union(*marks)
-        self._keys = self._marks.union(SESSION_KEYS, AGENT_KEYS)
+        self._keys = self._marks.union(SESSION_KEYS, AGENT_KEYS, TASK_KEYS, PLAN_KEYS)
         self._plans: dict[frozenset[str], _Plan] = {}
         self._scopes: dict[str, Interest] = {}
 
@@ -90,10 +94,8 @@ class Reader:
         step = step or _by_name(span)
         if step is None:
             return None
-        if plan.sessions and step.session is None:
-            step.session = session_of(span, plan.sessions)
-        if plan.agents and step.agent is None:
-            step.agent = agent_of(span, plan.agents)
+        if plan.named:
+            _name(step, span, plan)
         if len(plan.dialects) > 1:
             _fill(step, span, plan.dialects)
         if step.kind is Kind.TOOL and step.name is not None and hands_off(step.name):
@@ -117,8 +119,23 @@ class Reader:
             tuple(one for one in self._dialects if not one.marks.isdisjoint(found)),
             tuple(key for key in SESSION_KEYS if key in found),
             tuple(key for key in AGENT_KEYS if key in found),
+            tuple(key for key in TASK_KEYS if key in found),
+            not found.isdisjoint(PLAN_KEYS),
+            not found.isdisjoint((*SESSION_KEYS, *AGENT_KEYS, *TASK_KEYS, *PLAN_KEYS)),
         )
         return plan
+
+
+def _name(step: Step, span: SpanView, plan: _Plan) -> None:
+    """Whose step it is: session, agent and task."""
+    if plan.sessions and step.session is None:
+        step.session = session_of(span, plan.sessions)
+    if plan.agents and step.agent is None:
+        step.agent = agent_of(span, plan.agents)
+    if plan.tasks:
+        step.task = task_of(span, plan.tasks)
+    if plan.planned:
+        step.tasks = plan_of(span)
 
 
 def _by_name(span: SpanView) -> Step | None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from otel_loopguard.core import Kind
 from otel_loopguard.identity.canonical import parsed
+from otel_loopguard.identity.effects import is_runner
 from otel_loopguard.identity.errors import error_class
 from otel_loopguard.identity.exchanges import Exchanges
 from otel_loopguard.identity.observer import Observer
 from otel_loopguard.identity.plans import Plans
+from otel_loopguard.identity.rounds import Rounds
 from otel_loopguard.identity.sayings import Sayings
 from otel_loopguard.identity.senses import Factory, Sense, Senses
 from otel_loopguard.identity.signatures import signature_of
 from otel_loopguard.identity.spendings import Spendings
 from otel_loopguard.identity.standings import Standings
+from otel_loopguard.identity.tasks import Tasks
 from otel_loopguard.identity.visits import Visits
 
 SENSES: dict[Kind, tuple[Factory, ...]] = {
@@ -27,15 +30,17 @@ SENSES: dict[Kind, tuple[Factory, ...]] = {
 """What looks at which kind of step, in this order; one line registers one."""
 
 # These look at every kind, and last: they read what the others counted.
-SENSES.update({kind: (*SENSES.get(kind, ()), Spendings, Standings) for kind in Kind})
+SENSES.update({kind: (*SENSES.get(kind, ()), Spendings, Tasks, Standings) for kind in Kind})
 
 __all__ = [
     "SENSES",
     "Factory",
     "Observer",
+    "Rounds",
     "Sense",
     "Senses",
     "error_class",
+    "is_runner",
     "parsed",
     "signature_of",
 ]

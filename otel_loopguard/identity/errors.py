@@ -6,28 +6,13 @@ import re
 from typing import Final
 
 from otel_loopguard.core import ErrorClass, Step
+from otel_loopguard.failures import look, text_class
 from otel_loopguard.identity.canonical import key_of, text_bytes
 from otel_loopguard.identity.masks import masked_numbers
 
 _LOOK: Final = 4_000
-"""Characters of an error text that are read, half from its head and half from its tail."""
+"""Bytes of arguments that are looked through for what an error quotes."""
 
-_TRANSIENT: Final = re.compile(
-    r"\b(?:429|50[0234])\b|too many requests|rate.?limit|overloaded|throttl|time[d\-]?.?out|"
-    r"connection (?:reset|refused|aborted|closed|error)|temporar|unavailable|bad gateway|"
-    r"econnre|etimedout|deadline exceeded|try again later|server error|broken pipe",
-    re.IGNORECASE,
-)
-_DETERMINISTIC: Final = re.compile(
-    r"\b(?:400|401|403|404|405|422)\b|not found|no such|does ?n[o']t exist|"
-    r"unknown (?:tool|function)|"
-    r"permission|denied|forbidden|unauthori[sz]ed|invalid|not (?:a )?valid|unexpected|"
-    r"missing|required|validation|schema|typeerror|keyerror|attributeerror|valueerror|nameerror|"
-    r"importerror|modulenotfound|filenotfound|syntaxerror|indentationerror|indexerror|"
-    r"not (?:allowed|supported|defined|implemented)|unsupported|illegal|cannot|can't|"
-    r"out of range|already exists",
-    re.IGNORECASE,
-)
 _CALL: Final = re.compile(
     r"unexpected keyword argument|missing \d* ?required|"
     r"required (?:argument|parameter|property|field)|"
@@ -56,10 +41,7 @@ def error_class(step: Step) -> ErrorClass:
     """
     if not step.error:
         return ErrorClass.UNKNOWN
-    text = _look(" ".join(part for part in (step.error_type, error_text(step)) if part))
-    if _TRANSIENT.search(text):
-        return ErrorClass.TRANSIENT
-    return ErrorClass.DETERMINISTIC if _DETERMINISTIC.search(text) else ErrorClass.UNKNOWN
+    return text_class(" ".join(part for part in (step.error_type, error_text(step)) if part))
 
 
 def error_text(step: Step) -> str | None:
@@ -72,7 +54,7 @@ def error_text(step: Step) -> str | None:
 def is_call_error(step: Step) -> bool:
     """Whether the error is about the call itself: unknown tool, wrong or missing arguments."""
     text = error_text(step)
-    return text is not None and _CALL.search(_look(text)) is not None
+    return text is not None and _CALL.search(look(text)) is not None
 
 
 def error_line(step: Step) -> bytes | None:
@@ -83,7 +65,7 @@ def error_line(step: Step) -> bytes | None:
     text = error_text(step)
     if text is None:
         return None
-    lines = _NAMES.findall(_look(text))
+    lines = _NAMES.findall(look(text))
     return text_bytes((lines[-1] if lines else text.strip())[-400:])
 
 
@@ -108,10 +90,3 @@ def _without_quotes(line: bytes, arguments: bytes) -> bytes:
         if len(value) >= 4 and value in line:
             line = line.replace(value, b"#")
     return _QUOTED.sub(lambda part: b"#" if part[0].strip(_QUOTES) in arguments else part[0], line)
-
-
-def _look(text: str) -> str:
-    if len(text) <= _LOOK:
-        return text
-    half = _LOOK // 2
-    return f"{text[:half]}\n{text[-half:]}"

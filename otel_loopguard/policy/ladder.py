@@ -81,9 +81,12 @@ class Ladder:
     Source: `notes/evidence.md`, lesson 11 ("a ladder beats a higher line", two confirming steps for
     deny and pause, three for abort, the notice among them); `notes/detectors.md`, 2c (a second
     strike for another loop, a deny without an end); FEATURES C7.
+
+    Attributes:
+        loops: The loops that it remembers, in order of last sight.
     """
 
-    __slots__ = ("_loops", "_needed", "_settings", "_strongest")
+    __slots__ = ("_needed", "_settings", "_strongest", "loops")
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -96,7 +99,7 @@ class Ladder:
             Action.PAUSE: settings.pause_after,
             Action.ABORT: settings.abort_after,
         }
-        self._loops: list[Loop] = []
+        self.loops: list[Loop] = []
 
     def judge(
         self, detections: Iterable[Detection], number: int, moment: int, time: int = 0
@@ -122,7 +125,7 @@ class Ladder:
 
     def descend(self) -> None:
         """Something succeeded and was new: every loop goes down by one confirmation."""
-        for loop in self._loops:
+        for loop in self.loops:
             if loop.action in _LASTING or loop.descents >= self._settings.descend_limit:
                 continue
             if loop.confirmed:
@@ -131,19 +134,19 @@ class Ladder:
 
     def moved(self, call: int) -> None:
         """A call of a loop was answered otherwise: what it watches goes on; the loop is over."""
-        self._loops = [
-            loop for loop in self._loops if call not in loop.keys or loop.action in _LASTING
+        self.loops = [
+            loop for loop in self.loops if call not in loop.keys or loop.action in _LASTING
         ]
 
     def fade(self, number: int) -> None:
         """Forgets the loops that were not seen for `forget_after` calls."""
         oldest = number - self._settings.forget_after
-        if self._loops and self._loops[0].last < oldest:
-            self._loops = [loop for loop in self._loops if loop.last >= oldest]
+        if self.loops and self.loops[0].last < oldest:
+            self.loops = [loop for loop in self.loops if loop.last >= oldest]
 
     def user_turn(self) -> None:
         """A user spoke: confirmations weigh half."""
-        for loop in self._loops:
+        for loop in self.loops:
             loop.confirmed //= 2
 
     def defied(self, call: int, tool: str, number: int, moment: int) -> Verdict | None:
@@ -157,7 +160,7 @@ class Ladder:
             number: Number of the call within its session, from 0.
             moment: The round that the call belongs to.
         """
-        loop = next(loop for loop in self._loops if call in loop.keys and loop.action.stops)
+        loop = next(loop for loop in self.loops if call in loop.keys and loop.action.stops)
         message = f"{tool!r} was called again, without success, after its loop was denied"
         return self.judge([_defiance(loop, message)], number, moment)
 
@@ -172,7 +175,7 @@ class Ladder:
             number: Number that the next call within the session has.
             moment: The round that the model's step belongs to.
         """
-        loop = next((loop for loop in self._loops if loop.action is Action.DENY), None)
+        loop = next((loop for loop in self.loops if loop.action is Action.DENY), None)
         if loop is None:
             return None
         loop.confirmed = max(loop.confirmed, self._settings.abort_after)
@@ -181,16 +184,16 @@ class Ladder:
 
     def knows(self, call: int | None) -> bool:
         """Whether a call belongs to a loop that is remembered."""
-        return call is not None and any(call in loop.keys for loop in self._loops)
+        return call is not None and any(call in loop.keys for loop in self.loops)
 
     def denies(self, call: int) -> bool:
         """Whether a call belongs to a loop that is denied or worse."""
-        return any(loop.action.stops and call in loop.keys for loop in self._loops)
+        return any(loop.action.stops and call in loop.keys for loop in self.loops)
 
     @property
     def stops(self) -> bool:
         """Whether any loop is denied or worse."""
-        return any(loop.action.stops for loop in self._loops)
+        return any(loop.action.stops for loop in self.loops)
 
     def _seen(self, detection: Detection, number: int, moment: int) -> Loop:
         """The loop of a detection; a round that shows it again confirms it."""
@@ -203,16 +206,16 @@ class Ladder:
 
     def _loop(self, keys: frozenset[int], number: int, moment: int) -> Loop:
         self.fade(number)
-        for place, loop in enumerate(self._loops):
+        for place, loop in enumerate(self.loops):
             if not loop.keys.isdisjoint(keys):
                 if len(loop.keys) < _KEYS:
                     loop.keys |= keys
                 # Kept in order of last sight, so that fading looks at the first only.
-                self._loops.append(self._loops.pop(place))
+                self.loops.append(self.loops.pop(place))
                 return loop
         loop = Loop(keys, min(keys), Action.ALLOW, 0, number, moment)
-        self._loops.append(loop)
-        del self._loops[:-_LOOPS]
+        self.loops.append(loop)
+        del self.loops[:-_LOOPS]
         return loop
 
     def _action(self, loop: Loop, detection: Detection, time: int) -> Action:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from otel_loopguard.core import Action
-from otel_loopguard.policy.ladder import Ladder, Verdict, at_once
+from otel_loopguard.policy.ladder import Ladder, Loop, Verdict, at_once
 from otel_loopguard.policy.orchestration import place_of, source_of
 from otel_loopguard.policy.warnings import Warnings
 
@@ -94,6 +94,19 @@ class Policy:
     def denies(self, call: int) -> bool:
         """Whether a call belongs to a loop that is denied or worse."""
         return self._ladder.denies(call)
+
+    def shown(self, moment: int) -> list[Loop]:
+        """The loops that were shown at a moment, as they stand now."""
+        return [loop for loop in self._ladder.loops if loop.moment == moment]
+
+    def recall(self, loop: Loop) -> None:
+        """Puts a loop back as a journal has it; what was known of it before is over (C6)."""
+        others = [one for one in self._ladder.loops if one.id != loop.id]
+        self._ladder.loops = [*others, loop]
+
+    def follow(self, past: Policy) -> None:
+        """Takes over the loops and the end of a policy that was rebuilt from a journal (C6)."""
+        self._ladder.loops, self.ended = past._ladder.loops, past.ended
 
     def _climbed(self, verdict: Verdict | None) -> list[Verdict]:
         if verdict is None or self.ended:

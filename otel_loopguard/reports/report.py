@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from otel_loopguard.core import Action, Decision, Severity
+    from otel_loopguard.core import Acceptance, Action, Decision, Severity
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +69,8 @@ class Report:
         switched_off: Detectors that failed and were switched off in this session.
         confirmed: Decisions that feedback confirmed.
         false_alarms: Decisions that feedback called a false alarm.
+        execution: How often the runtime asked before a call, and how the answers were taken; None
+            if it did not.
     """
 
     session: str
@@ -101,6 +103,7 @@ class Report:
     switched_off: tuple[str, ...]
     confirmed: int
     false_alarms: int
+    execution: Acceptance | None = None
 
     @property
     def error_rate(self) -> float | None:

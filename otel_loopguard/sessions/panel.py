@@ -59,6 +59,17 @@ class Panel:
                 if turned is False:
                     self._break(kind, name)
 
+    def adopt(self, other: Panel, kind: type) -> None:
+        """Takes over the detectors of another panel that look at one type of evidence (C6)."""
+        seats = other._seats.get(kind)
+        if seats is None:
+            return
+        for name, _ in self._seats.get(kind, ()):
+            self._detectors.pop(name, None)
+        kept = tuple(seat for seat in seats if seat[0] not in self.broken)
+        self._seats[kind] = kept
+        self._detectors.update((name, other._detectors[name]) for name, _ in kept)
+
     def _seat(self, kind: type) -> _Seats:
         for entry in self._registry.of(kind):
             made = attempt(self._faults, entry.name, entry.make, self._settings)

@@ -3,46 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from otel_loopguard.control import Flag
 from otel_loopguard.core import Action, Effect, Evidence, Kind, Progress
-from otel_loopguard.identity import SENSES, Observer, Senses, signature_of
+from otel_loopguard.hints import hint
+from otel_loopguard.identity import SENSES, Observer, Senses
 from otel_loopguard.policy import Policy
 from otel_loopguard.reports import Record
+from otel_loopguard.sessions.compaction import Contexts
 from otel_loopguard.sessions.cycles import CycleLog
+from otel_loopguard.sessions.finding import Finding, finding_of
+from otel_loopguard.sessions.journal import Mark
 from otel_loopguard.sessions.panel import Panel
 
 if TYPE_CHECKING:
     import threading
 
-    from otel_loopguard.core import Detection, Step
+    from otel_loopguard.core import Decision, Detection, Step
     from otel_loopguard.detectors import Registry
     from otel_loopguard.faults import Faults
-    from otel_loopguard.policy import Verdict
     from otel_loopguard.reports import Report
+    from otel_loopguard.sessions.history import History
+    from otel_loopguard.sessions.past import Past
     from otel_loopguard.settings import Settings
 
 _SILENT_TURNS = 8
 """Model calls in one trace, after a deny and without a tool call, that end in an abort."""
-
-
-class Finding(NamedTuple):
-    """What the policy of a session says about one step.
-
-    Attributes:
-        verdict: What follows.
-        call: Key of the call concerned; None if its arguments are not known.
-        tool: Name of its tool; empty if no call is concerned.
-        signature: Kind of the error behind it; None if no error is.
-        error: Key of the line that names that error.
-    """
-
-    verdict: Verdict
-    call: int | None = None
-    tool: str = ""
-    signature: str | None = None
-    error: int | None = None
 
 
 class Session:
@@ -63,12 +50,13 @@ class Session:
         cycles: The cycles of agents that it came to.
         run: Root span of the agent run that began last in it; 0 if none was seen to begin.
         troubled: Whether anything was ever detected in it.
+        history: Its steps as entries of a journal; None without one.
     """
 
     __slots__ = (
-        "_asked_in", "_cleared", "_exempt", "_settings", "_silent_turns", "cycles", "flag", "key",
-        "last_used", "lock", "named", "panel", "policy", "progress", "record", "run", "senses",
-        "troubled",
+        "_asked_in", "_cleared", "_contexts", "_exempt", "_settings", "_silent_turns", "cycles",
+        "flag", "history", "key", "last_used", "lock", "named", "panel", "policy", "progress",
+        "record", "run", "senses", "troubled",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913
@@ -82,6 +70,7 @@ class Session:
         self.last_used = 0
         self.lock = lock
         self._cleared = 0
+        self.history: History | None = None
         self._settings = settings
         self.progress = Progress()
         self.senses = Senses(settings, self.progress, SENSES)
@@ -94,6 +83,7 @@ class Session:
         self._exempt = settings.exempt
         self._silent_turns = 0
         self._asked_in = 0
+        self._contexts = Contexts(settings)
 
     def take(self, step: Step) -> tuple[int, list[Finding]]:
         """Counts a canonical step and judges it. Its lock is held.
@@ -108,7 +98,13 @@ class Session:
         if step.kind is Kind.OTHER and step.name == "user":
             self._let_go()
             self.user_turn()
+        if step.kind is Kind.AGENT:
+            self._contexts.agent_ended(step)
+        elif step.kind is Kind.MODEL and self._contexts.compacted(step):
+            self.compacted()
         self.cycles.pass_by(index)
+        if self.history is not None and step.kind is not Kind.TOOL:
+            self.history.step(step)
         found = self._seen(step)
         if not found and step.kind is Kind.MODEL and self.flag.stops:
             found = self._asked(step)
@@ -117,7 +113,8 @@ class Session:
     def call_of(self, step: Step) -> int | None:
         """Key of a call before it has an outcome; None if its arguments are not known yet."""
         (observer, *_) = self.senses.of(Kind.TOOL)
-        return observer.call_of(step) if isinstance(observer, Observer) else None
+        key = observer.call_of(step) if isinstance(observer, Observer) else None
+        return key if key is None or self.history is None else self.history.cover(key)
 
     def report(self) -> Report:
         """What it has come to. Its lock is held."""
@@ -135,7 +132,32 @@ class Session:
         if self.run:
             self._let_go()
             self.user_turn()
+        elif self.history is not None:
+            # Whatever the journal knows of before: no run outlives its process.
+            self.history.mark(Mark.TURN)
         self.run = span_id
+
+    def decided(self, decision: Decision) -> None:
+        """Writes a decision down for other processes, but no mere note. Its lock is held."""
+        if self.history is not None and decision.action is not Action.ALLOW:
+            self.history.decided(decision)
+
+    def recall(self, past: Past) -> None:
+        """Takes in what its journal knows of before, and of other processes. Its lock is held."""
+        history = self.history
+        if history is None:
+            return
+        self.panel.adopt(past.panel, Evidence)
+        self.policy.follow(past.policy)
+        self.troubled = self.troubled or past.troubled
+        history.follow(past.known, past.calls, past.epochs, past.round, self.progress)
+        standing = past.standing
+        if standing is None and self.flag.control.decision_id == history.told is not None:
+            self.flag.lower()
+        elif standing is not None and not self.flag.raised:
+            history.told = standing.id
+            said = hint(standing)
+            self.flag.set(standing.action, reason=standing.message, hint=said, decision=standing)
 
     def _count(self, step: Step) -> None:
         progress = self.progress
@@ -150,13 +172,14 @@ class Session:
     def _seen(self, step: Step) -> list[Finding]:
         """What the senses make of a step, the detectors of that, and the policy of those."""
         # A step without a round is a moment of its own.
-        number, seen, moment = self.progress.calls, None, -self.progress.steps
-        found = self.panel.observe(step)
+        number, seen, moment = self._number, None, -self.progress.steps
+        found = self._covered(self.panel.observe(step))
         for sense in self.senses.of(step.kind):
             evidence = sense.see(step)
             if evidence is None:
                 continue
             if isinstance(evidence, Evidence):
+                self._write_call(step, evidence)
                 seen, call, moment = evidence, evidence.call, evidence.round
                 if evidence.effect is Effect.WRITE and not evidence.error:
                     self.record.wrote(step)
@@ -166,8 +189,11 @@ class Session:
                     self.policy.moved(call)
                 if self.troubled and evidence.error and call and self.policy.denies(call):
                     defied = self.policy.defied(call, evidence.tool, number, moment)
-                    return [_finding(verdict, step, seen) for verdict in defied]
-            found += self.panel.observe(evidence)
+                    self._write_loops(moment)
+                    return [finding_of(verdict, step, seen) for verdict in defied]
+                found += self.panel.observe(evidence)
+            else:
+                found += self._covered(self.panel.observe(evidence))
         if found:
             return self._judged(found, number, moment, step, seen)
         if self.troubled and step.kind is Kind.TOOL:
@@ -175,24 +201,26 @@ class Session:
         return []
 
     def stalled(self, found: Detection, step: Step) -> list[Finding]:
-        """What follows from a call that runs too long: a verdict of its own. Its lock is held."""
-        self.troubled = True
+        """What follows from what runs too long: a verdict of its own. Its lock is held."""
         own = replace(found, own=found.own or Action.HINT)
-        verdicts = self.policy.judge([own], self.progress.calls, -self.progress.steps)
+        self.troubled = self.troubled or own.own is not Action.ALLOW
+        verdicts = self.policy.judge(self._covered([own]), self._number, -self.progress.steps)
         return [Finding(verdict, tool=step.name or "") for verdict in verdicts]
 
     def _judged(
         self, found: list[Detection], number: int, moment: int, step: Step, seen: Evidence | None
     ) -> list[Finding]:
         verdicts = self.policy.judge(found, number, moment, step.end or 0)
+        self._write_loops(moment)
         self.cycles.take(found, verdicts, self.progress.steps - 1)
         self.troubled = self.troubled or any(one.own is not Action.ALLOW for one in found)
-        return [_finding(verdict, step, seen) for verdict in verdicts]
+        return [finding_of(verdict, step, seen) for verdict in verdicts]
 
     def _start_over(self) -> None:
         """Somebody let the session go on: its loops are new loops."""
         self._cleared = self.flag.cleared
         self.policy.start_over()
+        self._mark(Mark.CLEARED)
         self.cycles.end("cleared")
         self.user_turn()
 
@@ -212,8 +240,9 @@ class Session:
         self._asked_in = step.trace_id
         if self._silent_turns < _SILENT_TURNS:
             return []
-        progress = self.progress
-        unheeded = self.policy.unheeded(self._silent_turns, progress.calls, -progress.steps)
+        moment = -self.progress.steps
+        unheeded = self.policy.unheeded(self._silent_turns, self._number, moment)
+        self._write_loops(moment)
         return [Finding(verdict) for verdict in unheeded]
 
     def _calm(self, seen: Evidence | None, number: int) -> None:
@@ -222,27 +251,46 @@ class Session:
         outside = seen is None or not self.policy.knows(seen.call)
         if self.flag.raised and (over or outside):
             self.flag.lower()
+            self._mark(Mark.LOWERED)
 
     def _succeeded(self, seen: Evidence) -> bool:
         """Whether a call brought something new, or changed the world."""
         if seen.error or seen.waiting:
             return False
         new = seen.novelty is not None and seen.novelty >= self._settings.descend_novelty
-        return new or self.progress.epoch > seen.epoch
+        before = self.history.before.epochs if self.history is not None else 0
+        return new or self.progress.epoch + before > seen.epoch
+
+    @property
+    def _number(self) -> int:
+        """Number that the next call has, those before a restart and of other processes counted."""
+        before = self.history.before.calls if self.history is not None else 0
+        return self.progress.calls + before
+
+    def _covered(self, found: list[Detection]) -> list[Detection]:
+        """Detections as a journal may have them."""
+        return self.history.covered(found) if self.history is not None and found else found
+
+    def _write_call(self, step: Step, seen: Evidence) -> None:
+        if self.history is not None:
+            self.history.call(step, seen, opened=self.progress.epoch > seen.epoch)
+
+    def _write_loops(self, moment: int) -> None:
+        if self.history is not None:
+            self.history.loops(self.policy.shown(moment))
+
+    def _mark(self, mark: Mark) -> None:
+        if self.history is not None:
+            self.history.mark(mark)
+
+    def compacted(self) -> None:
+        """Its context was compacted: what was counted before weighs half (E13)."""
+        self.panel.user_turn()
+        self.policy.user_turn()
 
     def user_turn(self) -> None:
         """A user spoke: what was counted before weighs half."""
+        self._mark(Mark.TURN)
         self.panel.user_turn()
         self.policy.user_turn()
         self.cycles.end("user_turn")
-
-
-def _finding(verdict: Verdict, step: Step, seen: Evidence | None) -> Finding:
-    """A verdict with what is known of the call concerned, if one is."""
-    if seen is None:
-        return Finding(verdict)
-    error = seen.error_shape
-    about = {seen.call, seen.error_line, error} - {None}
-    if not seen.error or about.isdisjoint(verdict.loop.keys):
-        return Finding(verdict, seen.call, seen.tool)
-    return Finding(verdict, seen.call, seen.tool, signature_of(step), error)

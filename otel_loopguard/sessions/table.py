@@ -6,6 +6,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from otel_loopguard.core import Kind
+from otel_loopguard.sessions.scribe import Scribe
 from otel_loopguard.sessions.session import Session
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from otel_loopguard.core import Step
     from otel_loopguard.detectors import Registry
     from otel_loopguard.faults import Faults
+    from otel_loopguard.sessions.shelf import Shelf
     from otel_loopguard.settings import Settings
 
 _TRACES_PER_SESSION = 4
@@ -26,15 +28,19 @@ class Sessions:
     Key of a session, first found wins: the one named by `otel_loopguard.session(...)`, the
     conversation or session id that a span carries, the trace id. An id that is learned late
     renames the session of its trace.
+
+    With a shelf every session keeps a journal there, and brings in what stands in it (C6).
     """
 
     def __init__(
-        self, settings: Settings, registry: Registry, faults: Faults, lock: threading.RLock
-    ) -> None:
+        self, settings: Settings, registry: Registry, faults: Faults, lock: threading.RLock,
+        shelf: Shelf | None = None,
+    ) -> None:  # fmt: skip
         self._settings = settings
         self._registry = registry
         self._faults = faults
         self._lock = lock
+        self._scribe = None if shelf is None else Scribe(settings, registry, faults, lock, shelf)
         self._ttl = int(settings.session_ttl_s * 1e9)
         self._by_key: OrderedDict[str, Session] = OrderedDict()
         self._by_trace: OrderedDict[int, Session] = OrderedDict()
@@ -126,14 +132,36 @@ class Sessions:
         self._bind(one, first)
         self._bind(other, first)
 
+    def wrote(self, session: Session, *, now: bool = False) -> None:
+        """A step of a session is over: what it left behind goes to the journal, if there is one.
+
+        Args:
+            session: The session.
+            now: Whether it is handed on at once.
+        """
+        if self._scribe is not None:
+            self._scribe.wrote(session, now=now)
+
+    def close(self) -> None:
+        """Hands on what is still to be written to journals."""
+        if self._scribe is not None:
+            self._scribe.close()
+
     def _rename(self, session: Session, key: str) -> None:
         self._by_key.pop(session.key, None)
         session.key, session.named = key, True
         session.flag.rename(key)
         self._by_key[key] = session
+        if self._scribe is not None:
+            self._scribe.begin(session)
 
     def _new(self, key: str, *, named: bool) -> Session:
-        return Session(key, self._settings, self._registry, self._faults, self._lock, named=named)
+        session = Session(
+            key, self._settings, self._registry, self._faults, self._lock, named=named
+        )
+        if self._scribe is not None:
+            self._scribe.begin(session)
+        return session
 
     def _add(self, session: Session, now: int) -> Session:
         self._evict(now)

@@ -71,9 +71,3 @@ class CallSettings(BaseSettings):
     wait_budget_s: Seconds = Field(
         1800, description="Seconds that waiting for an unchanged answer may go on."
     )
-    step_timeout_s: Seconds = Field(
-        60, description="Seconds that one tool call may take before it is a stall (D3)."
-    )
-    stall_warning: float = Field(
-        0.8, gt=0, le=1, description="Part of `step_timeout_s` at which a warning is given (D3)."
-    )

@@ -27,11 +27,18 @@ from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.settings.budget import BudgetSettings
 from otel_loopguard.settings.calls import CallSettings
 from otel_loopguard.settings.exchange import ExchangeSettings
+from otel_loopguard.settings.execution import ExecutionSettings
 from otel_loopguard.settings.general import GeneralSettings
 from otel_loopguard.settings.graph import GraphSettings
+from otel_loopguard.settings.journal import JournalSettings
 from otel_loopguard.settings.judge import JudgeSettings
+from otel_loopguard.settings.planning import PlanningSettings
 from otel_loopguard.settings.policy import PolicySettings
+from otel_loopguard.settings.profiling import ProfileSettings
+from otel_loopguard.settings.recovery import RecoverySettings
 from otel_loopguard.settings.reports import ReportSettings
+from otel_loopguard.settings.stalls import StallSettings
+from otel_loopguard.settings.stores import StoreSettings
 from otel_loopguard.settings.text import TextSettings
 from otel_loopguard.settings.tools import DeclaredTools
 
@@ -47,6 +54,7 @@ _SOURCES = {
 class Settings(
     GeneralSettings,
     CallSettings,
+    StallSettings,
     DeclaredTools,
     PolicySettings,
     BudgetSettings,
@@ -55,6 +63,12 @@ class Settings(
     ExchangeSettings,
     JudgeSettings,
     ReportSettings,
+    ExecutionSettings,
+    JournalSettings,
+    ProfileSettings,
+    PlanningSettings,
+    RecoverySettings,
+    StoreSettings,
     BaseSettings,
 ):
     """Settings of one guard.

@@ -242,6 +242,8 @@ def test_a_stall_that_ended_raises_nothing() -> None:
         (opened,) = [
             one for one in rig.guard._opens._open.values() if one.view.name == "execute_tool slow"
         ]
+        found = rig.guard._stalls.look(opened, EPOCH + 100 * SECOND)
         span.end(EPOCH + SECOND)
-        rig.guard._stall(opened, EPOCH + 100 * SECOND)
+        assert len(found) == 1
+        rig.guard._stall(found[0])
         assert control.current().action == "allow"

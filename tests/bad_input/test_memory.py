@@ -167,5 +167,5 @@ def test_long_names_are_not_kept() -> None:
         kept, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    # `Once` remembers the newest 256 steps with their names.
-    assert kept < 256 * 110_000
+    # `Once` remembers the newest 256 steps with their names; each tool has a profile of 4 kB.
+    assert kept < 256 * 110_000 + 600 * 4_000

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 Write = Callable[[], str]
 SCENARIOS = "../shared/eval/scenarios.jsonl"
 GOOD = "../shared/traces/miniswe.jsonl.gz"
+TIMED = ("../shared/traces/trail.jsonl.gz", "../shared/traces/trail.otlp.jsonl.gz")
 
 
 def table(heads: tuple[str, ...], rows: Iterator[tuple[object, ...]]) -> str:
@@ -50,6 +51,12 @@ def calibrated() -> str:
     """What `calibrate` says of runs that went well."""
     need_shared()
     return shown("calibrate", GOOD, "--false-stops", "0.01")()
+
+
+def learned() -> str:
+    """What `learn` says of the real durations of TRAIL, as steps and as spans."""
+    need_shared()
+    return "\n".join(shown("learn", file)() for file in TIMED)
 
 
 def settings() -> str:
@@ -137,6 +144,7 @@ SECTIONS: dict[tuple[str, str], Write] = {
     ("docs/command-line.md", "replay-json"): shown("replay", SAMPLE, "--format", "json"),
     ("docs/command-line.md", "eval"): shown("eval", SCENARIOS),
     ("docs/calibration.md", "calibrate"): calibrated,
+    ("docs/learning.md", "learned"): learned,
     ("docs/evaluation.md", "targets"): evaluation.targets,
     ("docs/evaluation.md", "noticed"): evaluation.noticed,
     ("docs/evaluation.md", "stopped"): evaluation.stopped,

@@ -130,7 +130,7 @@ def test_memory_is_bounded() -> None:
     ladder = Ladder(Settings(forget_after=1000))
     for index in range(10_000):
         ladder.judge([found(index)], index // 100, index)
-    assert len(ladder._loops) <= 32
+    assert len(ladder.loops) <= 32
 
 
 def test_a_denied_call_that_comes_again_ends_in_an_abort() -> None:

@@ -38,7 +38,8 @@ class MilestoneStall:
     def observe(self, standing: Standing) -> Detection | None:
         """Takes a standing; gives a detection while it stalls."""
         late = standing.seconds >= self._seconds and standing.steps >= _FEW
-        if not standing.open or not (late or standing.steps >= self._steps):
+        due = standing.paced and standing.open
+        if not due or not (late or standing.steps >= self._steps):
             return None
         total = standing.done + standing.failed + standing.open
         return Detection(
@@ -61,7 +62,8 @@ class CannotSucceed:
     """Notices that a required milestone failed while none is open that could still succeed.
 
     A verdict of its own: `milestone_failed_action` (`pause`), once per failure. Only milestones
-    declared with `control.milestones(...)` are required, for only there the plan is complete.
+    declared with `control.milestones(...)` are required, for only there the plan is complete, and
+    the tasks of a plan. A task that waits for one that failed cannot succeed.
 
     Source: FEATURES E10.
     """
@@ -91,10 +93,17 @@ class CannotSucceed:
             keys=frozenset({standing.key}),
             count=standing.failed,
             threshold=1,
-            message=f"the required milestone {standing.hopeless!r} failed and no other is open; "
-            f"{standing.done} are done ({standing.percent:g} %)",
+            message=_told(standing),
             max_action=self._action,
             own=self._action,
             advice="Say what failed and hand over what was reached; do not go on.",
             intervention="end_early",
         )
+
+
+def _told(standing: Standing) -> str:
+    done = f"{standing.done} are done ({standing.percent:g} %)"
+    if standing.paced:
+        return f"the required milestone {standing.hopeless!r} failed and no other is open; {done}"
+    waiting = f", and {standing.blocked} that wait for it cannot start" if standing.blocked else ""
+    return f"the task {standing.hopeless!r} failed{waiting}; no other is open; {done}"

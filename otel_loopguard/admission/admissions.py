@@ -1,0 +1,297 @@
+"""What is answered before a call runs: what speaks against it, and else how to execute it.
+
+Source: FEATURES A4, A9 (order), A10 (overrides), A11 (one log record per decision).
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from otel_loopguard import semconv
+from otel_loopguard.admission.marks import Sayings
+from otel_loopguard.admission.objections import Objections
+from otel_loopguard.admission.tallies import Tallies
+from otel_loopguard.admission.words import Word, against, objecting, place
+from otel_loopguard.admission.works import Works
+from otel_loopguard.control.remedies import current as current_remedies
+from otel_loopguard.core import (
+    Acceptance,
+    Admission,
+    Annotation,
+    Choice,
+    Kind,
+    Objection,
+    Source,
+    Step,
+)
+from otel_loopguard.faults import attempt
+from otel_loopguard.live import LiveSpan
+from otel_loopguard.planning import Task
+from otel_loopguard.policy import (
+    Chosen,
+    Execution,
+    Users,
+    execution_follow_ups,
+)
+from otel_loopguard.profiling import Resources, queue_depth
+
+if TYPE_CHECKING:
+    from otel_loopguard.admission.works import Estimator
+    from otel_loopguard.core import Decision, Pressure
+    from otel_loopguard.dialects import Reader, SpanView
+    from otel_loopguard.faults import Faults
+    from otel_loopguard.opens import Open
+    from otel_loopguard.policy import Keeping, Preferences
+    from otel_loopguard.reports import Record
+    from otel_loopguard.sessions import Session
+    from otel_loopguard.settings import Settings
+
+_log = logging.getLogger("otel_loopguard")
+_KEPT: Final = 4096
+
+Objector = Callable[[Task], "Objection | None"]
+"""Says what speaks against a call, from memory; None where nothing does."""
+
+
+class Asking(NamedTuple):
+    """Who asks, and how.
+
+    Attributes:
+        session: The session of the calls, if one is known.
+        user: Whose preferences count; empty for nobody's in particular.
+        agent: Name of the agent that makes the calls, if it is known.
+        parallel: Whether a batch is to run in parallel; None: as its calls and the user allow.
+    """
+
+    session: Session | None = None
+    user: str = ""
+    agent: str | None = None
+    parallel: bool | None = None
+
+
+class Admissions:
+    """Answers for one guard, from memory. Thread-safe.
+
+    Args:
+        settings: Settings of the guard.
+        estimator: How long calls take.
+        faults: Counts objectors that fail; what they would have said is not known.
+        keeping: Keeps preferences and answers beyond this process; None: nobody does.
+
+    Attributes:
+        resources: How busy the machine is.
+        users: What users prefer, and what they answered before.
+        objectors: Asked about every call, in order. Adding to it takes one line.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        estimator: Estimator,
+        faults: Faults,
+        keeping: Keeping | None = None,
+    ) -> None:
+        self._settings = settings
+        self._works = Works(settings, estimator)
+        self._faults = faults
+        self._execution = Execution(settings)
+        self._said = Sayings()
+        self.resources = Resources(
+            settings, faults, queue_depth(settings.execution_queue, faults)
+        )  # fmt: skip
+        self.users = Users(settings, keeping)
+        self.objectors: list[Objector] = [Objections(current_remedies)]
+        self.forked()
+
+    def forked(self) -> None:
+        """Starts anew in the child of a fork; what users prefer stays."""
+        self._lock = threading.RLock()
+        self._tallies = Tallies()
+        self._given: OrderedDict[str, tuple[Admission, weakref.ref[Record] | None]] = OrderedDict()
+        self.users.forked()
+
+    def admit(self, tasks: Sequence[Task], asking: Asking) -> Admission:
+        """How to execute calls that are about to run, or what speaks against them.
+
+        Args:
+            tasks: The calls; at least one.
+            asking: Who asks, and how.
+        """
+        user, session = asking.user, asking.session
+        wishes = self.users.preferences(user)
+        chosen = self._chosen(tasks, asking, wishes)
+        word = self._heard(chosen, tasks, asking, wishes)
+        admission = Admission(
+            secrets.token_hex(8),
+            word.choice,
+            word.confidence,
+            chosen.factors.tool_ms,
+            word.reason,
+            word.follow_ups,
+            word.source,
+            chosen.factors,
+            None if session is None else session.key,
+            user,
+            word.decision,
+            word.objection,
+            wishes.notification_channels if wishes.notify_on_completion else (),
+        )
+        self._keep(admission, session)
+        _tell(admission)
+        return admission
+
+    def answered(self, admission_id: str, choice: Choice) -> bool:
+        """Takes what a user chose about a call: counted (A10), and remembered (A6).
+
+        Args:
+            admission_id: `Admission.id`; the newest 4096 are known.
+            choice: What the user chose. Who speaks last is right.
+
+        Returns:
+            False if the admission is not known any more.
+        """
+        with self._lock:
+            found = self._given.get(admission_id)
+            if found is None:
+                return False
+            admission, reference = found
+            record = None if reference is None else reference()
+            again = self._tallies.answered(admission, choice, record)
+        if not again:
+            self.users.answered(admission.user, admission.factors.tools, choice)
+        return True
+
+    def decision_of(self, admission_id: str) -> str:
+        """Id of the decision that a call was denied for; else the id itself."""
+        found = self._given.get(admission_id)
+        decision = None if found is None else found[0].decision
+        return admission_id if decision is None else decision.id
+
+    def acceptance(self, record: Record | None = None) -> Acceptance | None:
+        """How answers were taken in one session, by its record, or in all of this guard (A10).
+
+        Returns:
+            None if nobody asked.
+        """
+        with self._lock:
+            return self._tallies.acceptance(record)
+
+    def fields(self, decision: Decision) -> Mapping[str, object]:
+        """What the log record of a decision says beside its text (A11), for OTel as attributes.
+
+        Args:
+            decision: A decision about a session, not about a call that is to run.
+        """
+        return {
+            semconv.SESSION_ID: decision.session,
+            semconv.DECISION_ID: decision.id,
+            semconv.DECISION_ACTION: decision.action.value,
+            semconv.EXECUTION_CONFIDENCE: decision.confidence,
+            semconv.EXECUTION_LOOP: decision.source in (Source.GRAPH_LOOP, Source.TOOL_LOOP),
+            semconv.EXECUTION_ALERTS: _alerts(self.resources.newest),
+            semconv.EXECUTION_TOOLS: int(bool(decision.tool)),
+        }
+
+    def learn(self, span: SpanView, step: Step | None) -> None:
+        """Takes a span that ended: where it was a tool call, the next of its name is looked at."""
+        if step is not None and step.kind is Kind.TOOL and step.name is not None:
+            self._said.learn(span.name, step.name)
+
+    def starting(self, opened: Open, reader: Reader) -> None:
+        """Writes the choice about a call on its span, where its tool has a profile (A4).
+
+        On the way of every span: it is the choice for the tool as a whole, a second old at most.
+
+        Args:
+            opened: A span that starts.
+            reader: Reads what it calls, where its name does not say it.
+        """
+        span = opened.view
+        if not self._settings.execution_on_spans or not isinstance(span, LiveSpan):
+            return
+        tool = self._said.tool(span.name)
+        if tool is None:
+            return
+        step = None if tool else reader.read(span)
+        name = tool or ("" if step is None or step.name is None else step.name)
+        said = self._said.of(name, self._first_word) if name else None
+        if said is not None:
+            span.annotate(said, event=False)
+
+    def _first_word(self, tool: str) -> Annotation | None:
+        """What spans of a tool say now; None where only a default for such tools is known."""
+        work = self._works.known(tool, None)
+        if work is None:
+            return None
+        wishes, remembered = self.users.preferences(""), self.users.remembered("", work.tools)
+        chosen = self._execution.choose(work, wishes, self.resources.pressure, remembered)
+        return Annotation(
+            {
+                semconv.EXECUTION_CHOICE: chosen.choice.value,
+                semconv.EXECUTION_CONFIDENCE: chosen.confidence,
+                semconv.EXECUTION_ESTIMATE_MS: round(work.tool_ms, 1),
+            }
+        )
+
+    def _chosen(self, tasks: Sequence[Task], asking: Asking, wishes: Preferences) -> Chosen:
+        work = self._works.of(tasks, wishes, parallel=asking.parallel)
+        remembered = self.users.remembered(asking.user, work.tools)
+        return self._execution.choose(work, wishes, self.resources.pressure, remembered)
+
+    def _heard(
+        self, chosen: Chosen, tasks: Sequence[Task], asking: Asking, wishes: Preferences
+    ) -> Word:
+        """What is heard of all that is known: the earliest in the order of sources (A9)."""
+        notify = wishes.notify_on_completion
+        word = Word(
+            chosen.source, chosen.choice, chosen.confidence, chosen.reason,
+            execution_follow_ups(chosen.choice, notify=notify),
+        )  # fmt: skip
+        if self.objectors:
+            word = min((word, *self._objections(tasks)), key=place)
+        session = asking.session
+        if session is None or not session.flag.raised:
+            return word
+        flagged = against(session, tasks, asking.agent)
+        return word if flagged is None else min((flagged, word), key=place)
+
+    def _objections(self, tasks: Sequence[Task]) -> list[Word]:
+        said = (
+            attempt(self._faults, "objector", ask, task) for task in tasks for ask in self.objectors
+        )
+        return [objecting(one) for one in said if one is not None]
+
+    def _keep(self, admission: Admission, session: Session | None) -> None:
+        record = None if session is None else session.record
+        with self._lock:
+            self._given[admission.id] = (admission, None if record is None else weakref.ref(record))
+            if len(self._given) > _KEPT:
+                self._given.popitem(last=False)
+            self._tallies.given(admission.choice, record)
+
+
+def _tell(admission: Admission) -> None:
+    """One structured record per decision (A11)."""
+    if not _log.isEnabledFor(logging.INFO):
+        return
+    fields = {
+        semconv.SESSION_ID: admission.session or "",
+        semconv.DECISION_ID: admission.id,
+        semconv.EXECUTION_CHOICE: admission.choice.value,
+        semconv.EXECUTION_CONFIDENCE: admission.confidence,
+        semconv.EXECUTION_ESTIMATE_MS: admission.estimate_ms,
+        semconv.EXECUTION_LOOP: admission.decision is not None,
+        semconv.EXECUTION_ALERTS: _alerts(admission.factors.pressure),
+        semconv.EXECUTION_TOOLS: len(admission.factors.tools),
+    }
+    _log.info("%s: %s", admission.choice, admission.reason, extra=fields)
+
+
+def _alerts(pressure: Pressure) -> tuple[str, ...]:
+    return tuple(alert.resource for alert in pressure.alerts)

@@ -1,0 +1,111 @@
+"""`plan`: what is wrong with a plan, what of it runs side by side, how complex it is."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, cast
+
+import orjson
+import typer
+
+from otel_loopguard.cli.output import Format, cell, console, json_line, table
+from otel_loopguard.errors import RecordingError
+from otel_loopguard.planning import Work, advise, complexity, groups, phases, read, validate
+
+if TYPE_CHECKING:
+    from otel_loopguard.planning import Advice, Complexity, Problem, Task
+    from otel_loopguard.settings import Settings
+
+_WIDE: Final = 200
+
+
+def print_plan(file: str, form: Format, settings: Settings) -> int:
+    """Prints what can be said of a plan; gives the exit code, 1 if it is not sound.
+
+    Args:
+        file: JSON file with a list of tasks, or a map with a list `tasks`; `-` for standard input.
+        form: Tables, or one JSON object.
+        settings: Weights, sizes and thresholds.
+
+    Raises:
+        RecordingError: The file cannot be read, or is no JSON.
+    """
+    tasks, problems = read(_loaded(file))
+    problems += validate(tasks)
+    told, advice = complexity(tasks, settings), advise(Work.of(tasks), settings)
+    levels = [] if problems else groups(tasks)
+    runs = [] if problems else phases(tasks, settings)
+    if form is Format.JSON:
+        json_line({
+            "tasks": len(tasks),
+            "sound": not problems,
+            "problems": [asdict(problem) for problem in problems],
+            "groups": [_ids(group) for group in levels],
+            "phases": [_ids(phase) for phase in runs],
+            "complexity": asdict(told),
+            "advice": _advice(advice),
+        })  # fmt: skip
+    else:
+        _show(len(tasks), problems, levels, runs)
+        _rate(told, advice)
+    return 1 if problems else 0
+
+
+def _loaded(file: str) -> object:
+    try:
+        written = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+        return cast("object", orjson.loads(written))
+    except OSError as error:
+        msg = f"{file}: cannot be read: {error.strerror}"
+        raise RecordingError(msg) from None
+    except orjson.JSONDecodeError as error:
+        msg = f"{file}: expected a JSON list of tasks: {error}"
+        raise RecordingError(msg) from None
+
+
+def _ids(tasks: list[Task]) -> list[str]:
+    return [task.id for task in tasks]
+
+
+def _advice(advice: Advice) -> dict[str, object]:
+    subtasks = [
+        {"id": task.id, "description": task.description, "depends_on": task.depends_on}
+        for task in advice.subtasks
+    ]
+    return {**asdict(advice), "strategy": advice.strategy.value, "subtasks": subtasks}
+
+
+def _show(
+    count: int, problems: list[Problem], levels: list[list[Task]], runs: list[list[Task]]
+) -> None:
+    for problem in problems:
+        typer.echo(f"{problem.kind}: {problem.message}")
+    if problems:
+        typer.echo(f"\n{count} tasks; the plan cannot run as it is")
+        return
+    depth = {task.id: level for level, group in enumerate(levels) for task in group}
+    grid = table(("phase#", "depth", "side by side"))
+    for number, phase in enumerate(runs, 1):
+        levels_of = ", ".join(str(level) for level in sorted({depth[task.id] for task in phase}))
+        grid.add_row(str(number), levels_of, cell(", ".join(_ids(phase)), _WIDE))
+    console().print(grid)
+    typer.echo(f"{count} tasks, {len(levels)} groups by depth, {len(runs)} phases")
+
+
+def _rate(told: Complexity, advice: Advice) -> None:
+    parts = {name: value for name, value in asdict(told).items() if name != "score"}
+    typer.echo(f"complexity {told.score:.2f} ({_named(parts)})")
+    word = f"split {advice.strategy}" if advice.split else "no need to split"
+    actions = sum(advice.actions.values())
+    typer.echo(
+        f"as one piece of work {advice.score:.2f} ({_named(asdict(advice.factors))}): "
+        f"{word}, about {actions} actions"
+    )
+    for risk in advice.risks:
+        typer.echo(f"risk: {risk}")
+
+
+def _named(parts: dict[str, float]) -> str:
+    return ", ".join(f"{name} {value:.2f}" for name, value in parts.items())

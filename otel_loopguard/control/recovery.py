@@ -1,0 +1,241 @@
+"""Recovery: what is done between a failure and the next try, by tool or by error (C9)."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from otel_loopguard.control.context import current_flag, named_session
+from otel_loopguard.control.strategies import Apply, Call, Strategy
+from otel_loopguard.errors import LoopGuardError
+from otel_loopguard.faults import Faults, swallow
+from otel_loopguard.forks import renew_after_fork
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from otel_loopguard.settings import Settings
+
+_MOST: Final = 1024
+_log = logging.getLogger("otel_loopguard")
+
+
+@dataclass(slots=True)
+class Tally:
+    """How a strategy fared.
+
+    Attributes:
+        tried: Tries that it prepared.
+        recovered: Tries of those that went well.
+        broke: Times that it failed itself, or had nothing to try.
+    """
+
+    tried: int = 0
+    recovered: int = 0
+    broke: int = 0
+
+
+class Recoveries:
+    """Strategies by tool and error, what each has left, and how each fared.
+
+    Strategies are asked in the order in which they were registered. Each has `recovery_attempts`
+    (3) tries in one session and for one tool, over all its failing calls, and gets them back when
+    a call of that tool went well: an agent that fails in a loop does not recover for ever.
+
+    Args:
+        settings: Settings of the guard.
+        faults: Where failures of strategies are counted.
+    """
+
+    def __init__(self, settings: Settings, faults: Faults | None = None) -> None:
+        self._most = settings.recovery_attempts
+        self._faults = faults or Faults()
+        self._strategies: tuple[Strategy, ...] = ()
+        self._used: OrderedDict[tuple[str, str], dict[str, int]] = OrderedDict()
+        self.tallies: dict[str, Tally] = {}
+        self.forked()
+        renew_after_fork(self)
+
+    def forked(self) -> None:
+        """In the child of a fork: another thread may have held the lock."""
+        self._lock = threading.RLock()
+
+    def register(
+        self,
+        name: str,
+        apply: Apply,
+        *,
+        tool: str = "*",
+        error: type[Exception] | tuple[type[Exception], ...] | str = Exception,
+    ) -> None:
+        """Adds a strategy; one of the same name is replaced.
+
+        ::
+
+            control.recoveries().register("reconnect", reconnect(db.connect), error=ConnectionError)
+
+        Args:
+            name: Its name, which is logged and counted.
+            apply: Prepares the next try; `reconnect`, `reread` and `longer_limit` make one.
+            tool: Which tools, as a name or a pattern such as `browser_*`.
+            error: Which errors: classes, or a regular expression for class name and text.
+
+        Raises:
+            ValueError: The name is empty, or the expression is none.
+        """
+        if not name:
+            msg = f"name of a strategy must be a text that is not empty, got {name!r}"
+            raise ValueError(msg)
+        which = _pattern(name, error) if isinstance(error, str) else error
+        with self._lock:
+            others = tuple(known for known in self._strategies if known.name != name)
+            self._strategies = (*others, Strategy(name, apply, tool, which))
+            self.tallies.setdefault(name, Tally())
+
+    def recovering(
+        self, tool: str, args: dict[str, object] | None = None, limit_s: float | None = None
+    ) -> Recovering:
+        """Tries a call until it goes well or no strategy is left; see `control.recovering`."""
+        return Recovering(self, Call(tool, dict(args or {}), limit_s))
+
+    def take(self, session: str, call: Call, error: Exception) -> Strategy | None:
+        """The next strategy for a failure, with one of its tries used; None if none is left."""
+        with self._lock:
+            used = self._used.setdefault((session, call.tool), {})
+            self._used.move_to_end((session, call.tool))
+            if len(self._used) > _MOST:
+                self._used.popitem(last=False)
+            for strategy in self._strategies:
+                if used.get(strategy.name, 0) < self._most and strategy.fits(call.tool, error):
+                    used[strategy.name] = used.get(strategy.name, 0) + 1
+                    return strategy
+        return None
+
+    def went_well(self, session: str, call: Call, strategy: Strategy | None) -> None:
+        """A try went well: what was used of the tool's strategies is given back."""
+        if strategy is None and not self._used:
+            return
+        with self._lock:
+            self._used.pop((session, call.tool), None)
+            if strategy is not None:
+                self.tallies[strategy.name].recovered += 1
+                _log.info("tool %r recovered by %r", call.tool, strategy.name)
+
+    def applied(self, strategy: Strategy, call: Call) -> object:
+        """Applies a strategy: False if it broke or has nothing to try, or what is to be awaited."""
+        with swallow(self._faults, f"recovery.{strategy.name}"):
+            return strategy.apply(call)
+        return False
+
+    async def awaited(self, strategy: Strategy, waiting: Awaitable[object]) -> object:
+        """What a strategy that is a coroutine function gave; False if it broke."""
+        with swallow(self._faults, f"recovery.{strategy.name}"):
+            return await waiting
+        return False
+
+    def count(self, strategy: Strategy, *, prepared: bool) -> None:
+        """Counts what came of a strategy."""
+        with self._lock:
+            tally = self.tallies[strategy.name]
+            tally.tried += prepared
+            tally.broke += not prepared
+
+
+class Recovering:
+    """The tries of one call; each is a `with` block that gives the `Call` to make."""
+
+    def __init__(self, recoveries: Recoveries, call: Call) -> None:
+        self._recoveries = recoveries
+        self._call = call
+        self._session = _session()
+        self._strategy: Strategy | None = None
+        self._next: Strategy | None = None
+        self._begun = False
+
+    def __iter__(self) -> Iterator[Recovering]:
+        """Tries, until one goes well or raises."""
+        while self._goes_on():
+            if self._next is None:
+                yield self
+                continue
+            strategy = self._next
+            result = self._recoveries.applied(strategy, self._call)
+            if inspect.isawaitable(result):
+                if inspect.iscoroutine(result):
+                    result.close()
+                msg = f"strategy {strategy.name!r} is to be awaited: use `async for`"
+                raise TypeError(msg)
+            if self._prepared(strategy, result):
+                yield self
+
+    async def __aiter__(self) -> AsyncIterator[Recovering]:
+        """As iterating, with strategies that may be coroutine functions."""
+        while self._goes_on():
+            if self._next is None:
+                yield self
+                continue
+            strategy = self._next
+            result = self._recoveries.applied(strategy, self._call)
+            if inspect.isawaitable(result):
+                result = await self._recoveries.awaited(strategy, result)
+            if self._prepared(strategy, result):
+                yield self
+
+    def __enter__(self) -> Call:
+        self._begun = True
+        return self._call
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> bool:
+        tried, self._strategy, self._next = self._next, None, None
+        if error is None:
+            self._recoveries.went_well(self._session, self._call, tried)
+            self._call.error = None
+            return False
+        # What this package raises to stop is no failure of the tool.
+        if not isinstance(error, Exception) or isinstance(error, LoopGuardError):
+            return False
+        self._call.error = error
+        self._next = self._recoveries.take(self._session, self._call, error)
+        return self._next is not None
+
+    def _goes_on(self) -> bool:
+        """Whether there is a try to make; raises what failed where no strategy is left."""
+        if not self._begun or self._next is not None:
+            return True
+        if self._call.error is not None:
+            raise self._call.error
+        return False
+
+    def _prepared(self, strategy: Strategy, result: object) -> bool:
+        prepared = result is not False
+        self._recoveries.count(strategy, prepared=prepared)
+        if prepared:
+            _log.info("tool %r failed: trying %r", self._call.tool, strategy.name)
+        elif self._call.error is not None:
+            self._next = self._recoveries.take(self._session, self._call, self._call.error)
+        return prepared
+
+
+def _pattern(name: str, text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text, re.IGNORECASE)
+    except re.error as error:
+        msg = f"error of the strategy {name!r} is no regular expression: {text!r}: {error}"
+        raise ValueError(msg) from None
+
+
+def _session() -> str:
+    """The session that tries are counted in; all that know none are one."""
+    flag = current_flag()
+    return (None if flag is None else flag.control.session) or named_session() or ""

@@ -1,0 +1,161 @@
+"""What is known of failures in this process: breakers, ways to recover, checks; one set a guard."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import TYPE_CHECKING
+
+from otel_loopguard.control.breakers import Breakers, Guarding, Of
+from otel_loopguard.control.checks import Checks, Problem
+from otel_loopguard.control.recovery import Recoveries, Recovering
+from otel_loopguard.faults import Faults
+from otel_loopguard.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from otel_loopguard.core import ErrorClass
+    from otel_loopguard.stores import Store
+
+
+class Remedies:
+    """Breakers, recoveries and checks of one guard.
+
+    Args:
+        settings: Settings of the guard.
+        faults: Where faults are counted.
+        store: Where breakers are shared with other processes; None: they are not.
+
+    Attributes:
+        settings: The settings.
+        breakers: Its breakers (E5).
+        recoveries: Its ways to recover (C9).
+        checks: Its checks before a call (C14).
+    """
+
+    def __init__(
+        self, settings: Settings, faults: Faults | None = None, store: Store | None = None
+    ) -> None:
+        faults = faults or Faults()
+        self.settings = settings
+        self.breakers = Breakers(settings, store, faults)
+        self.recoveries = Recoveries(settings, faults)
+        self.checks = Checks(settings, faults)
+
+    def finished(  # noqa: PLR0913
+        self,
+        tool: str,
+        agent: str | None,
+        args: object,
+        *,
+        error: bool,
+        error_class: ErrorClass,
+        signature: str | None = None,
+    ) -> None:
+        """A tool call ended: breakers count it, checks learn from it. Waits for nothing.
+
+        Args:
+            tool: Name of the tool.
+            agent: Name of the agent that made it, if that is known.
+            args: Its arguments; None if nothing is to be learned of them.
+            error: Whether it failed.
+            error_class: What class of error it was.
+            signature: What kind of error it was; None if nothing was said.
+        """
+        self.breakers.finished(tool, agent, error, error_class)
+        self.checks.finished(tool, args, error, error_class, signature)
+
+
+# Held weakly: a guard that is gone leaves nothing behind.
+_of_guard: weakref.ref[Remedies] | None = None
+_own: Remedies | None = None
+_making = threading.Lock()
+
+
+def offer(remedies: Remedies) -> None:
+    """Makes the remedies of a guard those that `control` uses; the latest guard's are used."""
+    global _of_guard  # noqa: PLW0603
+    _of_guard = weakref.ref(remedies)
+
+
+def current() -> Remedies:
+    """The remedies of the guard that was made last, or a set of its own where there is no guard."""
+    global _own  # noqa: PLW0603
+    found = None if _of_guard is None else _of_guard()
+    if found is not None:
+        return found
+    with _making:
+        _own = _own or Remedies(Settings())
+        return _own
+
+
+def breakers() -> Breakers:
+    """The breakers of the guard that was made last (E5)."""
+    return current().breakers
+
+
+def recoveries() -> Recoveries:
+    """The ways to recover of the guard that was made last (C9)."""
+    return current().recoveries
+
+
+def checks() -> Checks:
+    """The checks before a call of the guard that was made last (C14)."""
+    return current().checks
+
+
+def breaker(name: str, of: Of = "tool") -> Guarding:
+    """A block, sync or async code in it, that runs if a breaker lets it (E5).
+
+    ::
+
+        with control.breaker("search"):
+            found = search(query)
+
+    How it ends counts; spans of that tool do not count any more then.
+
+    Args:
+        name: Name of the tool or agent.
+        of: `tool` or `agent`.
+
+    Returns:
+        What to write behind `with`; entering it raises `BreakerOpenError` where no call may be
+        made.
+    """
+    return current().breakers.guarding(name, of)
+
+
+def recovering(
+    tool: str, args: dict[str, object] | None = None, limit_s: float | None = None
+) -> Recovering:
+    """Tries a call, and after each failure what was registered for it, until none is left (C9).
+
+    ::
+
+        for attempt in control.recovering("edit", {"path": "a.py"}, limit_s=30):
+            with attempt as call:
+                edit(**call.args, timeout=call.limit_s)
+
+    With strategies that are coroutine functions: `async for attempt in ...`. Where no strategy is
+    left the last error is raised as it is.
+
+    Args:
+        tool: Name of the tool.
+        args: Its arguments by name; strategies may change them.
+        limit_s: Seconds that the call may take, for strategies to change.
+    """
+    return current().recoveries.recovering(tool, args, limit_s)
+
+
+def problems(tool: str, args: Mapping[str, object] | None = None) -> tuple[Problem, ...]:
+    """What speaks against a call before it is made: what would fail, what to change (C14).
+
+    Args:
+        tool: Name of the tool.
+        args: Its arguments by name.
+
+    Returns:
+        Empty if nothing is known to speak against it.
+    """
+    return current().checks.of(tool, args)

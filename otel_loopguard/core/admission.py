@@ -1,0 +1,177 @@
+"""The answer to a call that is about to run: now, ask, in the background, later, or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from otel_loopguard.core.decision import Decision, FollowUp, Source
+    from otel_loopguard.core.pressure import Pressure
+
+
+class Choice(str, Enum):
+    """How to execute a call or a batch (A4)."""
+
+    EXECUTE_SYNC = "execute_sync"
+    PROMPT_USER = "prompt_user"
+    AUTO_BACKGROUND = "auto_background"
+    DEFER = "defer"
+    DENY = "deny"
+
+    __str__ = str.__str__
+
+
+@dataclass(frozen=True, slots=True)
+class Vote:
+    """What one rule is for.
+
+    Attributes:
+        rule: Short code of the rule (`time`, `tasks`, `complexity`, …).
+        choice: What it is for.
+        confidence: How sure it is, 0 to 1.
+        reason: What was measured, in words.
+    """
+
+    rule: str
+    choice: Choice
+    confidence: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Objection:
+    """What speaks against a call, past all votes: an open breaker, a check that would fail.
+
+    Attributes:
+        reason: Short code (`breaker_open`, `check_failed`, …).
+        message: A sentence that says what was measured, without content of the call.
+        choice: What follows: `deny`, or `defer` where it may go well later.
+        confidence: How sure, 0 to 1.
+        follow_ups: What a runtime does next, in this order; empty for what the choice asks for.
+    """
+
+    reason: str
+    message: str
+    choice: Choice = Choice.DENY
+    confidence: float = 0.95
+    follow_ups: tuple[FollowUp, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Factors:
+    """Everything that an execution choice was made of (A4). Times in milliseconds.
+
+    Attributes:
+        tasks: How many calls.
+        tools: Their tools, each once, in order of their names.
+        parallel: Whether they are reckoned to run side by side.
+        tool_ms: Time of the tools: of all of them, or of the longest chain where they run in
+            parallel.
+        switching_ms: Added for changing between tasks.
+        checkpoints_ms: Added for checkpoints.
+        complexity: Complexity of the tasks, 0 to 1 (A5).
+        complexity_ms: Added for it.
+        records: Records of past calls that the estimate of the tools rests on; 0: a default.
+        estimates: Where the estimate of each tool comes from, as its profile says.
+        remembered: What the user answered before for the same tools; None without an answer.
+        pressure: How busy machine and workers are.
+        votes: What each rule is for.
+    """
+
+    tasks: int
+    tools: tuple[str, ...]
+    parallel: bool
+    tool_ms: float
+    switching_ms: float
+    checkpoints_ms: float
+    complexity: float
+    complexity_ms: float
+    records: int
+    estimates: Mapping[str, str]
+    remembered: Choice | None
+    pressure: Pressure
+    votes: tuple[Vote, ...]
+
+    @property
+    def total_ms(self) -> float:
+        """All of it together: what the votes are about."""
+        return self.tool_ms + self.switching_ms + self.checkpoints_ms + self.complexity_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """What was decided about a call, or a batch of calls, before it runs.
+
+    Attributes:
+        id: Unique id, 16 hex digits: for `control.feedback`.
+        choice: How to execute it.
+        confidence: How sure, 0 to 1.
+        estimate_ms: How long all of it will take, with everything that is added; milliseconds.
+        reason: Why, in a sentence without content of the call.
+        follow_ups: What a runtime does next, in this order (A9).
+        source: What it comes from; the one earlier in the order is heard (A9).
+        factors: Everything that the estimate and the votes were made of.
+        session: Key of the session; None where none is known.
+        user: Whose preferences counted; empty for nobody's in particular.
+        decision: The decision about a loop that speaks against it, if one does.
+        objection: Short code of what else speaks against it; None if nothing does.
+        channels: Where to tell of its end, as the user prefers; empty for nowhere.
+    """
+
+    id: str
+    choice: Choice
+    confidence: float
+    estimate_ms: float
+    reason: str
+    follow_ups: tuple[FollowUp, ...]
+    source: Source
+    factors: Factors
+    session: str | None = None
+    user: str = ""
+    decision: Decision | None = None
+    objection: str | None = None
+    channels: tuple[str, ...] = ()
+
+    @property
+    def runs(self) -> bool:
+        """Whether the call may start without asking anybody: now, or in the background."""
+        return self.choice in (Choice.EXECUTE_SYNC, Choice.AUTO_BACKGROUND)
+
+    @property
+    def scale_workers(self) -> bool:
+        """Whether two or more resources are short, so that more workers would help (A7)."""
+        return self.factors.pressure.scale_workers
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    """How the answers about calls were taken (A10).
+
+    Attributes:
+        choices: Admissions by choice.
+        answered: Those that somebody answered.
+        overridden: Those answered with another choice than was given; an answer to a
+            `prompt_user` overrides nothing.
+        background_answered: Answered admissions that chose the background.
+        background_accepted: Those of them that stayed there.
+    """
+
+    choices: Mapping[str, int]
+    answered: int = 0
+    overridden: int = 0
+    background_answered: int = 0
+    background_accepted: int = 0
+
+    @property
+    def override_rate(self) -> float | None:
+        """Share of the answered admissions that were overridden; None without any."""
+        return self.overridden / self.answered if self.answered else None
+
+    @property
+    def background_acceptance_rate(self) -> float | None:
+        """Share of the answered `auto_background` that stayed there; None without any."""
+        told = self.background_answered
+        return self.background_accepted / told if told else None

@@ -1,0 +1,252 @@
+"""Whether a piece of work is better split, and how (C12)."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Final
+
+from otel_loopguard.planning.parts import CLARIFY, parts_of
+from otel_loopguard.planning.subtasks import AskSubtasks, answered
+from otel_loopguard.settings import Settings
+
+if TYPE_CHECKING:
+    from otel_loopguard.planning.task import Problem, Task
+    from otel_loopguard.settings.planning import PlanningSettings
+
+_CHARS: Final = 20_000
+_MOST: Final = 1000
+_ASKED: Final = re.compile(
+    r"(?i)\b(?:add|build|change|convert|create|delete|design|document|extract|fix|implement|"
+    r"integrate|introduce|migrate|move|port|refactor|remove|rename|replace|rewrite|split|support|"
+    r"test|update|upgrade|write)\b"
+)
+_WIDE: Final = re.compile(
+    r"(?i)\b(?:all|across|each|entire|every|everywhere|overall|throughout|whole)\b"
+)
+_VAGUE: Final = re.compile(
+    r"(?i)\b(?:appropriate\w*|as needed|better|clean(?:er)? ?up|enhance\w*|etc|handle|improve\w*|"
+    r"maybe|nice\w*|optimi[sz]e\w*|perhaps|properly|robust\w*|some(?:how|thing)?|stuff|things?|"
+    r"various)\b|\?"
+)
+_TESTED: Final = re.compile(r"(?i)\b(?:coverage|regressions?|tests?|tested|testing|verif\w+)\b")
+_FILE: Final = re.compile(
+    r"(?<![\w/.-])(?:(?:[\w.-]{1,80}/){1,12}[\w-]{1,80}|[\w-]{2,80})\.[a-z][a-z0-9]{0,4}\b"
+)
+
+
+class Strategy(str, Enum):
+    """How a piece of work is split."""
+
+    NONE = "none"
+    COMPONENT = "by_component"
+    FILE = "by_file"
+    TEST_FIRST = "test_first"
+
+    __str__ = str.__str__
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A piece of work, as far as it is known before it begins.
+
+    Attributes:
+        description: What is to be done, in words; the first 20,000 characters are read.
+        files: Paths that it touches; those that the description names are added.
+        components: Parts of the system that it touches; by default the folders of the files.
+        dependencies: What it depends on: other work, services, packages.
+        has_tests: Whether tests for it are there; None if nobody knows.
+    """
+
+    description: str = ""
+    files: Sequence[str] = ()
+    components: Sequence[str] = ()
+    dependencies: Sequence[str] = ()
+    has_tests: bool | None = None
+
+    @classmethod
+    def of(cls, tasks: Iterable[Task]) -> Work:
+        """A plan as one piece of work: its words, its dependencies, the files it names.
+
+        Args:
+            tasks: Tasks of the plan.
+        """
+        tasks = list(tasks)
+        told = "\n".join(task.description or task.id for task in tasks)
+        edges = [f"{task.id}:{each}" for task in tasks for each in task.depends_on]
+        given = (str(task.args)[:_CHARS] for task in tasks[:_MOST] if task.args is not None)
+        return cls(told, _named(" ".join(given)), (), edges)
+
+
+@dataclass(frozen=True, slots=True)
+class Factors:
+    """What makes a piece of work hard, each 0 to 1.
+
+    Attributes:
+        scope: How much is asked for: verbs that ask for work, and words like `all`, of
+            `plan_scope_full` (8).
+        files: Files, of `plan_files_full` (10).
+        dependencies: Dependencies, `plan_dependency_share` (0.1) each.
+        ambiguity: Vague words, of `plan_vague_full` (4); half, if it says less than four words.
+        testing: 1 if there are no tests, half where tests are asked for or nobody knows, else 0.
+    """
+
+    scope: float
+    files: float
+    dependencies: float
+    ambiguity: float
+    testing: float
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """Whether and how to split a piece of work.
+
+    Attributes:
+        score: How complex the work is, 0 to 1.
+        factors: Why.
+        split: Whether it should be split: the score is `plan_split_above` (0.35) or more.
+        strategy: How; `none` where it should not.
+        subtasks: The parts, a sound plan; empty where it should not be split.
+        actions: Estimated actions (tool calls) of each part, by its id; of the whole work under an
+            empty id where it is not split.
+        risks: What may go wrong, in sentences.
+        source: `rules`, or `model` if the parts are a model's.
+        problems: Why a model's parts were not taken.
+    """
+
+    score: float
+    factors: Factors
+    split: bool
+    strategy: Strategy
+    subtasks: tuple[Task, ...]
+    actions: dict[str, int]
+    risks: tuple[str, ...]
+    source: str = "rules"
+    problems: tuple[Problem, ...] = ()
+
+
+def advise(
+    work: Work | str, settings: PlanningSettings | None = None, ask: AskSubtasks | None = None
+) -> Advice:
+    """Says whether a piece of work is better split, how, and what may go wrong.
+
+    A rule of thumb on words and counts, not an understanding of the work. Source: FEATURES C12.
+
+    Args:
+        work: The work, or just its description.
+        settings: Scales and thresholds; from the environment by default.
+        ask: Asks a model for the parts, if the work should be split. It gets the description and
+            the strategy, and its answer is validated like any plan; one that is not sound is not
+            taken, and `Advice.problems` says why. What it raises is raised.
+    """
+    rule = Settings() if settings is None else settings
+    work = Work(work) if isinstance(work, str) else work
+    files = list(dict.fromkeys((*work.files, *_named(work.description[:_CHARS]))))
+    components = list(dict.fromkeys(work.components)) or _folders(files)
+    factors = _factors(work, files, rule)
+    score = _score(factors, rule)
+    split = score >= rule.plan_split_above
+    strategy = _strategy(factors, files, components) if split else Strategy.NONE
+    risks = _risks(factors, work)
+    if not split:
+        actions = {"": rule.plan_actions_base + rule.plan_actions_per_file * len(files)}
+        return Advice(score, factors, False, strategy, (), actions, risks)
+    unclear = factors.ambiguity >= 0.5
+    subtasks = parts_of(strategy.value, files, components, unclear=unclear)
+    problems: list[Problem] = []
+    source = "rules"
+    if ask is not None:
+        told, problems = answered(ask(work.description, strategy.value))
+        if not problems:
+            subtasks, source = told, "model"
+    actions = _actions(subtasks, files, rule)
+    return Advice(
+        score, factors, True, strategy, tuple(subtasks), actions, risks, source, tuple(problems)
+    )
+
+
+def _factors(work: Work, files: Sequence[str], rule: PlanningSettings) -> Factors:
+    text = work.description[:_CHARS]
+    wanted = len(set(_ASKED.findall(text.lower()))) + len(_WIDE.findall(text))
+    vague = len(_VAGUE.findall(text)) / rule.plan_vague_full
+    if work.description and len(text.split()) < 4:
+        vague = max(vague, 0.5)
+    asked = _TESTED.search(text) is not None
+    testing = 1.0 if work.has_tests is False else 0.5 if asked or work.has_tests is None else 0.0
+    return Factors(
+        min(1.0, wanted / rule.plan_scope_full),
+        min(1.0, len(files) / rule.plan_files_full),
+        min(1.0, len(work.dependencies) * rule.plan_dependency_share),
+        min(1.0, vague),
+        testing,
+    )
+
+
+def _score(factors: Factors, rule: PlanningSettings) -> float:
+    weighted = (
+        rule.plan_split_scope * factors.scope
+        + rule.plan_split_files * factors.files
+        + rule.plan_split_dependencies * factors.dependencies
+        + rule.plan_split_ambiguity * factors.ambiguity
+        + rule.plan_split_testing * factors.testing
+    )
+    return min(1.0, round(weighted, 6))
+
+
+def _strategy(factors: Factors, files: Sequence[str], components: Sequence[str]) -> Strategy:
+    """By component where several are touched, by file where several are, else test first.
+
+    Work that is unclear, or has no tests, begins with the tests, unless it is mostly wide.
+    """
+    wide = max(factors.scope, factors.files, factors.dependencies)
+    if wide < max(factors.ambiguity, factors.testing if factors.testing > 0.5 else 0.0):
+        return Strategy.TEST_FIRST
+    if len(components) > 1:
+        return Strategy.COMPONENT
+    return Strategy.FILE if len(files) > 1 else Strategy.TEST_FIRST
+
+
+def _actions(tasks: Sequence[Task], files: Sequence[str], rule: PlanningSettings) -> dict[str, int]:
+    """A few actions for each part, and some for each file that it names.
+
+    Files that no part names are shared out among the parts that others wait for.
+    """
+    needed = {need for task in tasks for need in task.depends_on} - {CLARIFY}
+    folders = {task.id: f"{task.id}/" for task in tasks}
+    files_of = {
+        name: sum(file == name or file.startswith(folder) for file in files)
+        for name, folder in folders.items()
+    }
+    left = max(0, len(files) - sum(files_of.values()))
+    share = math.ceil(left / len(needed)) if needed else left
+    return {
+        name: rule.plan_actions_base
+        + rule.plan_actions_per_file * (count + (share if name in needed or not needed else 0))
+        for name, count in files_of.items()
+    }
+
+
+def _risks(factors: Factors, work: Work) -> tuple[str, ...]:
+    found = (
+        (factors.scope >= 0.7, "much is asked for at once; parts of it may be forgotten"),
+        (factors.files >= 0.7, "many files are touched; changes may contradict each other"),
+        (factors.dependencies >= 0.5, "it depends on much else; one failure may hold up the rest"),
+        (factors.ambiguity >= 0.5, "it is unclear what is wanted; ask before work is done twice"),
+        (work.has_tests is False, "there are no tests; what breaks may go unnoticed"),
+    )
+    return tuple(said for there, said in found if there)
+
+
+def _named(text: str) -> list[str]:
+    found = dict.fromkeys(match.group() for match in _FILE.finditer(text))
+    return list(found)[:_MOST]
+
+
+def _folders(files: Iterable[str]) -> list[str]:
+    folders = dict.fromkeys(str(PurePosixPath(name).parent) for name in files)
+    return [folder for folder in folders if folder != "."]

@@ -1,0 +1,30 @@
+"""Warnings that are given once for each key."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Final
+
+_log = logging.getLogger("otel_loopguard")
+_MOST: Final = 256
+
+
+class Complaints:
+    """Says once of each key what is wrong with it. Of more than 256 keys nothing more is said."""
+
+    def __init__(self) -> None:
+        self._told: set[str] = set()
+        self._lock = threading.RLock()
+
+    def forked(self) -> None:
+        """In the child of a fork: another thread may have held the lock."""
+        self._lock = threading.RLock()
+
+    def tell(self, key: str, what: str) -> None:
+        """Logs a warning, the first time that it is about this key."""
+        with self._lock:
+            if key in self._told or len(self._told) >= _MOST:
+                return
+            self._told.add(key)
+        _log.warning("otel-loopguard: store: %s", what)

@@ -1,0 +1,62 @@
+"""Opens the store that the settings name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from otel_loopguard.errors import LoopGuardSettingsError
+from otel_loopguard.stores.memory import MemoryStore
+from otel_loopguard.stores.place import shown
+from otel_loopguard.stores.writer import Writer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from otel_loopguard.faults import Faults
+    from otel_loopguard.settings.stores import StoreSettings
+    from otel_loopguard.stores.store import Store
+
+
+def open_store(settings: StoreSettings) -> Store:
+    """The store that `store_url` names; in memory, if it is empty. Connects to nothing yet.
+
+    Raises:
+        LoopGuardSettingsError: The address cannot be used, or the extra `redis` is missing.
+    """
+    if not settings.store_url:
+        return MemoryStore(
+            records=settings.store_records,
+            records_ttl_s=settings.store_records_ttl_s,
+            journal_entries=settings.store_journal_entries,
+            journal_bytes=settings.store_memory_bytes,
+        )
+    try:
+        from otel_loopguard.stores.redis_store import (  # noqa: PLC0415  # redis is an extra
+            RedisStore,
+        )
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "redis":
+            raise
+        msg = (
+            f"store_url (LOOPGUARD_STORE_URL) = {shown(settings.store_url)!r} needs: "
+            "pip install 'otel-loopguard[redis]'"
+        )
+        raise LoopGuardSettingsError(msg) from None
+    return RedisStore(settings)
+
+
+def open_writer(
+    settings: StoreSettings, faults: Faults, *, begin: Callable[[], object] | None = None
+) -> Writer:
+    """The writer of a guard, with the store that its settings name.
+
+    Args:
+        settings: Settings of the guard.
+        faults: Where faults are counted.
+        begin: Called by the writer's thread when it starts.
+
+    Raises:
+        LoopGuardSettingsError: As of `open_store`.
+    """
+    direct = not settings.store_url
+    return Writer(open_store(settings), settings, faults, direct=direct, begin=begin)

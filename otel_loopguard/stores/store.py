@@ -1,0 +1,88 @@
+"""What every store can do: one small protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+
+class Store(Protocol):
+    """Where what outlives a session is kept.
+
+    May block: called from the writer's thread, or where the application waits.
+    Every method may be called from any thread and raises `StoreError` when it cannot do its work.
+    Every write may be repeated: after a lost acknowledgement it has the same effect once more.
+    """
+
+    def add_records(self, tool: str, records: Sequence[bytes]) -> None:
+        """Adds to the profile of a tool, of which the newest 100 of 7 days are kept (A1).
+
+        Args:
+            tool: Name of the tool.
+            records: Each starts with its time, nanoseconds since the epoch: eight bytes, big
+                endian, or the first item of a JSON or msgpack list. Equal records are one.
+        """
+        ...
+
+    def records(self, tool: str) -> list[bytes]:
+        """The profile of a tool, oldest first; empty if there is none."""
+        ...
+
+    def append(self, session: str, entries: Sequence[tuple[str, bytes]]) -> None:
+        """Adds to the journal of a session, of which the newest 1000 entries are kept (C6).
+
+        Args:
+            session: Key of the session.
+            entries: Id and value of each; an id that is in the journal is not stored again (E8).
+        """
+        ...
+
+    def journal(self, session: str, after: str | None = None) -> list[tuple[str, bytes]]:
+        """The journal of a session, in the order in which it was stored.
+
+        Args:
+            session: Key of the session.
+            after: Only what was stored after the entry of this id; all, if that is not there.
+        """
+        ...
+
+    def put(self, kind: str, key: str, value: bytes, ttl_s: float | None = None) -> None:
+        """Stores a value; what is there already is replaced.
+
+        Args:
+            kind: `control`, `preference`, `choice`, `breaker` or `escalation`.
+            key: Whose it is.
+            value: The value.
+            ttl_s: Seconds that it is kept; for good by default.
+        """
+        ...
+
+    def get(self, kind: str, key: str) -> bytes | None:
+        """A value; None if there is none."""
+        ...
+
+    def delete(self, kind: str, key: str) -> None:
+        """Removes a value, and the claim of the same name."""
+        ...
+
+    def claim(self, kind: str, key: str, owner: str, ttl_s: float) -> bool:
+        """Takes what only one may have: the one trial of a half-open breaker (E5). Atomic.
+
+        Args:
+            kind: As of `put`; the claim lies beside the value of that name.
+            key: What is claimed.
+            owner: Who claims it; who has it already gets it again, for as long as it still runs.
+            ttl_s: Seconds after which it is free again.
+
+        Returns:
+            Whether the owner has it now.
+        """
+        ...
+
+    def ping(self) -> None:
+        """Raises `StoreError` if the store cannot be reached."""
+        ...
+
+    def close(self) -> None:
+        """Gives back what it holds. The store may be used further, and opens itself again."""
+        ...

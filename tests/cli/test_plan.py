@@ -1,0 +1,104 @@
+"""`otel-loopguard plan` checks a plan."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import Result
+
+SOUND = [
+    {"id": "fetch", "tool": "web_search", "estimate_ms": 3000},
+    {"id": "read", "tool": "file_read", "estimate_ms": 500},
+    {"id": "merge", "depends_on": ["fetch", "read"]},
+    {"id": "write", "depends_on": ["merge"], "parallel_safe": False},
+]
+WRONG = [{"id": "a", "depends_on": ["b"]}, {"id": "b", "depends_on": ["a", "x"]}]
+
+Command = Callable[..., Result]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Callable[[object], Path]:
+    """Writes a plan to a file."""
+
+    def write(plan: object) -> Path:
+        path = tmp_path / "plan.json"
+        path.write_text(json.dumps(plan), encoding="utf-8")
+        return path
+
+    return write
+
+
+def test_a_sound_plan_as_a_table(command: Command, file: Callable[[object], Path]) -> None:
+    """Phases, complexity, advice."""
+    done = command("plan", file(SOUND))
+    assert done.exit_code == 0
+    lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
+    assert "1 0 fetch, read" in lines
+    assert "4 tasks, 3 groups by depth, 3 phases" in lines
+    assert any(line.startswith("complexity 0.22 (count 0.13, tools 0.20") for line in lines)
+    assert "no need to split" in lines[-1]
+
+
+def test_a_sound_plan_as_json(command: Command) -> None:
+    """From standard input, with everything that is known."""
+    done = command("plan", "-", "--format", "json", stdin=json.dumps({"tasks": SOUND}).encode())
+    assert done.exit_code == 0
+    row: dict[str, Any] = json.loads(done.stdout)
+    assert list(row) == "tasks sound problems groups phases complexity advice".split()
+    assert (row["tasks"], row["sound"], row["problems"]) == (4, True, [])
+    assert row["groups"] == row["phases"] == [["fetch", "read"], ["merge"], ["write"]]
+    assert row["complexity"]["dependencies"] == pytest.approx(0.3)
+    assert row["advice"]["strategy"] == "none"
+
+
+def test_everything_that_is_wrong_is_printed(
+    command: Command, file: Callable[[object], Path]
+) -> None:
+    """And the exit code is 1."""
+    done = command("plan", file(WRONG))
+    assert done.exit_code == 1
+    assert "unknown: task 'b' depends on 'x', and there is no such task" in done.stdout
+    assert "cycle: tasks depend on each other in a circle: a -> b -> a" in done.stdout
+    assert "2 tasks; the plan cannot run as it is" in done.stdout
+    row = json.loads(command("plan", file(WRONG), "--format", "json").stdout)
+    assert [problem["kind"] for problem in row["problems"]] == ["unknown", "cycle"]
+    assert (row["sound"], row["groups"], row["phases"]) == (False, [], [])
+
+
+def test_advice_to_split_and_risks(command: Command, file: Callable[[object], Path]) -> None:
+    """For a plan that is much work."""
+    said = "Migrate, rewrite, replace and update all of it; add tests"
+    tasks = [{"id": n, "description": f"{said} in part{n}/a{n}.py"} for n in range(9)]
+    done = command("plan", file(tasks))
+    assert done.exit_code == 0
+    assert "split by_component, about" in done.stdout
+    assert "risk: many files are touched" in done.stdout
+
+
+@pytest.mark.parametrize("written", [None, b"[", b"\xff"], ids=["no file", "cut", "no text"])
+def test_what_is_no_json_is_refused(
+    command: Command, tmp_path: Path, written: bytes | None
+) -> None:
+    """With the file's name, in one line."""
+    path = tmp_path / "plan.json"
+    if written is not None:
+        path.write_bytes(written)
+    done = command("plan", path)
+    assert done.exit_code == 2
+    assert str(path) in done.output
+    assert "Traceback" not in done.output
+
+
+def test_the_settings_count(
+    command: Command, file: Callable[[object], Path], tmp_path: Path
+) -> None:
+    """How many run side by side, say."""
+    settings = tmp_path / "own.toml"
+    settings.write_text("plan_max_parallel = 1\n", encoding="utf-8")
+    done = command("plan", file(SOUND), "--settings", settings)
+    assert "4 tasks, 3 groups by depth, 4 phases" in done.stdout

@@ -1,0 +1,443 @@
+"""What a runtime asks before a call, and what it says of the answers (A4, A6, A9, A10, A11)."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from opentelemetry.sdk.trace import TracerProvider
+
+from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings, control, session
+from otel_loopguard.control import Choice
+from otel_loopguard.core import Alert, FollowUp, Kind, Objection, Pressure, Source, Step
+from otel_loopguard.errors import PlanError
+from otel_loopguard.planning import Task
+from otel_loopguard.profiling.gauges import Reading
+from tests.agents import Ended, agent, provider_with, tool_call
+
+ANSWER = "light rain in the west, twenty degrees, and a little wind"
+SECOND = 1_000_000_000
+HOURS_AGO = time.time_ns() - 3 * 3600 * SECOND
+
+
+@pytest.fixture
+def guard() -> Iterator[LoopGuard]:
+    """A guard of its own, that measures nothing by itself."""
+    gc.collect()
+    yield LoopGuard(Settings(execution_resources=False))
+    gc.collect()
+
+
+def past(guard: LoopGuard, tool: str, seconds: float, times: int = 20) -> None:
+    """Calls of a tool that all took as long."""
+    for number in range(times):
+        start = HOURS_AGO + number * 100 * SECOND
+        step = Step(
+            Kind.TOOL, tool, args={"q": f"city {number}"}, outcome=f"{ANSWER} {number}",
+            start=start, end=start + round(seconds * SECOND),
+        )  # fmt: skip
+        guard.observe(step, "past")
+
+
+def loop(guard: LoopGuard, times: int, args: object = None, key: str = "run") -> None:
+    """Calls that are all the same."""
+    for _ in range(times):
+        guard.observe(Step(Kind.TOOL, "search", args=args or {"q": "x"}, outcome=ANSWER), key)
+
+
+def test_without_a_guard_a_call_runs() -> None:
+    """A program may ask whether or not a guard is installed."""
+    gc.collect()
+    before = control.admit("search", {"q": "x"})
+    assert (before.choice, before.confidence, before.id) == (Choice.EXECUTE_SYNC, 0, "")
+    assert control.prefer("ada", prompt_threshold_s=3) is None
+    assert not control.feedback("0" * 16, choice="defer")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "choice"),
+    [
+        (1, Choice.EXECUTE_SYNC),
+        (25, Choice.PROMPT_USER),
+        (90, Choice.AUTO_BACKGROUND),
+    ],
+    ids=["short", "longer", "long"],
+)
+def test_the_past_of_a_tool_decides(guard: LoopGuard, seconds: float, choice: Choice) -> None:
+    """By the estimate from its own calls, with everything it was made of."""
+    past(guard, "crawl", seconds)
+    found = control.admit("crawl", {"q": "city 3"})
+    assert found.choice is choice
+    assert found.estimate_ms == pytest.approx(seconds * 1e3, rel=0.2)
+    assert found.factors.records == 20
+    assert found.factors.estimates == {"crawl": "profile"}
+    assert found.factors.total_ms == pytest.approx(found.estimate_ms + 2175)
+    assert found.source is Source.EXECUTION_CHOICE
+    assert found.follow_ups
+    assert len(found.id) == 16
+
+
+def test_a_table_answers_for_what_was_never_called(guard: LoopGuard) -> None:
+    """Cold start: A2's defaults."""
+    assert control.admit("video_process").choice is Choice.AUTO_BACKGROUND
+    found = control.admit("web_search", '{"q": "x"}')
+    assert (found.choice, found.factors.records) == (Choice.EXECUTE_SYNC, 0)
+
+
+def test_a_batch_is_answered_as_one(guard: LoopGuard) -> None:
+    """Names, pairs, maps and tasks may be mixed."""
+    calls = ["file_read", ("file_write", {"p": 1}), {"tool": "api_call"}, Task("x", "file_read")]
+    found = control.admit_batch(calls)
+    assert found.factors.tools == ("api_call", "file_read", "file_write")
+    assert found.factors.tasks == 4
+    assert found.estimate_ms == 500 + 1000 + 4000 + 500
+    assert found.factors.switching_ms == 8000
+    assert found.choice is Choice.EXECUTE_SYNC
+    assert control.admit_batch([*calls, "file_read"]).choice is Choice.PROMPT_USER
+
+
+def test_a_batch_runs_in_parallel_where_it_may() -> None:
+    """No call needs another, the tools are declared safe, and the user prefers it (A3, A6)."""
+    kept = LoopGuard(Settings(execution_resources=False, read_tools="file_process"))
+    calls = [("file_process", {"p": number}) for number in range(3)]
+    found = control.admit_batch(calls)
+    assert found.factors.parallel
+    assert (found.estimate_ms, found.factors.switching_ms) == (5000, 1500)
+    assert not control.admit_batch([*calls, "file_write"]).factors.parallel
+    linked = [{"id": "a", "tool": "file_process"}, {"tool": "file_process", "depends_on": ["a"]}]
+    assert not control.admit_batch(linked).factors.parallel
+    assert control.admit_batch(linked, parallel=True).factors.parallel
+    control.prefer(parallel_execution_preferred=False)
+    assert not control.admit_batch(calls).factors.parallel
+    assert kept.settings.read_tools == {"file_process"}
+
+
+@pytest.mark.parametrize(
+    ("calls", "told"),
+    [
+        ([], "at least one"),
+        ([""], "name of a tool.*''"),
+        ([("search",)], "a pair"),
+        ([("search", 1, 2)], "a pair"),
+        ([{"args": 1}], "name of a tool.*None"),
+        ([3], "got 3"),
+    ],
+    ids=["none", "no name", "half a pair", "three", "no tool", "number"],
+)
+def test_a_batch_that_cannot_be_read(guard: LoopGuard, calls: list[object], told: str) -> None:
+    """The error has the value; it is raised in the caller's own call."""
+    with pytest.raises(ValueError, match=told):
+        control.admit_batch(calls)
+
+
+def test_a_batch_that_is_no_plan(guard: LoopGuard) -> None:
+    """Everything that is wrong with it at once (E6)."""
+    calls = [
+        {"id": "a", "tool": "t", "depends_on": ["b"]},
+        {"id": "b", "tool": "t", "depends_on": ["a", "nowhere"]},
+    ]
+    with pytest.raises(PlanError, match=r"(?s)nowhere.*a -> b -> a|a -> b -> a.*nowhere"):
+        control.admit_batch(calls)
+
+
+def test_a_denied_call_is_refused_and_others_are_not(guard: LoopGuard) -> None:
+    """A loop goes before the choice, with the certainty and the follow-ups of its decision (A9)."""
+    loop(guard, 4)
+    assert guard.flag_of("run").control.action == "deny"  # type: ignore[union-attr]
+    found = control.admit("search", {"q": "x"}, session="run")
+    assert (found.choice, found.confidence) == (Choice.DENY, 0.95)
+    assert (found.source, found.session) == (Source.TOOL_LOOP, "run")
+    assert found.decision is not None
+    assert found.reason == found.decision.message
+    assert found.follow_ups == found.decision.follow_ups
+    assert control.admit("search", {"q": "y"}, session="run").choice is Choice.EXECUTE_SYNC
+    assert control.admit("search", session="run").choice is Choice.DENY
+    assert control.admit("read", session="run").choice is Choice.EXECUTE_SYNC
+    assert control.admit("search", {"q": "x"}, session="other").choice is Choice.EXECUTE_SYNC
+    batch = control.admit_batch(["read", ("search", {"q": "x"})], session="run")
+    assert batch.choice is Choice.DENY
+
+
+def test_an_aborted_session_makes_no_call(guard: LoopGuard) -> None:
+    """Whatever the call is."""
+    loop(guard, 5)
+    found = control.admit("read", {"path": "a"}, session="run")
+    assert found.choice is Choice.DENY
+    assert FollowUp.ABORT_EXECUTION in found.follow_ups
+
+
+def test_what_a_person_set_is_heard_first(guard: LoopGuard) -> None:
+    """A paused session waits, and the answer says what a runtime does about it."""
+    loop(guard, 1)
+    control.pause("run", "looking into it")
+    found = control.admit("search", {"q": "y"}, session="run")
+    assert (found.choice, found.confidence, found.reason) == (Choice.DEFER, 1, "looking into it")
+    assert FollowUp.PAUSE_EXECUTION in found.follow_ups
+    control.abort("run")
+    assert control.admit("search", {"q": "y"}, session="run").choice is Choice.DENY
+
+
+def test_where_the_user_is_to_be_asked() -> None:
+    """An `ask` about a loop is a question about its calls only."""
+    guard = LoopGuard(Settings(execution_resources=False, ask_after=1, max_action="ask"))
+    loop(guard, 5, key="asked")
+    assert guard.flag_of("asked").control.action == "ask"  # type: ignore[union-attr]
+    found = control.admit("search", {"q": "x"}, session="asked")
+    assert found.choice is Choice.PROMPT_USER
+    assert FollowUp.WAIT_FOR_USER_INPUT in found.follow_ups
+    assert control.admit("search", {"q": "y"}, session="asked").choice is Choice.EXECUTE_SYNC
+
+
+def test_the_session_and_the_agent_come_from_the_context(guard: LoopGuard) -> None:
+    """The call is looked up under the agent whose span is current, as its spans are."""
+    tracer = provider_with(LoopGuardSpanProcessor(guard)).get_tracer("my.agent")
+    with agent(tracer):
+        for _ in range(4):
+            tool_call(tracer, result=ANSWER)
+        found = control.admit("search", '{"q": "x"}')
+        assert found.choice is Choice.DENY
+        assert found.session == control.current().session
+    with session("named"):
+        assert control.admit("search").session is None  # no guard knows it yet
+
+
+def test_resources_go_before_the_choice_and_loops_before_resources(guard: LoopGuard) -> None:
+    """The order of A9, and more workers are advised where two resources are short (A7)."""
+    guard.admissions.resources.take(Reading(1, cpu=99, queue=20))
+    found = control.admit("search", {"q": "x"})
+    assert (found.choice, found.confidence, found.source) == (Choice.DEFER, 0.8, Source.RESOURCES)
+    assert found.scale_workers
+    assert found.follow_ups == (
+        FollowUp.QUEUE_FOR_LATER, FollowUp.RETRY_WHEN_RESOURCES_AVAILABLE,
+    )  # fmt: skip
+    loop(guard, 4)
+    found = control.admit("search", {"q": "x"}, session="run")
+    assert (found.choice, found.source) == (Choice.DENY, Source.TOOL_LOOP)
+    assert control.resource_use()["cpu"].peak == 99
+
+
+def test_profiles_get_what_was_measured(guard: LoopGuard) -> None:
+    """The newest reading goes with every finished call (A8)."""
+    guard.admissions.resources.take(Reading(1, cpu=77, rss=600, io_wait=3))
+    past(guard, "heavy", 1)
+    found = guard.profiler.resources("heavy")
+    assert found is not None
+    assert found.cpu_intensive
+
+
+def test_an_open_breaker_refuses(guard: LoopGuard) -> None:
+    """As long as it is open (E5); asking begins no trial."""
+    for _ in range(3):
+        control.breakers().ended("flaky", "tool", ConnectionError())
+    found = control.admit("flaky", {"q": 1})
+    control.breakers().reset("flaky")
+    assert (found.choice, found.objection) == (Choice.DENY, "breaker_open")
+    assert "'flaky' is open after 3 failures" in found.reason
+    assert control.admit("flaky", {"q": 1}).choice is Choice.EXECUTE_SYNC
+
+
+def test_a_check_that_would_fail_refuses(guard: LoopGuard) -> None:
+    """It says what would fail and what to change (C14)."""
+    control.checks().register("exists", control.file_exists(), tool="edit_here")
+    found = control.admit("edit_here", '{"path": "/no/such/file"}')
+    assert (found.choice, found.objection) == (Choice.DENY, "check_failed")
+    assert "does not exist" in found.reason
+
+
+def test_an_objector_of_ones_own(guard: LoopGuard) -> None:
+    """It is asked about every call; one that fails is counted and says nothing."""
+    from otel_loopguard.faults import raise_faults
+
+    def night(task: Task) -> Objection | None:
+        if task.tool != "deploy":
+            return None
+        return Objection("night", "nobody is awake", Choice.DEFER, 0.9)
+
+    guard.admissions.objectors.append(night)
+    found = control.admit_batch(["read", "deploy"])
+    assert (found.choice, found.confidence, found.reason) == (Choice.DEFER, 0.9, "nobody is awake")
+    guard.admissions.objectors[:] = [lambda _: 1 / 0]  # type: ignore[list-item,return-value]
+    raise_faults(False)
+    assert control.admit("deploy").choice is Choice.EXECUTE_SYNC
+    assert guard.faults.counts == {"objector:ZeroDivisionError": 1}
+
+
+def test_preferences_count(guard: LoopGuard) -> None:
+    """Of the user who is named; others have their own (A6)."""
+    control.prefer("ada", prompt_threshold_s=1, notification_channels=("mail",))
+    assert control.admit("web_search", user="ada").choice is Choice.PROMPT_USER
+    assert control.admit("web_search", user="ada").channels == ("mail",)
+    assert control.admit("web_search", user="bob").choice is Choice.EXECUTE_SYNC
+    found = control.preferences("ada")
+    assert found is not None
+    assert found.prompt_threshold_s == 1
+    with pytest.raises(ValueError, match="colour = 'red'"):
+        control.prefer("ada", colour="red")
+
+
+def test_answers_are_counted_and_remembered(guard: LoopGuard) -> None:
+    """Overrides, accepted backgrounds, and a vote the next time (A6, A10)."""
+    loop(guard, 1)
+    first = control.admit("video_process", user="ada", session="run")
+    second = control.admit("video_process", user="ada", session="run")
+    asked = control.admit("data_analysis", user="ada", session="run")
+    assert (first.choice, asked.choice) == (Choice.AUTO_BACKGROUND, Choice.PROMPT_USER)
+    assert control.feedback(first.id, choice="execute_sync")
+    assert control.feedback(second.id, choice=Choice.AUTO_BACKGROUND)
+    assert control.feedback(asked.id, choice="defer")
+    report = control.report("run")
+    assert report is not None
+    found = report.execution
+    assert found == control.acceptance() == control.acceptance("run")
+    assert found is not None
+    assert found.choices == {"auto_background": 2, "prompt_user": 1}
+    assert (found.answered, found.overridden) == (3, 1)
+    assert found.override_rate == pytest.approx(1 / 3)
+    assert found.background_acceptance_rate == 0.5
+    assert control.admit("data_analysis", user="ada").factors.remembered is Choice.DEFER
+    assert control.admit("data_analysis", user="bob").factors.remembered is None
+
+
+def test_who_speaks_last_is_right(guard: LoopGuard) -> None:
+    """An answer may change, and is counted once."""
+    given = control.admit("video_process")
+    for _ in range(2):
+        assert control.feedback(given.id, choice="execute_sync")
+    assert control.feedback(given.id, choice="auto_background")
+    found = control.acceptance()
+    assert found is not None
+    assert (found.answered, found.overridden, found.background_acceptance_rate) == (1, 0, 1)
+    with pytest.raises(ValueError, match="'perhaps'"):
+        control.feedback(given.id, choice="perhaps")
+    with pytest.raises(ValueError, match="must say"):
+        control.feedback(given.id)
+    assert not control.feedback("0" * 16, choice="defer")
+
+
+def test_a_refusal_that_was_wrong(guard: LoopGuard) -> None:
+    """A false alarm said of an admission is one of the decision behind it."""
+    loop(guard, 4)
+    found = control.admit("search", {"q": "x"}, session="run")
+    assert control.feedback(found.id, false_alarm=True)
+    report = control.report("run")
+    assert report is not None
+    assert report.false_alarms == 1
+
+
+def test_every_answer_is_one_structured_record(
+    guard: LoopGuard, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Session, decision, confidence, estimate, loop or not, alerts, number of tools (A11)."""
+    loop(guard, 1)
+    guard.admissions.resources.take(Reading(1, cpu=85))
+    with caplog.at_level(logging.INFO, "otel_loopguard"):
+        given = control.admit_batch(["file_read", "web_search"], session="run")
+        loop(guard, 3)
+    told, decided = caplog.records[0].__dict__, caplog.records[1].__dict__
+    assert told["loopguard.session.id"] == "run"
+    assert told["loopguard.decision.id"] == given.id
+    assert told["loopguard.execution.confidence"] == given.confidence
+    assert told["loopguard.execution.estimate_ms"] == 3500
+    assert told["loopguard.execution.loop"] is False
+    assert told["loopguard.execution.alerts"] == ("cpu",)
+    assert told["loopguard.execution.tools"] == 2
+    assert decided["loopguard.decision.action"] == "hint"
+    assert decided["loopguard.execution.loop"] is True
+
+
+def test_it_is_safe_on_an_event_loop_and_between_threads(guard: LoopGuard) -> None:
+    """A thousand answers from tasks and threads at once: each its own id, all counted."""
+    found: list[str] = []
+
+    async def ask() -> None:
+        found.append(control.admit("web_search", {"q": "x"}).id)
+
+    async def go() -> None:
+        await asyncio.gather(*(ask() for _ in range(250)))
+
+    several = [threading.Thread(target=lambda: asyncio.run(go())) for _ in range(4)]
+    for one in several:
+        one.start()
+    for one in several:
+        one.join()
+    assert len(set(found)) == 1000
+    counted = control.acceptance()
+    assert counted is not None
+    assert counted.choices == {"execute_sync": 1000}
+
+
+def spans_of(guard: LoopGuard, times: int) -> Ended:
+    ended = Ended()
+    provider = provider_with(LoopGuardSpanProcessor(guard), ended)
+    tracer = provider.get_tracer("my.agent")
+    with agent(tracer):
+        for number in range(times):
+            tool_call(tracer, "web_search", f'{{"q": "{number}"}}', f"{ANSWER} {number}")
+    return ended
+
+
+def test_a_call_with_a_past_has_the_choice_on_its_span(guard: LoopGuard) -> None:
+    """From the fourth call on: before that only a default is known, which says nothing."""
+    found = [dict(span.attributes or {}) for span in spans_of(guard, 6).named("execute_tool")]
+    assert ["loopguard.execution.choice" in one for one in found] == [False] * 3 + [True] * 3
+    assert found[5]["loopguard.execution.choice"] == "execute_sync"
+    assert found[5]["loopguard.execution.confidence"] == 0.9
+    estimate = found[5]["loopguard.execution.estimate_ms"]
+    assert isinstance(estimate, float)
+    assert 0 < estimate < 3000
+
+
+def test_a_name_that_several_tools_share(guard: LoopGuard) -> None:
+    """The span itself says then which tool it calls."""
+    past(guard, "slow", 90)
+    past(guard, "fast", 1)
+    ended = Ended()
+    tracer = provider_with(LoopGuardSpanProcessor(guard), ended).get_tracer("my.agent")
+    for turn in range(3):
+        for tool in ("slow", "fast"):
+            attributes = {
+                "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": tool,
+                "gen_ai.tool.call.arguments": f'{{"q": {turn}}}',
+            }  # fmt: skip
+            with tracer.start_as_current_span("tool", attributes=attributes):
+                pass
+    said = [(span.attributes or {}).get("loopguard.execution.choice") for span in ended.spans]
+    assert said[2:] == ["auto_background", "execute_sync"] * 2
+
+
+def test_choices_on_spans_can_be_switched_off() -> None:
+    """`execution_on_spans` off: spans have nothing of it."""
+    guard = LoopGuard(Settings(execution_on_spans=False, execution_resources=False))
+    for span in spans_of(guard, 6).spans:
+        assert not [name for name in span.attributes or {} if "execution" in name]
+
+
+def test_an_estimate_of_ones_own_is_said_too() -> None:
+    """What a user declared of a tool is more than a default, once its spans are known."""
+    own = {"web_search": 60_000}
+    guard = LoopGuard(
+        Settings(execution_resources=False, profile_defaults_ms=own, profile_prior_records=100)
+    )
+    found = spans_of(guard, 5).named("execute_tool")[-1].attributes or {}
+    assert found["loopguard.execution.choice"] in ("auto_background", "prompt_user")
+
+
+def test_alerts_say_what_they_are() -> None:
+    """Plain values: nothing known is nothing, and two alerts ask for workers."""
+    one = Alert("cpu", 99, 80, critical=True)
+    assert not Pressure().critical
+    assert not Pressure(alerts=(one,)).scale_workers
+    assert Pressure(alerts=(one, one)).scale_workers
+
+
+def test_providers_go(guard: LoopGuard) -> None:
+    """A provider that is shut down keeps its guard answering."""
+    provider = TracerProvider()
+    provider.add_span_processor(LoopGuardSpanProcessor(guard))
+    provider.shutdown()
+    assert control.admit("web_search").choice is Choice.EXECUTE_SYNC

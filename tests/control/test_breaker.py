@@ -1,0 +1,421 @@
+"""Breakers: in one process, fed by spans, and shared by several processes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from otel_loopguard import BreakerOpenError, LoopGuard, Settings, control
+from otel_loopguard.control import BreakerState, Standing
+from otel_loopguard.control.breakers import Breakers
+from otel_loopguard.core import ErrorClass, Kind, Step
+from otel_loopguard.errors import StoreError
+from otel_loopguard.stores import MemoryStore
+from tests.stores.servers import Server, need_redis, wait_for
+
+TRANSIENT, WRONG, UNKNOWN = ErrorClass.TRANSIENT, ErrorClass.DETERMINISTIC, ErrorClass.UNKNOWN
+
+
+class Clock:
+    """Time that is told."""
+
+    def __init__(self) -> None:
+        self.now = 1_000_000_000_000
+
+    def __call__(self) -> int:
+        return self.now
+
+    def pass_by(self, seconds: float) -> None:
+        self.now += int(seconds * 1e9)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """A clock for all breakers of a test."""
+    return Clock()
+
+
+def fail(breakers: Breakers, times: int = 1, kind: ErrorClass = TRANSIENT) -> None:
+    """Calls of `search` that fail."""
+    for _ in range(times):
+        breakers.finished("search", "agent", True, kind)
+
+
+def succeed(breakers: Breakers) -> None:
+    """A call of `search` that goes well."""
+    breakers.finished("search", "agent", False, UNKNOWN)
+
+
+def test_three_failures_in_a_row_open_it_for_300_seconds(clock: Clock) -> None:
+    """Then one trial passes, and no second one (E5)."""
+    breakers = Breakers(Settings(), clock=clock)
+    fail(breakers, 2)
+    succeed(breakers)
+    fail(breakers, 2)
+    assert breakers.allow("search")
+    fail(breakers)
+    assert breakers.standing("search") == (BreakerState.OPEN, 3, clock.now + 300 * 10**9)
+    clock.pass_by(299)
+    assert not breakers.allow("search")
+    clock.pass_by(1)
+    assert breakers.standing("search").state == "half_open"
+    assert [breakers.allow("search") for _ in range(3)] == [True, False, False]
+
+
+def test_a_trial_that_goes_well_closes_it(clock: Clock) -> None:
+    """And the count starts anew."""
+    breakers = Breakers(Settings(), clock=clock)
+    fail(breakers, 3)
+    clock.pass_by(300)
+    assert breakers.allow("search")
+    succeed(breakers)
+    assert breakers.standing("search") == Standing()
+    fail(breakers, 2)
+    assert breakers.allow("search")
+
+
+def test_a_trial_that_fails_opens_it_again(clock: Clock) -> None:
+    """At once, for another 300 seconds."""
+    breakers = Breakers(Settings(), clock=clock)
+    fail(breakers, 3)
+    clock.pass_by(300)
+    assert breakers.allow("search")
+    fail(breakers)
+    clock.pass_by(299)
+    assert not breakers.allow("search")
+    clock.pass_by(1)
+    assert breakers.allow("search")
+
+
+def test_a_trial_without_an_outcome_makes_way(clock: Clock) -> None:
+    """Whoever made it may have died."""
+    breakers = Breakers(Settings(breaker_trial_s=60), clock=clock)
+    fail(breakers, 3)
+    clock.pass_by(300)
+    assert breakers.allow("search")
+    clock.pass_by(59)
+    assert not breakers.allow("search")
+    clock.pass_by(1)
+    assert breakers.allow("search")
+
+
+@pytest.mark.parametrize(
+    ("which", "opens"),
+    [("transient", {TRANSIENT}), ("unclear", {TRANSIENT, UNKNOWN}), ("all", set(ErrorClass))],
+)
+def test_which_errors_count(clock: Clock, which: str, opens: set[ErrorClass]) -> None:
+    """Wrong arguments of one agent do not shut a tool for all others."""
+    for kind in ErrorClass:
+        breakers = Breakers(Settings(breaker_errors=which), clock=clock)
+        fail(breakers, 3, kind)
+        assert breakers.allow("search") is (kind not in opens)
+
+
+def test_an_error_that_is_an_answer_starts_the_count_anew(clock: Clock) -> None:
+    """One of unknown kind does not."""
+    breakers = Breakers(Settings(), clock=clock)
+    for kind, opens in ((WRONG, False), (UNKNOWN, True)):
+        fail(breakers, 2)
+        fail(breakers, 1, kind)
+        fail(breakers, 1)
+        assert breakers.allow("search") is not opens
+
+
+def test_tools_and_agents_have_breakers_of_their_own(clock: Clock) -> None:
+    """A failing tool says nothing of the agent that called it."""
+    breakers = Breakers(Settings(), clock=clock)
+    fail(breakers, 3)
+    for _ in range(3):
+        breakers.finished(None, "helper", True, TRANSIENT)
+    assert not breakers.allow("search")
+    assert not breakers.allow("helper", "agent")
+    assert breakers.allow("helper")
+    assert breakers.allow("agent", "agent")
+    breakers.reset("search")
+    assert breakers.allow("search")
+
+
+@pytest.mark.parametrize(
+    "settings", [{"mode": "shadow"}, {"exempt_tools": "search"}], ids=["shadow", "exempt"]
+)
+def test_it_lets_pass_what_is_only_watched(clock: Clock, settings: dict[str, Any]) -> None:
+    """In shadow mode, and for tools that are never judged."""
+    breakers = Breakers(Settings(**settings), clock=clock)
+    fail(breakers, 9)
+    assert breakers.allow("search")
+
+
+def test_the_table_is_bounded() -> None:
+    """The newest 1024 tools are kept."""
+    breakers = Breakers(Settings())
+    for number in range(3000):
+        breakers.finished(f"tool {number}", None, True, TRANSIENT)
+    assert len(breakers._breakers) == 1024
+
+
+def test_one_trial_of_many_threads(clock: Clock) -> None:
+    """However many ask at once."""
+    breakers = Breakers(Settings(), clock=clock)
+    fail(breakers, 3)
+    clock.pass_by(300)
+    allowed: list[bool] = []
+    threads = [
+        threading.Thread(target=lambda: allowed.append(breakers.allow("search"))) for _ in range(16)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(allowed) == 1
+
+
+def test_a_block_counts_and_refuses() -> None:
+    """`with control.breaker(...)`: three time-outs, then no call; the message has all of it."""
+    guard = LoopGuard(Settings())
+    for _ in range(3):
+        with pytest.raises(TimeoutError), control.breaker("search"):
+            raise TimeoutError
+    with pytest.raises(BreakerOpenError, match=r"tool 'search' is open after 3 .* another 300 s"):
+        control.breaker("search").__enter__()
+    assert control.breakers().standing("search").state == "open"
+    assert guard.faults.counts == {}
+
+
+def test_a_cancelled_trial_is_given_back(clock: Clock) -> None:
+    """It says nothing of the tool."""
+    breakers = Breakers(Settings(), clock=clock)
+    fail(breakers, 3)
+    clock.pass_by(300)
+    with pytest.raises(KeyboardInterrupt), breakers.guarding("search"):
+        raise KeyboardInterrupt
+    assert breakers.allow("search")
+
+
+def call(error: str | None = None, kind: Kind = Kind.TOOL) -> Step:
+    """A finished step, as spans give it."""
+    return Step(kind, "search", args={"q": 1}, error=error is not None, error_text=error)
+
+
+@pytest.mark.parametrize(("kind", "of"), [(Kind.TOOL, "tool"), (Kind.AGENT, "agent")])
+def test_spans_feed_it(kind: Kind, of: Any) -> None:
+    """Of all runs together."""
+    guard = LoopGuard(Settings())
+    for number in range(3):
+        guard.observe(call("503 Service Unavailable", kind), f"run {number}")
+    assert not control.breakers().allow("search", of)
+    assert guard.faults.counts == {}
+
+
+def test_a_call_counts_once() -> None:
+    """Where a block counts it, its span does not."""
+    guard = LoopGuard(Settings())
+    for _ in range(2):
+        with pytest.raises(ConnectionError), control.breaker("search"):
+            guard.observe(call("connection refused"), "run")
+            raise ConnectionError
+    assert control.breakers().standing("search").failures == 2
+
+
+def test_a_replay_shuts_nothing() -> None:
+    """What it shows is long over."""
+    live = LoopGuard(Settings())
+    replay = LoopGuard(Settings(), clock="replay")
+    for _ in range(5):
+        replay.observe(call("503"), "run")
+    assert control.breakers().allow("search")
+    assert live.faults.counts == {}
+
+
+class Broken(MemoryStore):
+    """A store that can be down."""
+
+    down = False
+
+    def get(self, kind: str, key: str) -> bytes | None:
+        self._up()
+        return super().get(kind, key)
+
+    def claim(self, kind: str, key: str, owner: str, ttl_s: float) -> bool:
+        self._up()
+        return super().claim(kind, key, owner, ttl_s)
+
+    def _up(self) -> None:
+        if self.down:
+            msg = "down"
+            raise StoreError(msg)
+
+
+@pytest.fixture
+def pair(clock: Clock) -> Iterator[tuple[Breakers, Breakers, Broken]]:
+    """Two processes' breakers with one store; they exchange when told to."""
+    store = Broken()
+    settings = Settings(breaker_sync_s=0.001)
+    one, other = (Breakers(settings, store, clock=clock) for _ in range(2))
+    yield one, other, store
+    store.down = False
+    one.close()
+    other.close()
+
+
+def test_others_learn_that_it_is_open_and_closed(
+    pair: tuple[Breakers, Breakers, Broken], clock: Clock
+) -> None:
+    """In the background: nobody waits for the store."""
+    one, other, _ = pair
+    fail(one, 3)
+    wait_for(lambda: not other.allow("search"))
+    assert other.standing("search") == one.standing("search")
+    clock.pass_by(300)
+    assert [one.allow("search"), other.allow("search"), one.allow("search")] == [True, False, False]
+    succeed(one)
+    wait_for(lambda: other.allow("search"))
+
+
+def test_a_store_that_is_down_stops_nobody(
+    pair: tuple[Breakers, Breakers, Broken], clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Breakers go on in memory, say so once, and tell the others when it is back."""
+    one, other, store = pair
+    store.down = True
+    fail(one, 3)
+    one.sync()
+    one.sync()
+    assert not one.allow("search")
+    assert other.allow("search")
+    clock.pass_by(300)
+    assert one.allow("search")
+    fail(one)
+    store.down = False
+    one.sync()
+    wait_for(lambda: not other.allow("search"))
+    told = [record for record in caplog.records if "not shared" in record.message]
+    assert 1 <= len(told) <= 2  # one of each process at most
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [b"\xff", b"[]", b"{}", b'{"until": "x", "at": 1, "failures": 1}',
+     b'{"until": -1, "at": 1, "failures": 1}', b"1"],
+    ids=["bytes", "list", "empty", "text", "negative", "number"],
+)  # fmt: skip
+def test_what_is_not_understood_is_left_alone(
+    clock: Clock, raw: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is warned of with its key, once, and not overwritten."""
+    store = MemoryStore()
+    store.put("breaker", "tool:search", raw)
+    breakers = Breakers(Settings(breaker_sync_s=60), store, clock=clock)
+    fail(breakers, 3)
+    breakers.sync()
+    breakers.close()
+    assert not breakers.allow("search")
+    assert store.get("breaker", "tool:search") == raw
+    assert caplog.text.count("tool:search") == 1
+
+
+def test_a_clock_that_is_wrong_shuts_nothing_for_days(clock: Clock) -> None:
+    """Another process says: open for a year."""
+    store = MemoryStore()
+    year = clock.now + 365 * 86400 * 10**9
+    store.put("breaker", "tool:search", orjson.dumps({"until": year, "at": year, "failures": 3}))
+    breakers = Breakers(Settings(breaker_sync_s=60), store, clock=clock)
+    breakers.standing("search")
+    breakers.sync()
+    assert not breakers.allow("search")
+    clock.pass_by(300)
+    assert breakers.allow("search")
+    breakers.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_the_child_of_a_fork_goes_on() -> None:
+    """Though a thread of the parent held the locks."""
+    breakers = Breakers(Settings(breaker_sync_s=0.001), MemoryStore())
+    fail(breakers, 2)
+    assert breakers._sharing is not None
+    with breakers._lock, breakers._sharing._lock:
+        pid = os.fork()
+        if pid == 0:
+            thread = threading.Thread(target=lambda: fail(breakers), daemon=True)
+            thread.start()
+            thread.join(5)
+            os._exit(0 if not thread.is_alive() and not breakers.allow("search") else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert breakers.allow("search")
+    breakers.close()
+
+
+def _worker(url: str, start: Any, allowed: Any, closing: Any) -> None:
+    """A process: learns that the breaker is open, and asks for the trial with all the others."""
+    from otel_loopguard.stores.redis_store import RedisStore
+
+    breakers = Breakers(Settings(breaker_sync_s=0.02), RedisStore(Settings(store_url=url)))
+    wait_for(lambda: breakers.standing("search").state is not BreakerState.CLOSED)
+    start.wait()
+    wait_for(lambda: breakers.standing("search").state is BreakerState.HALF_OPEN)
+    tried = sum(breakers.allow("search") for _ in range(20))
+    allowed.put(tried)
+    start.wait()
+    if tried:
+        succeed(breakers)
+    wait_for(lambda: breakers.allow("search"))
+    closing.put(True)
+    breakers.close()
+
+
+def test_half_open_lets_one_trial_through_across_processes(tmp_path: Path) -> None:
+    """Two processes on a real Redis ask at once; its success lets all of them go on."""
+    need_redis()
+    from otel_loopguard.stores.redis_store import RedisStore
+
+    server = Server(tmp_path / "redis").start()
+    workers: list[Any] = []
+    try:
+        spawn = multiprocessing.get_context("spawn")
+        start, allowed, closing = spawn.Barrier(2), spawn.Queue(), spawn.Queue()
+        settings = Settings(breaker_open_s=1.5, store_url=server.url)
+        opener = Breakers(settings, RedisStore(settings))
+        for _ in range(2):
+            workers.append(
+                spawn.Process(target=_worker, args=(server.url, start, allowed, closing))
+            )
+            workers[-1].start()
+        fail(opener, 3)
+        opener.close()
+        assert sorted(allowed.get(timeout=20) for _ in range(2)) == [0, 1]
+        assert [closing.get(timeout=20) for _ in range(2)] == [True] * 2
+        for worker in workers:
+            worker.join(10)
+    finally:
+        for worker in workers:
+            worker.kill()
+        server.kill()
+
+
+def test_a_frozen_store_makes_no_span_wait(tmp_path: Path) -> None:
+    """The redis-server is stopped (SIGSTOP): what spans feed takes no time."""
+    need_redis()
+    from otel_loopguard.stores.redis_store import RedisStore
+
+    server = Server(tmp_path / "redis").start()
+    assert server.process is not None
+    settings = Settings(store_url=server.url, breaker_sync_s=0.01)
+    breakers = Breakers(settings, RedisStore(settings))
+    try:
+        server.process.send_signal(19)
+        began = time.perf_counter()
+        for number in range(1000):
+            breakers.finished(f"tool {number % 50}", None, True, TRANSIENT)
+            breakers.standing(f"tool {number % 50}")
+        assert time.perf_counter() - began < 0.5
+    finally:
+        server.process.send_signal(18)
+        server.kill()

@@ -1,0 +1,367 @@
+"""Checkpoints of an application, and of git workspaces: real repositories."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from otel_loopguard import CheckpointError, control
+
+if shutil.which("git") is None:
+    if os.environ.get("CI"):
+        pytest.fail("git is missing")
+    pytest.skip("git is missing", allow_module_level=True)
+
+WHO = ("-c", "user.name=A User", "-c", "user.email=user@example.com")
+
+
+class Repository:
+    """A repository as a user has it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(exist_ok=True)
+        self.git("init", "-q", "-b", "main")
+
+    def git(self, *words: str) -> str:
+        done = subprocess.run(
+            ["git", *WHO, *words], cwd=self.folder, capture_output=True, text=True, check=True
+        )
+        return done.stdout
+
+    def write(self, name: str, text: str) -> Path:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    def state(self) -> tuple[str, ...]:
+        """Everything that is the user's: what is staged, branch, stash, status, the index file."""
+        index = self.folder / ".git" / "index"
+        return (
+            self.git("status", "--porcelain=v2", "--branch"),
+            self.git("ls-files", "--stage"),
+            self.git("stash", "list"),
+            self.git("for-each-ref", "refs/heads", "refs/tags", "refs/stash"),
+            (self.folder / ".git" / "HEAD").read_text(),
+            index.read_bytes().hex() if index.exists() else "",
+        )
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With a commit, a dirty index, a stash, an untracked and an ignored file."""
+    made = Repository(tmp_path_factory.mktemp("template") / "work")
+    made.write("a.txt", "one\n")
+    made.write("gone.txt", "here\n")
+    made.write(".gitignore", "*.log\n")
+    made.git("add", "-A")
+    made.git("commit", "-qm", "first")
+    made.write("a.txt", "stashed\n")
+    made.git("stash")
+    made.write("a.txt", "staged\n")
+    made.git("add", "a.txt")
+    made.write("a.txt", "not staged\n")
+    (made.folder / "gone.txt").unlink()
+    made.write("deep/new file ü.txt", "untracked\n")
+    made.write("x.log", "ignored\n")
+    return made.folder
+
+
+@pytest.fixture
+def repository(template: Path, tmp_path: Path) -> Repository:
+    """A copy of it."""
+    made = Repository(shutil.copytree(template, tmp_path / "work"))
+    made.git("status")  # refreshes the index file
+    return made
+
+
+def points(folder: Path, keep: int | None = None) -> control.Checkpoints:
+    """The checkpoints of a workspace."""
+    return control.Checkpoints(control.GitWorkspace(folder), keep=keep)
+
+
+def test_nothing_of_the_users_is_touched(repository: Repository) -> None:
+    """Neither branch, index, stash nor files; by a checkpoint or by a restore of a file."""
+    before = repository.state()
+    made = points(repository.folder).create("before the edit")
+    assert repository.state() == before
+    repository.write("a.txt", "spoilt\n")
+    points(repository.folder).restore(made, ["a.txt"])
+    assert (repository.folder / "a.txt").read_text() == "not staged\n"
+    assert repository.state()[1:] == before[1:]
+    assert list((repository.folder / ".git").glob("*.lock")) == []
+
+
+def test_it_has_tracked_and_untracked_files(repository: Repository) -> None:
+    """As they are, not as they are staged; without ignored and removed ones."""
+    made = points(repository.folder).create("label")
+    ref = f"refs/loopguard/{made.id}"
+    names = repository.git("-c", "core.quotepath=false", "ls-tree", "-r", "--name-only", ref)
+    assert names.split("\n") == [".gitignore", "a.txt", "deep/new file ü.txt", ""]
+    assert repository.git("show", f"{ref}:a.txt") == "not staged\n"
+    head = repository.git("rev-parse", "HEAD")
+    assert repository.git("rev-parse", f"{ref}^") == head
+    assert repository.git("log", "-1", "--format=%s %an", ref) == "label otel-loopguard\n"
+
+
+def test_only_named_paths_are_restored_and_nothing_is_deleted(repository: Repository) -> None:
+    """A folder means the files below it; what was added since stays."""
+    checkpoints = points(repository.folder)
+    made = checkpoints.create()
+    repository.write("a.txt", "later\n")
+    (repository.folder / "deep/new file ü.txt").unlink()
+    repository.write("deep/added.txt", "added\n")
+    checkpoints.restore(made.id, ["deep"])
+    assert (repository.folder / "deep/new file ü.txt").read_text() == "untracked\n"
+    assert (repository.folder / "deep/added.txt").read_text() == "added\n"
+    assert (repository.folder / "a.txt").read_text() == "later\n"
+
+
+def test_a_restore_can_be_undone(repository: Repository) -> None:
+    """What it overwrites is a checkpoint of its own."""
+    checkpoints = points(repository.folder)
+    made = checkpoints.create()
+    repository.write("a.txt", "an hour of work\n")
+    checkpoints.restore(made, ["."])
+    assert (repository.folder / "a.txt").read_text() == "not staged\n"
+    newest = checkpoints.list()[0]
+    assert newest.label == f"before restoring {made.id}"
+    checkpoints.restore(newest, ["a.txt"])
+    assert (repository.folder / "a.txt").read_text() == "an hour of work\n"
+
+
+def test_mode_and_links_are_restored(repository: Repository) -> None:
+    """An executable is one again, and a link leads where it led."""
+    script = repository.write("run.sh", "#!/bin/sh\n")
+    script.chmod(0o755)
+    (repository.folder / "link").symlink_to("a.txt")
+    checkpoints = points(repository.folder)
+    made = checkpoints.create()
+    script.chmod(0o644)
+    (repository.folder / "link").unlink()
+    checkpoints.restore(made, ["run.sh", "link"])
+    assert script.stat().st_mode & 0o111
+    assert str((repository.folder / "link").readlink()) == "a.txt"
+
+
+def test_a_repository_without_a_commit(tmp_path: Path) -> None:
+    """The checkpoint has no parent, and HEAD still leads nowhere."""
+    made = Repository(tmp_path / "young")
+    made.write("a.txt", "one\n")
+    checkpoints = points(made.folder)
+    point = checkpoints.create()
+    made.write("a.txt", "two\n")
+    checkpoints.restore(point, ["a.txt"])
+    assert (made.folder / "a.txt").read_text() == "one\n"
+    assert made.git("log", "--format=%P", f"refs/loopguard/{point.id}").strip() == ""
+    assert "No commits yet" in made.git("status")
+
+
+def test_an_empty_repository(tmp_path: Path) -> None:
+    """There is nothing in it, which is no error."""
+    made = Repository(tmp_path / "empty")
+    (made.folder / "sub").mkdir()
+    for folder in (made.folder, made.folder / "sub"):
+        assert points(folder).create() in points(folder).list()
+
+
+def test_a_part_of_a_repository(repository: Repository) -> None:
+    """Paths are relative to it, and none leads out of it."""
+    deep = repository.folder / "deep"
+    checkpoints = points(deep)
+    made = checkpoints.create()
+    repository.write("deep/new file ü.txt", "changed\n")
+    repository.write("a.txt", "changed\n")
+    checkpoints.restore(made, ["."])
+    assert (deep / "new file ü.txt").read_text() == "untracked\n"
+    assert (repository.folder / "a.txt").read_text() == "changed\n"
+    with pytest.raises(CheckpointError, match=r"inside of .*'\.\./a\.txt'"):
+        checkpoints.restore(made, ["../a.txt"])
+
+
+def test_the_newest_20_are_kept(repository: Repository) -> None:
+    """Also those of a process before this one; what is not ours under the refs stays."""
+    repository.git("update-ref", "refs/loopguard/mine", "HEAD")
+    checkpoints = points(repository.folder)
+    made = [checkpoints.create(str(number)) for number in range(22)]
+    listed = points(repository.folder).list()
+    assert listed == made[:1:-1]
+    refs = repository.git("for-each-ref", "refs/loopguard").splitlines()
+    assert len(refs) == 21
+    assert points(repository.folder, keep=3).list() == listed[:3]
+
+
+def test_names_are_no_patterns(repository: Repository) -> None:
+    """A file called `*` is that file."""
+    repository.write("*", "star\n")
+    checkpoints = points(repository.folder)
+    made = checkpoints.create()
+    repository.write("*", "later\n")
+    repository.write("a.txt", "later\n")
+    checkpoints.restore(made, ["*"])
+    assert (repository.folder / "*").read_text() == "star\n"
+    assert (repository.folder / "a.txt").read_text() == "later\n"
+
+
+def test_hooks_and_the_environment_of_a_hook_do_nothing(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No hook runs, and GIT_DIR or GIT_INDEX_FILE from outside lead nowhere else."""
+    hook = repository.folder / ".git/hooks/reference-transaction"
+    hook.write_text("#!/bin/sh\nexit 1\n")
+    hook.chmod(0o755)
+    before = repository.state()
+    for name in ("GIT_DIR", "GIT_INDEX_FILE", "GIT_WORK_TREE"):
+        monkeypatch.setenv(name, str(tmp_path / "elsewhere"))
+    made = points(repository.folder).create()
+    assert made in points(repository.folder).list()
+    for name in ("GIT_DIR", "GIT_INDEX_FILE", "GIT_WORK_TREE"):
+        monkeypatch.delenv(name)
+    assert repository.state() == before
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_merge_conflict_is_no_obstacle(repository: Repository) -> None:
+    """The files are kept with their marks, and the index still has its three sides."""
+    repository.git("reset", "-q", "--hard")
+    repository.git("checkout", "-q", "-b", "side")
+    repository.write("a.txt", "side\n")
+    repository.git("commit", "-qam", "side")
+    repository.git("checkout", "-q", "main")
+    repository.write("a.txt", "main\n")
+    repository.git("commit", "-qam", "main")
+    with pytest.raises(subprocess.CalledProcessError):
+        repository.git("merge", "side")
+    before = repository.state()
+    made = points(repository.folder).create()
+    assert repository.state() == before
+    assert "<<<<<<<" in repository.git("show", f"refs/loopguard/{made.id}:a.txt")
+
+
+def test_a_linked_working_tree(repository: Repository, tmp_path: Path) -> None:
+    """It has an index of its own, which is not touched either."""
+    repository.git("worktree", "add", "-q", str(tmp_path / "linked"), "HEAD")
+    (tmp_path / "linked/a.txt").write_text("linked\n")
+    made = points(tmp_path / "linked").create()
+    assert repository.git("show", f"refs/loopguard/{made.id}:a.txt") == "linked\n"
+
+
+def _folder_in_the_way(folder: Path) -> None:
+    (folder / "a.txt").unlink()
+    (folder / "a.txt").mkdir()
+    (folder / "a.txt/precious.log").write_text("x")
+
+
+def _link_in_the_way(folder: Path) -> None:
+    shutil.move(folder / "deep", folder.parent / "moved")
+    (folder / "deep").symlink_to(folder.parent / "moved")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "paths", "said"),
+    [
+        (None, [], "name the paths"),
+        (None, ["nothing.txt"], "'nothing.txt' is not in checkpoint"),
+        (None, ["x.log"], "'x.log' is not in checkpoint"),
+        (None, ["/etc/passwd"], "must be inside of"),
+        (None, [""], "must be inside of"),
+        (_folder_in_the_way, ["a.txt"], "is in the way"),
+        (_link_in_the_way, ["deep"], "is in the way"),
+    ],
+    ids=["no path", "unknown", "ignored", "outside", "empty", "a folder", "a link"],
+)
+def test_what_cannot_be_restored_is_refused(
+    repository: Repository, spoil: Callable[[Path], None] | None, paths: list[str], said: str
+) -> None:
+    """And nothing is written."""
+    checkpoints = points(repository.folder)
+    made = checkpoints.create()
+    repository.write("a.txt", "later\n")
+    if spoil is not None:
+        spoil(repository.folder)
+    status = repository.git("status", "--porcelain")
+    with pytest.raises(CheckpointError, match=said):
+        checkpoints.restore(made, paths)
+    assert repository.git("status", "--porcelain") == status
+    if spoil is _folder_in_the_way:
+        assert (repository.folder / "a.txt/precious.log").exists()
+
+
+@pytest.mark.parametrize("place", ["plain", "bare", "inside", "missing"])
+def test_it_refuses_what_is_no_working_tree(repository: Repository, place: str) -> None:
+    """The message has the folder."""
+    folder = repository.folder.parent / place
+    if place == "plain":
+        folder.mkdir()
+    elif place == "bare":
+        subprocess.run(["git", "init", "-q", "--bare", str(folder)], check=True)
+    elif place == "inside":
+        folder = repository.folder / ".git"
+    with pytest.raises(CheckpointError, match=str(folder.name)):
+        control.GitWorkspace(folder)
+
+
+def test_without_git_it_says_so(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a sentence."""
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(CheckpointError, match="there is no git"):
+        control.GitWorkspace(repository.folder)
+
+
+def test_a_git_that_hangs_is_left(repository: Repository) -> None:
+    """After its limit."""
+    with pytest.raises(CheckpointError, match="longer than 1e-05 s"):
+        control.GitWorkspace(repository.folder, limit_s=0.00001)
+
+
+def test_an_application_brings_its_own() -> None:
+    """Create, restore and drop are its functions; the newest are kept."""
+    state, dropped = {"step": 0}, []
+    checkpoints = control.Checkpoints(
+        control.Callbacks(lambda label: dict(state), state.update, dropped.append),
+        keep=2,
+    )
+    made = []
+    for number in range(3):
+        state["step"] = number
+        made.append(checkpoints.create(f"step\n{number} " + "x" * 300))
+    assert checkpoints.list() == made[:0:-1]
+    assert dropped == [{"step": 0}]
+    assert made[0].label.startswith("step 0 xxx")
+    assert len(made[0].label) == 200
+    checkpoints.restore(made[1])
+    assert state == {"step": 1}
+    with pytest.raises(CheckpointError, match="there is no checkpoint"):
+        checkpoints.restore(made[0])
+    with pytest.raises(CheckpointError, match="have no paths"):
+        checkpoints.restore(made[1], ["a"])
+
+
+def test_a_checkpoint_that_fails_drops_none() -> None:
+    """What the application raises is raised as it is."""
+    fails: list[bool] = []
+
+    def create(label: str) -> str:
+        if fails:
+            msg = "the disk is full"
+            raise OSError(msg)
+        return label
+
+    checkpoints = control.Checkpoints(control.Callbacks(create, print), keep=1)
+    made = checkpoints.create("good")
+    fails.append(True)
+    with pytest.raises(OSError, match="full"):
+        checkpoints.create("bad")
+    assert checkpoints.list() == [made]
+
+
+def test_keep_has_to_be_one_or_more() -> None:
+    """The value is in the message."""
+    with pytest.raises(ValueError, match="0"):
+        control.Checkpoints(control.Callbacks(str, print), keep=0)

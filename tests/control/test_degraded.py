@@ -1,0 +1,84 @@
+"""control.degraded, control.degrading, control.partial."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from otel_loopguard import BreakerOpenError, LoopGuardAbort, control
+from otel_loopguard.control.degraded import is_degraded
+
+
+def test_dependants_run_on_partial_data(caplog: pytest.LogCaptureFixture) -> None:
+    """What is missing has a reason, what stands in is used, and both are told in a sentence."""
+    with caplog.at_level(logging.WARNING, "otel_loopguard"):
+        results = {
+            "prices": {"a": 1},
+            "news": control.degraded("news", "its breaker is open"),
+            "rates": control.degraded("rates", "time-out", value="secret rates"),
+        }
+    found = control.partial(results)
+    assert found.values == {"prices": {"a": 1}, "rates": "secret rates"}
+    assert found.missing == {"news": "its breaker is open", "rates": "time-out"}
+    assert not found.complete
+    assert found.note == (
+        "This rests on partial data: news (its breaker is open), "
+        "rates (time-out; a stand-in is used)."
+    )
+    assert [record.message for record in caplog.records] == [
+        "step 'news' is skipped: its breaker is open; nothing stands in",
+        "step 'rates' is skipped: time-out; a stand-in is used",
+    ]
+    assert "secret" not in caplog.text
+
+
+def test_what_was_missing_two_steps_ago_is_still_told() -> None:
+    """A partial result hands its own on."""
+    first = control.partial({"news": control.degraded("news", "time-out"), "prices": 3})
+    second = control.partial({"summary": first, "rest": 4})
+    assert second.missing == {"news": "time-out"}
+    assert second.values == {"summary": {"prices": 3}, "rest": 4}
+    assert is_degraded(second)
+    assert not is_degraded(control.partial({"rest": 4}))
+    assert control.partial({"rest": 4}).note is None
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (TimeoutError("of a secret host"), "TimeoutError"),
+        (ConnectionResetError(), "ConnectionResetError"),
+        (BreakerOpenError("open"), "its breaker is open"),
+    ],
+    ids=["time-out", "connection", "breaker"],
+)
+def test_a_failing_step_becomes_a_degraded_result(error: Exception, reason: str) -> None:
+    """The class of the error is its reason; its text is not."""
+    with control.degrading("search", value=[]) as step:
+        raise error
+    assert step.result == control.Degraded("search", reason, [])
+
+
+def test_a_step_that_goes_well_has_its_result() -> None:
+    """As it was set."""
+    with control.degrading("search") as step:
+        step.value = 5
+    assert step.result == 5
+
+
+@pytest.mark.parametrize(
+    ("error", "on"),
+    [(ValueError("a bug"), (TimeoutError,)), (LoopGuardAbort("over", "s"), (Exception,))],
+    ids=["unexpected", "abort"],
+)
+def test_other_errors_go_through(error: Exception, on: tuple[type[Exception], ...]) -> None:
+    """A bug is no degraded result, and an abort is over."""
+    with pytest.raises(type(error)), control.degrading("search", on=on):
+        raise error
+
+
+def test_a_degraded_result_says_why() -> None:
+    """An empty reason is refused."""
+    with pytest.raises(ValueError, match="reason"):
+        control.degraded("search", "")

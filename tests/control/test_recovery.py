@@ -1,0 +1,213 @@
+"""control.recovering and the strategies."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from pathlib import Path
+
+import pytest
+
+import otel_loopguard
+from otel_loopguard import LoopGuard, LoopGuardAbort, Settings, control
+from otel_loopguard.control.recovery import Tally
+from otel_loopguard.faults import raise_faults
+
+
+@pytest.fixture
+def guard() -> LoopGuard:
+    """The guard whose strategies `control` uses."""
+    guard = LoopGuard(Settings(recovery_attempts=2))
+    assert control.recoveries().tallies == {}
+    return guard
+
+
+def failing(tool: str, error: Exception, times: int = 99) -> int:
+    """Tries of a call that fails some times; its error goes through."""
+    tries = 0
+    for attempt in control.recovering(tool):
+        with attempt:
+            tries += 1
+            if tries <= times:
+                raise error
+    return tries
+
+
+def test_a_connection_is_made_anew(guard: LoopGuard) -> None:
+    """Then the call goes well, which is counted."""
+    connections: list[int] = []
+    control.recoveries().register(
+        "reconnect", control.reconnect(lambda: connections.append(1)), error=ConnectionError
+    )
+    assert failing("query", ConnectionError(), times=1) == 2
+    assert connections == [1]
+    assert control.recoveries().tallies == {"reconnect": Tally(tried=1, recovered=1)}
+
+
+def test_a_file_is_read_again_before_it_is_edited(guard: LoopGuard, tmp_path: Path) -> None:
+    """The next try has what stands in it now."""
+    file = tmp_path / "a.py"
+    file.write_text("new")
+    control.recoveries().register(
+        "reread", control.reread(lambda path: Path(path).read_text()),
+        tool="edit_*", error="(text|string) not found",
+    )  # fmt: skip
+    seen: list[object] = []
+    for attempt in control.recovering("edit_file", {"path": str(file)}):
+        with attempt as call:
+            seen.append(call.fresh)
+            if call.fresh is None:
+                msg = "String not found in the file"
+                raise RuntimeError(msg)
+    assert seen == [None, "new"]
+
+
+def test_a_time_out_gets_more_time_up_to_a_limit(guard: LoopGuard) -> None:
+    """30, 60, then 100 s; then the error is raised."""
+    control.recoveries().register(
+        "longer", control.longer_limit(most_s=100), error=TimeoutError
+    )  # fmt: skip
+    limits: list[float | None] = []
+    with pytest.raises(TimeoutError):
+        for attempt in control.recovering("build", limit_s=30):
+            with attempt as call:
+                limits.append(call.limit_s)
+                raise TimeoutError
+    assert limits == [30, 60, 100]
+    assert control.recoveries().tallies["longer"] == Tally(tried=2)
+
+
+def test_strategies_follow_each_other_at_most_n_times_each(guard: LoopGuard) -> None:
+    """In the order in which they were registered; the last error is raised as it is."""
+    used: list[str] = []
+    for name in ("first", "second"):
+        control.recoveries().register(name, lambda call, name=name: used.append(name))
+    error = RuntimeError("for good")
+    with pytest.raises(RuntimeError) as raised:
+        failing("search", error)
+    assert raised.value is error
+    assert used == ["first", "first", "second", "second"]
+
+
+def test_a_loop_of_failing_calls_does_not_recover_for_ever(guard: LoopGuard) -> None:
+    """Tries are counted over all calls of a tool in a session, until one goes well."""
+    control.recoveries().register("again", lambda call: None)
+
+    def tries(times: int) -> int:
+        made = 0
+        with contextlib.suppress(OSError):
+            for attempt in control.recovering("search"):
+                with attempt:
+                    made += 1
+                    if made <= times:
+                        raise OSError
+        return made
+
+    with otel_loopguard.session("one"):
+        assert [tries(99), tries(99), tries(99)] == [3, 1, 1]
+    with otel_loopguard.session("other"):
+        assert tries(99) == 3
+    with otel_loopguard.session("one"):
+        assert [tries(0), tries(99)] == [1, 3]
+
+
+@pytest.mark.parametrize(
+    ("tool", "error"),
+    [("browse", OSError()), ("search", KeyError("k"))],
+    ids=["another tool", "another error"],
+)
+def test_a_strategy_is_for_its_tool_and_error(
+    guard: LoopGuard, tool: str, error: Exception
+) -> None:
+    """Other failures are raised at once."""
+    control.recoveries().register("again", lambda call: None, tool="sea*", error=OSError)
+    with pytest.raises(type(error)):
+        failing(tool, error)
+    assert control.recoveries().tallies["again"] == Tally()
+
+
+def test_a_strategy_that_breaks_makes_way_for_the_next(guard: LoopGuard) -> None:
+    """It is counted as a fault, and the error that is raised is the tool's."""
+    raise_faults(False)
+    used: list[str] = []
+
+    def broken(call: control.Call) -> None:
+        raise ZeroDivisionError
+
+    control.recoveries().register("broken", broken)
+    control.recoveries().register("whole", lambda call: used.append("whole"))
+    assert failing("search", OSError(), times=1) == 2
+    assert used == ["whole"]
+    assert control.recoveries().tallies["broken"].broke == 2
+    assert guard.faults.counts == {"recovery.broken:ZeroDivisionError": 2}
+
+
+def test_what_has_nothing_to_try_uses_no_try_of_the_tool(guard: LoopGuard) -> None:
+    """Without a limit there is no longer one: the error is raised after one try."""
+    control.recoveries().register("longer", control.longer_limit())
+    tries = 0
+    with pytest.raises(TimeoutError):
+        for attempt in control.recovering("build"):
+            with attempt:
+                tries += 1
+                raise TimeoutError
+    assert tries == 1
+
+
+def test_in_asyncio_strategies_may_be_awaited(guard: LoopGuard) -> None:
+    """And in a plain loop they are refused, by name."""
+
+    async def connect() -> None:
+        await asyncio.sleep(0)
+        connected.append(1)
+
+    async def go() -> int:
+        tries = 0
+        async for attempt in control.recovering("query"):
+            with attempt:
+                tries += 1
+                if not connected:
+                    raise ConnectionError
+        return tries
+
+    connected: list[int] = []
+    control.recoveries().register("reconnect", control.reconnect(connect))
+    assert asyncio.run(go()) == 2
+    with pytest.raises(TypeError, match="'reconnect' is to be awaited"):
+        failing("query", ConnectionError())
+
+
+def test_an_abort_is_no_failure_of_the_tool(guard: LoopGuard) -> None:
+    """Nothing recovers from it."""
+    control.recoveries().register("again", lambda call: None)
+    with pytest.raises(LoopGuardAbort):
+        failing("search", LoopGuardAbort("over", "s"))
+    assert control.recoveries().tallies["again"] == Tally()
+
+
+def test_a_block_left_early_ends_the_tries(guard: LoopGuard) -> None:
+    """`return` inside of it, as one writes it."""
+
+    def answer() -> str:
+        for attempt in control.recovering("search"):
+            with attempt:
+                return "answer"
+        raise AssertionError
+
+    assert answer() == "answer"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (lambda: control.recoveries().register("", print), "not empty"),
+        (lambda: control.recoveries().register("a", print, error="("), "no regular expression"),
+        (lambda: control.longer_limit(1), "above 1"),
+    ],
+    ids=["no name", "no pattern", "no factor"],
+)
+def test_what_cannot_be_is_refused(guard: LoopGuard, wrong: object, said: str) -> None:
+    """With the value."""
+    assert callable(wrong)
+    with pytest.raises(ValueError, match=said):
+        wrong()

@@ -1,0 +1,234 @@
+"""control.retrying, control.verified."""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import time
+from collections.abc import Callable
+
+import pytest
+
+import otel_loopguard
+from otel_loopguard import LoopGuard, LoopGuardAbort, UnverifiedWriteError, control
+from otel_loopguard.core import ErrorClass, Kind, Step
+from otel_loopguard.failures import exception_class
+
+FAST = {"delay_s": 0.001, "max_delay_s": 0.002}
+
+
+class Failing:
+    """Fails some times, then answers."""
+
+    def __init__(self, times: int, error: Exception) -> None:
+        self.times, self.error, self.calls = times, error, 0
+
+    def __call__(self) -> str:
+        self.calls += 1
+        if self.calls <= self.times:
+            raise self.error
+        return "answer"
+
+
+@pytest.fixture
+def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Delays that were to be slept, and are not."""
+    delays: list[float] = []
+    monkeypatch.setattr(time, "sleep", delays.append)
+    return delays
+
+
+def test_three_more_tries_after_2_4_and_8_seconds(slept: list[float]) -> None:
+    """The defaults of E4; the last error is raised as it is."""
+    tool = Failing(9, ConnectionError("refused"))
+    with pytest.raises(ConnectionError, match="refused"):
+        control.retrying(tool)()
+    assert tool.calls == 4
+    assert slept == [2, 4, 8]
+
+
+def test_a_delay_has_at_most_30_seconds(slept: list[float]) -> None:
+    """Whatever the number of tries."""
+    with pytest.raises(TimeoutError):
+        control.retrying(limit=6)(Failing(9, TimeoutError()))()
+    assert slept == [2, 4, 8, 16, 30, 30]
+
+
+def test_jitter_makes_a_delay_longer_only(slept: list[float]) -> None:
+    """By no more than it says."""
+    with pytest.raises(TimeoutError):
+        control.retrying(limit=2, jitter_s=1)(Failing(9, TimeoutError()))()
+    assert 2 <= slept[0] <= 3
+    assert 4 <= slept[1] <= 5
+
+
+@pytest.mark.parametrize("form", ["decorator", "iterator", "async decorator", "async iterator"])
+def test_every_form_gets_the_answer(form: str) -> None:
+    """A tool that fails twice answers at the third try."""
+    tool = Failing(2, ConnectionError())
+    rules = control.retrying(**FAST)
+
+    async def waiting() -> str:
+        return tool()
+
+    def iterated() -> str:
+        for attempt in rules:
+            with attempt:
+                return tool()
+        raise AssertionError
+
+    async def iterated_async() -> str:
+        async for attempt in rules:
+            with attempt:
+                return await waiting()
+        raise AssertionError
+
+    forms: dict[str, Callable[[], str]] = {
+        "decorator": rules(tool),
+        "iterator": iterated,
+        "async decorator": lambda: asyncio.run(rules(waiting)()),
+        "async iterator": lambda: asyncio.run(iterated_async()),
+    }
+    assert forms[form]() == "answer"
+    assert tool.calls == 3
+
+
+class StatusError(Exception):
+    """As HTTP clients raise it."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__("the request failed")
+        self.status_code = status
+
+
+ReadTimeout = type("ReadTimeout", (Exception,), {})
+APIConnectionError = type("APIConnectionError", (Exception,), {})
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (ConnectionRefusedError(), ErrorClass.TRANSIENT),
+        (TimeoutError(), ErrorClass.TRANSIENT),
+        (ReadTimeout(), ErrorClass.TRANSIENT),
+        (APIConnectionError("x"), ErrorClass.TRANSIENT),
+        (StatusError(429), ErrorClass.TRANSIENT),
+        (StatusError(503), ErrorClass.TRANSIENT),
+        (StatusError(404), ErrorClass.DETERMINISTIC),
+        (RuntimeError("HTTP 502 Bad Gateway"), ErrorClass.TRANSIENT),
+        (FileNotFoundError(2, "No such file or directory"), ErrorClass.DETERMINISTIC),
+        (ValueError("wrong"), ErrorClass.DETERMINISTIC),
+        (RuntimeError("oops"), ErrorClass.UNKNOWN),
+    ],
+    ids=lambda value: repr(value)[:40],
+)
+def test_only_what_may_pass_is_retried(error: Exception, kind: ErrorClass) -> None:
+    """Told from the status, the class and the text."""
+    assert exception_class(error) is kind
+    tool = Failing(1, error)
+    rules = control.retrying(**FAST)
+    if kind is ErrorClass.TRANSIENT:
+        assert rules(tool)() == "answer"
+    else:
+        with pytest.raises(type(error)):
+            rules(tool)()
+    assert tool.calls == (2 if kind is ErrorClass.TRANSIENT else 1)
+
+
+@pytest.mark.parametrize(
+    "on", [KeyError, (KeyError, OSError), lambda error: error.args == ("key",)],
+    ids=["class", "classes", "function"],
+)  # fmt: skip
+def test_the_application_may_say_which(on: object) -> None:
+    """A class, several, or a function."""
+    assert control.retrying(on=on, **FAST)(Failing(1, KeyError("key")))() == "answer"
+    with pytest.raises(ConnectionError):
+        control.retrying(on=KeyError, **FAST)(Failing(1, ConnectionError()))()
+
+
+def test_a_cancelled_task_is_not_retried() -> None:
+    """It ends at once."""
+
+    async def go() -> int:
+        calls = 0
+
+        @control.retrying(on=lambda error: True, **FAST)
+        async def hang() -> None:
+            nonlocal calls
+            calls += 1
+            await asyncio.sleep(60)
+
+        task = asyncio.ensure_future(hang())
+        await asyncio.sleep(0.02)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return calls
+
+    assert asyncio.run(go()) == 1
+
+
+def test_an_aborted_session_does_not_try_again() -> None:
+    """The abort is raised in place of the next try."""
+    guard = LoopGuard()
+    tool = Failing(9, ConnectionError())
+    with otel_loopguard.session("aborted while retrying") as key:
+        guard.observe(Step(Kind.TOOL, "search", args={"q": 1}, outcome="x"), key)
+        control.abort(key, "enough")
+        with pytest.raises(LoopGuardAbort, match="enough"):
+            control.retrying(**FAST)(tool)()
+    assert tool.calls == 1
+
+
+@pytest.mark.parametrize("rules", [{"limit": -1}, {"delay_s": -1}, {"jitter_s": -0.5}])
+def test_rules_that_cannot_be_are_refused(rules: dict[str, float]) -> None:
+    """With the value."""
+    with pytest.raises(ValueError, match=str(next(iter(rules.values())))):
+        control.retrying(**rules)
+
+
+def test_without_tenacity_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the first try; importing the package needs none."""
+    real = builtins.__import__
+
+    def without(name: str, *rest: object) -> object:
+        if name == "tenacity":
+            raise ImportError(name)
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(ImportError, match=r"otel-loopguard\[retry\]"):
+        list(control.retrying())
+
+
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+@pytest.mark.parametrize("lost", [0, 2, 9], ids=["stored", "lost twice", "always lost"])
+def test_a_write_is_verified(asynchronous: bool, lost: int) -> None:
+    """It is written again until it can be read, and not said to be stored when it is not (E8)."""
+    written: list[int] = []
+
+    def write() -> None:
+        written.append(len(written))
+
+    def stored() -> bool:
+        return len(written) > lost
+
+    async def write_later() -> None:
+        write()
+
+    async def stored_later() -> bool:
+        return stored()
+
+    def go() -> None:
+        if asynchronous:
+            asyncio.run(control.verified_async(write_later, stored_later, on=KeyError, **FAST))
+        else:
+            control.verified(write, stored, on=KeyError, **FAST)
+
+    if lost > 3:
+        with pytest.raises(UnverifiedWriteError, match="write"):
+            go()
+        assert len(written) == 4
+    else:
+        go()
+        assert len(written) == lost + 1

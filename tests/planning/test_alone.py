@@ -1,0 +1,34 @@
+"""Plans need no OpenTelemetry."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import otel_loopguard
+
+PROGRAM = """
+import sys, types
+
+package = types.ModuleType("otel_loopguard")
+package.__path__ = [{path!r}]
+sys.modules["otel_loopguard"] = package
+from otel_loopguard import planning
+
+assert planning.checked([{{"id": "a"}}])
+assert planning.advise("Improve it").score >= 0
+assert planning.__all__ == sorted(planning.__all__, key=lambda name: (name.islower(), name))
+print(sorted(name for name in sys.modules if name.startswith("opentelemetry")))
+"""
+
+
+def test_the_room_of_plans_does_not_import_opentelemetry() -> None:
+    """Only the package around it does, for the guard."""
+    path = str(Path(otel_loopguard.__file__).parent)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM.format(path=path)],
+        capture_output=True, text=True, timeout=30, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "[]\n"

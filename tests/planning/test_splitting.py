@@ -1,0 +1,158 @@
+"""Whether work is better split, and how."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from otel_loopguard import Settings
+from otel_loopguard.planning import Strategy, Task, Work, advise, answered, validate
+
+WIDE = "Rewrite and migrate all of it, replace every call, update the whole store, add tests"
+FILES = tuple(f"app/part{each}.py" for each in range(9))
+FOLDERS = tuple(f"part{each}/main.py" for each in range(9))
+
+
+@pytest.mark.parametrize(
+    ("work", "strategy"),
+    [
+        (Work("Fix the typo in README.md", has_tests=True), Strategy.NONE),
+        (Work(WIDE, FOLDERS), Strategy.COMPONENT),
+        (Work(WIDE, FILES), Strategy.FILE),
+        (Work(WIDE, FILES, components=("store", "view")), Strategy.COMPONENT),
+        (
+            Work("Improve things somehow, maybe make stuff better and write it nicely?",
+                 dependencies=("a",) * 4, has_tests=False),
+            Strategy.TEST_FIRST,
+        ),
+    ],
+    ids=["small", "by component", "by file", "named components", "test first"],
+)  # fmt: skip
+def test_how_work_is_split(work: Work, strategy: Strategy) -> None:
+    """By component where several are touched, by file, or with the tests first."""
+    advice = advise(work)
+    assert advice.strategy is strategy
+    assert advice.split is (strategy is not Strategy.NONE)
+    assert validate(advice.subtasks) == []
+    assert bool(advice.subtasks) is advice.split
+    assert all(count > 0 for count in advice.actions.values())
+
+
+def test_the_parts_come_before_the_check_of_the_whole() -> None:
+    """A part for each file, with actions for it."""
+    advice = advise(Work(WIDE, FILES))
+    *parts, check = advice.subtasks
+    assert [part.id for part in parts] == list(FILES)
+    assert check.depends_on == FILES
+    assert [advice.actions[part.id] for part in parts] == [7] * 9
+    assert advice.actions[check.id] == 3
+    assert "many files are touched; changes may contradict each other" in advice.risks
+
+
+def test_the_factors_are_counted() -> None:
+    """Words, files in the text too, dependencies, vague words, tests."""
+    work = Work("Rename x in src/a.py and db.py, e.g. properly?", ("src/a.py",), (), ("db",), False)
+    factors = advise(work).factors
+    assert factors.scope == pytest.approx(1 / 8)
+    assert factors.files == pytest.approx(2 / 10)
+    assert factors.dependencies == pytest.approx(0.1)
+    assert factors.ambiguity == pytest.approx(2 / 4)
+    assert factors.testing == 1
+
+
+def test_unclear_work_begins_with_a_question() -> None:
+    """Before anything is done twice."""
+    advice = advise(Work("Improve it somehow?", FILES), Settings(plan_split_above=0.1))
+    assert advice.subtasks[0].id == "clarify"
+    assert all("clarify" in task.depends_on for task in advice.subtasks[1:-1])
+
+
+def test_a_file_that_is_called_like_a_part_of_ours_is_left_out() -> None:
+    """The plan stays sound, whatever the names."""
+    names = ("clarify", "check the whole", "a", "b", *(f"n{each}" for each in range(200)))
+    advice = advise(Work(WIDE + " somehow, maybe?", components=names), Settings(plan_split_above=0))
+    assert validate(advice.subtasks) == []
+    assert any(task.id == "the rest" for task in advice.subtasks)
+
+
+TASKS = [{"id": "one"}, {"id": "two", "depends_on": ["one"]}]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        TASKS,
+        json.dumps(TASKS),
+        f"Here it is:\n```json\n{json.dumps(TASKS)}\n```\n",
+        {"tasks": TASKS},
+    ],
+    ids=["list", "JSON", "fenced", "map"],
+)
+def test_a_model_may_name_the_parts(answer: object) -> None:
+    """What it answers is taken if it is sound."""
+    asked: list[tuple[str, str]] = []
+
+    def ask(description: str, strategy: str) -> object:
+        asked.append((description, strategy))
+        return answer
+
+    advice = advise(Work(WIDE, FILES), ask=ask)
+    assert asked == [(WIDE, "by_file")]
+    assert [task.id for task in advice.subtasks] == ["one", "two"]
+    assert (advice.source, advice.problems) == ("model", ())
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        ("I cannot do that.", "field"),
+        ([{"id": "a", "depends_on": ["b"]}, {"id": "b", "depends_on": ["a"]}], "cycle"),
+        ([], "field"),
+        (None, "field"),
+        (b"\xff", "field"),
+        ("[" * 2_000_000, "field"),
+    ],
+    ids=["prose", "circle", "nothing", "None", "bytes", "too long"],
+)
+def test_an_answer_that_is_not_sound_is_not_taken(answer: object, kind: str) -> None:
+    """The rules' own parts stay, and the problems are said."""
+    advice = advise(Work(WIDE, FILES), ask=lambda *_: answer)
+    assert advice.source == "rules"
+    assert [problem.kind for problem in advice.problems] == [kind]
+    assert [task.id for task in advice.subtasks][:2] == list(FILES[:2])
+    assert answered(answer)[1] == list(advice.problems)
+
+
+def test_no_model_is_asked_about_small_work() -> None:
+    """There is nothing to split."""
+    advice = advise("Fix the typo in README.md", ask=lambda *_: pytest.fail("asked"))
+    assert not advice.split
+
+
+def test_a_plan_is_a_piece_of_work() -> None:
+    """Its words, its dependencies, the files in its arguments."""
+    work = Work.of([
+        Task("a", description="Write src/a.py", args={"path": "src/a.py"}),
+        Task("b", depends_on=("a",), args=["docs/b.md"]),
+    ])  # fmt: skip
+    assert list(work.files) == ["src/a.py", "docs/b.md"]
+    assert list(work.dependencies) == ["b:a"]
+    assert work.description == "Write src/a.py\nb"
+
+
+@pytest.mark.parametrize("text", ["a." * 10**5, "a/" * 10**5, "-" * 10**5, "```json" * 10**5])
+def test_long_texts_take_no_time(text: str) -> None:
+    """Whatever they are made of."""
+    began = time.perf_counter()
+    advise(text)
+    assert time.perf_counter() - began < 1
+
+
+def test_files_that_no_part_names_are_shared_out() -> None:
+    """Tests first: five files, among the tests and the work."""
+    work = Work("Improve things somehow, better?", tuple(f"f{n}.py" for n in range(5)))
+    advice = advise(work, Settings(plan_split_above=0.1))
+    assert advice.strategy is Strategy.TEST_FIRST
+    assert list(advice.actions.values()) == [3, 15, 15, 3]

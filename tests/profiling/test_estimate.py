@@ -1,0 +1,171 @@
+"""Estimates: percentile, likeness of size, defaults, blending, complexity, calibration."""
+
+from __future__ import annotations
+
+import math
+import random
+from itertools import pairwise
+
+import pytest
+
+from otel_loopguard import Settings
+from otel_loopguard.profiling import Arguments, CallRecord, Knowledge, Profiler
+from otel_loopguard.profiling.calibration import Calibration
+from otel_loopguard.profiling.defaults import DEFAULTS_MS
+from otel_loopguard.profiling.estimate import percentile
+from otel_loopguard.profiling.profile import Profile
+from tests.profiling.past import SECOND, call, record
+
+PLAIN = Settings(profile_prior_records=0, profile_adapts=0, profile_complexity=0)
+"""The rule of A2 as it is written: no blending, no calibration, no complexity."""
+
+
+def sized(size: int | None, complexity: float = 0.0) -> Arguments:
+    return Arguments(size, complexity, None)
+
+
+def profile(
+    *durations: float, settings: Settings = PLAIN, tool: str = "t", size: int = 10
+) -> Profile:
+    made = Profile(tool, settings)
+    for number, ms in enumerate(durations):
+        made.take(record(number, ms, size=size))
+    return made
+
+
+@pytest.mark.parametrize(("tool", "ms"), DEFAULTS_MS.items(), ids=DEFAULTS_MS)
+def test_the_table_of_defaults(tool: str, ms: float) -> None:
+    """A tool of the table is estimated by it while there is no record."""
+    found = Profiler(Settings()).estimate(tool)
+    assert (found.duration_ms, found.source, found.known) == (ms, Knowledge.DEFAULT, True)
+
+
+def test_defaults_of_the_user() -> None:
+    """The user's own default goes before the table, and a tool of neither is unknown."""
+    profiler = Profiler(Settings(profile_defaults_ms={"web_search": 700, "mine": 90}))
+    assert profiler.estimate("web_search").duration_ms == 700
+    assert profiler.estimate("mine").source is Knowledge.DEFAULT
+    other = profiler.estimate("other")
+    assert (other.duration_ms, other.source, other.known) == (5000, Knowledge.UNKNOWN, False)
+
+
+@pytest.mark.parametrize(
+    ("share", "value"), [(0.5, 6), (0.9, 10), (0.05, 1)], ids=["median", "90th", "least"]
+)
+def test_percentile_of_the_next_one(share: float, value: float) -> None:
+    """The percentile is that of which the next value is within, not that of the values."""
+    assert percentile([float(n) for n in range(1, 11)], share) == value
+
+
+def test_few_records_give_the_default() -> None:
+    """Without blending, two records change nothing and three replace the default."""
+    assert profile(1, 2, tool="web_search").estimate(sized(10)).duration_ms == 3000
+    found = profile(1, 2, 3, tool="web_search").estimate(sized(10))
+    assert (found.duration_ms, found.source, found.records) == (3, Knowledge.PROFILE, 3)
+
+
+def test_newest_50_records() -> None:
+    """Records before the newest 50 do not count any more."""
+    assert profile(*[1000] * 50, *[10] * 50).estimate(sized(10)).duration_ms == 10
+    assert profile(*[1000] * 50, *[10] * 40).estimate(sized(10)).duration_ms == 1000
+
+
+def test_like_size() -> None:
+    """Calls whose arguments are within half and double the size weigh most."""
+    both = profile(*[10.0] * 20)
+    for number in range(20):
+        both.take(record(50 + number, 900, size=1000))
+    small, middle, large = (both.estimate(sized(size)) for size in (20, 500, 2000))
+    assert [each.similar for each in (small, middle, large)] == [20, 20, 20]
+    assert small.duration_ms < 30
+    assert middle.duration_ms == large.duration_ms > 800
+    assert both.estimate(sized(100)).similar == 0
+    assert both.estimate(sized(None)).similar == 40
+
+
+def test_the_window_is_that_of_the_newest() -> None:
+    """What is kept sorted as calls come and go is what sorting the newest 50 would give."""
+    chance = random.Random(4)
+    known = Profile("t", PLAIN)
+    taken: list[CallRecord] = []
+    for number in range(400):
+        size = chance.choice([None, 5, 10, 10, 40, 900])
+        days = 5 * (number // 90)
+        made = record(number + days * 86_400, chance.randint(1, 50), size=size)
+        known.take(made._replace(success=chance.random() < 0.8))
+        taken += [each for each in [known.records[-1]] if each.timed]
+        newest = [each for each in taken if each.time > made.time - 7 * 86_400 * SECOND][-100:]
+        ordered = sorted(each.ms for each in newest[-50:])
+        found = known.estimate(sized(None))
+        assert found.records == len(ordered)
+        assert known.longest_ms == max((each.ms for each in newest), default=0)
+        if found.records >= 3:
+            assert found.duration_ms == percentile(ordered, 0.9)
+
+
+def test_no_cliff_at_three() -> None:
+    """From the default to the records an estimate moves step by step, and ends at the records."""
+    steps = [
+        profile(*[30.0] * count, settings=Settings(profile_adapts=0)).estimate(sized(10))
+        for count in range(12)
+    ]
+    durations = [step.duration_ms for step in steps]
+    assert (durations[0], round(durations[10], 6)) == (5000, 30)
+    ratios = [one / other for one, other in pairwise(durations[:11])]
+    assert max(ratios) == pytest.approx(min(ratios))
+    assert max(ratios) < 1.7
+    assert [step.source.value for step in steps[::5]] == ["unknown", "blend", "profile"]
+
+
+def test_complexity_of_the_call() -> None:
+    """A call that is more complex than those it is estimated by takes longer."""
+    known = profile(*[100.0] * 20, settings=Settings(profile_adapts=0))
+    assert known.estimate(sized(10, 0.0)).duration_ms == pytest.approx(100)
+    assert known.estimate(sized(10, 1.0)).duration_ms == pytest.approx(150)
+
+
+def test_failures_and_cache_hits_make_no_estimate() -> None:
+    """A fast failure and a cached answer say nothing about how long the work takes."""
+    known = profile(*[100.0] * 5)
+    known.take(record(50, 0.1, success=False))
+    known.take(record(51, 0.1, cached=True))
+    found = known.estimate(sized(10))
+    assert (found.duration_ms, found.records) == (100, 5)
+    summary = known.summary()
+    assert (summary.calls, summary.failures, summary.cached) == (7, 1, 1)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize(
+    "drift",
+    [lambda n: 0.0, lambda n: n / 150, lambda n: 2.0 * (n > 200), lambda n: math.sin(n / 40)],
+    ids=["steady", "slower and slower", "a jump", "waves"],
+)
+def test_estimates_stay_calibrated(drift: object, seed: int) -> None:
+    """85 to 95 % of the calls stay within their estimate, also where durations drift."""
+    assert callable(drift)
+    chance = random.Random(seed)
+    profiler = Profiler(Settings())
+    hits: list[bool] = []
+    for number in range(500):
+        ms = math.exp(4 + drift(number) + chance.gauss(0, 0.8))
+        estimate = profiler.estimate("t", {"q": "x"})
+        if estimate.records >= 10:
+            hits.append(ms <= estimate.duration_ms)
+        profiler.finished(call(number, ms, {"q": "x"}))
+    assert 0.85 <= sum(hits) / len(hits) <= 0.95
+
+
+def test_calibration_counts_the_newest_100() -> None:
+    """The share within is over the newest 100 calls; the offset stays between bounds."""
+    kept = Calibration(0.9, 0.15)
+    assert kept.within is None
+    for _ in range(200):
+        kept.take(within=False)
+    assert (kept.within, kept.offset) == (0, 3)
+    for _ in range(50):
+        kept.take(within=True)
+    assert kept.within == 0.5
+    for _ in range(1000):
+        kept.take(within=True)
+    assert (kept.within, kept.offset) == (1, -1)

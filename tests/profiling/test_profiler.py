@@ -1,0 +1,303 @@
+"""The profiler: what it takes, what it answers, and what a store gives it back."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from otel_loopguard import LoopGuard, Settings
+from otel_loopguard.core import Kind, Step
+from otel_loopguard.errors import StoreError
+from otel_loopguard.faults import Faults
+from otel_loopguard.profiling import CallRecord, Knowledge, Profiler, ResourceSample
+from otel_loopguard.stores import MemoryStore, Writer
+from tests.profiling.past import SECOND, START, call, encoded, record
+
+
+def learned(*durations: float, settings: Settings | None = None) -> Profiler:
+    profiler = Profiler(settings or Settings())
+    for number, ms in enumerate(durations):
+        profiler.finished(call(number, ms))
+    return profiler
+
+
+def count(profiler: Profiler, tool: str = "t") -> int:
+    summary = profiler.summary(tool)
+    return 0 if summary is None else summary.calls
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        Step(Kind.MODEL, "m", start=START, end=START + 1),
+        Step(Kind.TOOL, None, start=START, end=START + 1),
+        Step(Kind.TOOL, "t"),
+        Step(Kind.TOOL, "t", end=START),
+        Step(Kind.TOOL, "t", start=START),
+        Step(Kind.TOOL, "t", start=START, end=START - 1),
+    ],
+    ids=["model", "no name", "no times", "no start", "open", "backwards"],
+)
+def test_what_is_no_finished_call_is_passed(step: Step) -> None:
+    """Nothing is learned of other steps, nor of calls whose duration is not known."""
+    profiler = Profiler(Settings())
+    profiler.finished(step)
+    assert profiler.tools == ()
+
+
+def test_newest_100_of_7_days() -> None:
+    """A profile keeps the newest 100 calls, and none older than 7 days than the newest."""
+    profiler = learned(*range(1, 131))
+    assert count(profiler) == 100
+    profiler.finished(call(60 + 7 * 86_400, 1.0))
+    assert count(profiler) == 71
+    profiler.finished(call(30 * 86_400, 1.0))
+    assert count(profiler) == 1
+
+
+def test_tools_are_bounded() -> None:
+    """The tool unused for longest goes when there are too many; names are cut."""
+    profiler = Profiler(Settings(profile_max_tools=3))
+    for tool in ("a", "b", "c", "a", "d" * 500):
+        profiler.finished(call(0, 1.0, tool=tool))
+    assert profiler.tools == ("c", "a", "d" * 200)
+    assert profiler.estimate("d" * 500).records == 1
+
+
+def test_a_cache_hit() -> None:
+    """A repeated identical call, ten times as fast as the median, is no record of the work."""
+    profiler = Profiler(Settings())
+    for number in range(5):
+        profiler.finished(call(number, 200.0, {"q": number}))
+    profiler.finished(call(6, 3.0, {"q": 1}))
+    profiler.finished(call(7, 3.0, {"q": "new"}))
+    profiler.finished(call(8, 150.0, {"q": 2}))
+    profiler.finished(call(9, 3.0, {"q": 3}, error=True))
+    summary = profiler.summary("t")
+    assert summary is not None
+    assert (summary.calls, summary.cached, summary.failures) == (9, 1, 1)
+    assert profiler.estimate("t").records == 7
+
+
+def test_stall_limit() -> None:
+    """Three times the estimate, once there are 20 records, and never below 30 s (D4)."""
+    assert learned(*[20_000] * 19).limit_for("t") is None
+    assert learned(*[50] * 20).limit_for("t") == 30
+    limit = learned(*[20_000] * 20).limit_for("t")
+    assert limit is not None
+    assert 50 < limit <= 60
+    assert Profiler(Settings()).limit_for("web_search") is None
+    assert learned(*[50] * 20, settings=Settings(exempt_tools={"t"})).limit_for("t") is None
+
+
+def test_what_a_tool_came_back_from_is_no_stall() -> None:
+    """A limit is not below the longest call that went well; one that failed is no measure."""
+    profiler = learned(*[5_000] * 30, 200_000, *[5_000] * 30)
+    assert profiler.limit_for("t") == 200
+    profiler.finished(call(70, 400_000, error=True))
+    assert profiler.limit_for("t") == 200
+
+
+@pytest.mark.parametrize(
+    ("ms", "seconds"), [(100, 30), (20_000, 100), (300_000, 600)], ids=["least", "five", "most"]
+)
+def test_time_limits(ms: float, seconds: float) -> None:
+    """Five times the estimate, not under 30 s, not over 600 s (E3)."""
+    settings = Settings(profile_adapts=0)
+    assert learned(*[ms] * 20, settings=settings).time_limit("t") == pytest.approx(seconds)
+
+
+def test_agent_limits() -> None:
+    """An agent has a profile of its own runs, apart from a tool of its name."""
+    profiler = Profiler(Settings(profile_adapts=0))
+    assert profiler.agent_limit("planner") == 600
+    for number in range(10):
+        profiler.finished(call(number, 10_000, tool="planner", kind=Kind.AGENT))
+    assert profiler.agent_limit("planner") == pytest.approx(50)
+    assert not profiler.estimate("planner").known
+    assert profiler.tools[0] == "agent:planner"
+
+
+def test_resource_profile() -> None:
+    """Means over what was measured say whether a tool needs much CPU, memory or I/O (A8)."""
+    waiting = ResourceSample(io_wait_percent=20)
+    samples = iter([ResourceSample(90, 700, 10), None, ResourceSample(50, 500), waiting])
+    profiler = Profiler(Settings(), resources=lambda: next(samples))
+    for number in range(4):
+        profiler.finished(call(number, 1.0))
+    found = profiler.resources("t")
+    assert found is not None
+    assert (found.samples, found.cpu_percent, found.memory_mb, found.io_wait_percent) == (
+        3, 70, 600, 15,
+    )  # fmt: skip
+    assert (found.cpu_intensive, found.memory_intensive, found.io_intensive) == (True, True, False)
+    assert profiler.resources("other") is None
+    nothing = learned(1.0).resources("t")
+    assert nothing is not None
+    assert (nothing.samples, nothing.cpu_percent, nothing.cpu_intensive) == (0, None, False)
+
+
+class Slow(MemoryStore):
+    """A store that answers when it is let, or fails."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.let = threading.Event()
+        self.asked: list[str] = []
+        self.broken = False
+
+    def records(self, tool: str) -> list[bytes]:
+        self.asked.append(tool)
+        assert self.let.wait(10)
+        if self.broken:
+            msg = "the store is gone"
+            raise StoreError(msg)
+        return super().records(tool)
+
+
+@pytest.fixture
+def rig() -> tuple[Slow, Writer, Profiler]:
+    store = Slow()
+    writer = Writer(store, Settings(), Faults())
+    return store, writer, Profiler(Settings(), writer=writer)
+
+
+def until(true: Callable[[], object]) -> None:
+    ready = threading.Event()
+    for _ in range(500):
+        if true():
+            return
+        ready.wait(0.01)
+    pytest.fail("it did not come about within 5 s")
+
+
+def test_the_store_is_read_once_in_the_background(rig: tuple[Slow, Writer, Profiler]) -> None:
+    """The first question is answered without the store, later ones with what it knew."""
+    store, writer, profiler = rig
+    store.add_records("t", encoded([40.0] * 20))
+    assert not profiler.estimate("t").known
+    profiler.started("t")
+    profiler.finished(call(100, 60.0), "s")
+    assert profiler.estimate("t").records == 1
+    store.let.set()
+    until(lambda: profiler.estimate("t").records == 21)
+    assert 40 <= profiler.estimate("t").duration_ms < 60
+    assert store.asked == ["t"]
+    assert writer.flush(5)
+    assert len(store.records("t")) == 21
+    writer.close()
+
+
+def test_calls_are_written_behind(rig: tuple[Slow, Writer, Profiler]) -> None:
+    """Every finished call reaches the store, with its session and without its arguments."""
+    store, writer, profiler = rig
+    store.let.set()
+    profiler.finished(call(0, 60.0, {"q": "secret"}), "run")
+    assert writer.flush(5)
+    (raw,) = store.records("t")
+    found = CallRecord.decoded(raw)
+    assert found is not None
+    assert (found.ms, found.session, found.size) == (60, "run", 14)
+    assert b"secret" not in raw
+    writer.close()
+
+
+def test_what_comes_back_from_the_store_counts_once(rig: tuple[Slow, Writer, Profiler]) -> None:
+    """A call that was written before the store was read is not counted twice."""
+    store, writer, profiler = rig
+    profiler.finished(call(3, 60.0), "s")
+    again = record(3, 60.0)._replace(time=START + 3 * SECOND + 60_000_000)
+    store.add_records("t", [again.encoded()])
+    store.let.set()
+    until(lambda: len(store.asked) == 1 and writer.flush(5))
+    assert count(profiler) == 1
+    writer.close()
+
+
+def test_a_store_that_fails(rig: tuple[Slow, Writer, Profiler]) -> None:
+    """A store that fails is left alone for a while, estimates go on, then it is asked again."""
+    store, writer, profiler = rig
+    store.broken = True
+    store.let.set()
+    profiler.started("t")
+    until(lambda: profiler._resting_until > 0)
+    profiler.finished(call(0, 60.0))
+    assert profiler.estimate("t").records == 1
+    asked = len(store.asked)
+    store.broken = False
+    store.add_records("t", encoded([40.0] * 20))
+    profiler._resting_until = 0.0
+    until(lambda: profiler.estimate("t").records >= 21)
+    assert len(store.asked) > asked
+    writer.close()
+
+
+def test_records_that_are_not_understood(
+    rig: tuple[Slow, Writer, Profiler], caplog: pytest.LogCaptureFixture
+) -> None:
+    """They are left out with one warning that names the tool; the others count."""
+    store, writer, profiler = rig
+    store.add_records("t", [*encoded([40.0] * 20), b'[%d,"later"]' % START])
+    store.let.set()
+    profiler.started("t")
+    until(lambda: profiler.estimate("t").records == 20)
+    said = [entry.getMessage() for entry in caplog.records]
+    assert [text for text in said if text.startswith("tool profile 't': 1 records")] == said
+    assert len(said) == 1
+    writer.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+def test_after_a_fork() -> None:
+    """A child learns and answers although the lock was held when it was made."""
+    profiler = learned(5.0)
+    held, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with profiler._lock:
+            held.set()
+            done.wait(10)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert held.wait(5)
+    child = os.fork()
+    if not child:
+        profiler.forked()
+        profiler.finished(call(1, 5.0))
+        os._exit(profiler.estimate("t").records)
+    done.set()
+    thread.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2
+
+
+def test_many_threads() -> None:
+    """Threads that finish calls and ask for estimates at the same time lose no call."""
+    profiler = Profiler(Settings())
+
+    def work(number: int) -> None:
+        for place in range(200):
+            profiler.finished(call(place, 5.0, {"q": place}, tool=f"t{number % 2}"))
+            assert profiler.estimate(f"t{number % 2}", {"q": place}).duration_ms > 0
+            profiler.limit_for(f"t{number % 2}")
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(profiler.tools) == ["t0", "t1"]
+    assert count(profiler, "t0") == count(profiler, "t1") == 100
+
+
+def test_the_guard_feeds_it() -> None:
+    """Every canonical step that a guard judges is learned, under its session."""
+    guard = LoopGuard(clock="replay")
+    for number in range(12):
+        guard.observe(call(number, 80.0, {"q": number}, tool="search"), "run")
+    found = guard.profiler.estimate("search", {"q": 3})
+    assert (found.records, found.source) == (12, Knowledge.PROFILE)
+    assert found.duration_ms == pytest.approx(80, rel=0.3)

@@ -1,0 +1,402 @@
+"""Resources: what is measured, when it is an alert, who looks, and how deep the queue is (A7)."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import shutil
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pytest
+
+from otel_loopguard import LoopGuardSettingsError, Settings
+from otel_loopguard.core import UNKNOWN_PRESSURE
+from otel_loopguard.faults import Faults, raise_faults
+from otel_loopguard.profiling import Resources, queue_depth
+from otel_loopguard.profiling.gauges import Gauges, Reading
+
+
+def resources(**given: object) -> Resources:
+    return Resources(Settings(execution_sample_s=0.02, **given), Faults())
+
+
+def until(true: Callable[[], object], limit_s: float = 5) -> bool:
+    deadline = time.monotonic() + limit_s
+    while not true():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+_of_others: set[threading.Thread] = set()
+
+
+@pytest.fixture(autouse=True)
+def _only_own_threads() -> None:
+    """Guards of other tests may still look."""
+    _of_others.clear()
+    _of_others.update(threading.enumerate())
+
+
+def threads() -> list[threading.Thread]:
+    """The threads that look at the machine since the test began."""
+    new = [one for one in threading.enumerate() if one not in _of_others]
+    return [one for one in new if one.name == "loopguard-resources"]
+
+
+def test_the_machine_is_measured() -> None:
+    """Percentages are percentages, rates come with the second reading, and the process has RAM."""
+    gauges = Gauges()
+    first = gauges.read()
+    assert first.cpu is None
+    deadline = time.monotonic() + 0.1
+    while time.monotonic() < deadline:
+        sum(range(1000))
+    found = gauges.read()
+    assert found.cpu is not None
+    assert 0 < found.cpu <= 100
+    assert found.memory is not None
+    assert 0 < found.memory <= 100
+    assert found.rss == pytest.approx(psutil.Process().memory_info().rss / 1e6, rel=0.2)
+    assert found.network is not None
+    assert found.network >= 0
+    assert found.time > first.time
+
+
+def test_what_a_system_does_not_say_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container may hide disks, network and more; nothing is raised, and nothing is invented."""
+
+    def hidden(*_: object) -> object:
+        raise PermissionError
+
+    for name in ("cpu_times", "virtual_memory", "net_io_counters"):
+        monkeypatch.setattr(psutil, name, hidden)
+    monkeypatch.setattr(psutil, "disk_io_counters", lambda: None)
+    gauges = Gauges()
+    gauges.read()
+    found = gauges.read()
+    assert (found.cpu, found.memory, found.io_wait, found.disk, found.network) == (None,) * 5
+
+
+def test_rates_and_io_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are the difference of two readings; a counter that went backwards is no rate below 0."""
+    times = iter(
+        SimpleNamespace(user=user, system=0.0, idle=idle, iowait=wait, _fields=names)
+        for user, idle, wait in ((0, 0, 0), (20, 50, 30), (20, 50, 30))
+        for names in (("user", "system", "idle", "iowait"),)
+    )
+    sent = iter((0, 5_000_000, 1_000))
+    monkeypatch.setattr(psutil, "cpu_times", lambda: next(times))
+    monkeypatch.setattr(
+        psutil, "net_io_counters", lambda: SimpleNamespace(bytes_recv=0, bytes_sent=next(sent))
+    )
+    clock = iter((0.0, 0.0, 2.0, 2.0, 3.0, 3.0))
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+    gauges = Gauges()
+    gauges.read()
+    found, after = gauges.read(), gauges.read()
+    assert (found.cpu, found.io_wait, found.network) == (20, 30, 2_500_000)
+    assert (after.cpu, after.network) == (None, 0)
+
+
+@pytest.mark.parametrize(
+    ("reading", "found"),
+    [
+        ({"cpu": 79.9, "memory": 84.9, "io_wait": 69.9, "queue": 14}, []),
+        ({"cpu": 80}, [("cpu", False)]),
+        ({"cpu": 96}, [("cpu", True)]),
+        ({"memory": 85}, [("memory", False)]),
+        ({"memory": 98}, [("memory", True)]),
+        ({"io_wait": 70}, [("io_wait", False)]),
+        ({"io_wait": 84}, [("io_wait", True)]),
+        ({"queue": 15}, [("queue", False)]),
+        ({"queue": 18}, [("queue", True)]),
+        ({"cpu": 81, "queue": 20}, [("cpu", False), ("queue", True)]),
+        ({}, []),
+    ],
+    ids=[
+        "below all", "cpu", "cpu critical", "memory", "memory critical", "io", "io critical",
+        "queue", "queue critical", "two", "nothing known",
+    ],
+)  # fmt: skip
+def test_alerts(reading: dict[str, float], found: list[tuple[str, bool]]) -> None:
+    """80, 85, 70 % and 15 tasks; critical at 1.2 times that, of a percentage at 98 at most."""
+    known = resources(execution_resources=False)
+    known.take(Reading(1, **reading))
+    pressure = known.pressure
+    assert [(alert.resource, alert.critical) for alert in pressure.alerts] == found
+    assert pressure.critical is any(critical for _, critical in found)
+    assert pressure.scale_workers is (len(found) >= 2)
+
+
+def test_one_peak_is_no_alert() -> None:
+    """The mean of the newest three readings is held against the thresholds."""
+    known = resources(execution_resources=False)
+    for cpu in (10, 10, 100):
+        known.take(Reading(1, cpu=cpu))
+    assert known.pressure.load == pytest.approx(0.4)
+    assert not known.pressure.alerts
+    for _ in range(2):
+        known.take(Reading(1, cpu=100))
+    assert known.pressure.critical
+
+
+def test_the_newest_hundred_are_kept() -> None:
+    """Mean and peak are over those; what a system does not say is not there (A10)."""
+    known = resources(execution_resources=False)
+    for number in range(150):
+        known.take(Reading(number, cpu=number % 100, rss=50))
+    assert len(known.readings) == 100
+    use = known.use()
+    assert set(use) == {"cpu", "rss"}
+    assert (use["cpu"].mean, use["cpu"].peak, use["cpu"].samples) == (49.5, 99, 100)
+    sample = known.sample
+    assert sample is not None
+    assert (sample.cpu_percent, sample.memory_mb, sample.io_wait_percent) == (49, 50, None)
+
+
+def test_the_first_question_starts_the_thread_and_waits_for_nothing() -> None:
+    """Nobody looks before somebody asks; the first word is there soon after."""
+    known = resources()
+    assert known.newest == UNKNOWN_PRESSURE
+    assert not threads()
+    began = time.perf_counter()
+    assert known.pressure == UNKNOWN_PRESSURE
+    assert time.perf_counter() - began < 0.1
+    assert until(lambda: known.pressure.load is not None)
+    assert len(threads()) == 1
+    known.stop()
+    assert until(lambda: not threads())
+
+
+def test_switched_off_nobody_looks() -> None:
+    """`execution_resources` off: nothing is measured, and nothing known."""
+    known = resources(execution_resources=False)
+    assert known.pressure == UNKNOWN_PRESSURE
+    assert not threads()
+
+
+def test_the_thread_goes_with_its_guard() -> None:
+    """It holds nothing alive."""
+    known = resources()
+    assert known.pressure == UNKNOWN_PRESSURE
+    assert threads()
+    del known
+    gc.collect()
+    assert until(lambda: not threads())
+
+
+def test_it_rests_when_nobody_asks_and_starts_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that has nothing to decide pays nothing; what was measured grows stale."""
+    monkeypatch.setattr("otel_loopguard.profiling.resources._IDLE_S", 0.1)
+    known = resources()
+    assert known.pressure == UNKNOWN_PRESSURE
+    assert until(lambda: not threads())
+    assert until(lambda: known.newest == UNKNOWN_PRESSURE)
+    assert known.pressure == UNKNOWN_PRESSURE
+    assert threads()
+    known.stop()
+
+
+def test_a_fault_in_the_thread_does_not_end_it() -> None:
+    """It is counted, and the next look is made."""
+
+    class Faulty:
+        looks = 0
+
+        def read(self) -> Reading:
+            Faulty.looks += 1
+            if Faulty.looks == 2:
+                raise RuntimeError
+            return Reading(Faulty.looks, cpu=1)
+
+    raise_faults(False)
+    faults = Faults()
+    known = Resources(Settings(execution_sample_s=0.02), faults, gauges=Faulty)
+    assert known.pressure == UNKNOWN_PRESSURE
+    assert until(lambda: len(known.readings) > 1)
+    known.stop()
+    assert faults.counts == {"resources:RuntimeError": 1}
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_child_looks_for_itself() -> None:
+    """The thread does not live on in the child of a fork; the next question starts one there."""
+    known = resources()
+    assert until(lambda: known.pressure.load is not None)
+    child = os.fork()
+    if not child:
+        count = len(known.readings)
+        went_on = until(lambda: known.pressure and len(known.readings) > count)
+        os._exit(0 if went_on else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    known.stop()
+
+
+def test_a_queue_of_the_applications_own() -> None:
+    """Its depth is asked in the thread, with every look."""
+    known = Resources(Settings(execution_sample_s=0.02), Faults(), lambda: 16)
+    assert until(lambda: known.pressure.queue == 16)
+    assert "queue" in [alert.resource for alert in known.pressure.alerts]
+    known.stop()
+
+
+def seven() -> int:
+    return 7
+
+
+def odd() -> object:
+    return "many"
+
+
+def test_a_queue_by_the_name_of_a_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`module:function`; what it gives must be a number, else the depth is not known."""
+    monkeypatch.setitem(
+        __import__("sys").modules, "queue_of_mine", SimpleNamespace(seven=seven, odd=odd)
+    )
+    raise_faults(False)
+    faults = Faults()
+    depth, strange = (queue_depth(f"queue_of_mine:{one}", faults) for one in ("seven", "odd"))
+    assert depth is not None
+    assert depth() == 7
+    assert strange is not None
+    assert strange() is None
+    assert faults.counts == {"queue:ValueError": 1}
+
+
+@pytest.mark.parametrize(
+    ("place", "told"),
+    [
+        ("nowhere", "expected module:function"),
+        ("no_such_module_here:f", "No module named"),
+        ("os:nothing", "no attribute"),
+        ("os:sep", "is not callable"),
+        ("redis://localhost/0", "expected"),
+        ("amqp://localhost/q#x", "expected"),
+        ("kafka+redis://localhost/0#x", "expected"),
+    ],
+)
+def test_a_queue_that_cannot_be_read(place: str, told: str) -> None:
+    """The error comes at the start, with the setting and its value."""
+    with pytest.raises(LoopGuardSettingsError, match=told) as error:
+        queue_depth(place, Faults())
+    assert repr(place) in str(error.value)
+
+
+def test_a_password_is_not_repeated() -> None:
+    """Not in an error either."""
+    with pytest.raises(LoopGuardSettingsError) as error:
+        queue_depth("redis://user:secret@localhost/0", Faults())
+    assert "secret" not in str(error.value)
+
+
+@pytest.fixture(scope="module")
+def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A real server, alone on a port of its own."""
+    server = shutil.which("redis-server")
+    if server is None:
+        if os.environ.get("CI"):
+            pytest.fail("redis-server is missing")
+        pytest.skip("redis-server is not installed")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    folder: Path = tmp_path_factory.mktemp("redis")
+    running = subprocess.Popen(
+        [server, "--port", str(port), "--save", "", "--bind", "127.0.0.1"],
+        cwd=folder, stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    url = f"redis://127.0.0.1:{port}/0"
+
+    import redis
+
+    client = redis.Redis.from_url(url)
+
+    def up() -> bool:
+        try:
+            return bool(client.ping())
+        except redis.ConnectionError:
+            return False
+
+    assert until(up, 10)
+    client.close()
+    yield url
+    running.kill()
+    running.wait()
+
+
+def library(name: str) -> Any:
+    """The broker's real library; in CI it has to be there."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(f"{name} is not installed")
+
+
+def depth_of(place: str) -> int | None:
+    asked = queue_depth(place, Faults())
+    assert asked is not None
+    found = asked()
+    asked._client.close()  # type: ignore[attr-defined]
+    return found
+
+
+def test_a_plain_list_on_redis(redis_url: str) -> None:
+    """Its length; a list that is not there is empty."""
+    import redis
+
+    with redis.Redis.from_url(redis_url) as client:
+        client.rpush("jobs", 1, 2, 3)
+        assert depth_of(f"{redis_url}#jobs") == 3
+        assert depth_of(f"{redis_url}#none") == 0
+
+
+def test_a_queue_of_celery(redis_url: str) -> None:
+    """What the broker's real library put there, of all priorities."""
+    celery = library("celery")
+    app = celery.Celery(broker=redis_url)
+    for priority in (0, 3, 6, 9):
+        app.send_task("work", priority=priority)
+    app.close()
+    assert depth_of(f"celery+{redis_url}") == 4
+    assert depth_of(f"celery+{redis_url}#other") == 0
+
+
+def test_a_queue_of_rq(redis_url: str) -> None:
+    """What the real library put there."""
+    rq = library("rq")
+    import redis
+
+    with redis.Redis.from_url(redis_url) as client:
+        queue = rq.Queue("slow", connection=client)
+        for _ in range(2):
+            queue.enqueue("time.sleep", 0)
+    assert depth_of(f"rq+{redis_url}#slow") == 2
+    assert depth_of(f"rq+{redis_url}") == 0
+
+
+def test_a_queue_that_is_gone_is_not_known() -> None:
+    """It is counted, and nobody waits longer than the time-out."""
+    raise_faults(False)
+    faults = Faults()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        asked = queue_depth(f"redis://127.0.0.1:{free.getsockname()[1]}/0#jobs", faults)
+        assert asked is not None
+        began = time.monotonic()
+        assert asked() is None
+    assert time.monotonic() - began < 5
+    assert sum(faults.counts.values()) == 1

@@ -1,0 +1,192 @@
+"""Entries of a journal: small, without content, and read back or skipped."""
+
+from __future__ import annotations
+
+import random
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from otel_loopguard import Settings
+from otel_loopguard.core import Action, Decision, Evidence, Kind, Severity, Step
+from otel_loopguard.identity import Observer
+from otel_loopguard.policy import Loop
+from otel_loopguard.sessions.calls import CallEntry
+from otel_loopguard.sessions.cover import Cover
+from otel_loopguard.sessions.journal import VERSION, Codec, Mark, StepEntry, Unread
+from tests.sessions.journals import EPOCH, SECOND
+
+CODEC = Codec(b"ab")
+BIG = (1 << 64) - 1
+NAMES = "call call_exact outcome outcome_exact error_line error_shape place".split()
+
+
+def seen(step: Step) -> Evidence:
+    return Observer(Settings()).evidence(step)
+
+
+def tool(**more: object) -> Step:
+    given: dict[str, object] = {
+        "args": {"path": "secret.txt", "offset": 3}, "outcome": "the secret of 12:30:01",
+        "start": EPOCH, "end": EPOCH + SECOND,
+    }  # fmt: skip
+    return Step(Kind.TOOL, "read", **{**given, **more})  # type: ignore[arg-type]
+
+
+def decision(**more: object) -> Decision:
+    given: dict[str, object] = {
+        "id": "f" * 16, "session": "run", "action": Action.DENY, "detector": "exact_repeat",
+        "reason": "identical_call", "severity": Severity.CRITICAL, "confidence": 0.84,
+        "message": "'search' was called 3 times", "loop": "0" * 15 + "1", "count": 3.0,
+        "threshold": 3.0, "period": 1, "step": 7, "time": EPOCH, "fingerprint": "ab" * 8,
+        "tool": "search",
+    }  # fmt: skip
+    return Decision(**{**given, **more})  # type: ignore[arg-type]
+
+
+STEPS = {
+    "read": tool(),
+    "failed": tool(error=True, error_text="FileNotFoundError: no file /a/b 17", outcome=None),
+    "unseen": tool(args=None, outcome=None),
+    "no times": tool(start=0, end=None),
+    "write": Step(Kind.TOOL, "write_file", args={"path": "a"}, outcome="ok"),
+    "no name": Step(Kind.TOOL),
+}
+
+
+@pytest.mark.parametrize("step", STEPS.values(), ids=STEPS)
+def test_a_call_comes_back_as_it_was(step: Step) -> None:
+    """All that detectors read of it but the arguments; its place in the row is counted anew."""
+    before = seen(step)
+    entry = CODEC.read(CODEC.call(CallEntry(before, 5000, opened=True)), "run")
+    assert isinstance(entry, CallEntry)
+    assert (entry.took, entry.opened) == (5000, True)
+    after = entry.evidence
+    for name in Evidence.__slots__:
+        if name == "novelty" and before.novelty is not None:
+            assert after.novelty == pytest.approx(before.novelty, abs=0.003)
+        elif name == "gap" and before.gap is not None:
+            assert after.gap == pytest.approx(before.gap, abs=1000)
+        elif name == "ease":
+            assert after.ease == pytest.approx(before.ease)
+        elif name not in ("number", "round", "epoch", "sample"):
+            assert getattr(after, name) == getattr(before, name), name
+
+
+def test_the_largest_call_has_less_than_200_bytes() -> None:
+    """With every key there, all different, and a name without end; its id included."""
+    step = tool(error=True, error_text="ValueError: 7 at /tmp/x")
+    step.name = "é" * 500
+    found = seen(step)
+    for number, name in enumerate(NAMES[:-1]):
+        setattr(found, name, BIG - number)
+    found.place, found.gap, found.outcome_size, found.ease = (BIG, 1e300), 1 << 70, 1 << 40, 1e300
+    raw = CODEC.call(CallEntry(found, 1 << 80, opened=True))
+    assert len(raw) + len(f"{EPOCH:016x}-{0:016x}") <= 200
+    entry = CODEC.read(raw, "run")
+    assert isinstance(entry, CallEntry)
+    assert entry.evidence.tool == "é" * 32
+    assert (entry.evidence.call, entry.evidence.error_shape) == (BIG, BIG - 5)
+
+
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [
+        (
+            Step(Kind.MODEL, "gpt", start=EPOCH, end=EPOCH + SECOND, tokens_in=7, tokens_out=0),
+            StepEntry(EPOCH + SECOND, SECOND, Kind.MODEL, False, 7, 0),
+        ),
+        (Step(Kind.AGENT, error=True), StepEntry(0, 0, Kind.AGENT, True, None, None)),
+        (
+            Step(Kind.MODEL, start=EPOCH, end=1, tokens_in=-4, tokens_out=1 << 50),
+            StepEntry(1, 0, Kind.MODEL, False, 0, (1 << 32) - 2),
+        ),
+    ],
+    ids=["model", "agent without times", "nonsense"],
+)
+def test_a_step_comes_back(step: Step, expected: StepEntry) -> None:
+    """Kind, times, error and tokens; what does not fit is cut, not thrown."""
+    raw = CODEC.step(step)
+    assert len(raw) == 30
+    assert CODEC.read(raw, "run") == expected
+
+
+def test_a_loop_comes_back() -> None:
+    """Its rung and its keys; where it stands in the row is counted anew."""
+    loop = Loop(frozenset({5, 9, BIG}), 9, Action.DENY, 2, 40, 41, 3, EPOCH, 1)
+    expected = Loop(frozenset({5, 9, BIG}), 9, Action.DENY, 2, 0, 0, 3, EPOCH, 1)
+    assert CODEC.read(CODEC.loop(loop), "run") == expected
+    many = CODEC.loop(Loop(frozenset(range(256)), 0, Action.HINT, 0, 1, 1))
+    assert len(many) + 33 <= 200
+
+
+def test_a_decision_comes_back_without_its_message() -> None:
+    """What was decided and by which rule; the sentence is made anew."""
+    found = CODEC.read(CODEC.decision(decision()), "run")
+    assert isinstance(found, Decision)
+    said = "decided before, by exact_repeat: identical_call, about 'search'"
+    assert found == decision(message=said)
+    large = decision(detector="d" * 99, reason="r" * 99, tool="t" * 99, count=1e300, period=1 << 40)
+    assert len(CODEC.decision(large)) + 33 <= 200
+
+
+@pytest.mark.parametrize("mark", [Mark.TURN, Mark.CLEARED, Mark.LOWERED])
+def test_a_mark_comes_back(mark: Mark) -> None:
+    """Eight bytes say it."""
+    raw = CODEC.mark(mark)
+    assert len(raw) == 8
+    assert CODEC.read(raw, "run") is mark
+
+
+def test_nothing_of_the_arguments_is_in_it() -> None:
+    """Neither text nor a key that anybody could compute."""
+    found = seen(tool())
+    plain = [getattr(found, name) for name in NAMES if getattr(found, name) is not None]
+    Cover("k").call(found)
+    raw = CODEC.call(CallEntry(found, 1, opened=False))
+    assert b"secret" not in raw
+    assert len(plain) == 5
+    for key in plain:
+        number = key[0] if isinstance(key, tuple) else key
+        assert struct.pack("<Q", number) not in raw
+
+
+@given(st.binary(max_size=250))
+def test_any_bytes_are_read_or_skipped(raw: bytes) -> None:
+    """Nothing that lies in a store makes it throw."""
+    assert isinstance(CODEC.read(raw, "run"), Unread)
+
+
+@given(st.integers(1, 7), st.binary(max_size=250))
+def test_any_body_with_a_right_checksum_is_read_or_skipped(mark: int, body: bytes) -> None:
+    """Not even one that was made on purpose."""
+    CODEC.read(CODEC._sealed(Mark(mark), body), "run")
+
+
+def test_a_changed_entry_is_skipped() -> None:
+    """Every byte counts."""
+    raw = CODEC.call(CallEntry(seen(tool()), 1, opened=False))
+    rng = random.Random(1)
+    for place in range(4, len(raw)):
+        other = bytearray(raw)
+        other[place] ^= 1 << rng.randrange(8)
+        assert CODEC.read(bytes(other), "run") is Unread.CORRUPTED
+        assert CODEC.read(raw[:place], "run") is Unread.CORRUPTED
+
+
+def test_a_newer_version_and_another_key_are_told_apart() -> None:
+    """Who reads the count knows what to do."""
+    raw = CODEC.mark(Mark.TURN)
+    assert CODEC.read(bytes((VERSION + 1,)) + raw[1:], "run") is Unread.NEWER
+    assert CODEC.read(Codec(b"cd").mark(Mark.TURN), "run") is Unread.FOREIGN
+
+
+def test_keys_are_covered_with_the_key_of_the_setting() -> None:
+    """Equal with equal keys, different otherwise, and never what they were."""
+    one, same, other, none = Cover("a"), Cover("a"), Cover("b"), Cover("")
+    assert one.of(7) == same.of(7)
+    assert len({7, one.of(7), one.of(8), other.of(7), none.of(7), Cover("").of(7)}) == 6
+    assert one.id == same.id != other.id
+    assert (one.lasting, none.lasting) == (True, False)

@@ -1,0 +1,122 @@
+"""Processes that share a session through a real Redis: one is killed, and its successor knows."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from multiprocessing.queues import SimpleQueue
+from pathlib import Path
+
+import pytest
+
+from otel_loopguard import LoopGuard, Settings
+from otel_loopguard.faults import Faults
+from otel_loopguard.sessions import WriterShelf
+from otel_loopguard.stores import open_store, open_writer
+from tests.sessions.journals import call, session_of, until
+from tests.sessions.redis_server import redis_server
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> Iterator[str]:
+    pytest.importorskip("redis")
+    with redis_server(tmp_path) as found:
+        yield found
+
+
+def settings(address: str) -> Settings:
+    return Settings(
+        store_url=address, digest_key="of the test", journal_flush_s=0.05, journal_read_s=0.05
+    )
+
+
+def run(
+    address: str, before: int, numbers: list[int], said: SimpleQueue[str], *, dies: bool
+) -> None:
+    """One process: waits for the calls of before, makes its own, and ends or is killed."""
+    given = settings(address)
+    writer = open_writer(given, Faults())
+    guard = LoopGuard(
+        given, shelf=WriterShelf(writer), on_decision=lambda _, d: said.put(d.action.value)
+    )
+    session = session_of(guard)
+    until(lambda: session.history is not None and session.history.before.calls == before)
+    for number in numbers:
+        guard.observe(call(number), "run")
+    if dies:
+        stored = before + len(numbers)
+        until(lambda: len(writer.store.journal("run")) >= stored)
+        os.kill(os.getpid(), signal.SIGKILL)
+    guard.shutdown()
+    writer.close()
+
+
+def in_a_process(address: str, before: int, numbers: list[int], *, dies: bool = False) -> list[str]:
+    """What a process of its own decided."""
+    spawning = multiprocessing.get_context("spawn")
+    said = spawning.SimpleQueue()
+    process = spawning.Process(
+        target=run, args=(address, before, numbers, said), kwargs={"dies": dies}
+    )
+    process.start()
+    process.join(20)
+    assert process.exitcode == (-signal.SIGKILL if dies else 0)
+    found: list[str] = []
+    while not said.empty():
+        found.append(said.get())
+    return found
+
+
+def test_a_killed_process_has_a_successor_that_knows(address: str) -> None:
+    """Two equal calls and a kill; the third equal call, in another process, is noticed as such."""
+    assert in_a_process(address, 0, [0, 1], dies=True) == []
+    assert in_a_process(address, 2, [2, 3]) == ["hint", "deny"]
+    store = open_store(settings(address))
+    entries = store.journal("run")
+    store.close()
+    names = [name for name, _ in entries]
+    assert len(set(names)) == len(names)
+    assert max(len(name) + len(raw) for name, raw in entries) <= 200
+
+
+def test_two_guards_share_a_session_while_both_run(address: str) -> None:
+    """Each sees the calls of the other before its own next one."""
+    decided: list[str] = []
+    guards: list[LoopGuard] = []
+    for _ in range(2):
+        given = settings(address)
+        shelf = WriterShelf(open_writer(given, Faults()))
+        guards.append(
+            LoopGuard(given, shelf=shelf, on_decision=lambda _, d: decided.append(d.action.value))
+        )
+    for number in range(4):
+        mine, other = guards[number % 2], guards[1 - number % 2]
+        mine.observe(call(number), "run")
+        session = session_of(other)
+        until(lambda at=number, s=session: s._number == at + 1)
+    assert decided == ["hint", "deny"]
+    for guard in guards:
+        guard.shutdown()
+
+
+def test_the_example_runs(address: str) -> None:
+    """The researcher that was started again is stopped at its next question."""
+    environment = {**os.environ, "LOOPGUARD_STORE_URL": address, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "examples/two_processes.py"],
+        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "researcher asked for loops: allow",
+        "researcher asked for loops: allow",
+        "planner asked for rain: allow",
+        "researcher asked for loops: hint",
+        "researcher asked for loops: deny",
+    ]

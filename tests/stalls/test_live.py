@@ -1,0 +1,197 @@
+"""Stalls on the machine's clock: the thread wakes for each, sleeps in between, survives a fork."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from opentelemetry.trace import Span, StatusCode, Tracer
+
+from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings, control
+from tests.agents import Ended, agent, provider_with, tool_call
+
+if TYPE_CHECKING:
+    from otel_loopguard.core import Decision
+
+SLOW = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "slow"}
+NEVER = 2**63 - 1
+CHILD_S = 20
+
+
+class Watched:
+    """A provider with a guard, and what it decided when."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.found: list[tuple[int, Decision]] = []
+        self.guard = LoopGuard(
+            Settings(**settings),
+            on_decision=lambda _session, found: self.found.append((time.time_ns(), found)),
+        )
+        self.ended = Ended()
+        self.processor = LoopGuardSpanProcessor(self.guard)
+        self.tracer: Tracer = provider_with(self.processor, self.ended).get_tracer("my.agent")
+
+    def slow(self) -> AbstractContextManager[Span]:
+        """An open tool call."""
+        return self.tracer.start_as_current_span("execute_tool slow", attributes=SLOW)
+
+    @property
+    def reasons(self) -> list[str]:
+        """What was said, in order."""
+        return [decision.reason for _, decision in self.found]
+
+
+def until(true: Callable[[], bool], limit_s: float = 5) -> None:
+    """Waits until something is true."""
+    deadline = time.monotonic() + limit_s
+    while not true():
+        assert time.monotonic() < deadline, "it did not come true in time"
+        time.sleep(0.005)
+
+
+def test_the_flag_is_raised_within_a_quarter_of_a_second() -> None:
+    """From passing the limit to the raised flag, while the call hangs."""
+    watched = Watched(step_timeout_s=0.3)
+    with agent(watched.tracer), watched.slow() as span:
+        began: int = span.start_time  # type: ignore[attr-defined]
+        until(lambda: control.current().action == "hint")
+        until(lambda: "step_timeout" in watched.reasons)
+    assert watched.reasons == ["step_timeout_near", "step_timeout"]
+    for (when, _), limit in zip(watched.found, (0.24, 0.3), strict=True):
+        assert 0 <= when / 1e9 - began / 1e9 - limit <= 0.25
+    for name in ("execute_tool", "invoke_agent"):
+        (ended,) = watched.ended.named(name)
+        assert (ended.attributes or {})["loopguard.decision.reason"] == "step_timeout"
+        assert ended.status.status_code is not StatusCode.ERROR
+    assert watched.guard.faults.counts == {}
+
+
+def test_an_earlier_deadline_wakes_the_thread() -> None:
+    """While it sleeps for a call that may take a minute, one comes that may take 0.2 s."""
+    watched = Watched(tools={"slow": {"step_timeout_s": 0.2}})
+    with agent(watched.tracer):
+        time.sleep(0.05)
+        with watched.slow():
+            until(lambda: "step_timeout" in watched.reasons, 2)
+
+
+def test_a_run_past_its_limit_is_noted_on_its_span() -> None:
+    """The agent's span has the note and its event; the flag is not raised."""
+    watched = Watched(stall_run_s=0.2, stall_idle_s=0)
+    with agent(watched.tracer):
+        until(lambda: "run_limit" in watched.reasons)
+        assert control.current().action == "allow"
+    (ended,) = watched.ended.named("invoke_agent")
+    assert (ended.attributes or {})["loopguard.decision.reason"] == "run_limit"
+    assert (ended.attributes or {})["loopguard.decision.action"] == "allow"
+    assert [event.name for event in ended.events] == ["loopguard.decision"] * 2
+
+
+def test_a_mere_note_takes_no_other_decisions_place() -> None:
+    """The hint of a hung call stays on the agent's span when its run passes a limit."""
+    watched = Watched(step_timeout_s=0.1, stall_run_s=0.3, stall_idle_s=0)
+    with agent(watched.tracer), watched.slow():
+        until(lambda: "run_limit" in watched.reasons)
+    (ended,) = watched.ended.named("invoke_agent")
+    assert (ended.attributes or {})["loopguard.decision.reason"] == "step_timeout"
+    assert len(ended.events) == 4
+
+
+def test_the_action_of_an_idle_run_pauses_it() -> None:
+    """Where the setting says so, an idle run is paused and its runtime sees why."""
+    watched = Watched(stall_idle_s=0.2, stall_action="pause")
+    with agent(watched.tracer):
+        tool_call(watched.tracer)
+        until(lambda: control.current().action == "pause")
+        assert "no step for" in (control.current().reason or "")
+
+
+def test_nothing_open_costs_nothing() -> None:
+    """After the last span ended nothing is due, and the thread asks for nothing any more."""
+    watched = Watched(step_timeout_s=0.1, stall_health_s=0.1)
+    with agent(watched.tracer):
+        tool_call(watched.tracer)
+    until(lambda: watched.processor._timer._planned == NEVER)
+    assert watched.guard.due == NEVER
+    ticks: list[int] = []
+    watched.guard.tick = ticks.append  # type: ignore[method-assign]
+    time.sleep(0.4)
+    assert ticks == []
+
+
+def test_many_short_steps_leave_nothing_behind() -> None:
+    """The heap stays within about twice the open spans, and the thread is not woken for them."""
+    watched = Watched()
+    with agent(watched.tracer):
+        for number in range(2000):
+            tool_call(watched.tracer, args=f'{{"n": {number}}}', result=f"answer {number}")
+        assert len(watched.guard._stalls._deadlines._heap) < 200
+    assert len(watched.guard._stalls._deadlines) == 0
+
+
+def test_a_held_back_call_is_counted_in_time() -> None:
+    """A call without its answer waits for a twin, and is counted a second later, by the thread."""
+    watched = Watched()
+    steps: list[str] = []
+    watched.guard._on_step = lambda _session, _index, step: steps.append(step.name or "")
+    other = provider_with(watched.processor).get_tracer("other.scope")
+    with agent(watched.tracer), other.start_as_current_span("execute_tool slow", attributes=SLOW):
+        tool_call(watched.tracer, "slow", result=None)
+        assert steps == []
+        until(lambda: steps == ["slow"], 3)
+
+
+def test_a_processor_that_is_shut_down_ends_its_thread() -> None:
+    """It leaves no sleeping thread behind."""
+    before = set(threading.enumerate())
+    watched = Watched()
+    tool_call(watched.tracer)
+    (mine,) = [
+        one for one in threading.enumerate() if one not in before and one.name == "loopguard-timer"
+    ]
+    watched.processor.shutdown()
+    mine.join(5)
+    assert not mine.is_alive()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_a_preloaded_worker_finds_its_stalls() -> None:
+    """As under gunicorn's preload: the guard and its thread were made in the parent."""
+    watched = Watched(step_timeout_s=0.2)
+    open_above = watched.slow()
+    with agent(watched.tracer), open_above:
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            said = b"nothing"
+            with agent(watched.tracer), watched.slow():
+                deadline = time.monotonic() + CHILD_S
+                while time.monotonic() < deadline and control.current().action == "allow":
+                    time.sleep(0.01)
+                said = control.current().action.value.encode()
+            os.write(writer, said)
+            os._exit(0)
+        os.waitpid(child, 0)
+        assert os.read(reader, 100) == b"hint"
+        until(lambda: "step_timeout" in watched.reasons)
+    assert watched.guard.faults.counts == {}
+
+
+def test_the_state_is_checked_while_spans_are_open() -> None:
+    """What does not agree with itself is counted, and put right where it can be."""
+    watched = Watched(stall_health_s=0.1, stall_idle_s=0)
+    with agent(watched.tracer), watched.slow() as span:
+        opened = watched.guard._opens.get(span.get_span_context().span_id)
+        assert opened is not None
+        assert opened.run is not None
+        opened.run.busy = 7
+        until(lambda: watched.guard.faults.counts["health:InconsistentState"] == 1)
+        assert opened.run.busy == 1
+        time.sleep(0.25)
+    assert watched.guard.faults.counts == {"health:InconsistentState": 1}

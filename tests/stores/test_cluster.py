@@ -1,0 +1,138 @@
+"""A Cluster of three nodes, and a Sentinel, on this machine."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from otel_loopguard.faults import Faults
+from otel_loopguard.settings import Settings
+from otel_loopguard.stores import Writer
+from otel_loopguard.stores.redis_store import RedisStore
+from tests.stores.servers import Server, free_port, need_redis, wait_for
+
+SLOTS = ((0, 5460), (5461, 10922), (10923, 16383))
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Server]]:
+    """Three masters that have all slots between them."""
+    folder = tmp_path_factory.mktemp("cluster")
+    options = ("--cluster-enabled", "yes", "--cluster-node-timeout", "1000", "--appendonly", "yes")
+    nodes = [Server(folder / str(number), *options).start() for number in range(3)]
+    for node, (first, last) in zip(nodes, SLOTS, strict=True):
+        node.client.execute_command("CLUSTER", "ADDSLOTS", *range(first, last + 1))
+        node.client.execute_command("CLUSTER", "MEET", "127.0.0.1", nodes[0].port)
+    wait_for(lambda: all(_ready(node.client) for node in nodes), 20)
+    yield nodes
+    for node in nodes:
+        node.kill()
+
+
+def _ready(client: Any) -> bool:
+    said = client.cluster("INFO")
+    return said["cluster_state"] == "ok" and said["cluster_known_nodes"] == "3"
+
+
+def url_of(nodes: list[Server]) -> str:
+    return "redis+cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in nodes)
+
+
+def test_all_works_on_a_cluster(cluster: list[Server]) -> None:
+    """Whatever node a key lies on; what is written at once lies on one."""
+    store = RedisStore(Settings(store_url=url_of(cluster)))
+    for number in range(40):
+        name = f"n{number}"
+        store.append(name, [("a", b"1"), ("b", b"2")])
+        store.append(name, [("b", b"2"), ("c", b"3")])
+        store.add_records(name, [b"x", b"y"])
+        store.put("control", name, b"v")
+        assert store.journal(name, after="a") == [("b", b"2"), ("c", b"3")]
+        assert store.records(name) == [b"x", b"y"]
+        assert store.get("control", name) == b"v"
+        assert store.claim("breaker", name, "me", 5)
+        assert not store.claim("breaker", name, "you", 5)
+        store.delete("control", name)
+        assert store.get("control", name) is None
+    assert all(node.client.dbsize() > 20 for node in cluster)
+    store.ping()
+    store.close()
+
+
+def test_a_node_that_is_killed_comes_back_with_all(cluster: list[Server]) -> None:
+    """Meanwhile its writes wait; afterwards each entry is there once."""
+    given = Settings(
+        store_url=url_of(cluster), store_delay_s=0.01, store_timeout_s=0.5, store_retry_s=0.2
+    )
+    writer = Writer(RedisStore(given), given, Faults())
+    names = [f"k{number}" for number in range(30)]
+    for name in names:
+        writer.append(name, [("a", b"1")])
+    assert writer.flush(10)
+    cluster[1].kill()
+    for name in names:
+        writer.append(name, [("b", b"2")])
+    wait_for(lambda: writer.state == "down")
+    cluster[1].start()
+    assert writer.flush(15)
+    assert writer.standing.stored == 60
+    for name in names:
+        assert writer.store.journal(name) == [("a", b"1"), ("b", b"2")]
+    writer.close()
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Iterator[tuple[Server, Server, int]]:
+    """A master, its replica, and a Sentinel that takes half a second to see a death."""
+    need_redis()
+    master = Server(tmp_path / "master").start()
+    replica = Server(tmp_path / "replica", "--replicaof", "127.0.0.1", str(master.port)).start()
+    wait_for(lambda: master.client.info("replication")["connected_slaves"] == 1)
+    wait_for(lambda: replica.client.info("replication")["master_link_status"] == "up")
+    port = free_port()
+    config = tmp_path / "sentinel.conf"
+    config.write_text(
+        f"port {port}\nbind 127.0.0.1\ndir {tmp_path}\n"
+        f"sentinel monitor mine 127.0.0.1 {master.port} 1\n"
+        "sentinel down-after-milliseconds mine 500\nsentinel failover-timeout mine 2000\n"
+    )
+    program = shutil.which("redis-server")
+    assert program
+    with (tmp_path / "sentinel.log").open("wb") as log:
+        process = subprocess.Popen([program, str(config), "--sentinel"], stdout=log, stderr=log)
+    wait_for(lambda: _sees_replica(port), 15)
+    yield master, replica, port
+    process.kill()
+    process.wait()
+    master.kill()
+    replica.kill()
+
+
+def _sees_replica(port: int) -> bool:
+    try:
+        return len(redis.Redis(port=port, protocol=2).sentinel_slaves("mine")) == 1
+    except redis.RedisError:
+        return False
+
+
+def test_sentinels_lead_to_the_new_master(watched: tuple[Server, Server, int]) -> None:
+    """After a failover writes go to the one that was promoted, with what waited meanwhile."""
+    master, replica, port = watched
+    url = f"redis+sentinel://127.0.0.1:{free_port()},127.0.0.1:{port}/mine/0"
+    given = Settings(store_url=url, store_delay_s=0.01, store_timeout_s=0.5, store_retry_s=0.2)
+    writer = Writer(RedisStore(given), given, Faults())
+    writer.append("s", [("a", b"1")])
+    assert writer.flush(5)
+    assert master.client.exists("loopguard:{s}:journal")
+    wait_for(lambda: replica.client.exists("loopguard:{s}:journal"))
+    master.kill()
+    writer.append("s", [("b", b"2")])
+    assert writer.flush(20)
+    assert replica.client.xlen("loopguard:{s}:journal") == 2
+    writer.close()

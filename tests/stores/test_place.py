@@ -1,0 +1,93 @@
+"""Addresses of stores, and what is said of wrong ones."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from otel_loopguard import LoopGuardSettingsError
+from otel_loopguard.settings import Settings
+from otel_loopguard.stores import MemoryStore, open_store
+from otel_loopguard.stores.place import place_of
+from otel_loopguard.stores.redis_store import RedisStore
+
+
+@pytest.mark.parametrize(
+    ("url", "mode", "one", "hosts", "service"),
+    [
+        ("redis://h", "single", "redis://h:6379/0", [("h", 6379)], ""),
+        ("rediss://u:p@h:1/3?x=1", "single", "rediss://u:p@h:1/3?x=1", [("h", 1)], ""),
+        ("redis://[::1]:7/0", "single", "redis://[::1]:7/0", [("::1", 7)], ""),
+        ("unix:///run/r.sock", "single", "unix:///run/r.sock", [], ""),
+        (
+            "redis+sentinel://:p@a:1,b/mine/2",
+            "sentinel",
+            "redis://:p@a:1/2",
+            [("a", 1), ("b", 26379)],
+            "mine",
+        ),
+        (
+            "rediss+cluster://a,b:2",
+            "cluster",
+            "rediss://a:6379/0",
+            [("a", 6379), ("b", 2)],
+            "",
+        ),
+    ],
+    ids=["redis", "rediss", "ipv6", "unix", "sentinel", "cluster"],
+)
+def test_addresses(
+    url: str, mode: str, one: str, hosts: list[tuple[str, int]], service: str
+) -> None:
+    """Each way to reach a Redis has one spelling, and all can be opened without connecting."""
+    found = place_of(url)
+    assert found[:4] == (mode, one, tuple(hosts), service)
+    assert isinstance(open_store(Settings(store_url=url.replace("?x=1", ""))), RedisStore)
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("localhost:6379", "expected redis://"),
+        ("http://h", "expected redis://"),
+        ("redis:/h", "expected redis://"),
+        ("redis://", "is no HOST:PORT"),
+        ("redis://h:port", "'h:port' is no HOST:PORT"),
+        ("redis://h:70000", "'h:70000' is no HOST:PORT"),
+        ("redis://h/mine", "'/mine' is no number of a database"),
+        ("redis+sentinel://h", "the name of the service is missing"),
+        ("redis+cluster://h/1", "'/1' is no number of a database"),
+        ("redis://user:s3cret@h:port", "redis://***@h:port"),
+        ("redis://h?password=s3cret&nonsense=1", "nonsense"),
+        ("redis+cluster://:s3cret@h?nonsense=1", "nonsense"),
+        ("redis://h?socket_timeout=much", "socket_timeout"),
+    ],
+)
+def test_a_wrong_address_fails_at_start(url: str, told: str) -> None:
+    """The error names the setting and what is wrong, and has no password."""
+    with pytest.raises(LoopGuardSettingsError) as error:
+        open_store(Settings(store_url=url))
+    assert told in str(error.value)
+    assert "store_url (LOOPGUARD_STORE_URL) = " in str(error.value)
+    assert "s3cret" not in str(error.value)
+
+
+def test_the_default_is_memory() -> None:
+    """Nobody needs a server."""
+    assert isinstance(open_store(Settings()), MemoryStore)
+
+
+def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package works without redis-py until a Redis is wanted."""
+    for name in [name for name in sys.modules if name.startswith("otel_loopguard.stores.re")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delitem(sys.modules, "otel_loopguard.stores.connection")
+    monkeypatch.setitem(sys.modules, "redis", None)
+    with pytest.raises(LoopGuardSettingsError, match=r"pip install 'otel-loopguard\[redis\]'"):
+        open_store(Settings(store_url="redis://h"))
+
+
+def test_the_address_is_not_shown() -> None:
+    """It may have a password."""
+    assert "s3cret" not in repr(Settings(store_url="redis://:s3cret@h"))

@@ -1,0 +1,234 @@
+"""What every store does, in memory as in Redis."""
+
+from __future__ import annotations
+
+import itertools
+import struct
+import threading
+import time
+from collections.abc import Iterator
+
+import orjson
+import pytest
+
+from otel_loopguard.settings import Settings
+from otel_loopguard.stores import MemoryStore, Store
+from otel_loopguard.stores.redis_store import RedisStore
+
+_names = itertools.count()
+NOW = time.time_ns()
+SECOND = 1_000_000_000
+
+
+@pytest.fixture(params=["memory", "redis"])
+def any_store(request: pytest.FixtureRequest) -> Iterator[Store]:
+    """Each kind of store."""
+    if request.param == "memory":
+        yield MemoryStore()
+        return
+    server = request.getfixturevalue("kept")
+    found = RedisStore(Settings(store_url=server.url))
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def name() -> str:
+    """A name that no other test uses."""
+    return f"name-{next(_names)}"
+
+
+def record(at: int, what: str = "") -> bytes:
+    return orjson.dumps([at, what])
+
+
+def test_a_profile_is_given_oldest_first(any_store: Store, name: str) -> None:
+    """Whatever order they came in, records are ordered by the time they start with (A1)."""
+    made = [record(NOW - second * SECOND) for second in range(5)]
+    any_store.add_records(name, made)
+    assert any_store.records(name) == made[::-1]
+    assert any_store.records(f"{name}-other") == []
+
+
+def test_a_profile_keeps_the_newest_hundred_of_seven_days(any_store: Store, name: str) -> None:
+    """Older ones and those past a hundred are gone (A1)."""
+    day = 86_400 * SECOND
+    old = [record(NOW - 8 * day - second * SECOND) for second in range(3)]
+    made = [record(NOW - second * SECOND) for second in range(150)]
+    any_store.add_records(name, [*old, *made])
+    assert any_store.records(name) == made[99::-1]
+    any_store.add_records(name, old)
+    assert any_store.records(name) == made[99::-1]
+
+
+def test_a_record_written_again_is_there_once(any_store: Store, name: str) -> None:
+    """After a lost acknowledgement the same records are written again (E8)."""
+    made = [record(NOW - 1), record(NOW)]
+    any_store.add_records(name, made)
+    any_store.add_records(name, made)
+    assert any_store.records(name) == made
+
+
+def test_a_clock_that_is_ahead_does_not_stay_in_front(any_store: Store, name: str) -> None:
+    """A record of tomorrow counts as made now, so that later ones push it out."""
+    ahead = record(NOW + 86_400 * SECOND)
+    any_store.add_records(name, [ahead])
+    time.sleep(0.01)
+    later = [record(time.time_ns(), str(number)) for number in range(100)]
+    time.sleep(0.01)
+    any_store.add_records(name, later)
+    assert ahead not in any_store.records(name)
+    assert len(any_store.records(name)) == 100
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        pytest.param(struct.pack(">Q", NOW - 60 * SECOND) + b"x", id="eight bytes"),
+        pytest.param(orjson.dumps([NOW - 60 * SECOND, 3.5]), id="json"),
+        pytest.param(b"\x92\xcf" + struct.pack(">Q", NOW - 60 * SECOND) + b"\x03", id="msgpack"),
+    ],
+)
+def test_a_record_starts_with_its_time(any_store: Store, name: str, made: bytes) -> None:
+    """In each of three spellings the time is read, and the record is given back as it was."""
+    first, last = record(NOW - 120 * SECOND), record(NOW)
+    any_store.add_records(name, [last, made, first])
+    assert any_store.records(name) == [first, made, last]
+
+
+@pytest.mark.parametrize("made", [b"", b"x", b"\xff" * 20, b"[]", b"\x00\x01"])
+def test_a_record_without_a_time_is_kept(any_store: Store, name: str, made: bytes) -> None:
+    """It counts as made now: bad data is not lost."""
+    any_store.add_records(name, [made])
+    assert any_store.records(name) == [made]
+
+
+def test_a_journal_keeps_the_order_of_arrival(any_store: Store, name: str) -> None:
+    """A reader who asks for what came after the last entry misses nothing, whoever wrote it."""
+    any_store.append(name, [("b", b"1"), ("a", b"2")])
+    assert any_store.journal(name) == [("b", b"1"), ("a", b"2")]
+    any_store.append(name, [("0", b"3")])
+    assert any_store.journal(name, after="a") == [("0", b"3")]
+    assert any_store.journal(name, after="0") == []
+    assert any_store.journal(name, after="unknown") == any_store.journal(name)
+    assert any_store.journal(name, after="b") == [("a", b"2"), ("0", b"3")]
+
+
+def test_an_entry_is_stored_once(any_store: Store, name: str) -> None:
+    """However often it is written again, and with whatever else; the first value stays (E8)."""
+    for _ in range(3):
+        any_store.append(name, [("a", b"1")])
+    any_store.append(name, [("c", b"3"), ("a", b"other"), ("b", b"2"), ("b", b"2")])
+    assert any_store.journal(name) == [("a", b"1"), ("c", b"3"), ("b", b"2")]
+
+
+def test_a_journal_keeps_the_newest_thousand(any_store: Store, name: str) -> None:
+    """And none of those is stored twice, even long after (C6, E8)."""
+    entries = [(f"process:{number}", b"%d" % number) for number in range(3200)]
+    for start in range(0, len(entries), 150):
+        any_store.append(name, entries[start : start + 150])
+    assert any_store.journal(name) == entries[-1000:]
+    any_store.append(name, entries[-1000:])
+    assert any_store.journal(name) == entries[-1000:]
+
+
+def test_journals_of_writers_at_the_same_time_are_whole(any_store: Store, name: str) -> None:
+    """Every entry of every writer is there once, though each writes everything twice."""
+
+    def write(number: int) -> None:
+        for entry in range(50):
+            for _ in range(2):
+                any_store.append(name, [(f"{number}:{entry}", b"x")])
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    found = [entry_id for entry_id, _ in any_store.journal(name)]
+    assert sorted(found) == sorted(f"{n}:{e}" for n in range(4) for e in range(50))
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["", "a b", "{x}", "}{", "Größe", "\ud800", "x" * 5000, "a:b", "\n", "%41"],
+    ids=lambda key: ascii(key)[:12],
+)
+def test_any_name_will_do(any_store: Store, key: str) -> None:
+    """Names from outside may have anything in them, and do not meet."""
+    any_store.append(key, [(key, b"1")])
+    any_store.put("preference", key, b"2")
+    any_store.add_records(key, [record(NOW, "x")])
+    assert any_store.journal(key) == [(key, b"1")]
+    assert any_store.get("preference", key) == b"2"
+    assert any_store.records(key) == [record(NOW, "x")]
+    assert any_store.get("preference", f"{key}A") is None
+
+
+def test_a_value_is_kept_until_it_is_deleted(any_store: Store, name: str) -> None:
+    """The newest value counts; kinds do not meet."""
+    assert any_store.get("control", name) is None
+    any_store.put("control", name, b"\x00one")
+    any_store.put("control", name, b"\xfftwo")
+    assert any_store.get("control", name) == b"\xfftwo"
+    assert any_store.get("breaker", name) is None
+    any_store.delete("control", name)
+    any_store.delete("control", name)
+    assert any_store.get("control", name) is None
+
+
+def test_a_value_may_have_an_end(any_store: Store, name: str) -> None:
+    """After its seconds it is gone; one put again without an end has none."""
+    for kind in ("control", "breaker"):
+        any_store.put(kind, name, b"x", ttl_s=0.05)
+    any_store.put("breaker", name, b"y")
+    assert any_store.get("control", name) == b"x"
+    time.sleep(0.08)
+    assert any_store.get("control", name) is None
+    assert any_store.get("breaker", name) == b"y"
+
+
+def test_one_of_many_gets_a_claim(any_store: Store, name: str) -> None:
+    """Of owners that ask at the same time exactly one is told yes (E5)."""
+    won: list[str] = []
+    together = threading.Barrier(8)
+
+    def ask(owner: str) -> None:
+        together.wait()
+        if any_store.claim("breaker", name, owner, 30):
+            won.append(owner)
+
+    threads = [threading.Thread(target=ask, args=(f"o{number}",)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(won) == 1
+    assert any_store.claim("breaker", name, won[0], 30)
+    assert not any_store.claim("breaker", name, "another", 30)
+    any_store.delete("breaker", name)
+    assert any_store.claim("breaker", name, "another", 30)
+
+
+def test_a_claim_ends(any_store: Store, name: str) -> None:
+    """An owner that died does not hold it for ever."""
+    assert any_store.claim("breaker", name, "one", 0.05)
+    assert not any_store.claim("breaker", name, "two", 0.05)
+    time.sleep(0.08)
+    assert any_store.claim("breaker", name, "two", 5)
+
+
+def test_nothing_is_stored_for_nothing(any_store: Store, name: str) -> None:
+    """No records and no entries are no error."""
+    any_store.add_records(name, [])
+    any_store.append(name, [])
+    assert (any_store.records(name), any_store.journal(name)) == ([], [])
+
+
+def test_a_closed_store_opens_itself_again(any_store: Store, name: str) -> None:
+    """As the guard may be used after its shutdown."""
+    any_store.put("control", name, b"x")
+    any_store.close()
+    any_store.close()
+    any_store.ping()
+    assert any_store.get("control", name) == b"x"

@@ -1,0 +1,337 @@
+"""Real Redis servers in trouble: frozen, killed, full, read-only, old, locked, misused."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from otel_loopguard.errors import StoreError
+from otel_loopguard.faults import Faults
+from otel_loopguard.settings import Settings
+from otel_loopguard.stores import Writer
+from otel_loopguard.stores.redis_store import RedisStore
+from tests.stores.servers import Server, free_port, wait_for
+
+Start = Callable[..., Server]
+
+
+def settings(url: str, **more: object) -> Settings:
+    given = {"store_delay_s": 0.01, "store_retry_s": 0.1, "store_timeout_s": 0.2}
+    return Settings(store_url=url, **{**given, **more})
+
+
+@pytest.fixture
+def write(request: pytest.FixtureRequest) -> Iterator[Callable[..., Writer]]:
+    """Makes writers to a server, and closes them."""
+    made: list[Writer] = []
+
+    def writer(url: str, **more: object) -> Writer:
+        given = settings(url, **more)
+        made.append(Writer(RedisStore(given), given, Faults()))
+        return made[-1]
+
+    yield writer
+    for found in made:
+        found.close(0)
+
+
+def p99_of_enqueueing(writer: Writer, name: str) -> float:
+    """Seconds; the best of five, for the machine has other work, too."""
+    best = float("inf")
+    for turn in range(5):
+        took: list[float] = []
+        for number in range(1500):
+            began = time.perf_counter()
+            assert writer.append(name, [(f"{turn}:{number}", b"x" * 100)])
+            took.append(time.perf_counter() - began)
+        best = min(best, sorted(took)[int(len(took) * 0.99)])
+    return best
+
+
+def test_nobody_waits_for_a_frozen_server(start: Start, write: Callable[..., Writer]) -> None:
+    """Adding to the queue stays as fast, the state is seen, and all is stored when it goes on."""
+    server = start()
+    writer = write(server.url, store_queue=100_000)
+    healthy = p99_of_enqueueing(writer, "healthy")
+    assert writer.flush(10)
+    assert writer.state == "healthy"
+    server.freeze()
+    frozen = p99_of_enqueueing(writer, "frozen")
+    wait_for(lambda: writer.state == "slow")
+    server.thaw()
+    assert writer.flush(10)
+    assert frozen <= 1.5 * healthy + 5e-6, (frozen, healthy)
+    assert writer.standing.stored == 15_000
+    assert [entry for entry, _ in writer.store.journal("frozen")] == [
+        f"4:{number}" for number in range(500, 1500)
+    ]
+
+
+def test_a_killed_server_comes_back_with_all(start: Start, write: Callable[..., Writer]) -> None:
+    """Every acknowledged entry is there, none twice; what was written meanwhile too (E8)."""
+    server = start("--appendonly", "yes")
+    writer = write(server.url, store_queue=100_000, store_batch=50)
+    done = threading.Event()
+
+    def work() -> None:
+        for step in range(100):
+            for session in range(50):
+                writer.append(f"s{session}", [(f"p:{step}", b"%d" % step)])
+            time.sleep(0.005)
+        done.set()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    wait_for(lambda: writer.standing.stored > 1000)
+    server.kill()
+    wait_for(lambda: writer.state == "down")
+    acknowledged = writer.standing.stored
+    server.start()
+    thread.join()
+    assert done.is_set()
+    assert writer.flush(10)
+    assert 1000 < acknowledged < 5000
+    assert writer.standing.stored == 5000
+    assert (writer.standing.dropped, writer.standing.refused) == (0, 0)
+    for session in range(50):
+        found = writer.store.journal(f"s{session}")
+        assert found == [(f"p:{step}", b"%d" % step) for step in range(100)]
+
+
+def test_a_full_server_is_waited_for(start: Start, write: Callable[..., Writer]) -> None:
+    """`maxmemory` with noeviction: nothing is lost, and it goes on once there is room."""
+    server = start("--maxmemory-policy", "noeviction")
+    server.client.config_set("maxmemory", 1)
+    writer = write(server.url)
+    writer.append("s", [("a", b"1")])
+    writer.add_records("t", [b"x"])
+    wait_for(lambda: writer.state == "full")
+    assert writer.standing.waiting == 2
+    assert "OOM" in writer.standing.why or "maxmemory" in writer.standing.why
+    server.client.config_set("maxmemory", 0)
+    assert writer.flush(10)
+    assert writer.state == "healthy"
+    assert writer.store.journal("s") == [("a", b"1")]
+
+
+def test_a_read_only_replica_is_waited_for(start: Start, write: Callable[..., Writer]) -> None:
+    """Reads go on; writes are stored once it is a master."""
+    master = start()
+    replica = start("--replicaof", "127.0.0.1", str(master.port))
+    master.client.execute_command("SET", "loopguard:control:{k}", b"\x01old")
+    wait_for(lambda: replica.client.get("loopguard:control:{k}"))
+    writer = write(replica.url)
+    writer.put("control", "k", b"new")
+    wait_for(lambda: writer.state == "read_only")
+    assert writer.store.get("control", "k") == b"old"
+    assert writer.state == "read_only"
+    replica.client.replicaof("NO", "ONE")
+    assert writer.flush(10)
+    assert writer.store.get("control", "k") == b"new"
+
+
+def test_a_wrong_password_is_told_once(
+    start: Start, write: Callable[..., Writer], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without the password in the message; with the right one, all that waited is stored."""
+    server = start("--requirepass", "right")
+    writer = write(f"redis://:wr0ng@127.0.0.1:{server.port}/0")
+    writer.append("s", [("a", b"1")])
+    wait_for(lambda: writer.standing.retries >= 2)
+    assert writer.state == "down"
+    assert "wr0ng" not in caplog.text
+    assert caplog.text.count("the store is down") == 1
+    assert f"127.0.0.1:{server.port}" in caplog.text
+    right = write(f"redis://:right@127.0.0.1:{server.port}/0")
+    right.append("s", [("b", b"1")])
+    assert right.flush(10)
+    assert right.store.journal("s") == [("b", b"1")]
+
+
+def old_server(version: str) -> tuple[int, Callable[[], None]]:
+    """Answers as a server of that version does to INFO; knows nothing else."""
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        while True:
+            try:
+                taken, _ = listening.accept()
+            except OSError:
+                return
+            threading.Thread(target=answer, args=(taken,), daemon=True).start()
+
+    def answer(taken: socket.socket) -> None:
+        with taken:
+            while said := taken.recv(10_000):
+                text = f"# Server\r\nredis_version:{version}\r\n"
+                info = f"${len(text)}\r\n{text}\r\n".encode()
+                taken.sendall(info if b"INFO" in said else b"-ERR unknown command\r\n")
+
+    threading.Thread(target=serve, daemon=True).start()
+    return listening.getsockname()[1], listening.close
+
+
+def test_an_old_server_is_told(write: Callable[..., Writer]) -> None:
+    """It has no streams: the version and what is needed are said, and nothing is written."""
+    port, stop = old_server("3.2.12")
+    writer = write(f"redis://127.0.0.1:{port}/0")
+    writer.append("s", [("a", b"1")])
+    wait_for(lambda: writer.state == "down")
+    assert "Redis 3.2.12 is too old: 5.0 or newer is needed" in writer.standing.why
+    stop()
+
+
+def test_nobody_there_is_told(write: Callable[..., Writer]) -> None:
+    """The address is named, and writes wait."""
+    port = free_port()
+    writer = write(f"redis://127.0.0.1:{port}/0")
+    assert writer.append("s", [("a", b"1")])
+    wait_for(lambda: writer.state == "down")
+    assert f"127.0.0.1:{port}" in writer.standing.why
+    with pytest.raises(StoreError, match=str(port)) as error:
+        writer.store.ping()
+    assert error.value.reason == "down"
+
+
+MISUSED: dict[str, tuple[str, Callable[[Any, str], object], Callable[[RedisStore], object]]] = {
+    "a list for a profile": (
+        "loopguard:tool_profile:{k}",
+        lambda client, key: client.rpush(key, "mine"),
+        lambda store: store.add_records("k", [b"x"]),
+    ),
+    "a string for a journal": (
+        "loopguard:{k}:journal",
+        lambda client, key: client.set(key, "mine"),
+        lambda store: store.append("k", [("a", b"1")]),
+    ),
+    "a stream of somebody else": (
+        "loopguard:{k}:journal",
+        lambda client, key: client.xadd(key, {"one": "1", "two": "2"}),
+        lambda store: store.append("k", [("a", b"1")]),
+    ),
+    "a string for the ids": (
+        "loopguard:{k}:ids:2",
+        lambda client, key: client.set(key, "mine"),
+        lambda store: store.append("k", [("a", b"1")]),
+    ),
+    "a hash for a value": (
+        "loopguard:preference:{k}",
+        lambda client, key: client.hset(key, "one", "1"),
+        lambda store: store.put("preference", "k", b"1", 5),
+    ),
+    "a value of somebody else": (
+        "loopguard:preference:{k}",
+        lambda client, key: client.set(key, '{"mine": 1}'),
+        lambda store: store.put("preference", "k", b"1"),
+    ),
+    "a value of a later version": (
+        "loopguard:preference:{k}",
+        lambda client, key: client.set(key, b"\x02new"),
+        lambda store: store.delete("preference", "k"),
+    ),
+    "a list for a claim": (
+        "loopguard:breaker:{k}:claim",
+        lambda client, key: client.rpush(key, "mine"),
+        lambda store: store.claim("breaker", "k", "me", 5),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MISUSED)
+def test_what_is_not_understood_is_left_as_it_is(
+    start: Start, case: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Reads take it as missing, writes are refused; it is not changed and gets no end."""
+    key, put, act = MISUSED[case]
+    server = start()
+    client = server.client
+    put(client, key)
+    before = client.dump(key)
+    store = RedisStore(settings(server.url))
+    with pytest.raises(StoreError, match=r"k") as error:
+        act(store)
+    assert error.value.reason == "refused"
+    for _ in range(3):
+        assert store.records("k") == store.journal("k") == []
+        assert store.get("preference", "k") is None
+    assert (client.dump(key), client.ttl(key)) == (before, -1)
+    assert client.keys("*") == [key.encode()]
+    told = [found.getMessage() for found in caplog.records if found.levelno == logging.WARNING]
+    assert len(told) == (0 if "ids" in key or "claim" in key else 1)
+    assert all(repr(key) in message for message in told)
+    store.close()
+
+
+def test_a_journal_with_foreign_entries_is_read(
+    store: RedisStore, kept: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Entries of another shape are left out, and told once; ids that are no text are readable."""
+    store.append("mixed", [("a", b"1")])
+    kept.client.xadd("loopguard:{mixed}:journal", {"x": "1", "y": "2"}, id="2-0")
+    kept.client.xadd("loopguard:{mixed}:journal", {b"\xff": "3"}, id="3-0")
+    assert store.journal("mixed") == [("a", b"1"), ("\\xff", b"3")]
+    assert store.journal("mixed", after="a") == [("\\xff", b"3")]
+    assert caplog.text.count("is no journal entry") == 1
+    store.append("mixed", [("b", b"4")])
+    assert store.journal("mixed")[-1] == ("b", b"4")
+
+
+def test_a_journal_that_was_made_anew_is_read_from_its_start(
+    store: RedisStore, kept: Server
+) -> None:
+    """The place of the last entry read is checked before it is trusted."""
+    store.append("anew", [("a", b"1"), ("b", b"2")])
+    assert len(store.journal("anew")) == 2
+    kept.client.delete(*kept.client.keys("loopguard:{anew}:*"))
+    assert store.journal("anew", after="b") == []
+    store.append("anew", [("x", b"1")])
+    assert store.journal("anew", after="b") == [("x", b"1")]
+    store.append("anew", [("y", b"1")])
+    assert store.journal("anew", after="x") == [("y", b"1")]
+
+
+def test_what_is_kept_has_an_end(store: RedisStore, kept: Server) -> None:
+    """Profiles and journals end after seven days; no key of theirs stays for ever (A1)."""
+    store.append("ends", [(f"e{number}", b"1") for number in range(600)])
+    store.add_records("ends", [b"x"])
+    keys = [*kept.client.keys("loopguard:{ends}:*"), "loopguard:tool_profile:{ends}"]
+    assert len(keys) == 4
+    for key in keys:
+        assert 604_000 < kept.client.ttl(key) <= 604_800
+
+
+def test_a_step_takes_little_room(store: RedisStore, kept: Server) -> None:
+    """What the store adds to an entry of a journal, ids included, is below 50 bytes."""
+    for start in range(0, 1000, 100):
+        made = [(f"abcdef:{n:03}", os.urandom(90)) for n in range(start, start + 100)]
+        store.append("room", made)
+    keys = kept.client.keys("loopguard:{room}:*")
+    used = sum(kept.client.memory_usage(key, samples=0) for key in keys)
+    assert 100 < used / 1000 <= 150
+
+
+def test_scripts_are_loaded_again(store: RedisStore, kept: Server) -> None:
+    """A server that was restarted or flushed its scripts knows none of them."""
+    store.put("control", "scripts", b"1")
+    kept.client.script_flush()
+    store.put("control", "scripts", b"2")
+    assert store.get("control", "scripts") == b"2"
+
+
+def test_a_prefix_keeps_guards_apart(kept: Server) -> None:
+    """Two applications share a Redis."""
+    one, two = (
+        RedisStore(Settings(store_url=kept.url, store_prefix=prefix)) for prefix in ("a:b", "c")
+    )
+    one.put("control", "k", b"1")
+    assert two.get("control", "k") is None
+    assert kept.client.exists("a:b:control:{k}")
+    one.close()
+    two.close()
