@@ -11,11 +11,15 @@ import itertools
 import json
 import os
 import platform
+import shutil
+import socket
 import statistics
+import subprocess
 import sys
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 
@@ -104,6 +108,43 @@ def both() -> TracerProvider:
     provider = batched()
     provider.add_span_processor(LoopGuardSpanProcessor())
     return provider
+
+
+@contextmanager
+def redis() -> Iterator[str | None]:
+    """The address of a Redis that is started for this; None where there is none."""
+    program = shutil.which("redis-server")
+    if program is None:
+        yield None
+        return
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    args = [program, "--port", str(port), "--save", "", "--bind", "127.0.0.1"]
+    with subprocess.Popen(args, stdout=subprocess.DEVNULL) as server:
+        time.sleep(1)
+        try:
+            yield f"redis://127.0.0.1:{port}/0"
+        finally:
+            server.terminate()
+
+
+def stored() -> dict[str, float]:
+    """A tool span with a store in Redis, over one with none; empty without a redis-server."""
+    with redis() as url:
+        if url is None:
+            return {}
+        guards: list[LoopGuard] = []
+
+        def backed() -> TracerProvider:
+            guards.append(LoopGuard(Settings(store_url=url, digest_key="bench")))
+            provider = TracerProvider()
+            provider.add_span_processor(LoopGuardSpanProcessor(guards[0]))
+            return provider
+
+        found = side_by_side(tool_spans, {"guard": guarded, "guard_with_redis": backed})
+        guards[0].shutdown()
+    return found
 
 
 def side_by_side(
@@ -272,6 +313,7 @@ def rows() -> Iterator[tuple[str, dict[str, float]]]:
         "span of no interest, unknown scope",
         side_by_side(other_spans("my.application"), {"sdk": bare, "guard": guarded}),
     )
+    yield "tool span, journal and profiles in Redis", stored()
     yield "one step, by length of the session", step_cost()
     yield "memory", memory()
     yield "control.check()", check_cost()

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-_BITS: Final = 1 << 16
+_BITS: Final = 1 << 15
 _MASK: Final = _BITS - 1
-_FULL: Final = 6_000
+_FULL: Final = 3_000
 
 
 class Sketch:
-    """Remembers about the newest 6,000 to 12,000 of the keys it was shown, in 16 KiB.
+    """Remembers about the newest 3,000 to 6,000 of the keys it was shown, in 8 KiB.
 
     A key that was shown is always known until it is forgotten; one that was not is taken for known
-    once in 50 times at most (three bits of 2^16 per key, 6,000 keys to a generation). When a
+    once in 35 times at most (three bits of 2^15 per key, 3,000 keys to a generation). When a
     generation is full the one before it is forgotten.
     """
 

@@ -97,7 +97,7 @@ class Resources:
 
     def forked(self) -> None:
         """In the child of a fork the thread is gone, and its lock may have been held."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a finalizer may start a span in there
         self._thread: threading.Thread | None = None
         self._stop = threading.Event()
         kept: deque[Reading] | tuple[()] = getattr(self, "_readings", ())

@@ -10,7 +10,11 @@ AIMS = {
     ("tool span with arguments and result", "guard_over_sdk"): 1.15,
     ("span of no interest, known scope", "guard_over_sdk"): 1.01,
     ("span of no interest, unknown scope", "guard_over_sdk"): 1.01,
+    ("tool span, journal and profiles in Redis", "guard_with_redis_over_guard"): 1.1,
     ("one step, by length of the session", "at_10000_over_at_100"): 1.1,
+    ("memory", "session_at_10000_steps_kb"): 64,
+    ("control.admit()", "admit_p50_us"): 30,
+    ("control.admit()", "admit_p99_us"): 200,
 }
 """Figures that are aimed at: at most so much."""
 
