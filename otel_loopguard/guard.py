@@ -303,7 +303,9 @@ class LoopGuard(SessionKeeper):
                 self._on_step(session, index, step)
         # The strongest comes last: it is what the ended span keeps.
         for decision in decisions:
-            self._marks.keep(decision, with_session=step.session is None)
+            # A mere note on a step without a span would wait for an exporter for ever.
+            if opened is not None or decision.action is not Action.ALLOW:
+                self._marks.keep(decision, with_session=step.session is None)
             self._announce(session, decision, opened)
         with swallow(self.faults, "log"):
             session.cycles.tell(session.key)

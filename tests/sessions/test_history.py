@@ -231,7 +231,8 @@ def test_only_the_newest_are_kept() -> None:
     session = session_of(one)
     assert session.history is not None
     one.shutdown()
-    assert len(session.history.entries) == 32
+    # The thread may be handing on the last of them.
+    until(lambda: session.history is not None and len(session.history.entries) == 32)
 
 
 def test_two_guards_see_each_others_steps() -> None:
