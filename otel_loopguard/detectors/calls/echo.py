@@ -29,12 +29,11 @@ class Echo:
 
     name = "echo"
     family = "standstill"
-    __slots__ = ("_count", "_keys", "_last", "_threshold")
+    __slots__ = ("_count", "_last", "_threshold")
 
     def __init__(self, settings: Settings) -> None:
         self._threshold = settings.echo_threshold
         self._count = 0.0
-        self._keys: frozenset[int] = frozenset()
         self._last = -1
 
     def user_turn(self) -> None:
