@@ -18,7 +18,6 @@ from otel_loopguard.dialects import Once, Reader, plan_above
 from otel_loopguard.faults import Faults, attempt, swallow
 from otel_loopguard.forks import renew_after_fork
 from otel_loopguard.guards import Guards
-from otel_loopguard.hints import hint
 from otel_loopguard.judge import judges
 from otel_loopguard.keeper import SessionKeeper
 from otel_loopguard.lessons import Lessons
@@ -28,7 +27,8 @@ from otel_loopguard.opens import Open, Opens
 from otel_loopguard.policy import diagnoser
 from otel_loopguard.profiling import Profiler
 from otel_loopguard.reports import Ledger
-from otel_loopguard.sessions import Finding, Session, Sessions, Shelf
+from otel_loopguard.rulings import Rulings
+from otel_loopguard.sessions import Session, Sessions, Shelf
 from otel_loopguard.settings import Settings
 from otel_loopguard.stalls import Stall, Stalls
 
@@ -254,6 +254,7 @@ class LoopGuard(SessionKeeper):
         )
         self._marks = Marks(self.reader, events=self.settings.span_events)
         self._ledger = Ledger()
+        self._rulings = Rulings(self._decisions, self._ledger, self._sessions)
         self._stalls = Stalls(
             self.settings, self.reader, self._opens, self._sessions,
             lock=self._lock, faults=self.faults, live=self._live, limits=self.profiler,
@@ -292,7 +293,11 @@ class LoopGuard(SessionKeeper):
             index = session.progress.steps
             with swallow(self.faults, "judge"):
                 index, findings = session.take(step)
-                decisions += [self._decided(session, step, found, index) for found in findings]
+                now = step.end or self._clock()
+                decisions += [
+                    self._rulings.found(session, step, found, index=index, time=now)
+                    for found in findings
+                ]
                 self._sessions.wrote(session)
         with swallow(self.faults, "profile"):
             self.profiler.finished(step, session.key)
@@ -309,23 +314,6 @@ class LoopGuard(SessionKeeper):
             self._announce(session, decision, opened)
         with swallow(self.faults, "log"):
             session.cycles.tell(session.key)
-
-    def _decided(self, session: Session, step: Step, found: Finding, index: int) -> Decision:
-        now = step.end or self._clock()
-        decision = self._decisions.decide(session.key, found, step, index=index, time=now)
-        _raise_flag(session, decision)
-        self._enter(session, decision, step, loop=found.verdict.detection.own is None)
-        return decision
-
-    def _enter(
-        self, session: Session, decision: Decision, step: Step | None, *, loop: bool
-    ) -> None:
-        """Writes a decision down for the report."""
-        session.record.decided(decision, step, loop=loop)
-        session.decided(decision)
-        self._sessions.wrote(session, now=decision.action is not Action.ALLOW)
-        if decision.action is not Action.ALLOW:
-            self._ledger.enter(decision.id, session.record)
 
     def _announce(self, session: Session, decision: Decision, opened: Open | None) -> None:
         if opened is not None:
@@ -346,16 +334,7 @@ class LoopGuard(SessionKeeper):
             if not self._opens.has(opened):
                 return  # it ended meanwhile
             session = opened.session or self._sessions.of_step(stall.step, now)
-            decisions: list[Decision] = []
-            for found in session.stalled(stall.detection, stall.step):
-                index = session.progress.steps
-                decision = self._decisions.decide(
-                    session.key, found, stall.step, index=index, time=now
-                )
-                decisions.append(decision)
-                if decision.action.stops or not session.flag.raised:
-                    _raise_flag(session, decision)
-                self._enter(session, decision, None, loop=False)
+            decisions = self._rulings.stalled(session, stall)
         for decision in decisions:
             self._marks.running(opened.view, decision)
             self._announce(session, decision, opened)
@@ -367,16 +346,6 @@ class LoopGuard(SessionKeeper):
         if self._live:
             return time.time_ns()
         return known or self._now
-
-
-def _raise_flag(session: Session, decision: Decision) -> None:
-    flag = session.flag
-    # A hint for one loop does not take down the deny of another.
-    # What is only noted on the trace does not touch it.
-    noted = decision.shadow or decision.action is Action.ALLOW
-    if not noted and decision.action.rank >= flag.control.action.rank:
-        said = hint(decision) + session.record.offer(decision.action)
-        flag.set(decision.action, reason=decision.message, hint=said, decision=decision)
 
 
 _guards: Guards[LoopGuard] = Guards()
