@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from xxhash import xxh3_64_intdigest as key_of
 
 from otel_loopguard.core import Action, Detection, Effect, Severity
+from otel_loopguard.detectors.calls.row import Row
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Evidence
@@ -29,34 +30,31 @@ class Echo:
 
     name = "echo"
     family = "standstill"
-    __slots__ = ("_count", "_last", "_threshold")
+    __slots__ = ("_row", "_threshold")
 
     def __init__(self, settings: Settings) -> None:
         self._threshold = settings.echo_threshold
-        self._count = 0.0
-        self._last = -1
+        self._row = Row()
 
     def user_turn(self) -> None:
-        self._count /= 2
+        self._row.leak(0.5)
 
     def observe(self, evidence: Evidence) -> Detection | None:
         if not _echoes(evidence):
-            self._count *= _LESS
+            self._row.leak(_LESS)
             return None
-        if evidence.round != self._last:
-            self._count += 1.0
-        self._last = evidence.round
-        if self._count < evidence.needs(self._threshold) - 0.1:
+        count = self._row.add(evidence.round)
+        if count < evidence.needs(self._threshold) - 0.1:
             return None
         return Detection(
             detector=self.name,
             reason="echo",
             severity=Severity.WARNING,
-            confidence=min(0.8, 0.55 + 0.05 * (self._count - self._threshold)),
+            confidence=min(0.8, 0.55 + 0.05 * (count - self._threshold)),
             keys=frozenset({key_of(f"{self.name}\0{evidence.tool}".encode())}),
-            count=round(self._count, 2),
+            count=round(count, 2),
             threshold=self._threshold,
-            message=f"{evidence.tool!r} gave back what it was given {round(self._count)} times, "
+            message=f"{evidence.tool!r} gave back what it was given {round(count)} times, "
             "and nothing else",
             max_action=Action.HINT,
         )
