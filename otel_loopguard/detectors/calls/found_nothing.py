@@ -54,8 +54,7 @@ class FoundNothing:
             keys=frozenset({key_of(self.name.encode())}),
             count=round(count, 2),
             threshold=self._threshold,
-            message=f"{round(count)} different calls, of {evidence.tool!r} the last, found "
-            "nothing",
+            message=f"{round(count)} different calls, of {evidence.tool!r} the last, found nothing",
             max_action=Action.HINT,
         )
 
