@@ -14,7 +14,7 @@ from otel_loopguard.cli.replay import accounts
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from otel_loopguard.reports import Report
+    from otel_loopguard.reports import Report, ToolReport
     from otel_loopguard.settings import Settings
 
 _COLUMNS: Final = (
@@ -79,21 +79,22 @@ def row(source: str, report: Report) -> dict[str, object]:
         "notes_by_type": report.notes_by_type,
         "alerts": [decision_row(decision) for decision in report.alerts],
         "cycles": list(report.cycles),
-        "tools": [
-            {
-                "name": tool.name,
-                "calls": tool.calls,
-                "errors": tool.errors,
-                "error_rate": tool.error_rate,
-            }
-            for tool in report.tools
-        ],
+        "tools": [_tool(tool) for tool in report.tools],
         "error_rate": report.error_rate,
         "mean_interval_s": report.mean_interval_s,
         "duration_s": report.duration_s,
         "lacks": report.lacks,
         "switched_off": list(report.switched_off),
         "feedback": {"confirmed": report.confirmed, "false_alarms": report.false_alarms},
+    }
+
+
+def _tool(tool: ToolReport) -> dict[str, object]:
+    return {
+        "name": tool.name,
+        "calls": tool.calls,
+        "errors": tool.errors,
+        "error_rate": tool.error_rate,
     }
 
 
