@@ -1,5 +1,6 @@
 """Detections -> decision: a ladder per session, what is done about a loop, and what is known."""
 
+from otel_loopguard.policy.cache import Keeping
 from otel_loopguard.policy.diagnoser import Diagnose, Diagnoser, diagnoser
 from otel_loopguard.policy.diagnosis import DIAGNOSES, diagnose
 from otel_loopguard.policy.execution import Chosen, Execution, Work, execution_follow_ups
@@ -7,7 +8,6 @@ from otel_loopguard.policy.ladder import Ladder, Loop, Verdict, at_once
 from otel_loopguard.policy.orchestration import certainty_of, follow_ups_of, place_of, source_of
 from otel_loopguard.policy.policy import Policy
 from otel_loopguard.policy.preferences import Preferences, default_preferences
-from otel_loopguard.policy.shelf import Keeping
 from otel_loopguard.policy.strategies import STRATEGIES, alternatives
 from otel_loopguard.policy.users import Users
 from otel_loopguard.policy.warnings import Warnings

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, cast
 import orjson
 
 from otel_loopguard.core import Choice
+from otel_loopguard.policy.cache import Binding, Cache, Found, Keeping
 from otel_loopguard.policy.preferences import (
     Kept,
     Preferences,
@@ -21,7 +22,6 @@ from otel_loopguard.policy.preferences import (
     read_preferences,
     written_preferences,
 )
-from otel_loopguard.policy.shelf import Binding, Found, Keeping, Shelf
 
 if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
@@ -51,9 +51,9 @@ class Users:
         self._defaults = default_preferences(settings)
         most = settings.execution_users
         told = Binding("preference", self._read, _write, _merge)
-        self._kept: Shelf[Kept] = Shelf(told, most, keeping)
+        self._kept: Cache[Kept] = Cache(told, most, keeping)
         answers = Binding("choice", _read_answers, _write_answers, _merge_answers)
-        self._answers: Shelf[_Answers] = Shelf(answers, most * _PER_USER, keeping)
+        self._answers: Cache[_Answers] = Cache(answers, most * _PER_USER, keeping)
 
     def forked(self) -> None:
         """In the child of a fork: the locks are made anew."""

@@ -81,7 +81,7 @@ class _Entry(Generic[_Value]):
         self.unsaved = False
 
 
-class Shelf(Generic[_Value]):
+class Cache(Generic[_Value]):
     """The newest `most` values of one kind. Thread-safe; no caller waits for the store.
 
     Args:
