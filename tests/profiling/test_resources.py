@@ -5,13 +5,10 @@ from __future__ import annotations
 import gc
 import importlib
 import os
-import shutil
 import socket
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,6 +20,7 @@ from otel_loopguard.core import UNKNOWN_PRESSURE
 from otel_loopguard.faults import Faults, raise_faults
 from otel_loopguard.profiling import Resources, queue_depth
 from otel_loopguard.profiling.gauges import Gauges, Reading
+from tests.stores.servers import Server
 
 
 def resources(**given: object) -> Resources:
@@ -304,36 +302,9 @@ def test_a_password_is_not_repeated() -> None:
 @pytest.fixture(scope="module")
 def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A real server, alone on a port of its own."""
-    server = shutil.which("redis-server")
-    if server is None:
-        if os.environ.get("CI"):
-            pytest.fail("redis-server is missing")
-        pytest.skip("redis-server is not installed")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    folder: Path = tmp_path_factory.mktemp("redis")
-    running = subprocess.Popen(
-        [server, "--port", str(port), "--save", "", "--bind", "127.0.0.1"],
-        cwd=folder, stdout=subprocess.DEVNULL,
-    )  # fmt: skip
-    url = f"redis://127.0.0.1:{port}/0"
-
-    import redis
-
-    client = redis.Redis.from_url(url)
-
-    def up() -> bool:
-        try:
-            return bool(client.ping())
-        except redis.ConnectionError:
-            return False
-
-    assert until(up, 10)
-    client.close()
-    yield url
-    running.kill()
-    running.wait()
+    server = Server(tmp_path_factory.mktemp("redis")).start()
+    yield server.url
+    server.kill()
 
 
 def library(name: str) -> Any:

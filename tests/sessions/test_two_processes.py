@@ -18,16 +18,16 @@ from otel_loopguard.faults import Faults
 from otel_loopguard.sessions import WriterShelf
 from otel_loopguard.stores import open_store, open_writer
 from tests.sessions.journals import call, session_of, until
-from tests.sessions.redis_server import redis_server
+from tests.stores.servers import Server
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
 def address(tmp_path: Path) -> Iterator[str]:
-    pytest.importorskip("redis")
-    with redis_server(tmp_path) as found:
-        yield found
+    server = Server(tmp_path / "redis").start()
+    yield server.url
+    server.kill()
 
 
 def settings(address: str) -> Settings:
