@@ -23,7 +23,7 @@ from otel_loopguard.keeper import SessionKeeper
 from otel_loopguard.lessons import Lessons
 from otel_loopguard.live import EndedSpan
 from otel_loopguard.marks import Marks
-from otel_loopguard.opens import Open, Opens
+from otel_loopguard.opens import Open, Opens, shown_at
 from otel_loopguard.policy import diagnoser
 from otel_loopguard.profiling import Profiler
 from otel_loopguard.reports import Ledger
@@ -136,7 +136,7 @@ class LoopGuard(SessionKeeper):
                 named = self._sessions.explicit(span.trace_id, session, self._clock())
             elif parent is not None:
                 named = parent.session
-            opened = Open(span, parent, named, min(span.start, self._clock(span.start)))
+            opened = Open(span, parent, named, shown_at(span.start, self._clock(span.start)))
             gone = self._opens.add(span.span_id, opened)
             self._once.opened(span)
             if span.parent_id is None or "agent" in span.name:
@@ -175,7 +175,7 @@ class LoopGuard(SessionKeeper):
                     views = (above.view for above in opened.above())
                     step.tasks = attempt(self.faults, "read", plan_above, views)
                 self._stalls.closed(opened, step, self._clock(span.end))
-            counted = self._once.closed(span, step)
+            counted = self._once.closed(span, step, self._clock(span.end))
             if session is not None and opened is None and counted:
                 self._sessions.explicit(span.trace_id, session, self._clock(span.end))
             sessions = [self._session_of(canonical, opened) for canonical in counted]

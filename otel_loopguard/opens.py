@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from otel_loopguard.watch import Run, Ticket
 
 
+_LONG_AGO: Final = 600 * 10**9
+"""A start this far back, in nanoseconds, is told of a recording: nothing hangs by it."""
+
+
 class Open:
     """One open span.
 
@@ -20,7 +24,7 @@ class Open:
         view: The span; live views show what was set on it meanwhile.
         parent: The open span above it, as far as it is known.
         session: Its session, where the context named one.
-        since: When it was shown, or its start if that was before; nanoseconds since the epoch.
+        since: Since when it runs by the clock of the guard, nanoseconds since the epoch.
         agent: Name of the agent whose run it is part of, as far as that was told at a start.
         ended: Whether it has ended.
         runs: Whether it is the run of an agent or a workflow, as far as its start told.
@@ -65,6 +69,18 @@ def _still_open(place: Open | None) -> Open | None:
     while place is not None and place.ended:
         place = place.parent
     return place
+
+
+def shown_at(start: int, now: int) -> int:
+    """Since when a span runs: its start, but never later than it is shown.
+
+    A start more than ten minutes back is that of a recorded span; it counts from when it is shown.
+
+    Args:
+        start: What the span says, nanoseconds since the epoch.
+        now: When it is shown, likewise.
+    """
+    return now if now - start > _LONG_AGO else min(start, now)
 
 
 class Opens:

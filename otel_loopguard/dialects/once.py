@@ -41,11 +41,12 @@ _COUNTED_ONCE = (Kind.TOOL, Kind.MODEL, Kind.NODE, Kind.AGENT, Kind.HANDOFF)
 
 
 class _Held:
-    """A step that waits for spans which may say more of it."""
+    """A step that waits, from `since`, for spans which may say more of it."""
 
-    def __init__(self, step: Step, waits: set[int]) -> None:
+    def __init__(self, step: Step, waits: set[int], since: int) -> None:
         self.step = step
         self.waits = waits
+        self.since = since
 
 
 class Once:
@@ -88,12 +89,14 @@ class Once:
                 self._inner.pop(span_id, None)
         self._open[span.span_id] = span
 
-    def closed(self, span: SpanView, step: Step | None) -> tuple[Step, ...]:
+    def closed(self, span: SpanView, step: Step | None, now: int | None = None) -> tuple[Step, ...]:
         """Steps to count now that a span ended.
 
         Args:
             span: The span.
             step: Its step; None if it is none.
+            now: The time by the clock of `overdue`, nanoseconds since the epoch; the end of the
+                span by default.
 
         Returns:
             The steps to count, in order: those that waited for this span, then its own.
@@ -110,7 +113,7 @@ class Once:
             if parent is None or self._stands_alone(step, parent):
                 self._recent.append(step)
                 return (step,)
-        return self._settled(span_id, step, inner)
+        return self._settled(span_id, step, inner, (span.end or 0) if now is None else now)
 
     @staticmethod
     def _stands_alone(step: Step, parent: SpanView) -> bool:
@@ -118,14 +121,14 @@ class Once:
         return not step.server and step.name is not None and step.name not in parent.name
 
     def overdue(self, now: int) -> tuple[Step, ...]:
-        """Steps that waited for a second after they ended, to be counted after all.
+        """Steps that have waited for a second, to be counted after all.
 
         Args:
             now: The time, nanoseconds since the epoch.
         """
         if not self._held:
             return ()
-        late = [held for held in self._held if now - (held.step.end or 0) > _SECOND]
+        late = [held for held in self._held if now - held.since > _SECOND]
         for held in late:
             self._held.remove(held)
         return tuple(self._counted(held.step) for held in late)
@@ -133,10 +136,10 @@ class Once:
     @property
     def due(self) -> int:
         """When a step that waits will be overdue, nanoseconds since the epoch; else 2**63 - 1."""
-        ends = ((held.step.end or 0) + _SECOND + 1 for held in tuple(self._held))
+        ends = (held.since + _SECOND + 1 for held in tuple(self._held))
         return min(ends, default=_NEVER)
 
-    def _settled(self, span_id: int, step: Step, inner: Step | None) -> tuple[Step, ...]:
+    def _settled(self, span_id: int, step: Step, inner: Step | None, now: int) -> tuple[Step, ...]:
         """What to count for a step of which others may have spoken."""
         if self._scope is None:
             self._scope = step.scope
@@ -158,7 +161,7 @@ class Once:
         waits = self._may_say_more(step) if step.lacks else None
         if not waits:
             return (*before, self._counted(step))
-        self._held.append(_Held(step, waits))
+        self._held.append(_Held(step, waits, now))
         if len(self._held) > _HELD:
             return (*before, self._counted(self._held.pop(0).step))
         return before

@@ -234,16 +234,38 @@ def test_a_session_in_use_is_not_evicted() -> None:
     assert flag.control.action == "abort"
 
 
+def test_a_span_of_a_recording_does_not_hang() -> None:
+    """Spans that are told of years later are open since they are shown, whatever they say."""
+    rig = Rig({"step_timeout_s": 1})
+    with agent(rig.tracer, gen_ai__conversation__id="s"):
+        span = rig.tracer.start_span("execute_tool slow", attributes=TOOL, start_time=EPOCH)
+        rig.guard.tick(time.time_ns())
+        span.end(EPOCH + SECOND)
+        assert control.current().action == "allow"
+    assert rig.decisions == []
+
+
+def test_a_call_that_began_before_its_span_hangs_since_then() -> None:
+    """A span may be made when the call already runs: its start counts."""
+    rig = Rig({"step_timeout_s": 1})
+    began = time.time_ns() - 5 * SECOND
+    with agent(rig.tracer, gen_ai__conversation__id="s"):
+        span = rig.tracer.start_span("execute_tool slow", attributes=TOOL, start_time=began)
+        rig.guard.tick(time.time_ns())
+        span.end()
+    assert [one.reason for one in rig.decisions] == ["step_timeout"]
+
+
 def test_a_stall_that_ended_raises_nothing() -> None:
     """A call that ended while the timer looked at it leaves no hint behind."""
     rig = Rig({"step_timeout_s": 1})
     with agent(rig.tracer, gen_ai__conversation__id="s"):
-        span = rig.tracer.start_span("execute_tool slow", attributes=TOOL, start_time=EPOCH)
+        span = rig.tracer.start_span("execute_tool slow", attributes=TOOL)
         (opened,) = [
             one for one in rig.guard._opens._open.values() if one.view.name == "execute_tool slow"
         ]
-        found = rig.guard._stalls.look(opened, EPOCH + 100 * SECOND)
-        span.end(EPOCH + SECOND)
+        found = rig.guard._stalls.look(opened, opened.since + 100 * SECOND)
+        span.end()
         assert len(found) == 1
         rig.guard._stall(found[0])
         assert control.current().action == "allow"
