@@ -5,11 +5,12 @@ BIN    := $(VENV)/bin
 SHELL  := /bin/bash
 UV     := VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/uv
 
-.PHONY: help demo test check docs bench eval lock clean
+.PHONY: help demo test environments frameworks check docs bench eval lock clean
+.PHONY: collector balancer jaeger stack demo-stack e2e phoenix pictures
 .DEFAULT_GOAL := help
 
 help: ## what there is
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
+	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
 $(BIN)/uv:
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.10 or newer is needed, this is " + sys.version) if sys.version_info < (3, 10) else None'
@@ -33,6 +34,38 @@ demo: $(VENV)/.demo ## a stuck agent is hinted at and stopped, then a recorded r
 test: $(VENV)/.dev ## all tests
 	$(BIN)/python -m pytest
 
+environments: $(VENV)/.dev # of the frameworks that `make test` runs apart
+	$(BIN)/python -m tests.frameworks.environments
+
+frameworks: $(VENV)/.dev ## the adapters in every framework, each in its own environment
+	$(BIN)/python -m tests.frameworks.environments --all
+	LOOPGUARD_WRITE_DOCS=1 $(BIN)/python -m pytest tests/frameworks
+	LOOPGUARD_WRITE_DOCS=1 $(BIN)/python -m pytest -q tests/docs -k frameworks
+
+# Built once and kept in ~/.cache/otel-loopguard; the first time takes minutes and needs Go 1.26.
+STACK := PYTHONPATH=collector-config $(BIN)/python -m stack
+
+collector: $(VENV)/.dev ## builds the Collector with what collector-config/ needs
+	$(STACK) build collector
+
+balancer: $(VENV)/.dev ## builds the Collector for the first of two layers
+	$(STACK) build balancer
+
+jaeger: $(VENV)/.dev ## builds Jaeger
+	$(STACK) build jaeger
+
+phoenix: $(VENV)/.dev ## installs Arize Phoenix, in an environment of its own
+	$(STACK) build phoenix
+
+stack: collector jaeger ## runs Collector, Jaeger, Prometheus, Alertmanager and Redis on loopback
+	$(STACK) up
+
+demo-stack: collector jaeger ## the same, with a looping agent sent through; says where to look
+	$(STACK) demo
+
+e2e: collector balancer jaeger phoenix ## the tests that run the real programs
+	$(BIN)/python -m pytest tests/e2e
+
 check: $(VENV)/.dev ## style, types, rooms, docs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -51,8 +84,11 @@ eval: $(VENV)/.dev ## detection on ../shared/traces, beside the baselines
 	  ../shared/eval/scenarios.jsonl --baselines ../shared/eval/baselines.py --leave-one-out --cost --errors \
 	  --curve docs/evaluation.svg
 
+pictures: collector jaeger ## draws the pictures of README.md and docs/operations.md
+	PYTHONPATH=collector-config $(BIN)/python -m tests.operations.pictures
+
 lock: $(BIN)/uv ## pins the versions that the tests run with
-	$(UV) pip compile --quiet --universal --all-extras --group dev --group frameworks pyproject.toml \
+	$(UV) pip compile --quiet --universal --python-version 3.10 --extra all --group dev --group frameworks pyproject.toml \
 	  --no-header --no-annotate --output-file requirements-dev.lock
 
 clean: ## removes what was made here

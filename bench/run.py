@@ -23,6 +23,15 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import (
+    MetricExporter,
+    MetricExportResult,
+    MetricReader,
+    PeriodicExportingMetricReader,
+)
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
@@ -44,6 +53,17 @@ class Discard(SpanExporter):
         return SpanExportResult.SUCCESS
 
     def shutdown(self) -> None:
+        pass
+
+
+class Nowhere(MetricExporter):
+    def export(self, *_: object, **__: object) -> MetricExportResult:
+        return MetricExportResult.SUCCESS
+
+    def force_flush(self, timeout_millis: float = 10_000) -> bool:
+        return True
+
+    def shutdown(self, *_: object, **__: object) -> None:
         pass
 
 
@@ -145,6 +165,34 @@ def stored() -> dict[str, float]:
         found = side_by_side(tool_spans, {"guard": guarded, "guard_with_redis": backed})
         guards[0].shutdown()
     return found
+
+
+def told() -> dict[str, float]:
+    """A tool span with telemetry, into the SDK and into nothing, over the guard without any."""
+    readers: list[MetricReader] = []
+
+    def silent() -> TracerProvider:
+        return watched(LoopGuard(Settings(telemetry_metrics=False, telemetry_events=False)))
+
+    def telling() -> TracerProvider:
+        reader = PeriodicExportingMetricReader(Nowhere(), export_interval_millis=1_000)
+        readers.append(reader)
+        logs = LoggerProvider(shutdown_on_exit=False)
+        logs.add_log_record_processor(SimpleLogRecordProcessor(InMemoryLogRecordExporter()))
+        meters = MeterProvider([reader], shutdown_on_exit=False)
+        return watched(LoopGuard(meter_provider=meters, logger_provider=logs))
+
+    providers = {"guard": silent, "without_sdk": guarded, "with_telemetry": telling}
+    found = side_by_side(tool_spans, providers)
+    for reader in readers:
+        reader.shutdown()
+    return found
+
+
+def watched(guard: LoopGuard) -> TracerProvider:
+    provider = TracerProvider()
+    provider.add_span_processor(LoopGuardSpanProcessor(guard))
+    return provider
 
 
 def side_by_side(
@@ -314,6 +362,7 @@ def rows() -> Iterator[tuple[str, dict[str, float]]]:
         side_by_side(other_spans("my.application"), {"sdk": bare, "guard": guarded}),
     )
     yield "tool span, journal and profiles in Redis", stored()
+    yield "tool span, metrics and log events", told()
     yield "one step, by length of the session", step_cost()
     yield "memory", memory()
     yield "control.check()", check_cost()

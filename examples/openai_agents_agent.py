@@ -1,60 +1,40 @@
-"""An OpenAI Agents SDK agent that searches for ever, noticed from its spans and stopped.
+"""An OpenAI Agents SDK agent that searches for ever, see docs/frameworks.md."""
 
-pip install otel-loopguard openai-agents openinference-instrumentation-openai-agents
-python examples/openai_agents_agent.py
-"""
-
-import sys
-
-from agents import Agent, Model, ModelResponse, RunHooks, Runner, Usage, function_tool
+from agents import Agent, Model, ModelResponse, Runner, Usage, function_tool, set_trace_processors
 from openai.types.responses import ResponseFunctionToolCall
-from openinference.instrumentation.openai_agents import OpenAIAgentsInstrumentor
+from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 
-import otel_loopguard
-from otel_loopguard import Action, LoopGuardAbort, LoopGuardSpanProcessor, control
-
-provider = TracerProvider()
-provider.add_span_processor(LoopGuardSpanProcessor())  # the one line
-OpenAIAgentsInstrumentor().instrument(tracer_provider=provider)
+from otel_loopguard import LoopGuard, LoopGuardAbort, LoopGuardSpanProcessor
+from otel_loopguard.integrations.openai_agents import LoopGuardHooks
 
 searches: list[str] = []
+guard = LoopGuard(on_decision=lambda _session, said: print(
+    f"{said.action} after {len(searches)} searches: {said.message}"))  # fmt: skip
+provider = TracerProvider()
+provider.add_span_processor(LoopGuardSpanProcessor(guard))
+trace.set_tracer_provider(provider)
+set_trace_processors([])  # nothing goes to OpenAI
 
 
 class StuckModel(Model):
-    """Asks for the same search at every turn, as a stuck model does."""
-
     async def get_response(self, *_request, **_options) -> ModelResponse:
-        query, turn = '{"query": "weather in Paris"}', f"call_{len(searches)}"
-        kind = "function_call"
-        call = ResponseFunctionToolCall(type=kind, name="search", arguments=query, call_id=turn)
+        asked, turn = '{"query": "weather in Paris"}', f"call_{len(searches)}"
+        call = ResponseFunctionToolCall(
+            type="function_call", name="search", arguments=asked, call_id=turn)  # fmt: skip
         return ModelResponse(output=[call], usage=Usage(), response_id=None)
 
-    def stream_response(self, *_request, **_options):
-        raise NotImplementedError
+    stream_response = None
 
 
 @function_tool
 def search(query: str) -> str:
-    """Searches the web."""
     searches.append(query)
     return "No results."
 
 
-class AskTheGuard(RunHooks):
-    async def on_llm_start(self, *_details) -> None:
-        """Runs before every turn of the model: the place to stop."""
-        flag = control.current()
-        if flag.action is not Action.ALLOW:
-            print(f"{flag.action} after {len(searches)} searches: {flag.reason}")
-        control.check()
-
-
-agent = Agent("looper", model=StuckModel(), tools=[search])
 try:
-    with otel_loopguard.session("run-1"):
-        Runner.run_sync(agent, "What is the weather?", max_turns=200, hooks=AskTheGuard())
+    agent = Agent("looper", model=StuckModel(), tools=[search])
+    Runner.run_sync(agent, "What is the weather?", max_turns=50, hooks=LoopGuardHooks())
 except LoopGuardAbort as stop:
-    print(f"stopped: {stop} ({len(searches)} searches)")
-    sys.exit(0)
-sys.exit("The agent was not stopped.")
+    print(f"stopped: {stop}, with {stop.parts} ({len(searches)} searches)")

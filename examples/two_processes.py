@@ -2,8 +2,9 @@
 
     LOOPGUARD_STORE_URL=redis://127.0.0.1:6379 python examples/two_processes.py
 
-A researcher asks twice the same and is killed, a planner works on the same session meanwhile. The
-researcher's next process knows what was before: the next equal question is the third one.
+A researcher asks twice the same and is killed. A planner works on the same session, in a process of
+its own, and then waits for the researcher's next process. That knows what was before: its first
+equal question is the third one. When it is stopped, so is the planner.
 """
 
 from __future__ import annotations
@@ -16,13 +17,9 @@ import time
 from opentelemetry.sdk.trace import Tracer, TracerProvider
 
 import otel_loopguard
-from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings, control
-from otel_loopguard.faults import Faults
-from otel_loopguard.sessions import WriterShelf
-from otel_loopguard.stores import open_writer
+from otel_loopguard import LoopGuard, LoopGuardAbort, LoopGuardSpanProcessor, Settings, control
 
 SETTINGS = Settings(digest_key="the same in all processes", journal_flush_s=0.2, journal_read_s=0.2)
-RUNS = (["researcher", "loops", "loops"], ["planner", "rain"], ["researcher", "loops", "loops"])
 
 
 def ask(tracer: Tracer, question: str) -> None:
@@ -35,11 +32,21 @@ def ask(tracer: Tracer, question: str) -> None:
     time.sleep(0.5)
 
 
+def wait() -> str:
+    """Waits for the researcher, and asks once per step whether to go on."""
+    try:
+        for _ in range(1000):
+            control.check()
+            time.sleep(0.02)
+    except LoopGuardAbort as stop:
+        return f"is stopped by the {control.current().by}: {stop}"
+    return "waited in vain"
+
+
 def work(name: str, questions: list[str]) -> None:
     """One process, which is killed at its end."""
-    guard = LoopGuard(SETTINGS, shelf=WriterShelf(open_writer(SETTINGS, Faults())))
     provider = TracerProvider(shutdown_on_exit=False)
-    provider.add_span_processor(LoopGuardSpanProcessor(guard))
+    provider.add_span_processor(LoopGuardSpanProcessor(LoopGuard(SETTINGS)))
     tracer = provider.get_tracer("two_processes")
     with otel_loopguard.session("two-processes"):
         with tracer.start_as_current_span("chat", attributes={"gen_ai.operation.name": "chat"}):
@@ -47,11 +54,22 @@ def work(name: str, questions: list[str]) -> None:
         for question in questions:
             ask(tracer, question)
             print(f"{name} asked for {question}: {control.current().action}", flush=True)
+        if name == "planner":
+            print(f"{name} {wait()}", flush=True)
     os._exit(9)
+
+
+def begin(name: str, *questions: str) -> subprocess.Popen[str]:
+    """Starts a process."""
+    command = [sys.executable, __file__, name, *questions]
+    return subprocess.Popen(command, text=True, stdout=subprocess.PIPE)
 
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:
         work(sys.argv[1], sys.argv[2:])
-    for run in RUNS:
-        subprocess.run([sys.executable, __file__, *run], check=False)
+    print(begin("researcher", "loops", "loops").communicate()[0], end="")
+    planner = begin("planner", "rain")
+    print(planner.stdout.readline(), end="")
+    print(begin("researcher", "loops", "loops", "loops").communicate()[0], end="")
+    print(planner.communicate()[0], end="")

@@ -18,6 +18,8 @@ from otel_loopguard.errors import (
 from otel_loopguard.exporter import LoopGuardSpanExporter
 from otel_loopguard.guard import LoopGuard
 from otel_loopguard.processor import LoopGuardSpanProcessor
+from otel_loopguard.propagation import LoopGuardPropagator, detach_baggage
+from otel_loopguard.rehearsal import set_testing
 from otel_loopguard.sampler import LoopGuardSampler
 from otel_loopguard.settings import Settings
 from otel_loopguard.version import __version__
@@ -32,6 +34,7 @@ __all__ = [
     "LoopGuardError",
     "LoopGuardLimit",
     "LoopGuardPaused",
+    "LoopGuardPropagator",
     "LoopGuardSampler",
     "LoopGuardSettingsError",
     "LoopGuardSpanExporter",
@@ -42,5 +45,7 @@ __all__ = [
     "UnverifiedWriteError",
     "__version__",
     "control",
+    "detach_baggage",
     "session",
+    "set_testing",
 ]

@@ -75,6 +75,7 @@ class Decisions:
             alternatives=self._alternatives(action, finding.tool, known),
             question=question(action, found, known),
             diagnosis=known,
+            earlier=finding.earlier,
         )
 
     def _alternatives(self, action: Action, tool: str, known: Diagnosis | None) -> tuple[str, ...]:
@@ -132,10 +133,11 @@ def annotation(decision: Decision, *, with_session: bool, status: bool = True) -
     if with_session:
         attributes[semconv.SESSION_ID] = decision.session
     if decision.shadow or not status or not decision.action.stops:
-        return Annotation(attributes)
+        return Annotation(attributes, links=decision.earlier)
     aborts = decision.action is Action.ABORT
     attributes[semconv.ERROR_TYPE] = semconv.ERROR_ABORT if aborts else semconv.ERROR_DENY
-    return Annotation(attributes, f"loopguard {decision.action}: {decision.message}")
+    said = f"loopguard {decision.action}: {decision.message}"
+    return Annotation(attributes, said, decision.earlier)
 
 
 def _severity(action: Action, found: Detection) -> Severity:

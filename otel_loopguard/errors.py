@@ -9,6 +9,7 @@ LoopGuardError
 ├── BreakerOpenError         the breaker of a tool or agent lets no call through
 ├── CheckpointError          a checkpoint cannot be made, found or restored
 ├── UnverifiedWriteError     what was said to be stored is not
+├── EscalationError          an answer that cannot be taken
 └── LoopGuardStop            the runtime asked, and the session has to stop
     ├── LoopGuardAbort       it is over
     └── LoopGuardPaused      nobody let it go on within the limit
@@ -77,6 +78,13 @@ class UnverifiedWriteError(LoopGuardError):
     """What was said to be stored is not there (E8)."""
 
 
+class EscalationError(LoopGuardError, ValueError):
+    """An answer to an escalation cannot be taken: it is unknown, over, or no answer (C8).
+
+    Nothing was changed; the message says which escalation, and how it ended.
+    """
+
+
 class StoreError(LoopGuardError):
     """A store cannot do its work; the message has the store, the key where there is one, and why.
 
@@ -105,12 +113,20 @@ class LoopGuardStop(LoopGuardError):  # noqa: N818  # it says what to do, not wh
     Attributes:
         session: Key of the session.
         decision: What was decided, or None where a person stopped the session by hand.
+        parts: Results so far, as `control.partial` was given them, oldest first (D13).
     """
 
-    def __init__(self, message: str, session: str, decision: Decision | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        session: str,
+        decision: Decision | None = None,
+        parts: Iterable[object] = (),
+    ) -> None:
         super().__init__(message)
         self.session = session
         self.decision = decision
+        self.parts = tuple(parts)
 
 
 class LoopGuardAbort(LoopGuardStop):

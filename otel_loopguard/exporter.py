@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
@@ -18,14 +17,17 @@ from opentelemetry.attributes import BoundedAttributes
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.sdk.util import BoundedList
-from opentelemetry.trace import Status, StatusCode
+from opentelemetry.trace import Link, SpanContext, Status, StatusCode
 
 from otel_loopguard import semconv
+from otel_loopguard.arrivals import Arrivals
 from otel_loopguard.core import Action, Annotation
 from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.faults import swallow
 from otel_loopguard.guard import LoopGuard
 from otel_loopguard.live import EndedSpan
+from otel_loopguard.marks import writers
+from otel_loopguard.rehearsal import now, off
 from otel_loopguard.settings import Settings
 
 if TYPE_CHECKING:
@@ -62,33 +64,38 @@ class LoopGuardSpanExporter(SpanExporter):
 
     Args:
         exporter: Where spans go: an exporter, or its name as in `OTEL_TRACES_EXPORTER` (`otlp`,
-            `console`, `none`, any of the entry points `opentelemetry_traces_exporter`). The
-            default is the name in `LOOPGUARD_EXPORTER`, or `otlp`. A name that is not there is
-            warned about once, and spans go nowhere.
+            `console`, `none`, any of the entry points `opentelemetry_traces_exporter`), or a
+            mapping of the one name to what the exporter is made with, for configuration files:
+            `{"otlp_proto_http": {"endpoint": "http://…"}}`. The default is the name in
+            `LOOPGUARD_EXPORTER`, or `otlp`. A name that is not there is warned about once, and
+            spans go nowhere.
         guard: The guard whose decisions are written. The default is every guard that a live
             `LoopGuardSpanProcessor` feeds; where there is none, the guard of the process.
         **settings: Settings (see `Settings`) of a guard of its own, instead of `guard`, for where
-            no processor watches. `LoopGuardInstrumentor` takes them over.
+            no processor watches. `LoopGuardInstrumentor` takes them over. None is as not given.
 
     Raises:
-        LoopGuardSettingsError: A setting cannot be used, or both `guard` and settings were given.
+        LoopGuardSettingsError: A setting cannot be used, both `guard` and settings were given, or a
+            mapping has not one name.
     """
 
     def __init__(
         self,
-        exporter: SpanExporter | str | None = None,
+        exporter: SpanExporter | str | Mapping[str, Any] | None = None,
         guard: LoopGuard | None = None,
         **settings: Any,
     ) -> None:
+        settings = given(settings)
         if guard is not None and settings:
             msg = f"a guard was given: set {sorted(settings)} in its Settings instead"
             raise LoopGuardSettingsError(msg)
         self._given = guard
         self._settings = Settings(**settings) if settings else None
         self._alone: LoopGuard | None = None
-        self._inner = (
-            _named(exporter) if exporter is None or isinstance(exporter, str) else exporter
-        )
+        self._unguarded = False
+        self._inner = _asked_for(exporter)
+        self._arrivals = Arrivals(self._inner)
+        writers[self] = None if guard is None else guard.faults
         # At shutdown the processor may end before the last batch comes, so what once was watched
         # by a processor stays watched: nothing is fed twice.
         self._watched = bool(self._watching())
@@ -104,9 +111,18 @@ class LoopGuardSpanExporter(SpanExporter):
         guards = self._watching()
         self._watched = self._watched or bool(guards)
         if not self._watched:
-            guards = (self._feed(spans),)
-        spans = [_annotated(guards, span) for span in spans]
-        return self._inner.export(spans) if self._inner else SpanExportResult.SUCCESS
+            guards = self._feed(spans)
+        copies = [_annotated(guards, span) for span in spans]
+        decided = sum(copy is not span for copy, span in zip(copies, spans, strict=True))
+        error = "raised"
+        try:
+            result = self._inner.export(copies) if self._inner else SpanExportResult.SUCCESS
+            error = "" if result is SpanExportResult.SUCCESS else "failure"
+        finally:
+            self._arrivals.note(len(copies), error)
+            for guard in guards[:1]:
+                guard.telemetry.numbers.exported(len(copies), decided, error)
+        return result
 
     def shutdown(self) -> None:
         """Shuts the inner exporter down, after the guard has counted what it held back."""
@@ -126,19 +142,31 @@ class LoopGuardSpanExporter(SpanExporter):
             return LoopGuard.all_attached()
         return (self._given,) if self._given.attached else ()
 
-    def _feed(self, spans: Sequence[ReadableSpan]) -> LoopGuard:
-        """Shows ended spans to a guard as they happened."""
+    def _feed(self, spans: Sequence[ReadableSpan]) -> tuple[LoopGuard, ...]:
+        """Shows ended spans to a guard as they happened; gives the guard, if there is one."""
         guard = self._alone
         if guard is None:
-            made = LoopGuard(self._settings) if self._settings else None
-            guard = self._alone = self._given or made or LoopGuard.default()
-        if guard.settings.enabled:
+            guard = self._alone = self._made()
+            if guard is None:
+                return ()
+        if guard.settings.enabled and not off():
             with swallow(guard.faults, "exporter.feed"):
                 for _, started, view in sorted(_moments(spans), key=lambda moment: moment[0]):
                     with swallow(guard.faults, "exporter.feed"):
                         (guard.opened if started else guard.closed)(view)
-                guard.tick(time.time_ns())
-        return guard
+                guard.tick(now())
+        return (guard,)
+
+    def _made(self) -> LoopGuard | None:
+        """The guard that it feeds itself; None where the environment is wrong: spans go on."""
+        if self._given is not None or self._unguarded:
+            return self._given
+        try:
+            return LoopGuard(self._settings) if self._settings else LoopGuard.default()
+        except LoopGuardSettingsError as error:
+            self._unguarded = True
+            _log.error("otel-loopguard: %s; spans go on as they are", error)
+            return None
 
 
 _given_settings: weakref.WeakKeyDictionary[LoopGuardSpanExporter, dict[str, Any]]
@@ -148,6 +176,11 @@ _given_settings = weakref.WeakKeyDictionary()
 def exporter_settings() -> dict[str, Any]:
     """Settings that exporters were given, for a live guard that watches instead of theirs."""
     return {name: value for given in _given_settings.values() for name, value in given.items()}
+
+
+def given(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings without those that are None: in a configuration file a variable that is not set."""
+    return {name: value for name, value in settings.items() if value is not None}
 
 
 def _annotated(guards: Sequence[LoopGuard], span: ReadableSpan) -> ReadableSpan:
@@ -176,7 +209,19 @@ def _moments(
         yield (end, 0 if end > start else 2, -start), False, view
 
 
-def _named(name: str | None) -> SpanExporter | None:
+def _asked_for(exporter: SpanExporter | str | Mapping[str, Any] | None) -> SpanExporter | None:
+    if exporter is None or isinstance(exporter, str):
+        return _named(exporter, {})
+    if not isinstance(exporter, Mapping):
+        return exporter
+    if len(exporter) != 1:
+        msg = f"exporter must be one name with its options, got {sorted(exporter)}"
+        raise LoopGuardSettingsError(msg)
+    ((name, options),) = exporter.items()
+    return _named(name, given(options or {}))
+
+
+def _named(name: str | None, options: Mapping[str, Any]) -> SpanExporter | None:
     name = (name or os.environ.get(_VARIABLE) or "otlp").strip()
     if name == "none":
         return None
@@ -189,7 +234,7 @@ def _named(name: str | None) -> SpanExporter | None:
     if made is None:
         _log.warning(_NOWHERE, name, why, _VARIABLE, _GROUP)
         return None
-    return made()
+    return made(**options)
 
 
 def _entry_point(name: str) -> EntryPoint | None:
@@ -220,13 +265,26 @@ def _copy(span: ReadableSpan, annotation: Annotation) -> ReadableSpan:
         resource=span.resource,
         attributes=_attributes(attributes, span.dropped_attributes),
         events=_sequence(span.events, span.dropped_events),
-        links=_sequence(span.links, span.dropped_links),
+        links=_sequence(_links(span, annotation), span.dropped_links),
         kind=span.kind,
         status=Status(StatusCode.ERROR, annotation.error) if turned else span.status,
         start_time=span.start_time,
         end_time=span.end_time,
         instrumentation_scope=span.instrumentation_scope,
     )
+
+
+def _links(span: ReadableSpan, annotation: Annotation) -> Sequence[Link]:
+    """The links of a span, and those to the first steps of the loop that was decided on."""
+    context = span.get_span_context()
+    if context is None or not annotation.links:
+        return span.links
+    flags = context.trace_flags
+    added = (
+        Link(SpanContext(trace_id, span_id, is_remote=False, trace_flags=flags))
+        for trace_id, span_id in annotation.links
+    )
+    return (*span.links, *added)
 
 
 def _error_type(annotation: Annotation) -> str:

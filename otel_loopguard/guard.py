@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 import threading
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
 from otel_loopguard.admission.admissions import Admissions
+from otel_loopguard.announcing import Announcer
 from otel_loopguard.backing import Backing
+from otel_loopguard.contents import Contents
 from otel_loopguard.control import keep
-from otel_loopguard.core import Action, Kind, Step
+from otel_loopguard.core import Kind, Step
 from otel_loopguard.decisions import Decisions
 from otel_loopguard.detectors import DETECTORS, Registry
 from otel_loopguard.dialects import Once, Reader, plan_above
@@ -24,21 +24,27 @@ from otel_loopguard.lessons import Lessons
 from otel_loopguard.live import EndedSpan
 from otel_loopguard.marks import Marks
 from otel_loopguard.opens import Open, Opens, shown_at
+from otel_loopguard.people import People
 from otel_loopguard.policy import diagnoser
 from otel_loopguard.profiling import Profiler
+from otel_loopguard.rehearsal import now
+from otel_loopguard.remote import Sharing
 from otel_loopguard.reports import Ledger
 from otel_loopguard.rulings import Rulings
 from otel_loopguard.sessions import Session, Sessions, Shelf
 from otel_loopguard.settings import Settings
 from otel_loopguard.stalls import Stall, Stalls
+from otel_loopguard.telemetry import State, Telemetry
 
 if TYPE_CHECKING:
+    from opentelemetry._logs import LoggerProvider
+    from opentelemetry.metrics import MeterProvider
+
     from otel_loopguard.core import Annotation, Decision
     from otel_loopguard.dialects import SpanView
     from otel_loopguard.judge import Judge
     from otel_loopguard.profiling import ResourceSample
 
-_log = logging.getLogger("otel_loopguard")
 _RUNS = frozenset({Kind.AGENT, Kind.WORKFLOW})
 
 StepListener = Callable[[Session, int, Step], None]
@@ -59,12 +65,15 @@ class LoopGuard(SessionKeeper):
         judge: Asked when weak signs of trouble persist, on a thread of its own; the one that the
             setting `judge` names by default, in `live` only.
         shelf: Where the journals of sessions are put (C6); none by default.
+        meter_provider: Whose metrics tell of it (O3); the global one by default.
+        logger_provider: Who emits its log events (O3); the global one by default.
 
     Attributes:
         settings: Its settings.
         faults: Faults that were swallowed, counted by kind.
         reader: Reads steps off spans.
         profiler: What it learned of tools: how long they take, what they cost.
+        telemetry: Its metrics and log events.
     """
 
     def __init__(  # noqa: PLR0913
@@ -76,6 +85,8 @@ class LoopGuard(SessionKeeper):
         on_decision: DecisionListener | None = None,
         judge: Judge | None = None,
         shelf: Shelf | None = None,
+        meter_provider: MeterProvider | None = None,
+        logger_provider: LoggerProvider | None = None,
     ) -> None:
         self.settings = settings or Settings()
         self.faults = Faults()
@@ -92,8 +103,13 @@ class LoopGuard(SessionKeeper):
         writer = self._backing.writer
         self.profiler = Profiler(self.settings, writer=writer, resources=self._sampled)
         self._admissions = Admissions(self.settings, self.profiler, self.faults, writer)
-        self._start()
+        self._sharing = Sharing(self, writer, live=self._live)
         self._lessons = Lessons(self.settings, self.faults, self._backing.store, live=self._live)
+        self.telemetry = Telemetry(
+            self.settings, self.faults, live=self._live, detectors=self._registry.names,
+            estimate=self.profiler.estimate, meters=meter_provider, loggers=logger_provider,
+        )  # fmt: skip
+        self._start()
         if self._live:
             keep(self)
             renew_after_fork(self)
@@ -167,6 +183,7 @@ class LoopGuard(SessionKeeper):
             if opened is not None and isinstance(span, EndedSpan):
                 span.compare(opened.view)
             step = attempt(self.faults, "read", self.reader.read, span)
+            self._contents.complete(step)
             if opened is not None:
                 if step is not None and step.kind is Kind.TOOL and step.agent is None:
                     step.agent = opened.agent
@@ -231,13 +248,18 @@ class LoopGuard(SessionKeeper):
         self._count(held)
         self._sessions.close()
         self._lessons.close()
+        self._sharing.close()
+        if self._people is not None:
+            self._people.close()
         self._backing.close()
+        self.telemetry.close()
 
     def forked(self) -> None:
         """Starts anew in the child of a fork: locks may be held by threads that are not here."""
         self.faults.forked()
         self.profiler.forked()
         self._admissions.forked()
+        self.telemetry.forked()
         self._start()
 
     def _sampled(self) -> ResourceSample | None:
@@ -248,13 +270,34 @@ class LoopGuard(SessionKeeper):
         # Re-entrant: a log handler or a finalizer may start or end a span while it is held.
         self._lock = threading.RLock()
         self._once = Once(joined=self._joined)
+        self._contents = Contents()
         self._opens = Opens(self.settings.max_open_steps)
         self._sessions = Sessions(
             self.settings, self._registry, self.faults, self._lock, self._backing.shelf
         )
-        self._marks = Marks(self.reader, events=self.settings.span_events)
+        self._sessions.begun = self._sharing.begun
+        self._marks = Marks(self.reader, self.faults, events=self.settings.span_events)
         self._ledger = Ledger()
-        self._rulings = Rulings(self._decisions, self._ledger, self._sessions)
+        self._people = None if not self._live else People(
+            self.settings, self._sessions, self._opens,
+            lock=self._lock, faults=self.faults, writer=self._backing.writer,
+        )  # fmt: skip
+        numbers = self.telemetry.numbers
+        self._rulings = Rulings(
+            self._decisions, self._ledger, self._sessions, self._people, numbers
+        )
+        if self._people is not None:
+            self.telemetry.follow(self._people.escalations)
+        self._announcer = Announcer(
+            self._marks, self._people, self.telemetry, self._admissions,
+            faults=self.faults, listener=self._on_decision,
+        )  # fmt: skip
+        self.telemetry.watch(
+            State(
+                self._opens, self._sessions, self._ledger, self._marks, self._admissions,
+                self._lessons.remedies, self._backing.writer, self.settings.store_queue,
+            )
+        )  # fmt: skip
         self._stalls = Stalls(
             self.settings, self.reader, self._opens, self._sessions,
             lock=self._lock, faults=self.faults, live=self._live, limits=self.profiler,
@@ -289,10 +332,13 @@ class LoopGuard(SessionKeeper):
 
     def _judge(self, session: Session, step: Step, opened: Open | None) -> None:
         decisions: list[Decision] = []
+        if self._people is not None:
+            self._people.seen()
         with session.lock:
             index = session.progress.steps
             with swallow(self.faults, "judge"):
                 index, findings = session.take(step)
+                self.telemetry.numbers.took(session, step)
                 now = step.end or self._clock()
                 decisions += [
                     self._rulings.found(session, step, found, index=index, time=now)
@@ -306,26 +352,7 @@ class LoopGuard(SessionKeeper):
         if self._on_step is not None:
             with swallow(self.faults, "on_step"):
                 self._on_step(session, index, step)
-        # The strongest comes last: it is what the ended span keeps.
-        for decision in decisions:
-            # A mere note on a step without a span would wait for an exporter for ever.
-            if opened is not None or decision.action is not Action.ALLOW:
-                self._marks.keep(decision, with_session=step.session is None)
-            self._announce(session, decision, opened)
-        with swallow(self.faults, "log"):
-            session.cycles.tell(session.key)
-
-    def _announce(self, session: Session, decision: Decision, opened: Open | None) -> None:
-        if opened is not None:
-            with swallow(self.faults, "mark"):
-                self._marks.above(opened, decision)
-        if self._on_decision is not None:
-            with swallow(self.faults, "on_decision"):
-                self._on_decision(session, decision)
-        level = logging.WARNING if decision.action.stops else logging.INFO
-        with swallow(self.faults, "log"):
-            told = "%s: session %s: %s", decision.action, session.key, decision.message
-            _log.log(level, *told, extra=self._admissions.fields(decision))
+        self._announcer.ended(session, step, decisions, opened)
 
     def _stall(self, stall: Stall) -> None:
         """Says of a span that is open that it is stalled."""
@@ -335,16 +362,14 @@ class LoopGuard(SessionKeeper):
                 return  # it ended meanwhile
             session = opened.session or self._sessions.of_step(stall.step, now)
             decisions = self._rulings.stalled(session, stall)
-        for decision in decisions:
-            self._marks.running(opened.view, decision)
-            self._announce(session, decision, opened)
+        self._announcer.running(session, decisions, opened, stall.step.agent)
 
     def _joined(self, one: int, other: int) -> None:
         self._sessions.join(one, other)
 
     def _clock(self, known: int | None = None) -> int:
         if self._live:
-            return time.time_ns()
+            return now()
         return known or self._now
 
 

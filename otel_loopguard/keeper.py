@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ from otel_loopguard.admission.admissions import Asking
 
 if TYPE_CHECKING:
     from otel_loopguard.admission.admissions import Admissions
+    from otel_loopguard.contents import Contents
     from otel_loopguard.control import Flag
     from otel_loopguard.core import Acceptance, Admission, Choice
     from otel_loopguard.opens import Opens
@@ -32,11 +34,33 @@ class SessionKeeper:
     _ledger: Ledger
     _opens: Opens
     _admissions: Admissions
+    _contents: Contents
 
     def flag_of(self, session: str) -> Flag | None:
         """The flag of a session by its key; None if it is not known."""
         found = self._sessions.find(session)
         return None if found is None else found.flag
+
+    def flag_named(self, session: str) -> Flag:
+        """The flag of a session by its final key, which is made known if need be."""
+        with self._lock:
+            return self._sessions.named(session, time.time_ns()).flag
+
+    def concerns(self, session: str, at: int) -> bool:
+        """Whether what the policy said at a time concerns the run that a session is at.
+
+        A run that begins with a conversation's next turn begins anew, whatever stopped the last.
+
+        Args:
+            session: Key of the session.
+            at: When, nanoseconds since the epoch.
+        """
+        with self._lock:
+            found = self._sessions.find(session)
+            if found is None or not found.run:
+                return found is not None
+            run = self._opens.get(found.run)
+            return run is not None and run.since <= at
 
     def flag_in(self, trace_id: int) -> Flag | None:
         """The flag of the session of a trace; None if it is not known."""
@@ -133,6 +157,54 @@ class SessionKeeper:
         opened = self._opens.get(span_id)
         agent = None if opened is None else opened.agent
         return self._admissions.admit(tasks, Asking(found, user, agent, parallel))
+
+    def tell(self, span_id: int, args: object, outcome: object) -> None:
+        """Takes arguments and result of a call, which its open span does not carry.
+
+        Args:
+            span_id: The span of the call.
+            args: Its arguments, a JSON value or text; None if they are not known.
+            outcome: Its result, likewise.
+        """
+        with self._lock:
+            if self._opens.get(span_id) is not None:
+                self._contents.tell(span_id, args, outcome)
+
+    def next_run(self, session: str, trace_id: int, span_id: int) -> None:
+        """A run of an agent begins, as the adapter of a framework says: the user's next turn.
+
+        What the policy stopped in the run before may go on. Nothing happens in a trace of the
+        session, or while the run before is open: then it is a sub-agent.
+
+        Args:
+            session: Key of its session.
+            trace_id: Its trace.
+            span_id: Its span.
+        """
+        with self._lock:
+            found = self._sessions.find(session)
+            if found is None or self._sessions.of_trace(trace_id) is found:
+                return
+            if self._opens.get(found.run) is None:
+                # The run before may have begun before its session was known.
+                found.run = found.run or span_id
+                found.next_run(span_id)
+
+    def denies(self, session: str, tool: str, args: object, *, span_id: int = 0) -> bool:
+        """Whether a call that is about to run belongs to a denied loop.
+
+        Args:
+            session: Key of its session.
+            tool: Name of the tool.
+            args: Its arguments; None if they are not known.
+            span_id: The span that is current, which says whose call it is.
+        """
+        with self._lock:
+            found = self._sessions.find(session)
+            if found is None:
+                return False
+            opened = self._opens.get(span_id)
+            return found.denies(tool, args, None if opened is None else opened.agent)
 
     def answered(self, admission_id: str, choice: Choice) -> bool:
         """Takes what a user chose about calls (A6, A10); False if they are not known any more."""

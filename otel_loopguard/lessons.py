@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from otel_loopguard import semconv
 from otel_loopguard.control import Remedies, offer
 from otel_loopguard.core import ErrorClass, Kind
-from otel_loopguard.identity import error_class, is_runner, signature_of
+from otel_loopguard.identity import error_class, is_runner, parsed, signature_of
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Step
@@ -37,18 +38,19 @@ class Lessons:
         """Takes a canonical step that ended; tool calls and runs of agents say something.
 
         Of a tool that runs what the agent wrote (a shell, an interpreter) the kind of arguments is
-        always the same and says nothing: no error pattern is learned there.
+        always the same and says nothing: no error pattern is learned there. A call that was refused
+        was not made: it says nothing of its tool.
 
         Source: FEATURES C14, E5.
         """
         remedies = self.remedies
-        if remedies is None or not step.name:
+        if remedies is None or not step.name or step.error_type == semconv.ERROR_DENY:
             return
         error = error_class(step) if step.error else ErrorClass.UNKNOWN
         if step.kind is Kind.AGENT:
             remedies.breakers.finished(None, step.name, step.error, error)
         elif step.kind is Kind.TOOL:
-            args = None if is_runner(step.name) else step.args
+            args = None if is_runner(step.name) else parsed(step.args)
             # It costs more than all the rest, and only checks of such errors want it.
             named = step.error and args is not None and error is not ErrorClass.TRANSIENT
             remedies.finished(

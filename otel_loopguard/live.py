@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 from opentelemetry.trace import Span, SpanContext, SpanKind, Status, StatusCode
 
 from otel_loopguard import semconv
+from otel_loopguard.rehearsal import told
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 # Compared one by one: looking an enum up in a dict, or its `.name`, costs several times as much.
 _UNSET, _ERROR, _INTERNAL = StatusCode.UNSET, StatusCode.ERROR, SpanKind.INTERNAL
 _NO_CONTEXT = SpanContext(0, 0, is_remote=False)
+_LINKS = 32
+"""Links that a span has at most, so that ours push out nobody's."""
 
 
 _REWRITTEN = "logfire.span_type"
@@ -46,8 +49,8 @@ class EndedSpan:
         self.trace_id = context.trace_id
         self.span_id = context.span_id
         self.parent_id = None if parent is None else parent.span_id
-        self.start = span.start_time or 0
-        self.end = span.end_time
+        self.start = told(span.start_time or 0)
+        self.end = None if span.end_time is None else told(span.end_time)
         self.attributes = _copied(span)
         self.start_attributes: Mapping[str, object] | None = None
         self.status: StatusName = _status(span.status)
@@ -89,7 +92,7 @@ class LiveSpan:
         self.trace_id = context.trace_id
         self.span_id = context.span_id
         self.parent_id = None if parent is None else parent.span_id
-        self.start = span.start_time or 0
+        self.start = told(span.start_time or 0)
 
     @property
     def name(self) -> str:
@@ -106,7 +109,8 @@ class LiveSpan:
 
     @property
     def end(self) -> int | None:
-        return self._span.end_time
+        end = self._span.end_time
+        return None if end is None else told(end)
 
     @property
     def attributes(self) -> Mapping[str, object]:
@@ -128,12 +132,18 @@ class LiveSpan:
     def description(self) -> str | None:
         return self._span.status.description
 
+    @property
+    def sampled(self) -> bool:
+        """Whether it is exported when it ends."""
+        context = self._span.get_span_context()
+        return context is not None and context.trace_flags.sampled
+
     def annotate(self, annotation: Annotation, *, event: bool) -> bool:
         """Puts an annotation on the span, if it is still open. False if it is not.
 
         Args:
             annotation: What to put on it.
-            event: Whether to add a span event too.
+            event: Whether to add a span event too, and the links.
         """
         span = self._span
         if not isinstance(span, Span) or not span.is_recording():
@@ -141,15 +151,33 @@ class LiveSpan:
         span.set_attributes(annotation.attributes)
         if event:
             self.tell(annotation)
+            self._link(span, annotation.links)
         if annotation.error is not None:
             span.set_status(Status(StatusCode.ERROR, annotation.error))
         return True
 
-    def tell(self, annotation: Annotation) -> None:
-        """Adds an annotation as a span event only, if the span is still open."""
+    def tell(self, annotation: Annotation, name: str = semconv.EVENT_DECISION) -> None:
+        """Adds an annotation as a span event only, if the span is still open.
+
+        Args:
+            annotation: What to add.
+            name: Name of the event.
+        """
         span = self._span
         if isinstance(span, Span) and span.is_recording():
-            span.add_event(semconv.EVENT_DECISION, dict(annotation.attributes))
+            span.add_event(name, dict(annotation.attributes))
+
+    def _link(self, span: Span, spots: Sequence[tuple[int, int]]) -> None:
+        """Links the span to others, each once; a full span would lose its oldest links."""
+        if not spots:
+            return
+        links = self._span.links
+        known = {(link.context.trace_id, link.context.span_id) for link in links}
+        flags = span.get_span_context().trace_flags
+        for trace_id, span_id in spots:
+            if (trace_id, span_id) not in known and len(known) < _LINKS:
+                known.add((trace_id, span_id))
+                span.add_link(SpanContext(trace_id, span_id, is_remote=False, trace_flags=flags))
 
 
 def _text(name: object) -> str:

@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard import semconv
-from otel_loopguard.core import Action, Kind
+from otel_loopguard.core import Action, Annotation, Kind
 from otel_loopguard.decisions import annotation
 from otel_loopguard.live import LiveSpan
 
 if TYPE_CHECKING:
-    from otel_loopguard.core import Annotation, Decision, Step
+    from otel_loopguard.control import Control
+    from otel_loopguard.core import Decision, Step
     from otel_loopguard.dialects import Reader, SpanView
+    from otel_loopguard.faults import Faults
     from otel_loopguard.opens import Open
     from otel_loopguard.sessions import Session
 
 _KEPT: Final = 4096
+
+writers: weakref.WeakKeyDictionary[object, object] = weakref.WeakKeyDictionary()
+"""The exporters that write decisions on ended spans, and the faults of whose guard; None: all."""
+
+
+def is_written(faults: Faults) -> bool:
+    """Whether an exporter of this process writes the decisions of the guard of these faults."""
+    return any(of is None or of is faults for of in list(writers.values()))
 
 
 class Marks:
@@ -25,24 +36,51 @@ class Marks:
 
     Args:
         reader: Tells which span is an agent's.
+        faults: Those of its guard, which tell it from others.
         events: Whether open spans get a span event too.
+
+    Attributes:
+        capacity: Decisions that wait for an exporter at most.
+        dropped: Those that gave way to newer ones.
     """
 
-    def __init__(self, reader: Reader, *, events: bool) -> None:
+    def __init__(self, reader: Reader, faults: Faults, *, events: bool) -> None:
         self._reader = reader
+        self._faults = faults
         self._events = events
         self._lock = threading.RLock()
         self._ended: OrderedDict[tuple[int, int], Annotation] = OrderedDict()
+        self.capacity = _KEPT
+        self.dropped = 0
 
-    def keep(self, decision: Decision, *, with_session: bool) -> None:
-        """Keeps what an ended span gets, until an exporter takes it; the newest 4096."""
-        if not decision.span_id:
+    @property
+    def written(self) -> bool:
+        """Whether there is an exporter that they wait for."""
+        return is_written(self._faults)
+
+    @property
+    def waiting(self) -> int:
+        """Decisions that wait for an exporter."""
+        return len(self._ended)
+
+    def keep(self, decision: Decision, *, with_session: bool, opened: Open | None = None) -> None:
+        """Keeps what an ended span gets, until an exporter takes it; the newest 4096.
+
+        Args:
+            decision: What was decided at its end.
+            with_session: Whether the span has no session id of its own.
+            opened: The span; None if its start was not seen. One that is not sampled gets nothing.
+        """
+        view = None if opened is None else opened.view
+        if not decision.span_id or (isinstance(view, LiveSpan) and not view.sampled):
             return
         with self._lock:
             place = (decision.trace_id, decision.span_id)
             self._ended[place] = annotation(decision, with_session=with_session)
-            if len(self._ended) > _KEPT:
+            if len(self._ended) > self.capacity:
                 self._ended.popitem(last=False)
+                # Without such an exporter nobody waits for them.
+                self.dropped += self.written
 
     def take(self, trace_id: int, span_id: int) -> Annotation | None:
         """What an ended span gets; given once."""
@@ -85,8 +123,13 @@ class Marks:
 
     def starting(self, opened: Open, session: Session) -> None:
         """Annotates a call that starts although its loop is denied or its session aborted."""
-        decision, span = session.flag.control.decision, opened.view
-        if decision is None or not isinstance(span, LiveSpan):
+        control, span = session.flag.control, opened.view
+        decision = control.decision
+        if not isinstance(span, LiveSpan):
+            return
+        if decision is None:
+            if opened.parent is None or opened.runs:
+                span.annotate(_set_by(control), event=False)
             return
         step = self._reader.read(span)
         if step is None or step.kind is not Kind.TOOL:
@@ -98,6 +141,17 @@ class Marks:
         if mine:
             added = annotation(decision, with_session=step.session is None, status=False)
             span.annotate(added, event=False)
+
+
+def _set_by(control: Control) -> Annotation:
+    """What says of a span that its session was stopped before it started, and by whom."""
+    attributes: dict[str, str | bool | int | float] = {
+        semconv.DECISION_ACTION: control.action.value,
+        semconv.CONTROL_BY: control.by or "",
+        semconv.DECISION_MESSAGE: control.reason or "",
+        semconv.SESSION_ID: control.session or "",
+    }
+    return Annotation(attributes)
 
 
 def _is_noted(span: LiveSpan) -> bool:

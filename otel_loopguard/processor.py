@@ -12,15 +12,20 @@ from otel_loopguard.dialects import Interest
 from otel_loopguard.faults import hook
 from otel_loopguard.guard import LoopGuard
 from otel_loopguard.live import EndedSpan, LiveSpan
+from otel_loopguard.rehearsal import off
 from otel_loopguard.settings import Settings
 from otel_loopguard.timer import Timer
 
 if TYPE_CHECKING:
+    from opentelemetry._logs import LoggerProvider
     from opentelemetry.context import Context
+    from opentelemetry.metrics import MeterProvider
     from opentelemetry.sdk.trace import Span
 
 
 _SCOPES: Final = 1024
+_OWN: Final = "otel_loopguard"
+"""The scope of decision spans, which are no steps."""
 
 
 class LoopGuardSpanProcessor(SpanProcessor):
@@ -37,6 +42,8 @@ class LoopGuardSpanProcessor(SpanProcessor):
 
     Args:
         guard: The guard to feed; a new one by default.
+        meter_provider: Whose metrics tell of the new guard; the global one by default.
+        logger_provider: Who emits its log events; the global one by default.
         **settings: Settings of the new guard, by name; see `Settings`.
 
     Raises:
@@ -44,14 +51,26 @@ class LoopGuardSpanProcessor(SpanProcessor):
         ValueError: Both a guard and settings were given.
     """
 
-    def __init__(self, guard: LoopGuard | None = None, **settings: Any) -> None:
-        if guard is not None and settings:
-            msg = f"a guard was given: set {sorted(settings)} in its Settings instead"
+    def __init__(
+        self,
+        guard: LoopGuard | None = None,
+        *,
+        meter_provider: MeterProvider | None = None,
+        logger_provider: LoggerProvider | None = None,
+        **settings: Any,
+    ) -> None:
+        providers = {"meter_provider": meter_provider, "logger_provider": logger_provider}
+        named = {name for name, value in providers.items() if value is not None}
+        if guard is not None and (settings or named):
+            msg = f"a guard was given: set {sorted({*settings, *named})} in its Settings instead"
             raise ValueError(msg)
-        self.guard = guard or LoopGuard(Settings(**settings))
+        self.guard = guard or LoopGuard(
+            Settings(**settings), meter_provider=meter_provider, logger_provider=logger_provider
+        )
         self.faults = self.guard.faults
         self._reader = self.guard.reader
-        self._passed_over: set[str] = set()
+        self._numbers = self.guard.telemetry.numbers
+        self._passed_over: set[str] = {_OWN}
         self._timer = Timer(self.guard)
         self._on = self.guard.settings.enabled
         if self._on:
@@ -87,7 +106,7 @@ class LoopGuardSpanProcessor(SpanProcessor):
         interest = self._reader.interest(scope)
         if interest is not Interest.AGENT and not self._concerns(span, scope, interest):
             return
-        if self._on:
+        if self._on and not off():
             view = LiveSpan(span)
             follows = view.parent_id is None or self.guard.follows(view.parent_id)
             self.guard.opened(
@@ -97,13 +116,17 @@ class LoopGuardSpanProcessor(SpanProcessor):
 
     @hook
     def _ended(self, span: ReadableSpan, scope: str) -> None:
-        if not self._on:
+        if not self._on or off():
             return
         if self._reader.interest(scope) is Interest.AGENT or self._reader.marked(
             span.attributes or {}
         ):
-            self.guard.closed(EndedSpan(span), named_session())
+            began = self._numbers.began()
+            view = EndedSpan(span)
+            self.guard.closed(view, named_session())
             self._timer.wake()
+            if began:
+                self._numbers.ended(began, view.trace_id, view.span_id)
 
     def _concerns(self, span: ReadableSpan, scope: str, interest: Interest) -> bool:
         """Whether a span that starts in a scope not known for agents is followed all the same."""

@@ -10,9 +10,11 @@ from otel_loopguard.hints import hint
 if TYPE_CHECKING:
     from otel_loopguard.core import Decision, Step
     from otel_loopguard.decisions import Decisions
+    from otel_loopguard.people import People
     from otel_loopguard.reports import Ledger
     from otel_loopguard.sessions import Finding, Session, Sessions
     from otel_loopguard.stalls import Stall
+    from otel_loopguard.telemetry.numbers import Numbers
 
 
 class Rulings:
@@ -22,12 +24,23 @@ class Rulings:
         decisions: Makes decisions out of findings.
         ledger: Knows later who was told what.
         sessions: Hands on what goes to journals.
+        people: Say where they were asked not long ago; None in a replay.
+        numbers: Counts decisions for metrics; None: nobody does.
     """
 
-    def __init__(self, decisions: Decisions, ledger: Ledger, sessions: Sessions) -> None:
+    def __init__(
+        self,
+        decisions: Decisions,
+        ledger: Ledger,
+        sessions: Sessions,
+        people: People | None = None,
+        numbers: Numbers | None = None,
+    ) -> None:
         self._decisions = decisions
         self._ledger = ledger
         self._sessions = sessions
+        self._people = people
+        self._numbers = numbers
 
     def found(
         self, session: Session, step: Step, finding: Finding, *, index: int, time: int
@@ -42,13 +55,19 @@ class Rulings:
             time: When, nanoseconds since the epoch.
         """
         decision = self._decisions.decide(session.key, finding, step, index=index, time=time)
+        if self._people is not None:
+            decision = self._people.softened(session, decision)
         _raise_flag(session, decision)
-        self._enter(session, decision, step, loop=finding.verdict.detection.own is None)
+        loop = finding.verdict.detection.own is None
+        self._enter(session, decision, step, agent=step.agent, loop=loop)
         return decision
 
     def stalled(self, session: Session, stall: Stall) -> list[Decision]:
         """What follows from something that runs for too long."""
         decisions: list[Decision] = []
+        agent = stall.step.agent or stall.opened.agent
+        if self._numbers is not None:
+            self._numbers.stalled(stall.detection.detector, agent)
         for finding in session.stalled(stall.detection, stall.step):
             index = session.progress.steps
             decision = self._decisions.decide(
@@ -57,14 +76,22 @@ class Rulings:
             decisions.append(decision)
             if decision.action.stops or not session.flag.raised:
                 _raise_flag(session, decision)
-            self._enter(session, decision, None, loop=False)
+            self._enter(session, decision, None, agent=agent, loop=False)
         return decisions
 
     def _enter(
-        self, session: Session, decision: Decision, step: Step | None, *, loop: bool
+        self,
+        session: Session,
+        decision: Decision,
+        step: Step | None,
+        *,
+        agent: str | None,
+        loop: bool,
     ) -> None:
-        """Writes a decision down for the report and the journal."""
-        session.record.decided(decision, step, loop=loop)
+        """Writes a decision down for the report, the metrics and the journal."""
+        meaning = session.record.decided(decision, step, loop=loop)
+        if self._numbers is not None:
+            self._numbers.ruled(session, decision, agent, meaning)
         session.decided(decision)
         self._sessions.wrote(session, now=decision.action is not Action.ALLOW)
         if decision.action is not Action.ALLOW:

@@ -6,6 +6,7 @@ sees one run in ten. `RECORD_ONLY` is the way between: processors see the span, 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -79,20 +80,22 @@ class LoopGuardSampler(Sampler):
         return f"LoopGuardSampler{{{self._inner.get_description()}}}"
 
 
-def from_environment(argument: str | None = None) -> LoopGuardSampler:
+def from_environment(argument: str | float | None = None) -> LoopGuardSampler:
     """Makes the sampler of `OTEL_TRACES_SAMPLER=loopguard`.
 
     Args:
         argument: Value of `OTEL_TRACES_SAMPLER_ARG`: `name,argument` or `name` of the inner
             sampler (any of the SDK's, or of the entry points `opentelemetry_traces_sampler`); a
             ratio alone means `parentbased_traceidratio`; nothing means `parentbased_always_on`.
+            The default is the variable: from a configuration file samplers get no options.
             Where logfire is installed use the ratio: it fails for anything else in the variable.
 
     Raises:
         LoopGuardSettingsError: The value cannot be used. The SDK logs it and goes on with its
             default sampler.
     """
-    name, _, value = (argument or "").strip().partition(",")
+    argument = os.environ.get(_VARIABLE, "") if argument is None else str(argument)
+    name, _, value = argument.strip().partition(",")
     name, value = name.strip().lower(), value.strip()
     if name and not value and _is_number(name):
         name, value = "parentbased_traceidratio", name

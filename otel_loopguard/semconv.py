@@ -84,7 +84,76 @@ LIMIT_EXCEEDED: Final = "loopguard.limit.exceeded"
 """double, seconds: the limit at which what ran below this span was cancelled."""
 
 EVENT_DECISION: Final = "loopguard.decision"
-"""Name of the span event of a decision."""
+"""Name of the span event, the log event and the decision span of a decision."""
+
+EVENT_ESCALATION: Final = "loopguard.escalation"
+"""Name of the log event of what is put before people."""
+
+EVENT_CYCLE: Final = "loopguard.cycle"
+"""Name of the log event of a cycle of agents."""
+
+ESCALATION_ID: Final = "loopguard.escalation.id"
+"""str, 16 hex digits, on log events only; where nothing was sent to people, of the decision."""
+
+ESCALATION_CAUSE: Final = "loopguard.escalation.cause"
+"""str, on log events only: why it is put before people (`pause`, `ask`, `cycle`, …)."""
+
+ESCALATION_ANSWER: Final = "loopguard.escalation.answer"
+"""str, on log records only: `continue`, `abort`, `modify_plan` or `skip_task`."""
+
+EVENT_CONTROL: Final = "loopguard.control"
+"""Name of the span event of a flag that somebody changed past the policy."""
+
+CONTROL_BY: Final = "loopguard.control.by"
+"""str, who changed the flag: name of a person, `application`, `time limit`. Never on a metric."""
+
+CYCLE_STATE: Final = "loopguard.cycle.state"
+"""str, `found`, `intervened`, `escalated` or `resolved`."""
+
+CYCLE_ID: Final = "loopguard.cycle.id"
+"""int, number of the cycle within its session, on log events only."""
+
+CYCLE_PATTERNS: Final = "loopguard.cycle.patterns"
+"""str[], rules that saw the cycle, on log events only."""
+
+CYCLE_COUNT: Final = "loopguard.cycle.count"
+"""double, what was counted of the cycle, on log events only."""
+
+CYCLE_OUTCOME: Final = "loopguard.cycle.outcome"
+"""str, on log events only: the intervention called for, or how the cycle ended."""
+
+BAGGAGE_SESSION: Final = "loopguard.session"
+"""Entry of baggage: name of the session, 48 bytes at most; a longer key as a digest."""
+
+BAGGAGE_CONTROL: Final = EVENT_CONTROL
+"""Entry of baggage, `loopguard.control`: action, time and signature, 31 bytes."""
+
+STEP_KIND: Final = "loopguard.step.kind"
+"""str, one of `core.Kind`, on metrics only."""
+
+CALL_OUTCOME: Final = "loopguard.call.outcome"
+"""str, `success` or `failure`, on metrics only."""
+
+FEEDBACK_VERDICT: Final = "loopguard.feedback.verdict"
+"""str, `confirmed` or `false_alarm`, on metrics only."""
+
+EXECUTION_ANSWER: Final = "loopguard.execution.answer"
+"""str, `accepted` or `overridden`, on metrics only."""
+
+ESTIMATE_SOURCE: Final = "loopguard.estimate.source"
+"""str, what an estimate rests on: `profile`, `blend`, `default`, `unknown`, `given`; on metrics."""
+
+RESOURCE_NAME: Final = "loopguard.resource.name"
+"""str, `cpu`, `memory` or `io_wait`, on metrics only."""
+
+RESOURCE_STATISTIC: Final = "loopguard.resource.statistic"
+"""str, `mean` or `peak`, on metrics only."""
+
+STORE_STATE: Final = "loopguard.store.state"
+"""str, `available`, `degraded` or `unavailable`, on metrics only."""
+
+FAULT_PLACE: Final = "loopguard.fault.place"
+"""str, where a fault was swallowed, on metrics only; 256 values at most."""
 
 ERROR_TYPE: Final = "error.type"
 """OpenTelemetry's own; set on a span that a deny or an abort turns to ERROR, if it has none."""
@@ -97,3 +166,45 @@ ERROR_DENY: Final = "loopguard_deny"
 
 RULES: Final = "default@2"
 """Value of `loopguard.ruleset` for the rules that ship."""
+
+# Metrics. Unit, attributes and meaning of each stand in `telemetry/metrics.py`.
+
+METRIC_DECISIONS: Final = "loopguard.decisions"
+METRIC_DETECTIONS: Final = "loopguard.detections"
+METRIC_LOOPS_DETECTED: Final = "loopguard.loops.detected"
+METRIC_LOOPS_PREVENTED: Final = "loopguard.loops.prevented"
+METRIC_SAVED_TOKENS: Final = "loopguard.saved.tokens"
+METRIC_SAVED_TIME: Final = "loopguard.saved.time"
+METRIC_ESCALATIONS: Final = "loopguard.escalations"
+METRIC_ESCALATION_WAITING: Final = "loopguard.escalation.waiting"
+METRIC_CYCLES: Final = "loopguard.cycles"
+METRIC_EVENTS: Final = "loopguard.events"
+METRIC_STEPS: Final = "loopguard.steps"
+METRIC_TOOL_CALLS: Final = "loopguard.tool.calls"
+METRIC_TOOL_RECOVERIES: Final = "loopguard.tool.recoveries"
+METRIC_STRATEGY_SWITCHES: Final = "loopguard.strategy.switches"
+METRIC_FEEDBACK: Final = "loopguard.feedback"
+METRIC_EXECUTION_CHOICES: Final = "loopguard.execution.choices"
+METRIC_EXECUTION_ANSWERS: Final = "loopguard.execution.answers"
+METRIC_ESTIMATES: Final = "loopguard.estimates"
+METRIC_ESTIMATE_ERROR: Final = "loopguard.estimate.error"
+METRIC_PROFILE_HIT_RATE: Final = "loopguard.profile.hit_rate"
+METRIC_SESSION_ACTIVE: Final = "loopguard.session.active"
+METRIC_SESSION_STALLED: Final = "loopguard.session.stalled"
+METRIC_SESSION_PAUSED: Final = "loopguard.session.paused"
+METRIC_SESSION_KNOWN: Final = "loopguard.session.known"
+METRIC_STEP_OPEN: Final = "loopguard.step.open"
+METRIC_BREAKER_OPEN: Final = "loopguard.breaker.open"
+METRIC_RESOURCE_UTILIZATION: Final = "loopguard.resource.utilization"
+METRIC_EVALUATION_DURATION: Final = "loopguard.evaluation.duration"
+METRIC_STORE_OPERATION_DURATION: Final = "loopguard.store.operation.duration"
+METRIC_STORE_STATUS: Final = "loopguard.store.status"
+METRIC_STORE_QUEUE_SIZE: Final = "loopguard.store.queue.size"
+METRIC_STORE_QUEUE_CAPACITY: Final = "loopguard.store.queue.capacity"
+METRIC_STORE_WRITES: Final = "loopguard.store.writes"
+METRIC_STORE_RETRIES: Final = "loopguard.store.retries"
+METRIC_EXPORTER_EXPORTED: Final = "loopguard.exporter.exported"
+METRIC_EXPORTER_SPANS: Final = "loopguard.exporter.spans"
+METRIC_EXPORTER_QUEUE_SIZE: Final = "loopguard.exporter.queue.size"
+METRIC_EXPORTER_QUEUE_CAPACITY: Final = "loopguard.exporter.queue.capacity"
+METRIC_FAULTS: Final = "loopguard.faults"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 import weakref
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard.faults import swallow
+from otel_loopguard.rehearsal import deterministic, now, off, ticks
 
 if TYPE_CHECKING:
     from otel_loopguard.guard import LoopGuard
@@ -35,14 +35,24 @@ class Timer:
         self._stopped = False
         self._planned = _NEVER
         self._process = 0
+        ticks(self)
 
     def wake(self) -> None:
         """Says that a span started or ended. Cheap where no deadline comes sooner by that."""
+        if deterministic():
+            return
         if self._process != os.getpid():
             self._start()
         guard = self._guard()
         if guard is not None and guard.due < self._planned:
             self._work.set()
+
+    def tick(self) -> None:
+        """Ticks the guard now, on the calling thread; a test does, that moves the clock."""
+        guard = self._guard()
+        if guard is not None and not self._stopped:
+            with swallow(self._faults, "timer"):
+                guard.tick(now())
 
     def stop(self) -> None:
         """Ends the thread."""
@@ -70,8 +80,12 @@ class Timer:
             guard = self._guard()
             if guard is None:
                 return
+            if deterministic() or off():
+                del guard
+                work.wait(_LONGEST_S)
+                continue
             with swallow(self._faults, "timer"):
-                guard.tick(time.time_ns())
+                guard.tick(now())
             due = self._planned = guard.due
             del guard
             if self._stopped:
@@ -80,4 +94,4 @@ class Timer:
 
 
 def _seconds_until(due: int) -> float:
-    return min(max((due - time.time_ns()) / 1e9, _SHORTEST_S), _LONGEST_S)
+    return min(max((due - now()) / 1e9, _SHORTEST_S), _LONGEST_S)

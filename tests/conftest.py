@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures.thread  # noqa: F401  # imported later, a fork hangs inside the SDK
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from otel_loopguard.faults import raise_faults
+
+pytest_plugins = ["pytester"]  # for the tests of our own plugin
 
 
 @pytest.fixture(scope="session")
@@ -32,5 +35,5 @@ def _faults_are_raised() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith("LOOPGUARD_")]:
-        if name not in ("LOOPGUARD_FRAMEWORKS_PYTHON", "LOOPGUARD_WRITE_DOCS"):
+        if not name.startswith(("LOOPGUARD_FRAMEWORKS_", "LOOPGUARD_WRITE_DOCS")):
             monkeypatch.delenv(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from importlib.metadata import EntryPoint
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -49,6 +50,11 @@ class ScriptedGuard:
         self.attached = False
         self.settings = Settings(**settings)
         self.faults = faults.Faults()
+        self.counted: list[tuple[int, int, str]] = []
+        self.telemetry = SimpleNamespace(numbers=SimpleNamespace(exported=self.exported))
+
+    def exported(self, spans: int, decisions: int, error: str) -> None:
+        self.counted.append((spans, decisions, error))
 
     def annotation(self, trace_id: int, span_id: int) -> Annotation | None:
         return self.script.pop(self.names.get(span_id, ""), None)

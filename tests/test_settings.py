@@ -11,7 +11,7 @@ from otel_loopguard import LoopGuardSettingsError, LoopGuardSpanProcessor, Setti
 CANDIDATES = (
     "false", "true", "77", "7", "3", "2", "1", "0.5", "0.3", "1.5", "5000", "k", "a, b", '["a:b"]',
     "all", "shadow", "hint", "deny", "pause", "abort", "escalate_human", "critical", "high", "low",
-    "defer", '{"time_sync": 0.5}',
+    "defer", "none", '{"time_sync": 0.5}',
     '{"hint": 2}', '{"grep": ["read the index"]}', '{"bash": {"exempt": true}}',
 )  # fmt: skip
 """Values as an environment has them; of each setting the first is taken that changes it."""

@@ -88,6 +88,7 @@ class Admissions:
         resources: How busy the machine is.
         users: What users prefer, and what they answered before.
         objectors: Asked about every call, in order. Adding to it takes one line.
+        tallies: How often what was answered, and how it was taken.
     """
 
     def __init__(
@@ -112,7 +113,7 @@ class Admissions:
     def forked(self) -> None:
         """Starts anew in the child of a fork; what users prefer stays."""
         self._lock = threading.RLock()
-        self._tallies = Tallies()
+        self.tallies = Tallies()
         self._given: OrderedDict[str, tuple[Admission, weakref.ref[Record] | None]] = OrderedDict()
         self.users.forked()
 
@@ -162,7 +163,7 @@ class Admissions:
                 return False
             admission, reference = found
             record = None if reference is None else reference()
-            again = self._tallies.answered(admission, choice, record)
+            again = self.tallies.answered(admission, choice, record)
         if not again:
             self.users.answered(admission.user, admission.factors.tools, choice)
         return True
@@ -180,9 +181,9 @@ class Admissions:
             None if nobody asked.
         """
         with self._lock:
-            return self._tallies.acceptance(record)
+            return self.tallies.acceptance(record)
 
-    def fields(self, decision: Decision) -> Mapping[str, object]:
+    def fields(self, decision: Decision) -> Mapping[str, str | bool | float | tuple[str, ...]]:
         """What the log record of a decision says beside its text (A11), for OTel as attributes.
 
         Args:
@@ -273,7 +274,7 @@ class Admissions:
             self._given[admission.id] = (admission, None if record is None else weakref.ref(record))
             if len(self._given) > _KEPT:
                 self._given.popitem(last=False)
-            self._tallies.given(admission.choice, record)
+            self.tallies.given(admission, record)
 
 
 def _tell(admission: Admission) -> None:

@@ -45,16 +45,25 @@ class _Tally:
 
 
 class Tallies:
-    """Counts of one guard, in all and per session; a session's go with it. Not thread-safe."""
+    """Counts of one guard, in all and per session; a session's go with it. Not thread-safe.
+
+    Attributes:
+        estimates: How often an estimate rested on what.
+        answers: How often which choice was `accepted` or `overridden`.
+    """
 
     def __init__(self) -> None:
         self._all = _Tally()
         self._own: weakref.WeakKeyDictionary[Record, _Tally] = weakref.WeakKeyDictionary()
         self._answers: dict[str, Choice] = {}
+        self.estimates: Counter[str] = Counter()
+        self.answers: Counter[tuple[str, str]] = Counter()
 
-    def given(self, choice: Choice, record: Record | None) -> None:
-        """Counts an execution choice that was given."""
+    def given(self, admission: Admission, record: Record | None) -> None:
+        """Counts an execution choice that was given, and what its estimates rest on."""
+        choice = admission.choice
         self._all.choices[choice] += 1
+        self.estimates.update(admission.factors.estimates.values())
         if record is not None:
             own = self._own.get(record)
             if own is None:
@@ -68,6 +77,9 @@ class Tallies:
             Whether the same was said of it before.
         """
         before = self._answers.pop(admission.id, None)
+        if before is not None:
+            self.answers[_taken(admission, before)] -= 1
+        self.answers[_taken(admission, choice)] += 1
         for tally in self._of(record):
             if before is not None:
                 tally.answer(admission, before, -1)
@@ -76,6 +88,11 @@ class Tallies:
         if len(self._answers) > _KEPT:
             del self._answers[next(iter(self._answers))]
         return before is choice
+
+    @property
+    def choices(self) -> Counter[Choice]:
+        """How often which choice was given."""
+        return self._all.choices
 
     def acceptance(self, record: Record | None) -> Acceptance | None:
         """Of one session, or of all; None if nobody asked."""
@@ -87,6 +104,13 @@ class Tallies:
         own = None if record is None else self._own.get(record)
         if own is not None:
             yield own
+
+
+def _taken(admission: Admission, choice: Choice) -> tuple[str, str]:
+    """What was advised, and whether the user overrode it; who was to choose overrides nothing."""
+    given = admission.choice
+    kept = given is Choice.PROMPT_USER or choice is given
+    return given.value, "accepted" if kept else "overridden"
 
 
 _KEPT = 4096

@@ -12,6 +12,7 @@ from typing import Annotated, Optional
 
 import typer
 
+from otel_loopguard.cli.live import register
 from otel_loopguard.cli.log import keep_faults
 from otel_loopguard.cli.output import Format
 from otel_loopguard.errors import LoopGuardError
@@ -19,7 +20,7 @@ from otel_loopguard.settings import Settings
 
 app = typer.Typer(
     name="otel-loopguard",
-    help="Reads recorded agent runs with the same rules as the live guard.",
+    help="Reads recorded agent runs with the same rules as the live guard, and asks live ones.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -237,3 +238,11 @@ def _settings(file: str | None) -> Settings:
         raise typer.BadParameter(msg)
     os.environ["LOOPGUARD_SETTINGS_FILE"] = file
     return Settings()
+
+
+def _with_store(store: str | None) -> Settings:
+    """The settings of the environment, with another store where one is named."""
+    return Settings() if store is None else Settings(store_url=store)
+
+
+register(app, _refusing, _with_store)

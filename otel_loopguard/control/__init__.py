@@ -10,16 +10,30 @@ from otel_loopguard.control.admission import (
     resource_use,
 )
 from otel_loopguard.control.breaker import BreakerState, Standing
+from otel_loopguard.control.cancelling import cancelling
 from otel_loopguard.control.checkpoints import Callbacks, Checkpoint, Checkpoints
 from otel_loopguard.control.checks import Problem
 from otel_loopguard.control.compaction import compacted
 from otel_loopguard.control.context import Keeper, keep, named_session, session
-from otel_loopguard.control.degraded import Degraded, Partial, degraded, degrading, partial
+from otel_loopguard.control.degraded import Degraded, Partial, combined, degraded, degrading
 from otel_loopguard.control.flag import Control, Flag
-from otel_loopguard.control.gate import Gate, abort, check, current, gate, pause, resume
+from otel_loopguard.control.gate import (
+    Gate,
+    abort,
+    check,
+    current,
+    gate,
+    hint,
+    partial,
+    pause,
+    resume,
+)
 from otel_loopguard.control.limits import Limit, limit, limited
+from otel_loopguard.control.listening import on_decision, tell_listeners
 from otel_loopguard.control.milestones import milestone, milestones
+from otel_loopguard.control.people import answer, escalate, escalations, on_escalation
 from otel_loopguard.control.readymade import file_exists, permitted, resources, syntax
+from otel_loopguard.control.refusing import refused
 from otel_loopguard.control.remedies import (
     Remedies,
     breaker,
@@ -59,17 +73,23 @@ __all__ = [
     "acceptance",
     "admit",
     "admit_batch",
+    "answer",
     "breaker",
     "breakers",
+    "cancelling",
     "check",
     "checks",
+    "combined",
     "compacted",
     "current",
     "degraded",
     "degrading",
+    "escalate",
+    "escalations",
     "feedback",
     "file_exists",
     "gate",
+    "hint",
     "keep",
     "limit",
     "limited",
@@ -78,6 +98,8 @@ __all__ = [
     "milestones",
     "named_session",
     "offer",
+    "on_decision",
+    "on_escalation",
     "partial",
     "pause",
     "permitted",
@@ -88,6 +110,7 @@ __all__ = [
     "reconnect",
     "recoveries",
     "recovering",
+    "refused",
     "remember",
     "report",
     "reread",
@@ -97,6 +120,7 @@ __all__ = [
     "retrying",
     "session",
     "syntax",
+    "tell_listeners",
     "verified",
     "verified_async",
 ]

@@ -91,6 +91,18 @@ class Breakers:
             return _NOTHING
         return Standing(breaker.state(self._clock()), breaker.failures, breaker.until)
 
+    @property
+    def all(self) -> list[tuple[str, Of, bool]]:
+        """Name, kind, and whether it is open, of every breaker that has failed; from memory."""
+        now = self._clock()
+        with self._lock:
+            known = list(self._breakers.items())
+        return [
+            (name, "agent" if of == "agent" else "tool", breaker.state(now) is BreakerState.OPEN)
+            for key, breaker in known
+            for of, _, name in [key.partition(":")]
+        ]
+
     def allow(self, name: str, of: Of = "tool") -> bool:
         """Whether a call may be made now. For one that is half-open, this begins the trial.
 

@@ -13,6 +13,7 @@ from opentelemetry import trace
 
 from otel_loopguard.control.boards import waiting
 from otel_loopguard.control.tasks import declare, plan_of
+from otel_loopguard.rehearsal import off
 
 if TYPE_CHECKING:
     from otel_loopguard.control.flag import Flag
@@ -93,6 +94,18 @@ class Keeper(Protocol):
         """Halves the counts of a session; False if it is not known here."""
         ...
 
+    def tell(self, span_id: int, args: object, outcome: object) -> None:
+        """Takes arguments and result of a call, which its open span does not carry."""
+        ...
+
+    def next_run(self, session: str, trace_id: int, span_id: int) -> None:
+        """A run of an agent begins: what the policy stopped in the run before may go on."""
+        ...
+
+    def denies(self, session: str, tool: str, args: object, *, span_id: int) -> bool:
+        """Whether a call belongs to a loop of a session that is denied."""
+        ...
+
 
 _keepers: tuple[weakref.ref[Keeper], ...] = ()
 _keeping = threading.Lock()
@@ -104,6 +117,13 @@ def keep(keeper: Keeper) -> None:
     # A tuple replaced whole: readers take no lock.
     with _keeping:
         _keepers = (*(known for known in _keepers if known() is not None), weakref.ref(keeper))
+
+
+def forget(keeper: Keeper) -> None:
+    """Makes a keeper unknown to `current()`, before it is gone."""
+    global _keepers  # noqa: PLW0603
+    with _keeping:
+        _keepers = tuple(known for known in _keepers if known() not in (None, keeper))
 
 
 @contextmanager
@@ -132,19 +152,24 @@ def session(key: str, tasks: object = None) -> Generator[str, None, None]:
         ValueError: The key is empty or no text.
         PlanError: The plan is not sound; the error has everything that is wrong with it (E6).
     """
-    global _used  # noqa: PLW0603
     if not isinstance(key, str) or not key:  # pyright: ignore[reportUnnecessaryIsInstance]
         msg = f"key of a session must be a text that is not empty, got {key!r}"
         raise ValueError(msg)
     if tasks is not None:
         plan = plan_of(tasks)
         declare([flag.milestones for flag in flags_of(key)] or [waiting(key)], plan)
-    _used = True
-    token = otel_context.attach(otel_context.set_value(_KEY, key))
+    token = otel_context.attach(naming(key))
     try:
         yield key
     finally:
         otel_context.detach(token)
+
+
+def naming(key: str, context: otel_context.Context | None = None) -> otel_context.Context:
+    """A context (default: the current one) in which a session is named."""
+    global _used  # noqa: PLW0603
+    _used = True
+    return otel_context.set_value(_KEY, key, context)
 
 
 def named_session(context: otel_context.Context | None = None) -> str | None:
@@ -169,12 +194,24 @@ def current_flag() -> Flag | None:
 
 def keepers() -> list[Keeper]:
     """All guards of this process."""
+    if off():
+        return []
     return [keeper for reference in _keepers if (keeper := reference()) is not None]
 
 
 def flags_of(key: str) -> list[Flag]:
     """The flags of a session by its key, in all guards of this process."""
     return _known(_keepers, key)
+
+
+def flags_at(place: str | int) -> list[Flag]:
+    """The flags of a session by its key, or of the session of a trace by its id."""
+    return _known(_keepers, place)
+
+
+def flag_at(place: str | int | None) -> Flag | None:
+    """As `current_flag`, for a session by its key or a trace by its id."""
+    return None if place is None else _strongest(_keepers, place)
 
 
 def _strongest(keepers: tuple[weakref.ref[Keeper], ...], place: str | int) -> Flag | None:
@@ -184,6 +221,8 @@ def _strongest(keepers: tuple[weakref.ref[Keeper], ...], place: str | int) -> Fl
 
 def _known(keepers: tuple[weakref.ref[Keeper], ...], place: str | int) -> list[Flag]:
     flags: list[Flag] = []
+    if off():
+        return flags
     for reference in keepers:
         keeper = reference()
         if keeper is None:

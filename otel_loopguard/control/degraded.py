@@ -82,7 +82,7 @@ def degraded(step: str, reason: str, value: object = None) -> Degraded:
     return Degraded(step, reason, value)
 
 
-def partial(results: Mapping[str, object]) -> Partial:
+def combined(results: Mapping[str, object]) -> Partial:
     """Takes the results of several steps apart into what is there and what is missing (E7).
 
     Args:

@@ -7,10 +7,20 @@ import contextlib
 import os
 import threading
 import time
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
 
 from otel_loopguard.control.boards import claimed
 from otel_loopguard.core import Action, Decision
+from otel_loopguard.rehearsal import now as clock
+from otel_loopguard.rehearsal import waits
+
+POLICY: Final = "policy"
+"""Who sets a flag where no person does."""
+_PARTS: Final = 20
+_LONGEST_S: Final = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +33,8 @@ class Control:
         reason: Why, in a sentence; None for `allow`.
         hint: What to tell the model, ready to be put into its next messages; None for `allow`.
         decision: The decision behind it; None for `allow` and where a person set it.
+        by: Who set it: `policy`, or the name of a person; None for `allow`.
+        until: When it ends by itself, nanoseconds since the epoch; None: not by itself.
     """
 
     session: str | None = None
@@ -30,6 +42,8 @@ class Control:
     reason: str | None = None
     hint: str | None = None
     decision: Decision | None = None
+    by: str | None = None
+    until: int | None = None
 
     @property
     def decision_id(self) -> str | None:
@@ -51,10 +65,12 @@ class Flag:
         stops: Whether it says deny, pause or abort.
         cleared: How often it was cleared.
         milestones: Board of its milestones.
+        parts: Results so far, which a stop carries along (D13); the newest 20.
     """
 
     __slots__ = (
-        "_changed", "_control", "_waiters", "cleared", "limit_s", "milestones", "stops",
+        "__weakref__", "_changed", "_control", "_told", "_waiters", "cleared", "limit_s",
+        "milestones", "parts", "stops",
     )  # fmt: skip
 
     def __init__(self, session: str, limit_s: float) -> None:
@@ -65,76 +81,130 @@ class Flag:
         self.stops = False
         self.cleared = 0
         self.milestones = claimed(session)
+        self.parts: deque[object] | None = None
+        self._told: Control | None = None
 
     @property
     def control(self) -> Control:
         """The control as it is now."""
-        return self._control
+        now = self._control
+        if now.until is not None and clock() >= now.until:
+            return self._run_out(now)
+        return now
 
     @property
     def held(self) -> bool:
         """Whether the session is paused."""
-        return self._control.action is Action.PAUSE
+        # Asked with the condition held, so nothing is taken down in here.
+        now = self._control
+        ends = now.until is not None and clock() >= now.until
+        return now.action is Action.PAUSE and not ends
 
     @property
     def raised(self) -> bool:
         """Whether it says anything but `allow`."""
-        return self._control.action is not Action.ALLOW
+        return self.control.action is not Action.ALLOW
 
     def rename(self, session: str) -> None:
         """Gives the session its final key."""
         with _changing:
-            now = self._control
-            self._control = Control(session, now.action, now.reason, now.hint, now.decision)
+            told = self._told is self._control
+            self._control = replace(self._control, session=session)
+            self._told = self._control if told else self._told
 
-    def set(
+    def take_hint(self) -> str | None:
+        """The hint, for the first who asks; None if there is none, or it was taken."""
+        now = self.control
+        with _changing:
+            if now.hint is None or now is self._told:
+                return None
+            self._told = now
+        return now.hint
+
+    def add_part(self, result: object) -> None:
+        """Keeps a result for whoever the session is stopped for (D13)."""
+        with _changing:
+            self.parts = self.parts or deque(maxlen=_PARTS)
+            self.parts.append(result)
+
+    def set(  # noqa: PLR0913
         self,
         action: Action,
         *,
         reason: str | None = None,
         hint: str | None = None,
         decision: Decision | None = None,
-    ) -> None:
+        by: str | None = None,
+        until: int | None = None,
+    ) -> bool:
         """Sets the control and wakes whoever waits, unless what stands goes before.
 
         An abort does, and a pause before every decision but an abort: a person set it.
+
+        Args:
+            action: What to do.
+            reason: Why, in a sentence.
+            hint: What to tell the model.
+            decision: The decision behind it.
+            by: Who sets it; `policy` by default where there is a decision.
+            until: When it ends by itself, nanoseconds since the epoch.
+
+        Returns:
+            Whether it was set.
         """
+        by = by or (POLICY if decision is not None else None)
+        self.control  # noqa: B018  # what is over by itself goes before nothing
         with _changing:
             now = self._control.action
             paused = now is Action.PAUSE and decision is not None
             if now is Action.ABORT or (paused and action is not Action.ABORT):
-                return
-            self._put(Control(self._control.session, action, reason, hint, decision))
+                return False
+            session = self._control.session
+            self._put(Control(session, action, reason, hint, decision, by, until))
         self._wake()
+        return True
 
     def lower(self) -> None:
         """Takes a hint or a deny down; a pause or an abort stays."""
         with _changing:
-            if self._control.action not in (Action.PAUSE, Action.ABORT):
-                self.set(Action.ALLOW)
+            now = self._control
+            if now.action in (Action.ALLOW, Action.PAUSE, Action.ABORT):
+                return
+            self._put(Control(now.session))
+        self._wake()
 
-    def clear(self) -> None:
-        """Takes everything down, an abort too."""
+    def clear(
+        self, *, by: str | None = None, hint: str | None = None, reason: str | None = None
+    ) -> None:
+        """Takes everything down, an abort too.
+
+        Args:
+            by: Who lets the session go on.
+            hint: What to tell the model, if anything.
+            reason: Why, in a sentence.
+        """
         with _changing:
             self.cleared += 1
-            self._put(Control(self._control.session))
+            action = Action.ALLOW if hint is None else Action.HINT
+            self._put(Control(self._control.session, action, reason, hint, None, by))
         self._wake()
 
     def wait(self, limit_s: float) -> bool:
         """Blocks while the session is paused, at most `limit_s` seconds; False at the limit."""
         changed = self._condition()
-        deadline = time.monotonic() + limit_s
+        deadline = time.monotonic() + waits(limit_s)
         with changed:
             while self.held:
                 left = deadline - time.monotonic()
-                if left <= 0 or not changed.wait(left):
-                    return not self.held
+                if left <= 0:
+                    return False
+                changed.wait(min(left, self._left_s()))
         return True
 
     async def wait_async(self, limit_s: float) -> bool:
         """As `wait`, without blocking the event loop. Costs no thread."""
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + limit_s
+        deadline = loop.time() + waits(limit_s)
         while self.held:
             future = loop.create_future()
             entry = (loop, future)
@@ -143,14 +213,28 @@ class Flag:
                 held = self.held
             try:
                 if held:
-                    await asyncio.wait_for(future, deadline - loop.time())
+                    await asyncio.wait_for(future, min(deadline - loop.time(), self._left_s()))
             except (TimeoutError, asyncio.TimeoutError):  # two classes on Python 3.10
-                return not self.held
+                if loop.time() >= deadline:
+                    return not self.held
             finally:
                 with self._condition():
                     if entry in self._waiters:
                         self._waiters.remove(entry)
         return True
+
+    def _left_s(self) -> float:
+        """Seconds until the control ends by itself; what is over is looked at again at once."""
+        until = self._control.until
+        return _LONGEST_S if until is None else max((until - clock()) / 1e9, 0.001)
+
+    def _run_out(self, over: Control) -> Control:
+        """Takes down a control whose time is over, unless it was changed meanwhile."""
+        with _changing:
+            if self._control is over:
+                self._put(Control(over.session))
+        self._wake()
+        return self._control
 
     def _put(self, control: Control) -> None:
         global _stopping  # noqa: PLW0603
@@ -167,6 +251,8 @@ class Flag:
         return self._changed
 
     def _wake(self) -> None:
+        for watcher in _watchers:
+            watcher(self)
         if self._changed is None:
             return
         with self._changed:
@@ -180,6 +266,25 @@ class Flag:
 # One for all flags, held for an assignment or two. Re-entrant: a finalizer may end a span in there.
 _changing = threading.RLock()
 _stopping = 0
+_watchers: tuple[Callable[[Flag], None], ...] = ()
+
+
+def watch(watcher: Callable[[Flag], None]) -> None:
+    """Has something called whenever a flag changes, on the thread that changes it.
+
+    Args:
+        watcher: Called with the flag, whose `control` is new. It must be quick and must not raise.
+    """
+    global _watchers  # noqa: PLW0603
+    with _changing:
+        _watchers = (*_watchers, watcher)
+
+
+def unwatch(watcher: Callable[[Flag], None]) -> None:
+    """Ends what `watch` began."""
+    global _watchers  # noqa: PLW0603
+    with _changing:
+        _watchers = tuple(known for known in _watchers if known != watcher)
 
 
 def _renew() -> None:

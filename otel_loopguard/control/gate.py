@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Generator
-from typing import Any
+from typing import Any, Final
 
 from otel_loopguard.control.context import current_flag, flags_of
 from otel_loopguard.control.flag import NOTHING, Control, Flag, any_stops
 from otel_loopguard.core import Action
 from otel_loopguard.errors import LoopGuardAbort, LoopGuardPaused
+from otel_loopguard.rehearsal import now
+
+BY_HAND: Final = "by hand"
+"""Who sets a flag where a person does not say a name."""
 
 
 def current() -> Control:
@@ -30,8 +34,55 @@ def check() -> None:
     if not any_stops():
         return
     flag = current_flag()
-    if flag is not None and flag.control.action is Action.ABORT:
-        raise _abort(flag.control)
+    if flag is not None:
+        check_at(flag)
+
+
+def check_at(flag: Flag) -> None:
+    """As `check`, for the session of a flag."""
+    control = flag.control
+    if control.action is Action.ABORT:
+        raise _abort(flag, control)
+
+
+def hint() -> str | None:
+    """What to tell the model of the current session, given once per decision; else None.
+
+    ::
+
+        if said := control.hint():
+            messages.append({"role": "user", "content": said})
+
+    Whoever asks first gets it: the hints of a session belong into one conversation. The same text
+    stays in `current().hint`.
+    """
+    flag = current_flag()
+    return None if flag is None else flag.take_hint()
+
+
+def partial(result: object) -> bool:
+    """Keeps a result of the current session, so that a stop carries it along (D13).
+
+    ::
+
+        control.partial(page)
+        ...
+        except LoopGuardAbort as stop:
+            return stop.parts
+
+    The newest 20 are kept, in this process, until the session is forgotten.
+
+    Args:
+        result: What is there so far.
+
+    Returns:
+        False if no session is known: it begins with its first span.
+    """
+    flag = current_flag()
+    if flag is None:
+        return False
+    flag.add_part(result)
+    return True
 
 
 class Gate:
@@ -74,57 +125,95 @@ def gate(limit_s: float | None = None) -> Gate:
         LoopGuardPaused: It was not let go on within the limit.
     """
     flag = current_flag()
-    if flag is None:
-        return Gate(NOTHING)
+    return Gate(NOTHING) if flag is None else gate_at(flag, limit_s)
+
+
+def gate_at(flag: Flag, limit_s: float | None = None, *, block: bool = False) -> Gate:
+    """As `gate`, for the session of a flag; `block` waits here even where a loop runs."""
     control = flag.control
     if control.action is Action.ABORT:
-        raise _abort(control)
+        raise _abort(flag, control)
     if control.action is not Action.PAUSE:
         return Gate(control)
     limit = flag.limit_s if limit_s is None else limit_s
-    if _in_asyncio():
+    if not block and _in_asyncio():
         return Gate(control, flag, limit)
     return Gate(_passed(flag, in_time=flag.wait(limit)))
 
 
-def pause(session: str, reason: str = "paused by hand") -> bool:
-    """Pauses a session: gates wait until `resume` or `abort`. False if it is not known here."""
-    return _set(session, Action.PAUSE, reason)
+def pause(
+    session: str,
+    reason: str = "paused by hand",
+    *,
+    by: str | None = None,
+    limit_s: float | None = None,
+) -> bool:
+    """Pauses a session: gates wait until `resume` or `abort`.
+
+    Args:
+        session: Its key.
+        reason: Why, in a sentence.
+        by: Name of the person who does it.
+        limit_s: Seconds after which it goes on by itself; not by itself by default.
+
+    Returns:
+        False if it is not known here.
+    """
+    until = None if limit_s is None else now() + round(limit_s * 1e9)
+    return _set(session, Action.PAUSE, reason, by, until)
 
 
-def resume(session: str) -> bool:
-    """Lets a session go on, an aborted one too. False if it is not known here."""
+def resume(session: str, *, by: str | None = None, guidance: str | None = None) -> bool:
+    """Lets a session go on, an aborted one too.
+
+    Args:
+        session: Its key.
+        by: Name of the person who does it.
+        guidance: What the model is told, as a hint.
+
+    Returns:
+        False if it is not known here.
+    """
     flags = flags_of(session)
     for flag in flags:
-        flag.clear()
+        flag.clear(by=by or BY_HAND, hint=guidance, reason=guidance and "told by a person")
     return bool(flags)
 
 
-def abort(session: str, reason: str = "aborted by hand") -> bool:
-    """Aborts a session: `check` and `gate` raise. False if it is not known here."""
-    return _set(session, Action.ABORT, reason)
+def abort(session: str, reason: str = "aborted by hand", *, by: str | None = None) -> bool:
+    """Aborts a session: `check` and `gate` raise.
+
+    Args:
+        session: Its key.
+        reason: Why, in a sentence.
+        by: Name of the person who does it.
+
+    Returns:
+        False if it is not known here.
+    """
+    return _set(session, Action.ABORT, reason, by, None)
 
 
-def _set(session: str, action: Action, reason: str) -> bool:
+def _set(session: str, action: Action, reason: str, by: str | None, until: int | None) -> bool:
     flags = flags_of(session)
     for flag in flags:
-        flag.set(action, reason=reason)
+        flag.set(action, reason=reason, by=by or BY_HAND, until=until)
     return bool(flags)
 
 
 def _passed(flag: Flag, *, in_time: bool) -> Control:
     control = flag.control
     if control.action is Action.ABORT:
-        raise _abort(control)
+        raise _abort(flag, control)
     if not in_time:
         msg = f"session {control.session!r} is paused and was not resumed in time: {control.reason}"
-        raise LoopGuardPaused(msg, control.session or "", control.decision)
+        raise LoopGuardPaused(msg, control.session or "", control.decision, flag.parts or ())
     return control
 
 
-def _abort(control: Control) -> LoopGuardAbort:
+def _abort(flag: Flag, control: Control) -> LoopGuardAbort:
     msg = f"session {control.session!r} is aborted: {control.reason}"
-    return LoopGuardAbort(msg, control.session or "", control.decision)
+    return LoopGuardAbort(msg, control.session or "", control.decision, flag.parts or ())
 
 
 def _in_asyncio() -> bool:

@@ -19,6 +19,7 @@ from otel_loopguard.control.remedies import current
 from otel_loopguard.core import ErrorClass
 from otel_loopguard.errors import LoopGuardError, UnverifiedWriteError
 from otel_loopguard.failures import exception_class
+from otel_loopguard.rehearsal import deterministic
 
 if TYPE_CHECKING:
     import tenacity
@@ -102,6 +103,8 @@ class Retrying:
 
     def _delays(self) -> tenacity.wait.wait_base:
         tenacity = _tenacity()
+        if deterministic():
+            return tenacity.wait_none()
         doubling = tenacity.wait_exponential(multiplier=self.delay_s, max=self.max_delay_s)
         return doubling + tenacity.wait_random(0, self.jitter_s) if self.jitter_s else doubling
 

@@ -15,6 +15,7 @@ from otel_loopguard.control.breaker import Record
 from otel_loopguard.errors import StoreError
 from otel_loopguard.faults import swallow
 from otel_loopguard.forks import renew_after_fork
+from otel_loopguard.quiet import untraced
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -92,7 +93,8 @@ class Sharing:
         """
         try:
             owner = uuid.uuid4().hex
-            return self._store.claim(_KIND, f"{key}:trial:{opened}", owner, trial_s)
+            with untraced():
+                return self._store.claim(_KIND, f"{key}:trial:{opened}", owner, trial_s)
         except StoreError as error:
             self._fails(error)
             return True
@@ -140,7 +142,11 @@ class Sharing:
                 self._asked[key] = self._asked.get(key) or record
 
     def _exchange(self, key: str, record: Record | None) -> None:
-        """Takes a newer record from the store, or puts ours there."""
+        """Takes a newer record from the store, or puts ours there; nobody's span."""
+        with untraced():
+            self._exchange_untraced(key, record)
+
+    def _exchange_untraced(self, key: str, record: Record | None) -> None:
         raw = self._store.get(_KIND, key)
         found = None if raw is None else _read(raw)
         if raw is not None and found is None:

@@ -14,7 +14,9 @@ class Annotation:
         attributes: Attributes to add, `loopguard.*`.
         error: Description of an ERROR status for the span (deny, abort), or None to leave the
             status alone.
+        links: Trace and span ids of spans to link to.
     """
 
     attributes: Mapping[str, str | bool | int | float]
     error: str | None = None
+    links: tuple[tuple[int, int], ...] = ()

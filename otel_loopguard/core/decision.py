@@ -149,6 +149,7 @@ class Decision:
         alternatives: Other ways to the same end, for a model that is to leave this one (C7).
         question: What to ask the user; None unless the action is `ask` or `pause`.
         diagnosis: What is known about the error behind it; None where there is no error (C13).
+        earlier: Trace and span ids of the steps that showed the calls of its loop first.
     """
 
     id: str
@@ -178,3 +179,4 @@ class Decision:
     alternatives: tuple[str, ...] = ()
     question: str | None = None
     diagnosis: Diagnosis | None = None
+    earlier: tuple[tuple[int, int], ...] = ()

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
 
 
+_PAST_THE_PANEL = ("stall", "warnings")
+"""What the watch over open spans and the policy find themselves."""
+
+
 class Entry(NamedTuple):
     """One registered detector.
 
@@ -55,6 +59,11 @@ class Registry:
         self._by_type: dict[type, tuple[Entry, ...]] = {}
         for entry in self.entries:
             self._by_type[entry.takes] = (*self._by_type.get(entry.takes, ()), entry)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every value of `loopguard.detector.name` that a decision can have."""
+        return (*self.families, *_PAST_THE_PANEL)
 
     def of(self, kind: type) -> tuple[Entry, ...]:
         """What looks at evidence of a type."""

@@ -11,7 +11,7 @@ from otel_loopguard.dialects.failures import failed
 from otel_loopguard.dialects.genai import NAME as GENAI
 from otel_loopguard.dialects.handoffs import as_handoff, hands_off
 from otel_loopguard.dialects.registry import registered
-from otel_loopguard.dialects.scopes import Interest, interest_in
+from otel_loopguard.dialects.scopes import OWN_SCOPE, Interest, interest_in
 from otel_loopguard.dialects.tasks import PLAN_KEYS, TASK_KEYS, plan_of, task_of
 from otel_loopguard.dialects.values import begin
 
@@ -84,6 +84,8 @@ class Reader:
         Returns:
             The step, with session and agent as the span itself has them. Its scope is learned.
         """
+        if span.scope == OWN_SCOPE:
+            return None
         found = self._keys.intersection(span.attributes)
         plan = self._plans.get(found) or self._plan(found)
         step = None

@@ -61,6 +61,8 @@ _OTHER_LIBRARIES: Final = frozenset(
     )
 )
 # fmt: on
+OWN_SCOPE: Final = "otel_loopguard"
+"""Of spans that say what was decided, which are no steps of an agent."""
 _OTHERS: Final = (
     "@opentelemetry/instrumentation-",
     "go.opentelemetry.io/contrib/instrumentation/",
@@ -78,4 +80,4 @@ def interest_in(scope: str) -> Interest:
         if library in _AGENT_LIBRARIES:
             return Interest.AGENT
         return Interest.NONE if library in _OTHER_LIBRARIES else Interest.UNKNOWN
-    return Interest.NONE if scope.startswith(_OTHERS) else Interest.UNKNOWN
+    return Interest.NONE if scope == OWN_SCOPE or scope.startswith(_OTHERS) else Interest.UNKNOWN

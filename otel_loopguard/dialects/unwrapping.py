@@ -102,7 +102,8 @@ def tool_message(value: object) -> Outcome:
 
     Shapes: `{"output": {"kwargs": {"content"}}}` (OpenLLMetry), `{"type": "tool", "data":
     {"content"}}` (OpenInference), `{"output": {"content"}}` (LangSmith), `{"type": "tool",
-    "content"}` (Langfuse). Other results stay as they are.
+    "content"}` (Langfuse), and `{"update": {"messages": [one of these]}}` (a `Command` that changes
+    nothing else). Other results stay as they are.
     """
     outer = mapping(parsed(value))
     if outer is None:
@@ -125,6 +126,10 @@ def tool_message(value: object) -> Outcome:
 def _message(outer: object) -> dict[str, object] | None:
     """The map that holds the content of a tool message, whatever wraps it."""
     found = mapping(outer) or {}
+    update = mapping(found.get("update"))
+    if update is not None and set(update) == {"messages"}:
+        told = listing(update["messages"]) or ()
+        found = (mapping(told[0]) if len(told) == 1 else None) or {}
     for inner in (found, mapping(found.get("data")), mapping(found.get("kwargs"))):
         if inner is not None and "content" in inner and "tool_call_id" in inner:
             return dict(inner)

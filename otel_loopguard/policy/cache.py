@@ -10,7 +10,8 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from otel_loopguard.stores import Store
@@ -40,7 +41,8 @@ class Keeping(Protocol):
         ...
 
 
-class Found(NamedTuple, Generic[_Value]):
+@dataclass(frozen=True)  # a NamedTuple cannot be generic on Python 3.10
+class Found(Generic[_Value]):
     """What the bytes of a store came to.
 
     Attributes:
@@ -52,7 +54,8 @@ class Found(NamedTuple, Generic[_Value]):
     problems: tuple[str, ...] = ()
 
 
-class Binding(NamedTuple, Generic[_Value]):
+@dataclass(frozen=True)
+class Binding(Generic[_Value]):
     """How values of one kind are read and written.
 
     Attributes:

@@ -17,6 +17,7 @@ from otel_loopguard.core import UNKNOWN_PRESSURE, Alert, Pressure
 from otel_loopguard.faults import swallow
 from otel_loopguard.forks import renew_after_fork
 from otel_loopguard.profiling.sample import ResourceSample
+from otel_loopguard.rehearsal import deterministic
 
 if TYPE_CHECKING:
     from otel_loopguard.faults import Faults
@@ -108,7 +109,7 @@ class Resources:
         """The newest word; nothing known before the first look, and when nobody looks."""
         now = time.monotonic()
         self._asked = now
-        if self._thread is None and self._on:
+        if self._thread is None and self._on and not deterministic():
             self._start()
         return self._pressure if now < self._fresh_until else UNKNOWN_PRESSURE
 

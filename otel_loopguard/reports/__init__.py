@@ -6,7 +6,22 @@
 
 from otel_loopguard.reports.context import Context, Memory, Topic
 from otel_loopguard.reports.ledger import Ledger
+from otel_loopguard.reports.news import Meaning, Spent, Turn
+from otel_loopguard.reports.recent import Act, act_row
 from otel_loopguard.reports.record import Record
 from otel_loopguard.reports.report import Report, ToolReport
 
-__all__ = ["Context", "Ledger", "Memory", "Record", "Report", "ToolReport", "Topic"]
+__all__ = [
+    "Act",
+    "Context",
+    "Ledger",
+    "Meaning",
+    "Memory",
+    "Record",
+    "Report",
+    "Spent",
+    "ToolReport",
+    "Topic",
+    "Turn",
+    "act_row",
+]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -24,12 +24,16 @@ class Ledger:
     """The newest 4096 decisions of a guard, and what people said of them (A10).
 
     Not thread-safe: the guard's lock is held.
+
+    Attributes:
+        told: How many decisions are a false alarm (True), or right (False), as people said last.
     """
 
-    __slots__ = ("_entries",)
+    __slots__ = ("_entries", "told")
 
     def __init__(self) -> None:
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
+        self.told: Counter[bool] = Counter()
 
     def enter(self, decision_id: str, record: Record) -> None:
         """Takes a decision about the session of a record."""
@@ -49,6 +53,8 @@ class Ledger:
             return False
         if entry.false_alarm is not None:
             record.told(false_alarm=entry.false_alarm, times=-1)
+            self.told[entry.false_alarm] -= 1
         entry.false_alarm = false_alarm
         record.told(false_alarm=false_alarm)
+        self.told[false_alarm] += 1
         return True

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Final
 from otel_loopguard.core import Action, Decision, Kind, Severity
 from otel_loopguard.excerpts import excerpt
 from otel_loopguard.reports.context import Memory
+from otel_loopguard.reports.news import SAME, Meaning, Spent, Turn
 from otel_loopguard.reports.paths import written_path
+from otel_loopguard.reports.recent import Recent
 from otel_loopguard.reports.report import Report, ToolReport
 from otel_loopguard.reports.tools import Tools
 
@@ -41,6 +43,8 @@ class Record:
 
     Attributes:
         memory: Its long-term context.
+        recent: Its last actions, and where it is now.
+        turn: What the last tool call changed.
     """
 
     __slots__ = (
@@ -48,11 +52,12 @@ class Record:
         "_escalations", "_false_alarms", "_first", "_first_call", "_last_call", "_left",
         "_listed", "_loops", "_notes", "_offering", "_prevented", "_recovered",
         "_seen_loops", "_severity", "_shadow", "_stopped", "_switches", "_timed",
-        "_token_calls", "_tokens", "_tools", "_types", "_without", "memory",
+        "_token_calls", "_tokens", "_tools", "_types", "_without", "memory", "recent", "turn",
     )  # fmt: skip
 
     def __init__(self, settings: Settings) -> None:
         self.memory = Memory(settings.context_entries)
+        self.recent = Recent(settings.escalation_actions, content=settings.escalation_content)
         self._shadow = settings.mode == "shadow"
         self._listed = settings.report_tools
         self._offering = settings.context_in_hints
@@ -73,9 +78,11 @@ class Record:
         self._severity: Severity | None = None
         self._stopped = False
         self._confirmed = self._false_alarms = 0
+        self.turn = SAME
 
     def step(self, step: Step) -> None:
         """Counts a canonical step."""
+        self.recent.note(step)
         kind = step.kind
         start, end = step.start, step.end
         if kind is _TOOL:
@@ -94,8 +101,13 @@ class Record:
         if path is not None:
             self.memory.note("file", path)
 
-    def decided(self, decision: Decision, step: Step | None, *, loop: bool) -> None:
-        """Counts a decision.
+    @property
+    def spent(self) -> Spent:
+        """What it has spent so far."""
+        return Spent(sum(self._counts), self._tokens, self._duration() or 0.0)
+
+    def decided(self, decision: Decision, step: Step | None, *, loop: bool) -> Meaning:
+        """Counts a decision, and says what it is the first of.
 
         Args:
             decision: The decision.
@@ -106,8 +118,13 @@ class Record:
         types = self._notes if noted else self._types
         known = decision.detector in types or len(types) < _TYPES
         types[decision.detector if known else "other"] += 1
-        if not noted:
-            self._alert(decision, step, loop=loop)
+        if noted:
+            return Meaning()
+        loops, prevented, escalations = self._loops, self._prevented, self._escalations
+        self._alert(decision, step, loop=loop)
+        return Meaning(
+            self._loops > loops, self._prevented > prevented, self._escalations > escalations
+        )
 
     def offer(self, action: Action) -> str:
         """What a hint adds of the long-term context: empty, or sentences after a space.
@@ -169,17 +186,20 @@ class Record:
         self._counts[error] += 1
         count = self._tools.get(name) or self._tools.add(name)
         count.calls += 1
-        if self._left is not None and self._left != name:
+        switched = self._left is not None and self._left != name
+        recovered = not error and count.failing
+        if switched:
             self._switches += 1
             self._left = None
         if error:
             count.errors += 1
             count.failing = True
             self._left = name
-        elif count.failing:
+        elif recovered:
             count.failing = False
             self._recovered += 1
             self._left = None
+        self.turn = Turn(recovered, switched) if switched or recovered else SAME
         if step.args is None:
             self._without[0] += 1
         if step.outcome is None and not (error and step.error_text is not None):

@@ -1,8 +1,9 @@
 """Sessions: the steps of one conversation or run, and which step belongs to which."""
 
+from otel_loopguard.sessions.cycles import CycleNews
 from otel_loopguard.sessions.finding import Finding
 from otel_loopguard.sessions.session import Session
 from otel_loopguard.sessions.shelf import Shelf, WriterShelf
 from otel_loopguard.sessions.table import Sessions
 
-__all__ = ["Finding", "Session", "Sessions", "Shelf", "WriterShelf"]
+__all__ = ["CycleNews", "Finding", "Session", "Sessions", "Shelf", "WriterShelf"]

@@ -51,6 +51,25 @@ class CycleEntry:
     keys: frozenset[int]
 
 
+@dataclass(frozen=True, slots=True)
+class CycleNews:
+    """What happened to a cycle of agents.
+
+    Attributes:
+        state: `found`, `intervened`, `escalated` or `resolved`.
+        id: Its number within the session.
+        patterns: The rules that saw it.
+        count: What was counted.
+        outcome: The intervention called for, or how it ended; None when it is found.
+    """
+
+    state: str
+    id: int
+    patterns: tuple[str, ...]
+    count: float
+    outcome: str | None
+
+
 class CycleLog:
     """The newest 32 cycles of a session. Not thread-safe: the session's lock is held.
 
@@ -69,7 +88,7 @@ class CycleLog:
     def __init__(self, over: int = _OVER) -> None:
         self._over = over
         self._number = 0
-        self._lines: deque[tuple[int, str, tuple[object, ...]]] = deque(maxlen=_LINES)
+        self._lines: deque[tuple[int, str, tuple[object, ...], CycleNews]] = deque(maxlen=_LINES)
         self.entries: deque[CycleEntry] = deque(maxlen=_KEPT)
 
     def take(self, found: Iterable[Detection], verdicts: Iterable[Verdict], step: int) -> None:
@@ -103,15 +122,21 @@ class CycleLog:
             if entry.resolution is None:
                 self._end(entry, resolution)
 
-    def tell(self, session: str) -> None:
+    def tell(self, session: str) -> list[CycleNews]:
         """Writes the lines that wait, each once.
 
         Args:
             session: Key of the session.
+
+        Returns:
+            What they say.
         """
+        told: list[CycleNews] = []
         while self._lines:
-            level, text, values = self._lines.popleft()
+            level, text, values, news = self._lines.popleft()
+            told.append(news)
             _log.log(level, "cycle %s: session=%s " + text, values[0], session, *values[1:])
+        return told
 
     def _see(self, detection: Detection, step: int) -> None:
         entry = self._open(detection)
@@ -153,8 +178,10 @@ class CycleLog:
         return None
 
     def _line(self, level: int, event: str, entry: CycleEntry, more: str, *values: object) -> None:
+        outcome = None if event == "found" else str(values[0])
+        news = CycleNews(event, entry.id, entry.patterns, entry.count, outcome)
         values = (event, entry.id, ",".join(entry.patterns), *values)
-        self._lines.append((level, f"id=%d patterns=%s {more}", values))
+        self._lines.append((level, f"id=%d patterns=%s {more}", values, news))
 
 
 def _is_cycle(detection: Detection) -> bool:

@@ -20,6 +20,7 @@ class Finding(NamedTuple):
         tool: Name of its tool; empty if no call is concerned.
         signature: Kind of the error behind it; None if no error is.
         error: Key of the line that names that error.
+        earlier: Trace and span ids of the steps that showed the calls of the loop first.
     """
 
     verdict: Verdict
@@ -27,6 +28,7 @@ class Finding(NamedTuple):
     tool: str = ""
     signature: str | None = None
     error: int | None = None
+    earlier: tuple[tuple[int, int], ...] = ()
 
 
 def finding_of(verdict: Verdict, step: Step, seen: Evidence | None) -> Finding:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from otel_loopguard import semconv
 from otel_loopguard.control import Flag
-from otel_loopguard.core import Action, Effect, Evidence, Kind, Progress
+from otel_loopguard.control.flag import POLICY
+from otel_loopguard.core import Action, Effect, Evidence, Kind, Progress, Step
 from otel_loopguard.hints import hint
 from otel_loopguard.identity import SENSES, Observer, Senses
 from otel_loopguard.policy import Policy
@@ -14,15 +16,17 @@ from otel_loopguard.reports import Record
 from otel_loopguard.sessions.compaction import Contexts
 from otel_loopguard.sessions.cycles import CycleLog
 from otel_loopguard.sessions.finding import Finding, finding_of
+from otel_loopguard.sessions.firsts import Firsts
 from otel_loopguard.sessions.journal import Mark
 from otel_loopguard.sessions.panel import Panel
 
 if TYPE_CHECKING:
     import threading
 
-    from otel_loopguard.core import Decision, Detection, Step
+    from otel_loopguard.core import Decision, Detection
     from otel_loopguard.detectors import Registry
     from otel_loopguard.faults import Faults
+    from otel_loopguard.policy import Verdict
     from otel_loopguard.reports import Report
     from otel_loopguard.sessions.history import History
     from otel_loopguard.sessions.past import Past
@@ -30,6 +34,9 @@ if TYPE_CHECKING:
 
 _SILENT_TURNS = 8
 """Model calls in one trace, after a deny and without a tool call, that end in an abort."""
+
+_CALLERS = 256
+_NAMED = 200
 
 
 class Session:
@@ -51,12 +58,14 @@ class Session:
         run: Root span of the agent run that began last in it; 0 if none was seen to begin.
         troubled: Whether anything was ever detected in it.
         history: Its steps as entries of a journal; None without one.
+        detected: What was detected at its last step.
+        firsts: Where calls of it were seen first.
     """
 
     __slots__ = (
-        "_asked_in", "_cleared", "_contexts", "_exempt", "_settings", "_silent_turns", "cycles",
-        "flag", "history", "key", "last_used", "lock", "named", "panel", "policy", "progress",
-        "record", "run", "senses", "troubled",
+        "_asked_in", "_callers", "_cleared", "_contexts", "_exempt", "_settings",
+        "_silent_turns", "cycles", "detected", "firsts", "flag", "history", "key", "last_used",
+        "lock", "named", "panel", "policy", "progress", "record", "run", "senses", "troubled",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913
@@ -84,6 +93,9 @@ class Session:
         self._silent_turns = 0
         self._asked_in = 0
         self._contexts = Contexts(settings)
+        self.detected: list[Detection] = []
+        self.firsts = Firsts()
+        self._callers: dict[str, str | None] = {}
 
     def take(self, step: Step) -> tuple[int, list[Finding]]:
         """Counts a canonical step and judges it. Its lock is held.
@@ -92,6 +104,7 @@ class Session:
             The index of the step within the session, and everything new that follows.
         """
         index = self.progress.steps
+        self.detected = []
         self._count(step)
         if self._cleared != self.flag.cleared:
             self._start_over()
@@ -115,6 +128,22 @@ class Session:
         (observer, *_) = self.senses.of(Kind.TOOL)
         key = observer.call_of(step) if isinstance(observer, Observer) else None
         return key if key is None or self.history is None else self.history.cover(key)
+
+    def denies(self, tool: str, args: object, agent: str | None) -> bool:
+        """Whether a call that is about to run belongs to a denied loop. Its lock is held.
+
+        Args:
+            tool: Name of the tool.
+            args: Its arguments; None if they are not known.
+            agent: Whose call it is; None if that is not known: then that of whoever called the
+                tool last.
+        """
+        if args is None:
+            decision = self.flag.control.decision
+            return decision is not None and decision.tool == tool
+        names = {agent, self._callers.get(tool[:_NAMED], agent)}
+        calls = (self.call_of(Step(Kind.TOOL, tool, args=args, agent=name)) for name in names)
+        return any(call is not None and self.policy.denies(call) for call in calls)
 
     def report(self) -> Report:
         """What it has come to. Its lock is held."""
@@ -168,6 +197,15 @@ class Session:
             progress.models += 1
         elif step.kind is Kind.TOOL:
             self._silent_turns = 0
+            self._called(step)
+
+    def _called(self, step: Step) -> None:
+        """Remembers who calls a tool: a refusal may be told of where that is not known."""
+        name = (step.name or "")[:_NAMED]
+        if step.error_type == semconv.ERROR_DENY:
+            step.agent = self._callers.get(name, step.agent)
+        elif len(self._callers) < _CALLERS or name in self._callers:
+            self._callers[name] = step.agent
 
     def _seen(self, step: Step) -> list[Finding]:
         """What the senses make of a step, the detectors of that, and the policy of those."""
@@ -180,6 +218,7 @@ class Session:
                 continue
             if isinstance(evidence, Evidence):
                 self._write_call(step, evidence)
+                self.firsts.see(step, evidence)
                 seen, call, moment = evidence, evidence.call, evidence.round
                 if evidence.effect is Effect.WRITE and not evidence.error:
                     self.record.wrote(step)
@@ -190,7 +229,7 @@ class Session:
                 if self.troubled and evidence.error and call and self.policy.denies(call):
                     defied = self.policy.defied(call, evidence.tool, number, moment)
                     self._write_loops(moment)
-                    return [finding_of(verdict, step, seen) for verdict in defied]
+                    return [self._found(verdict, step, seen) for verdict in defied]
                 found += self.panel.observe(evidence)
             else:
                 found += self._covered(self.panel.observe(evidence))
@@ -210,11 +249,16 @@ class Session:
     def _judged(
         self, found: list[Detection], number: int, moment: int, step: Step, seen: Evidence | None
     ) -> list[Finding]:
+        self.detected = found
         verdicts = self.policy.judge(found, number, moment, step.end or 0)
         self._write_loops(moment)
         self.cycles.take(found, verdicts, self.progress.steps - 1)
         self.troubled = self.troubled or any(one.own is not Action.ALLOW for one in found)
-        return [finding_of(verdict, step, seen) for verdict in verdicts]
+        return [self._found(verdict, step, seen) for verdict in verdicts]
+
+    def _found(self, verdict: Verdict, step: Step, seen: Evidence | None) -> Finding:
+        earlier = self.firsts.of(verdict.loop.keys, step, self._settings.telemetry_links)
+        return finding_of(verdict, step, seen)._replace(earlier=earlier)
 
     def _start_over(self) -> None:
         """Somebody let the session go on: its loops are new loops."""
@@ -226,7 +270,7 @@ class Session:
 
     def _let_go(self) -> None:
         """The user's next turn: what the policy stopped may go on, and a hint is over."""
-        ruled = self.flag.control.decision is not None
+        ruled = self.flag.control.by == POLICY
         if self.policy.ended or (ruled and self.flag.stops):
             self.flag.clear()
             self._cleared = self.flag.cleared

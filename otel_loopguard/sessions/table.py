@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from otel_loopguard.core import Kind
@@ -11,6 +12,7 @@ from otel_loopguard.sessions.session import Session
 
 if TYPE_CHECKING:
     import threading
+    from collections.abc import Callable
 
     from otel_loopguard.core import Step
     from otel_loopguard.detectors import Registry
@@ -30,6 +32,10 @@ class Sessions:
     renames the session of its trace.
 
     With a shelf every session keeps a journal there, and brings in what stands in it (C6).
+
+    Attributes:
+        begun: Called with the key of each session that is new, or has got its final key; it must
+            be quick.
     """
 
     def __init__(
@@ -45,13 +51,28 @@ class Sessions:
         self._by_key: OrderedDict[str, Session] = OrderedDict()
         self._by_trace: OrderedDict[int, Session] = OrderedDict()
         self._explicit: OrderedDict[int, None] = OrderedDict()
+        self.begun: Callable[[str], None] | None = None
 
     def __len__(self) -> int:
         return len(self._by_key)
 
+    @property
+    def all(self) -> list[Session]:
+        """The sessions that are known, the one unused for longest first."""
+        with self._lock:
+            return list(self._by_key.values())
+
     def find(self, key: str) -> Session | None:
         """The session of a key, if it is known."""
         return self._by_key.get(key)
+
+    def newest(self, most: int) -> list[Session]:
+        """The sessions used last, the newest first.
+
+        Args:
+            most: How many at most.
+        """
+        return list(islice(reversed(self._by_key.values()), most))
 
     def of_trace(self, trace_id: int) -> Session | None:
         """The session of a trace, if it is known."""
@@ -152,16 +173,20 @@ class Sessions:
         session.key, session.named = key, True
         session.flag.rename(key)
         self._by_key[key] = session
-        if self._scribe is not None:
-            self._scribe.begin(session)
+        self._begin(session)
 
     def _new(self, key: str, *, named: bool) -> Session:
         session = Session(
             key, self._settings, self._registry, self._faults, self._lock, named=named
         )
+        self._begin(session)
+        return session
+
+    def _begin(self, session: Session) -> None:
         if self._scribe is not None:
             self._scribe.begin(session)
-        return session
+        if self.begun is not None:
+            self.begun(session.key)
 
     def _add(self, session: Session, now: int) -> Session:
         self._evict(now)

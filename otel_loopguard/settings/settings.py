@@ -26,6 +26,8 @@ from pydantic_settings import (
 from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.settings.budget import BudgetSettings
 from otel_loopguard.settings.calls import CallSettings
+from otel_loopguard.settings.desk import DeskSettings
+from otel_loopguard.settings.escalation import EscalationSettings
 from otel_loopguard.settings.exchange import ExchangeSettings
 from otel_loopguard.settings.execution import ExecutionSettings
 from otel_loopguard.settings.general import GeneralSettings
@@ -35,10 +37,12 @@ from otel_loopguard.settings.judge import JudgeSettings
 from otel_loopguard.settings.planning import PlanningSettings
 from otel_loopguard.settings.policy import PolicySettings
 from otel_loopguard.settings.profiling import ProfileSettings
+from otel_loopguard.settings.propagation import PropagationSettings
 from otel_loopguard.settings.recovery import RecoverySettings
 from otel_loopguard.settings.reports import ReportSettings
 from otel_loopguard.settings.stalls import StallSettings
 from otel_loopguard.settings.stores import StoreSettings
+from otel_loopguard.settings.telemetry import TelemetrySettings
 from otel_loopguard.settings.text import TextSettings
 from otel_loopguard.settings.tools import DeclaredTools
 
@@ -67,8 +71,12 @@ class Settings(
     JournalSettings,
     ProfileSettings,
     PlanningSettings,
+    PropagationSettings,
     RecoverySettings,
     StoreSettings,
+    TelemetrySettings,
+    EscalationSettings,
+    DeskSettings,
     BaseSettings,
 ):
     """Settings of one guard.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import redis
@@ -98,6 +98,21 @@ class Connection:
         with self._told(key):
             return self._open().execute_command(command, key, *values)
 
+    def hear(self, topic: str) -> Hearing:
+        """Subscribes to a topic, on a connection of its own.
+
+        Args:
+            topic: Its name in Redis.
+
+        Raises:
+            StoreError: It could not be subscribed to.
+        """
+        with self._told(topic):
+            client = self._connect()
+            hearing = Hearing(client, self._told, topic)
+        hearing.begin()
+        return hearing
+
     def ping(self) -> None:
         """Asks whether anybody is there; see `Store.ping`."""
         with self._told(""):
@@ -152,6 +167,61 @@ class Connection:
             where = f"{self._place.shown}, key {key!r}" if key else self._place.shown
             msg = f"{where}: {type(error).__name__}: {error}"
             raise StoreError(msg, _reason(error)) from error
+
+
+class Hearing:
+    """A topic that is subscribed to, on a connection of its own. For one thread.
+
+    Args:
+        client: The client.
+        told: Turns what redis-py raises into a `StoreError` that names the topic.
+        topic: Its name in Redis.
+    """
+
+    def __init__(
+        self, client: Any, told: Callable[[str], AbstractContextManager[None]], topic: str
+    ) -> None:
+        self._client = client
+        self._told = told
+        self._topic = topic
+        self._pubsub: Any = client.pubsub()
+
+    def begin(self) -> None:
+        """Subscribes; the first message says that it is done.
+
+        Raises:
+            StoreError: It could not.
+        """
+        try:
+            with self._told(self._topic):
+                self._pubsub.subscribe(self._topic)
+        except StoreError:
+            self.close()
+            raise
+
+    def next(self, limit_s: float) -> Any:
+        """The next message as redis-py has it; None if none came within the limit.
+
+        Raises:
+            StoreError: The connection failed.
+        """
+        with self._told(self._topic):
+            return self._pubsub.get_message(timeout=limit_s)
+
+    def ask(self) -> None:
+        """Asks whether the server is there; its answer is a message.
+
+        Raises:
+            StoreError: The connection failed.
+        """
+        with self._told(self._topic):
+            self._pubsub.ping()
+
+    def close(self) -> None:
+        """Closes the connection."""
+        with suppress(StoreError), self._told(self._topic):
+            self._pubsub.close()
+            self._client.close()
 
 
 def _options(place: Place, timeout_s: float) -> dict[str, Any]:

@@ -50,6 +50,10 @@ class Keys:
         """The claim beside a value: a string."""
         return f"{self.value(kind, key)}:claim"
 
+    def topic(self, name: str) -> str:
+        """A topic that is published to; no key."""
+        return f"{self._prefix}:{quoted(name)}:topic"
+
 
 def quoted(name: str) -> str:
     """A name as it stands in a key."""

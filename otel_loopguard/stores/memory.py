@@ -11,6 +11,7 @@ from itertools import dropwhile, islice
 from typing import Final
 
 from otel_loopguard.forks import renew_after_fork
+from otel_loopguard.stores.audience import Audience, Seat
 from otel_loopguard.stores.times import time_of
 
 _TOOLS: Final = 1000
@@ -52,6 +53,7 @@ class MemoryStore:
         self._bytes = 0
         self._values: dict[str, OrderedDict[str, tuple[bytes, int | None]]] = {}
         self._claims: OrderedDict[tuple[str, str], tuple[str, int]] = OrderedDict()
+        self._audience = Audience()
         # Re-entrant: a finalizer may end a span while it is held.
         self._lock = threading.RLock()
         renew_after_fork(self)
@@ -59,6 +61,7 @@ class MemoryStore:
     def forked(self) -> None:
         """In the child of a fork: another thread may have held the lock. What is there stays."""
         self._lock = threading.RLock()
+        self._audience.forked()
 
     def add_records(self, tool: str, records: Sequence[bytes]) -> None:
         """Adds to the profile of a tool; see `Store.add_records`."""
@@ -152,6 +155,22 @@ class MemoryStore:
         if len(self._records) > _TOOLS:
             self._records.popitem(last=False)
         return known
+
+    def publish(self, topic: str, message: bytes) -> None:
+        """Hands a message to all that listen, on the caller's thread; see `Channel.publish`."""
+        self._audience.tell(topic, message)
+
+    def subscribe(
+        self,
+        topic: str,
+        take: Callable[[bytes], None],
+        joined: Callable[[], None] | None = None,
+    ) -> Seat:
+        """Listens to a topic; see `Channel.subscribe`."""
+        seat = self._audience.add(topic, take)
+        if joined is not None:
+            joined()
+        return seat
 
     def ping(self) -> None:
         """It is always there."""

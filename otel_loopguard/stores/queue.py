@@ -41,6 +41,8 @@ class WriteQueue:
         self._most_bytes = most_bytes
         self._batch = batch
         self._bytes = 0
+        self._urgent = False
+        self._asking = False
         self._writes: deque[Write] = deque()
         self._asks: deque[Ask] = deque()
         # A SimpleQueue may be put to by a finalizer that runs inside of its own `put`.
@@ -48,13 +50,13 @@ class WriteQueue:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing waits, questions included."""
-        return not self.waiting and not self._asks
+        """Whether nothing waits, questions included, and none is being asked."""
+        return not self.waiting and not self._asks and not self._asking
 
     @property
     def full_batch(self) -> bool:
-        """Whether a whole batch waits."""
-        return self.waiting >= self._batch
+        """Whether a whole batch waits, or something that other processes wait for."""
+        return self._urgent or self.waiting >= self._batch
 
     def add(self, write: Write) -> bool:
         """Adds a write; False if there is no room for it."""
@@ -65,6 +67,7 @@ class WriteQueue:
             ):
                 return False
             self._writes.append(write)
+            self._urgent = self._urgent or write.family == "notice"
             self.waiting += write.writes
             self._bytes += write.size
             return True
@@ -78,15 +81,21 @@ class WriteQueue:
             return True
 
     def question(self) -> Ask | None:
-        """Takes the oldest question off."""
+        """Takes the oldest question off; it counts as waiting until `answered`."""
         with self.lock:
+            self._asking = bool(self._asks)
             return self._asks.popleft() if self._asks else None
+
+    def answered(self) -> None:
+        """Says that the question that was taken off is done with."""
+        self._asking = False
 
     def take(self) -> list[Write]:
         """Takes a batch off: what goes to one place is one write."""
         with self.lock:
             taken: list[Write] = []
             count = 0
+            self._urgent = False
             while self._writes and (not taken or count + self._writes[0].writes <= self._batch):
                 taken.append(self._writes.popleft())
                 count += taken[-1].writes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_loopguard.errors import StoreError
@@ -14,6 +14,7 @@ from otel_loopguard.stores import scripts
 from otel_loopguard.stores.complaints import Complaints
 from otel_loopguard.stores.connection import Connection
 from otel_loopguard.stores.keys import Keys, id_number
+from otel_loopguard.stores.listening import Listening
 from otel_loopguard.stores.place import place_of
 from otel_loopguard.stores.times import time_of
 
@@ -47,6 +48,7 @@ class RedisStore:
         self._journal_ms = _milliseconds(settings.store_journal_ttl_s)
         self._records = settings.store_records
         self._records_ms = _milliseconds(settings.store_records_ttl_s)
+        self._most_pause_s = settings.store_retry_s
         self._complaints = Complaints()
         self._positions: OrderedDict[str, tuple[str, bytes]] = OrderedDict()
         self._lock = threading.RLock()
@@ -128,6 +130,21 @@ class RedisStore:
         """Takes what only one may have; see `Store.claim`."""
         given = [_encoded(owner), _milliseconds(ttl_s)]
         return self._redis.run(scripts.CLAIM, [self._keys.claim(kind, key)], given) == 1
+
+    def publish(self, topic: str, message: bytes) -> None:
+        """Hands a message to all that listen; see `Channel.publish`."""
+        self._redis.call("PUBLISH", self._keys.topic(topic), message)
+
+    def subscribe(
+        self,
+        topic: str,
+        take: Callable[[bytes], None],
+        joined: Callable[[], None] | None = None,
+    ) -> Listening:
+        """Listens to a topic on a daemon thread; see `Channel.subscribe`."""
+        name = self._keys.topic(topic)
+        connection = self._redis
+        return Listening(lambda: connection.hear(name), take, joined, self._most_pause_s)
 
     def ping(self) -> None:
         """Raises `StoreError` if Redis cannot be reached, lets nobody in or is too old."""

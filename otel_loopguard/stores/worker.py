@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard.errors import StoreError
@@ -14,12 +15,14 @@ from otel_loopguard.stores.health import Health
 from otel_loopguard.stores.queue import Ask, WriteQueue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from otel_loopguard.faults import Faults
     from otel_loopguard.settings.stores import StoreSettings
     from otel_loopguard.stores.store import Store
     from otel_loopguard.stores.write import Write
+
+Answered = Callable[[str, float, str], None]
 
 _IDLE_S: Final = 10
 _FIRST_PAUSE_S: Final = 0.05
@@ -34,6 +37,8 @@ class Worker:
         settings: All that begins with `store_`.
         faults: Where faults of the store's code, and of who takes answers, are counted.
         begin: Called by the thread when it starts.
+        answered: Called with `read` or `write`, seconds and the reason of a failure (empty for
+            none) for every call of the store, on the thread that made it.
 
     Attributes:
         queue: What waits.
@@ -52,6 +57,7 @@ class Worker:
         settings: StoreSettings,
         faults: Faults,
         begin: Callable[[], object] | None,
+        answered: Answered | None = None,
     ) -> None:
         self.queue = WriteQueue(
             settings.store_queue, settings.store_queue_bytes, settings.store_batch
@@ -64,6 +70,7 @@ class Worker:
         self._settings = settings
         self._faults = faults
         self._begin = begin
+        self._answered = answered or _ignored
         self._complaints = Complaints()
         self._shift = 0
         self._idle = False
@@ -126,10 +133,7 @@ class Worker:
 
     def _works(self, shift: int) -> bool:
         """One turn: a question, then a batch; False when the thread is to end."""
-        question = self.queue.question()
-        if question is not None:
-            self.answer(question)
-        elif not self._gathered():
+        if not self._asked() and not self._gathered():
             return self._rests(shift)
         with self.queue.lock:
             if shift != self._shift:
@@ -188,9 +192,7 @@ class Worker:
                 self.retries += 1
             self.queue.rest(pause * random.uniform(0.5, 1))  # noqa: S311  # spreads processes only
             pause = min(2 * pause, self._settings.store_retry_s)
-            question = self.queue.question()
-            if question is not None:
-                self.answer(question)
+            self._asked()
         return False
 
     def attempt(self, write: Write) -> bool:
@@ -207,11 +209,14 @@ class Worker:
 
     def _written(self, write: Write) -> StoreError | None:
         self.health.begins()
+        began = time.monotonic()
         try:
             write.do(self._store)
         except StoreError as error:
+            self._answered("write", time.monotonic() - began, error.reason)
             self._note(error)
             return error
+        self._answered("write", time.monotonic() - began, "")
         self.health.went_well(wrote=True)
         return None
 
@@ -221,6 +226,17 @@ class Worker:
             self.health.went_well(wrote=False)
         else:
             self.health.failed(error.reason, str(error))
+
+    def _asked(self) -> bool:
+        """Asks the store the oldest question; False if there is none."""
+        question = self.queue.question()
+        if question is None:
+            return False
+        try:
+            self.answer(question)
+        finally:
+            self.queue.answered()
+        return True
 
     def answer(self, question: Ask) -> None:
         """Asks the store."""
@@ -235,16 +251,23 @@ class Worker:
 
     def _read(self, read: Callable[[Store], object]) -> object:
         self.health.begins()
+        began = time.monotonic()
         try:
             found = read(self._store)
         except StoreError as error:
+            self._answered("read", time.monotonic() - began, error.reason)
             self._note(error)
             return error
+        self._answered("read", time.monotonic() - began, "")
         self.health.went_well(wrote=False)
         return found
 
 
 def _ignore(_: object) -> None:
+    return None
+
+
+def _ignored(_operation: str, _seconds: float, _reason: str) -> None:
     return None
 
 

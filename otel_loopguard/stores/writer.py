@@ -12,13 +12,14 @@ from otel_loopguard.errors import StoreError
 from otel_loopguard.faults import swallow
 from otel_loopguard.forks import renew_after_fork
 from otel_loopguard.stores.health import Standing, State
-from otel_loopguard.stores.worker import Worker
+from otel_loopguard.stores.worker import Answered, Worker
 from otel_loopguard.stores.write import Write
 
 if TYPE_CHECKING:
     from otel_loopguard.faults import Faults
     from otel_loopguard.settings.stores import StoreSettings
     from otel_loopguard.stores.store import Store
+    from otel_loopguard.stores.write import Told
 
 _NAP_S: Final = 0.01
 
@@ -40,6 +41,10 @@ class Writer:
         faults: Where faults of the store's code, and of who takes answers, are counted.
         direct: The store never blocks (memory): everything is done at once, with no thread.
         begin: Called by the thread when it starts: to keep its calls out of traces.
+
+    Attributes:
+        answered: Called with `read` or `write`, seconds and the reason of a failure (empty for
+            none) for every call of the store, on the thread that made it; None: nobody is.
     """
 
     def __init__(
@@ -56,12 +61,19 @@ class Writer:
         self._faults = faults
         self._direct = direct
         self._begin = begin
+        self.answered: Answered | None = None
         self.forked()
         renew_after_fork(self)
 
     def forked(self) -> None:
         """Starts anew in the child of a fork."""
-        self._worker = Worker(self.store, self._settings, self._faults, self._begin)
+        self._worker = Worker(
+            self.store, self._settings, self._faults, self._begin, self._was_answered
+        )
+
+    def _was_answered(self, operation: str, seconds: float, reason: str) -> None:
+        if self.answered is not None:
+            self.answered(operation, seconds, reason)
 
     @property
     def state(self) -> State:
@@ -95,6 +107,19 @@ class Writer:
     def put(self, kind: str, key: str, value: bytes, ttl_s: float | None = None) -> bool:
         """Takes a value; False if it was dropped. See `Store.put`."""
         return self._take(Write("value", kind, key, (value, ttl_s), 1, len(value)))
+
+    def tell(self, kind: str, key: str, told: Told) -> bool:
+        """Takes a value that others are told of; False if it was dropped.
+
+        It is put and published again and again until both went well; of several that wait for one
+        key only the newest.
+
+        Args:
+            kind: As of `Store.put`.
+            key: Likewise.
+            told: The value, and what is done with it.
+        """
+        return self._take(Write("notice", kind, key, (told,), 1, len(told.value)))
 
     def delete(self, kind: str, key: str) -> bool:
         """Takes a deletion; False if it was dropped. See `Store.delete`."""

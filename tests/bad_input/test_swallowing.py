@@ -150,7 +150,7 @@ def test_a_listener_that_throws_is_counted(caplog: pytest.LogCaptureFixture) -> 
         raise KeyError
 
     rig = Rig()
-    rig.guard._on_step = rig.guard._on_decision = broken
+    rig.guard._on_step = rig.guard._announcer.listener = broken
     with agent(rig.tracer):
         for _ in range(6):
             tool_call(rig.tracer)

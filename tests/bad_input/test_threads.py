@@ -210,11 +210,11 @@ def test_a_listener_that_starts_and_ends_spans() -> None:
     rig = Rig()
 
     def listens(*_given: object) -> None:
-        rig.guard._on_decision = None
+        rig.guard._announcer.listener = None
         tool_call(rig.tracer, "listener")
         control.current()
 
-    rig.guard._on_decision = listens
+    rig.guard._announcer.listener = listens
     with agent(rig.tracer):
         for _ in range(7):
             tool_call(rig.tracer)

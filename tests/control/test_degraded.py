@@ -1,4 +1,4 @@
-"""control.degraded, control.degrading, control.partial."""
+"""control.degraded, control.degrading, control.combined."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_dependants_run_on_partial_data(caplog: pytest.LogCaptureFixture) -> Non
             "news": control.degraded("news", "its breaker is open"),
             "rates": control.degraded("rates", "time-out", value="secret rates"),
         }
-    found = control.partial(results)
+    found = control.combined(results)
     assert found.values == {"prices": {"a": 1}, "rates": "secret rates"}
     assert found.missing == {"news": "its breaker is open", "rates": "time-out"}
     assert not found.complete
@@ -35,13 +35,13 @@ def test_dependants_run_on_partial_data(caplog: pytest.LogCaptureFixture) -> Non
 
 def test_what_was_missing_two_steps_ago_is_still_told() -> None:
     """A partial result hands its own on."""
-    first = control.partial({"news": control.degraded("news", "time-out"), "prices": 3})
-    second = control.partial({"summary": first, "rest": 4})
+    first = control.combined({"news": control.degraded("news", "time-out"), "prices": 3})
+    second = control.combined({"summary": first, "rest": 4})
     assert second.missing == {"news": "time-out"}
     assert second.values == {"summary": {"prices": 3}, "rest": 4}
     assert is_degraded(second)
-    assert not is_degraded(control.partial({"rest": 4}))
-    assert control.partial({"rest": 4}).note is None
+    assert not is_degraded(control.combined({"rest": 4}))
+    assert control.combined({"rest": 4}).note is None
 
 
 @pytest.mark.parametrize(

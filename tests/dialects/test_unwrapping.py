@@ -64,6 +64,7 @@ MESSAGE = '{"content": "x", "tool_call_id": "c", "type": "tool"}'
         (f'{{"output": {MESSAGE}}}', Outcome("x", "c")),
         (f'{{"type": "tool", "data": {MESSAGE}}}', Outcome("x", "c")),
         (f'{{"output": {{"lc": 1, "kwargs": {MESSAGE}}}, "kwargs": {{}}}}', Outcome("x", "c")),
+        (f'{{"update": {{"messages": [{MESSAGE}]}}, "goto": []}}', Outcome("x", "c")),
         ('{"output": "plain"}', Outcome("plain")),
         ('"quoted"', Outcome("quoted")),
         ("plain", Outcome("plain")),
@@ -77,6 +78,17 @@ MESSAGE = '{"content": "x", "tool_call_id": "c", "type": "tool"}'
 def test_messages_of_tools(written: object, expected: Outcome) -> None:
     """The content of a tool message in each of its shapes; other results stay."""
     assert tool_message(written) == expected
+
+
+@pytest.mark.parametrize(
+    "update",
+    [f'{{"page": 2, "messages": [{MESSAGE}]}}', f'{{"messages": [{MESSAGE}, {MESSAGE}]}}', "{}"],
+    ids=["state", "two", "nothing"],
+)
+def test_a_command_that_changes_more_stays(update: str) -> None:
+    """What else it changes may be the progress that the call made."""
+    written = f'{{"update": {update}, "goto": []}}'
+    assert tool_message(written) == Outcome(written)
 
 
 @pytest.mark.parametrize(

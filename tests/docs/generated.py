@@ -12,7 +12,8 @@ import typer
 
 from otel_loopguard import Settings, semconv
 from otel_loopguard.cli.app import app
-from tests.docs import evaluation, performance
+from otel_loopguard.telemetry import METRICS
+from tests.docs import adapters, evaluation, performance
 from tests.docs.programs import SAMPLE, command_line, need_shared, plain
 from tests.docs.trace import tree
 
@@ -125,11 +126,32 @@ def attributes() -> str:
             assert isinstance(node.target, ast.Name)
             assert isinstance(after.value, ast.Constant)
             said = " ".join(str(after.value.value).split())
+            if node.target.id.startswith("METRIC_"):
+                continue
             rows.append((f"`{getattr(semconv, node.target.id)}`", said))
     return table(("name", "what it is"), iter(rows))
 
 
+def metrics() -> str:
+    """The table of all metrics."""
+    return table(
+        ("metric", "type", "unit", "attributes", "when", "in Prometheus"),
+        (
+            (
+                f"`{metric.name}`",
+                metric.type,
+                f"`{metric.unit}`",
+                ", ".join(f"`{name}`" for name in metric.attributes) or "none",
+                metric.about,
+                f"`{metric.prometheus}`",
+            )
+            for metric in METRICS
+        ),
+    )
+
+
 SECTIONS: dict[tuple[str, str], Write] = {
+    ("docs/telemetry.md", "metrics"): metrics,
     ("README.md", "trace"): lambda: fenced(tree()),
     ("README.md", "measured"): evaluation.summary,
     ("docs/spans.md", "trace"): lambda: fenced(tree()),
@@ -159,4 +181,6 @@ SECTIONS: dict[tuple[str, str], Write] = {
     ("docs/evaluation.md", "false-notices"): evaluation.false_notices,
     ("docs/evaluation.md", "missed"): evaluation.missed,
     ("docs/performance.md", "results"): performance.results,
+    ("docs/frameworks.md", "adapters"): adapters.measured,
+    ("docs/frameworks.md", "versions"): adapters.versions,
 }

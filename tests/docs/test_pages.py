@@ -77,8 +77,9 @@ def test_no_long_lines(page: Path) -> None:
 
 
 def test_every_attribute_is_explained() -> None:
-    """docs/spans.md has every name of `semconv.py`."""
-    text = (ROOT / "docs/spans.md").read_text(encoding="utf-8")
+    """docs/spans.md has every name of `semconv.py`, docs/telemetry.md those of metrics."""
+    pages = ("docs/spans.md", "docs/telemetry.md")
+    text = "".join((ROOT / page).read_text(encoding="utf-8") for page in pages)
     names = [value for name, value in vars(semconv).items() if name.isupper()]
     assert len(names) > 15
     assert [name for name in names if f"`{name}`" not in text] == []
@@ -118,7 +119,9 @@ def test_every_name_in_the_prose_is_a_setting() -> None:
         "LOOPGUARD_SETTINGS_FILE",
         "LOOPGUARD_EXPORTER",
         "LOOPGUARD_WRITE_DOCS",
+        "LOOPGUARD_FRAMEWORKS_DIR",
         "LOOPGUARD_FRAMEWORKS_PYTHON",
+        "LOOPGUARD_STOP",  # the error code of a run of Google ADK that was stopped
     }
     for page in PAGES:
         found = set(re.findall(r"LOOPGUARD_[A-Z_]+[A-Z]", page.read_text(encoding="utf-8")))

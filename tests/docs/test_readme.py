@@ -33,11 +33,6 @@ SHELL = [
     if command.strip()
 ]
 LANGUAGES = {"python", "sh", "text", "console", "toml", "json", "yaml"}
-HOOKS = {
-    "langgraph_hint.py": ("langchain", "langgraph", "openinference.instrumentation.langchain"),
-    "openai_agents_hint.py": ("agents", "openinference.instrumentation.openai_agents"),
-    "pydantic_ai_hint.py": ("pydantic_ai",),
-}
 TOOLS = {"pip", "git", "cd", "opentelemetry-instrument", "python", "make", "otel-loopguard"}
 
 
@@ -76,19 +71,9 @@ def test_an_excerpt_stands_in_its_file(block: Block) -> None:
 
 
 def test_only_files_that_are_run_are_quoted() -> None:
-    """Quoted programs are examples or hooks, which have tests."""
+    """Quoted programs are examples, which have tests."""
     quoted = {block.note.removeprefix("from: ") for block in EXCERPTS}
-    known = {f"tests/docs/hooks/{name}" for name in HOOKS}
-    assert {name for name in quoted if not name.startswith("examples/")} == known
-    assert {path.name for path in (ROOT / "tests/docs/hooks").glob("*.py")} == set(HOOKS)
-
-
-@pytest.mark.parametrize("name", HOOKS)
-def test_a_model_that_hears_the_hint_ends_its_run(name: str) -> None:
-    """The hooks of docs/control.md bring the hint to the model of a real framework, once."""
-    done = run(interpreter(*HOOKS[name]), str(ROOT / "tests/docs/hooks" / name))
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == "hints: 1, answer: I could not find it."
+    assert {name for name in quoted if not name.startswith("examples/")} == set()
 
 
 def test_blocks_have_a_language() -> None:

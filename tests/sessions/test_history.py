@@ -36,7 +36,7 @@ def observed(shelf: Shelf, *steps: Step, **settings: object) -> list[str]:
     """A guard sees steps of one session and goes; what it decided."""
     found: list[Decision] = []
     one = guard(shelf, **settings)
-    one._on_decision = lambda _, decision: found.append(decision)
+    one._announcer.listener = lambda _, decision: found.append(decision)
     for step in steps:
         one.observe(step, "run")
     one.shutdown()
@@ -47,7 +47,7 @@ def after(shelf: Shelf, calls: int, *steps: Step, **settings: object) -> list[st
     """The same, after a restart, once the calls of before are known."""
     found: list[Decision] = []
     one, _ = restarted(shelf, calls, **settings)
-    one._on_decision = lambda _, decision: found.append(decision)
+    one._announcer.listener = lambda _, decision: found.append(decision)
     for step in steps:
         one.observe(step, "run")
     one.shutdown()
@@ -84,12 +84,12 @@ def test_loops_keep_their_name() -> None:
     """The digest of a loop on the trace is that of before the restart."""
     shelf, names = Shelf(), set[str]()
     one = guard(shelf)
-    one._on_decision = lambda _, decision: names.add(decision.loop)
+    one._announcer.listener = lambda _, decision: names.add(decision.loop)
     for number in range(3):
         one.observe(call(number), "run")
     one.shutdown()
     two, _ = restarted(shelf, 3)
-    two._on_decision = one._on_decision
+    two._announcer.listener = one._announcer.listener
     two.observe(call(3), "run")
     assert len(names) == 1
 
@@ -117,7 +117,7 @@ def test_a_new_run_of_the_agent_is_the_users_next_turn() -> None:
     until(lambda: session.history and session.history.before.calls == 5)
     assert session.flag.control.action is Action.ALLOW
     found: list[Decision] = []
-    new._on_decision = lambda _, decision: found.append(decision)
+    new._announcer.listener = lambda _, decision: found.append(decision)
     new.observe(call(9, args="something else", outcome="an answer"), "run")
     new.observe(call(10, args="more", outcome="another answer"), "run")
     assert found == []
@@ -239,7 +239,7 @@ def test_two_guards_see_each_others_steps() -> None:
     """The third equal call is noticed, whoever makes it; each entry counts once."""
     shelf, found = Shelf(), list[Decision]()
     one, two = guard(shelf), guard(shelf)
-    two._on_decision = lambda _, decision: found.append(decision)
+    two._announcer.listener = lambda _, decision: found.append(decision)
     one.observe(call(0), "run")
     until(lambda: shelf.store.journal("run"))
     two.observe(call(1), "run")
@@ -327,7 +327,7 @@ def test_a_shelf_that_throws_does_not_reach_the_agent() -> None:
 
     found: list[Decision] = []
     one = guard(Broken(), journal_flush_s=60)
-    one._on_decision = lambda _, decision: found.append(decision)
+    one._announcer.listener = lambda _, decision: found.append(decision)
     for number in range(3):
         one.observe(call(number), "run")
     assert decided(found) == ["hint"]

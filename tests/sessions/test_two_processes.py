@@ -106,17 +106,20 @@ def test_two_guards_share_a_session_while_both_run(address: str) -> None:
 
 
 def test_the_example_runs(address: str) -> None:
-    """The researcher that was started again is stopped at its next question."""
+    """The researcher that was started again is stopped, and the planner with it."""
     environment = {**os.environ, "LOOPGUARD_STORE_URL": address, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         [sys.executable, "examples/two_processes.py"],
         cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == [
+    *said, last = done.stdout.splitlines()
+    assert last.startswith("planner is stopped by the policy: ")
+    assert said == [
         "researcher asked for loops: allow",
         "researcher asked for loops: allow",
         "planner asked for rain: allow",
         "researcher asked for loops: hint",
         "researcher asked for loops: deny",
+        "researcher asked for loops: abort",
     ]

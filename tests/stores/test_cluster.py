@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import redis
 
+from otel_loopguard.errors import StoreError
 from otel_loopguard.faults import Faults
 from otel_loopguard.settings import Settings
 from otel_loopguard.stores import Writer
@@ -63,6 +64,24 @@ def test_all_works_on_a_cluster(cluster: list[Server]) -> None:
     assert all(node.client.dbsize() > 20 for node in cluster)
     store.ping()
     store.close()
+
+
+def test_topics_work_on_a_cluster(cluster: list[Server]) -> None:
+    """A message reaches all, whichever node they are connected to."""
+    stores = [RedisStore(Settings(store_url=url_of(cluster[number:]))) for number in range(3)]
+    heard: list[list[bytes]] = [[], [], []]
+    joined: list[int] = []
+    listening = [
+        store.subscribe("t", into.append, lambda: joined.append(1))
+        for store, into in zip(stores, heard, strict=True)
+    ]
+    wait_for(lambda: len(joined) == 3)
+    for number, store in enumerate(stores):
+        store.publish("t", b"%d" % number)
+    wait_for(lambda: all(sorted(one) == [b"0", b"1", b"2"] for one in heard))
+    for one, store in zip(listening, stores, strict=True):
+        one.close()
+        store.close()
 
 
 def test_a_node_that_is_killed_comes_back_with_all(cluster: list[Server]) -> None:
@@ -136,3 +155,26 @@ def test_sentinels_lead_to_the_new_master(watched: tuple[Server, Server, int]) -
     assert writer.flush(20)
     assert replica.client.xlen("loopguard:{s}:journal") == 2
     writer.close()
+
+
+def test_who_listens_hears_the_new_master(watched: tuple[Server, Server, int]) -> None:
+    """A subscription follows the failover by itself."""
+    master, _, port = watched
+    url = f"redis+sentinel://127.0.0.1:{port}/mine/0"
+    store = RedisStore(Settings(store_url=url, store_timeout_s=0.5, store_retry_s=0.2))
+    heard: list[bytes] = []
+    joined: list[int] = []
+    listening = store.subscribe("t", heard.append, lambda: joined.append(1))
+    wait_for(lambda: joined)
+    master.kill()
+    wait_for(lambda: _published(store) and heard, 20)
+    listening.close()
+    store.close()
+
+
+def _published(store: RedisStore) -> bool:
+    try:
+        store.publish("t", b"x")
+    except StoreError:
+        return False
+    return True

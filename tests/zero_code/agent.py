@@ -1,6 +1,7 @@
 """An agent that knows OpenTelemetry and not the guard: eight equal tool calls, then the end.
 
-With the argument `flag` it also prints what the guard's flag says, which a test wants to know.
+With the argument `flag` it also prints what the guard's flag says, with `settings` some of the
+settings of the guard that watches, which a test wants to know.
 """
 
 import sys
@@ -24,3 +25,13 @@ with tracer.start_as_current_span("invoke_agent looper") as run:
         from otel_loopguard import control
 
         print(f"flag: {control.current().action}", file=sys.stderr)
+    if "settings" in sys.argv:
+        from otel_loopguard import LoopGuard
+
+        (guard,) = LoopGuard.all_attached()
+        found = guard.settings
+        print(
+            f"settings: {found.repeat_threshold} {found.mode} {sorted(found.poll_tools)} "
+            f"{found.tools['search'].error_threshold}",
+            file=sys.stderr,
+        )

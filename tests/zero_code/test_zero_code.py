@@ -39,24 +39,27 @@ instrumentation/development:
 """
 
 
-def instrumented(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Runs the agent under `opentelemetry-instrument`."""
+def instrumented(
+    *arguments: str, traceback: bool = False, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Runs the agent under `opentelemetry-instrument`, which logs a traceback of mistakes only."""
     python = interpreter("opentelemetry.instrumentation", "opentelemetry.distro")
     command = str(Path(python).with_name("opentelemetry-instrument"))
     done = run(command, python, AGENT, *arguments, **{**QUIET, **variables})
     assert done.returncode == 0, done.stderr
-    assert "Traceback" not in done.stderr
+    assert ("Traceback" in done.stderr) is traceback
     return done
 
 
 def configured(
-    path: Path, text: str, *arguments: str, **variables: str
+    path: Path, text: str, *arguments: str, traceback: bool = False, **variables: str
 ) -> subprocess.CompletedProcess[str]:
     """Runs the agent with the file in `OTEL_CONFIG_FILE`."""
     interpreter("opentelemetry.configuration", "opentelemetry.distro")
     file = path / "otel.yaml"
     file.write_text(text, encoding="utf-8")
-    return instrumented(*arguments, OTEL_CONFIG_FILE=str(file), **variables)
+    variables["OTEL_CONFIG_FILE"] = str(file)
+    return instrumented(*arguments, traceback=traceback, **variables)
 
 
 def spans(output: str) -> list[dict[str, Any]]:
@@ -156,6 +159,116 @@ def test_the_instrumentor_takes_options_from_a_configuration_file(tmp_path: Path
     (run_span,) = (span for span in spans(done.stdout) if span["name"] == "invoke_agent looper")
     assert run_span["attributes"][semconv.DECISION_SHADOW] is True
     assert "flag: allow" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("{enabled: false}", ""),
+        (
+            "{mode: shadow, repeat_threshold: often}",
+            "repeat_threshold (LOOPGUARD_REPEAT_THRESHOLD)",
+        ),
+        ("{treshold: 3}", "treshold = 3: there is no such setting"),
+    ],
+    ids=["switched off", "bad value", "unknown name"],
+)
+def test_what_the_file_switches_off_or_gets_wrong_stays_off(
+    tmp_path: Path, options: str, said: str
+) -> None:
+    """`opentelemetry-instrument` starts it once more without options: no guard acts by that."""
+    rest = INSTRUMENTATION.format(options)
+    text = FILE.format(processor="simple", exporter="{console: {}}", rest=rest)
+    done = configured(tmp_path, text, "flag", traceback=bool(said))
+    assert said in done.stderr
+    assert "flag: allow" in done.stderr
+    assert len(spans(done.stdout)) == 9
+    assert not any(semconv.DECISION_ACTION in span["attributes"] for span in spans(done.stdout))
+
+
+def test_options_of_the_file_may_be_lists_maps_and_variables(tmp_path: Path) -> None:
+    """A variable that is not set is as an option that is not there."""
+    options = """
+      repeat_threshold: ${HERE_FIVE}
+      mode: ${NOT_SET_ANYWHERE}
+      poll_tools: [job_status, wait_for_build]
+      tools: {search: {error_threshold: 4}}
+"""
+    text = FILE.format(
+        processor="simple",
+        exporter="{console: {}}",
+        rest=INSTRUMENTATION.format(options),
+    )
+    done = configured(tmp_path, text, "settings", HERE_FIVE="5")
+    assert "settings: 5.0 guard ['job_status', 'wait_for_build'] 4.0" in done.stderr
+
+
+def test_the_environment_and_the_file_of_settings(tmp_path: Path) -> None:
+    """Every `LOOPGUARD_` variable counts, and goes before the file in `LOOPGUARD_SETTINGS_FILE`."""
+    file = tmp_path / "loopguard.toml"
+    file.write_text(
+        'repeat_threshold = 4\nmode = "shadow"\npoll_tools = ["other"]\n'
+        "[tools.search]\nerror_threshold = 4\n",
+        encoding="utf-8",
+    )
+    done = instrumented(
+        "settings",
+        LOOPGUARD_SETTINGS_FILE=str(file),
+        LOOPGUARD_REPEAT_THRESHOLD="6",
+        LOOPGUARD_POLL_TOOLS="job_status,wait_for_build",
+    )
+    assert "settings: 6.0 shadow ['job_status', 'wait_for_build'] 4.0" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("LOOPGUARD_MODE", "loud", "mode (LOOPGUARD_MODE) = 'loud'"),
+        ("LOOPGUARD_SETTINGS_FILE", "nowhere.toml", "there is no such file"),
+    ],
+)
+def test_a_wrong_variable_is_named_and_the_agent_goes_on(
+    variable: str, value: str, said: str
+) -> None:
+    """Without a guard, with all of its spans, and with all other instrumentations."""
+    done = instrumented("flag", OTEL_TRACES_EXPORTER="console", **{variable: value})
+    assert said in done.stderr
+    assert "Failed to auto initialize" not in done.stderr
+    assert "flag: allow" in done.stderr
+    assert len(spans(done.stdout)) == 9
+
+
+def test_a_wrong_variable_loses_no_span_of_the_exporter() -> None:
+    """The exporter passes them on as they are, and says why once."""
+    done = instrumented(
+        OTEL_TRACES_EXPORTER="loopguard", LOOPGUARD_EXPORTER="console", LOOPGUARD_MODE="loud"
+    )
+    assert done.stderr.count("spans go on as they are") == 1
+    assert len(spans(done.stdout)) == 9
+
+
+def test_the_exporter_behind_takes_options_from_a_configuration_file(tmp_path: Path) -> None:
+    """The inner exporter may be a name with what it is made with."""
+    text = FILE.format(
+        processor="simple",
+        exporter="{loopguard: {exporter: {console: {service_name: inner}}}}",
+        rest="",
+    )
+    done = configured(tmp_path, text, **LIVE_OFF)
+    assert actions(done.stdout)[:3] == [None, None, "hint"]
+
+
+@pytest.mark.parametrize(("argument", "exported"), [("0", 0), ("1", 9)])
+def test_the_sampler_in_a_configuration_file_takes_its_argument_from_the_variable(
+    tmp_path: Path, argument: str, exported: int
+) -> None:
+    """Samplers get no options from the file; the guard sees what is not exported."""
+    text = FILE.format(
+        processor="simple", exporter="{console: {}}", rest="  sampler: {loopguard: {}}"
+    )
+    done = configured(tmp_path, text, "flag", OTEL_TRACES_SAMPLER_ARG=argument)
+    assert len(spans(done.stdout)) == exported
+    assert "flag: abort" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,186 @@
+"""Asks live processes from outside: over their sockets, or over the store."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from otel_loopguard.desk.places import sockets, user
+from otel_loopguard.desk.wire import MOST_REPLY, Message, decoded
+from otel_loopguard.errors import LoopGuardError
+from otel_loopguard.escalation.channels import KIND
+from otel_loopguard.escalation.encoding import encoded
+from otel_loopguard.stores import open_store
+
+if TYPE_CHECKING:
+    from otel_loopguard.settings import Settings
+
+_LIMIT_S: Final = 5.0
+_UNKNOWN: Final = frozenset({"unknown_session", "unknown_escalation"})
+
+
+class Lines(Protocol):
+    """The ways to the processes that can be asked."""
+
+    def sessions(self) -> list[Message]:
+        """Rows of all sessions of all processes, see `rows.session_row`."""
+        ...
+
+    def ask(self, request: Message) -> list[Message]:
+        """Replies of the processes that know the `session` or `escalation` of a request."""
+        ...
+
+
+class SocketLines:
+    """Asks processes of this user on this machine.
+
+    Args:
+        path: A socket; None: those of all processes with `control_socket` `auto`.
+    """
+
+    def __init__(self, path: str | None = None) -> None:
+        self._path = path
+
+    def sessions(self) -> list[Message]:
+        """Rows of all sessions; see `Lines.sessions`."""
+        replies = (self._asked(path, {"op": "sessions"}) for path in self._paths())
+        return [row for reply in replies if reply for row in _rows(reply)]
+
+    def ask(self, request: Message) -> list[Message]:
+        """Replies of those who know; see `Lines.ask`."""
+        replies = (self._asked(path, request) for path in self._paths())
+        return [reply for reply in replies if reply and reply.get("error") not in _UNKNOWN]
+
+    def _paths(self) -> list[Path]:
+        """The sockets.
+
+        Raises:
+            LoopGuardError: There is none at the path, or it cannot be trusted.
+        """
+        if self._path is None:
+            try:
+                return sockets()
+            except OSError as error:
+                raise LoopGuardError(str(error)) from None
+        return [_own(Path(self._path))]
+
+    def _asked(self, path: Path, request: Message) -> Message | None:
+        """The reply of one process; None if nobody is there any more.
+
+        Raises:
+            LoopGuardError: Somebody is there and gives no reply.
+        """
+        with socket.socket(socket.AF_UNIX) as line:
+            line.settimeout(_LIMIT_S)
+            try:
+                line.connect(str(path))
+            except (FileNotFoundError, ConnectionRefusedError):
+                return None
+            except OSError as error:
+                msg = f"socket {str(path)!r}: {error}"
+                raise LoopGuardError(msg) from None
+            with suppress(OSError):
+                line.sendall(encoded(request) + b"\n")
+            reply = decoded(_all(line), MOST_REPLY)
+        if reply is None:
+            msg = f"socket {str(path)!r}: the process there gave no reply"
+            raise LoopGuardError(msg)
+        return reply
+
+
+class StoreLines:
+    """Asks all processes that tell a store of their sessions.
+
+    Args:
+        settings: `store_url` and what begins so.
+
+    Raises:
+        LoopGuardSettingsError: The address cannot be used, or the extra `redis` is missing.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._store = open_store(settings)
+        from otel_loopguard.desk.directory import Directory  # noqa: PLC0415  # redis is an extra
+
+        self._directory = Directory(settings)
+
+    def sessions(self) -> list[Message]:
+        """Rows of all sessions; see `Lines.sessions`.
+
+        Raises:
+            StoreError: The store does not answer.
+        """
+        return [row for row in self._directory.sessions() if _is_row(row)]
+
+    def ask(self, request: Message) -> list[Message]:
+        """Replies of those who know; see `Lines.ask`.
+
+        Raises:
+            StoreError: The store does not answer.
+            LoopGuardError: A process that should know gives no reply.
+        """
+        replies: list[Message] = []
+        for process in self._who(request):
+            reply = self._directory.ask(process, request, _LIMIT_S)
+            if reply is None:
+                msg = f"process {process!r} gave no reply within {_LIMIT_S:g} s"
+                raise LoopGuardError(msg)
+            if reply.get("error") not in _UNKNOWN:
+                replies.append(reply)
+        return replies
+
+    def _who(self, request: Message) -> list[str]:
+        """The processes that have the session, or the escalation, that a request is about."""
+        escalation, session = request.get("escalation"), request.get("session")
+        rows = self.sessions()
+        if escalation is None:
+            return sorted({row["process"] for row in rows if row["session"] == session})
+        kept = self._store.get(KIND, str(escalation))
+        package = None if kept is None else decoded(kept, MOST_REPLY)
+        place = None if package is None else package.get("process")
+        has = {row["process"] for row in rows if row.get("escalation") == escalation}
+        return sorted(has | {name for name in self._directory.processes() if name == place})
+
+
+def _own(path: Path) -> Path:
+    """A path, if it is that of a socket of this user.
+
+    Raises:
+        LoopGuardError: It is not.
+    """
+    if not path.is_socket():
+        msg = f"there is no socket {str(path)!r}"
+        raise LoopGuardError(msg)
+    if path.stat().st_uid != user():
+        msg = f"socket {str(path)!r} belongs to another user"
+        raise LoopGuardError(msg)
+    return path
+
+
+def _rows(reply: Message) -> Iterable[Message]:
+    found: Any = reply.get("sessions")
+    return [row for row in found if _is_row(row)] if isinstance(found, list) else []  # pyright: ignore[reportUnknownVariableType]
+
+
+def _is_row(row: Any) -> bool:
+    """Whether something has what a row of a session must have."""
+    if not isinstance(row, dict):
+        return False
+    return all(isinstance(row.get(name), str) for name in ("session", "process", "action"))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+
+
+def _all(line: socket.socket) -> bytes:
+    """What a process says until it ends, within the limit of time and size."""
+    until = time.monotonic() + _LIMIT_S
+    data = bytearray()
+    with suppress(OSError):
+        while len(data) <= MOST_REPLY and time.monotonic() < until:
+            piece = line.recv(65_536)
+            if not piece:
+                break
+            data += piece
+    return bytes(data)

@@ -1,0 +1,148 @@
+"""Where requests of people from outside of the process are answered."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from otel_loopguard.control.gate import abort, pause, resume
+from otel_loopguard.desk.rows import session_row, session_view
+from otel_loopguard.desk.wire import Message, refusal
+from otel_loopguard.errors import EscalationError
+from otel_loopguard.escalation.answers import GUIDANCE, reply_of
+
+if TYPE_CHECKING:
+    from otel_loopguard.escalation import Case, Escalations
+    from otel_loopguard.sessions import Session, Sessions
+    from otel_loopguard.settings import Settings
+
+_NAME: Final = 100
+
+
+class Desk:
+    """Answers what people ask about the sessions of one guard. May be called from any thread.
+
+    A request is a map with `op`: `sessions`, `show`, `pause`, `resume`, `abort` or `answer`, and
+    what that takes. A reply has `ok`; where it is false, `error` and `message`.
+
+    Args:
+        settings: Settings of the guard.
+        sessions: Its sessions.
+        lock: The guard's lock.
+        escalations: What it put before people.
+        process: Name of this guard among those of all processes.
+
+    Attributes:
+        process: That name.
+    """
+
+    def __init__(
+        self, settings: Settings, sessions: Sessions, lock: threading.RLock,
+        escalations: Escalations, process: str,
+    ) -> None:  # fmt: skip
+        self._sessions = sessions
+        self._lock = lock
+        self._escalations = escalations
+        self._most = settings.desk_sessions
+        self._idle = int(settings.desk_idle_s * 1e9)
+        self.process = process
+
+    def reply(self, request: Message) -> Message:
+        """Does what a request says; whatever it holds, nothing is raised for it."""
+        op = request.get("op")
+        known = self._known(op)
+        if known is None:
+            return refusal("unknown_request", f"there is no request {op!r:.100}")
+        wrong = [
+            name
+            for name in ("session", "reason", "by", "guidance", "escalation", "answer")
+            if not isinstance(request.get(name, ""), str)
+        ]
+        if wrong:
+            return refusal("refused", f"{wrong[0]} must be a text")
+        return known(request)
+
+    def _known(self, op: object) -> Callable[[Message], Message] | None:
+        known = {
+            "sessions": self._list,
+            "show": self._show,
+            "pause": self._pause,
+            "resume": self._resume,
+            "abort": self._abort,
+            "answer": self._answer,
+        }
+        return known.get(op) if isinstance(op, str) else None
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The sessions that are listed: the newest in use, and those that are stopped."""
+        with self._lock:
+            found = self._sessions.newest(self._most)
+        oldest = time.time_ns() - self._idle
+        rows: list[dict[str, Any]] = []
+        for session in found:
+            if session.last_used < oldest and not session.flag.stops:
+                continue
+            # One at a time: agents that end a span wait for this lock.
+            with self._lock:
+                rows.append(session_row(session, self.process, self._case(session)))
+        return rows
+
+    def _case(self, session: Session) -> Case | None:
+        return self._escalations.register.newest_of(session.key)
+
+    def _list(self, request: Message) -> Message:
+        del request
+        return {"ok": True, "process": self.process, "sessions": self.rows()}
+
+    def _show(self, request: Message) -> Message:
+        with self._lock:
+            found = self._sessions.find(request.get("session", ""))
+            if found is None:
+                return self._unknown(request)
+            view = session_view(found, self.process, self._case(found))
+        return {"ok": True, "session": view}
+
+    def _pause(self, request: Message) -> Message:
+        why = request.get("reason", "")[:GUIDANCE] or "paused by hand"
+        return self._done(request, lambda key: pause(key, why, by=_by(request)))
+
+    def _resume(self, request: Message) -> Message:
+        guidance = request.get("guidance", "")[:GUIDANCE] or None
+        return self._done(request, lambda key: resume(key, by=_by(request), guidance=guidance))
+
+    def _abort(self, request: Message) -> Message:
+        why = request.get("reason", "")[:GUIDANCE] or "aborted by hand"
+        return self._done(request, lambda key: abort(key, why, by=_by(request)))
+
+    def _answer(self, request: Message) -> Message:
+        escalation = request.get("escalation", "")
+        try:
+            said = reply_of(
+                request.get("answer"), request.get("guidance"), request.get("by"), "cli"
+            )
+            taken = self._escalations.reply(escalation, said)
+        except EscalationError as error:
+            return refusal("refused", str(error))
+        if not taken:
+            return refusal("unknown_escalation", f"there is no escalation {escalation!r:.100}")
+        return {"ok": True, "process": self.process, "escalation": escalation}
+
+    def _done(self, request: Message, do: Callable[[str], object]) -> Message:
+        """Does something to a session, in all guards of the process, if it is known to this one."""
+        with self._lock:
+            found = self._sessions.find(request.get("session", ""))
+        if found is None:
+            return self._unknown(request)
+        do(found.key)
+        action = found.flag.control.action.value
+        return {"ok": True, "process": self.process, "action": action}
+
+    @staticmethod
+    def _unknown(request: Message) -> Message:
+        return refusal("unknown_session", f"there is no session {request.get('session')!r:.200}")
+
+
+def _by(request: Message) -> str | None:
+    return request.get("by", "").strip()[:_NAME] or None

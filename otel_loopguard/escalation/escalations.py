@@ -1,0 +1,298 @@
+"""Puts sessions before people, and has their answers take effect (B7, C8)."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import weakref
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from otel_loopguard.control.context import flags_of
+from otel_loopguard.control.flag import unwatch, watch
+from otel_loopguard.control.people import seat
+from otel_loopguard.core import Action, Severity
+from otel_loopguard.escalation.answers import GUIDANCE, Answer, Reply, reply_of
+from otel_loopguard.escalation.channels import Channels
+from otel_loopguard.escalation.limits import Limits
+from otel_loopguard.escalation.message import told
+from otel_loopguard.escalation.package import Escalation, suggestions
+from otel_loopguard.escalation.register import Case, Register
+from otel_loopguard.excerpts import excerpt
+from otel_loopguard.faults import swallow
+from otel_loopguard.policy import follow_ups_of
+from otel_loopguard.rehearsal import now as clock
+
+if TYPE_CHECKING:
+    from otel_loopguard.control import Flag
+    from otel_loopguard.core import Decision
+    from otel_loopguard.faults import Faults
+    from otel_loopguard.sessions import Session
+    from otel_loopguard.settings import Settings
+    from otel_loopguard.stores import Writer
+
+_log = logging.getLogger("otel_loopguard")
+_HUMAN: Final = "escalate_human"
+_NOBODY: Final = "time limit"
+_EARLIER_S: Final = 1.0
+_WORSE: Final = {severity: rank for rank, severity in enumerate(Severity)}
+_BELOW: Final = {Action.PAUSE: Action.ASK, Action.ASK: Action.STEER}
+"""The rung below each that puts a session before people."""
+
+Listener = Callable[[Case], object]
+
+
+class Escalations:
+    """The escalations of one guard. May be called from any thread.
+
+    Nothing here waits for a channel, a store or a person.
+
+    Args:
+        settings: Settings of the guard.
+        faults: Where faults are counted.
+        find: Gives a session by its key.
+        process: Name of this process, for people.
+        writer: Puts escalations into the store; None without one.
+
+    Attributes:
+        register: Which are open, and how the others ended.
+        channels: Where they are sent.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        faults: Faults,
+        find: Callable[[str], Session | None],
+        *,
+        process: str = "",
+        writer: Writer | None = None,
+    ) -> None:
+        self._settings = settings
+        self._faults = faults
+        self._find = find
+        self._untold: deque[Case] = deque()
+        self._listeners: tuple[Listener, ...] = ()
+        self._least = _least(settings.escalate_severity)
+        self._process = process
+        self.register = Register(settings.escalation_cooldown_s)
+        self.channels = Channels(settings, faults, _replying(self), writer)
+        self._limits = Limits(self, faults)
+        _watch(self)
+        seat(self)
+
+    def listen(self, listener: Listener) -> None:
+        """Has something called for every escalation when it opens and when it is over.
+
+        Args:
+            listener: Called with the case; `case.reply` is None while it is open. It must be quick.
+        """
+        self._listeners = (*self._listeners, listener)
+
+    def decided(self, session: Session, decision: Decision) -> None:
+        """A decision was made, and took effect: it may be one that people have to hear of."""
+        cause = self._cause(decision)
+        if cause is not None:
+            self._raise(session, cause, decision.message, decision)
+
+    def softened(self, session: Session, decision: Decision) -> Decision:
+        """A decision that would put a session before people again takes the rung below (C8).
+
+        Args:
+            session: Its session.
+            decision: The decision, before it takes effect.
+        """
+        below = _BELOW.get(decision.action)
+        if below is None or self._cause(decision) is None:
+            return decision
+        if not self.register.cools(session.key, clock()):
+            return decision
+        return replace(
+            decision,
+            action=below,
+            follow_ups=follow_ups_of(below, decision.intervention),
+            question=decision.question if below is Action.ASK else None,
+        )
+
+    def escalate(self, session: str, reason: str, *, hold: bool) -> str | None:
+        """Puts a session before people for the application; see `control.escalate`."""
+        found = self._find(session)
+        if found is None or self.register.cools(session, clock()):
+            return None
+        reason = excerpt(reason, GUIDANCE)
+        if hold:
+            found.flag.set(Action.PAUSE, reason=reason, by="application")
+        return self._raise(found, "application", reason, None)
+
+    def answer(self, escalation_id: str, answer: object, guidance: object, by: object) -> bool:
+        """Takes an answer; False if the escalation is not known here. See `control.answer`.
+
+        Raises:
+            EscalationError: The answer cannot be taken.
+        """
+        reply = reply_of(answer, guidance, by, "api")
+        return self.reply(escalation_id, reply)
+
+    def reply(self, escalation_id: str, reply: Reply) -> bool:
+        """As `answer`, with a reply.
+
+        Raises:
+            EscalationError: The escalation is over.
+        """
+        if self.register.find(escalation_id) is None:
+            return False
+        case = self.register.settle(escalation_id, reply, clock())
+        self._apply(case, reply)
+        self._tell(case)
+        return True
+
+    def open_escalations(self) -> list[Escalation]:
+        """What waits for an answer, oldest first."""
+        return [case.escalation for case in self.register.cases()]
+
+    def changed(self, flag: Flag) -> None:
+        """A flag was changed past its escalation, which is over by that. Any lock may be held."""
+        if not self.register.any_open:
+            return
+        control = flag.control
+        aborted = control.action is Action.ABORT
+        for case in self.register.of_flag(flag):
+            if aborted or (case.escalation.held and control.action is not Action.PAUSE):
+                answer = Answer.ABORT if aborted else Answer.CONTINUE
+                reply = Reply(answer, control.by or _NOBODY, via="control")
+                if self.register.settle_if(case, reply, clock()):
+                    self._untold.append(case)
+        if self._untold:
+            self._limits.wake()
+
+    @property
+    def due(self) -> int | None:
+        """When something ends by itself, nanoseconds since the epoch; None: nothing does."""
+        if self._untold:
+            return 0
+        return self.register.due if self.register.any_open else None
+
+    def over(self, now: int) -> None:
+        """Ends what nobody answered in time, and tells of what ended by itself."""
+        while self._untold:
+            self._tell(self._untold.popleft())
+        for case in self.register.late(now):
+            reply = self._fallback(case)
+            if self.register.settle_if(case, reply, now):
+                if case.escalation.held:
+                    self._apply(case, reply)
+                self._tell(case)
+
+    def _cause(self, decision: Decision) -> str | None:
+        """Why people have to hear of a decision; None if they do not."""
+        action, wanted = decision.action, self._settings.escalate_on
+        if decision.shadow or action is Action.ALLOW:
+            return None
+        if action is not Action.ABORT and decision.intervention == _HUMAN and "cycle" in wanted:
+            return "cycle"
+        if action in (Action.PAUSE, Action.ASK) and action.value in wanted:
+            return action.value
+        severe = self._least is not None and _WORSE[decision.severity] >= self._least
+        return "severity" if severe else None
+
+    def _raise(
+        self, session: Session, cause: str, reason: str, decision: Decision | None
+    ) -> str | None:
+        now = clock()
+        if self.register.cools(session.key, now):
+            return None
+        with session.lock:
+            found = self._package(session, cause, reason, decision, now)
+        case = Case(found, session.flag)
+        if not self.register.open(case):
+            return None
+        self._limits.wake()
+        self._tell(case)
+        with swallow(self._faults, "escalation"):
+            self.channels.send(found)
+        return found.id
+
+    def _package(
+        self, session: Session, cause: str, reason: str, decision: Decision | None, now: int
+    ) -> Escalation:
+        limit_s = session.flag.limit_s
+        # A gate that waits since then is to go on with the fallback, not to give up beside it.
+        limit_s -= min(_EARLIER_S, limit_s / 10)
+        recent = session.record.recent
+        return Escalation(
+            id=secrets.token_hex(8),
+            session=session.key,
+            cause=cause,
+            reason=reason,
+            at=now,
+            until=now + round(limit_s * 1e9),
+            fallback=self._settings.escalation_fallback,
+            held=session.flag.held,
+            decision=decision,
+            agent=recent.agent,
+            task=recent.task,
+            acts=recent.acts(),
+            suggestions=suggestions(decision),
+            report=session.report(),
+            process=self._process,
+            question=None if decision is None else decision.question,
+        )
+
+    def _fallback(self, case: Case) -> Reply:
+        taken = case.escalation.fallback if case.escalation.held else "wait"
+        return Reply(None if taken == "wait" else Answer(taken), _NOBODY, via="limit")
+
+    def _apply(self, case: Case, reply: Reply) -> None:
+        if reply.answer is None:
+            return
+        said = f": {reply.guidance}" if reply.guidance else ""
+        why = f"{reply.by} answered {reply.answer}{said}"
+        key = case.flag.control.session or case.escalation.session
+        # The session may be forgotten while somebody still waits on its flag.
+        for flag in {case.flag, *flags_of(key)}:
+            if reply.answer is Answer.ABORT:
+                flag.set(Action.ABORT, reason=why, by=reply.by)
+            else:
+                flag.clear(by=reply.by, hint=reply.hint, reason=why)
+
+    def _tell(self, case: Case) -> None:
+        """Writes a log line, and tells listeners and the store."""
+        level, text, fields = told(case)
+        with swallow(self._faults, "log"):
+            _log.log(level, "%s", text, extra=fields)
+        for listener in self._listeners:
+            with swallow(self._faults, "escalation_listener"):
+                listener(case)
+        with swallow(self._faults, "escalation"):
+            self.channels.keep(case)
+
+
+def _least(severity: str) -> int | None:
+    return None if severity == "none" else _WORSE[Severity(severity)]
+
+
+def _replying(escalations: Escalations) -> Callable[[str, Reply], object]:
+    """Takes what channels answer; holds the escalations weakly, for they hold the channels."""
+    reference = weakref.ref(escalations)
+
+    def replied(escalation_id: str, reply: Reply) -> None:
+        found = reference()
+        if found is not None:
+            found.reply(escalation_id, reply)
+
+    return replied
+
+
+def _watch(escalations: Escalations) -> None:
+    """Hears of changed flags, as long as the escalations live."""
+    reference = weakref.ref(escalations)
+
+    def changed(flag: Flag) -> None:
+        found = reference()
+        if found is not None:
+            found.changed(flag)
+
+    watch(changed)
+    weakref.finalize(escalations, unwatch, changed).atexit = False

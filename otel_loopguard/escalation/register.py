@@ -1,0 +1,175 @@
+"""Which escalations are open, which are over and how they ended: each ends once."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from otel_loopguard.errors import EscalationError
+
+if TYPE_CHECKING:
+    from otel_loopguard.control import Flag
+    from otel_loopguard.escalation.answers import Reply
+    from otel_loopguard.escalation.package import Escalation
+
+_OPEN: Final = 10_000
+_OVER: Final = 1000
+_COOLING: Final = 10_000
+_NEVER: Final = 2**63 - 1
+
+
+@dataclass(slots=True)
+class Case:
+    """One escalation and what became of it.
+
+    Attributes:
+        escalation: The escalation.
+        flag: Flag of its session.
+        reply: How it ended; None while it is open.
+        over: When it ended, nanoseconds since the epoch; 0 while it is open.
+    """
+
+    escalation: Escalation
+    flag: Flag
+    reply: Reply | None = None
+    over: int = 0
+
+
+class Register:
+    """The open escalations of one guard, 10,000 at most, and the newest 1000 that are over.
+
+    Thread-safe, with a lock that nothing else is done under. The newest one of 10,000 sessions is
+    known by the session.
+
+    Args:
+        cooldown_s: Seconds after an escalation in which there is no other one of its session.
+
+    Attributes:
+        refused: Escalations for which there was no room.
+    """
+
+    def __init__(self, cooldown_s: float) -> None:
+        self._cooldown = int(cooldown_s * 1e9)
+        self._open: OrderedDict[str, Case] = OrderedDict()
+        self._over: OrderedDict[str, Case] = OrderedDict()
+        self._sent: OrderedDict[str, int] = OrderedDict()
+        self._newest: OrderedDict[str, Case] = OrderedDict()
+        # Re-entrant: a finalizer may end a span, and that change a flag, while it is held.
+        self._lock = threading.RLock()
+        self.refused = 0
+
+    @property
+    def any_open(self) -> bool:
+        """Whether any escalation is open."""
+        return bool(self._open)
+
+    @property
+    def due(self) -> int:
+        """When the next one is over without an answer, nanoseconds since the epoch."""
+        with self._lock:
+            return min((case.escalation.until for case in self._open.values()), default=_NEVER)
+
+    def cools(self, session: str, now: int) -> bool:
+        """Whether a session was put before people not long ago, or is at this moment.
+
+        Args:
+            session: Key of the session.
+            now: Nanoseconds since the epoch.
+        """
+        if not self._sent:
+            return False
+        with self._lock:
+            sent = self._sent.get(session)
+            return sent is not None and now - sent < self._cooldown
+
+    def open(self, case: Case) -> bool:
+        """Takes a new escalation; False if its session cools down, or there is no room."""
+        found = case.escalation
+        with self._lock:
+            if self.cools(found.session, found.at):
+                return False
+            if len(self._open) >= _OPEN:
+                self.refused += 1
+                return False
+            self._open[found.id] = self._newest[found.session] = case
+            self._newest.move_to_end(found.session)
+            if len(self._newest) > _COOLING:
+                self._newest.popitem(last=False)
+            self._sent[found.session] = found.at
+            self._sent.move_to_end(found.session)
+            if len(self._sent) > _COOLING:
+                self._sent.popitem(last=False)
+            return True
+
+    def settle(self, escalation_id: str, reply: Reply, now: int) -> Case:
+        """Ends an open escalation.
+
+        Args:
+            escalation_id: Its id.
+            reply: How it ends.
+            now: Nanoseconds since the epoch.
+
+        Raises:
+            EscalationError: It is not known here, or over.
+        """
+        with self._lock:
+            case = self._open.get(escalation_id)
+            if case is None:
+                raise self._gone(escalation_id)
+            return self._end(case, reply, now)
+
+    def settle_if(self, case: Case, reply: Reply, now: int) -> bool:
+        """Ends an escalation if it is still open; whether it was."""
+        with self._lock:
+            if case.reply is not None:
+                return False
+            self._end(case, reply, now)
+            return True
+
+    def late(self, now: int) -> list[Case]:
+        """The open escalations whose time is over."""
+        with self._lock:
+            return [case for case in self._open.values() if case.escalation.until <= now]
+
+    def of_flag(self, flag: Flag) -> list[Case]:
+        """The open escalations of the session of a flag."""
+        with self._lock:
+            return [case for case in self._open.values() if case.flag is flag]
+
+    def find(self, escalation_id: str) -> Case | None:
+        """An escalation by its id, open or over; None if it is not known."""
+        with self._lock:
+            return self._open.get(escalation_id) or self._over.get(escalation_id)
+
+    def newest_of(self, session: str) -> Case | None:
+        """The newest escalation of a session, open or over; None if there is none."""
+        with self._lock:
+            return self._newest.get(session)
+
+    def cases(self) -> list[Case]:
+        """The open escalations, oldest first."""
+        with self._lock:
+            return list(self._open.values())
+
+    def _end(self, case: Case, reply: Reply, now: int) -> Case:
+        del self._open[case.escalation.id]
+        case.reply, case.over = reply, now
+        self._over[case.escalation.id] = case
+        if len(self._over) > _OVER:
+            self._over.popitem(last=False)
+        return case
+
+    def _gone(self, escalation_id: str) -> EscalationError:
+        case = self._over.get(escalation_id)
+        if case is None or case.reply is None:
+            msg = f"there is no escalation {escalation_id!r:.100} here"
+            return EscalationError(msg)
+        reply = case.reply
+        how = {
+            "limit": f"nobody answered in time, and {reply.answer} was taken",
+            "control": f"the session was changed by {reply.by}",
+        }.get(reply.via, f"{reply.by} answered {reply.answer}")
+        msg = f"escalation {escalation_id!r} of session {case.escalation.session!r} is over: {how}"
+        return EscalationError(msg)

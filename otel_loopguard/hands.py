@@ -1,0 +1,96 @@
+"""What people change about a session, written on its open spans and in the log."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from typing import TYPE_CHECKING
+
+from otel_loopguard import semconv
+from otel_loopguard.control.flag import POLICY, unwatch, watch
+from otel_loopguard.core import Annotation
+from otel_loopguard.faults import swallow
+from otel_loopguard.live import LiveSpan
+
+if TYPE_CHECKING:
+    from otel_loopguard.control import Flag
+    from otel_loopguard.faults import Faults
+    from otel_loopguard.opens import Opens
+    from otel_loopguard.sessions import Sessions
+
+_log = logging.getLogger("otel_loopguard")
+
+
+class Hands:
+    """Notes every change of a flag that the policy did not make: who, what, why (C8).
+
+    Args:
+        opens: Open spans of the guard.
+        sessions: Its sessions.
+        lock: The guard's lock.
+        faults: Where faults are counted.
+    """
+
+    def __init__(
+        self, opens: Opens, sessions: Sessions, lock: threading.RLock, faults: Faults
+    ) -> None:
+        self._opens = opens
+        self._sessions = sessions
+        self._lock = lock
+        self._faults = faults
+        _watch(self, faults)
+
+    def changed(self, flag: Flag) -> None:
+        """A flag was changed; on the thread of whoever did."""
+        control = flag.control
+        # A policy of another process has no decision here.
+        here = control.by == POLICY and control.decision is not None
+        if control.by is None or here or control.session is None:
+            return
+        with self._lock:
+            session = self._sessions.find(control.session)
+            if session is None or session.flag is not flag:
+                return
+            span = self._span_of(control.session)
+        why = f": {control.reason}" if control.reason else ""
+        fields = {
+            semconv.SESSION_ID: control.session,
+            semconv.DECISION_ACTION: control.action.value,
+            semconv.CONTROL_BY: control.by,
+        }
+        with swallow(self._faults, "log"):
+            told = "control: session %s: %s set %s%s"
+            _log.info(told, control.session, control.by, control.action, why, extra=fields)
+        if span is not None:
+            brief = {name: fields[name] for name in (semconv.DECISION_ACTION, semconv.CONTROL_BY)}
+            span.annotate(Annotation(brief), event=False)
+            whole = {**fields, semconv.DECISION_MESSAGE: control.reason or ""}
+            span.tell(Annotation(whole), semconv.EVENT_CONTROL)
+
+    def _span_of(self, key: str) -> LiveSpan | None:
+        """The innermost open run of an agent in a session, else its first open span."""
+        first: LiveSpan | None = None
+        run: LiveSpan | None = None
+        for opened in self._opens:
+            view = opened.view
+            session = opened.session or self._sessions.of_trace(view.trace_id)
+            if session is None or session.key != key or not isinstance(view, LiveSpan):
+                continue
+            first = first or view
+            run = view if opened.runs else run
+        return run or first
+
+
+def _watch(hands: Hands, faults: Faults) -> None:
+    """Hears of changed flags, as long as the object lives."""
+    reference = weakref.ref(hands)
+
+    def changed(flag: Flag) -> None:
+        found = reference()
+        if found is not None:
+            with swallow(faults, "control"):
+                found.changed(flag)
+
+    watch(changed)
+    weakref.finalize(hands, unwatch, changed).atexit = False

@@ -1,0 +1,147 @@
+"""Microsoft Agent Framework: middleware of an agent.
+
+::
+
+    agent = Agent(client=client, tools=tools, middleware=loopguard_middleware())
+"""
+
+from __future__ import annotations
+
+import functools
+import uuid
+from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+from opentelemetry import trace
+from opentelemetry.sdk.trace import ReadableSpan
+
+from otel_loopguard.control import named_session, session
+from otel_loopguard.integrations.guarding import Guarding
+from otel_loopguard.integrations.noted import noted, noting
+from otel_loopguard.integrations.stops import let_through
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from typing_extensions import Unpack
+
+    from otel_loopguard.integrations.guarding import Options
+
+_framework: Any = import_module("agent_framework")
+_exceptions: Any = import_module("agent_framework.exceptions")
+_Next = Callable[[], Awaitable[None]]
+_SCOPE: Final = "agent_framework"
+# The call waits for what its user says.
+_PASSING: Final = (_exceptions.UserInputRequiredException,)
+
+
+def loopguard_middleware(**options: Unpack[Options]) -> list[Any]:
+    """Middleware of an agent, which does what the guard decided; put it first of all middleware.
+
+    * Around a run: the session is the one that `otel_loopguard.session` names, else the
+      `session_id` of the run's `AgentSession`, else that of the framework's span around the run
+      (a workflow), else one for each run. The spans of the run belong to it.
+    * Before a model call: waits while the session is paused; the hint is a user message at the end
+      of that one request.
+    * Before a tool call: waits likewise; a refused call has what the model is told as its result.
+    * An abort is a `LoopGuardAbort` out of `run`, with the results so far; it is the framework's
+      `MiddlewareFailure` too where it was raised before a tool.
+
+    The functions of tools that are called are wrapped, once each, so that the guard is told
+    arguments and results where the framework's spans do not say them. Outside of a run with this
+    middleware they are as they were.
+
+    Args:
+        **options: As of `otel_loopguard.integrations.guarding.Guarding`.
+
+    Returns:
+        Middleware for the run, for requests and for tool calls, in this order.
+    """
+    # Asked inside of the framework's own span of the call, where there is one.
+    guarding = Guarding("agent_framework", instrumented=lambda: False, **options)
+    return [_OfRuns(guarding), _OfRequests(guarding), _OfCalls(guarding)]
+
+
+class _OfRuns(_framework.AgentMiddleware):
+    """Names the session."""
+
+    def __init__(self, guarding: Guarding) -> None:
+        self._guarding = guarding
+
+    async def process(self, context: Any, call_next: _Next) -> None:
+        key = None if context.session is None else context.session.session_id
+        self._guarding.begin(key)
+        if key is None and not _inside():
+            key = f"run-{uuid.uuid4().hex}"
+        named = functools.partial(_naming, None if named_session() else key)
+        with named():
+            await call_next()
+        if context.stream and context.result is not None:
+            # The run is made while its stream is read, wherever that is.
+            context.result.with_pull_context_manager(named)
+
+
+class _OfRequests(_framework.ChatMiddleware):
+    """Gate and hint."""
+
+    def __init__(self, guarding: Guarding) -> None:
+        self._guarding = guarding
+
+    async def process(self, context: Any, call_next: _Next) -> None:
+        hint = await self._guarding.before_model_async(_key(context))
+        if hint is not None:
+            told = _framework.Message(role="user", contents=[hint])
+            context.messages = [*context.messages, told]
+        await call_next()
+
+
+class _OfCalls(_framework.FunctionMiddleware):
+    """Gate and refusal."""
+
+    def __init__(self, guarding: Guarding) -> None:
+        self._guarding = guarding
+
+    async def process(self, context: Any, call_next: _Next) -> None:
+        call = self._guarding.call(
+            context.function.name,
+            _mapping(context.arguments),
+            call_id=context.metadata.get("call_id"),
+            session=_key(context),
+        )
+        with let_through(_framework.MiddlewareFailure):
+            refusal = await call.refusal_async()
+        if refusal is not None:
+            context.result = refusal
+            return
+        _wrap(context.function)
+        with noting(call):
+            await call_next()
+
+
+def _wrap(tool: Any) -> None:
+    """Makes a tool note its calls, inside of the framework's span of them."""
+    while isinstance(tool.func, _framework.FunctionTool):
+        tool = tool.func
+    if tool.func is not None:
+        tool.func = noted(tool.func, _PASSING)
+
+
+def _inside() -> bool:
+    """Whether the run is a part of another one, whose spans the framework writes."""
+    span = trace.get_current_span()
+    scope = span.instrumentation_scope if isinstance(span, ReadableSpan) else None
+    return scope is not None and scope.name == _SCOPE
+
+
+def _naming(key: str | None) -> AbstractContextManager[object]:
+    return nullcontext() if key is None else session(key)
+
+
+def _key(context: Any) -> str | None:
+    return None if context.session is None else context.session.session_id
+
+
+def _mapping(arguments: Any) -> dict[str, Any]:
+    return dict(arguments.model_dump() if hasattr(arguments, "model_dump") else arguments)

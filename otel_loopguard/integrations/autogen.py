@@ -1,0 +1,278 @@
+"""AutoGen: an assistant agent, and a team of such agents.
+
+::
+
+    agent = LoopGuardAssistantAgent("looper", model_client, tools=[search])
+    team = LoopGuardTeam(RoundRobinGroupChat([agent, critic]))
+"""
+
+from __future__ import annotations
+
+import functools
+import uuid
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, cast
+
+from opentelemetry import context as otel_context
+
+from otel_loopguard.control import named_session
+from otel_loopguard.control.context import naming
+from otel_loopguard.errors import LoopGuardStop
+from otel_loopguard.integrations.guarding import Guarding
+from otel_loopguard.integrations.instrumentors import instrumented_by
+from otel_loopguard.integrations.noted import noted, noting
+
+if TYPE_CHECKING:
+    from otel_loopguard.integrations.guarding import GuardedCall, Options
+
+_agents: Any = import_module("autogen_agentchat.agents")
+_messages: Any = import_module("autogen_agentchat.messages")
+_models: Any = import_module("autogen_core.models")
+_tools: Any = import_module("autogen_core.tools")
+_RUN = otel_context.create_key("loopguard-autogen-run")
+
+
+class _Run:
+    """One run, of an agent or of a team: the context of all that it does, and what stopped it."""
+
+    def __init__(self) -> None:
+        self.stop: LoopGuardStop | None = None
+        named = None if named_session() else naming(f"run-{uuid.uuid4().hex}")
+        self._context = otel_context.set_value(_RUN, self, named)
+
+    @classmethod
+    def current(cls) -> _Run | None:
+        """The run of the current context."""
+        return cast("_Run | None", otel_context.get_value(_RUN))
+
+    async def awaited(self, made: Callable[[], Awaitable[Any]]) -> Any:
+        """Awaits inside of the run."""
+        token = otel_context.attach(self._context)
+        try:
+            return await made()
+        finally:
+            # What is open inside of the run goes on with the next step.
+            self._context = otel_context.get_current()
+            otel_context.detach(token)
+
+    async def driven(self, steps: AsyncGenerator[Any, None]) -> AsyncGenerator[Any, None]:
+        """The items of a generator, each of which is made inside of the run."""
+        done = object()
+        try:
+            while (item := await self.awaited(lambda: anext(steps, done))) is not done:
+                yield item
+        finally:
+            await self.awaited(steps.aclose)
+
+    @contextmanager
+    def raising(self) -> Generator[None, None, None]:
+        """Raises what stopped the run in place of what AutoGen makes of it."""
+        try:
+            yield
+        except RuntimeError as error:
+            if self.stop is None:
+                raise
+            raise self.stop from error
+
+
+class LoopGuardAssistantAgent(_agents.AssistantAgent):
+    """An `AssistantAgent` that does at each model call and tool call what the guard decided.
+
+    * Before a model call: waits while the session is paused; the hint is a user message at the end
+      of that one request, and not in the context that the agent keeps.
+    * Before a tool call: waits likewise; a refused call has what the model is told as its result,
+      an error.
+    * An abort is a `LoopGuardAbort` out of `run` and `run_stream`, with the results so far, behind
+      the results of the calls. In a team see `LoopGuardTeam`.
+
+    The session is the one that `otel_loopguard.session` names, else one for each run. Of the tools
+    that it is given the method `run` is wrapped, so that the guard is told what AutoGen's spans do
+    not say.
+
+    Args:
+        name: As of `AssistantAgent`.
+        model_client: Likewise.
+        loopguard: Options, as of `otel_loopguard.integrations.guarding.Guarding`.
+        **options: All that `AssistantAgent` takes besides.
+    """
+
+    def __init__(
+        self, name: str, model_client: Any, *, loopguard: Options | None = None, **options: Any
+    ) -> None:
+        known = instrumented_by(
+            "openinference.instrumentation.autogen_agentchat:AutogenAgentChatInstrumentor"
+        )
+        guarding = Guarding("autogen", instrumented=known, **(loopguard or {}))
+        base: Any = super()
+        base.__init__(name, _Client(model_client, guarding), **options)
+        self._workbench: list[Any] = [_guarded(one, guarding, name) for one in self._workbench]
+
+    async def run(self, **options: Any) -> Any:
+        """As of `AssistantAgent`; raises `LoopGuardAbort`."""
+        base: Any = super()
+        made = functools.partial(base.run, **options)
+        # Inside of another run the context is that of the other.
+        return await (made() if _Run.current() else _Run().awaited(made))
+
+    async def run_stream(self, **options: Any) -> AsyncGenerator[Any, None]:
+        """As of `AssistantAgent`; raises `LoopGuardAbort`."""
+        base: Any = super()
+        steps = base.run_stream(**options)
+        async for item in steps if _Run.current() else _Run().driven(steps):
+            yield item
+
+    async def on_messages_stream(
+        self, messages: Any, cancellation_token: Any
+    ) -> AsyncGenerator[Any, None]:
+        """As of `AssistantAgent`; raises `LoopGuardAbort`."""
+        base: Any = super()
+        running = _Run.current() or _Run()
+        try:
+            async for item in base.on_messages_stream(messages, cancellation_token):
+                yield item
+                if isinstance(item, _messages.ToolCallExecutionEvent):
+                    self._end_if_stopped(running.stop)
+        except LoopGuardStop as stop:
+            running.stop = stop
+            raise
+
+    def _end_if_stopped(self, stop: LoopGuardStop | None) -> None:
+        """Raises what stopped a call, or an agent that is a tool of this one."""
+        for workbench in self._workbench:
+            stop, workbench.stop = workbench.stop or stop, None
+        if stop is not None:
+            raise stop
+
+
+class LoopGuardTeam:
+    """A team whose runs are one session each, and raise what stops them.
+
+    AutoGen makes any exception of an agent a `RuntimeError` of the team, and spreads a run over
+    many traces.
+
+    Args:
+        team: A team of `LoopGuardAssistantAgent`. Without `runtime`, or with one that is started
+            where `otel_loopguard.session` names the session. Whatever else it can do is done by it.
+    """
+
+    def __init__(self, team: Any) -> None:
+        self._team = team
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._team, name)
+
+    async def run(self, **options: Any) -> Any:
+        """As of the team; raises `LoopGuardAbort`."""
+        running = _Run()
+        with running.raising():
+            return await running.awaited(functools.partial(self._team.run, **options))
+
+    async def run_stream(self, **options: Any) -> AsyncGenerator[Any, None]:
+        """As of the team; raises `LoopGuardAbort`."""
+        running = _Run()
+        with running.raising():
+            async for item in running.driven(self._team.run_stream(**options)):
+                yield item
+
+
+class _Client:
+    """A model client that asks the guard before each request."""
+
+    def __init__(self, inner: Any, guarding: Guarding) -> None:
+        self._inner = inner
+        self._guarding = guarding
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def create(self, messages: Any, **options: Any) -> Any:
+        return await self._inner.create(await self._told(messages), **options)
+
+    async def create_stream(self, messages: Any, **options: Any) -> AsyncGenerator[Any, None]:
+        async for chunk in self._inner.create_stream(await self._told(messages), **options):
+            yield chunk
+
+    async def _told(self, messages: Any) -> Any:
+        hint = await self._guarding.before_model_async()
+        if hint is None:
+            return messages
+        return [*messages, _models.UserMessage(content=hint, source="loopguard")]
+
+
+class _Workbench:
+    """A workbench that asks the guard before each call.
+
+    Attributes:
+        stop: What stopped a call; raised there it would leave the agent waiting for ever.
+    """
+
+    def __init__(self, inner: Any, guarding: Guarding, agent: str) -> None:
+        self._inner = inner
+        self._guarding = guarding
+        self._agent = agent
+        self.stop: LoopGuardStop | None = None
+        self._notes = isinstance(inner, _tools.StaticWorkbench)
+        for tool in getattr(inner, "_tools", ()) if self._notes else ():
+            _note(tool)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def call_tool(self, name: str, arguments: Any = None, *rest: Any, **known: Any) -> Any:
+        call = self._call(name, arguments, known)
+        refused = await self._refused(name, call)
+        if refused is not None:
+            return refused
+        if self._notes:
+            with noting(call):
+                return await self._inner.call_tool(name, arguments, *rest, **known)
+        with call.span() as made:
+            result = await self._inner.call_tool(name, arguments, *rest, **known)
+            text = result.to_text()
+            made.result(text, failed=text if result.is_error else None)
+        return result
+
+    def _call(self, name: str, arguments: Any, known: Any) -> GuardedCall:
+        given = dict(arguments or {})
+        return self._guarding.call(name, given, call_id=known.get("call_id"), agent=self._agent)
+
+    async def _refused(self, name: str, call: GuardedCall) -> Any:
+        """What stands in place of the result; None to make the call."""
+        try:
+            said = await call.refusal_async()
+        except LoopGuardStop as stop:
+            self.stop, said = stop, str(stop)
+        if said is None:
+            return None
+        content = [_tools.TextResultContent(content=said)]
+        return _tools.ToolResult(name=name, result=content, is_error=True)
+
+
+class _Streaming(_Workbench, _tools.StaticStreamWorkbench):
+    """The same of tools that may tell what they do; the agent asks for the class."""
+
+    async def call_tool_stream(
+        self, name: str, arguments: Any = None, *rest: Any, **known: Any
+    ) -> AsyncGenerator[Any, None]:
+        call = self._call(name, arguments, known)
+        refused = await self._refused(name, call)
+        if refused is not None:
+            yield refused
+            return
+        with noting(call):
+            async for item in self._inner.call_tool_stream(name, arguments, *rest, **known):
+                yield item
+
+
+def _guarded(workbench: Any, guarding: Guarding, agent: str) -> _Workbench:
+    streams = isinstance(workbench, _tools.StaticStreamWorkbench)
+    return (_Streaming if streams else _Workbench)(workbench, guarding, agent)
+
+
+def _note(tool: Any) -> None:
+    """Makes a tool note its calls, inside of AutoGen's span of them."""
+    for method in ("run", "run_stream"):
+        if hasattr(tool, method):
+            setattr(tool, method, noted(getattr(tool, method)))

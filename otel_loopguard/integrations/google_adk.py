@@ -1,0 +1,153 @@
+"""Google ADK: `Runner(…, plugins=[LoopGuardPlugin()])`, or of an `App`."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, cast
+from weakref import WeakValueDictionary
+
+from opentelemetry import trace
+
+from otel_loopguard.errors import LoopGuardStop
+from otel_loopguard.integrations.guarding import Guarding
+from otel_loopguard.integrations.made import Calls
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from otel_loopguard.integrations.guarding import Options
+
+_plugins: Any = import_module("google.adk.plugins.base_plugin")
+_models: Any = import_module("google.adk.models")
+_types: Any = import_module("google.genai.types")
+_ERROR: Final = "LOOPGUARD_STOP"
+_KEPT: Final = 1000
+
+
+class LoopGuardPlugin(_plugins.BasePlugin):
+    """A plugin of a runner or an app, in which the guard's decisions are followed.
+
+    ::
+
+        plugin = LoopGuardPlugin()
+        runner = Runner(app_name="app", agent=agent, plugins=[plugin], session_service=…)
+        async for event in runner.run_async(…):
+            ...
+        if stop := plugin.stopped(session_id):
+            print(stop, stop.parts)
+
+    Before a call of the model it waits while the session is paused, and puts the hint at the end of
+    the request, as a content of the user; the hint is in this one request. Before a tool it waits
+    too; a call of a denied loop is answered with what the model is told. ADK wraps what a plugin
+    raises, so a stop ends the run as ADK's own abort does: the last answer of the model is the
+    reason, its `error_code` is `LOOPGUARD_STOP`, and `stopped` has the exception.
+
+    The session is the one that is named, else ADK's session.
+
+    Args:
+        name: Name of the plugin, once per runner.
+        **options: As of `otel_loopguard.integrations.guarding.Guarding`.
+    """
+
+    def __init__(self, name: str = "loopguard", **options: Unpack[Options]) -> None:
+        _plugins.BasePlugin.__init__(self, name)
+        self._guarding = Guarding("google_adk", instrumented=_traced, **options)
+        self._calls = Calls()
+        self._runs: WeakValueDictionary[str, Any] = WeakValueDictionary()
+        self._stops: OrderedDict[str, LoopGuardStop] = OrderedDict()
+
+    def stopped(self, session_id: str) -> LoopGuardStop | None:
+        """What ended the newest run of a session; None if it was not stopped.
+
+        Args:
+            session_id: Id of ADK's session; the newest 1000 stops are kept.
+        """
+        return self._stops.get(session_id)
+
+    async def before_run_callback(self, *, invocation_context: Any) -> None:
+        """A run begins."""
+        self._runs[invocation_context.invocation_id] = invocation_context
+        self._stops.pop(invocation_context.session.id, None)
+        self._guarding.begin(invocation_context.session.id)
+
+    async def before_model_callback(self, *, callback_context: Any, llm_request: Any) -> Any:
+        """Waits while the session is paused, and puts the hint into the request."""
+        try:
+            said = await self._guarding.before_model_async(callback_context.session.id)
+        except LoopGuardStop as stop:
+            return self._end(callback_context, stop)
+        if said is not None:
+            llm_request.contents.append(_content("user", said))
+        return None
+
+    async def before_tool_callback(
+        self, *, tool: Any, tool_args: dict[str, Any], tool_context: Any
+    ) -> dict[str, Any] | None:
+        """Waits while the session is paused, and answers a call that is not to be made."""
+        call = self._guarding.call(
+            tool.name,
+            dict(tool_args),
+            call_id=tool_context.function_call_id,
+            session=tool_context.session.id,
+            agent=tool_context.agent_name,
+        )
+        try:
+            said = await call.refusal_async()
+        except LoopGuardStop as stop:
+            self._end(tool_context, stop)
+            return {"refused": str(stop)}
+        if said is not None:
+            # An "error" would be one of the tool on ADK's span, in place of the refusal.
+            return {"refused": said}
+        self._calls.begin(_key(tool_context), call.span())
+        return None
+
+    async def after_tool_callback(
+        self, *, tool: Any, tool_args: dict[str, Any], tool_context: Any, result: object
+    ) -> None:
+        """Takes the result of a call, and ends its span."""
+        del tool, tool_args
+        made = self._calls.take(_key(tool_context))
+        if made is not None:
+            made.result(result, failed=_failure(result))
+            made.end()
+
+    async def on_tool_error_callback(
+        self, *, tool: Any, tool_args: dict[str, Any], tool_context: Any, error: BaseException
+    ) -> None:
+        """Ends the span of a call that failed or was cancelled."""
+        del tool, tool_args
+        self._calls.end(_key(tool_context), error)
+
+    def _end(self, context: Any, stop: LoopGuardStop) -> Any:
+        """Ends a run as ADK does, and gives the answer that says so."""
+        self._stops[context.session.id] = stop
+        if len(self._stops) > _KEPT:
+            self._stops.popitem(last=False)
+        running = self._runs.get(context.invocation_id)
+        if running is not None:
+            running.abort()
+        said = str(stop)
+        return _models.LlmResponse(
+            content=_content("model", said), error_code=_ERROR, error_message=said
+        )
+
+
+def _content(role: str, text: str) -> Any:
+    return _types.Content(role=role, parts=[_types.Part(text=text)])
+
+
+def _key(context: Any) -> tuple[str, str | None]:
+    return context.invocation_id, context.function_call_id
+
+
+def _failure(result: object) -> str | None:
+    """What went wrong, as ADK's tools say it."""
+    told = cast("dict[str, object]", result).get("error") if isinstance(result, dict) else None
+    return None if told is None else str(told)
+
+
+def _traced() -> bool:
+    """Whether ADK writes spans: callbacks run inside of that of the agent or of the call."""
+    return trace.get_current_span().is_recording()

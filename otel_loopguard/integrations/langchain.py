@@ -1,0 +1,204 @@
+"""LangChain 1.x and LangGraph: a middleware for `create_agent`, and for the calls of a `ToolNode`.
+
+::
+
+    agent = create_agent(model, tools, middleware=[LoopGuardMiddleware()])
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
+
+from opentelemetry import trace
+
+from otel_loopguard import control
+from otel_loopguard.integrations.guarding import Guarding
+from otel_loopguard.integrations.instrumentors import either, instrumented_by
+from otel_loopguard.integrations.runs import Runs
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
+    from typing_extensions import Unpack
+
+    from otel_loopguard.integrations.guarding import GuardedCall, Options
+    from otel_loopguard.integrations.made import Made
+
+_middleware: Any = import_module("langchain.agents.middleware")
+_messages: Any = import_module("langchain_core.messages")
+_langgraph: Any = import_module("langgraph.config")
+_types: Any = import_module("langgraph.types")
+# An interrupt, or a command for the graph above: no failure of the call.
+_PASSING: Final = (import_module("langgraph.errors").GraphBubbleUp,)
+_OPENINFERENCE: Final = "openinference.instrumentation.langchain"
+_RUNTIME: Final = "__pregel_runtime"
+
+
+class LoopGuardMiddleware(_middleware.AgentMiddleware):
+    """Does at each model call and tool call what the guard decided. Put it first of all middleware.
+
+    * Before a model call: waits while the session is paused; the hint is a user message at the end
+      of that one request, and not in the state of the graph.
+    * Before a tool call: waits likewise; a refused call is answered by a `ToolMessage` with status
+      `error`.
+    * An abort raises `LoopGuardAbort` out of `invoke`, with the results so far.
+
+    It adds no node to the graph. The session is the one that `otel_loopguard.session` names, else
+    the `thread_id`, else that of the spans, else one for each run. For a graph of your own there is
+    `ToolNode(tools, wrap_tool_call=middleware.wrap_tool_call)`.
+
+    Args:
+        pause: What a paused run does: `gate` waits inside of the run; `interrupt` ends the call of
+            the graph with an interrupt, which needs a checkpointer, and goes on with
+            `Command(resume=…)`: the text "abort" aborts, any other text is told the model.
+        **options: As of `Guarding`.
+    """
+
+    def __init__(
+        self, *, pause: Literal["gate", "interrupt"] = "gate", **options: Unpack[Options]
+    ) -> None:
+        super().__init__()  # pyright: ignore[reportUnknownMemberType]
+        known = instrumented_by(
+            f"{_OPENINFERENCE}:LangChainInstrumentor",
+            "opentelemetry.instrumentation.langchain:LangchainInstrumentor",
+            "opentelemetry.instrumentation.genai.langchain:LangChainInstrumentor",
+        )
+        self._instrumented = either(known, _by_langfuse)
+        self._guarding = Guarding("langchain", instrumented=self._instrumented, **options)
+        self._runs = Runs()
+        self._interrupts = pause == "interrupt"
+
+    def wrap_model_call(self, request: Any, handler: Any) -> Any:
+        """Gate and hint, around a call of the model."""
+        place = self._at(request.runtime)
+        return handler(_told(request, self._guarding.before_model(*place)))
+
+    async def awrap_model_call(self, request: Any, handler: Any) -> Any:
+        """As `wrap_model_call`."""
+        place = self._at(request.runtime)
+        return await handler(_told(request, await self._guarding.before_model_async(*place)))
+
+    def wrap_tool_call(self, request: Any, handler: Any) -> Any:
+        """Gate and refusal, around a call of a tool."""
+        call = self._call(request)
+        refusal = call.refusal()
+        if refusal is not None:
+            return _refused(request, refusal)
+        with call.span(_PASSING) as made:
+            return _noted(made, handler(request))
+
+    async def awrap_tool_call(self, request: Any, handler: Any) -> Any:
+        """As `wrap_tool_call`."""
+        call = self._call(request)
+        refusal = await call.refusal_async()
+        if refusal is not None:
+            return _refused(request, refusal)
+        with call.span(_PASSING) as made:
+            return _noted(made, await handler(request))
+
+    def _call(self, request: Any) -> GuardedCall:
+        asked, place = request.tool_call, self._at(request.runtime)
+        agent = _part(_config(request.runtime), "metadata").get("lc_agent_name")
+        return self._guarding.call(
+            asked["name"],
+            asked["args"],
+            call_id=asked["id"],
+            session=place.session,
+            span=place.span,
+            agent=agent,
+        )
+
+    def _at(self, runtime: Any) -> _Place:
+        """Where the run is; it is interrupted here if it is paused and to be interrupted."""
+        ours = _part(_config(runtime), "configurable")
+        # One object for each run, which LangGraph hands down to all its nodes.
+        run = getattr(runtime, "control", None) or getattr(ours.get(_RUNTIME), "control", None)
+        info = getattr(runtime, "execution_info", None)
+        thread = ours.get("thread_id") or getattr(info, "thread_id", None)
+        span = _span() if self._instrumented() else None
+        if thread and not self._runs.knows(run):
+            self._guarding.begin(str(thread), span)
+        own = run and self._runs.key_of(run)
+        place = _Place(str(thread) if thread else own, span)
+        if self._interrupts:
+            self._interrupt(place)
+        return place
+
+    def _interrupt(self, place: _Place) -> None:
+        flag = self._guarding.flag(*place)
+        if flag is None or not flag.held:
+            return
+        now = flag.control
+        answer = _types.interrupt({"session": now.session, "reason": now.reason})
+        if answer == "abort":
+            control.abort(now.session or "", "aborted in answer to an interrupt")
+        else:
+            said = answer if isinstance(answer, str) else None
+            control.resume(now.session or "", guidance=said)
+
+
+class _Place(NamedTuple):
+    """Where a run is: the key that LangGraph has for it, and the span above."""
+
+    session: str | None
+    span: Span | None
+
+
+def _told(request: Any, hint: str | None) -> Any:
+    if hint is None:
+        return request
+    return request.override(messages=[*request.messages, _messages.HumanMessage(hint)])
+
+
+def _refused(request: Any, refusal: str) -> Any:
+    asked = request.tool_call
+    known = {"tool_call_id": asked["id"], "name": asked["name"], "status": "error"}
+    return _messages.ToolMessage(refusal, **known)
+
+
+def _noted(made: Made, answer: Any) -> Any:
+    if isinstance(answer, _messages.ToolMessage):
+        failed = str(answer.content) if answer.status == "error" else None
+        made.result(answer.content, failed=failed)
+    else:
+        made.result(_changed(getattr(answer, "update", None)))
+    return answer
+
+
+def _changed(update: Any) -> Any:
+    """What a `Command` changes, without the ids of its messages, which are new in every call."""
+    if not isinstance(update, dict):
+        return update
+    known = cast("dict[str, Any]", update)
+    told = [getattr(one, "content", one) for one in known.get("messages", ())]
+    rest = {name: value for name, value in known.items() if name != "messages"}
+    return {**rest, "messages": told} if rest or len(told) != 1 else told[0]
+
+
+def _config(runtime: Any = None) -> Mapping[str, Any]:
+    found = getattr(runtime, "config", None)
+    if found:
+        return found
+    try:
+        return _langgraph.get_config()
+    except RuntimeError:
+        # In asyncio before Python 3.11 it is not handed down.
+        return {}
+
+
+def _part(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    return config.get(name) or {}
+
+
+def _span() -> Span:
+    """The span above: OpenInference makes none of its spans the current one."""
+    module = sys.modules.get(_OPENINFERENCE)
+    found = None if module is None else module.get_current_span()
+    return found or trace.get_current_span()
+
+
+def _by_langfuse() -> bool:
+    handlers = getattr(_config().get("callbacks"), "handlers", ())
+    return any(type(one).__module__.startswith("langfuse") for one in handlers)

@@ -1,0 +1,147 @@
+"""LlamaIndex: `agent = guarded(FunctionAgent(…))`, or an `AgentWorkflow`."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from otel_loopguard.errors import LoopGuardStop
+from otel_loopguard.integrations.guarding import Guarding
+from otel_loopguard.integrations.instrumentors import instrumented_by
+from otel_loopguard.integrations.running import Running
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from otel_loopguard.integrations.guarding import Options
+
+_llms: Any = import_module("llama_index.core.llms")
+_Agent = TypeVar("_Agent")
+
+
+def guarded(agent: _Agent, **options: Unpack[Options]) -> _Agent:
+    """Makes an agent, or all agents of a workflow, do what the guard decided.
+
+    ::
+
+        agent = guarded(FunctionAgent(tools=[…], llm=…))
+        await agent.run("…")
+
+    Before a step of an agent, which is a call of the model, it waits while the session is paused,
+    and adds the hint as a message of the user at the end. Before a tool it waits too; a call of a
+    denied loop is not made, and its result is what the model is told. A stop comes out of the
+    handler of the run as `LoopGuardAbort`. Nothing blocks the event loop.
+
+    The session is the one that is named, else the trace where OpenInference writes one, else one
+    for each run.
+
+    Args:
+        agent: A `FunctionAgent`, `ReActAgent`, `CodeActAgent` or `AgentWorkflow`. It is changed;
+            its tools are not.
+        **options: As of `otel_loopguard.integrations.guarding.Guarding`.
+
+    Returns:
+        The same agent.
+    """
+    if not isinstance(getattr(cast("Any", agent).run, "__self__", None), _Guarded):
+        _Guarded(agent, options)
+    return agent
+
+
+class _Guarded:
+    """What a guarded agent does in place of its own methods."""
+
+    def __init__(self, agent: Any, options: Options) -> None:
+        self._agent = agent
+        self._kind: Any = type(agent)
+        self._traced = instrumented_by(
+            "openinference.instrumentation.llama_index:LlamaIndexInstrumentor"
+        )
+        self._guarding = Guarding("llama_index", instrumented=self._traced, **options)
+        # An agent is a pydantic model, which takes no attributes but its fields.
+        object.__setattr__(agent, "run", self.run)
+        object.__setattr__(agent, "get_tools", self.get_tools)
+        for one in getattr(agent, "agents", {"": agent}).values():
+            object.__setattr__(one, "take_step", _Step(one, self._guarding).take)
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        """In place of the agent's."""
+        running = Running.begin(traced=self._traced())
+        return running.call(self._kind.run, self._agent, *args, **kwargs)
+
+    async def get_tools(self, *args: Any, **kwargs: Any) -> Sequence[Any]:
+        """In place of the agent's: its tools, which ask before they are called."""
+        found = await self._kind.get_tools(self._agent, *args, **kwargs)
+        return [self._asking(tool) for tool in found]
+
+    def _asking(self, tool: Any) -> Any:
+        async def acall(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return await self._called(tool, args, kwargs)
+            except LoopGuardStop as stop:
+                running = Running.current()
+                if running is not None:
+                    # The workflow makes a result of it; the next step ends the run.
+                    running.stop = stop
+                raise
+
+        asking = copy.copy(tool)
+        object.__setattr__(asking, "acall", acall)
+        return asking
+
+    async def _called(self, tool: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        context = getattr(tool, "ctx_param_name", None)
+        given = {name: value for name, value in kwargs.items() if name != context}
+        name = tool.metadata.get_name()
+        call = self._guarding.call(name, given or list(args))
+        said = await call.refusal_async()
+        if said is not None:
+            return _output(name, given, said)
+        with call.span() as made:
+            result = await _holding(tool, context, kwargs).acall(*args, **given)
+            made.result(result.content, failed=result.content if result.is_error else None)
+            return result
+
+
+def _holding(tool: Any, name: str | None, kwargs: dict[str, Any]) -> Any:
+    """The tool with the workflow's context in it, which is no argument of the call on its span."""
+    if name not in kwargs:
+        return tool
+    holding = copy.copy(tool)
+    holding.partial_params = {**tool.partial_params, name: kwargs[name]}
+    return holding
+
+
+class _Step:
+    """The step of one agent."""
+
+    def __init__(self, agent: Any, guarding: Guarding) -> None:
+        self._agent = agent
+        self._kind: Any = type(agent)
+        self._guarding = guarding
+
+    async def take(self, ctx: Any, llm_input: list[Any], *args: Any, **kwargs: Any) -> Any:
+        """In place of the agent's `take_step`."""
+        running = Running.current()
+        if running is not None and running.stop is not None:
+            raise running.stop
+        said = await self._guarding.before_model_async()
+        if said is not None:
+            llm_input = await self._told(ctx, llm_input, said)
+        return await self._kind.take_step(self._agent, ctx, llm_input, *args, **kwargs)
+
+    async def _told(self, ctx: Any, llm_input: list[Any], said: str) -> list[Any]:
+        told = _llms.ChatMessage(role="user", content=said)
+        key = getattr(self._agent, "scratchpad_key", None)
+        if key is None:
+            return [*llm_input, told]
+        # Behind calls and results, which are sent behind the input.
+        await ctx.store.set(key, [*await ctx.store.get(key, default=[]), told])
+        return llm_input
+
+
+def _output(name: str, given: dict[str, Any], said: str) -> Any:
+    made: Any = import_module("llama_index.core.tools").ToolOutput
+    return made(content=said, tool_name=name, raw_input=given, raw_output=said, is_error=True)

@@ -1,0 +1,228 @@
+"""The Model Context Protocol: a client that asks before it calls, and a server that may refuse.
+
+::
+
+    async with LoopGuardClient(Client(url)) as client:
+        ...
+
+    server = MCPServer("search", middleware=[LoopGuardServerMiddleware()])
+"""
+
+from __future__ import annotations
+
+import uuid
+from contextlib import contextmanager
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from opentelemetry import context as otel_context
+from opentelemetry import trace
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from otel_loopguard.control import named_session
+from otel_loopguard.errors import LoopGuardStop
+from otel_loopguard.integrations.guarding import Guarding
+from otel_loopguard.integrations.runs import Runs
+from otel_loopguard.integrations.spans import OwnSpan
+from otel_loopguard.propagation import LoopGuardPropagator
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Generator, Mapping
+
+    from typing_extensions import Self, Unpack
+
+    from otel_loopguard.integrations.guarding import Options
+
+_types: Any = import_module("mcp_types")
+_CALL: Final = "tools/call"
+_HERE: Final = "otel-loopguard/call"
+_calls_here: set[str] = set()
+
+
+class LoopGuardClient:
+    """A client, or a `ClientSession`, whose calls of tools do what the guard decided.
+
+    * Before a call: waits while the session is paused; a refused call is not sent, and its result
+      is an error which says why.
+    * The hint is one more text behind the content of a result, once per decision.
+    * An abort raises `LoopGuardAbort`, with the results so far.
+    * Trace and session travel in `_meta` (SEP-414), the session signed by `propagation_key`.
+
+    The session is the one that `otel_loopguard.session` names, else that of the current span, else
+    one for each client. A stop leaves the block of the client as it is, not in a group.
+
+    Args:
+        client: What calls the server, open or not; all that is asked for besides is its own.
+        **options: As of `otel_loopguard.integrations.guarding.Guarding`.
+    """
+
+    def __init__(self, client: Any, **options: Unpack[Options]) -> None:
+        self._client = client
+        self._guarding = Guarding("mcp", instrumented=lambda: False, **options)
+        self._propagator = LoopGuardPropagator()
+        self._key = f"run-{uuid.uuid4().hex}"
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    async def __aenter__(self) -> Self:
+        await self._client.__aenter__()
+        return self
+
+    async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> Any:
+        if isinstance(error, LoopGuardStop):
+            # Nothing is wrong with the connection, which is closed; then the stop goes on.
+            kind, error, traceback = None, None, None
+        return await self._client.__aexit__(kind, error, traceback)
+
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any] | None = None, *rest: Any, **known: Any
+    ) -> Any:
+        """Calls a tool, as of the client.
+
+        Raises:
+            LoopGuardAbort: The session is aborted.
+            LoopGuardPaused: It was not let go on within the limit.
+        """
+        key = None if trace.get_current_span().get_span_context().is_valid else self._key
+        call = self._guarding.call(name, dict(arguments or {}), session=key)
+        said = await call.refusal_async()
+        if said is not None:
+            return _refused(said)
+        with call.span() as made, _made_here() as here:
+            meta = self._meta(here, known.pop("meta", None))
+            result = await self._client.call_tool(name, arguments, *rest, meta=meta, **known)
+            outcome, failed = _outcome(result)
+            made.result(outcome, failed=failed)
+        return _told(result, await self._guarding.before_model_async(key))
+
+    def _meta(self, here: str, given: Mapping[str, Any] | None) -> dict[str, Any]:
+        """What travels in `_meta`; what is given comes first."""
+        carrier: dict[str, Any] = {_HERE: here}
+        TraceContextTextMapPropagator().inject(carrier)
+        self._propagator.inject(carrier)
+        return {**carrier, **(given or {})}
+
+
+class LoopGuardServerMiddleware:
+    """Middleware of a server, which refuses calls of tools that the guard denied.
+
+    * Before a call: waits while the session is paused; a refused call, or one of an aborted
+      session, is answered by an error which says why. The connection stays.
+    * The hint is one more text behind the content of a result, once per decision.
+
+    The session is the one that came along in `_meta` signed by the same `propagation_key`, else the
+    one that `otel_loopguard.session` names, else that of the server's span, which is in the trace
+    of the client, else the connection. The guard of this process knows what another one decided if
+    both share a store, or by what came along.
+
+    Args:
+        **options: As of `otel_loopguard.integrations.guarding.Guarding`.
+    """
+
+    def __init__(self, **options: Unpack[Options]) -> None:
+        # The server's own span of the call is the current one where there is one.
+        self._guarding = Guarding("mcp", instrumented=lambda: False, **options)
+        self._propagator = LoopGuardPropagator()
+        self._connections = Runs()
+
+    async def __call__(self, ctx: Any, call_next: Callable[[Any], Awaitable[Any]]) -> Any:
+        """Handles a message of a client."""
+        if ctx.method != _CALL or ctx.request_id is None:
+            return await call_next(ctx)
+        if dict(ctx.meta or {}).get(_HERE) in _calls_here:
+            return await _beside(ctx, call_next)
+        with self._within(ctx.meta):
+            return await self._called(ctx, call_next)
+
+    async def _called(self, ctx: Any, call_next: Callable[[Any], Awaitable[Any]]) -> Any:
+        params = cast("dict[str, Any]", ctx.params or {})
+        key = self._key(ctx)
+        call = self._guarding.call(
+            str(params.get("name")), params.get("arguments"), session=key, call_id=None
+        )
+        try:
+            said = await call.refusal_async()
+        except LoopGuardStop as stop:
+            said = str(stop)
+        if said is not None:
+            return _refused(said)
+        with call.span() as made:
+            result = await call_next(ctx)
+            outcome, failed = _outcome(result)
+            made.result(outcome, failed=failed)
+        flag = self._guarding.flag(key)
+        return _told(result, None if flag is None else flag.take_hint())
+
+    def _key(self, ctx: Any) -> str | None:
+        """The connection, where nothing else says what a call belongs to."""
+        if named_session() or trace.get_current_span().get_span_context().is_valid:
+            return None
+        return self._connections.key_of(ctx.session)
+
+    @contextmanager
+    def _within(self, meta: Any) -> Generator[None, None, None]:
+        """The session that came along is that of the block."""
+        given = {name: value for name, value in dict(meta or {}).items() if isinstance(value, str)}
+        token = otel_context.attach(self._propagator.extract(given))
+        try:
+            yield
+        finally:
+            otel_context.detach(token)
+
+
+def _refused(said: str) -> Any:
+    return _types.CallToolResult(content=[_text(said)], is_error=True)
+
+
+def _text(text: str) -> Any:
+    return _types.TextContent(type="text", text=text)
+
+
+def _told(result: Any, hint: str | None) -> Any:
+    said = _said(result)
+    if hint is None or said is None:
+        return result
+    return said.model_copy(update={"content": [*said.content, _text(hint)]})
+
+
+def _outcome(result: Any) -> tuple[object, str | None]:
+    """The texts of a result, where it is all text, and what went wrong."""
+    said = _said(result)
+    if said is None:
+        return None, None
+    texts = [getattr(block, "text", None) for block in said.content]
+    plain = [block.model_dump(mode="json") for block in said.content]
+    outcome = plain if None in texts else "\n".join(cast("list[str]", texts))
+    return outcome, str(outcome) if said.is_error else None
+
+
+def _said(result: Any) -> Any:
+    """The result of a call; None where it asks for something before, or is an extension's."""
+    given: object = result
+    if isinstance(given, dict):
+        # A server has it as it goes over the wire.
+        known = cast("dict[str, object]", given)
+        return _types.CallToolResult.model_validate(known) if "content" in known else None
+    return result if isinstance(result, _types.CallToolResult) else None
+
+
+@contextmanager
+def _made_here() -> Generator[str, None, None]:
+    """The block of a call by a client of this process; a server in it has nothing to ask."""
+    here = uuid.uuid4().hex
+    _calls_here.add(here)
+    try:
+        yield here
+    finally:
+        _calls_here.discard(here)
+
+
+async def _beside(ctx: Any, call_next: Callable[[Any], Awaitable[Any]]) -> Any:
+    """Makes a call that its client asked about; the guard is told what the server's span lacks."""
+    span = trace.get_current_span()
+    params = cast("dict[str, Any]", ctx.params or {})
+    own = OwnSpan(str(params.get("name")), params.get("arguments"))
+    result = await call_next(ctx)
+    own.tell(span, _outcome(result)[0])
+    return result

@@ -1,0 +1,201 @@
+"""OpenAI Agents SDK: `Runner.run(agent, …, hooks=LoopGuardHooks())`."""
+
+from __future__ import annotations
+
+import functools
+import json
+import weakref
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+from otel_loopguard.integrations.guarding import GuardedCall, Guarding
+from otel_loopguard.integrations.instrumentors import either, instrumented_by
+from otel_loopguard.integrations.made import Calls
+from otel_loopguard.integrations.runs import Runs
+from otel_loopguard.integrations.stops import let_through
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from otel_loopguard.integrations.guarding import Options
+
+_agents: Any = import_module("agents")
+_REFUSED: Final = "refused by the guard"
+
+
+class LoopGuardHooks(_agents.RunHooks):
+    """The hooks of a run, in which the guard's decisions are followed.
+
+    ::
+
+        await Runner.run(agent, "Find it.", hooks=LoopGuardHooks())
+
+    One object may serve any number of runs at the same time. To have hooks of your own, derive from
+    it and call `super()`.
+
+    Before a call of the model it waits while the session is paused, and puts the hint at the end of
+    the request, as a message of the user; the hint is in this one request. Before a local tool it
+    waits too; a call of a denied loop is rejected, by a guardrail that is added to the function
+    tools of the agent. A stop reaches the caller as `LoopGuardAbort`, which is an `AgentsException`
+    as well and has `run_data`.
+
+    The session is the one that is named, else the group of the SDK's own tracing, else the trace.
+    Without an instrumentation it is the SDK's trace, which is the run unless you put several into
+    one.
+
+    Args:
+        **options: As of `otel_loopguard.integrations.guarding.Guarding`.
+    """
+
+    def __init__(self, **options: Unpack[Options]) -> None:
+        self._guarding = Guarding("openai_agents", instrumented=_instrumented, **options)
+        self._calls = Calls()
+        self._runs = Runs()
+
+    async def on_agent_start(self, context: Any, agent: Any) -> None:
+        """Puts the guardrail on the function tools of an agent that begins."""
+        self._enter(context)
+        if _instrumented() and not context.usage.requests:
+            self._guarding.begin(self._session(context))
+        for tool in agent.tools:
+            if isinstance(tool, _agents.FunctionTool) and _guardrail not in _guardrails(tool):
+                tool.tool_input_guardrails = [*_guardrails(tool), _guardrail]
+
+    async def on_llm_start(
+        self, context: Any, agent: Any, system_prompt: str | None, input_items: list[Any]
+    ) -> None:
+        """Waits while the session is paused, and puts the hint into the request."""
+        del agent, system_prompt
+        with let_through(_agents.AgentsException):
+            said = await self._guarding.before_model_async(self._session(context))
+        if said is not None:
+            input_items.append({"role": "user", "content": said})
+
+    async def on_tool_start(self, context: Any, agent: Any, tool: Any) -> None:
+        """Waits while the session is paused, and begins the call's span if it has none."""
+        call = self._call(context, agent, tool.name)
+        asked = _running.get(id(context.usage)) is self and _guardrail in _guardrails(tool)
+        self._enter(context)
+        with let_through(_agents.AgentsException):
+            said = None if asked else await call.refusal_async()
+        if said is not None and isinstance(tool, _agents.FunctionTool):
+            _answer_with(said, tool, context.tool_call_id)
+        elif isinstance(context, _agents.tool_context.ToolContext):
+            key = self._key(context)
+            self._calls.begin(key, call.span())
+            # A tool that raises out of the run has no `on_tool_end`.
+            weakref.finalize(context, self._calls.end, key).atexit = False
+
+    async def on_tool_end(self, context: Any, agent: Any, tool: Any, result: object) -> None:
+        """Takes the result of a call, and ends its span."""
+        del agent, tool
+        made = self._calls.take(self._key(context))
+        if made is not None:
+            current = _agents.get_current_span()
+            error = None if current is None else current.error
+            made.result(result, failed=None if error is None else error["message"])
+            made.end()
+
+    async def before_function(self, data: Any) -> Any:
+        """Waits while the session is paused, and rejects a call that is not to be made."""
+        call = self._call(data.context, data.agent, data.context.tool_name)
+        with let_through(_agents.AgentsException):
+            said = await call.refusal_async()
+        if said is None:
+            return _agents.ToolGuardrailFunctionOutput.allow()
+        _say_refused()
+        return _agents.ToolGuardrailFunctionOutput.reject_content(said)
+
+    def _enter(self, context: Any) -> None:
+        """The tools of a run ask its hooks; a run ends with what all of its contexts share."""
+        run = id(context.usage)
+        if run not in _running:
+            _running[run] = self
+            weakref.finalize(context.usage, _running.pop, run, None).atexit = False
+
+    def _call(self, context: Any, agent: Any, tool: str) -> GuardedCall:
+        arguments = getattr(context, "tool_arguments", None)
+        return self._guarding.call(
+            tool,
+            arguments if arguments is None else _read(arguments),
+            call_id=getattr(context, "tool_call_id", None),
+            session=self._session(context),
+            agent=agent.name,
+        )
+
+    def _key(self, context: Any) -> tuple[int, str | None]:
+        return id(context.usage), getattr(context, "tool_call_id", None)
+
+    def _session(self, context: Any) -> str | None:
+        trace = _agents.get_current_trace() if _traced() else None
+        if _instrumented():
+            return getattr(trace, "group_id", None)
+        # What all contexts of one run share, where the SDK does not trace either.
+        return self._runs.key_of(context.usage) if trace is None else trace.trace_id
+
+
+_running: dict[int, LoopGuardHooks] = {}
+
+
+async def _before_function(data: Any) -> Any:
+    # A guardrail outlives the run that put it there.
+    hooks = _running.get(id(data.context.usage))
+    if hooks is None:
+        return _agents.ToolGuardrailFunctionOutput.allow()
+    return await hooks.before_function(data)
+
+
+_guardrail: Any = _agents.ToolInputGuardrail(_before_function, name="loopguard")
+
+
+def _guardrails(tool: Any) -> list[Any]:
+    return getattr(tool, "tool_input_guardrails", None) or []
+
+
+def _answer_with(said: str, tool: Any, call_id: str) -> None:
+    """Has one call of a tool that the SDK made for this turn (MCP) answered with a text."""
+    invoke = tool.on_invoke_tool
+
+    @functools.wraps(invoke)
+    async def answer(context: Any, arguments: str) -> Any:
+        if getattr(context, "tool_call_id", call_id) == call_id:
+            return said
+        return await invoke(context, arguments)
+
+    _say_refused()
+    tool.on_invoke_tool = answer
+
+
+def _say_refused() -> None:
+    """Has whatever reads the SDK's tracing say that the call failed."""
+    current = _agents.get_current_span()
+    if current is not None:
+        current.set_error(_agents.SpanError(message=_REFUSED, data=None))
+
+
+def _read(arguments: str) -> object:
+    try:
+        return json.loads(arguments)
+    except ValueError:
+        return arguments
+
+
+def _traced() -> bool:
+    current = _agents.get_current_trace()
+    return current is not None and not isinstance(current, _agents.tracing.traces.NoOpTrace)
+
+
+def _by_logfire() -> bool:
+    return type(_agents.tracing.get_trace_provider()).__module__.startswith("logfire")
+
+
+_instrumentors: Final = instrumented_by(
+    "openinference.instrumentation.openai_agents:OpenAIAgentsInstrumentor",
+    "opentelemetry.instrumentation.openai_agents:OpenAIAgentsInstrumentor",
+    "opentelemetry.instrumentation.genai.openai_agents:OpenAIAgentsInstrumentor",
+)
+_spanned: Final = either(_instrumentors, _by_logfire)
+
+
+def _instrumented() -> bool:
+    return _traced() and _spanned()

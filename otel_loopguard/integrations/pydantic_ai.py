@@ -1,0 +1,75 @@
+"""pydantic-ai 2: a capability of an agent.
+
+::
+
+    agent = Agent(model, capabilities=[LoopGuardCapability()])
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+from otel_loopguard.integrations.guarding import Guarding
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from otel_loopguard.integrations.guarding import Options
+
+_capabilities: Any = import_module("pydantic_ai.capabilities")
+_exceptions: Any = import_module("pydantic_ai.exceptions")
+# The call is made later, by somebody else.
+_PASSING: Final = (_exceptions.ApprovalRequired, _exceptions.CallDeferred)
+
+
+class LoopGuardCapability(_capabilities.AbstractCapability):
+    """Does at each model request and tool call what the guard decided.
+
+    * Before a request: waits while the session is paused; the hint is a user prompt that goes into
+      this request, after the results of its tool calls, and stays in the history.
+    * Before a tool call: waits likewise; a refused call is a failed one (`ToolFailed`), which costs
+      no retry of the tool.
+    * An abort raises `LoopGuardAbort` out of `run`, with the results so far.
+
+    The session is the one that `otel_loopguard.session` names, else the `conversation_id`, which
+    every run has and its spans say.
+
+    Args:
+        **options: As of `Guarding`.
+    """
+
+    def __init__(self, **options: Unpack[Options]) -> None:
+        # The framework's own span of a call is the current one where there is one.
+        self._guarding = Guarding("pydantic_ai", instrumented=lambda: False, **options)
+
+    async def before_run(self, ctx: Any) -> None:
+        """A run of the conversation begins."""
+        self._guarding.begin(ctx.conversation_id)
+
+    async def before_model_request(self, ctx: Any, request_context: Any) -> Any:
+        """Gate and hint."""
+        hint = await self._guarding.before_model_async(ctx.conversation_id)
+        if hint is not None:
+            ctx.enqueue(hint)
+        return request_context
+
+    async def wrap_tool_execute(
+        self, ctx: Any, *, call: Any, tool_def: Any, args: dict[str, Any], handler: Any
+    ) -> Any:
+        """Gate and refusal, around a call of a tool."""
+        del tool_def
+        asked = self._guarding.call(
+            call.tool_name,
+            args,
+            call_id=call.tool_call_id,
+            session=ctx.conversation_id,
+            agent=None if ctx.agent is None else ctx.agent.name,
+        )
+        refusal = await asked.refusal_async()
+        if refusal is not None:
+            raise _exceptions.ToolFailed(refusal)
+        with asked.span(_PASSING) as made:
+            outcome = await handler(args)
+            made.result(outcome)
+        return outcome

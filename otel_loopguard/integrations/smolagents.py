@@ -1,0 +1,148 @@
+"""smolagents: `agent = guarded(CodeAgent(…))`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+from otel_loopguard.errors import LoopGuardStop
+from otel_loopguard.integrations.guarding import Guarding
+from otel_loopguard.integrations.instrumentors import instrumented_by
+from otel_loopguard.integrations.running import Running
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from otel_loopguard.integrations.guarding import Options
+
+_agents: Any = import_module("smolagents")
+_Agent = TypeVar("_Agent")
+_ANSWER: Final = "final_answer"
+
+
+def guarded(agent: _Agent, **options: Unpack[Options]) -> _Agent:
+    """Makes an agent, and the agents that it manages, do what the guard decided.
+
+    ::
+
+        agent = guarded(CodeAgent(tools=[…], model=…))
+        agent.run("…")
+
+    After each step, and so before the next call of the model, it waits while the session is paused,
+    and adds the hint to what the model is told of the step. Before a tool it waits too; a call of a
+    denied loop is not made, and its result is what the model is told. A stop comes out of `run` as
+    `LoopGuardAbort`.
+
+    The session is the one that is named, else the trace where OpenInference writes one, else one
+    for each run.
+
+    Args:
+        agent: A `ToolCallingAgent` or a `CodeAgent` that runs its code in this process. It is
+            changed; its tools are not.
+        **options: As of `otel_loopguard.integrations.guarding.Guarding`.
+
+    Returns:
+        The same agent.
+    """
+    _guard(agent, options)
+    return agent
+
+
+def _guard(agent: Any, options: Options) -> None:
+    for managed in agent.managed_agents.values():
+        _guard(managed, options)
+    if not isinstance(getattr(agent.run, "__self__", None), _Guarded):
+        _Guarded(agent, options)
+
+
+class _Guarded:
+    """What a guarded agent does in place of its own methods."""
+
+    def __init__(self, agent: Any, options: Options) -> None:
+        self._agent = agent
+        self._kind: Any = type(agent)
+        self._traced = instrumented_by(
+            "openinference.instrumentation.smolagents:SmolagentsInstrumentor"
+        )
+        self._guarding = Guarding("smolagents", instrumented=self._traced, **options)
+        self._running: Running | None = None
+        agent.run = self.run
+        agent.step_callbacks.register(_agents.ActionStep, self.step_ended)
+        if isinstance(agent, _agents.CodeAgent):
+            agent.python_executor.send_tools = self.send_tools
+        else:
+            agent.execute_tool_call = self.execute_tool_call
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        """In place of the agent's."""
+        self._running = running = Running.begin(traced=self._traced())
+        return running.call(self._kind.run, self._agent, *args, **kwargs)
+
+    def step_ended(self, step: Any, agent: Any) -> None:
+        """After a step: the only hook of smolagents between two calls of the model."""
+        del agent
+        running = Running.current()
+        if running is not None and running.stop is not None:
+            raise running.stop
+        if step.is_final_answer:
+            return
+        said = self._guarding.before_model()
+        if said is not None:
+            step.observations = f"{step.observations}\n{said}" if step.observations else said
+
+    def execute_tool_call(self, tool_name: str, arguments: Any) -> Any:
+        """In place of that of a `ToolCallingAgent`."""
+        own: Any = self._kind.execute_tool_call
+        # What the tool gets: an argument may be the name of a variable.
+        state, args = self._agent.state, arguments
+        if isinstance(arguments, dict):
+            known = cast("dict[str, Any]", arguments)
+            args = {k: state.get(v, v) if isinstance(v, str) else v for k, v in known.items()}
+        return self._called(tool_name, args, lambda: own(self._agent, tool_name, arguments))
+
+    def send_tools(self, tools: Mapping[str, Any]) -> None:
+        """In place of that of the executor of a `CodeAgent`: it gets functions that ask first."""
+        executor: Any = self._agent.python_executor
+        kind = cast("Any", type(executor))
+        found = {name: self._asking(name, tool) for name, tool in tools.items()}
+        kind.send_tools(executor, found)
+
+    def _asking(self, name: str, tool: Any) -> Callable[..., Any]:
+        def ask(*args: Any, **kwargs: Any) -> Any:
+            def make() -> Any:
+                return tool(*args, **kwargs)
+
+            given = kwargs
+            if args:
+                named = dict(zip(getattr(tool, "inputs", ()), args, strict=False)) | kwargs
+                # As the span of OpenInference has them.
+                given = list(args) if self._traced() and not kwargs else named
+            # The interpreter runs the code in a thread without the context.
+            running = Running.current() or self._running
+            if running is None:
+                return self._called(name, given, make)
+            return running.join(self._called, name, given, make)
+
+        return tool if name == _ANSWER else ask
+
+    def _called(self, name: str, args: object, make: Callable[[], Any]) -> Any:
+        if name == _ANSWER:
+            return make()
+        try:
+            return self._made(name, args, make)
+        except LoopGuardStop as stop:
+            running = Running.current()
+            if running is not None:
+                running.stop = stop
+            raise
+
+    def _made(self, name: str, args: object, make: Callable[[], Any]) -> Any:
+        call = self._guarding.call(name, args, agent=self._agent.name)
+        said = call.refusal()
+        if said is not None:
+            return said
+        with call.span() as made:
+            result = make()
+            made.result(result)
+            return result

@@ -1,0 +1,123 @@
+"""Strands Agents: `Agent(…, hooks=[LoopGuardHooks()])`."""
+
+from __future__ import annotations
+
+import uuid
+import weakref
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+from opentelemetry import trace
+
+from otel_loopguard.integrations.guarding import Guarding
+from otel_loopguard.integrations.made import Calls
+from otel_loopguard.integrations.stops import let_through
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from otel_loopguard.integrations.guarding import GuardedCall, Options
+
+_hooks: Any = import_module("strands.hooks")
+_LoopError: Any = import_module("strands.types.exceptions").EventLoopException
+_SESSION: Final = ("gen_ai.conversation.id", "session.id")
+
+
+class LoopGuardHooks(_hooks.HookProvider):
+    """Hooks of an agent, in which the guard's decisions are followed.
+
+    ::
+
+        agent = Agent(model=…, tools=[…], hooks=[LoopGuardHooks()])
+
+    One object may serve any number of agents.
+
+    Before a call of the model it waits while the session is paused, and adds the hint to the last
+    result of a tool: several of Strands' models put any other text of that message before the
+    results, where no API takes it. Before a tool it waits too; a call of a denied loop is cancelled
+    with what the model is told. A stop reaches the caller as `LoopGuardAbort`, which is an
+    `EventLoopException` as well.
+
+    The session is the one that is named, else `session.id` of the agent's `trace_attributes`, else
+    the trace that Strands writes. Where it writes none, every run is a session.
+
+    Args:
+        **options: As of `otel_loopguard.integrations.guarding.Guarding`.
+    """
+
+    def __init__(self, **options: Unpack[Options]) -> None:
+        self._guarding = Guarding("strands", instrumented=_traced, **options)
+        self._calls = Calls()
+        self._runs: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+
+    def register_hooks(self, registry: Any, **_: Any) -> None:
+        """Registers the hooks."""
+        registry.add_callback(_hooks.BeforeInvocationEvent, self._begin_run)
+        registry.add_callback(_hooks.BeforeModelCallEvent, self._before_model)
+        registry.add_callback(_hooks.BeforeToolCallEvent, self._before_tool)
+        registry.add_callback(_hooks.AfterToolCallEvent, self._after_tool)
+
+    def _begin_run(self, event: Any) -> None:
+        self._runs[event.agent] = uuid.uuid4().hex
+        self._guarding.begin(self._session(event.agent))
+
+    async def _before_model(self, event: Any) -> None:
+        with let_through(_LoopError):
+            said = await self._guarding.before_model_async(self._session(event.agent))
+        if said is not None:
+            _add(event.agent.messages[-1]["content"], said)
+
+    async def _before_tool(self, event: Any) -> None:
+        call = self._call(event)
+        with let_through(_LoopError):
+            said = await call.refusal_async()
+        if said is not None:
+            event.cancel_tool = said
+        else:
+            self._calls.begin(_key(event), call.span())
+
+    def _after_tool(self, event: Any) -> None:
+        made = self._calls.take(_key(event))
+        if made is None:
+            return
+        result = _plain(event.result["content"])
+        failed = event.exception or (result if event.result["status"] == "error" else None)
+        made.result(result, failed=None if failed is None else str(failed))
+        made.end(event.exception)
+
+    def _call(self, event: Any) -> GuardedCall:
+        use = event.tool_use
+        return self._guarding.call(
+            use["name"],
+            use["input"],
+            call_id=use["toolUseId"],
+            session=self._session(event.agent),
+            agent=event.agent.name,
+        )
+
+    def _session(self, agent: Any) -> str | None:
+        if not _traced():
+            return self._runs.get(agent)
+        known: Any = getattr(agent, "trace_attributes", {})
+        return next((str(known[name]) for name in _SESSION if known.get(name)), None)
+
+
+def _add(content: list[Any], said: str) -> None:
+    """Adds a text to a message: to its last result of a tool, or at its end."""
+    results = [block["toolResult"] for block in content if "toolResult" in block]
+    (results[-1]["content"] if results else content).append({"text": said})
+
+
+def _plain(content: list[Any]) -> object:
+    """The text of a result, where it is all text."""
+    texts = [block.get("text") for block in content]
+    return content if None in texts else "\n".join(texts)
+
+
+def _key(event: Any) -> tuple[int, str]:
+    return id(event.agent), event.tool_use["toolUseId"]
+
+
+def _traced() -> bool:
+    """Whether Strands writes spans: hooks run inside of that of the turn."""
+    return trace.get_current_span().is_recording()

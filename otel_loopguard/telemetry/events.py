@@ -1,0 +1,192 @@
+"""The log events of the guard: what each says, how severe it is, which span it belongs to.
+
+Source: FEATURES A11 (one structured record per decision), B8 (cycles), O3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
+
+from opentelemetry._logs import SeverityNumber
+
+from otel_loopguard import semconv
+from otel_loopguard.core import Action
+from otel_loopguard.decisions import annotation
+from otel_loopguard.telemetry.metrics import AGENT, TOOL
+from otel_loopguard.telemetry.places import Place
+
+if TYPE_CHECKING:
+    from otel_loopguard.core import Decision
+    from otel_loopguard.sessions import CycleNews
+
+Value = str | bool | int | float | Sequence[str]
+
+_INFO, _WARN, _ERROR = SeverityNumber.INFO, SeverityNumber.WARN, SeverityNumber.ERROR
+_SEVERITIES: Final = {Action.DENY: _WARN, Action.PAUSE: _WARN, Action.ABORT: _ERROR}
+_CYCLES: Final = {"intervened": _WARN, "escalated": _ERROR}
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One log event.
+
+    Attributes:
+        name: Its name.
+        severity: How severe it is.
+        body: A sentence.
+        attributes: What there is to know, without content of calls.
+        time: When, nanoseconds since the epoch; 0 for now.
+        place: The span that it belongs to.
+        span: Whether it is a span of its own too.
+        links: Spans that this one is linked to, by trace and span id.
+        error: Description of the ERROR status of that span; None for none.
+    """
+
+    name: str
+    severity: SeverityNumber
+    body: str
+    attributes: Mapping[str, Value]
+    time: int
+    place: Place
+    span: bool = False
+    links: tuple[tuple[int, int], ...] = ()
+    error: str | None = None
+
+
+class Escalated(Protocol):
+    """What is put before people, as far as its event says it; see `escalation.Escalation`."""
+
+    # ruff: noqa: D102
+    @property
+    def id(self) -> str: ...
+    @property
+    def session(self) -> str: ...
+    @property
+    def cause(self) -> str: ...
+    @property
+    def reason(self) -> str: ...
+    @property
+    def at(self) -> int: ...
+    @property
+    def agent(self) -> str | None: ...
+    @property
+    def decision(self) -> Decision | None: ...
+
+
+class Reply(Protocol):
+    """How an escalation ended, as far as its event says it; see `escalation.Reply`."""
+
+    @property
+    def answer(self) -> str | None: ...
+    @property
+    def by(self) -> str: ...
+
+
+class Case(Protocol):
+    """One escalation, and what became of it, as far as its events say it."""
+
+    @property
+    def escalation(self) -> Escalated:
+        """What is put before people."""
+        ...
+
+    @property
+    def reply(self) -> Reply | None:
+        """How it ended; None while it is open."""
+        ...
+
+
+def decided(
+    decision: Decision,
+    agent: str | None,
+    fields: Mapping[str, Value],
+    place: Place,
+    *,
+    span: bool = False,
+) -> Event:
+    """The event of a decision.
+
+    Args:
+        decision: The decision.
+        agent: Name of the agent, if it is known.
+        fields: What its log record says beside its text (A11).
+        place: The deciding span.
+        span: Whether it is a span of its own too.
+    """
+    marked = annotation(decision, with_session=True)
+    attributes: dict[str, Value] = {**marked.attributes, **fields}
+    attributes.pop(semconv.ERROR_TYPE, None)
+    _name(attributes, agent, decision.tool)
+    return Event(
+        semconv.EVENT_DECISION,
+        _SEVERITIES.get(decision.action, _INFO),
+        decision.message,
+        attributes,
+        decision.time,
+        place,
+        span=span,
+        links=decision.earlier,
+        error=marked.error,
+    )
+
+
+def escalated(case: Case) -> Event:
+    """The event of what is put before people: when it is made, and when it is over."""
+    one, reply = case.escalation, case.reply
+    decision = one.decision
+    place = Place() if decision is None else Place(decision.trace_id, decision.span_id)
+    attributes: dict[str, Value] = {
+        semconv.SESSION_ID: one.session,
+        semconv.ESCALATION_ID: one.id,
+        semconv.ESCALATION_CAUSE: one.cause,
+    }
+    if decision is not None:
+        attributes |= annotation(decision, with_session=True, status=False).attributes
+    _name(attributes, one.agent, "" if decision is None else decision.tool)
+    if reply is None:
+        return Event(semconv.EVENT_ESCALATION, _WARN, one.reason, attributes, one.at, place)
+    attributes[semconv.CONTROL_BY] = reply.by
+    if reply.answer is not None:
+        attributes[semconv.ESCALATION_ANSWER] = str(reply.answer)
+    said = f"an escalation is over: {reply.answer or 'nobody answered'}"
+    return Event(semconv.EVENT_ESCALATION, _INFO, said, attributes, 0, place)
+
+
+def asked(decision: Decision, agent: str | None, place: Place) -> Event:
+    """The event of a decision that calls for a person, where nobody puts it before one."""
+    marked = annotation(decision, with_session=True, status=False)
+    attributes: dict[str, Value] = {**marked.attributes}
+    attributes[semconv.ESCALATION_ID] = decision.id
+    cause = decision.action.value if decision.action in _ASKING else "cycle"
+    attributes[semconv.ESCALATION_CAUSE] = cause
+    _name(attributes, agent, decision.tool)
+    said = decision.question or decision.message
+    return Event(semconv.EVENT_ESCALATION, _WARN, said, attributes, decision.time, place)
+
+
+_ASKING: Final = (Action.ASK, Action.PAUSE)
+
+
+def cycle(session: str, news: CycleNews, place: Place) -> Event:
+    """The event of a cycle of agents."""
+    attributes: dict[str, Value] = {
+        semconv.SESSION_ID: session,
+        semconv.CYCLE_STATE: news.state,
+        semconv.CYCLE_ID: news.id,
+        semconv.CYCLE_PATTERNS: news.patterns,
+        semconv.CYCLE_COUNT: float(news.count),
+    }
+    if news.outcome is not None:
+        attributes[semconv.CYCLE_OUTCOME] = news.outcome
+    said = f"a cycle of agents was {news.state}: {', '.join(news.patterns)}"
+    severity = _CYCLES.get(news.state, _INFO)
+    return Event(semconv.EVENT_CYCLE, severity, said, attributes, 0, place)
+
+
+def _name(attributes: dict[str, Value], agent: str | None, tool: str) -> None:
+    if agent:
+        attributes[AGENT] = agent
+    if tool:
+        attributes[TOOL] = tool

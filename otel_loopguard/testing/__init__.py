@@ -1,0 +1,10 @@
+"""For the tests of agents: runs one under a guard of its own, and says what the guard made of it.
+
+The pytest plugin (`otel_loopguard_pytest`) gives the same as the fixture `loopguard`.
+"""
+
+from otel_loopguard.testing.fixture import LoopGuardFixture, Outcome
+from otel_loopguard.testing.options import options
+from otel_loopguard.testing.watching import watching
+
+__all__ = ["LoopGuardFixture", "Outcome", "options", "watching"]

@@ -1,0 +1,251 @@
+"""What a test asks and asserts about the agent that it runs."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar
+
+from otel_loopguard.control import session
+from otel_loopguard.core import Action, Severity
+from otel_loopguard.errors import LoopGuardStop
+from otel_loopguard.rehearsal import now
+from otel_loopguard.testing.relay import listening
+from otel_loopguard.testing.tree import tree
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
+    from opentelemetry.trace import Tracer
+
+    from otel_loopguard.core import Decision
+    from otel_loopguard.guard import LoopGuard
+    from otel_loopguard.rehearsal import Rehearsal
+    from otel_loopguard.testing.spans import Spans
+    from otel_loopguard.testing.tally import Tally
+
+_Given = ParamSpec("_Given")
+_Result = TypeVar("_Result")
+_HELD_NS: Final = 1_100_000_000
+"""For how long a step may be held back for a second report of it, nanoseconds; see `Once`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome(Generic[_Result]):
+    """How a run ended.
+
+    Attributes:
+        result: What the agent returned; None if it was stopped.
+        stop: The `LoopGuardAbort` or `LoopGuardPaused` that ended it; None if nothing did.
+    """
+
+    result: _Result | None = None
+    stop: LoopGuardStop | None = None
+
+
+class LoopGuardFixture:
+    """A guard of its own for one test, and what it saw. Made by `watching`.
+
+    Attributes:
+        guard: The guard.
+        tracer_provider: The provider that it listens to; hand it to instrumentations that take one.
+    """
+
+    def __init__(  # noqa: PLR0913
+        self,
+        guard: LoopGuard,
+        provider: Any,
+        *,
+        name: str,
+        tally: Tally,
+        spans: Spans,
+        listeners: tuple[SpanProcessor, ...],
+        rehearsal: Rehearsal,
+        ends: ExitStack,
+    ) -> None:
+        self.guard = guard
+        self.tracer_provider = provider
+        self._name = name
+        self._tally = tally
+        self._spans = spans
+        self._listeners = listeners
+        self._rehearsal = rehearsal
+        self._ends = ends
+        self._watched = [provider]
+
+    @property
+    def decisions(self) -> tuple[Decision, ...]:
+        """All decisions in their order, mere notes (`allow`) and those of mode `shadow` too."""
+        self._settle()
+        return tuple(self._tally.decisions)
+
+    @property
+    def spans(self) -> tuple[ReadableSpan, ...]:
+        """Spans that ended, in their order, with the attributes of decisions; the newest 10,000."""
+        return self._spans.ended
+
+    @property
+    def steps(self) -> int:
+        """How many tool calls, model calls, nodes, runs and hand-offs were counted."""
+        self._settle()
+        return self._tally.steps
+
+    def watch(self, provider: Any) -> None:
+        """Listens to one more provider until the test ends, such as one that the agent makes.
+
+        Args:
+            provider: A provider of the SDK.
+
+        Raises:
+            LoopGuardError: It takes no span processors.
+        """
+        if not any(provider is known for known in self._watched):
+            self._ends.enter_context(listening(provider, *self._listeners))
+            self._watched.append(provider)
+
+    def tracer(self, name: str = "agent") -> Tracer:
+        """A tracer of the provider, for tests that write spans themselves."""
+        return self.tracer_provider.get_tracer(name)
+
+    def run(
+        self, agent: Callable[_Given, _Result], *given: _Given.args, **named: _Given.kwargs
+    ) -> Outcome[_Result]:
+        """Runs an agent in a session that has the name of the test.
+
+        Args:
+            agent: What to call. For a coroutine function, or one that returns an awaitable, write
+                `await loopguard.run_async(agent)`.
+            *given: Its arguments.
+            **named: Its arguments by name.
+
+        Returns:
+            What it returned, or the `LoopGuardStop` that ended it. All else that it raises is
+            raised.
+
+        Raises:
+            TypeError: The agent is a coroutine function.
+        """
+        if inspect.iscoroutinefunction(agent):
+            msg = f"{agent!r} is a coroutine function: await loopguard.run_async(...) instead"
+            raise TypeError(msg)
+        with session(self._name):
+            try:
+                return Outcome(agent(*given, **named))
+            except LoopGuardStop as stop:
+                return Outcome(stop=stop)
+
+    async def run_async(
+        self,
+        agent: Callable[_Given, Awaitable[_Result]],
+        *given: _Given.args,
+        **named: _Given.kwargs,
+    ) -> Outcome[_Result]:
+        """As `run`, for what has to be awaited."""
+        with session(self._name):
+            try:
+                return Outcome(await agent(*given, **named))
+            except LoopGuardStop as stop:
+                return Outcome(stop=stop)
+
+    def advance(self, seconds: float) -> None:
+        """Moves the guard's clock on, so that what waits or hangs is late; see `set_testing`."""
+        self._rehearsal.advance(seconds)
+
+    def tree(self, *, arguments: bool = True) -> str:
+        """The spans of the test as they hung together, those with a decision marked by `◆`.
+
+        Args:
+            arguments: Whether the beginnings of arguments and errors are shown.
+        """
+        decisions = self.decisions
+        spans = (*self._spans.ended, *self._spans.open)
+        return tree(spans, decisions, self.guard.reader.read, arguments=arguments)
+
+    def assert_no_loops(
+        self,
+        max_severity: Severity | str | None = None,
+        *,
+        ignore: Collection[str] = (),
+        min_steps: int = 1,
+    ) -> None:
+        """Asserts that the guard had nothing to say: no hint, and nothing stronger.
+
+        Args:
+            max_severity: `warning` or `critical`: what is no worse than that is let pass; by
+                default nothing is.
+            ignore: Names of detectors whose decisions are let pass.
+            min_steps: Steps that must have been seen. Where none is, nothing was watched, and
+                nothing can be said.
+
+        Raises:
+            AssertionError: It had, or too little was seen; the message has the trace tree.
+            ValueError: There is no such severity.
+        """
+        __tracebackhide__ = True
+        allowed = _place(max_severity)
+        found = [
+            decision
+            for decision in self.decisions
+            if decision.action is not Action.ALLOW
+            and _SEVERITIES.index(decision.severity) > allowed
+            and decision.detector not in ignore
+        ]
+        if found:
+            worst = max(found, key=lambda decision: decision.action.rank)
+            self._fail(f"the agent loops: {worst.action}, {worst.message}")
+        if self._tally.steps < min_steps:
+            self._fail(
+                f"{self._tally.steps} steps of an agent were seen, expected at least {min_steps}: "
+                "is it instrumented, and are its spans those of `loopguard.tracer_provider`?"
+            )
+
+    def assert_stopped(self, detector: str | None = None) -> Decision:
+        """Asserts that the guard denied, paused or aborted something.
+
+        Args:
+            detector: Name of the detector that must have led to it; any by default.
+
+        Returns:
+            The strongest of these decisions; of equal ones the first.
+
+        Raises:
+            AssertionError: Nothing was stopped, or mode `shadow` only noted it; the message has the
+                trace tree.
+        """
+        __tracebackhide__ = True
+        by = "" if detector is None else f" by {detector}"
+        stops = [
+            decision
+            for decision in self.decisions
+            if decision.action.stops
+            and not decision.shadow
+            and detector in (None, decision.detector)
+        ]
+        if not stops:
+            said = [f"{decision.action} by {decision.detector}" for decision in self.decisions]
+            self._fail(f"nothing was stopped{by}; decided was: {', '.join(said) or 'nothing'}")
+        return max(stops, key=lambda decision: decision.action.rank)
+
+    def _fail(self, message: str) -> None:
+        __tracebackhide__ = True
+        msg = f"{message}\n\n{self.tree() or 'no span was seen'}"
+        raise AssertionError(msg)
+
+    def _settle(self) -> None:
+        """Counts what is held back for a second report; none will come once a test asks."""
+        if self.guard.due <= now() + _HELD_NS:
+            self.guard.tick(now() + _HELD_NS)
+
+
+_SEVERITIES: Final = tuple(Severity)
+
+
+def _place(severity: Severity | str | None) -> int:
+    if severity is None:
+        return -1
+    if severity not in _SEVERITIES:
+        names = ", ".join(_SEVERITIES)
+        msg = f"max_severity must be None or one of {names}, got {severity!r}"
+        raise ValueError(msg)
+    return _SEVERITIES.index(Severity(severity))

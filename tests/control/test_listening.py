@@ -1,0 +1,89 @@
+"""control.on_decision: callbacks that hold nobody up."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+
+from otel_loopguard import Decision, LoopGuardSpanProcessor, control
+from otel_loopguard import session as named
+from otel_loopguard.faults import raise_faults
+from tests.agents import provider_with, tool_call
+
+
+def _loop(key: str, calls: int = 6) -> LoopGuardSpanProcessor:
+    processor = LoopGuardSpanProcessor()
+    tracer = provider_with(processor).get_tracer("my.agent")
+    with named(key):
+        for _ in range(calls):
+            tool_call(tracer)
+    return processor
+
+
+def _until(condition: object, limit_s: float = 10) -> None:
+    deadline = time.monotonic() + limit_s
+    while not condition() and time.monotonic() < deadline:  # type: ignore[operator]
+        time.sleep(0.01)
+
+
+def test_every_decision_is_told_in_order() -> None:
+    """On a thread of its own, and only those of the session that was asked for."""
+    key, heard, threads = uuid.uuid4().hex, [], set()
+
+    def hear(decision: Decision) -> None:
+        heard.append((decision.session, decision.action.value))
+        threads.add(threading.current_thread().name)
+
+    stop = control.on_decision(hear, session=key)
+    _loop("another")
+    _loop(key)
+    _until(lambda: len(heard) >= 3)
+    stop()
+    assert heard[:3] == [(key, "hint"), (key, "deny"), (key, "abort")]
+    assert threads == {"loopguard-listener"}
+
+
+def test_what_a_callback_raises_is_counted() -> None:
+    """The next decision is told all the same."""
+    raise_faults(False)
+    key, heard = uuid.uuid4().hex, []
+
+    def hear(decision: Decision) -> None:
+        heard.append(decision.action.value)
+        msg = "the pager is broken"
+        raise OSError(msg)
+
+    stop = control.on_decision(hear, session=key)
+    processor = _loop(key)
+    _until(lambda: len(heard) >= 3 and processor.faults.counts.total() >= 3)
+    stop()
+    assert heard == ["hint", "deny", "abort"]
+    assert processor.faults.counts == {"on_decision:OSError": 3}
+
+
+def test_a_callback_that_hangs_holds_nobody_up() -> None:
+    """Neither the agent nor another callback; what it misses is bounded."""
+    key, heard, never = uuid.uuid4().hex, [], threading.Event()
+    stops = [
+        control.on_decision(lambda _: never.wait(30), session=key),
+        control.on_decision(lambda decision: heard.append(decision.action.value), session=key),
+    ]
+    began = time.monotonic()
+    _loop(key)
+    took = time.monotonic() - began
+    _until(lambda: len(heard) >= 3)
+    never.set()
+    for stop in stops:
+        stop()
+    assert heard == ["hint", "deny", "abort"]
+    assert took < 20
+
+
+def test_after_the_end_nothing_is_told() -> None:
+    """What `on_decision` gave ends it."""
+    heard: list[Decision] = []
+    control.on_decision(heard.append)()
+    _loop(uuid.uuid4().hex)
+    time.sleep(0.05)
+    assert heard == []

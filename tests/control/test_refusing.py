@@ -1,0 +1,106 @@
+"""control.refused, control.hint, control.partial, and how long a flag stands."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from otel_loopguard import LoopGuardAbort, LoopGuardSpanProcessor, control, session
+from tests.agents import provider_with, tool_call
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Tracer
+
+
+class Run:
+    """A session with a guard of its own."""
+
+    def __init__(self) -> None:
+        self.key = uuid.uuid4().hex
+        self.processor = LoopGuardSpanProcessor()
+        self.tracer: Tracer = provider_with(self.processor).get_tracer("my.agent")
+
+    def calls(self, times: int) -> None:
+        for _ in range(times):
+            tool_call(self.tracer)
+
+
+@pytest.fixture
+def run() -> Iterator[Run]:
+    """A session that is named by the context."""
+    found = Run()
+    with session(found.key):
+        yield found
+    found.processor.shutdown()
+
+
+def test_calls_of_the_loop_are_refused_and_others_are_not(run: Run) -> None:
+    """By identity: volatile values do not save a call, and other arguments do."""
+    name, args = _the_call()
+    assert control.refused(name, args) is None
+    run.calls(4)
+    refusal = control.refused(name, args)
+    assert refusal is not None
+    assert refusal.action == "deny"
+    assert refusal.hint
+    assert control.refused(name, {"q": "something else"}) is None
+    assert control.refused("another", args) is None
+    assert control.refused(name) is not None
+    assert control.refused("another") is None
+
+
+def test_a_hint_is_given_once_per_decision(run: Run) -> None:
+    """The text stays readable; the next decision has a hint of its own."""
+    assert control.hint() is None
+    run.calls(3)
+    first = control.hint()
+    assert first is not None
+    assert control.hint() is None
+    assert control.current().hint == first
+    run.calls(1)
+    second = control.hint()
+    assert second not in {None, first}
+
+
+def test_results_so_far_come_with_the_stop(run: Run) -> None:
+    """The newest twenty, oldest first."""
+    assert not control.partial("too early: the session has no step yet")
+    run.calls(1)
+    assert all(control.partial(number) for number in range(25))
+    control.abort(run.key, by="ada")
+    with pytest.raises(LoopGuardAbort) as stop:
+        control.check()
+    assert stop.value.parts == tuple(range(5, 25))
+
+
+def test_who_set_it_is_told(run: Run) -> None:
+    """The policy, or a person by name."""
+    run.calls(3)
+    assert control.current().by == "policy"
+    control.pause(run.key, by="ada")
+    assert control.current().by == "ada"
+    control.resume(run.key, by="bob", guidance="use the other index")
+    now = control.current()
+    assert (now.action, now.by, now.hint) == ("hint", "bob", "use the other index")
+    assert control.hint() == "use the other index"
+    control.resume(run.key)
+    assert control.current().by == "by hand"
+
+
+def test_a_pause_may_end_by_itself(run: Run) -> None:
+    """Gates are let go when its time is over, and the flag reads `allow`."""
+    run.calls(1)
+    control.pause(run.key, limit_s=0.2)
+    assert control.current().until is not None
+    began = time.monotonic()
+    assert control.gate(limit_s=20).control.action == "allow"
+    assert time.monotonic() - began < 10
+    assert control.current().action == "allow"
+
+
+def _the_call() -> tuple[str, dict[str, Any]]:
+    return "search", {"q": "x"}

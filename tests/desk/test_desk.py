@@ -1,0 +1,153 @@
+"""Requests from outside of the process: whatever they hold, there is a reply."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from otel_loopguard import Action, LoopGuard, control
+from otel_loopguard.core import Kind, Step
+from tests.escalation.agents import asked, stuck, watched
+
+if TYPE_CHECKING:
+    from otel_loopguard.desk import Desk
+
+
+@pytest.fixture
+def guard() -> LoopGuard:
+    return watched()
+
+
+@pytest.fixture
+def desk(guard: LoopGuard) -> Desk:
+    assert guard._people is not None
+    return guard._people.desk
+
+
+def test_the_list(guard: LoopGuard, desk: Desk) -> None:
+    """Where each session is, what its flag says, what it was put before people with; no content."""
+    now = time.time_ns()
+    tokens = {"tokens_in": 30, "tokens_out": 12, "start": now - 10**9, "end": now}
+    guard.observe(Step(Kind.MODEL, "gpt", agent="writer", **tokens), "well")
+    stuck(guard, "held")
+    reply = desk.reply({"op": "sessions"})
+    rows = {row["session"]: row for row in reply["sessions"]}
+    assert reply["ok"]
+    assert rows["well"]["tokens"] == 42
+    assert (rows["well"]["agent"], rows["well"]["step"]) == ("writer", "gpt")
+    assert (rows["well"]["action"], rows["well"]["escalation"]) == ("allow", None)
+    assert rows["held"]["action"] == "pause"
+    assert rows["held"]["by"] == "policy"
+    assert rows["held"]["detector"] == "exact_repeat"
+    assert rows["held"]["escalation"] == asked(guard)[0].id
+    assert rows["held"]["process"] == reply["process"]
+    assert "secret" not in json.dumps(reply)
+
+
+def test_what_is_listed() -> None:
+    """The newest `desk_sessions`; not those that were idle for long, unless they are stopped."""
+    guard = watched(desk_sessions=3, desk_idle_s=0.01)
+    assert guard._people is not None
+    for key in "abcd":
+        guard.observe(Step(Kind.TOOL, "t", args={"q": key}, outcome="x"), key)
+    control.pause("b")
+    time.sleep(0.05)
+    guard.observe(Step(Kind.TOOL, "t", args={"q": 1}, outcome="y"), "e")
+    reply = guard._people.desk.reply({"op": "sessions"})
+    assert [row["session"] for row in reply["sessions"]] == ["e"]
+    more = watched(desk_sessions=2)
+    assert more._people is not None
+    for key in "abcd":
+        more.observe(Step(Kind.TOOL, "t", args={"q": key}, outcome="x"), key)
+    reply = more._people.desk.reply({"op": "sessions"})
+    assert [row["session"] for row in reply["sessions"]] == ["d", "c"]
+
+
+def test_stopped_sessions_stay_on_the_list() -> None:
+    """They wait for somebody."""
+    guard = watched(desk_idle_s=0.01)
+    assert guard._people is not None
+    stuck(guard, "held")
+    time.sleep(0.05)
+    reply = guard._people.desk.reply({"op": "sessions"})
+    assert [row["session"] for row in reply["sessions"]] == ["held"]
+
+
+def test_one_session(guard: LoopGuard, desk: Desk) -> None:
+    """Its totals, last actions, decisions, and the package with how it ended."""
+    stuck(guard, "held")
+    view = desk.reply({"op": "show", "session": "held"})["session"]
+    assert view["totals"]["actions"] == 4
+    assert [act["tool"] for act in view["actions"]] == ["search"] * 4
+    assert [decision["action"] for decision in view["decisions"]] == ["hint", "pause"]
+    assert view["package"]["ended"] is None
+    control.answer(view["escalation"], "skip_task", by="anna")
+    view = desk.reply({"op": "show", "session": "held"})["session"]
+    assert view["escalation"] is None
+    assert view["package"]["ended"]["by"] == "anna"
+
+
+def test_orders(guard: LoopGuard, desk: Desk) -> None:
+    """Pause, resume with guidance, abort: with who and why."""
+    guard.bind(1, "a")
+    flag = guard.flag_of("a")
+    assert desk.reply({"op": "pause", "session": "a", "reason": "look", "by": "anna"})["ok"]
+    assert (flag.control.action, flag.control.reason, flag.control.by) == (
+        Action.PAUSE, "look", "anna",
+    )  # fmt: skip
+    reply = desk.reply({"op": "resume", "session": "a", "guidance": "use B", "by": "bob"})
+    assert reply["action"] == "hint"
+    assert (flag.control.hint, flag.control.by) == ("use B", "bob")
+    assert desk.reply({"op": "resume", "session": "a"})["action"] == "allow"
+    assert desk.reply({"op": "abort", "session": "a"})["action"] == "abort"
+    assert flag.control.reason == "aborted by hand"
+
+
+@pytest.mark.parametrize("op", ["show", "pause", "resume", "abort"])
+@pytest.mark.parametrize("session", ["nobody", "", None], ids=repr)
+def test_unknown_sessions(desk: Desk, op: str, session: str | None) -> None:
+    """Are told of by name."""
+    reply = desk.reply({"op": op} if session is None else {"op": op, "session": session})
+    assert (reply["ok"], reply["error"]) == (False, "unknown_session")
+
+
+def test_answers(guard: LoopGuard, desk: Desk) -> None:
+    """Once; then the reply says how it ended, and nothing is changed."""
+    stuck(guard, "held")
+    request = {"op": "answer", "escalation": asked(guard)[0].id, "by": "anna"}
+    refused = desk.reply({**request, "answer": "perhaps"})
+    assert (refused["error"], "must be one of" in refused["message"]) == ("refused", True)
+    assert desk.reply({**request, "answer": "continue"})["ok"]
+    late = desk.reply({**request, "answer": "abort"})
+    assert (late["error"], "anna answered continue" in late["message"]) == ("refused", True)
+    unknown = desk.reply({**request, "escalation": "nope", "answer": "abort"})
+    assert unknown["error"] == "unknown_escalation"
+    assert guard.flag_of("held").control.action is Action.ALLOW
+
+
+_ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+_NAMES = ("session", "by", "reason", "guidance", "escalation", "answer")
+_OPS = st.sampled_from(["sessions", "show", "pause", "resume", "abort", "answer"])
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.dictionaries(st.text(), _ANYTHING, max_size=3)
+    | st.fixed_dictionaries(
+        {"op": _OPS | _ANYTHING},
+        optional=dict.fromkeys(_NAMES, _ANYTHING),
+    )
+)
+def test_any_request_gets_a_reply(desk: Desk, request_: dict[str, object]) -> None:
+    """Nothing is raised for what a request holds."""
+    reply = desk.reply(request_)
+    assert reply["ok"] is True or {"error", "message"} <= set(reply)

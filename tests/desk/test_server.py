@@ -1,0 +1,287 @@
+"""The Unix socket: its user only, bounded, and gone with its process."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import socket
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, control
+from otel_loopguard.core import Kind, Step
+from otel_loopguard.desk import places
+from otel_loopguard.desk.client import SocketLines
+from otel_loopguard.errors import LoopGuardError
+from tests.escalation.agents import stuck, until, watched
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A runtime folder of the test's own."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    return tmp_path / "otel-loopguard"
+
+
+@pytest.fixture
+def guard(place: Path) -> Iterator[LoopGuard]:
+    found = watched(control_socket="auto")
+    stuck(found, "held")
+    yield found
+    found.shutdown()
+
+
+def path_of(guard: LoopGuard) -> Path:
+    assert guard._people is not None
+    server = guard._people.doors.server
+    assert server is not None
+    until(lambda: server.path)
+    assert server.path is not None
+    return server.path
+
+
+def said(path: Path, data: bytes, *, end: bool = True) -> dict[str, Any] | None:
+    """The reply to some bytes; None for nothing."""
+    with socket.socket(socket.AF_UNIX) as line:
+        line.settimeout(10)
+        line.connect(str(path))
+        try:
+            line.sendall(data)
+            if end:
+                line.shutdown(socket.SHUT_WR)
+            got = b""
+            while piece := line.recv(65_536):
+                got += piece
+        except (BrokenPipeError, ConnectionResetError):
+            return None
+    return json.loads(got) if got else None
+
+
+def test_its_user_only(guard: LoopGuard, place: Path) -> None:
+    """The socket has mode 600, in a folder with mode 700."""
+    path = path_of(guard)
+    assert path.parent == place
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(place.stat().st_mode) == 0o700
+    assert list(place.iterdir()) == [path]
+
+
+def test_the_sessions_of_all_processes(guard: LoopGuard) -> None:
+    """The client finds every socket in the folder; a dead one is passed over."""
+    other = watched(control_socket="auto")
+    stuck(other, "another", calls=1)
+    assert path_of(other) != path_of(guard)
+    dead = path_of(guard).with_name("999999-1.sock")
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(dead))
+    found = {row["session"]: row["action"] for row in SocketLines().sessions()}
+    assert found == {"held": "pause", "another": "allow"}
+    (reply,) = SocketLines().ask({"op": "resume", "session": "held", "by": "anna"})
+    assert reply["ok"]
+    assert guard.flag_of("held").control.by is not None
+    assert SocketLines().ask({"op": "resume", "session": "nobody"}) == []
+    other.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("data", "error"),
+    [
+        (b"\n", "unknown_request"),
+        (b"", "unknown_request"),
+        (b"[1, 2]\n", "unknown_request"),
+        (b"{\n", "unknown_request"),
+        (b"\xff\xfe\n", "unknown_request"),
+        (b'{"op": "explode"}\n', "unknown_request"),
+        (b'{"op": 3}\n', "unknown_request"),
+        (b'{"op": "abort", "session": ["held"]}\n', "refused"),
+        (b'{"op": "abort", "session": "' + b"x" * 15_000 + b'"}\n', "unknown_session"),
+    ],
+    ids=["line", "nothing", "list", "cut", "binary", "op", "number", "list name", "long name"],
+)
+def test_what_is_no_request(guard: LoopGuard, data: bytes, error: str) -> None:
+    """Is refused, and the session is as it was."""
+    reply = said(path_of(guard), data)
+    assert reply is not None
+    assert (reply["ok"], reply["error"]) == (False, error)
+    assert guard.flag_of("held").control.action.value == "pause"
+
+
+def test_a_line_without_end(guard: LoopGuard) -> None:
+    """It is cut off at 16 KiB: nothing grows with what is sent."""
+    reply = said(path_of(guard), b"x" * 5_000_000, end=False)
+    assert reply is None or reply["error"] == "too_long"
+    (row,) = SocketLines().sessions()
+    assert row["session"] == "held"
+
+
+def test_one_that_says_nothing_holds_others_for_two_seconds(guard: LoopGuard) -> None:
+    """A connection has a limit in all, however it drips."""
+    done = threading.Event()
+
+    def drip() -> None:
+        with socket.socket(socket.AF_UNIX) as line:
+            line.connect(str(path_of(guard)))
+            while not done.is_set():
+                try:
+                    line.sendall(b" ")
+                except OSError:
+                    break
+                time.sleep(0.05)
+
+    dripping = threading.Thread(target=drip, daemon=True)
+    dripping.start()
+    begun = time.monotonic()
+    until(lambda: SocketLines(str(path_of(guard))).sessions(), limit_s=30)
+    assert time.monotonic() - begun < 20
+    done.set()
+    dripping.join(10)
+
+
+def test_another_user_is_refused(guard: LoopGuard, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever got past the modes: the kernel says who it is."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        pytest.skip("this system does not tell who connects")
+    path = path_of(guard)
+    mine = os.getuid()
+    monkeypatch.setattr("otel_loopguard.desk.server.os.getuid", lambda: mine + 1)
+    assert said(path, b'{"op": "sessions"}\n') is None
+    monkeypatch.setattr("otel_loopguard.desk.server.os.getuid", lambda: mine)
+    assert said(path, b'{"op": "sessions"}\n') is not None
+
+
+@pytest.mark.parametrize("wrong", ["open", "file", "other"])
+def test_a_folder_that_cannot_be_trusted(
+    place: Path, wrong: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No socket is made in it, none is looked for, and the agent runs on."""
+    if wrong == "file":
+        place.write_text("")
+    else:
+        place.mkdir(mode=0o755 if wrong == "open" else 0o700)
+    if wrong == "other":
+        monkeypatch.setattr("otel_loopguard.desk.places.os.getuid", lambda: os.geteuid() + 1)
+    guard = watched(control_socket="auto")
+    guard.observe(Step(Kind.TOOL, "t", args={}, outcome="x"), "a")
+    until(lambda: "cannot be served" in caplog.text)
+    assert guard._people is not None
+    assert guard._people.doors.server is not None
+    assert guard._people.doors.server.path is None
+    with pytest.raises(LoopGuardError, match="otel-loopguard"):
+        SocketLines().sessions()
+    guard.shutdown()
+
+
+def test_without_a_runtime_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder with the user's number below the one for temporary files."""
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    monkeypatch.setattr("otel_loopguard.desk.places.tempfile.gettempdir", lambda: str(tmp_path))
+    assert places.sockets() == []
+    found = places.trusted_folder(make=True)
+    assert found == tmp_path / f"otel-loopguard-{os.getuid()}"
+    assert stat.S_IMODE(found.stat().st_mode) == 0o700
+
+
+def test_a_path_of_its_own(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A stale socket there is replaced, a live one is not, another file neither."""
+    path = tmp_path / "own.sock"
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(path))
+    guard = watched(control_socket=str(path))
+    stuck(guard, "held")
+    assert path_of(guard) == path
+    assert [row["session"] for row in SocketLines(str(path)).sessions()] == ["held"]
+    second = watched(control_socket=str(path))
+    stuck(second, "other")
+    until(lambda: "another process listens" in caplog.text)
+    assert [row["session"] for row in SocketLines(str(path)).sessions()] == ["held"]
+    second.shutdown()
+    assert path.is_socket()
+    guard.shutdown()
+    assert not path.exists()
+    with pytest.raises(LoopGuardError, match="there is no socket"):
+        SocketLines(str(path)).sessions()
+
+
+def test_too_long_a_path(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Is told in the log, and the agent runs on."""
+    guard = watched(control_socket=str(tmp_path / ("x" * 120)))
+    stuck(guard, "held")
+    until(lambda: "more than 100 bytes" in caplog.text)
+    guard.shutdown()
+
+
+def test_gone_with_its_guard(place: Path) -> None:
+    """The thread ends and the socket goes, whether it is shut down or forgotten."""
+    guard = watched(control_socket="auto")
+    stuck(guard, "held")
+    path = path_of(guard)
+    del guard
+    gc.collect()
+    until(lambda: not path.exists())
+    processor = LoopGuardSpanProcessor(control_socket="auto")
+    processor.guard.observe(Step(Kind.TOOL, "t", args={}, outcome="x"), "a")
+    path = path_of(processor.guard)
+    assert path.exists()
+    processor.shutdown()
+    assert not path.exists()
+
+
+_PROGRAM = """
+import os, sys
+from otel_loopguard import LoopGuard, Settings
+from otel_loopguard.core import Kind, Step
+guard = LoopGuard(Settings(control_socket="auto"))
+step = Step(Kind.TOOL, "t", args={}, outcome="x")
+guard.observe(step, "parent")
+child = os.fork()
+if not child:
+    guard.observe(step, "child")
+    print("up", flush=True)
+    sys.stdin.readline()
+    os._exit(0)
+print("up", flush=True)
+sys.stdin.readline()
+os.waitpid(child, 0)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_fork_has_its_own(place: Path) -> None:
+    """Parent and child each answer for their own sessions; a program that ends leaves nothing."""
+    with subprocess.Popen(
+        [sys.executable, "-c", _PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as program:
+        assert program.stdin is not None
+        assert program.stdout is not None
+        for _ in range(2):
+            assert program.stdout.readline() == "up\n"
+        until(
+            lambda: (
+                sorted(row["session"] for row in SocketLines().sessions()) == ["child", "parent"]
+            )
+        )
+        program.stdin.write("\n\n")
+        program.stdin.flush()
+        program.stdin.close()
+    # The child leaves by `os._exit`, as a killed one would: its socket stays, and is passed over.
+    assert SocketLines().sessions() == []
+    assert len(list(place.iterdir())) <= 1
+
+
+def test_off_by_default(place: Path) -> None:
+    """No socket, no thread."""
+    before = threading.active_count()
+    guard = watched()
+    guard.observe(Step(Kind.TOOL, "t", args={}, outcome="x"), "a")
+    assert threading.active_count() == before
+    assert not place.exists()
+    assert control.escalations() == []

@@ -1,0 +1,75 @@
+"""The table of what every adapter does in its real framework, from what its program printed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tests.frameworks.harness import FRAMEWORKS, RESULTS, Framework
+
+_HEADS = (
+    "framework", "with", "hint after", "in the next request", "calls after deny",
+    "calls after abort", "model calls after abort", "the caller gets", "obeyed", "paused, resumed",
+)  # fmt: skip
+_VARIANTS = ("instrumented", "bare")
+
+
+def measured() -> str:
+    """A line for each framework, with and without an instrumentation."""
+    rows = [row for framework in _known() for row in _rows(framework)]
+    return _table(_HEADS, rows)
+
+
+def versions() -> str:
+    """The versions that they were measured with."""
+    rows = []
+    for framework in _known():
+        lines = framework.results.values()
+        found = {name: number for line in lines for name, number in line["versions"].items()}
+        packages = ", ".join(f"{name} {number}" for name, number in sorted(found.items()))
+        rows.append((framework.title, packages))
+    return _table(("framework", "versions"), rows)
+
+
+def _known() -> list[Framework]:
+    return [one for one in FRAMEWORKS.values() if (one.folder / RESULTS).exists()]
+
+
+def _rows(framework: Framework) -> Iterator[tuple[str, ...]]:
+    results = framework.results
+    for variant in _VARIANTS:
+        stubborn = results[f"stubborn, {variant}"]
+        yield (
+            framework.title,
+            "its instrumentation" if variant == "instrumented" else "nothing else",
+            f"{stubborn['hint_after']} calls",
+            "yes" if stubborn["hint_in_next_request"] else "no",
+            *(
+                str(stubborn[name])
+                for name in (
+                    "executed_after_deny",
+                    "executed_after_abort",
+                    "model_calls_after_abort",
+                )
+            ),
+            _end(stubborn),
+            _completed(results[f"obedient, {variant}"]),
+            _completed(results[f"paused, {variant}"]),
+        )
+
+
+def _end(line: dict[str, Any]) -> str:
+    raised = line["ends"] == "LoopGuardAbort"
+    what = "`LoopGuardAbort`" if raised else "a result, and the stop from the adapter"
+    return f"{what}, {line['parts']} results"
+
+
+def _completed(line: dict[str, Any]) -> str:
+    stopped = {"deny", "pause", "abort"} & set(line["decisions"])
+    done = line["ends"].startswith("result: ") and not stopped
+    return f"completes, {line['executed']} calls" if done else "**no**"
+
+
+def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    lines = [heads, tuple("---" for _ in heads), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)

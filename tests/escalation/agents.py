@@ -1,0 +1,39 @@
+"""Agents that get stuck, for the tests of people in the loop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from otel_loopguard import LoopGuard, Settings
+from otel_loopguard.core import Kind, Step
+
+if TYPE_CHECKING:
+    from otel_loopguard.escalation import Escalation
+
+
+def watched(**settings: object) -> LoopGuard:
+    """A live guard that pauses where it would stop."""
+    return LoopGuard(Settings(**{"max_action": "pause", **settings}))
+
+
+def stuck(guard: LoopGuard, session: str, calls: int = 4, tool: str = "search") -> None:
+    """The same call again and again: the third is hinted at, the fourth pauses the session."""
+    for _ in range(calls):
+        step = Step(Kind.TOOL, tool, args={"q": "secret"}, outcome="No results.", agent="helper")
+        guard.observe(step, session)
+
+
+def asked(guard: LoopGuard) -> list[Escalation]:
+    """What this guard, and no other of the process, put before people."""
+    assert guard._people is not None
+    return guard._people.escalations.open_escalations()
+
+
+def until(true: Callable[[], object], limit_s: float = 20) -> None:
+    """Waits until something is true, or fails."""
+    end = time.monotonic() + limit_s
+    while not true():
+        assert time.monotonic() < end, "it did not come true in time"
+        time.sleep(0.005)

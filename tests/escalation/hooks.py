@@ -1,0 +1,69 @@
+"""A webhook on loopback that does as a test says."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+Answer = tuple[int, bytes]
+
+
+@dataclass
+class Hook:
+    """What came, and what is answered.
+
+    Attributes:
+        answer: Gives status and body of the answer to a post, by its number from 1.
+        posts: Headers and body of every post.
+    """
+
+    answer: Callable[[int], Answer] = lambda number: (200, b"ok")
+    drip_s: float = 0
+    posts: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
+    url: str = ""
+
+    def data(self, number: int = 0) -> dict[str, Any]:
+        return json.loads(self.posts[number][1])
+
+
+@contextmanager
+def served(hook: Hook) -> Iterator[Hook]:
+    """Serves a hook on a free port."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["content-length"]))
+            hook.posts.append(({name.lower(): v for name, v in self.headers.items()}, body))
+            status, said = hook.answer(len(hook.posts))
+            try:
+                self.send_response(status)
+                self.send_header("content-length", str(len(said)))
+                self.end_headers()
+                for sign in said if hook.drip_s else ():
+                    self.wfile.write(bytes([sign]))
+                    time.sleep(hook.drip_s)
+                if not hook.drip_s:
+                    self.wfile.write(said)
+            except OSError:
+                return
+
+        def log_message(self, *given: object) -> None:
+            return
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    hook.url = f"http://127.0.0.1:{server.server_address[1]}/hook"
+    try:
+        yield hook
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(5)

@@ -1,0 +1,116 @@
+"""Callbacks and the store: each on its own, and none in the way."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from otel_loopguard import Action, control
+from otel_loopguard.faults import raise_faults
+from otel_loopguard.stores import open_store
+from tests.escalation.agents import asked, stuck, until, watched
+from tests.stores.servers import Server
+
+
+@pytest.fixture
+def listening() -> Iterator[Callable[[Callable[[Any], object]], None]]:
+    """Registers callbacks for one test."""
+    ends: list[Callable[[], None]] = []
+    yield lambda callback: ends.append(control.on_escalation(callback))
+    for end in ends:
+        end()
+
+
+def test_a_callback_may_answer(listening: Callable[..., None]) -> None:
+    """What it gives back is taken."""
+    listening(lambda found: {"answer": "abort", "guidance": found.reason[:8], "by": "rules"})
+    guard = watched()
+    stuck(guard, "a")
+    until(lambda: guard.flag_of("a").control.action is Action.ABORT)
+    assert guard.flag_of("a").control.by == "rules"
+
+
+def test_one_throws_one_hangs_one_hears(listening: Callable[..., None]) -> None:
+    """The fault is counted, nobody waits, and the third is told of everything."""
+    raise_faults(False)
+    hanging, heard = threading.Event(), []
+
+    def throws(found: object) -> None:
+        msg = "no"
+        raise ValueError(msg)
+
+    listening(throws)
+    listening(lambda found: hanging.wait(60))
+    listening(lambda found: heard.append(found.session))
+    guard = watched()
+    begun = time.monotonic()
+    for name in "abc":
+        stuck(guard, name)
+    assert time.monotonic() - begun < 5
+    until(lambda: heard == ["a", "b", "c"])
+    until(lambda: guard.faults.counts["on_escalation:ValueError"] == 3)
+    assert guard.flag_of("a").control.action is Action.PAUSE
+    hanging.set()
+
+
+@pytest.mark.parametrize("said", ["perhaps", 3, {"answer": []}, object()], ids=repr)
+def test_what_is_no_answer(listening: Callable[..., None], said: object) -> None:
+    """Is told in the log, and the session waits on."""
+    called = threading.Event()
+    listening(lambda found: (called.set(), said)[1])
+    guard = watched()
+    stuck(guard, "a")
+    assert called.wait(10)
+    assert guard.flag_of("a").control.action is Action.PAUSE
+    assert guard.faults.counts == {}
+
+
+def test_one_that_is_forgotten_hears_nothing() -> None:
+    """The function that `on_escalation` gives ends it."""
+    heard: list[object] = []
+    control.on_escalation(heard.append)()
+    stuck(watched(), "a")
+    assert heard == []
+
+
+def test_the_store_has_it_and_how_it_ended(tmp_path: Any) -> None:
+    """As JSON, for other processes; and it goes by itself after a day."""
+    server = Server(tmp_path / "redis").start()
+    try:
+        guard = watched(store_url=server.url, store_delay_s=0)
+        store = open_store(guard.settings)
+        stuck(guard, "a")
+        found = asked(guard)[0].id
+
+        def kept() -> dict[str, Any]:
+            value = store.get("escalation", found)
+            return {} if value is None else json.loads(value)
+
+        until(lambda: kept().get("id") == found)
+        assert kept()["ended"] is None
+        control.answer(found, "skip_task", "not needed", by="anna")
+        until(lambda: kept()["ended"])
+        ended = kept()["ended"]
+        assert (ended["answer"], ended["by"], ended["via"]) == ("skip_task", "anna", "api")
+        (key,) = server.client.keys("loopguard:escalation:*")
+        assert 80_000 < server.client.ttl(key) <= 86_400
+        assert b"secret" not in server.client.get(key)
+        guard.shutdown()
+    finally:
+        server.kill()
+
+
+def test_a_store_that_is_down_holds_nobody() -> None:
+    """The escalation is there and can be answered."""
+    guard = watched(store_url="redis://127.0.0.1:1/0", store_flush_s=0.1)
+    begun = time.monotonic()
+    stuck(guard, "a")
+    control.answer(asked(guard)[0].id, "continue")
+    assert time.monotonic() - begun < 5
+    assert guard.flag_of("a").control.action is Action.ALLOW
+    guard.shutdown()

@@ -1,0 +1,323 @@
+"""What is put before people, and what their answers do."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from dataclasses import replace
+
+import pytest
+
+from otel_loopguard import Action, LoopGuardAbort, LoopGuardPaused, control, session
+from otel_loopguard.core import Kind, Step
+from otel_loopguard.errors import EscalationError
+from otel_loopguard.escalation import Escalation, message
+from otel_loopguard.escalation.encoding import encoded
+from tests.escalation.agents import stuck, until, watched
+
+
+def only() -> Escalation:
+    (found,) = control.escalations()
+    return found
+
+
+def test_a_pause_is_put_before_people() -> None:
+    """The package: reason, detection, last actions, suggestions, state; no content (C8)."""
+    guard = watched(pause_limit_s=100)
+    for number in range(7):
+        guard.observe(Step(Kind.TOOL, "read", args={"n": number}, outcome=f"{number}" * 40), "a")
+    stuck(guard, "a")
+    found = only()
+    row = found.row()
+    assert (found.session, found.cause, found.held, found.fallback) == (
+        "a", "pause", True, "skip_task",
+    )  # fmt: skip
+    assert [act["tool"] for act in row["actions"]] == ["read", *["search"] * 4]
+    assert {act["outcome"] for act in row["actions"]} == {"ok"}
+    assert row["detection"]["detector"] == "exact_repeat"
+    assert row["decision_id"] == guard.flag_of("a").control.decision_id
+    assert row["state"]["actions"] == 11
+    assert {one["answer"] for one in row["suggestions"]} >= {"continue", "skip_task", "abort"}
+    assert 98 <= (found.until - found.at) / 1e9 <= 100
+    assert "secret" not in json.dumps(row)
+    text = message(found)
+    for part in ("Session a is paused", found.id, "search by helper: ok", "skip_task", "UTC"):
+        assert part in text
+    assert "secret" not in text
+
+
+def test_content_only_where_it_is_wanted() -> None:
+    """`escalation_content` shows arguments, cut."""
+    guard = watched(escalation_content=True, escalation_actions=2)
+    stuck(guard, "a")
+    contents = [act.content for act in only().acts]
+    assert contents == ['{"q": "secret"}'] * 2
+    assert guard.report("a") is not None
+
+
+@pytest.mark.parametrize(
+    ("answer", "action", "part"),
+    [
+        ("continue", Action.HINT, "says: use B"),
+        ("modify_plan", Action.HINT, "change your plan"),
+        ("skip_task", Action.HINT, "leave the task"),
+    ],
+)
+def test_answers_let_it_go_on(answer: str, action: Action, part: str) -> None:
+    """And the guidance is the hint that the model is told next."""
+    guard = watched()
+    stuck(guard, "a")
+    control.answer(only().id, answer, "use B", by="anna")
+    with session("a"):
+        assert control.gate().control.action is action
+        said = control.hint()
+        assert said is not None
+        assert part in said
+        assert said.endswith("use B")
+        assert control.hint() is None
+    assert guard.flag_of("a").control.by == "anna"
+    assert control.escalations() == []
+
+
+def test_a_bare_continue() -> None:
+    """Takes the pause down, and the loop is a new one for the ladder."""
+    guard = watched(escalation_cooldown_s=0)
+    stuck(guard, "a")
+    control.answer(only().id, "continue")
+    assert guard.flag_of("a").control.action is Action.ALLOW
+    stuck(guard, "a")
+    assert guard.flag_of("a").control.action is Action.PAUSE
+    assert only().cause == "pause"
+
+
+def test_abort() -> None:
+    """Ends the run, with who and why."""
+    guard = watched()
+    stuck(guard, "a")
+    control.answer(only().id, "abort", "too dear", by="anna")
+    with session("a"), pytest.raises(LoopGuardAbort, match="anna answered abort: too dear"):
+        control.check()
+    assert guard.flag_of("a").control.by == "anna"
+
+
+def test_twice_too_late_unknown() -> None:
+    """A clear error each, and nothing is changed."""
+    guard = watched()
+    stuck(guard, "a")
+    found = only()
+    control.answer(found.id, "continue", by="anna")
+    before = guard.flag_of("a").control
+    with pytest.raises(EscalationError, match="of session 'a' is over: anna answered continue"):
+        control.answer(found.id, "abort", by="bob")
+    with pytest.raises(EscalationError, match="there is no escalation 'nope' here"):
+        control.answer("nope", "abort")
+    with pytest.raises(EscalationError, match="answer must be one of"):
+        control.answer(found.id, "perhaps")
+    assert guard.flag_of("a").control is before
+
+
+def test_the_fallback_at_the_limit() -> None:
+    """The waiting gate goes on, with a hint to skip the task; an answer comes too late."""
+    guard = watched(pause_limit_s=1)
+    stuck(guard, "a")
+    found = only()
+    begun = time.monotonic()
+    with session("a"):
+        assert control.gate().control.action is Action.HINT
+        assert (control.hint() or "").startswith("Nobody answered in time")
+    assert time.monotonic() - begun < 10
+    with pytest.raises(EscalationError, match="nobody answered in time, and skip_task was taken"):
+        control.answer(found.id, "abort")
+    assert guard.flag_of("a").control.by == "time limit"
+
+
+@pytest.mark.parametrize(
+    ("fallback", "error"), [("abort", LoopGuardAbort), ("wait", LoopGuardPaused)]
+)
+def test_other_fallbacks(fallback: str, error: type[Exception]) -> None:
+    """`abort` ends the run; with `wait` it stays paused, and the gate gives up at its limit."""
+    guard = watched(pause_limit_s=0.5, escalation_fallback=fallback)
+    stuck(guard, "a")
+    with session("a"), pytest.raises(error):
+        control.gate()
+    until(lambda: not control.escalations())
+
+
+def test_a_gate_never_outlives_its_limit() -> None:
+    """Even where nobody answers and the fallback is to wait."""
+    guard = watched(pause_limit_s=300, escalation_fallback="wait")
+    stuck(guard, "a")
+    begun = time.monotonic()
+    with session("a"), pytest.raises(LoopGuardPaused):
+        control.gate(limit_s=0.3)
+    assert 0.3 <= time.monotonic() - begun < 10
+
+
+def test_cooldown_uses_the_rung_below() -> None:
+    """A second pause within 300 s is an ask, a second ask a steer, and nothing is sent again."""
+    guard = watched()
+    stuck(guard, "a")
+    control.answer(only().id, "continue")
+    stuck(guard, "a", calls=6)
+    now = guard.flag_of("a").control
+    assert now.action is Action.ASK
+    assert now.decision is not None
+    assert now.decision.question is not None
+    assert control.escalations() == []
+    other = watched(max_action="ask", ask_after=2, steer_after=1)
+    stuck(other, "b", calls=5)
+    assert only().cause == "ask"
+    assert not only().held
+    control.answer(only().id, "continue")
+    stuck(other, "b", calls=8)
+    assert other.flag_of("b").control.action is Action.STEER
+
+
+def test_other_sessions_do_not_cool_down() -> None:
+    """The cooldown is the session's own."""
+    guard = watched()
+    stuck(guard, "a")
+    stuck(guard, "b")
+    assert [found.session for found in control.escalations()] == ["a", "b"]
+
+
+def test_what_is_not_put_before_people() -> None:
+    """Shadow mode, what the settings leave out, and replays."""
+    shadow, left_out = watched(mode="shadow"), watched(escalate_on="ask")
+    for guard in (shadow, left_out):
+        stuck(guard, "a")
+    assert left_out.flag_of("a").control.action is Action.PAUSE
+    assert control.escalations() == []
+
+
+def test_from_a_severity() -> None:
+    """Every decision as bad as that is put before people; an aborted run may be let go on."""
+    guard = watched(max_action="abort", escalate_severity="fatal", escalate_on="")
+    stuck(guard, "a", calls=5)
+    found = only()
+    assert (found.cause, found.held) == ("severity", False)
+    assert guard.flag_of("a").control.action is Action.ABORT
+    control.answer(found.id, "continue", by="anna")
+    assert guard.flag_of("a").control.action is Action.ALLOW
+
+
+def test_a_cycle_that_goes_on() -> None:
+    """A decision that calls for a person is put before one, whatever its action (B7)."""
+    guard = watched(max_action="abort")
+    stuck(guard, "a")
+    found, decision = guard._sessions.find("a"), guard.flag_of("a").control.decision
+    assert found is not None
+    assert decision is not None
+    assert guard._people is not None
+    guard._people.decided(found, replace(decision, intervention="escalate_human"))
+    assert (only().cause, only().held) == ("cycle", False)
+    assert "go round in circles" in message(only())
+
+
+def test_names_that_are_no_names() -> None:
+    """Line ends do not forge lines, and what is no Unicode is sent all the same."""
+    guard = watched()
+    stuck(guard, "a\nYou may answer:\n\ud800", tool="t\n  abort: x")
+    lines = message(only()).splitlines()
+    assert lines[0].startswith("Session a You may answer: ")
+    assert lines.count("You may answer:") == 1
+    assert json.loads(encoded(only().row()))["session"].endswith("\\ud800")
+    assert guard._people is not None
+    reply = guard._people.desk.reply({"op": "sessions"})
+    assert json.loads(encoded(reply))["sessions"][0]["action"] == "pause"
+    assert guard.faults.counts == {}
+
+
+def test_not_held_runs_out_without_a_change() -> None:
+    """Where the session does not wait, nothing follows at the limit."""
+    guard = watched(max_action="ask", ask_after=1, steer_after=1, pause_limit_s=0.3)
+    stuck(guard, "a")
+    before = guard.flag_of("a").control
+    assert before.action is Action.ASK
+    until(lambda: not control.escalations())
+    assert guard.flag_of("a").control is before
+
+
+@pytest.mark.parametrize("by", ["resume", "abort"])
+def test_changed_past_the_escalation(by: str) -> None:
+    """`control.resume` and `control.abort` end it; an answer comes too late."""
+    guard = watched()
+    stuck(guard, "a")
+    found = only()
+    if by == "resume":
+        control.resume("a", by="bob")
+    else:
+        control.abort("a", by="bob")
+    assert control.escalations() == []
+    with pytest.raises(EscalationError, match="the session was changed by bob"):
+        control.answer(found.id, "continue")
+    assert guard.flag_of("a").control.action is (Action.ALLOW if by == "resume" else Action.ABORT)
+
+
+def test_the_application_asks() -> None:
+    """`control.escalate` holds the session until it is answered."""
+    guard = watched(pause_limit_s=60)
+    guard.bind(1, "a")
+    with session("a"):
+        found_id = control.escalate("the refund is above 1,000 EUR")
+        assert found_id == only().id
+        assert (only().cause, only().held) == ("application", True)
+        assert "refund" in message(only())
+        assert control.escalate("once more") is None
+        assert control.current().by == "application"
+        control.answer(only().id, "continue", "pay it", by="anna")
+        assert control.gate().control.hint == "A person looked at this run and says: pay it"
+    assert control.escalate("who?", session="nobody") is None
+    with pytest.raises(ValueError, match="reason of an escalation"):
+        control.escalate(" ")
+
+
+def test_without_holding() -> None:
+    """The application may go on meanwhile."""
+    guard = watched()
+    guard.bind(1, "a")
+    assert control.escalate("look at this", session="a", hold=False) is not None
+    assert guard.flag_of("a").control.action is Action.ALLOW
+
+
+def test_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """One record when it opens and one when it ends, with who and why (A11, B8)."""
+    caplog.set_level(logging.INFO, "otel_loopguard")
+    guard = watched()
+    stuck(guard, "a")
+    found = only()
+    control.answer(found.id, "skip_task", "not needed", by="anna")
+    records = [one for one in caplog.records if "escalation" in one.getMessage()]
+    opened, ended = records
+    assert opened.levelno == logging.WARNING
+    assert vars(opened)["loopguard.escalation.id"] == found.id
+    assert vars(opened)["loopguard.escalation.cause"] == "pause"
+    assert "loopguard.control.by" not in vars(opened)
+    assert vars(ended)["loopguard.control.by"] == "anna"
+    assert vars(ended)["loopguard.escalation.answer"] == "skip_task"
+    assert ended.getMessage().endswith("anna answered skip_task by api: not needed")
+
+
+def test_listeners_hear_both_ends() -> None:
+    """The seam for telemetry: opened, and over."""
+    guard = watched()
+    heard: list[object] = []
+    assert guard._people is not None
+    guard._people.escalations.listen(lambda case: heard.append(case.reply))
+    stuck(guard, "a")
+    control.answer(only().id, "continue", by="anna")
+    assert heard[0] is None
+    assert getattr(heard[1], "by", None) == "anna"
+
+
+def test_room_for_ten_thousand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What finds no room is counted; the session stays as it was decided."""
+    monkeypatch.setattr("otel_loopguard.escalation.register._OPEN", 2)
+    guard = watched()
+    for name in "abc":
+        stuck(guard, name)
+    assert [found.session for found in control.escalations()] == ["a", "b"]
+    assert guard._people is not None
+    assert guard._people.escalations.register.refused == 1
+    assert guard.flag_of("c").control.action is Action.PAUSE

@@ -1,0 +1,224 @@
+"""The webhook: signed, tried again, answered, and never in the way."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+from standardwebhooks import Webhook as Verifier
+
+from otel_loopguard import Action, LoopGuard, LoopGuardSettingsError, Settings, control
+from tests.escalation.agents import asked, stuck, until, watched
+from tests.escalation.hooks import Hook, served
+from tests.stores.servers import free_port
+
+if TYPE_CHECKING:
+    from otel_loopguard.escalation.carrier import Carrier
+
+SECRET = "whsec_" + base64.b64encode(b"a secret of twenty-four b").decode()
+
+
+@pytest.fixture
+def hook() -> Iterator[Hook]:
+    with served(Hook()) as found:
+        yield found
+
+
+def carrier(guard: LoopGuard) -> Carrier:
+    assert guard._people is not None
+    found = guard._people.escalations.channels.webhook
+    assert found is not None
+    return found
+
+
+def test_a_post_that_a_library_verifies(hook: Hook) -> None:
+    """Standard Webhooks: the reference library takes the signature, and no forged one."""
+    guard = watched(webhook_url=hook.url, webhook_secret=SECRET)
+    stuck(guard, "a")
+    until(lambda: hook.posts)
+    headers, body = hook.posts[0]
+    found = Verifier(SECRET).verify(body, headers)
+    assert found["type"] == "loopguard.escalation"
+    assert found["data"]["session"] == "a"
+    assert found["data"]["id"] == asked(guard)[0].id
+    assert "Session a is paused" in found["text"]
+    assert headers["webhook-id"] == f"esc_{found['data']['id']}"
+    assert abs(int(headers["webhook-timestamp"]) - time.time()) < 60
+    assert b"secret" not in body
+    with pytest.raises(Exception, match=r"[Nn]o matching signature"):
+        Verifier(SECRET).verify(body.replace(b"search", b"delete"), headers)
+
+
+def test_a_plain_secret_and_none(hook: Hook) -> None:
+    """A text is a secret too; without one there is no signature."""
+    guard = watched(webhook_url=hook.url, webhook_secret="a plain secret")
+    stuck(guard, "a")
+    until(lambda: hook.posts)
+    headers, body = hook.posts[0]
+    assert Verifier(b"a plain secret").verify(body, headers)["data"]["session"] == "a"
+    other = watched(webhook_url=hook.url)
+    stuck(other, "b")
+    until(lambda: len(hook.posts) == 2)
+    assert "webhook-signature" not in hook.posts[1][0]
+
+
+def test_its_reply_is_the_answer(hook: Hook) -> None:
+    """`abort` in the reply aborts, with who and why."""
+    hook.answer = lambda _: (200, b'{"answer": "abort", "guidance": "enough", "by": "ops"}')
+    guard = watched(webhook_url=hook.url)
+    stuck(guard, "a")
+    until(lambda: guard.flag_of("a").control.action is Action.ABORT)
+    now = guard.flag_of("a").control
+    assert (now.by, now.reason) == ("ops", "ops answered abort: enough")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [b"ok", b"", b"[1", b"\xff\xfe", b'{"answer": "perhaps"}', b'{"answer": 3}', b"[]", b"null",
+     b'{"answer": null}', b'{"answer": "abort", "guidance": 7}',
+     b'{"answer":"abort"}' + b" " * 70_000],
+    ids=["text", "empty", "cut", "binary", "unknown", "number", "list", "null", "none", "guidance",
+         "huge"],
+)  # fmt: skip
+def test_garbage_is_no_answer(hook: Hook, said: bytes) -> None:
+    """The post was delivered, once, and the session waits on."""
+    hook.answer = lambda _: (200, said)
+    guard = watched(webhook_url=hook.url, webhook_retry_s=0.01)
+    stuck(guard, "a")
+    until(lambda: carrier(guard).settled == 1)
+    assert guard.flag_of("a").control.action is Action.PAUSE
+    assert len(hook.posts) == 1
+    assert guard.faults.counts == {}
+
+
+def test_tried_again_until_it_goes_well(hook: Hook) -> None:
+    """5xx and 429 are tried again, with the same id and a new signature."""
+    hook.answer = lambda number: ({1: 500, 2: 429}.get(number, 200), b'{"answer": "continue"}')
+    guard = watched(webhook_url=hook.url, webhook_secret=SECRET, webhook_retry_s=0.02)
+    stuck(guard, "a")
+    until(lambda: guard.flag_of("a").control.action is Action.ALLOW)
+    assert len(hook.posts) == 3
+    assert len({headers["webhook-id"] for headers, _ in hook.posts}) == 1
+    for headers, body in hook.posts:
+        Verifier(SECRET).verify(body, headers)
+
+
+@pytest.mark.parametrize("status", [302, 400, 401, 404])
+def test_not_tried_again(hook: Hook, status: int) -> None:
+    """What will not change by itself is dropped at once; redirections are not followed."""
+    hook.answer = lambda _: (status, b'{"answer": "abort"}')
+    guard = watched(webhook_url=hook.url, webhook_retry_s=0.01)
+    stuck(guard, "a")
+    # A refusal is an end: nothing waits, and nothing was decided by it.
+    until(lambda: carrier(guard).settled == 1)
+    assert len(hook.posts) == 1
+    assert guard.flag_of("a").control.action is Action.PAUSE
+
+
+def test_one_that_is_down(caplog: pytest.LogCaptureFixture) -> None:
+    """The agent is not held, attempts end, it is told where and why, without the address."""
+    url = f"http://user:pass@127.0.0.1:{free_port()}/hook?token=t"
+    guard = watched(webhook_url=url, webhook_retry_s=0.01, webhook_attempts=3)
+    begun = time.monotonic()
+    stuck(guard, "a")
+    assert time.monotonic() - begun < 2
+    until(lambda: carrier(guard).dropped == 1)
+    told = [one.getMessage() for one in caplog.records if one.getMessage().startswith("webhook")]
+    assert len(told) == 3
+    assert "127.0.0.1: escalation" in told[0]
+    assert "pass" not in "".join(told)
+    assert "token" not in "".join(told)
+    assert guard.flag_of("a").control.action is Action.PAUSE
+
+
+@pytest.mark.parametrize("drip_s", [0, 0.02], ids=["silent", "dripping"])
+def test_a_slow_one(hook: Hook, drip_s: float) -> None:
+    """It is left at the limit of time, however it comes; other channels do not wait for it."""
+    hook.drip_s = drip_s
+    hook.answer = lambda _: (time.sleep(0 if drip_s else 0.8), (200, b" " * 500))[1]
+    seen: list[str] = []
+    forget = control.on_escalation(lambda found: seen.append(found.session))
+    guard = watched(webhook_url=hook.url, webhook_timeout_s=0.2, webhook_attempts=1)
+    stuck(guard, "a")
+    until(lambda: seen == ["a"])
+    until(lambda: carrier(guard).dropped == 1)
+    forget()
+
+
+def test_an_answer_that_comes_too_late(hook: Hook) -> None:
+    """Is told in the log and changes nothing."""
+    hook.answer = lambda _: (control.resume("a", by="bob"), (200, b'{"answer": "abort"}'))[1]
+    guard = watched(webhook_url=hook.url)
+    stuck(guard, "a")
+    until(lambda: carrier(guard).settled == 1)
+    assert guard.flag_of("a").control.action is Action.ALLOW
+    assert guard.faults.counts == {}
+
+
+def test_not_tried_after_the_limit() -> None:
+    """After the fallback nobody needs to be asked any more."""
+    url = f"http://127.0.0.1:{free_port()}/"
+    guard = watched(webhook_url=url, webhook_retry_s=30, pause_limit_s=5)
+    stuck(guard, "a")
+    until(lambda: carrier(guard).dropped == 1)
+
+
+def test_the_queue_is_bounded(hook: Hook) -> None:
+    """More than `escalation_queue` are dropped and counted, and nobody waits."""
+    hook.answer = lambda _: (time.sleep(1), (200, b""))[1]
+    guard = watched(webhook_url=hook.url, escalation_queue=2)
+    for name in "abcdef":
+        stuck(guard, name)
+    assert carrier(guard).dropped >= 3
+    assert len(control.escalations()) == 6
+
+
+@pytest.mark.parametrize(
+    ("settings", "part"),
+    [
+        ({"webhook_url": "ftp://h/x"}, "expected http://HOST"),
+        ({"webhook_url": "http:///secret-path"}, "expected http://HOST"),
+        ({"webhook_url": "http://h", "webhook_secret": "whsec_%%"}, "expected Base64"),
+    ],
+    ids=["scheme", "host", "secret"],
+)
+def test_what_cannot_be_used_is_refused(settings: dict[str, str], part: str) -> None:
+    """When the guard is made, without what may be secret."""
+    with pytest.raises(LoopGuardSettingsError, match=part) as told:
+        LoopGuard(Settings(**settings))
+    assert "secret-path" not in str(told.value)
+
+
+def test_httpx_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it the message says what to install."""
+    import sys
+
+    monkeypatch.delitem(sys.modules, "otel_loopguard.escalation.webhook", raising=False)
+    monkeypatch.setitem(sys.modules, "httpx", None)
+    with pytest.raises(LoopGuardSettingsError, match=r"otel-loopguard\[webhook\]"):
+        LoopGuard(Settings(webhook_url="http://h"))
+
+
+def test_posts_are_nobodys_spans(hook: Hook, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that posts tells instrumentations to look away."""
+    from opentelemetry import context
+
+    from otel_loopguard.escalation import webhook
+
+    seen: list[object] = []
+    real = webhook.Webhook.body
+
+    def body(escalation: object) -> bytes:
+        seen.append(context.get_value("suppress_instrumentation"))
+        return real(escalation)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(webhook.Webhook, "body", staticmethod(body))
+    guard = watched(webhook_url=hook.url)
+    stuck(guard, "a")
+    until(lambda: hook.posts)
+    assert seen == [True]
+    assert json.loads(hook.posts[0][1])["data"]["cause"] == "pause"

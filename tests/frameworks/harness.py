@@ -1,0 +1,231 @@
+"""Which frameworks are tested, the interpreter that each is run by, and how.
+
+A framework has a folder here: `requirements.txt` (its packages, pinned), maybe `overrides.txt` (for
+uv: what it pins too old), `program.py` (see `scripted.py`) and `results.json`, which the tests
+write with `LOOPGUARD_WRITE_DOCS=1` and compare with otherwise.
+
+Where the interpreter of the tests (or the one in `LOOPGUARD_FRAMEWORKS_PYTHON`) can import all it
+needs, that one runs it. Else it is run in an environment of its own, below
+`LOOPGUARD_FRAMEWORKS_DIR`, made by `python -m tests.frameworks.environments NAME…`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.zero_code.interpreter import ROOT, VARIABLE, environment
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+HERE = Path(__file__).parent
+_DIR = os.environ.get("LOOPGUARD_FRAMEWORKS_DIR") or "~/.cache/otel-loopguard/frameworks"
+ENVIRONMENTS = Path(_DIR).expanduser()
+EXTRAS = ("cli", "redis")
+RESULTS = "results.json"
+_PROBE = """
+import importlib, sys
+for name in sys.argv[1:]:
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        print(error)
+"""
+
+
+@dataclass(frozen=True)
+class Framework:
+    """A framework that has an adapter.
+
+    Attributes:
+        name: Name of its folder, and of the module in `otel_loopguard.integrations`.
+        title: Its name as people write it.
+        modules: What its program imports: framework and instrumentation.
+        in_ci: Whether its environment is there in CI.
+    """
+
+    name: str
+    title: str
+    modules: tuple[str, ...]
+    in_ci: bool = False
+
+    @property
+    def folder(self) -> Path:
+        """Where its program is."""
+        return HERE / self.name
+
+    @property
+    def results(self) -> dict[str, dict[str, Any]]:
+        """The lines of its program, by scenario and variant."""
+        text = (self.folder / RESULTS).read_text(encoding="utf-8")
+        found: dict[str, dict[str, Any]] = json.loads(text)
+        return found
+
+    def keep(self, key: str, line: dict[str, Any]) -> None:
+        """Writes a line of its program into its results."""
+        known = self.results if (self.folder / RESULTS).exists() else {}
+        text = json.dumps({**known, key: line}, indent=1, sort_keys=True)
+        (self.folder / RESULTS).write_text(f"{text}\n", encoding="utf-8")
+
+    @property
+    def environment(self) -> Path:
+        """Its own environment, there or not; another one when what it is made of changes."""
+        digest = hashlib.sha256(f"{sys.version_info[:2]}{_ours()}".encode())
+        for name in ("requirements.txt", "overrides.txt"):
+            path = self.folder / name
+            digest.update(path.read_bytes() if path.exists() else b"")
+        return ENVIRONMENTS / f"{self.name}-{digest.hexdigest()[:16]}"
+
+    @property
+    def python(self) -> Path:
+        """The interpreter of its own environment."""
+        return self.environment / "bin" / "python"
+
+    @property
+    def made(self) -> bool:
+        """Whether its own environment is complete."""
+        return (self.environment / "complete").exists()
+
+
+FRAMEWORKS = {
+    framework.name: framework
+    for framework in (
+        Framework(
+            "langchain",
+            "LangChain, LangGraph",
+            ("langchain.agents.middleware", "openinference.instrumentation.langchain"),
+            in_ci=True,
+        ),
+        Framework(
+            "openai_agents",
+            "OpenAI Agents SDK",
+            ("agents", "openinference.instrumentation.openai_agents"),
+            in_ci=True,
+        ),
+        Framework("pydantic_ai", "pydantic-ai", ("pydantic_ai.capabilities",), in_ci=True),
+        Framework("google_adk", "Google ADK", ("google.adk",), in_ci=True),
+        Framework(
+            "crewai", "CrewAI", ("crewai", "openinference.instrumentation.crewai"), in_ci=True
+        ),
+        Framework("strands", "Strands", ("strands",), in_ci=True),
+        Framework(
+            "smolagents", "smolagents", ("smolagents", "openinference.instrumentation.smolagents")
+        ),
+        Framework(
+            "llama_index",
+            "LlamaIndex",
+            ("llama_index.core", "openinference.instrumentation.llama_index"),
+        ),
+        Framework(
+            "autogen",
+            "AutoGen",
+            ("autogen_agentchat", "openinference.instrumentation.autogen_agentchat"),
+        ),
+        Framework("agent_framework", "Microsoft Agent Framework", ("agent_framework",)),
+        Framework("mcp", "MCP", ("mcp",)),
+    )
+}
+"""Every framework by name; in this order it stands in docs/frameworks.md."""
+
+
+def python_of(framework: Framework) -> str:
+    """The interpreter that runs a framework's program.
+
+    Without one the test is skipped with the reason; under `CI` it fails if the framework is one of
+    those that CI has.
+    """
+    missing = lacks(framework)
+    if not missing:
+        return _main()
+    if framework.made:
+        return str(framework.python)
+    reason = (
+        f"{_main()} lacks {framework.name} ({missing}), and it has no environment of its own: "
+        f"python -m tests.frameworks.environments {framework.name}"
+    )
+    if os.environ.get("CI") and framework.in_ci:
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+def lacks(framework: Framework) -> str:
+    """What the interpreter of the tests lacks for a framework; empty if it has all."""
+    return _missing(_main(), framework.modules)
+
+
+def started(
+    framework: Framework, *arguments: str, program: Path | None = None, **variables: str
+) -> subprocess.Popen[str]:
+    """Starts a framework's program.
+
+    Args:
+        framework: The framework.
+        *arguments: Arguments of the program.
+        program: Another program than `program.py`: an example.
+        **variables: Added to its environment, which has no `OTEL_` or `LOOPGUARD_` variable else.
+    """
+    return subprocess.Popen(
+        [python_of(framework), str(program or framework.folder / "program.py"), *arguments],
+        cwd=ROOT,
+        env=environment(**variables),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finished(process: subprocess.Popen[str], limit_s: float = 180) -> str:
+    """What a program printed, which has to go well; it is killed at the limit."""
+    try:
+        out, error = process.communicate(timeout=limit_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        out, error = process.communicate()
+        pytest.fail(f"{process.args} did not end within {limit_s} s\n{out}\n{error}")
+    assert process.returncode == 0, f"{out}\n{error}"
+    return out
+
+
+def line_of(out: str) -> dict[str, Any]:
+    """The JSON line at the end of what a program printed."""
+    found: dict[str, Any] = json.loads(out.strip().splitlines()[-1])
+    return found
+
+
+def _main() -> str:
+    return os.environ.get(VARIABLE) or sys.executable
+
+
+@cache
+def _missing(python: str, modules: tuple[str, ...]) -> str:
+    done = subprocess.run(
+        [python, "-c", _PROBE, *modules],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    said = done.stdout.strip() or (done.stderr if done.returncode else "")
+    return "; ".join(said.splitlines())
+
+
+@cache
+def _ours() -> str:
+    """What our own package brings into an environment, by its pyproject.toml."""
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        project = tomllib.load(file)["project"]
+    extras = [project["optional-dependencies"][name] for name in EXTRAS]
+    return json.dumps([project["dependencies"], extras])

@@ -1,0 +1,137 @@
+"""What every adapter does in its real framework, with a model that goes on whatever it is told."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.frameworks.harness import FRAMEWORKS, Framework, finished, line_of, started
+from tests.stores.servers import Server, wait_for
+from tests.zero_code.interpreter import ROOT, environment
+
+VARIANTS = ("instrumented", "bare")
+_CLI = (sys.executable, "-c", "from otel_loopguard.cli import main; main()")
+
+
+@pytest.fixture(params=FRAMEWORKS.values(), ids=FRAMEWORKS)
+def framework(request: pytest.FixtureRequest) -> Framework:
+    """Each framework in turn."""
+    found: Framework = request.param
+    return found
+
+
+@pytest.fixture(params=VARIANTS)
+def variant(request: pytest.FixtureRequest) -> str:
+    """With an instrumentation that people use, and with nothing but the adapter."""
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A real Redis."""
+    server = Server(tmp_path_factory.mktemp("redis"))
+    server.start()
+    yield server
+    server.kill()
+
+
+def test_a_model_that_does_not_listen_is_stopped(framework: Framework, variant: str) -> None:
+    """The hint is in the next request; nothing runs after the deny; the abort ends the run."""
+    line = _run(framework, "stubborn", variant)
+    assert line["hint_after"] == 3
+    assert line["hint_in_next_request"] is True
+    assert line["executed_after_deny"] == 0
+    assert line["executed_after_abort"] == 0
+    assert line["model_calls_after_abort"] <= 1
+    assert line["decisions"][0] == "hint"
+    assert "deny" in line["decisions"]
+    assert line["decisions"][-1] == "abort"
+    assert line["parts"] == line["executed"]
+    assert line["doubled"] == 0
+    _compare(framework, line)
+
+
+def test_a_model_that_obeys_is_left_alone(framework: Framework, variant: str) -> None:
+    """It hears the hint and answers: the run completes, and nothing was stopped."""
+    line = _run(framework, "obedient", variant)
+    assert line["hint_in_next_request"] is True
+    assert set(line["decisions"]) == {"hint"}
+    assert line["ends"].startswith("result: ")
+    assert "I could not find it." in line["ends"]
+    assert line["doubled"] == 0
+    _compare(framework, line)
+
+
+def test_a_paused_run_waits_and_goes_on(
+    framework: Framework, variant: str, redis: Server, tmp_path: Path
+) -> None:
+    """Paused from another process nothing runs; resumed from another process it completes."""
+    session, file = f"{framework.name}-{uuid.uuid4().hex}", tmp_path / "go"
+    process = started(
+        framework,
+        *("paused", "--session", session, "--paused-file", str(file), *_options(variant)),
+        LOOPGUARD_STORE_URL=redis.url,
+    )
+    try:
+        wait_for(lambda: Path(f"{file}.reached").exists() or process.poll() is not None, 120)
+        _tell(redis, "pause", session)
+        file.touch()
+        _nothing_runs(file, made=2)
+        _tell(redis, "resume", session)
+        line = line_of(finished(process))
+    finally:
+        process.kill()
+        process.communicate()
+    assert line["executed"] == 3
+    assert line["decisions"] == []
+    assert line["ends"].startswith("result: ")
+    assert line["doubled"] == 0
+    _compare(framework, line)
+
+
+def _run(framework: Framework, scenario: str, variant: str) -> dict[str, Any]:
+    return line_of(finished(started(framework, scenario, *_options(variant))))
+
+
+def _options(variant: str) -> tuple[str, ...]:
+    return ("--bare",) if variant == "bare" else ()
+
+
+def _compare(framework: Framework, line: dict[str, Any]) -> None:
+    """With what is known of the program; `LOOPGUARD_WRITE_DOCS` makes it known."""
+    key = f"{line['scenario']}, {line['variant']}"
+    if os.environ.get("LOOPGUARD_WRITE_DOCS"):
+        framework.keep(key, line)
+    known = framework.results.get(key, {})
+    changed = {name for name in known | line if known.get(name) != line.get(name)}
+    assert changed <= {"versions"}, "results.json is stale: run `make frameworks`"
+
+
+def _tell(redis: Server, *words: str) -> None:
+    """Runs `otel-loopguard WORDS`, which is another process than the agent's."""
+    done = subprocess.run(
+        [*_CLI, *words, "--store", redis.url],
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+
+
+def _nothing_runs(file: Path, *, made: int) -> None:
+    """For half a second no call is made; `made` were before."""
+    until = time.monotonic() + 0.5
+    while time.monotonic() < until:
+        assert len(Path(f"{file}.executed").read_text(encoding="utf-8").splitlines()) == made
+        time.sleep(0.05)

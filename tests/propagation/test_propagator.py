@@ -1,0 +1,364 @@
+"""Session and action in baggage: what is sent, and what of it is believed."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import time
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from opentelemetry import baggage, propagate, trace
+from opentelemetry.baggage.propagation import W3CBaggagePropagator
+from opentelemetry.context import Context, attach, detach
+from opentelemetry.propagators.composite import CompositePropagator
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from opentelemetry.util._importlib_metadata import entry_points
+
+import otel_loopguard
+from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings, control, detach_baggage
+from otel_loopguard.control import named_session
+from otel_loopguard.core import Action
+from otel_loopguard.faults import raise_faults
+from otel_loopguard.propagation import LoopGuardPropagator
+from otel_loopguard.remote import keyring, wire_name
+
+_numbers = itertools.count()
+TRACER = TracerProvider(shutdown_on_exit=False).get_tracer("t")
+
+
+def new_name() -> str:
+    return f"sent-{next(_numbers)}"
+
+
+def sent(context: Context | None = None) -> dict[str, str]:
+    carrier: dict[str, str] = {}
+    propagate.inject(carrier, context)
+    return carrier
+
+
+def ours(carrier: dict[str, str]) -> dict[str, str]:
+    entries = (entry.partition("=") for entry in carrier.get("baggage", "").split(","))
+    return {name: value for name, _, value in entries if name.startswith("loopguard.")}
+
+
+def received(carrier: dict[str, str]) -> Context:
+    return propagate.extract(carrier, Context())
+
+
+@pytest.fixture
+def stopped(propagator: LoopGuardPropagator) -> tuple[dict[str, str], str]:
+    """What a caller sends whose session is aborted, and the session."""
+    guard, run = LoopGuard(), new_name()
+    with otel_loopguard.session(run), TRACER.start_as_current_span("call"):
+        guard.flag_named(run).set(Action.ABORT, reason="why", by="policy")
+        carrier = sent()
+    del guard
+    gc.collect()
+    return carrier, run
+
+
+def test_the_session_and_nothing_but_its_action_is_sent(propagator: LoopGuardPropagator) -> None:
+    """Two entries, at most 128 bytes together, beside the trace."""
+    run = new_name()
+    with otel_loopguard.session(run), TRACER.start_as_current_span("call"):
+        carrier = sent()
+    assert set(carrier) == {"traceparent", "baggage"}
+    assert set(ours(carrier)) == {"loopguard.session", "loopguard.control"}
+    assert ours(carrier)["loopguard.session"] == run
+    assert ours(carrier)["loopguard.control"].startswith("allow.")
+    assert len(carrier["baggage"]) <= 128
+    assert named_session(received(carrier)) == run
+    assert not propagator.ignored
+
+
+@pytest.mark.parametrize("action", [Action.DENY, Action.PAUSE, Action.ABORT])
+def test_a_stop_reaches_who_is_called(propagator: LoopGuardPropagator, action: Action) -> None:
+    """Without any store: the called process sees what the caller's session says."""
+    caller, run = LoopGuard(), new_name()
+    with otel_loopguard.session(run), TRACER.start_as_current_span("call"):
+        caller.flag_named(run).set(action, reason="a reason that stays here", by="policy")
+        carrier = sent()
+    assert "reason" not in carrier["baggage"]
+    del caller
+    gc.collect()
+    called = LoopGuard()
+    token = attach(received(carrier))
+    try:
+        seen = control.current()
+        assert (seen.session, seen.action, seen.by) == (run, action, "policy")
+        assert str(seen.reason).startswith("the caller's session is ")
+        if action is Action.ABORT:
+            with pytest.raises(otel_loopguard.LoopGuardAbort):
+                control.check()
+    finally:
+        detach(token)
+    assert called.flag_of(run) is not None
+
+
+def test_the_next_call_says_that_it_goes_on(propagator: LoopGuardPropagator) -> None:
+    """What a caller's baggage stopped goes on with the caller's next call; nothing else does."""
+    caller, run = LoopGuard(), new_name()
+    stops = caller.flag_named(run)
+    with otel_loopguard.session(run), TRACER.start_as_current_span("call"):
+        stops.set(Action.ABORT, reason="why", by="policy")
+        first = sent()
+        stops.clear()
+        again = sent()
+    del caller, stops
+    gc.collect()
+    called = LoopGuard()
+    received(first)
+    flag = called.flag_of(run)
+    assert flag is not None
+    assert flag.control.action is Action.ABORT
+    # Of one second both are equally old: the older one is sent again first, as on a slow way.
+    received(again)
+    later = {**again, **_again(run, again)}
+    received(later)
+    assert flag.control.action is Action.ALLOW
+    flag.set(Action.ABORT, reason="here", by="ada")
+    received(later)
+    assert flag.control.action is Action.ABORT
+
+
+def _again(run: str, carrier: dict[str, str]) -> dict[str, str]:
+    """The same call, sent two seconds later."""
+    from otel_loopguard.remote.seal import Seal, sealed
+
+    trace_id = int(carrier["traceparent"].split("-")[1], 16)
+    seal = Seal(run, Action.ALLOW, int(time.time()) + 2)
+    entries = sealed(seal, keyring.keys()[0], trace_id)
+    return {"baggage": f"loopguard.session={entries.session},loopguard.control={entries.control}"}
+
+
+def test_entries_of_others_stay(propagator: LoopGuardPropagator) -> None:
+    """Baggage of the application goes along, in both directions."""
+    context = baggage.set_baggage("tenant", "a b,c", baggage.set_baggage("user.id", "7"))
+    token = attach(context)
+    try:
+        with otel_loopguard.session(new_name()), TRACER.start_as_current_span("call"):
+            carrier = sent()
+    finally:
+        detach(token)
+    found = baggage.get_all(received(carrier))
+    assert dict(found) == {"tenant": "a b,c", "user.id": "7"}
+    assert len(ours(carrier)) == 2
+
+
+def test_the_order_of_the_propagators_is_no_matter_for_what_comes(
+    propagator: LoopGuardPropagator, stopped: tuple[dict[str, str], str]
+) -> None:
+    """Ours may stand first: it reads headers by itself."""
+    carrier, run = stopped
+    known = [propagator, W3CBaggagePropagator(), TraceContextTextMapPropagator()]
+    assert named_session(CompositePropagator(known).extract(carrier, Context())) == run
+    assert named_session(propagator.extract(carrier, Context())) == run
+
+
+def test_a_session_that_only_spans_name_is_sent_too(propagator: LoopGuardPropagator) -> None:
+    """The one of the current trace, by its conversation."""
+    guard, run = LoopGuard(), new_name()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(LoopGuardSpanProcessor(guard))
+    attributes = {"gen_ai.operation.name": "invoke_agent", "gen_ai.conversation.id": run}
+    with provider.get_tracer("t").start_as_current_span("invoke_agent a", attributes=attributes):
+        assert ours(sent())["loopguard.session"] == run
+
+
+def test_a_long_session_is_sent_as_a_digest(propagator: LoopGuardPropagator) -> None:
+    """Whatever an application calls its sessions, the header stays short."""
+    key = "tenant/" + "ä" * 500
+    with otel_loopguard.session(key), TRACER.start_as_current_span("call"):
+        carrier = sent()
+    assert len(carrier["baggage"]) <= 128
+    assert named_session(received(carrier)) == wire_name(key) != key
+
+
+def test_nothing_is_sent_where_nothing_can_be_signed() -> None:
+    """No key, no entries; and none for a process that trusts nobody."""
+    keyring.forget()
+    with otel_loopguard.session(new_name()), TRACER.start_as_current_span("call"):
+        for given in ({}, {"propagation_key": "k", "propagation_trust": "none"}):
+            carrier: dict[str, str] = {}
+            LoopGuardPropagator(Settings(**given)).inject(carrier)
+            assert carrier == {}
+
+
+def test_nothing_is_sent_outside_of_a_session(propagator: LoopGuardPropagator) -> None:
+    """A program without agents sends no header more."""
+    with TRACER.start_as_current_span("call"):
+        assert set(sent()) == {"traceparent"}
+
+
+def test_third_parties_get_nothing_of_ours(propagator: LoopGuardPropagator) -> None:
+    """`detach_baggage` takes out our entries, and only ours, also those that came in."""
+    run = new_name()
+    context = baggage.set_baggage("loopguard.session", "of a caller", baggage.set_baggage("a", "1"))
+    token = attach(context)
+    try:
+        with otel_loopguard.session(run), TRACER.start_as_current_span("call"):
+            with detach_baggage():
+                carrier = sent()
+                assert named_session() == run
+            assert len(ours(sent())) == 2
+    finally:
+        detach(token)
+    assert carrier["baggage"] == "a=1"
+    assert "traceparent" in carrier
+
+
+UNTRUSTED: dict[str, Any] = {
+    "unsigned": ("loopguard.session=victim", "unsigned"),
+    "unsigned action": ("loopguard.session=victim,loopguard.control=abort", "garbage"),
+    "forged": (
+        "loopguard.session=victim,loopguard.control=abort.69000000.AAAAAAAAAAAAAAAA", "forged",
+    ),
+    "oversized": (f"loopguard.session={'x' * 200},loopguard.control=abort", "oversized"),
+    "oversized header": (f"a={'x' * 9000},loopguard.session=victim", "oversized"),
+    "twice": ("loopguard.session=victim,loopguard.session=other", "oversized"),
+    "garbage": ("loopguard.session=%ff%fe,loopguard.control=abort;;==", "garbage"),
+    "a broken header": (",,=,loopguard.control=abort,;", "garbage"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("header", "why"), UNTRUSTED.values(), ids=UNTRUSTED.keys())
+def test_what_an_outsider_sends_does_nothing(
+    propagator: LoopGuardPropagator, header: str, why: str
+) -> None:
+    """It joins no session, stops none, is counted, and is not handed on."""
+    guard = LoopGuard()
+    victim = guard.flag_named("victim")
+    context = propagator.extract({"baggage": header}, Context())
+    assert named_session(context) is None
+    assert victim.control.action is Action.ALLOW
+    assert dict(propagator.ignored) == {why: 1}
+    assert not [name for name in baggage.get_all(context) if name.startswith("loopguard.")]
+    assert not propagator.faults.counts
+
+
+def test_by_default_nobody_is_believed(stopped: tuple[dict[str, str], str]) -> None:
+    """A process without a key ignores what another one signed."""
+    carrier, run = stopped
+    keyring.forget()
+    outsider = LoopGuardPropagator(Settings())
+    guard = LoopGuard()
+    assert named_session(outsider.extract(carrier, Context())) is None
+    assert guard.flag_of(run) is None
+    assert dict(outsider.ignored) == {"no_key": 1}
+
+
+def test_trusting_nobody_goes_before_a_key(stopped: tuple[dict[str, str], str]) -> None:
+    """`propagation_trust=none` ignores even what is signed."""
+    carrier, _ = stopped
+    nobody = LoopGuardPropagator(Settings(propagation_key="of the tests", propagation_trust="none"))
+    assert named_session(nobody.extract(carrier, Context())) is None
+    assert dict(nobody.ignored) == {"no_key": 1}
+
+
+def test_a_replayed_header_is_of_no_use(
+    propagator: LoopGuardPropagator,
+    stopped: tuple[dict[str, str], str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Neither in another trace nor later."""
+    carrier, run = stopped
+    other = {**carrier, "traceparent": f"00-{'1' * 32}-{'2' * 16}-01"}
+    assert named_session(received(other)) is None
+    now = time.time()
+    monkeypatch.setattr("otel_loopguard.propagation.time.time", lambda: now + 301)
+    assert named_session(received(carrier)) is None
+    assert dict(propagator.ignored) == {"forged": 1, "expired": 1}
+    monkeypatch.undo()
+    assert named_session(received(carrier)) == run
+
+
+def test_a_resume_goes_before_an_older_header(
+    propagator: LoopGuardPropagator, stopped: tuple[dict[str, str], str]
+) -> None:
+    """The same request that is tried again does not abort what a person let go on."""
+    carrier, run = stopped
+    guard = LoopGuard()
+    received(carrier)
+    flag = guard.flag_of(run)
+    assert flag is not None
+    assert flag.control.action is Action.ABORT
+    flag.clear(by="bob")
+    received(carrier)
+    assert flag.control.action is Action.ALLOW
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.text(max_size=400), st.sampled_from(["", "loopguard.session=", "loopguard.control="]))
+def test_no_header_makes_it_raise(propagator: LoopGuardPropagator, text: str, before: str) -> None:
+    """Whatever stands in it, what was there before stays."""
+    context = baggage.set_baggage("a", "1", Context())
+    found = propagator.extract({"baggage": before + text, "traceparent": text}, context)
+    assert baggage.get_baggage("a", found) == "1"
+    assert named_session(found) is None
+
+
+def test_a_carrier_that_throws_is_no_matter() -> None:
+    """The context is given back as it was, and the fault is counted."""
+    raise_faults(False)
+    propagator = LoopGuardPropagator(Settings(propagation_key="k"))
+    context = baggage.set_baggage("a", "1", Context())
+    assert propagator.extract(None, context) is context  # type: ignore[arg-type]
+    with otel_loopguard.session(new_name()):
+        propagator.inject(None)  # type: ignore[arg-type]
+    assert {kind.partition(":")[0] for kind in propagator.faults.counts} == {"extract", "inject"}
+
+
+def test_a_setting_that_cannot_be_used_does_not_stop_the_application(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """OpenTelemetry makes propagators when it is imported."""
+    raise_faults(False)
+    monkeypatch.setenv("LOOPGUARD_PROPAGATION_TRUST", "everybody")
+    propagator = LoopGuardPropagator()
+    assert propagator.faults.counts["settings:LoopGuardSettingsError"] == 1
+    with otel_loopguard.session(new_name()):
+        carrier: dict[str, str] = {}
+        propagator.inject(carrier)
+    assert carrier == {}
+
+
+def test_it_is_found_by_its_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`OTEL_PROPAGATORS=tracecontext,baggage,loopguard` needs no code."""
+    (found,) = entry_points(group="opentelemetry_propagator", name="loopguard")
+    made = found.load()()
+    with otel_loopguard.session(new_name()):
+        carrier: dict[str, str] = {}
+        made.inject(carrier)
+    assert isinstance(made._made(), LoopGuardPropagator)
+    assert made.extract(carrier) is not None
+    assert made.fields == {"baggage"}
+
+
+def test_options_of_a_configuration_file_are_settings_by_name() -> None:
+    """What is wrong in them is told at the start; both at once is a mistake."""
+    propagator = LoopGuardPropagator(propagation_key="of a file")
+    assert keyring.keys() == (b"of a file",)
+    carrier: dict[str, str] = {}
+    with otel_loopguard.session(new_name()):
+        propagator.inject(carrier)
+    assert len(ours(carrier)) == 2
+    with pytest.raises(otel_loopguard.LoopGuardSettingsError, match="propagation_trust"):
+        LoopGuardPropagator(propagation_trust="everybody")
+    with pytest.raises(ValueError, match="propagation_key"):
+        LoopGuardPropagator(Settings(), propagation_key="twice")
+
+
+def test_the_key_of_a_guard_counts_too() -> None:
+    """Settings that are given in code need not be in the environment again."""
+    propagator = LoopGuardPropagator(Settings())
+    guard, run = LoopGuard(Settings(propagation_key="in code")), new_name()
+    carrier: dict[str, str] = {}
+    with otel_loopguard.session(run):
+        propagator.inject(carrier)
+    assert named_session(propagator.extract(carrier, Context())) == run
+    assert guard.flag_of(run) is None
+    assert trace.get_current_span() is trace.INVALID_SPAN

@@ -1,0 +1,58 @@
+"""What tests say of a session, and notices that are nothing special."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from typing import TYPE_CHECKING, Any
+
+from otel_loopguard.core import Action, Kind, Step
+from otel_loopguard.remote import Notice
+
+if TYPE_CHECKING:
+    from otel_loopguard import LoopGuard
+    from otel_loopguard.control import Control, Flag
+
+_numbers = itertools.count()
+
+
+def new_name(kind: str = "run") -> str:
+    """A session that no other test uses."""
+    return f"{kind}-{next(_numbers)}"
+
+
+def call(tool: str = "search", question: str = "x") -> Step:
+    """A call that ended just now."""
+    now = time.time_ns()
+    said = "No results." if tool == "search" else f"{question} is done."
+    return Step(Kind.TOOL, tool, args={"q": question}, outcome=said, start=now - 1000, end=now)
+
+
+def begin(session: str, *guards: LoopGuard) -> None:
+    """Each guard gets to know a session."""
+    for guard in guards:
+        guard.observe(call("other", f"{session} {next(_numbers)}"), session)
+
+
+def flag(guard: LoopGuard, session: str) -> Flag:
+    found = guard.flag_of(session)
+    assert found is not None, f"{session} is not known"
+    return found
+
+
+def control_of(guard: LoopGuard, session: str) -> Control:
+    return flag(guard, session).control
+
+
+def action_of(guard: LoopGuard, session: str) -> Action:
+    return control_of(guard, session).action
+
+
+def notice(**changes: Any) -> Notice:
+    """A pause by Ada, changed as said."""
+    given: dict[str, Any] = {
+        "id": f"n{next(_numbers)}", "session": "s", "action": Action.PAUSE, "reason": "why",
+        "hint": None, "who": "ada", "decision_id": None, "at": time.time_ns(), "until": None,
+        "guidance": None, "origin": "elsewhere",
+    }  # fmt: skip
+    return Notice(**{**given, **changes})

@@ -1,0 +1,91 @@
+"""One change of control, encoded and read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from otel_loopguard.core import Action
+from otel_loopguard.remote import Notice
+from otel_loopguard.remote.notice import MOST_BYTES
+from tests.remote.changes import notice
+
+texts = st.text(max_size=3000)
+maybe = st.none() | texts
+times = st.integers(1, 2**63 - 1)
+
+
+@given(
+    st.builds(
+        Notice,
+        id=texts.filter(bool), session=texts.filter(bool), action=st.sampled_from(Action),
+        reason=maybe, hint=maybe, who=texts.filter(bool), decision_id=maybe, at=times,
+        until=st.none() | times, guidance=maybe, origin=texts,
+    )
+)  # fmt: skip
+def test_whatever_is_encoded_can_be_read(made: Notice) -> None:
+    """It fits into 4 KiB, and short texts come out as they went in."""
+    raw = made.encode()
+    assert len(raw) <= MOST_BYTES
+    read = Notice.decode(raw)
+    assert read is not None
+    assert (read.action, read.at, read.until) == (made.action, made.at, made.until)
+    assert len(made.session) > 60 or read.session == made.session
+
+
+def test_lone_surrogates_are_replaced() -> None:
+    """A text that JSON cannot hold does not keep a stop from being told."""
+    read = Notice.decode(notice(reason="\ud800 odd").encode())
+    assert read is not None
+    assert read.reason == "? odd"
+
+
+@given(st.binary(max_size=5000))
+def test_garbage_is_no_notice(raw: bytes) -> None:
+    """Bytes of anybody are read without an exception."""
+    assert Notice.decode(raw) is None
+
+
+WRONG: dict[str, Any] = {
+    "unknown action": {"action": "explode"},
+    "action of another type": {"action": 1},
+    "no action": {"action": None},
+    "session of another type": {"session": ["s"]},
+    "empty session": {"session": ""},
+    "nobody": {"who": ""},
+    "time as text": {"at": "1"},
+    "time as a truth": {"at": True},
+    "time as a fraction": {"at": 1.5},
+    "no time": {"at": None},
+    "a time before all": {"at": -1},
+    "end as text": {"until": "soon"},
+    "reason of another type": {"reason": {}},
+    "another version": {"v": 2},
+    "one field more": {"more": 1},
+    "oversized": {"reason": "x" * MOST_BYTES},
+}
+
+
+@pytest.mark.parametrize("change", WRONG.values(), ids=WRONG.keys())
+def test_what_is_not_as_it_should_be_is_no_notice(change: dict[str, Any]) -> None:
+    """Wrong types, unknown names and large texts are refused as a whole."""
+    right: dict[str, Any] = orjson.loads(notice().encode())
+    assert Notice.decode(orjson.dumps(right)) is not None
+    assert Notice.decode(orjson.dumps({**right, **change})) is None
+
+
+def test_a_missing_field_makes_it_no_notice() -> None:
+    """Every field has to be there."""
+    right: dict[str, Any] = orjson.loads(notice().encode())
+    for name in right:
+        assert Notice.decode(orjson.dumps({k: v for k, v in right.items() if k != name})) is None
+
+
+@pytest.mark.parametrize("raw", [b"[]", b"null", b"1", b'"text"', b"", b"[" * 4000])
+def test_other_json_is_no_notice(raw: bytes) -> None:
+    """Only an object is one."""
+    assert Notice.decode(raw) is None

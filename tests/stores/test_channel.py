@@ -1,0 +1,193 @@
+"""What is published is heard by whoever listens at that moment."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from otel_loopguard.faults import Faults
+from otel_loopguard.settings import Settings
+from otel_loopguard.stores import Channel, MemoryStore, Told, Writer
+from otel_loopguard.stores.redis_store import RedisStore
+from tests.stores.servers import Server, wait_for
+
+_topics = itertools.count()
+
+
+@pytest.fixture(params=["memory", "redis"])
+def channel(request: pytest.FixtureRequest) -> Iterator[Channel]:
+    """Each kind of store."""
+    if request.param == "memory":
+        yield MemoryStore()
+        return
+    server: Server = request.getfixturevalue("kept")
+    found = RedisStore(Settings(store_url=server.url, store_retry_s=0.2))
+    yield found
+    found.close()
+
+
+def listen(channel: Channel, topic: str) -> tuple[list[bytes], object]:
+    """What is heard, from now on, and the subscription."""
+    heard: list[bytes] = []
+    joined = threading.Event()
+    subscription = channel.subscribe(topic, heard.append, joined.set)
+    assert joined.wait(5)
+    return heard, subscription
+
+
+def test_all_who_listen_to_a_topic_hear(channel: Channel) -> None:
+    """In order, byte for byte; who listens to another topic does not."""
+    topic = f"topic-{next(_topics)}"
+    one, first = listen(channel, topic)
+    two, second = listen(channel, topic)
+    other, third = listen(channel, f"{topic} of others {{x}}")
+    said = [b"1", b"\x00\xff", b"x" * 5000]
+    for message in said:
+        channel.publish(topic, message)
+    wait_for(lambda: len(one) == len(two) == 3)
+    assert one == two == said
+    channel.publish(f"{topic} of others {{x}}", b"z")
+    wait_for(lambda: other == [b"z"])
+    for subscription in (first, second, third):
+        subscription.close()  # type: ignore[attr-defined]
+
+
+def test_nobody_hears_after_the_end(channel: Channel) -> None:
+    """A closed subscription hears nothing; closing twice is no matter."""
+    topic = f"topic-{next(_topics)}"
+    heard, subscription = listen(channel, topic)
+    subscription.close()  # type: ignore[attr-defined]
+    subscription.close()  # type: ignore[attr-defined]
+    wait_for(lambda: not _threads())  # they look once a second
+    channel.publish(topic, b"1")
+    assert heard == []
+
+
+def test_nobody_has_to_listen(channel: Channel) -> None:
+    """What nobody hears is lost."""
+    topic = f"topic-{next(_topics)}"
+    channel.publish(topic, b"1")
+    heard, subscription = listen(channel, topic)
+    channel.publish(topic, b"2")
+    wait_for(lambda: heard == [b"2"])
+    subscription.close()  # type: ignore[attr-defined]
+
+
+def _threads() -> list[threading.Thread]:
+    return [one for one in threading.enumerate() if one.name == "loopguard-listening"]
+
+
+def test_the_thread_ends_with_its_subscription(kept: Server) -> None:
+    """Nobody has to close what was forgotten."""
+    store = RedisStore(Settings(store_url=kept.url))
+    before = _threads()
+    _, subscription = listen(store, f"topic-{next(_topics)}")
+    (thread,) = (one for one in _threads() if one not in before)
+    del subscription
+    wait_for(lambda: gc.collect() >= 0 and not thread.is_alive())
+    store.close()
+
+
+def test_it_goes_on_after_an_outage(
+    start: Callable[..., Server], caplog: pytest.LogCaptureFixture
+) -> None:
+    """It connects by itself, says so, and tells of the outage once."""
+    server = start()
+    store = RedisStore(Settings(store_url=server.url, store_retry_s=0.1))
+    heard: list[bytes] = []
+    joined: list[float] = []
+    with caplog.at_level(logging.WARNING, "otel_loopguard"):
+        subscription = store.subscribe("t", heard.append, lambda: joined.append(time.monotonic()))
+        wait_for(lambda: joined)
+        server.kill()
+        time.sleep(0.5)
+        server.start()
+        wait_for(lambda: len(joined) == 2)
+    store.publish("t", b"after")
+    wait_for(lambda: heard == [b"after"])
+    assert sum("are not heard" in line for line in caplog.messages) == 1
+    subscription.close()
+    store.close()
+
+
+def test_it_waits_for_a_server_that_is_not_there_yet(start: Callable[..., Server]) -> None:
+    """Subscribing does not fail, nor wait."""
+    server = start()
+    server.kill()
+    store = RedisStore(Settings(store_url=server.url, store_retry_s=0.1))
+    heard: list[bytes] = []
+    joined = threading.Event()
+    began = time.monotonic()
+    subscription = store.subscribe("t", heard.append, joined.set)
+    assert time.monotonic() - began < 1
+    server.start()
+    assert joined.wait(10)
+    subscription.close()
+    store.close()
+
+
+def told(value: bytes, stands: bool = False) -> Told:
+    return Told(value, 60, "t", lambda before: stands and before != value)
+
+
+def test_a_notice_is_put_and_published(kept: Server) -> None:
+    """At once: nobody waits for a batch to be full."""
+    given = Settings(store_url=kept.url, store_delay_s=30)
+    store = RedisStore(given)
+    heard, subscription = listen(store, "t")
+    writer = Writer(store, given, Faults())
+    name = f"name-{next(_topics)}"
+    assert writer.tell("control", name, told(b"1"))
+    wait_for(lambda: heard == [b"1"], 5)
+    assert store.get("control", name) == b"1"
+    assert writer.tell("control", name, told(b"2", stands=True))
+    assert writer.flush(5)
+    assert store.get("control", name) == b"1"
+    assert writer.tell("control", name, told(b"3"))
+    wait_for(lambda: heard == [b"1", b"3"], 5)
+    subscription.close()  # type: ignore[attr-defined]
+    writer.close()
+
+
+def test_a_notice_survives_an_outage(start: Callable[..., Server]) -> None:
+    """It is tried again until it is both put and published; only the newest of a key."""
+    server = start()
+    given = Settings(store_url=server.url, store_retry_s=0.1, store_delay_s=0)
+    store = RedisStore(given)
+    writer = Writer(store, given, Faults())
+    _heard, subscription = listen(store, "t")
+    server.kill()
+    for value in (b"1", b"2"):
+        assert writer.tell("control", "name", told(value))
+    time.sleep(0.3)
+    server.start()
+    assert writer.flush(10)
+    assert store.get("control", "name") == b"2"
+    subscription.close()  # type: ignore[attr-defined]
+    writer.close()
+
+
+class Bare:
+    """A store that has no topics."""
+
+    def __init__(self) -> None:
+        self.inner = MemoryStore()
+
+    def get(self, kind: str, key: str) -> bytes | None:
+        return self.inner.get(kind, key)
+
+    def put(self, kind: str, key: str, value: bytes, ttl_s: float | None = None) -> None:
+        self.inner.put(kind, key, value, ttl_s)
+
+
+def test_a_store_without_topics_keeps_it_all_the_same() -> None:
+    """Who comes later sees it."""
+    store = Bare()
+    told(b"1").do(store, "control", "name")  # type: ignore[arg-type]
+    assert store.inner.get("control", "name") == b"1"

@@ -1,0 +1,294 @@
+"""What comes out as log events, links and decision spans."""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from typing import Any
+
+import pytest
+from opentelemetry._logs import SeverityNumber
+from opentelemetry.sdk._logs import LoggerProvider, LogRecordProcessor
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+from opentelemetry.trace import StatusCode
+
+from otel_loopguard import (
+    LoopGuard,
+    LoopGuardSampler,
+    LoopGuardSpanProcessor,
+    Settings,
+    control,
+    exporter,
+    marks,
+)
+from otel_loopguard.core import Action, Kind, Step
+from otel_loopguard.faults import raise_faults
+from otel_loopguard.sessions import CycleNews
+from otel_loopguard.telemetry import events, herald
+from tests.agents import Ended, agent, provider_with, tool_call
+from tests.detectors.exchanges import hand
+from tests.sessions.test_cycles import TEXTS
+from tests.telemetry.scene import Scene, wait_for
+
+SECRET = "the-secret-of-the-house"
+
+
+def test_one_event_for_each_decision_with_the_context_of_its_span() -> None:
+    """Name, severity by action, attributes, trace and span of what was decided on."""
+    scene = Scene()
+    with agent(scene.tracer):
+        spans = [tool_call(scene.tracer).get_span_context() for _ in range(5)]
+    found = scene.events("loopguard.decision")
+    wanted = [
+        ("hint", SeverityNumber.INFO, spans[2]),
+        ("deny", SeverityNumber.WARN, spans[3]),
+        ("abort", SeverityNumber.ERROR, spans[4]),
+    ]
+    assert len(found) == 3
+    for event, (action, severity, span) in zip(found, wanted, strict=True):
+        assert event.attributes["loopguard.decision.action"] == action
+        assert event.severity_number is severity
+        assert (event.trace_id, event.span_id) == (span.trace_id, span.span_id)
+        assert event.trace_flags.sampled
+        assert event.attributes["gen_ai.tool.name"] == "search"
+        assert event.attributes["gen_ai.agent.name"] == "a"
+        assert event.body == event.attributes["loopguard.decision.message"]
+        assert abs(event.timestamp - time.time_ns()) < 600e9
+        assert "error.type" not in event.attributes
+    assert scene.total("loopguard.events") == 3
+
+
+def test_no_content_of_calls_is_in_an_event() -> None:
+    """Arguments, answers and errors stay inside."""
+    scene = Scene()
+    with agent(scene.tracer):
+        for _ in range(5):
+            tool_call(scene.tracer, args=f'{{"q": "{SECRET}"}}', result=SECRET)
+    found = scene.events()
+    assert found
+    assert SECRET not in "".join(str((event.body, dict(event.attributes))) for event in found)
+
+
+def test_what_is_put_before_people_is_told_once_and_its_end_too() -> None:
+    """One event when it is made (WARN), one when it is answered (INFO, with who)."""
+    scene = Scene()
+    with agent(scene.tracer):
+        tool_call(scene.tracer)
+        asked = control.escalate("is this the right file?")
+        control.answer(asked, "continue", by="ada")
+    made, over = scene.events("loopguard.escalation")
+    assert made.severity_number is SeverityNumber.WARN
+    assert made.attributes["loopguard.escalation.id"] == asked
+    assert made.attributes["loopguard.escalation.cause"] == "application"
+    assert over.severity_number is SeverityNumber.INFO
+    assert over.attributes["loopguard.escalation.answer"] == "continue"
+    assert over.attributes["loopguard.control.by"] == "ada"
+
+
+def test_a_cycle_of_agents_is_told_as_it_goes() -> None:
+    """Found (INFO), intervened (WARN), put before people (ERROR), resolved (INFO); and counted."""
+    scene = Scene(switched_off="exchange_ring,exchange_topic")
+    for number in range(12):
+        agent_, source = ("planner", "critic") if number % 2 else ("critic", "planner")
+        scene.guard.observe(hand(TEXTS[number % 2], agent_, source), "run")
+    scene.guard.observe(Step(Kind.OTHER, "user", text="stop that"), "run")
+    found = scene.events("loopguard.cycle")
+    states = [event.attributes["loopguard.cycle.state"] for event in found]
+    assert states[0] == "found"
+    assert states[-1] == "resolved"
+    assert {"intervened", "escalated"} <= set(states)
+    assert found[-1].attributes["loopguard.cycle.outcome"] == "user_turn"
+    assert all(event.attributes["loopguard.session.id"] == "run" for event in found)
+    for state in set(states):
+        labels = {"loopguard__cycle__state": state}
+        assert scene.total("loopguard.cycles", **labels) == states.count(state)
+
+
+@pytest.mark.parametrize(
+    ("state", "severity"),
+    [
+        ("found", SeverityNumber.INFO),
+        ("intervened", SeverityNumber.WARN),
+        ("escalated", SeverityNumber.ERROR),
+        ("resolved", SeverityNumber.INFO),
+    ],
+)
+def test_the_levels_of_a_cycle(state: str, severity: SeverityNumber) -> None:
+    """B8: INFO found, WARNING intervened, ERROR escalated."""
+    news = CycleNews(state, 1, ("pair_cycle",), 3, None)
+    event = events.cycle("s", news, events.Place())
+    assert event.severity is severity
+    assert event.attributes["loopguard.cycle.patterns"] == ("pair_cycle",)
+
+
+def test_switched_off_nothing_is_told() -> None:
+    """`telemetry_events=False`: no event, and the log goes on as before."""
+    scene = Scene(telemetry_events=False)
+    with agent(scene.tracer):
+        scene.loop(5)
+    assert scene.events() == []
+
+
+class Troubled(LogRecordProcessor):
+    """Hangs, or throws."""
+
+    def __init__(self, fault: str) -> None:
+        self.fault = fault
+        self.begun, self.free = threading.Event(), threading.Event()
+
+    def on_emit(self, log_record: Any) -> None:
+        self.begun.set()
+        if self.fault == "throws":
+            raise ConnectionError
+        self.free.wait(60)
+
+    def shutdown(self) -> None:
+        self.free.set()
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("fault", ["hangs", "throws"])
+def test_a_logger_that_hangs_or_throws_does_not_slow_the_agent(fault: str) -> None:
+    """Events wait, bounded and counted; the agent goes on, and shutting down waits briefly."""
+    raise_faults(False)
+    processor = Troubled(fault)
+    loggers = LoggerProvider(shutdown_on_exit=False)
+    loggers.add_log_record_processor(processor)
+    settings = Settings(telemetry_queue=2, telemetry_flush_s=0.2)
+    guard = LoopGuard(settings, logger_provider=loggers)
+    tracer = provider_with(LoopGuardSpanProcessor(guard)).get_tracer("agent")
+    began = time.monotonic()
+    for _ in range(4):
+        with agent(tracer):
+            for _ in range(5):
+                tool_call(tracer)
+    assert processor.begun.wait(20)
+    guard.shutdown()
+    assert time.monotonic() - began < 15
+    counts = guard.telemetry.numbers.counts
+    if fault == "hangs":
+        assert counts.of("loopguard.events")[("queue_full",)] >= 8
+        processor.free.set()
+    else:
+        wait_for(lambda: counts.of("loopguard.events").get(("failure",)))
+        assert guard.faults.counts["telemetry.emit:ConnectionError"] >= 1
+
+
+def test_the_thread_of_the_events_ends_when_there_is_nothing_to_tell(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is a daemon, ends idle, and begins again with the next event."""
+    monkeypatch.setattr(herald, "_IDLE_S", 0.05)
+    scene = Scene()
+
+    def threads() -> list[threading.Thread]:
+        return [each for each in threading.enumerate() if each.name == "loopguard-events"]
+
+    wait_for(lambda: not threads())
+    for _ in range(2):
+        with agent(scene.tracer):
+            scene.loop(5)
+        assert len(scene.events("loopguard.decision")) % 3 == 0
+        assert all(thread.daemon for thread in threads())
+        wait_for(lambda: not threads())
+    assert len(scene.events("loopguard.decision")) == 6
+
+
+def test_the_deciding_span_is_linked_to_the_first_call_of_its_loop() -> None:
+    """On the exported copy, and on the open agent span, each once."""
+    scene = Scene()
+    with agent(scene.tracer):
+        first = tool_call(scene.tracer).get_span_context().span_id
+        scene.loop(4)
+    *calls, run = scene.spans.get_finished_spans()
+    linked = [[link.context.span_id for link in span.links] for span in calls]
+    assert linked == [[], [], [first], [first], [first]]
+    assert [link.context.span_id for link in run.links] == [first]
+    assert all(link.context.trace_id == run.context.trace_id for link in run.links)
+
+
+def test_a_cycle_is_linked_to_each_of_its_calls() -> None:
+    """Two calls in turn: two links; with the setting 1, one; with 0, none."""
+    for most in (8, 1, 0):
+        scene = Scene(telemetry_links=most)
+        with agent(scene.tracer):
+            for _ in range(8):
+                for city in ("Oslo", "Rome"):
+                    tool_call(scene.tracer, args=f'{{"q": "{city}"}}', result=f"rain in {city}")
+        spans = scene.spans.get_finished_spans()
+        first = {span.context.span_id for span in spans[:2]}
+        linked = [{link.context.span_id for link in span.links} for span in spans]
+        assert max(map(len, linked)) == min(most, 2)
+        assert set().union(*linked) <= first
+
+
+def test_without_an_open_span_or_our_exporter_a_decision_has_a_span_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It stands below the ended call, with its links, red where it stops."""
+    _no_other_exporters(monkeypatch)
+    scene = Scene(exporter=False)
+    guard = scene.guard
+    guard.telemetry.voice._herald._tracers = scene.provider  # type: ignore[union-attr]
+    for _ in range(5):
+        with control.session("run"):
+            tool_call(scene.tracer)
+    guard.telemetry.close()
+    spans = scene.spans.get_finished_spans()
+    made = [span for span in spans if span.name == "loopguard.decision"]
+    calls = {span.context.span_id for span in spans if span.name != "loopguard.decision"}
+    assert [span.attributes["loopguard.decision.action"] for span in made] == [
+        "hint", "deny", "abort",
+    ]  # fmt: skip
+    assert all(span.parent is not None and span.parent.span_id in calls for span in made)
+    assert all(span.links for span in made)
+    assert scene.total("loopguard.steps") == 5
+    assert [span.status.status_code for span in made] == [
+        StatusCode.UNSET, StatusCode.ERROR, StatusCode.ERROR,
+    ]  # fmt: skip
+
+
+def _no_other_exporters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of other tests, without a guard of their own, write what any guard decides."""
+    none: weakref.WeakKeyDictionary[object, object] = weakref.WeakKeyDictionary()
+    monkeypatch.setattr(marks, "writers", none)
+    monkeypatch.setattr(exporter, "writers", none)
+
+
+@pytest.mark.parametrize("how", ["exporter", "agent", "setting"])
+def test_there_is_no_decision_span_where_a_decision_has_a_place(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Our exporter writes it, or an open span has it, or it is switched off."""
+    _no_other_exporters(monkeypatch)
+    scene = Scene(exporter=how == "exporter", decision_spans=how != "setting")
+    scene.guard.telemetry.voice._herald._tracers = scene.provider  # type: ignore[union-attr]
+    with control.session("run"):
+        if how == "agent":
+            with agent(scene.tracer):
+                scene.loop(5)
+        else:
+            scene.loop(5)
+    scene.guard.telemetry.close()
+    assert len(scene.events("loopguard.decision")) == 3
+    assert "loopguard.decision" not in {span.name for span in scene.spans.get_finished_spans()}
+
+
+def test_a_span_that_is_not_exported_keeps_nothing_waiting() -> None:
+    """Head sampling: decisions on spans that no exporter gets do not fill the queue."""
+    guard = LoopGuard()
+    ended = Ended()
+    provider = TracerProvider(sampler=LoopGuardSampler(ALWAYS_OFF), shutdown_on_exit=False)
+    provider.add_span_processor(LoopGuardSpanProcessor(guard))
+    provider.add_span_processor(ended)
+    with agent(provider.get_tracer("agent")):
+        for _ in range(5):
+            tool_call(provider.get_tracer("agent"))
+        assert control.current().action is Action.ABORT
+    context = ended.named("execute_tool")[-1].get_span_context()
+    assert context is not None
+    assert guard.annotation(context.trace_id, context.span_id) is None

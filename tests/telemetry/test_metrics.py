@@ -1,0 +1,438 @@
+"""What comes out as metrics: every one, with the attributes that the table says."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+import time
+import weakref
+
+import pytest
+from opentelemetry.metrics import MeterProvider as ApiMeterProvider
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import (
+    ConsoleMetricExporter,
+    InMemoryMetricReader,
+    PeriodicExportingMetricReader,
+)
+
+from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings, control, semconv
+from otel_loopguard.core import Action, Kind, Step
+from otel_loopguard.errors import LoopGuardSettingsError
+from otel_loopguard.faults import raise_faults
+from otel_loopguard.telemetry import METRICS
+from otel_loopguard.telemetry.counts import Counts
+from tests.agents import agent, provider_with, tool_call
+from tests.telemetry.scene import Scene, wait_for
+
+BY_NAME = {metric.name: metric for metric in METRICS}
+
+
+def test_every_metric_stands_in_semconv_and_the_other_way_round() -> None:
+    """The table has every `METRIC_` name once, and units that translate to Prometheus."""
+    names = [value for name, value in vars(semconv).items() if name.startswith("METRIC_")]
+    assert sorted(names) == sorted(BY_NAME)
+    assert len(BY_NAME) == len(METRICS)
+    assert {metric.unit for metric in METRICS if not metric.unit.startswith("{")} == {"s", "%"}
+
+
+def test_a_loop_is_counted() -> None:
+    """Decisions, detections, loops, steps and calls of a loop that was stopped."""
+    scene = Scene()
+    with agent(scene.tracer):
+        scene.loop(5)
+    told = scene.total
+    for action in ("hint", "deny", "abort"):
+        labels = {
+            "loopguard__decision__action": action,
+            "loopguard__detector__name": "exact_repeat",
+        }
+        assert told("loopguard.decisions", gen_ai__agent__name="a", **labels) == 1
+    assert told("loopguard.decisions") == 3
+    assert told("loopguard.detections", loopguard__detector__name="exact_repeat") == 3
+    assert told("loopguard.loops.detected", gen_ai__agent__name="a") == 1
+    assert told("loopguard.loops.prevented", gen_ai__agent__name="a") == 1
+    assert told("loopguard.saved.time") >= 0
+    assert told("loopguard.tool.calls", gen_ai__tool__name="search") == 5
+    assert told("loopguard.steps", loopguard__step__kind="tool") == 5
+    assert told("loopguard.steps", loopguard__step__kind="agent", gen_ai__agent__name="a") == 1
+    assert told("loopguard.exporter.exported") == 3
+    assert told("loopguard.exporter.spans") == 6
+    assert scene.guard.faults.counts == {}
+
+
+def test_attributes_are_those_of_the_table() -> None:
+    """No series has an attribute that its metric does not name, and none is an id."""
+    scene = Scene()
+    with agent(scene.tracer):
+        scene.loop(5)
+    found = scene.metrics()
+    assert set(found) <= set(BY_NAME)
+    assert len(found) > 20
+    for name, series in found.items():
+        for labels, _ in series:
+            assert set(labels) <= set(BY_NAME[name].attributes), name
+            assert all(len(str(value)) <= 200 for value in labels.values())
+
+
+def test_the_first_abort_is_an_increase() -> None:
+    """Decisions are there with 0 before the first: for all, and for an agent that was seen."""
+    scene = Scene()
+    before = scene.values("loopguard.decisions", zeros=True)
+    assert {labels["loopguard.decision.action"] for labels, _ in before} == {*map(str, Action)}
+    assert all(value == 0 for _, value in before)
+    assert len({labels["loopguard.detector.name"] for labels, _ in before}) > 30
+    with agent(scene.tracer):
+        tool_call(scene.tracer)
+    wanted = {
+        "loopguard.decision.action": "abort",
+        "loopguard.detector.name": "exact_repeat",
+        "gen_ai.agent.name": "a",
+    }
+    assert (wanted, 0) in scene.values("loopguard.decisions", zeros=True)
+    with agent(scene.tracer):
+        scene.loop(5)
+    assert (wanted, 1) in scene.values("loopguard.decisions", zeros=True)
+
+
+def test_in_shadow_mode_decisions_are_marked() -> None:
+    """An alert on aborts can tell that nothing was stopped; no loop counts as prevented."""
+    scene = Scene(mode="shadow")
+    with agent(scene.tracer):
+        scene.loop(5)
+    found = scene.values("loopguard.decisions")
+    assert len(found) == 3
+    assert all(labels["loopguard.decision.shadow"] is True for labels, _ in found)
+    assert scene.total("loopguard.loops.prevented") == 0
+    assert scene.total("loopguard.saved.time") == 0
+
+
+def test_a_stop_saves_as_much_as_the_loop_took() -> None:
+    """Tokens and seconds saved: as many calls as the loop had, at what calls of it cost."""
+    scene = Scene()
+    start = time.time_ns()
+    for number in range(4):
+        at = start + number * 10_000_000_000
+        model = Step(Kind.MODEL, "m", start=at, end=at + 1, tokens_in=90, tokens_out=10)
+        scene.guard.observe(model, "s")
+        call = Step(Kind.TOOL, "t", args={"q": 1}, outcome="no", start=at + 2, end=at + 10**10)
+        scene.guard.observe(call, "s")
+    assert scene.total("loopguard.loops.prevented") == 1
+    assert scene.total("loopguard.saved.tokens") == 400
+    assert scene.total("loopguard.saved.time") == pytest.approx(40, abs=0.1)
+
+
+def test_what_failed_and_came_back_is_counted() -> None:
+    """Failures, recoveries and switches of strategy (C15)."""
+    scene = Scene()
+    for tool, error in (("a", True), ("b", False), ("a", False)):
+        step = Step(Kind.TOOL, tool, args={"q": tool}, outcome=f"{tool} {error}", error=error)
+        scene.guard.observe(step, "s")
+    assert scene.total("loopguard.tool.calls", loopguard__call__outcome="failure") == 1
+    assert scene.total("loopguard.tool.recoveries", gen_ai__tool__name="a") == 1
+    assert scene.total("loopguard.strategy.switches") == 1
+
+
+def test_sessions_are_counted_while_they_are_open() -> None:
+    """Active and known sessions, open steps; the agent's series goes back to 0."""
+    scene = Scene()
+    with (
+        agent(scene.tracer),
+        scene.tracer.start_as_current_span(
+            "execute_tool t", attributes={"gen_ai.operation.name": "execute_tool"}
+        ),
+    ):
+        assert scene.total("loopguard.session.active", gen_ai__agent__name="a") == 1
+        assert scene.total("loopguard.step.open") == 2
+    tool_call(scene.tracer)
+    with agent(scene.tracer):
+        tool_call(scene.tracer)
+    after = scene.values("loopguard.session.active", zeros=True)
+    assert ({"gen_ai.agent.name": "a"}, 0) in after
+    assert scene.total("loopguard.session.known") >= 2
+
+
+def test_a_stall_is_told_while_it_hangs() -> None:
+    """`loopguard.session.stalled` is 1 while a call hangs, and 0 when it came back."""
+    scene = Scene(step_timeout_s=0.2)
+    with agent(scene.tracer):
+        tool_call(scene.tracer)
+        with scene.tracer.start_as_current_span(
+            "execute_tool slow",
+            attributes={"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "slow"},
+        ):
+            assert scene.total("loopguard.session.stalled") == 0
+            wait_for(lambda: scene.total("loopguard.session.stalled", gen_ai__agent__name="a") == 1)
+        assert scene.total("loopguard.session.stalled") == 0
+    stalls = scene.total("loopguard.decisions", loopguard__detector__name="stall")
+    assert stalls == scene.total("loopguard.detections", loopguard__detector__name="stall") > 0
+    zeros = scene.values("loopguard.session.stalled", zeros=True)
+    assert ({"gen_ai.agent.name": "a"}, 0) in zeros
+
+
+def test_paused_sessions_are_counted_until_they_go_on() -> None:
+    """A person pauses a session, and lets it go on."""
+    scene = Scene()
+    with agent(scene.tracer):
+        tool_call(scene.tracer)
+        key = control.current().session
+        assert key is not None
+        control.pause(key)
+        assert scene.total("loopguard.session.paused") == 1
+        control.resume(key)
+        assert scene.total("loopguard.session.paused") == 0
+
+
+def test_what_is_before_people_is_counted_until_it_is_answered() -> None:
+    """An escalation waits, is answered, and waits no more."""
+    scene = Scene()
+    waiting = "loopguard.escalation.waiting"
+    assert scene.values(waiting, zeros=True) == [({}, 0)]
+    with agent(scene.tracer):
+        tool_call(scene.tracer)
+        asked = control.escalate("is this the right file?")
+        assert scene.total(waiting) == 1
+        control.answer(asked, "continue", by="ada")
+        assert scene.total(waiting) == 0
+
+
+def test_choices_and_answers_are_counted() -> None:
+    """Choices by kind, answers by what was advised, estimates by their source (A10)."""
+    scene = Scene()
+    call = {"start": 1_000_000, "end": 2_000_000}
+    for number in range(40):
+        step = Step(Kind.TOOL, "fast", args={"n": number}, outcome=f"{number}", **call)  # type: ignore[arg-type]
+        scene.guard.observe(step, "s")
+    known = control.admit("fast", {"n": 99})
+    control.admit("never_seen", {"n": 1})
+    control.feedback(known.id, choice="deny")
+    assert scene.total("loopguard.execution.choices") == 2
+    overridden = {"loopguard.execution.choice": known.choice.value}
+    overridden["loopguard.execution.answer"] = "overridden"
+    assert (overridden, 1) in scene.values("loopguard.execution.answers")
+    assert scene.total("loopguard.estimates", loopguard__estimate__source="profile") == 1
+    assert scene.values("loopguard.profile.hit_rate")[0][1] == 50
+    errors = scene.metrics()["loopguard.estimate.error"][0][1]
+    assert errors.count > 0
+    assert 0 <= errors.sum / errors.count <= 1000
+
+
+def test_what_people_say_of_decisions_is_counted() -> None:
+    """Who speaks last is right."""
+    scene = Scene()
+    seen: list[str] = []
+    control.on_decision(lambda decision: seen.append(decision.id))
+    with agent(scene.tracer):
+        scene.loop(3)
+    control.feedback(seen[-1], false_alarm=False)
+    assert scene.total("loopguard.feedback", loopguard__feedback__verdict="confirmed") == 1
+    control.feedback(seen[-1], false_alarm=True)
+    assert scene.total("loopguard.feedback", loopguard__feedback__verdict="confirmed") == 0
+    assert scene.total("loopguard.feedback", loopguard__feedback__verdict="false_alarm") == 1
+
+
+def test_an_open_breaker_is_told() -> None:
+    """1 while it is open, 0 afterwards, by its tool."""
+    scene = Scene(breaker_failures=2)
+    for _ in range(2):
+        with pytest.raises(TimeoutError), control.breaker("flaky"):
+            raise TimeoutError
+    assert scene.total("loopguard.breaker.open", gen_ai__tool__name="flaky") == 1
+    control.breakers().reset("flaky")
+    assert scene.total("loopguard.breaker.open") == 0
+
+
+def test_the_guard_says_what_it_takes() -> None:
+    """The first 64 ended spans are timed, then one of `telemetry_sample`; with an exemplar."""
+    scene = Scene(telemetry_sample=10)
+    with agent(scene.tracer):
+        for number in range(163):
+            tool_call(scene.tracer, args=f'{{"n": {number}}}', result=f"page {number}")
+    point = scene.metrics()["loopguard.evaluation.duration"][0][1]
+    assert point.count == 64 + 10
+    assert 0 < point.min <= point.max
+    assert point.explicit_bounds[0] == 1e-5
+    assert point.exemplars
+    assert all(exemplar.trace_id for exemplar in point.exemplars)
+
+
+def test_faults_are_told_by_place_and_kind() -> None:
+    """A swallowed exception shows, with where it was and what it was."""
+    raise_faults(False)
+    scene = Scene()
+    scene.guard.faults.note("on_step", ValueError("x"))
+    wanted = {"loopguard.fault.place": "on_step", "error.type": "ValueError"}
+    assert (wanted, 1) in scene.values("loopguard.faults")
+
+
+def test_metrics_stay_bounded_whatever_names_there_are() -> None:
+    """10,000 agents and random tools: a limit, then `other`; nothing overflows in the SDK."""
+    scene = Scene(telemetry_agents=30, telemetry_tools=40, max_sessions=100)
+    for number in range(10_000):
+        step = Step(
+            Kind.TOOL, f"tool-{number}", args={"n": number}, outcome=f"{number}",
+            agent=f"agent-{number}", trace_id=number + 1, span_id=number + 1,
+        )  # fmt: skip
+        scene.guard.observe(step, f"s{number % 50}")
+    found = scene.metrics()
+    tools = {labels["gen_ai.tool.name"] for labels, _ in found["loopguard.tool.calls"]}
+    agents = {labels["gen_ai.agent.name"] for labels, _ in found["loopguard.steps"]}
+    assert len(tools) == 41
+    assert len(agents) == 31
+    assert "other" in tools & agents
+    assert scene.total("loopguard.tool.calls") == 10_000
+    for series in found.values():
+        assert len(series) < 2000
+        assert all("otel.metric.overflow" not in labels for labels, _ in series)
+
+
+def test_a_table_of_counts_is_bounded_by_itself() -> None:
+    """Past 1800 different attributes what is new is `other`, and nothing is lost."""
+    counts = Counts()
+    for number in range(5000):
+        counts.add("m", (f"{number}", ""))
+    found = counts.of("m")
+    assert len(found) == 1801
+    assert found["other", ""] == 3200
+    assert sum(found.values()) == 5000
+
+
+def test_guards_of_one_provider_are_added_up() -> None:
+    """Two guards and one meter provider: one series, of both; one that is gone still counts."""
+    reader = InMemoryMetricReader()
+    meters = MeterProvider([reader], shutdown_on_exit=False)
+    one, other = (LoopGuard(meter_provider=meters) for _ in range(2))
+    step = Step(Kind.TOOL, "t", args={}, outcome="x")
+    one.observe(step, "s")
+    other.observe(step, "s")
+    assert _calls(reader) == 2
+    gone = weakref.ref(other)
+    del other
+    gc.collect()
+    assert gone() is None
+    assert _calls(reader) == 2
+    one.observe(step, "s")
+    assert _calls(reader) == 3
+
+
+def _calls(reader: InMemoryMetricReader) -> float:
+    data = reader.get_metrics_data()
+    return sum(
+        point.value
+        for resource in (data.resource_metrics if data else ())
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+        if metric.name == "loopguard.tool.calls"
+        for point in metric.data.data_points
+    )
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_the_child_of_a_fork_counts_anew() -> None:
+    """What the parent counted is the parent's; the child counts, and hangs on no lock."""
+    scene = Scene()
+    scene.loop(2)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        scene.loop(1)
+        os.write(writer, str(scene.total("loopguard.tool.calls")).encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        assert float(pipe.read()) == 1
+    os.waitpid(child, 0)
+    assert scene.total("loopguard.tool.calls") == 2
+
+
+def test_switched_off_nothing_is_counted() -> None:
+    """`telemetry_metrics=False`: no instrument is made."""
+    scene = Scene(telemetry_metrics=False)
+    scene.loop(5)
+    assert scene.metrics() == {}
+
+
+class Throws(ApiMeterProvider):
+    """A meter provider that throws."""
+
+    def get_meter(self, *_: object, **__: object) -> object:  # type: ignore[override]
+        msg = "no meter today"
+        raise RuntimeError(msg)
+
+
+def test_a_meter_provider_that_throws_is_swallowed_and_counted() -> None:
+    """The guard works, and says once that the meter did not."""
+    raise_faults(False)
+    guard = LoopGuard(meter_provider=Throws())
+    tracer = provider_with(LoopGuardSpanProcessor(guard)).get_tracer("agent")
+    with agent(tracer):
+        for _ in range(5):
+            tool_call(tracer)
+        assert control.current().action is Action.ABORT
+    assert guard.faults.counts["telemetry.meter:RuntimeError"] == 1
+
+
+@pytest.mark.parametrize("fault", ["hangs", "throws"])
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_reader_that_hangs_or_throws_does_not_slow_the_agent(fault: str) -> None:
+    """The exporter of a reader never returns, or raises: calls go on as without it."""
+    begun, free = threading.Event(), threading.Event()
+
+    def export(*_: object, **__: object) -> object:
+        begun.set()
+        if fault == "throws":
+            raise ConnectionError
+        free.wait(60)
+        return None
+
+    exporter = ConsoleMetricExporter()
+    exporter.export = export  # type: ignore[method-assign, assignment]
+    reader = PeriodicExportingMetricReader(exporter, export_interval_millis=20)
+    guard = LoopGuard(meter_provider=MeterProvider([reader], shutdown_on_exit=False))
+    tracer = provider_with(LoopGuardSpanProcessor(guard)).get_tracer("agent")
+    assert begun.wait(20)
+    began = time.monotonic()
+    with agent(tracer):
+        for _ in range(50):
+            tool_call(tracer)
+    assert time.monotonic() - began < 10
+    assert guard.flag_of("nobody") is None
+    free.set()
+    reader.shutdown()
+
+
+def test_a_provider_that_is_set_later_misses_nothing() -> None:
+    """The global provider may be set after the guard: counts made before it are told."""
+    code = """
+from opentelemetry import metrics
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from otel_loopguard import LoopGuard
+from otel_loopguard.core import Kind, Step
+guard = LoopGuard()
+guard.observe(Step(Kind.TOOL, "t", args={}, outcome="x"), "s")
+reader = InMemoryMetricReader()
+metrics.set_meter_provider(MeterProvider([reader]))
+guard.observe(Step(Kind.TOOL, "t", args={}, outcome="x"), "s")
+other = LoopGuard()
+other.observe(Step(Kind.TOOL, "t", args={}, outcome="x"), "s")
+for resource in reader.get_metrics_data().resource_metrics:
+    for scope in resource.scope_metrics:
+        for metric in scope.metrics:
+            if metric.name == "loopguard.tool.calls":
+                print(sum(point.value for point in metric.data.data_points))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=120
+    )
+    assert done.stdout.strip() == "3", done.stderr
+
+
+def test_a_setting_out_of_bounds_is_refused() -> None:
+    """Limits that would overflow the SDK are no settings."""
+    with pytest.raises(LoopGuardSettingsError, match="telemetry_tools"):
+        Settings(telemetry_tools=100_000)

@@ -1,0 +1,284 @@
+"""Guards switched off, or made deterministic, in somebody's own tests."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+import otel_loopguard
+from otel_loopguard import (
+    Action,
+    LoopGuard,
+    LoopGuardAbort,
+    LoopGuardPaused,
+    LoopGuardSpanExporter,
+    LoopGuardSpanProcessor,
+    Settings,
+    control,
+    rehearsal,
+    semconv,
+    session,
+    set_testing,
+)
+from tests.agents import agent, provider_with, tool_call
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import TracerProvider
+
+CALL = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"}
+
+
+def looping(provider: TracerProvider, calls: int = 6) -> None:
+    """A run with equal calls."""
+    tracer = provider.get_tracer("agent")
+    with agent(tracer):
+        for _ in range(calls):
+            tool_call(tracer)
+
+
+def guarded(**settings: object) -> tuple[LoopGuard, TracerProvider, list[str]]:
+    """A guard, the provider that feeds it, and the actions it decides."""
+    found: list[str] = []
+    guard = LoopGuard(
+        Settings(**settings), on_decision=lambda _, decision: found.append(decision.action.value)
+    )
+    return guard, provider_with(LoopGuardSpanProcessor(guard)), found
+
+
+def in_time(condition: Callable[[], object], seconds: float = 20) -> bool:
+    """Waits until something holds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def test_off_takes_no_decision() -> None:
+    """A loop that is stopped otherwise passes unseen, and is seen again when the block ends."""
+    _, provider, found = guarded()
+    with set_testing("off"):
+        looping(provider)
+        assert found == []
+    looping(provider)
+    assert found[-1] == "abort"
+
+
+def test_off_neither_raises_nor_waits() -> None:
+    """An aborted and a paused session go on, and every control is `allow`."""
+    guard, _, _ = guarded()
+    guard.bind(1, "aborted")
+    guard.bind(2, "paused")
+    control.abort("aborted")
+    control.pause("paused")
+    with set_testing("off"):
+        for key in ("aborted", "paused"):
+            with session(key):
+                control.check()
+                assert control.gate(60).control.action is Action.ALLOW
+                assert control.current().action is Action.ALLOW
+                assert control.hint() is None
+        assert control.pause("aborted") is False
+    with session("aborted"), pytest.raises(LoopGuardAbort):
+        control.check()
+
+
+def test_off_leaves_an_exporter_alone_without_decisions() -> None:
+    """Where no processor watches, the exporter passes spans on untouched."""
+    memory = InMemorySpanExporter()
+    guard = LoopGuard()
+    provider = provider_with(SimpleSpanProcessor(LoopGuardSpanExporter(memory, guard)))
+    with set_testing("off"):
+        looping(provider)
+    spans = memory.get_finished_spans()
+    assert len(spans) == 7
+    assert not any(semconv.DECISION_ACTION in (span.attributes or {}) for span in spans)
+
+
+def test_deterministic_guards_judge_and_start_no_thread() -> None:
+    """Loops are decided as ever, on the thread that ends the span."""
+    before = set(threading.enumerate())
+    _, provider, found = guarded(telemetry_events=False)
+    with set_testing(True):
+        looping(provider)
+        assert found == ["hint", "deny", "abort", "abort"][: len(found)]
+        assert found[-1] == "abort"
+        assert set(threading.enumerate()) <= before
+
+
+def test_a_call_that_hangs_is_late_when_the_test_says_so() -> None:
+    """Sixty seconds pass at once, on the clock of the guard."""
+    _, provider, found = guarded(step_timeout_s=60)
+    tracer = provider.get_tracer("agent")
+    with (
+        set_testing(True) as clock,
+        tracer.start_as_current_span("execute_tool search", attributes=CALL),
+    ):
+        clock.advance(45)
+        assert found == []
+        clock.advance(16)
+        assert found != []
+
+
+def test_spans_are_told_by_the_moved_clock() -> None:
+    """Equal answers a minute apart are waiting; without a pause they are a loop."""
+    _, provider, found = guarded()
+    tracer = provider.get_tracer("agent")
+    with set_testing(True) as clock, agent(tracer):
+        for _ in range(6):
+            tool_call(tracer, tool="job_status", result="still running, no answer as yet")
+            clock.advance(20)
+    assert "deny" not in found
+    assert "abort" not in found
+    with set_testing(True), agent(tracer):
+        for _ in range(6):
+            tool_call(tracer, tool="job_status", result="still running, no answer as yet")
+    assert "abort" in found
+
+
+def test_a_moment_before_a_move_stays_where_it_was() -> None:
+    """A span that is open while the clock is moved took as long as the clock was moved."""
+    start = time.time_ns()
+    was = rehearsal.told(start)
+    with set_testing(True) as clock:
+        clock.advance(7)
+    assert rehearsal.told(start) == was
+    assert rehearsal.told(time.time_ns()) - was >= 7_000_000_000
+    assert rehearsal.now() - was >= 7_000_000_000
+
+
+def test_a_pause_ends_by_itself_when_the_clock_is_moved() -> None:
+    """A time limit of a person's pause is one of the guard's clock."""
+    guard, _, _ = guarded()
+    guard.bind(1, "run")
+    with set_testing(True) as clock, session("run"):
+        control.pause("run", limit_s=30)
+        with pytest.raises(LoopGuardPaused):
+            control.gate(60)
+        clock.advance(31)
+        control.gate(60)
+
+
+def test_nobody_answers_in_no_time() -> None:
+    """A pause that people are asked about falls back when the test moves the clock."""
+    guard, _, _ = guarded(pause_limit_s=300, telemetry_events=False)
+    guard.bind(1, "run")
+    with set_testing(True) as clock, session("run"):
+        assert control.escalate("needs a person") is not None
+        clock.advance(200)
+        assert control.current().action is Action.PAUSE
+        clock.advance(101)
+        assert control.current().action is Action.HINT
+        assert "Nobody answered in time" in str(control.hint())
+
+
+@pytest.mark.parametrize("form", ["blocking", "asyncio"])
+def test_gates_wait_no_longer_than_given(form: str) -> None:
+    """A gate of five minutes gives up at once."""
+    guard, _, _ = guarded()
+    guard.bind(1, "run")
+    control.pause("run")
+
+    async def wait() -> None:
+        await control.gate(300)
+
+    began = time.monotonic()
+    with set_testing(True), session("run"), pytest.raises(LoopGuardPaused):
+        if form == "asyncio":
+            asyncio.run(wait())
+        else:
+            control.gate(300)
+    assert time.monotonic() - began < 30
+
+
+def test_a_gate_may_wait_as_long_as_the_test_says() -> None:
+    """With a limit of its own it is woken by `resume` as ever."""
+    guard, _, _ = guarded()
+    guard.bind(1, "run")
+    control.pause("run")
+    with set_testing(True, gate_limit_s=60), session("run"):
+        threading.Timer(0.05, control.resume, ["run"]).start()
+        assert control.gate(300).control.action is Action.ALLOW
+
+
+def test_retries_do_not_wait() -> None:
+    """Three further tries with delays of a minute take no time."""
+    pytest.importorskip("tenacity")
+    tries: list[int] = []
+
+    def fails() -> None:
+        tries.append(1)
+        raise ConnectionError
+
+    began = time.monotonic()
+    with set_testing(True), pytest.raises(ConnectionError):
+        control.retrying(limit=3, delay_s=60, max_delay_s=600)(fails)()
+    assert len(tries) == 4
+    assert time.monotonic() - began < 50
+
+
+def test_a_thread_that_runs_already_rests() -> None:
+    """A guard that was there before says nothing of late calls until testing ends."""
+    _, provider, found = guarded(step_timeout_s=0.05, stall_warning=1)
+    tracer = provider.get_tracer("agent")
+    tool_call(tracer)  # starts the thread
+    with set_testing(True):
+        span = tracer.start_span("execute_tool search", attributes=CALL)
+        time.sleep(0.3)
+        assert found == []
+    tool_call(tracer, args='{"q": "y"}', result="other")  # a span wakes it
+    assert in_time(lambda: found)
+    span.end()
+
+
+def test_blocks_may_be_nested_and_set_back() -> None:
+    """The end of a block sets back what was before it, an error or not."""
+    with set_testing("off"):
+        with pytest.raises(KeyError), set_testing(True):
+            assert rehearsal.deterministic()
+            assert not rehearsal.off()
+            raise KeyError
+        assert rehearsal.off()
+    assert not rehearsal.off()
+    assert not rehearsal.deterministic()
+
+
+def test_it_holds_until_it_is_called_again() -> None:
+    """Without a block it is for good."""
+    try:
+        otel_loopguard.set_testing("off")
+        assert rehearsal.off()
+    finally:
+        otel_loopguard.set_testing(False)
+    assert not rehearsal.off()
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [({"testing": "on"}, "'on'"), ({"testing": None}, "None"), ({"gate_limit_s": -1}, "-1")],
+    ids=["a text", "nothing", "a limit below 0"],
+)
+def test_a_value_that_cannot_be_used_is_named(given: dict[str, object], shown: str) -> None:
+    """The message has it, and nothing is set."""
+    with pytest.raises(ValueError, match=shown):
+        set_testing(**given)  # type: ignore[arg-type]
+    assert not rehearsal.deterministic()
+
+
+def test_the_clock_is_moved_in_testing_only() -> None:
+    """In production nothing moves it, and it never goes back."""
+    with set_testing(True) as clock:
+        with pytest.raises(ValueError, match="-1"):
+            clock.advance(-1)
+        with pytest.raises(ValueError, match="inf"):
+            clock.advance(float("inf"))
+    with pytest.raises(RuntimeError, match=r"5 s"):
+        clock.advance(5)
