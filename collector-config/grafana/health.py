@@ -1,0 +1,236 @@
+"""The dashboard for those who run the guard: what it costs, what it loses, whether it is well."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from grafana_foundation_sdk.builders import dashboard as build
+from panels import (
+    BLUE,
+    GREEN,
+    NONE_IS_GOOD,
+    ORANGE,
+    RED,
+    Query,
+    board,
+    lines,
+    number,
+    rows,
+    state,
+)
+
+UID: Final = "loopguard-health"
+AGENTS: Final = ("Agents", "loopguard-operators")
+
+_JOB: Final = 'job=~"$job"'
+_STEP: Final = "[$__rate_interval]"
+_LOST: Final = f'{_JOB}, error_type!=""'
+
+
+def health() -> build.Dashboard:
+    """The whole dashboard."""
+    about = "What the guard costs, what it loses on the way, and whether its store is there."
+    made = board("Loop guard: its own health", UID, about, AGENTS)
+    for part in (_now, _cost, _held, _store, _export, _estimates, _collector):
+        made = part(made)
+    return made
+
+
+def _quantile(quantile: float, name: str, labels: str = _JOB, by: str = "le") -> str:
+    rate = f"sum by ({by}) (rate({name}_bucket{{{labels}}}[$__rate_interval]))"
+    return f"histogram_quantile({quantile:g}, {rate})"
+
+
+def _now(made: build.Dashboard) -> build.Dashboard:
+    p99 = (
+        "histogram_quantile(0.99, sum by (le) "
+        f"(rate(loopguard_evaluation_duration_seconds_bucket{{{_JOB}}}[$__range])))"
+    )
+    lost = " + ".join(
+        f"(sum(increase({name}{{{_LOST}}}[$__range])) or vector(0))"
+        for name in ("loopguard_exporter_exported_total", "loopguard_events_total",
+                     "loopguard_store_writes_total")
+    )  # fmt: skip
+    faults = f"sum(increase(loopguard_faults_total{{{_JOB}}}[$__range])) or vector(0)"
+    words = {"0": ("available", GREEN), "1": ("degraded", ORANGE), "2": ("unavailable", RED)}
+    figures = (
+        state("Store", "The worst of all processes; none without a store.", _worst(), words),
+        number("One of a hundred steps", "Takes the guard so long or longer.", p99, unit="s",
+               steps=((None, GREEN), (0.001, ORANGE), (0.005, RED))),
+        number("Lost", "Decisions, log events and writes to the store.", lost, steps=NONE_IS_GOOD),
+        number("Faults swallowed", "Of the guard's own code, or of code given to it.", faults,
+               steps=NONE_IS_GOOD),
+        number("Estimates from profiles", "Rest on past calls of the tool.",
+               f"avg(loopguard_profile_hit_rate_percent{{{_JOB}}})", unit="percent",
+               steps=((None, BLUE),)),
+        number("Sessions in memory", "Idle ones too; bounded by `max_sessions`.",
+               f"sum(loopguard_session_known{{{_JOB}}})", steps=((None, BLUE),)),
+    )  # fmt: skip
+    for figure in figures:
+        made = made.with_panel(figure)
+    return made
+
+
+def _worst() -> str:
+    status = f'max(loopguard_store_status{{{_JOB}, loopguard_store_state="%s"}})'
+    return f"{status % 'degraded'} + 2 * {status % 'unavailable'}"
+
+
+def _cost(made: build.Dashboard) -> build.Dashboard:
+    duration = "loopguard_evaluation_duration_seconds"
+    steps = f"sum by (loopguard_step_kind) (rate(loopguard_steps_total{{{_JOB}}}{_STEP}))"
+    return (
+        made.with_row(build.Row("Cost"))
+        .with_panel(
+            lines("What the guard costs", "Per ended span, on the agent's thread. Points lead to "
+                  "traces.", Query(_quantile(0.5, duration), "half"),
+                  Query(_quantile(0.9, duration), "9 of 10"),
+                  Query(_quantile(0.99, duration), "99 of 100", exemplar=True),
+                  unit="s", limit=0.005)
+        )
+        .with_panel(
+            lines("Steps per second", "What was read off spans, by kind.",
+                  Query(steps, "{{loopguard_step_kind}}"), stacked=True)
+        )
+    )  # fmt: skip
+
+
+def _held(made: build.Dashboard) -> build.Dashboard:
+    used = (
+        "max by (loopguard_resource_name, loopguard_resource_statistic) "
+        f"(loopguard_resource_utilization_percent{{{_JOB}}})"
+    )
+    faults = (
+        "sum by (loopguard_fault_place, error_type) "
+        f"(increase(loopguard_faults_total{{{_JOB}}}[$__range])) >= 0.5"
+    )
+    heads = {"loopguard_fault_place": "Place", "error_type": "Error", "Value": "Times"}
+    return (
+        made.with_panel(
+            lines("Held in memory", "Sessions, and open spans that are watched.",
+                  Query(f"sum(loopguard_session_known{{{_JOB}}})", "sessions"),
+                  Query(f"sum(loopguard_step_open{{{_JOB}}})", "open spans"), width=8)
+        )
+        .with_panel(
+            lines("The machine", "As `control.admit` samples it.",
+                  Query(used, "{{loopguard_resource_name}} {{loopguard_resource_statistic}}"),
+                  unit="percent", width=8)
+        )
+        .with_panel(rows("Faults", "Swallowed; the log has one line per kind.", faults, heads,
+                         width=8))
+    )  # fmt: skip
+
+
+def _store(made: build.Dashboard) -> build.Dashboard:
+    duration = "loopguard_store_operation_duration_seconds"
+    name = "db_operation_name"
+    calls = f"sum by (%s) (rate({duration}_count{{%s}}[$__rate_interval]))"
+    queue = "sum(loopguard_store_queue_%s{%s})"
+    return (
+        made.with_row(build.Row("Store"))
+        .with_panel(
+            lines("Calls of the store", "99 of 100, and half, are answered within.",
+                  Query(_quantile(0.99, duration, by=f"le, {name}"), "{{db_operation_name}} p99"),
+                  Query(_quantile(0.5, duration, by=f"le, {name}"), "{{db_operation_name}} p50"),
+                  unit="s", width=8)
+        )
+        .with_panel(
+            lines("Calls per second", "And those that fail.",
+                  Query(calls % (name, f'{_JOB}, error_type=""'), "{{db_operation_name}}"),
+                  Query(calls % ("error_type", _LOST), "{{error_type}}"), width=8)
+        )
+        .with_panel(
+            lines("Queue of writes", "The thread that writes is behind; full, it drops.",
+                  Query(queue % ("size", _JOB), "waiting"),
+                  Query(f"0.8 * {queue % ('capacity', _JOB)}", "alert"), width=8)
+        )
+    )  # fmt: skip
+
+
+def _total(name: str, labels: str) -> str:
+    return f"sum(rate(loopguard_{name}_total{{{labels}}}[$__rate_interval]))"
+
+
+def _export(made: build.Dashboard) -> build.Dashboard:
+    rate = "sum by (%s) (rate(loopguard_%s_total{%s}[$__rate_interval]))"
+    good = f'{_JOB}, error_type=""'
+    size, capacity = (f"loopguard_exporter_queue_{name}{{{_JOB}}}" for name in ("size", "capacity"))
+    return (
+        made.with_row(build.Row("On the way out"))
+        .with_panel(
+            lines("Handed on per second", "Spans, decisions on them, log events, writes.",
+                  Query(rate % ("job", "exporter_spans", good), "spans {{job}}"),
+                  Query(rate % ("job", "exporter_exported", good), "decisions {{job}}"),
+                  Query(rate % ("job", "events", good), "events {{job}}"),
+                  Query(rate % ("job", "store_writes", good), "writes {{job}}"), width=8)
+        )
+        .with_panel(
+            lines("Lost per second", "And writes that are tried again, of which none is lost yet.",
+                  Query(_total("exporter_exported", _LOST), "decisions"),
+                  Query(_total("events", _LOST), "events"),
+                  Query(_total("store_writes", _LOST), "writes"),
+                  Query(_total("store_retries", _JOB), "tried again"), width=8)
+        )
+        .with_panel(
+            lines("Decisions that wait for their spans", "Share of the queue.",
+                  Query(f"max by (job) ({size} / {capacity})", "{{job}}"),
+                  unit="percentunit", limit=0.8, width=8)
+        )
+    )  # fmt: skip
+
+
+def _estimates(made: build.Dashboard) -> build.Dashboard:
+    error = "loopguard_estimate_error_percent"
+    sources = (
+        "sum by (loopguard_estimate_source) "
+        f"(rate(loopguard_estimates_total{{{_JOB}}}[$__rate_interval]))"
+    )
+    hits = f"avg by (job) (loopguard_profile_hit_rate_percent{{{_JOB}}})"
+    return (
+        made.with_row(build.Row("Estimates"))
+        .with_panel(
+            lines("How far estimates are off", "In percent of what the call took.",
+                  Query(_quantile(0.5, error), "half"), Query(_quantile(0.9, error), "9 of 10"),
+                  unit="percent", limit=200, width=8)
+        )
+        .with_panel(
+            lines("Estimates per second", "By what they rest on.",
+                  Query(sources, "{{loopguard_estimate_source}}"), stacked=True, width=8)
+        )
+        .with_panel(
+            lines("Share that rests on profiles", "Since the process started.",
+                  Query(hits, "{{job}}"), unit="percent", width=8)
+        )
+    )  # fmt: skip
+
+
+def _collector(made: build.Dashboard) -> build.Dashboard:
+    kinds = {"spans": "spans", "log_records": "logs", "metric_points": "metrics"}
+
+    def rates(name: str, said: str = "") -> list[Query]:
+        """How fast a counter rises, for spans, logs and metrics; its name ends in _total or not."""
+        return [
+            Query(
+                f'sum(rate({{__name__=~"otelcol_{name}_{kind}(_total)?"}}[$__rate_interval]))',
+                f"{word} {said}".strip(),
+            )
+            for kind, word in kinds.items()
+        ]
+
+    full = "max by (exporter) (otelcol_exporter_queue_size / otelcol_exporter_queue_capacity)"
+    lost = rates("exporter_send_failed", "failed") + rates("exporter_enqueue_failed", "not queued")
+    return (
+        made.with_row(build.Row("Collector"))
+        .with_panel(
+            lines("Taken in per second", "And refused, if anything is.",
+                  *rates("receiver_accepted"), *rates("receiver_refused", "refused"), width=8)
+        )
+        .with_panel(
+            lines("Sent per second", "And lost, if anything is.",
+                  *rates("exporter_sent"), *lost, width=8)
+        )
+        .with_panel(
+            lines("Queues", "Share that is full.", Query(full, "{{exporter}}"),
+                  unit="percentunit", limit=0.8, width=8)
+        )
+    )  # fmt: skip

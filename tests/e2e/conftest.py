@@ -1,0 +1,102 @@
+"""The real programs, on free ports of loopback, once for all tests here."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from stack.builds import BALANCER, COLLECTOR, JAEGER, MissingError
+from stack.ports import Ports
+from stack.programs import installed
+from stack.stack import Pace, Stack
+from stack.web import Webhook
+
+from tests.e2e.running import REPORT, lacking, need, start_agent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """All of these are `e2e`, so that they can be left out: `-m "not e2e"`."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.e2e)
+
+
+@pytest.hookimpl
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What was measured is shown at the end of the run."""
+    for line in REPORT:
+        terminalreporter.write_line(line)
+
+
+@pytest.fixture(scope="session")
+def collector() -> str:
+    """The Collector's binary."""
+    need(COLLECTOR)
+    return str(COLLECTOR.path())
+
+
+@pytest.fixture(scope="session")
+def balancer() -> str:
+    """The binary of the Collector in front of several."""
+    need(BALANCER)
+    return str(BALANCER.path())
+
+
+@pytest.fixture(scope="session")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """Jaeger, Collector, Prometheus and Alertmanager, living by the second."""
+    need(COLLECTOR, JAEGER)
+    try:
+        installed("prometheus", package="prometheus")
+        name = "prometheus-alertmanager"
+        installed("alertmanager", name, package=name)
+    except MissingError as error:
+        lacking(str(error))
+    with Stack(tmp_path_factory.mktemp("stack"), Ports.free(), Pace(sampling_percent=0)) as made:
+        made.jaeger()
+        made.gateway()
+        made.prometheus()
+        made.alertmanager()
+        yield made
+        made.stop(1)
+
+
+@pytest.fixture(scope="session")
+def webhook(stack: Stack) -> Iterator[Webhook]:
+    """What the stack's Alertmanager tells."""
+    with Webhook(stack.ports.webhook) as made:
+        yield made
+
+
+@pytest.fixture
+def stacks(tmp_path: Path) -> Iterator[Callable[[], Stack]]:
+    """Makes stacks that a test may maltreat; nothing runs in them yet."""
+    need(COLLECTOR, JAEGER)
+    made: list[Stack] = []
+
+    def make() -> Stack:
+        made.append(Stack(tmp_path / f"stack-{len(made)}", Ports.free(), Pace()))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.stop(1)
+
+
+@pytest.fixture
+def agents() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Starts agents; none outlives its test."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(port: int, *words: str, **env: str) -> subprocess.Popen[str]:
+        started.append(start_agent(port, *words, **env))
+        return started[-1]
+
+    yield start
+    for each in started:
+        if each.poll() is None:
+            each.kill()
+        if each.stdout is not None and not each.stdout.closed:
+            each.communicate()

@@ -1,0 +1,116 @@
+"""What real frameworks emitted goes the same way: their captured spans, sent as OTLP."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from stack.demo import agent_env
+from stack.programs import wait_for
+from stack.views import events, total, trace, traces
+
+from tests.docs.markdown import ROOT
+from tests.e2e.replaying import recorded
+
+if TYPE_CHECKING:
+    from stack.stack import Stack
+    from stack.web import Webhook
+
+ABORT = {"loopguard.decision.action": "abort"}
+LOOPING = {
+    "langgraph__openinference": "grpc",
+    "openai-agents__openllmetry": "http",
+    "openai-agents__genai": "grpc",
+    "pydantic-ai__logfire": "http",
+    "vercel-ai-sdk__native": "grpc",
+}
+
+
+@pytest.fixture(scope="module", params=LOOPING, ids=str)
+def service(request: pytest.FixtureRequest, stack: Stack, shared: Path, webhook: Webhook) -> str:
+    """A captured run, whose agent did not listen, goes through processor, exporter and OTLP."""
+    name, protocol = request.param, LOOPING[request.param]
+    at = stack.ports
+    port = at.gateway_grpc if protocol == "grpc" else at.gateway_http
+    command = [sys.executable, "-m", "tests.e2e.replaying"]
+    command += [str(shared / "spans" / f"{name}.otlp.jsonl")]
+    command += ["--service", name, "--protocol", protocol]
+    subprocess.run(command, cwd=ROOT, env=agent_env(port), check=True, capture_output=True)
+    return str(name)
+
+
+def test_jaeger_finds_it_by_the_decision(service: str, stack: Stack, shared: Path) -> None:
+    """The trace is found by the tag, with all of its spans, something red and a warning."""
+    query = stack.ports.jaeger_query
+    wait_for(lambda: traces(query, service, ABORT), "the trace is in Jaeger")
+    (found,) = traces(query, service, ABORT)
+    made = recorded(shared / "spans" / f"{service}.otlp.jsonl")
+    ids = {span.trace_id for span in made if span.name == found[0].name}
+    assert sorted(s.name for s in found) == sorted(s.name for s in made if s.trace_id in ids)
+    stopped = [s for s in found if s.tags.get("loopguard.decision.action") == "abort"]
+    assert any(span.red for span in stopped)
+    assert all(span.warnings[0].startswith("loopguard abort") for span in stopped)
+
+
+def test_it_is_counted_logged_and_told(service: str, stack: Stack, webhook: Webhook) -> None:
+    """Prometheus counts the abort, the decision log has it, the webhook hears of it."""
+    one = f'sum(loopguard_decisions_total{{job="{service}", loopguard_decision_action="abort"}})'
+    wait_for(lambda: total(stack.ports.prometheus, one) == 1, "Prometheus has it")
+    traced = {span.trace for span in traces(stack.ports.jaeger_query, service, ABORT)[0]}
+    logged = [e for e in events(stack.decisions) if e.get("loopguard.decision.action") == "abort"]
+    assert sum(event["trace"] in traced for event in logged) == 1
+    wait_for(
+        lambda: [
+            each
+            for each in webhook.named("LoopGuardAgentAborted", "firing")
+            if each["labels"]["job"] == service
+        ],
+        "the webhook is told",
+    )
+
+
+def test_sampling_drops_no_span_of_any_agent(stack: Stack, shared: Path) -> None:
+    """Every capture, sent raw and with nothing else kept, arrives with all of its spans."""
+    sent: dict[str, set[str]] = {}
+    for path in sorted((shared / "spans").glob("*.otlp.jsonl")):
+        spans = recorded(path)
+        shift = time.time_ns() - max(span.end or 0 for span in spans)
+        for line in path.read_text(encoding="utf-8").splitlines():
+            _post(stack.ports.gateway_http, _shifted(json.loads(line), shift))
+        for span in spans:
+            sent.setdefault(f"{span.trace_id:032x}", set()).add(f"{span.span_id:016x}")
+    assert len(sent) > 59
+
+    def arrived(trace_id: str) -> set[str]:
+        return {span.id for span in trace(stack.ports.jaeger_query, trace_id)}
+
+    for trace_id, spans_sent in sent.items():
+        wait_for(lambda t=trace_id, s=spans_sent: s <= arrived(t), f"trace {trace_id} is whole")
+
+
+def _shifted(value: Any, by: int) -> Any:
+    """The same request, its times later: Jaeger forgets what is two days old."""
+    if isinstance(value, list):
+        return [_shifted(each, by) for each in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: str(int(each) + by) if name.endswith("UnixNano") and int(each) else _shifted(each, by)
+        for name, each in value.items()
+    }
+
+
+def _post(port: int, request: dict[str, Any]) -> None:
+    asked = urllib.request.Request(
+        f"http://127.0.0.1:{port}/v1/traces",
+        json.dumps(request).encode(),
+        {"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(asked, timeout=10) as answer:
+        assert answer.status == 200

@@ -1,0 +1,51 @@
+"""The gateway keeps what agents do, with all around it, and drops a share of the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.trace import Status, StatusCode, Tracer
+from stack.programs import wait_for
+from stack.views import traces
+
+if TYPE_CHECKING:
+    from stack.stack import Stack
+
+TOOL = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"}
+
+
+@pytest.fixture(scope="module")
+def tracer(stack: Stack) -> Iterator[Tracer]:
+    """Spans of a web service; each is sent as it ends."""
+    provider = TracerProvider(resource=Resource.create({"service.name": "shop"}))
+    exporter = OTLPSpanExporter(f"http://127.0.0.1:{stack.ports.gateway_http}/v1/traces")
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    yield provider.get_tracer("opentelemetry.instrumentation.wsgi")
+    provider.shutdown()
+
+
+def test_what_is_no_agents_is_sampled(tracer: Tracer, stack: Stack) -> None:
+    """Of three traces, the plain one goes; the failed one and the agent's stay, whole."""
+    with tracer.start_as_current_span("GET /plain"):
+        pass
+    with tracer.start_as_current_span("GET /failed") as span:
+        span.set_status(Status(StatusCode.ERROR))
+    with tracer.start_as_current_span("GET /agent"):
+        with tracer.start_as_current_span("SELECT before"):
+            pass
+        with tracer.start_as_current_span("execute_tool search", attributes=TOOL):
+            pass
+
+    def found() -> list[list[str]]:
+        return sorted(
+            sorted(span.name for span in each) for each in traces(stack.ports.jaeger_query, "shop")
+        )
+
+    kept = [["GET /agent", "SELECT before", "execute_tool search"], ["GET /failed"]]
+    wait_for(lambda: found() == kept, "two traces are in Jaeger, whole")

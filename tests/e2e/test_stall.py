@@ -1,0 +1,36 @@
+"""A tool that hangs is told of while it hangs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from stack.programs import wait_for
+from stack.views import traces
+
+from tests.e2e.running import Agents, decisions_of
+
+if TYPE_CHECKING:
+    from stack.stack import Stack
+    from stack.web import Webhook
+
+ALERT = "LoopGuardStallInFlight"
+
+
+def test_the_alert_fires_while_the_tool_hangs(
+    stack: Stack, webhook: Webhook, agents: Agents
+) -> None:
+    """The call is still open, no span of it has ended, and the webhook knows; then it is over."""
+    agent = agents(
+        stack.ports.gateway_grpc,
+        *("hang", "--service", "hanging", "--seconds", "25"),
+        *("--settings", '{"step_timeout_s": 1}'),
+    )
+
+    def told(status: str) -> list[object]:
+        return [e for e in webhook.named(ALERT, status) if e["labels"]["job"] == "hanging"]
+
+    wait_for(lambda: told("firing"), f"{ALERT} fires")
+    assert agent.poll() is None, "the tool had ended"
+    assert traces(stack.ports.jaeger_query, "hanging") == [], "a span had ended"
+    assert [each["action"] for each in decisions_of(agent)] != []
+    wait_for(lambda: told("resolved"), f"{ALERT} is over")

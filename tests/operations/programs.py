@@ -1,0 +1,39 @@
+"""Programs that these tests need, and where the files are that they look at."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+CONFIG: Final = ROOT / "collector-config"
+RULES: Final = sorted((CONFIG / "prometheus/rules").glob("*.rules.yaml"))
+RULE_TESTS: Final = sorted((CONFIG / "prometheus/tests").glob("*.test.yaml"))
+DASHBOARDS: Final = CONFIG / "grafana/dashboards"
+OPERATIONS: Final = ROOT / "docs/operations.md"
+
+
+def need(program: str, *others: str) -> str:
+    """Where a program is, by one of its names; skips without it, and fails under CI."""
+    for name in (program, *others):
+        found = shutil.which(name)
+        if found is not None:
+            return found
+    reason = f"{program} is missing (Debian: prometheus, prometheus-alertmanager)"
+    if os.environ.get("CI"):
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+def run(*command: str | Path) -> str:
+    """What a command prints, which has to go well."""
+    done = subprocess.run(
+        [str(word) for word in command], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout

@@ -1,0 +1,85 @@
+"""Alertmanager: what is told to whom, and what is left unsaid."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.operations.programs import CONFIG, need, run
+from tests.operations.servers import Alertmanager
+from tests.stores.servers import wait_for
+
+FILE = CONFIG / "alertmanager/alertmanager.yaml"
+
+
+@pytest.fixture
+def alertmanager(tmp_path: Path) -> Iterator[Alertmanager]:
+    """One of its own for each case: a silent pipeline would hold back alerts of the Collector."""
+    server = Alertmanager(tmp_path)
+    yield server.start()
+    server.stop()
+
+
+def test_alertmanager_takes_the_configuration() -> None:
+    """amtool finds nothing wrong with it."""
+    said = run(need("amtool"), "check-config", FILE)
+    assert "SUCCESS" in said
+    assert "1 receivers" in said
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        ["alertname=LoopGuardAgentAborted", "severity=warning", "job=shop"],
+        ["alertname=LoopGuardStoreUnavailable", "severity=critical"],
+        ["alertname=Something", "severity=info"],
+    ],
+    ids=["abort", "critical", "other"],
+)
+def test_every_alert_has_a_receiver(labels: list[str]) -> None:
+    """Whatever comes goes to the webhook."""
+    said = run(need("amtool"), "config", "routes", "test", f"--config.file={FILE}", *labels)
+    assert set(said.split()) == {"webhook"}
+
+
+@pytest.mark.parametrize(
+    ("cause", "consequence", "other"),
+    [
+        (
+            {"alertname": "LoopGuardPipelineSilent", "severity": "critical"},
+            {"alertname": "LoopGuardMetricsMissing", "severity": "warning"},
+            {"alertname": "LoopGuardAgentAborted", "severity": "warning", "job": "one"},
+        ),
+        (
+            {"alertname": "LoopGuardStoreUnavailable", "severity": "critical", "job": "shop"},
+            {"alertname": "LoopGuardStoreBacklog", "severity": "warning", "job": "shop"},
+            {"alertname": "LoopGuardStoreBacklog", "severity": "warning", "job": "other"},
+        ),
+        (
+            {"alertname": "LoopGuardCollectorLosingData", "job": "c", "exporter": "jaeger"},
+            {"alertname": "LoopGuardCollectorQueueNearlyFull", "job": "c", "exporter": "jaeger"},
+            {"alertname": "LoopGuardCollectorQueueNearlyFull", "job": "c", "exporter": "file"},
+        ),
+    ],
+    ids=["silence", "store", "collector"],
+)
+def test_a_consequence_is_not_told_beside_its_cause(
+    alertmanager: Alertmanager,
+    cause: dict[str, str],
+    consequence: dict[str, str],
+    other: dict[str, str],
+) -> None:
+    """What follows from something that is told already is held back; what does not is told."""
+    sent = [cause, consequence, other]
+    alertmanager.post("/api/v2/alerts", [{"labels": labels} for labels in sent])
+    found: list[dict[str, object]] = []
+
+    def there() -> bool:
+        found[:] = alertmanager.get("/api/v2/alerts")
+        return len(found) == 3 and any(alert["status"]["inhibitedBy"] for alert in found)
+
+    wait_for(there, 30)
+    held = [alert["labels"] for alert in found if alert["status"]["inhibitedBy"]]
+    assert held == [consequence]

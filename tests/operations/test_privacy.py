@@ -1,0 +1,155 @@
+"""What leaves the process: the page says all of it, and none of it is content."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from opentelemetry.exporter.prometheus import PrometheusMetricReader
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import Status, StatusCode
+from prometheus_client import CollectorRegistry, generate_latest
+
+from otel_loopguard import (
+    LoopGuard,
+    LoopGuardAbort,
+    LoopGuardSpanExporter,
+    LoopGuardSpanProcessor,
+    Settings,
+    control,
+    semconv,
+    session,
+)
+from tests.agents import agent, provider_with
+from tests.operations.programs import OPERATIONS
+from tests.stores.servers import Server, need_redis
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import ReadableSpan
+    from opentelemetry.trace import Tracer
+
+SECRETS = ("tulip", "orchid", "saffron", "juniper")
+"""In arguments, in results, in errors, and in what was written to a file."""
+
+
+@pytest.fixture
+def redis(tmp_path: Path) -> Iterator[Server]:
+    need_redis()
+    server = Server(tmp_path / "redis").start()
+    yield server
+    server.kill()
+
+
+def test_the_page_says_all_that_leaves() -> None:
+    """docs/operations.md has every name that the guard writes or reads; metrics have their page."""
+    text = OPERATIONS.read_text(encoding="utf-8").split("\n## Privacy\n", 1)[1]
+    names = {
+        value
+        for name, value in vars(semconv).items()
+        if name.isupper() and not name.startswith("METRIC_") and name != "RULES"
+    }
+    assert len(names) > 40
+    assert {name for name in names if f"`{name}`" not in text} == set()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"max_action": "deny"}],
+    ids=["aborted", "denied"],
+)
+def test_nothing_of_what_calls_say_leaves(
+    redis: Server, caplog: pytest.LogCaptureFixture, settings: dict[str, Any]
+) -> None:
+    """No argument, result or error text is in spans' own names, metrics, logs or the store."""
+    caplog.set_level(logging.DEBUG)
+    registry, spans, logs = CollectorRegistry(), InMemorySpanExporter(), InMemoryLogRecordExporter()
+    meters = MeterProvider([PrometheusMetricReader(registry=registry)], shutdown_on_exit=False)
+    loggers = LoggerProvider(shutdown_on_exit=False)
+    loggers.add_log_record_processor(SimpleLogRecordProcessor(logs))
+    guard = LoopGuard(
+        Settings(store_url=redis.url, **settings), meter_provider=meters, logger_provider=loggers
+    )
+    provider = provider_with(
+        LoopGuardSpanProcessor(guard), SimpleSpanProcessor(LoopGuardSpanExporter(spans, guard))
+    )
+    _runs(provider.get_tracer("my.agent"), redis.port)
+    metrics = generate_latest(registry).decode()
+    provider.shutdown()
+    guard.shutdown()
+    said = {
+        "spans": "\n".join(_ours(span) for span in spans.get_finished_spans()),
+        "metrics": metrics,
+        "events": "\n".join(each.to_json() for each in logs.get_finished_logs()),
+        "log": caplog.text,
+        "store": _everything(redis),
+    }
+    meters.shutdown()
+    loggers.shutdown()
+    assert [way for way, text in said.items() if "search" not in text] == [], "nothing went there"
+    assert [(way, word) for way in said for word in SECRETS if word in said[way]] == []
+
+
+def _runs(tracer: Tracer, place: int) -> None:
+    """Work that is well, and then loops: equal calls until the abort, and equal errors."""
+    for key, error in (("run-1", False), ("run-2", True)):
+        # Keys of its own: guards of other tests may still know the others.
+        with session(f"{key}-at-{place}"), agent(tracer):
+            _call(tracer, "write_file", {"path": "juniper.py", "content": "juniper"}, "juniper")
+            try:
+                for _ in range(20):
+                    control.check()
+                    answer = None if error else "orchid is out of stock"
+                    _call(tracer, "search", {"query": "tulip"}, answer)
+            except LoopGuardAbort:
+                continue
+
+
+def _call(tracer: Tracer, tool: str, args: dict[str, str], answer: str | None) -> None:
+    about = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": tool}
+    about["gen_ai.tool.call.arguments"] = json.dumps(args)
+    with tracer.start_as_current_span(f"execute_tool {tool}", attributes=about) as span:
+        if answer is None:
+            span.set_status(Status(StatusCode.ERROR, "saffron is not known"))
+        else:
+            span.set_attribute("gen_ai.tool.call.result", answer)
+
+
+def _ours(span: ReadableSpan) -> str:
+    """What the guard wrote on a span: its attributes, its events, and the status of its own."""
+    found = {
+        name: value
+        for name, value in (span.attributes or {}).items()
+        if name.startswith("loopguard.")
+    }
+    events = [
+        dict(event.attributes or {}) for event in span.events if event.name.startswith("loopguard")
+    ]
+    said = span.status.description or ""
+    status = said if said.startswith("loopguard") else ""
+    return json.dumps([found, events, status], default=str)
+
+
+def _everything(redis: Server) -> str:
+    """All keys and values of a Redis, as text."""
+    client = redis.client
+    said: list[str] = []
+    for key in client.scan_iter(count=1000):
+        kind = client.type(key)
+        value = {
+            b"string": client.get,
+            b"zset": lambda name: client.zrange(name, 0, -1, withscores=True),
+            b"set": client.smembers,
+            b"stream": client.xrange,
+            b"hash": client.hgetall,
+            b"list": lambda name: client.lrange(name, 0, -1),
+        }[kind](key)
+        said.append(f"{key!r} {value!r}")
+    return "\n".join(said)

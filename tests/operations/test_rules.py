@@ -1,0 +1,99 @@
+"""Rules, their tests and the runbook hold together, by the real programs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.docs.markdown import anchors
+from tests.operations.expressions import unknown
+from tests.operations.programs import CONFIG, OPERATIONS, RULE_TESTS, RULES, need, run
+
+
+def alerts() -> Iterator[dict[str, Any]]:
+    """Every alert."""
+    for path in RULES:
+        for group in yaml.safe_load(path.read_text(encoding="utf-8"))["groups"]:
+            yield from (rule for rule in group["rules"] if "alert" in rule)
+
+
+def cases() -> Iterator[tuple[str, bool, bool]]:
+    """Of every test: alert, whether it is expected to fire, whether it fired before in the test."""
+    for path in RULE_TESTS:
+        for test in yaml.safe_load(path.read_text(encoding="utf-8"))["tests"]:
+            fired: set[str] = set()
+            for case in test["alert_rule_test"]:
+                name, fires = case["alertname"], bool(case.get("exp_alerts"))
+                yield name, fires, name in fired
+                if fires:
+                    fired.add(name)
+
+
+ALERTS = list(alerts())
+NAMES = [alert["alert"] for alert in ALERTS]
+
+
+def test_prometheus_takes_the_configuration() -> None:
+    """promtool finds nothing wrong with prometheus.yaml, its rules and its targets."""
+    said = run(need("promtool"), "check", "config", CONFIG / "prometheus/prometheus.yaml")
+    assert f"SUCCESS: {len(RULES)} rule files found" in said
+
+
+@pytest.mark.parametrize("path", RULES, ids=lambda path: path.stem)
+def test_rules_are_sound(path: Path) -> None:
+    """promtool finds nothing wrong with a file of rules, with its lint switched on."""
+    assert "SUCCESS" in run(need("promtool"), "check", "rules", "--lint-fatal", path)
+
+
+@pytest.mark.parametrize("path", RULE_TESTS, ids=lambda path: path.stem)
+def test_rules_do_what_their_tests_say(path: Path) -> None:
+    """promtool runs the unit tests of the rules."""
+    assert "SUCCESS" in run(need("promtool"), "test", "rules", path)
+
+
+def test_alerts_have_names_of_their_own() -> None:
+    """No name twice, and all begin alike, which dashboards and Alertmanager go by."""
+    assert len(NAMES) > 15
+    assert len(set(NAMES)) == len(NAMES)
+    assert all(name.startswith("LoopGuard") for name in NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_alert_has_tests(name: str) -> None:
+    """A test in which it fires, one in which it does not, and one in which it resolves."""
+    found = {(fires, before) for alert, fires, before in cases() if alert == name}
+    assert (True, False) in found, "no test in which it fires"
+    assert (False, False) in found, "no test in which it does not fire"
+    assert (False, True) in found, "no test in which it resolves"
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=NAMES)
+def test_an_alert_leads_to_its_section(alert: dict[str, Any]) -> None:
+    """Its runbook is the section of docs/operations.md with its name, which says what to do."""
+    name, notes = alert["alert"], alert["annotations"]
+    assert notes["runbook"] == f"docs/operations.md#{name.lower()}"
+    assert name.lower() in anchors(OPERATIONS)
+    text = OPERATIONS.read_text(encoding="utf-8")
+    section = text.split(f"### {name}\n", 1)[1].split("\n### ")[0].split("\n## ")[0]
+    assert [word for word in ("**Means**", "**Look at**", "**Do**") if word not in section] == []
+    assert re.search(r"^```text$", section, re.MULTILINE), "no query to look at"
+    assert notes["summary"]
+    assert notes["description"]
+    assert alert["labels"]["severity"] in ("warning", "critical")
+
+
+def test_every_section_of_the_runbook_is_an_alert() -> None:
+    """An alert that was taken away takes its section along."""
+    text = OPERATIONS.read_text(encoding="utf-8")
+    assert set(re.findall(r"^### (LoopGuard\w+)$", text, re.MULTILINE)) == set(NAMES)
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=NAMES)
+def test_an_alert_asks_for_what_there_is(alert: dict[str, Any]) -> None:
+    """Metrics and labels of ours are those that the guard sends."""
+    assert unknown(alert["expr"]) == set()
