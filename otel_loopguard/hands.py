@@ -8,7 +8,8 @@ import weakref
 from typing import TYPE_CHECKING
 
 from otel_loopguard import semconv
-from otel_loopguard.control.flag import POLICY, unwatch, watch
+from otel_loopguard.control.flag import POLICY
+from otel_loopguard.control.watchers import WATCHERS
 from otel_loopguard.core import Annotation
 from otel_loopguard.faults import swallow
 from otel_loopguard.live import LiveSpan
@@ -92,5 +93,5 @@ def _watch(hands: Hands, faults: Faults) -> None:
             with swallow(faults, "control"):
                 found.changed(flag)
 
-    watch(changed)
-    weakref.finalize(hands, unwatch, changed).atexit = False
+    WATCHERS.add(changed)
+    weakref.finalize(hands, WATCHERS.drop, changed).atexit = False

@@ -15,8 +15,8 @@ from otel_loopguard.escalation.answers import answer_of
 if TYPE_CHECKING:
     from otel_loopguard.desk.client import Lines
 
-_LISTED_S: Final = 2.0
-"""A live process lists its new sessions every second."""
+_LISTED_S: Final = 3.0
+"""A live process lists its new sessions every `desk_heartbeat_s` (2 s)."""
 _AGAIN_S: Final = 0.2
 _DONE: Final = {
     "pause": "is paused",

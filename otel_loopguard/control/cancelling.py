@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from opentelemetry import trace
 
-from otel_loopguard.control import flag as flags
 from otel_loopguard.control.context import flags_at, named_session
 from otel_loopguard.control.gate import check_at
+from otel_loopguard.control.watchers import WATCHERS
 from otel_loopguard.core import Action
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def _changed(flag: Flag) -> None:
             block.stop(flag)
 
 
-flags.watch(_changed)
+WATCHERS.add(_changed)
 
 
 def _current_task() -> asyncio.Task[Any]:

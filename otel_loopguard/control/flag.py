@@ -8,11 +8,11 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
 from otel_loopguard.control.boards import claimed
+from otel_loopguard.control.watchers import WATCHERS
 from otel_loopguard.core import Action, Decision
 from otel_loopguard.rehearsal import now as clock
 from otel_loopguard.rehearsal import waits
@@ -251,8 +251,7 @@ class Flag:
         return self._changed
 
     def _wake(self) -> None:
-        for watcher in _watchers:
-            watcher(self)
+        WATCHERS.tell(self)
         if self._changed is None:
             return
         with self._changed:
@@ -266,25 +265,6 @@ class Flag:
 # One for all flags, held for an assignment or two. Re-entrant: a finalizer may end a span in there.
 _changing = threading.RLock()
 _stopping = 0
-_watchers: tuple[Callable[[Flag], None], ...] = ()
-
-
-def watch(watcher: Callable[[Flag], None]) -> None:
-    """Has something called whenever a flag changes, on the thread that changes it.
-
-    Args:
-        watcher: Called with the flag, whose `control` is new. It must be quick and must not raise.
-    """
-    global _watchers  # noqa: PLW0603
-    with _changing:
-        _watchers = (*_watchers, watcher)
-
-
-def unwatch(watcher: Callable[[Flag], None]) -> None:
-    """Ends what `watch` began."""
-    global _watchers  # noqa: PLW0603
-    with _changing:
-        _watchers = tuple(known for known in _watchers if known != watcher)
 
 
 def _renew() -> None:

@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard.control.context import flags_of
-from otel_loopguard.control.flag import unwatch, watch
 from otel_loopguard.control.people import seat
+from otel_loopguard.control.watchers import WATCHERS
 from otel_loopguard.core import Action, Severity
 from otel_loopguard.escalation.answers import GUIDANCE, Answer, Reply, reply_of
 from otel_loopguard.escalation.channels import Channels
@@ -294,5 +294,5 @@ def _watch(escalations: Escalations) -> None:
         if found is not None:
             found.changed(flag)
 
-    watch(changed)
-    weakref.finalize(escalations, unwatch, changed).atexit = False
+    WATCHERS.add(changed)
+    weakref.finalize(escalations, WATCHERS.drop, changed).atexit = False

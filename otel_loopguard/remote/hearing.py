@@ -6,7 +6,7 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Final, Protocol
 
-from otel_loopguard.control.flag import unwatch, watch
+from otel_loopguard.control.watchers import WATCHERS
 from otel_loopguard.faults import swallow
 from otel_loopguard.remote.notice import Notice
 
@@ -58,8 +58,8 @@ def join(hearer: Hearer) -> None:
             with swallow(found.faults, "sharing"):
                 found.changed(flag)
 
-    watch(changed)
-    weakref.finalize(hearer, unwatch, changed).atexit = False
+    WATCHERS.add(changed)
+    weakref.finalize(hearer, WATCHERS.drop, changed).atexit = False
     with _joining:
         _hearers = (*(known for known in _hearers if known() is not None), reference)
 
