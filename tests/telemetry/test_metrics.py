@@ -223,13 +223,12 @@ def test_choices_and_answers_are_counted() -> None:
 def test_what_people_say_of_decisions_is_counted() -> None:
     """Who speaks last is right."""
     scene = Scene()
-    seen: list[str] = []
-    control.on_decision(lambda decision: seen.append(decision.id))
     with agent(scene.tracer):
         scene.loop(3)
-    control.feedback(seen[-1], false_alarm=False)
+        decision = control.current().decision_id or ""
+    assert control.feedback(decision, false_alarm=False)
     assert scene.total("loopguard.feedback", loopguard__feedback__verdict="confirmed") == 1
-    control.feedback(seen[-1], false_alarm=True)
+    assert control.feedback(decision, false_alarm=True)
     assert scene.total("loopguard.feedback", loopguard__feedback__verdict="confirmed") == 0
     assert scene.total("loopguard.feedback", loopguard__feedback__verdict="false_alarm") == 1
 
