@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from opentelemetry import context as otel_context
-
+from otel_loopguard.quiet import untraced_thread
 from otel_loopguard.sessions import WriterShelf
 from otel_loopguard.stores import open_writer
 
@@ -14,9 +13,6 @@ if TYPE_CHECKING:
     from otel_loopguard.sessions import Shelf
     from otel_loopguard.settings import Settings
     from otel_loopguard.stores import Store, Writer
-
-_SUPPRESSED: Final = "suppress_instrumentation"
-"""The key that instrumentations look for (OpenTelemetry's contrib packages)."""
 
 
 class Backing:
@@ -43,7 +39,7 @@ class Backing:
     ) -> None:
         named = live and bool(settings.store_url)
         self.writer: Writer | None = (
-            open_writer(settings, faults, begin=_untraced) if named else None
+            open_writer(settings, faults, begin=untraced_thread) if named else None
         )
         self.shelf = shelf
         if shelf is None and self.writer is not None:
@@ -58,8 +54,3 @@ class Backing:
         """Writes what waits, at most for `store_flush_s`. It may be used further."""
         if self.writer is not None:
             self.writer.close()
-
-
-def _untraced() -> None:
-    """Our own calls to a store are nobody's spans."""
-    otel_context.attach(otel_context.set_value(_SUPPRESSED, True))

@@ -12,6 +12,11 @@ _SUPPRESSED: Final = "suppress_instrumentation"
 """The key that instrumentations look for (OpenTelemetry's contrib packages)."""
 
 
+def untraced_thread() -> None:
+    """Has instrumentations make no spans of whatever this thread does from here on."""
+    otel_context.attach(otel_context.set_value(_SUPPRESSED, True))
+
+
 @contextmanager
 def untraced() -> Generator[None]:
     """Has instrumentations make no spans of what runs inside, on this thread."""

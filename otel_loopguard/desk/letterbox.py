@@ -8,12 +8,11 @@ import weakref
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from opentelemetry import context as otel_context
-
 from otel_loopguard.desk.wire import MOST_REPLY, refusal
 from otel_loopguard.errors import StoreError
 from otel_loopguard.escalation.encoding import encoded
 from otel_loopguard.faults import swallow
+from otel_loopguard.quiet import untraced_thread
 
 if TYPE_CHECKING:
     from otel_loopguard.desk.desk import Desk
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from otel_loopguard.faults import Faults
     from otel_loopguard.settings import Settings
 
-_SUPPRESSED: Final = "suppress_instrumentation"
 _FIRST_PAUSE_S: Final = 0.2
 
 
@@ -63,8 +61,7 @@ class Letterbox:
         self._ended.set()
 
     def _run(self) -> None:
-        # Our own calls to a store are nobody's spans.
-        otel_context.attach(otel_context.set_value(_SUPPRESSED, True))
+        untraced_thread()
         pause_s = _FIRST_PAUSE_S
         while not self._ended.is_set() and self._desk() is not None:
             well = False

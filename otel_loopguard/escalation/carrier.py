@@ -8,17 +8,14 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from opentelemetry import context as otel_context
-
 from otel_loopguard.faults import Faults, swallow
+from otel_loopguard.quiet import untraced_thread
 
 if TYPE_CHECKING:
     from otel_loopguard.escalation.package import Escalation
 
 _IDLE_S: Final = 5.0
 _LONGEST_S: Final = 60.0
-_SUPPRESSED: Final = "suppress_instrumentation"
-"""The key that instrumentations look for (OpenTelemetry's contrib packages)."""
 
 Deliver = Callable[["Escalation"], bool]
 """Delivers one escalation; False: try it again later."""
@@ -85,8 +82,7 @@ class Carrier:
         heapq.heappush(self._waiting, (due, self._number, attempt, escalation))
 
     def _run(self) -> None:
-        # Our own posts are nobody's spans.
-        otel_context.attach(otel_context.set_value(_SUPPRESSED, True))
+        untraced_thread()
         while (found := self._next()) is not None:
             attempt, escalation = found
             done = True

@@ -11,10 +11,9 @@ from collections.abc import Awaitable
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final
 
-from opentelemetry import context as otel_context
-
 from otel_loopguard.faults import attempt
 from otel_loopguard.judge.question import Answer, Opinion, Question, opinion
+from otel_loopguard.quiet import untraced_thread
 
 if TYPE_CHECKING:
     from otel_loopguard.faults import Faults
@@ -113,8 +112,7 @@ class Clerk:
         threading.Thread(target=self._work, name=name, args=given, daemon=True).start()
 
     def _work(self, shift: int) -> None:
-        suppressed = otel_context.set_value("suppress_instrumentation", True)
-        otel_context.attach(suppressed)
+        untraced_thread()
         while shift == self._shift:
             try:
                 ticket = self._waiting.get(timeout=_IDLE_S)
