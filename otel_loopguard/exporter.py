@@ -7,11 +7,9 @@ put on a copy, and only on the way to the exporter (opentelemetry-python#5614).
 from __future__ import annotations
 
 import logging
-import os
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from opentelemetry.attributes import BoundedAttributes
 from opentelemetry.sdk.trace import ReadableSpan
@@ -27,23 +25,12 @@ from otel_loopguard.faults import swallow
 from otel_loopguard.guard import LoopGuard
 from otel_loopguard.live import EndedSpan
 from otel_loopguard.marks import writers
+from otel_loopguard.onward import asked_for, given
 from otel_loopguard.rehearsal import now, off
 from otel_loopguard.settings import Settings
 
 if TYPE_CHECKING:
     from opentelemetry.util.types import AnyValue
-
-_GROUP: Final = "opentelemetry_traces_exporter"
-_VARIABLE: Final = "LOOPGUARD_EXPORTER"
-_OTLP: Final = {
-    "grpc": ("otlp_proto_grpc",),
-    "http/protobuf": ("otlp_proto_http",),
-    "": ("otlp_proto_grpc", "otlp_proto_http"),
-}
-
-_NOWHERE: Final = (
-    "otel-loopguard: exporter %r %s (%s, entry points %s); spans are watched and go nowhere"
-)
 
 _T = TypeVar("_T")
 
@@ -93,7 +80,7 @@ class LoopGuardSpanExporter(SpanExporter):
         self._settings = Settings(**settings) if settings else None
         self._alone: LoopGuard | None = None
         self._unguarded = False
-        self._inner = _asked_for(exporter)
+        self._inner = asked_for(exporter)
         self._arrivals = Arrivals(self._inner)
         writers[self] = None if guard is None else guard.faults
         # At shutdown the processor may end before the last batch comes, so what once was watched
@@ -178,11 +165,6 @@ def exporter_settings() -> dict[str, Any]:
     return {name: value for given in _given_settings.values() for name, value in given.items()}
 
 
-def given(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings without those that are None: in a configuration file a variable that is not set."""
-    return {name: value for name, value in settings.items() if value is not None}
-
-
 def _annotated(guards: Sequence[LoopGuard], span: ReadableSpan) -> ReadableSpan:
     for guard in guards:
         with swallow(guard.faults, "exporter.annotate"):
@@ -207,46 +189,6 @@ def _moments(
         end = max(view.end or 0, start)
         yield (start, 1, -end), True, view
         yield (end, 0 if end > start else 2, -start), False, view
-
-
-def _asked_for(exporter: SpanExporter | str | Mapping[str, Any] | None) -> SpanExporter | None:
-    if exporter is None or isinstance(exporter, str):
-        return _named(exporter, {})
-    if not isinstance(exporter, Mapping):
-        return exporter
-    if len(exporter) != 1:
-        msg = f"exporter must be one name with its options, got {sorted(exporter)}"
-        raise LoopGuardSettingsError(msg)
-    ((name, options),) = exporter.items()
-    return _named(name, given(options or {}))
-
-
-def _named(name: str | None, options: Mapping[str, Any]) -> SpanExporter | None:
-    name = (name or os.environ.get(_VARIABLE) or "otlp").strip()
-    if name == "none":
-        return None
-    found = _entry_point(name)
-    why = "is not installed"
-    try:
-        made = found.load() if found else None
-    except (ImportError, AttributeError) as error:
-        made, why = None, f"does not load ({error})"
-    if made is None:
-        _log.warning(_NOWHERE, name, why, _VARIABLE, _GROUP)
-        return None
-    return made(**options)
-
-
-def _entry_point(name: str) -> EntryPoint | None:
-    names = (name,)
-    if name == "otlp":
-        protocol = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") or os.environ.get(
-            "OTEL_EXPORTER_OTLP_PROTOCOL", ""
-        )
-        names = _OTLP.get(protocol.strip(), ())
-    candidates = (found for name in names for found in entry_points(group=_GROUP, name=name))
-    # Its own name would wrap without end.
-    return next((found for found in candidates if found.name != "loopguard"), None)
 
 
 def _copy(span: ReadableSpan, annotation: Annotation) -> ReadableSpan:

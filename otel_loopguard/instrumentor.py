@@ -15,9 +15,10 @@ from opentelemetry import trace
 from opentelemetry.instrumentation.instrumentor import BaseInstrumentor
 
 from otel_loopguard.errors import LoopGuardSettingsError
-from otel_loopguard.exporter import exporter_settings, given
+from otel_loopguard.exporter import exporter_settings
 from otel_loopguard.faults import Faults, attempt
 from otel_loopguard.guard import LoopGuard
+from otel_loopguard.onward import given
 from otel_loopguard.processor import LoopGuardSpanProcessor
 from otel_loopguard.settings import Settings
 

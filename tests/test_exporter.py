@@ -24,8 +24,7 @@ from opentelemetry.sdk.trace.export import (
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
-from otel_loopguard import exporter as exporters
-from otel_loopguard import faults, semconv
+from otel_loopguard import faults, onward, semconv
 from otel_loopguard.core import Annotation
 from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.exporter import LoopGuardSpanExporter
@@ -414,7 +413,7 @@ def test_an_exporter_that_does_not_load_is_warned_about_once(
 ) -> None:
     """An entry point whose package is broken is named with the reason, and spans go nowhere."""
     broken = EntryPoint("broken", "no_such_module:Exporter", "opentelemetry_traces_exporter")
-    monkeypatch.setattr(exporters, "entry_points", lambda **_: [broken])
+    monkeypatch.setattr(onward, "entry_points", lambda **_: [broken])
     exporter = LoopGuardSpanExporter("broken", ScriptedGuard())
     assert exporter.export([ended_span()]) is SpanExportResult.SUCCESS
     (message,) = _of_ours(caplog)
