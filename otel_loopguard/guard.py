@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from otel_loopguard.admission.admissions import Admissions
 from otel_loopguard.announcing import Announcer
 from otel_loopguard.backing import Backing
+from otel_loopguard.belonging import Belonging
 from otel_loopguard.contents import Contents
 from otel_loopguard.control import keep
 from otel_loopguard.core import Kind, Step
@@ -44,8 +45,6 @@ if TYPE_CHECKING:
     from otel_loopguard.dialects import SpanView
     from otel_loopguard.judge import Judge
     from otel_loopguard.profiling import ResourceSample
-
-_RUNS = frozenset({Kind.AGENT, Kind.WORKFLOW})
 
 StepListener = Callable[[Session, int, Step], None]
 DecisionListener = Callable[[Session, "Decision"], None]
@@ -156,7 +155,7 @@ class LoopGuard(SessionKeeper):
             gone = self._opens.add(span.span_id, opened)
             self._once.opened(span)
             if span.parent_id is None or "agent" in span.name:
-                self._agent_begins(opened)
+                self._belonging.begins(opened)
             if gone is not None:
                 self._stalls.closed(gone, None, opened.since)
             self._stalls.opened(opened)
@@ -195,7 +194,7 @@ class LoopGuard(SessionKeeper):
             counted = self._once.closed(span, step, self._clock(span.end))
             if session is not None and opened is None and counted:
                 self._sessions.explicit(span.trace_id, session, self._clock(span.end))
-            sessions = [self._session_of(canonical, opened) for canonical in counted]
+            sessions = [self._belonging.of(canonical, opened) for canonical in counted]
         for found, canonical in zip(sessions, counted, strict=True):
             self._judge(found, canonical, opened)
 
@@ -276,6 +275,9 @@ class LoopGuard(SessionKeeper):
             self.settings, self._registry, self.faults, self._lock, self._backing.shelf
         )
         self._sessions.begun = self._sharing.begun
+        self._belonging = Belonging(
+            self._sessions, self._opens, self.reader, self.faults, self._clock
+        )
         self._marks = Marks(self.reader, self.faults, events=self.settings.span_events)
         self._ledger = Ledger()
         self._people = None if not self._live else People(
@@ -303,31 +305,11 @@ class LoopGuard(SessionKeeper):
             lock=self._lock, faults=self.faults, live=self._live, limits=self.profiler,
         )  # fmt: skip
 
-    def _agent_begins(self, opened: Open) -> None:
-        """A span that starts a run of an agent says whose it is, and of which conversation."""
-        view = opened.view
-        step = attempt(self.faults, "read", self.reader.read, view)
-        if step is None or step.kind not in _RUNS:
-            return
-        opened.runs = True
-        opened.agent = step.name if step.kind is Kind.AGENT else opened.agent
-        if view.parent_id is None and opened.session is None and step.session is not None:
-            now = self._clock(view.start)
-            session = self._sessions.run(view.trace_id, step.session, now)
-            # Beside a run that is still open it is a sub-agent; after it, the user's next turn.
-            if session is not None and self._opens.get(session.run) is None:
-                session.next_run(view.span_id)
-
-    def _session_of(self, step: Step, opened: Open | None) -> Session:
-        if opened is not None and opened.session is not None:
-            return self._sessions.used(opened.session, self._clock(step.end))
-        return self._sessions.of_step(step, self._clock(step.end))
-
     def _count(self, steps: tuple[Step, ...]) -> None:
         """Counts steps that were held back for a twin that did not come."""
         for step in steps:
             with self._lock:
-                session = self._session_of(step, None)
+                session = self._belonging.of(step, None)
             self._judge(session, step, None)
 
     def _judge(self, session: Session, step: Step, opened: Open | None) -> None:

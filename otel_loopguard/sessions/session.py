@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from otel_loopguard import semconv
 from otel_loopguard.control import Flag
 from otel_loopguard.control.flag import POLICY
 from otel_loopguard.core import Action, Effect, Evidence, Kind, Progress, Step
@@ -13,12 +12,14 @@ from otel_loopguard.hints import hint
 from otel_loopguard.identity import SENSES, Observer, Senses
 from otel_loopguard.policy import Policy
 from otel_loopguard.reports import Record
+from otel_loopguard.sessions.callers import Callers
 from otel_loopguard.sessions.compaction import Contexts
 from otel_loopguard.sessions.cycles import CycleLog
 from otel_loopguard.sessions.finding import Finding, finding_of
 from otel_loopguard.sessions.firsts import Firsts
 from otel_loopguard.sessions.journal import Mark
 from otel_loopguard.sessions.panel import Panel
+from otel_loopguard.sessions.silence import Silence
 
 if TYPE_CHECKING:
     import threading
@@ -34,9 +35,6 @@ if TYPE_CHECKING:
 
 _SILENT_TURNS = 8
 """Model calls in one trace, after a deny and without a tool call, that end in an abort."""
-
-_CALLERS = 256
-_NAMED = 200
 
 
 class Session:
@@ -63,8 +61,8 @@ class Session:
     """
 
     __slots__ = (
-        "_asked_in", "_callers", "_cleared", "_contexts", "_exempt", "_settings",
-        "_silent_turns", "cycles", "detected", "firsts", "flag", "history", "key", "last_used",
+        "_callers", "_cleared", "_contexts", "_exempt", "_settings", "_silence", "cycles",
+        "detected", "firsts", "flag", "history", "key", "last_used",
         "lock", "named", "panel", "policy", "progress", "record", "run", "senses", "troubled",
     )  # fmt: skip
 
@@ -90,12 +88,11 @@ class Session:
         self.record = Record(settings)
         self.cycles = CycleLog(settings.exchange_window_steps)
         self._exempt = settings.exempt
-        self._silent_turns = 0
-        self._asked_in = 0
+        self._silence = Silence()
         self._contexts = Contexts(settings)
         self.detected: list[Detection] = []
         self.firsts = Firsts()
-        self._callers: dict[str, str | None] = {}
+        self._callers = Callers()
 
     def take(self, step: Step) -> tuple[int, list[Finding]]:
         """Counts a canonical step and judges it. Its lock is held.
@@ -141,7 +138,7 @@ class Session:
         if args is None:
             decision = self.flag.control.decision
             return decision is not None and decision.tool == tool
-        names = {agent, self._callers.get(tool[:_NAMED], agent)}
+        names = self._callers.candidates(tool, agent)
         calls = (self.call_of(Step(Kind.TOOL, tool, args=args, agent=name)) for name in names)
         return any(call is not None and self.policy.denies(call) for call in calls)
 
@@ -196,16 +193,8 @@ class Session:
         if step.kind is Kind.MODEL:
             progress.models += 1
         elif step.kind is Kind.TOOL:
-            self._silent_turns = 0
-            self._called(step)
-
-    def _called(self, step: Step) -> None:
-        """Remembers who calls a tool: a refusal may be told of where that is not known."""
-        name = (step.name or "")[:_NAMED]
-        if step.error_type == semconv.ERROR_DENY:
-            step.agent = self._callers.get(name, step.agent)
-        elif len(self._callers) < _CALLERS or name in self._callers:
-            self._callers[name] = step.agent
+            self._silence.turns = 0
+            self._callers.note(step)
 
     def _seen(self, step: Step) -> list[Finding]:
         """What the senses make of a step, the detectors of that, and the policy of those."""
@@ -280,12 +269,11 @@ class Session:
 
     def _asked(self, step: Step) -> list[Finding]:
         """A model is asked again in a session that is denied: refusals may leave no span."""
-        self._silent_turns = self._silent_turns + 1 if step.trace_id == self._asked_in else 1
-        self._asked_in = step.trace_id
-        if self._silent_turns < _SILENT_TURNS:
+        turns = self._silence.turn(step.trace_id)
+        if turns < _SILENT_TURNS:
             return []
         moment = -self.progress.steps
-        unheeded = self.policy.unheeded(self._silent_turns, self._number, moment)
+        unheeded = self.policy.unheeded(turns, self._number, moment)
         self._write_loops(moment)
         return [Finding(verdict) for verdict in unheeded]
 
