@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+import typer
 from rich.live import Live
 
 from otel_loopguard.cli.output import Format, cell, console, json_line, table
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
     from otel_loopguard.desk.client import Lines
     from otel_loopguard.desk.wire import Message
 
+_NOBODY: Final = (
+    "otel-loopguard: no live session is known; processes are reached where they run with "
+    "control_socket = auto, or share a store (--store)"
+)
 _COLUMNS: Final = (
     *("session", "agent", "at", "steps#", "action", "detector", "tokens#", "age#", "idle#"),
     *("escalation", "process"),
@@ -33,6 +38,8 @@ def print_sessions(lines: Lines, form: Format) -> int:
             json_line(row)
     else:
         console().print(grid(found, time.time_ns()))
+        if not found:
+            typer.echo(_NOBODY, err=True)
     return 0
 
 
