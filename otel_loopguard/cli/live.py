@@ -45,6 +45,8 @@ Guidance = Annotated[
 ]
 
 Refusing = Callable[[], AbstractContextManager[None]]
+Ways = Callable[["str | None", "str | None"], "Lines"]
+"""The ways to the processes: of a store, a socket, or neither."""
 
 
 def register(app: typer.Typer, refusing: Refusing, read: Callable[[str | None], Settings]) -> None:
@@ -62,6 +64,12 @@ def register(app: typer.Typer, refusing: Refusing, read: Callable[[str | None], 
         settings = read(store)
         return StoreLines(settings) if settings.store_url else SocketLines()
 
+    _add_looks(app, refusing, lines)
+    _add_orders(app, refusing, lines)
+    _add_answer(app, refusing, lines)
+
+
+def _add_looks(app: typer.Typer, refusing: Refusing, lines: Ways) -> None:
     @app.command()
     def sessions(store: Store = None, socket: Socket = None, form: Form = Format.TABLE) -> None:
         """Lists the sessions of live processes: where each is, what its flag says, its tokens."""
@@ -97,6 +105,8 @@ def register(app: typer.Typer, refusing: Refusing, read: Callable[[str | None], 
         with refusing():
             raise typer.Exit(print_session(lines(store, socket), session, form))
 
+
+def _add_orders(app: typer.Typer, refusing: Refusing, lines: Ways) -> None:
     @app.command()
     def pause(
         session: Name, reason: Reason = None, by: By = None, store: Store = None,
@@ -123,6 +133,8 @@ def register(app: typer.Typer, refusing: Refusing, read: Callable[[str | None], 
         """Aborts a session: it ends at its next check or gate."""
         _give(lines, refusing, store, socket, op="abort", session=session, reason=reason, by=by)
 
+
+def _add_answer(app: typer.Typer, refusing: Refusing, lines: Ways) -> None:
     @app.command()
     def answer(  # noqa: PLR0913, PLR0917  # they are options
         escalation: Annotated[
@@ -145,7 +157,7 @@ def register(app: typer.Typer, refusing: Refusing, read: Callable[[str | None], 
 
 
 def _give(
-    lines: Callable[[str | None, str | None], Lines],
+    lines: Ways,
     refusing: Refusing,
     store: str | None,
     socket: str | None,
