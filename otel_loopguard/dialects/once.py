@@ -59,7 +59,9 @@ class Once:
     Two steps are one call if kind and name are equal, arguments and call ids do not contradict,
     and: one is the direct parent of the other; or their scopes differ (or one is the serving side
     of the other) and within one run they start together or one encloses the other; or, in two
-    traces, they start and end together. Two steps of one scope are parallel or successive calls.
+    traces, they start and end together and there was a time at which both ran: the last call of a
+    run and the first of the next may be quick, and the same. Two steps of one scope are parallel or
+    successive calls.
 
     Not thread-safe by itself.
 
@@ -248,6 +250,7 @@ class Once:
             (step.kind in _CALLS or (step.kind is Kind.MODEL and same_tokens(other, step)))
             and starts_near(other, step, self._tolerance)
             and ends_near(other, step, self._tolerance)
+            and overlaps(other, step, 0)
             and (other.session is None or step.session is None or other.session == step.session)
             and self._runs.may_join(other.trace_id, other.scope, step.trace_id, step.scope)
         )

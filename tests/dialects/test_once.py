@@ -270,6 +270,14 @@ def test_other_traces_need_both_ends_to_agree(traces: Traces) -> None:
     assert len(traces.counted) == 2
 
 
+def test_quick_runs_one_after_the_other_are_not_joined(traces: Traces) -> None:
+    """The last call of one run and the first of the next are two, though both ends are near."""
+    for at, trace, scope in ((0, 1, "a"), (1.5, 2, "b")):
+        traces.whole(traces.start("execute_tool search", scope, at, trace=trace), at + 1)
+    assert len(traces.counted) == 2
+    assert traces.joined == []
+
+
 def test_client_server_and_agent_of_a_protocol_call(traces: Traces) -> None:
     """The agent's tool span, the client's and the server's are one call with its arguments."""
     agent = traces.start("execute_tool search", "pydantic-ai", 0)
