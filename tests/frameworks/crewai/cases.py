@@ -25,30 +25,17 @@ from crewai import Agent, BaseLLM, Crew, Task
 from crewai.flow.flow import Flow, start
 from crewai.hooks.dispatch import InterceptionPoint, get_hooks, register, unregister
 from crewai.tools import tool
-from opentelemetry import trace
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import otel_loopguard
-from otel_loopguard import LoopGuardAbort, LoopGuardPaused, LoopGuardSpanProcessor, control
+from otel_loopguard import LoopGuardAbort, LoopGuardPaused, control
 from otel_loopguard.integrations.crewai import LoopGuardHooks
+from tests.frameworks.cases import GUARDED, SEARCH, Call, Script, always, exporter, provider, turns
 
-GUARDED = "--unguarded" not in sys.argv
-exporter = InMemorySpanExporter()
-provider = TracerProvider()
-if GUARDED:
-    provider.add_span_processor(LoopGuardSpanProcessor())
-provider.add_span_processor(SimpleSpanProcessor(exporter))
-trace.set_tracer_provider(provider)
 if "--instrumented" in sys.argv:
     from openinference.instrumentation.crewai import CrewAIInstrumentor
 
     CrewAIInstrumentor().instrument(tracer_provider=provider)
 
-Call = tuple[str, dict[str, Any]]
-Script = Callable[[int], Sequence[Call]]
-SEARCH: Call = ("search", {"query": "x"})
 hooks = LoopGuardHooks().register()
 
 
@@ -120,16 +107,6 @@ class Case:
     def told(self) -> list[str]:
         """The results that the model was given."""
         return [one["content"] for one in self.model.requests[-1] if one["role"] == "tool"]
-
-
-def always(*calls: Call) -> Script:
-    """Asks for the same calls for ever, or at least for thirty turns."""
-    return lambda turn: calls if turn <= 30 else ()
-
-
-def turns(*asked: Sequence[Call]) -> Script:
-    """Asks for these calls turn by turn, then answers."""
-    return lambda turn: asked[turn - 1] if turn <= len(asked) else ()
 
 
 def statuses() -> list[str]:

@@ -24,20 +24,11 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, interrupt
 from opentelemetry import trace
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from otel_loopguard import LoopGuardAbort, LoopGuardPaused, LoopGuardSpanProcessor, control
+from otel_loopguard import LoopGuardAbort, LoopGuardPaused, control
 from otel_loopguard.integrations.langchain import LoopGuardMiddleware
+from tests.frameworks.cases import GUARDED, exporter, provider
 
-GUARDED = "--unguarded" not in sys.argv
-exporter = InMemorySpanExporter()
-provider = TracerProvider()
-if GUARDED:
-    provider.add_span_processor(LoopGuardSpanProcessor())
-provider.add_span_processor(SimpleSpanProcessor(exporter))
-trace.set_tracer_provider(provider)
 if "--instrumented" in sys.argv:
     from openinference.instrumentation.langchain import LangChainInstrumentor
 

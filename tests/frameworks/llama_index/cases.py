@@ -6,7 +6,7 @@ python cases.py [--instrumented | --unguarded]
 import asyncio
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from llama_index.core.agent.workflow import AgentWorkflow, FunctionAgent
@@ -14,30 +14,16 @@ from llama_index.core.llms import ChatMessage, ChatResponse, MockLLM
 from llama_index.core.llms.function_calling import FunctionCallingLLM
 from llama_index.core.llms.llm import ToolSelection
 from llama_index.core.workflow import Context
-from opentelemetry import trace
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import otel_loopguard
-from otel_loopguard import LoopGuardAbort, LoopGuardPaused, LoopGuardSpanProcessor, control
+from otel_loopguard import LoopGuardAbort, LoopGuardPaused, control
 from otel_loopguard.integrations.llama_index import guarded
+from tests.frameworks.cases import GUARDED, SEARCH, Call, Script, always, exporter, provider, turns
 
-GUARDED = "--unguarded" not in sys.argv
-exporter = InMemorySpanExporter()
-provider = TracerProvider()
-if GUARDED:
-    provider.add_span_processor(LoopGuardSpanProcessor())
-provider.add_span_processor(SimpleSpanProcessor(exporter))
-trace.set_tracer_provider(provider)
 if "--instrumented" in sys.argv:
     from openinference.instrumentation.llama_index import LlamaIndexInstrumentor
 
     LlamaIndexInstrumentor().instrument(tracer_provider=provider)
-
-Call = tuple[str, dict[str, Any]]
-Script = Callable[[int], Sequence[Call]]
-SEARCH: Call = ("search", {"query": "x"})
 
 
 class Model(MockLLM, FunctionCallingLLM):
@@ -109,16 +95,6 @@ class Case:
         except LoopGuardAbort as stop:
             return stop
         sys.exit("it was not stopped")
-
-
-def always(*calls: Call) -> Script:
-    """Asks for the same calls for ever, or at least for thirty turns."""
-    return lambda turn: calls if turn <= 30 else ()
-
-
-def turns(*asked: Sequence[Call]) -> Script:
-    """Asks for these calls turn by turn, then answers."""
-    return lambda turn: asked[turn - 1] if turn <= len(asked) else ()
 
 
 def a_workflow() -> object:

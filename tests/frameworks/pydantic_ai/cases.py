@@ -11,25 +11,15 @@ import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
-from opentelemetry import trace
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from pydantic_ai import Agent, CallDeferred, DeferredToolRequests, ModelRetry
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 from pydantic_ai.models.instrumented import InstrumentationSettings
 
-from otel_loopguard import LoopGuardAbort, LoopGuardPaused, LoopGuardSpanProcessor, control, session
+from otel_loopguard import LoopGuardAbort, LoopGuardPaused, control, session
 from otel_loopguard.integrations.pydantic_ai import LoopGuardCapability
+from tests.frameworks.cases import GUARDED, exporter, provider
 
-GUARDED = "--unguarded" not in sys.argv
-exporter = InMemorySpanExporter()
-provider = TracerProvider()
-if GUARDED:
-    provider.add_span_processor(LoopGuardSpanProcessor())
-provider.add_span_processor(SimpleSpanProcessor(exporter))
-trace.set_tracer_provider(provider)
 if "--instrumented" in sys.argv:
     # No content on the spans: the guard is told it by the capability.
     settings = InstrumentationSettings(tracer_provider=provider, include_content=False)

@@ -10,10 +10,6 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from opentelemetry import trace
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from smolagents import CodeAgent, Model, Tool, ToolCallingAgent
 from smolagents.models import (
     ChatMessage,
@@ -23,24 +19,14 @@ from smolagents.models import (
 )
 
 import otel_loopguard
-from otel_loopguard import LoopGuardAbort, LoopGuardPaused, LoopGuardSpanProcessor, control
+from otel_loopguard import LoopGuardAbort, LoopGuardPaused, control
 from otel_loopguard.integrations.smolagents import guarded
+from tests.frameworks.cases import GUARDED, SEARCH, Call, Script, always, exporter, provider, turns
 
-GUARDED = "--unguarded" not in sys.argv
-exporter = InMemorySpanExporter()
-provider = TracerProvider()
-if GUARDED:
-    provider.add_span_processor(LoopGuardSpanProcessor())
-provider.add_span_processor(SimpleSpanProcessor(exporter))
-trace.set_tracer_provider(provider)
 if "--instrumented" in sys.argv:
     from openinference.instrumentation.smolagents import SmolagentsInstrumentor
 
     SmolagentsInstrumentor().instrument(tracer_provider=provider)
-
-Call = tuple[str, dict[str, Any]]
-Script = Callable[[int], Sequence[Call]]
-SEARCH: Call = ("search", {"query": "x"})
 
 
 class Scripted(Model):
@@ -108,16 +94,6 @@ class Case:
         except LoopGuardAbort as stop:
             return stop
         sys.exit("it was not stopped")
-
-
-def always(*calls: Call) -> Script:
-    """Asks for the same calls for ever, or at least for thirty turns."""
-    return lambda turn: calls if turn <= 30 else ()
-
-
-def turns(*asked: Sequence[Call]) -> Script:
-    """Asks for these calls turn by turn, then answers."""
-    return lambda turn: asked[turn - 1] if turn <= len(asked) else ()
 
 
 def count(case: Case) -> object:
