@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.dialects.runs import Runs
+from otel_loopguard.dialects.told import Told
 from otel_loopguard.dialects.twins import (
     absorb,
     contradict,
@@ -58,10 +59,9 @@ class Once:
 
     Two steps are one call if kind and name are equal, arguments and call ids do not contradict,
     and: one is the direct parent of the other; or their scopes differ (or one is the serving side
-    of the other) and within one run they start together or one encloses the other; or, in two
-    traces, they start and end together and there was a time at which both ran: the last call of a
-    run and the first of the next may be quick, and the same. Two steps of one scope are parallel or
-    successive calls.
+    of the other), there was a time at which both ran, and within one run they start together or one
+    encloses the other; or, in two traces, they start and end together. Two steps of one scope are
+    parallel or successive calls.
 
     Not thread-safe by itself.
 
@@ -77,7 +77,7 @@ class Once:
         self._runs = Runs(joined)
         self._open: dict[int, SpanView] = {}
         self._recent: deque[Step] = deque(maxlen=_RECENT)
-        self._said: dict[int, set[str]] = {}
+        self._told = Told()
         self._inner: dict[int, Step] = {}
         self._held: list[_Held] = []
         self._scope: str | None = None
@@ -148,7 +148,7 @@ class Once:
         elif step.scope != self._scope:
             self._several = True
         if inner is not None and same_name(inner, step) and not self._differ(inner, step):
-            self._note(inner, step)
+            self._told.note(step, inner)
             absorb(inner, step)
             return self._released(span_id)
         held = self._waiting_twin(step)
@@ -156,7 +156,7 @@ class Once:
             return self._merged(held, span_id, step)
         twin = self._twin(step, reversed(self._recent))
         if twin is not None:
-            self._note(twin, step)
+            self._told.note(step, twin)
             absorb(twin, step)
             return self._released(span_id)
         before = self._released(span_id)
@@ -171,10 +171,9 @@ class Once:
     def _merged(self, held: _Held, span_id: int, step: Step) -> tuple[Step, ...]:
         """Puts a held step and one that ended into one, and counts it if it is complete."""
         first = held.step
-        self._note(first, step)
+        self._told.note(step, first)
         held.step = together(first, step)
-        if held.step is not first:
-            self._said[held.step.span_id] = self._said.pop(first.span_id)
+        self._told.move(first, held.step)
         held.waits |= self._may_say_more(step)
         if not held.step.lacks:
             held.waits.clear()
@@ -240,9 +239,10 @@ class Once:
             return False
         if related(other, step):
             return True
-        scopes = self._said.get(other.span_id)
-        told = step.scope == other.scope if scopes is None else step.scope in scopes
-        if told and other.server == step.server:
+        if self._told.by(step, other):
+            return False
+        # Only the clock of another process may be off; calls in a row can be quick, and equal.
+        if not overlaps(other, step, self._tolerance if other.server or step.server else 0):
             return False
         if self._runs.first(other.trace_id) == self._runs.first(step.trace_id):
             return self._at_once(other, step)
@@ -250,7 +250,6 @@ class Once:
             (step.kind in _CALLS or (step.kind is Kind.MODEL and same_tokens(other, step)))
             and starts_near(other, step, self._tolerance)
             and ends_near(other, step, self._tolerance)
-            and overlaps(other, step, 0)
             and (other.session is None or step.session is None or other.session == step.session)
             and self._runs.may_join(other.trace_id, other.scope, step.trace_id, step.scope)
         )
@@ -280,14 +279,6 @@ class Once:
             return True
         # The state of a node is written by each instrumentation in its own way.
         return step.kind is not Kind.NODE and contradict(other.args, step.args)
-
-    def _note(self, counted: Step, step: Step) -> None:
-        """Remembers which scopes have told of a step: each tells of it once."""
-        if len(self._said) > 2 * _RECENT:
-            kept = {one.span_id for one in self._recent}
-            kept.update(held.step.span_id for held in self._held)
-            self._said = {key: said for key, said in self._said.items() if key in kept}
-        self._said.setdefault(counted.span_id, {counted.scope}).add(step.scope)
 
     def _may_say_more(self, step: Step) -> set[int]:
         """Open spans that may tell of the same call: around it, or started together with it."""

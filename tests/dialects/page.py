@@ -98,10 +98,11 @@ of one call. Two steps are one call if kind and name are equal, arguments and ca
 contradict each other, and
 
 * one span is the direct parent of the other, or
-* their scopes differ, they are of one run, and they start within 5 ms of each other, or one
-  encloses the other, or they overlap and both know the arguments, or
-* they are in two traces, start and end within 5 ms of each other, and there was a time at which
-  both ran; the traces are then one run.
+* their scopes differ, there was a time at which both ran, and
+  * they are of one run, and start within 5 ms of each other, or one encloses the other, or both
+    know the arguments, or
+  * they are in two traces, and start and end within 5 ms of each other; the traces are then one
+    run.
 
 Two spans of one scope that are not parent and child are two calls. A call with arguments and result
 counts as soon as its span ends; one that lacks either is held while an open span may know more,

@@ -290,6 +290,26 @@ def test_client_server_and_agent_of_a_protocol_call(traces: Traces) -> None:
     assert step.error
 
 
+def test_quick_calls_of_one_run_are_told_apart(traces: Traces) -> None:
+    """Equal calls in a row that two scopes tell of in turn are as many as were made."""
+    for at, scope in ((0, "a"), (1, "b"), (2, "a")):
+        traces.whole(traces.start("execute_tool search", scope, at), at + 0.5)
+    assert len(traces.counted) == 3
+
+
+def test_quick_calls_of_a_protocol_are_told_apart(traces: Traces) -> None:
+    """Each side tells of a call once, however soon the next call follows."""
+    for at in (0, 2, 4):
+        client = traces.start("MCP send tools/call search", "mcp", at, kind="CLIENT")
+        http = traces.start("POST", "http", at + 0.1, parent=client)
+        server = traces.start("tools/call search", "mcp", at + 0.5, parent=http, kind="SERVER")
+        failed = {"error__type": "tool_error"} if at == 2 else {}
+        traces.genai(server, at + 1, mcp__method__name="tools/call", **failed)
+        traces.end(http, at + 1.2)
+        traces.whole(client, at + 1.5, mcp__method__name="tools/call")
+    assert [step.error for step in traces.counted] == [False, True, False]
+
+
 def test_client_and_server_alone(traces: Traces) -> None:
     """Without a span of the agent, client and server are still one call."""
     client = traces.start("MCP send tools/call search", "mcp", 1, kind="CLIENT")
@@ -376,7 +396,7 @@ def test_spans_that_never_end_are_forgotten(traces: Traces) -> None:
     assert len(once._inner) <= 10_000
     assert len(once._held) <= 128
     assert len(once._recent) <= 256
-    assert len(once._said) <= 1024
+    assert len(once._told._sides) <= 512
 
 
 def test_nothing_is_lost(traces: Traces) -> None:
