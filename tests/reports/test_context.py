@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import timeit
 
 import pytest
 
@@ -76,10 +76,9 @@ def test_the_file_that_a_call_writes(arguments: object, path: str | None) -> Non
 @pytest.mark.parametrize("text", ['"path"' + " " * 50, "> ' ", '{"path":"', ">" * 9, "\n> "])
 def test_looking_for_a_file_is_bounded(text: str) -> None:
     """A text of megabytes costs no more than its head and tail."""
-    start = time.perf_counter()
-    written_path(text * 200_000)
-    written_path("{" + text * 200_000)
-    assert time.perf_counter() - start < 0.1
+    long = text * 200_000
+    took = timeit.repeat(lambda: (written_path(long), written_path("{" + long)), number=1, repeat=5)
+    assert min(took) < 0.1
 
 
 def test_entries_are_bounded_and_the_newest_stay() -> None:
