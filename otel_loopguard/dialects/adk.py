@@ -1,6 +1,7 @@
 """Google ADK: GenAI names; results as `{"result": X}` or `{"error": X}`.
 
 Arguments and results are off by default; `gcp.vertex.agent.*` carries them in the legacy schema.
+With content off (`ADK_CAPTURE_MESSAGE_CONTENT_IN_SPANS=false`) both are `{}` there, for every call.
 A legacy `call_llm` span says again what the `generate_content` span below it says.
 """
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from otel_loopguard.dialects.view import SpanView
 
 NAME = "adk"
+
+_OFF = "{}"
 
 
 class Adk:
@@ -54,11 +57,15 @@ def _agent(span: SpanView) -> Step:
 
 
 def _tool(step: Step, span: SpanView) -> None:
+    args = captured(span, "gcp.vertex.agent.tool_call_args")
+    response = captured(span, "gcp.vertex.agent.tool_response")
+    if args == response == _OFF:
+        args = response = None
     if step.args is None:
-        step.args = captured(span, "gcp.vertex.agent.tool_call_args")
+        step.args = args
     result = step.outcome
     if result is None:
-        result = captured(span, "gcp.vertex.agent.tool_response")
+        result = response
     if result is None:
         result = captured(span, "output.value")
     if result is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from otel_loopguard.dialects.values import SCRUBBED, text
+from otel_loopguard.dialects.values import hidden, text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,8 +54,8 @@ def fail(step: Step, reason: object, kind: str | None = None) -> Step:
 
 
 def headline(message: str | None) -> str | None:
-    """What comes before a traceback in the text of an error; None if it is scrubbed."""
-    if message is None or SCRUBBED in message:
+    """What comes before a traceback in the text of an error; None if it is hidden."""
+    if message is None or hidden(message):
         return None
     at = message.find(_TRACEBACK)
     if at < 0:

@@ -15,11 +15,12 @@ from otel_loopguard.dialects.failures import failed
 from otel_loopguard.dialects.messages import written
 from otel_loopguard.dialects.spelling import after, tool_in
 from otel_loopguard.dialects.values import (
-    SCRUBBED,
     begin,
     captured,
     count,
+    hidden,
     identifier,
+    known,
     listing,
     mapping,
     parsed,
@@ -81,10 +82,10 @@ def tool(span: SpanView, dialect: str) -> Step:
     get = span.attributes.get
     name = get("gen_ai.tool.name")
     args = get("gen_ai.tool.call.arguments")
-    if args is None or (isinstance(args, str) and SCRUBBED in args):
+    if args is None or hidden(args):
         args = captured(span, "gen_ai.tool.call.arguments", "tool_arguments")
     result = get("gen_ai.tool.call.result")
-    if result is None or (isinstance(result, str) and (SCRUBBED in result or result[:1] == '"')):
+    if result is None or hidden(result) or (isinstance(result, str) and result[:1] == '"'):
         result = unquoted(captured(span, "gen_ai.tool.call.result", "tool_response"))
     call_id = get("gen_ai.tool.call.id")
     if not isinstance(name, str) or not name:
@@ -106,9 +107,9 @@ def _from_events(step: Step, span: SpanView) -> None:
     """Arguments and result out of events, where the attributes have none."""
     for name, attributes in span.events:
         if step.args is None and name == "gen_ai.tool.message":
-            step.args = _clean(attributes.get("content"))
+            step.args = known(attributes.get("content"))
         elif step.outcome is None and name == "gen_ai.choice":
-            step.outcome = _clean(attributes.get("message"))
+            step.outcome = known(attributes.get("message"))
         elif name == _DETAILS:
             if step.args is None:
                 step.args = _part(attributes.get("gen_ai.input.messages"), "arguments")
@@ -116,17 +117,13 @@ def _from_events(step: Step, span: SpanView) -> None:
                 step.outcome = _part(attributes.get("gen_ai.output.messages"), "response")
 
 
-def _clean(value: object) -> object:
-    return None if isinstance(value, str) and SCRUBBED in value else value
-
-
 def _part(messages: object, key: str) -> object:
     """Value of a key in the last part of the last message: a tool span has one call."""
-    for message in reversed(listing(parsed(_clean(messages))) or ()):
+    for message in reversed(listing(parsed(known(messages))) or ()):
         for part in reversed(listing((mapping(message) or {}).get("parts")) or ()):
             found = mapping(part)
             if found is not None and key in found:
-                return found[key]
+                return known(found[key])
     return None
 
 
@@ -156,9 +153,9 @@ def _model_name(value: object) -> str | None:
 def _text_from_events(span: SpanView) -> str | None:
     for name, attributes in span.events:
         if name == "gen_ai.choice":
-            return written(_clean(attributes.get("message")))
+            return written(known(attributes.get("message")))
         if name == _DETAILS and "gen_ai.output.messages" in attributes:
-            return written(_clean(attributes["gen_ai.output.messages"]))
+            return written(known(attributes["gen_ai.output.messages"]))
     return None
 
 

@@ -1,7 +1,9 @@
 """LangSmith's OpenTelemetry export: `langsmith.span.kind`, `gen_ai.prompt`, `gen_ai.completion`.
 
 https://docs.langchain.com/langsmith/trace-with-opentelemetry. The spans are made by a background
-thread after the fact, with their times put back. `langsmith.trace.session_name` is the project.
+thread after the fact, with their times put back. `LANGSMITH_HIDE_INPUTS` and `_OUTPUTS` leave `{}`;
+a tool without arguments has it too, and is taken for one whose arguments are not known.
+`langsmith.trace.session_name` is the project.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from otel_loopguard.dialects.view import SpanView
 
 NAME = "langsmith"
+
+_HIDDEN = "{}"
 
 
 class LangSmith:
@@ -45,11 +49,12 @@ def _tool(span: SpanView) -> Step:
     step = begin(span, Kind.TOOL, name, NAME)
     step.node = text(attributes.get("langsmith.metadata.langgraph_node"))
     step.call_id = identifier(attributes.get("gen_ai.tool.call.id"))
-    step.args = captured(span, "gen_ai.prompt")
+    args = captured(span, "gen_ai.prompt")
+    step.args = None if args == _HIDDEN else args
     result = captured(span, "gen_ai.completion")
     failed(step, span)
-    # A tool that raised has the completion "{}": it has no result.
-    if result is not None and not (step.error and result == "{}"):
+    # A tool that raised has no result either.
+    if result is not None and result != _HIDDEN:
         outcome = tool_message(result)
         step.outcome = outcome.value
         if outcome.failed:

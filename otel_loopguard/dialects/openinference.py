@@ -25,6 +25,7 @@ from otel_loopguard.dialects.values import (
     captured,
     count,
     entry,
+    hidden,
     identifier,
     parsed,
     text,
@@ -55,6 +56,7 @@ _STABLE_NODES = frozenset(("crewai", "openai_agents", "autogen_agentchat"))
 _AGENT_ENDS = ("._execute_core", ".on_messages_stream", ".on_messages", ".execute", ".run")
 _CREW_PROMPT = "\n\n\nYou ONLY have access to the following tools"
 _PREFIX = "openinference.instrumentation."
+_CONTENT = "llm.output_messages.0.message.content"
 
 
 class OpenInference:
@@ -164,11 +166,13 @@ def _model(step: Step, span: SpanView) -> None:
 
 
 def _written(span: SpanView, attributes: Mapping[str, object], answered: bool) -> str | None:
-    content = captured(span, "llm.output_messages.0.message.content")
+    content = captured(span, _CONTENT)
     if content is None:
         content = captured(span, "llm.output_messages.0.message.contents.0.message_content.text")
+    if content is None and hidden(attributes.get(_CONTENT)):
+        return None
     if content is None and not answered:
-        return written(attributes.get("output.value")) if span.end is not None else None
+        return written(captured(span, "output.value")) if span.end is not None else None
     return written(content) if content is not None else ""
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import orjson
 
@@ -13,9 +14,17 @@ from otel_loopguard.core import Kind, Step
 if TYPE_CHECKING:
     from otel_loopguard.dialects.view import SpanView
 
-SCRUBBED = "[Scrubbed due to"
-"""What logfire writes in place of a value that may hold a secret: unknown, not a value."""
-
+_SCRUBBED = "[Scrubbed due to"
+_LONGEST = 64
+_PARSED = 10_000
+_TAKEN_OUT: Final = re.compile(
+    r"""[\[<({_*#]+[ ]?(?:fully[ ])?
+    (?:redacted|masked|hidden|filtered|scrubbed|replaced|omitted|not[ ]serializable|not[ ]specified)
+    (?![a-z])[^\n]*[\]>)}_*#]
+    | \*{3,} | redacted""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_MASKS = frozenset("[<({_*#Rr")
 _OPENERS = frozenset('{["')
 _ABSENT = frozenset(("", "null", "None"))
 
@@ -57,7 +66,7 @@ def identifier(value: object) -> str | None:
         return None
     value = unquoted(value)
     if isinstance(value, str):
-        return None if value in _ABSENT or SCRUBBED in value else value
+        return None if value in _ABSENT or hidden(value) else value
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value) if value.bit_length() < 129 else None
     return None
@@ -84,9 +93,9 @@ def unquoted(value: object) -> object:
 
 
 def captured(span: SpanView, *keys: str) -> object:
-    """Value of the first key that is there; None if there is none, or if it is scrubbed.
+    """Value of the first key that is there; None if there is none, or if it is hidden.
 
-    A scrubbed value is looked up among the attributes that another processor has not changed yet.
+    A hidden value is looked up among the attributes that another processor has not changed yet.
     """
     attributes = span.attributes
     for key in keys:
@@ -97,12 +106,46 @@ def captured(span: SpanView, *keys: str) -> object:
 
 
 def unscrubbed(span: SpanView, key: str, value: object) -> object:
-    """The value, or what it was before it was scrubbed, or None if that is not known."""
-    if not (isinstance(value, str) and SCRUBBED in value):
+    """The value, or what it was before it was hidden, or None if that is not known."""
+    if not hidden(value):
         return value
     earlier = span.start_attributes
-    value = None if earlier is None else earlier.get(key)
-    return None if isinstance(value, str) and SCRUBBED in value else value
+    return None if earlier is None else known(earlier.get(key))
+
+
+def known(value: object) -> object:
+    """The value, or None if it is hidden."""
+    return None if hidden(value) else value
+
+
+def hidden(value: object) -> bool:
+    """Whether something stands in place of the value: it is unknown, and equal to nothing.
+
+    What keeps content off spans leaves a word in its place, the same for every call:
+    `__REDACTED__` (OpenInference, `OPENINFERENCE_HIDE_INPUTS` and others), `[REDACTED]` (Strands),
+    `[Scrubbed due to …]` (logfire), `<fully masked due to …>` (Langfuse), `***` and the like of
+    people's own masks. So does what cannot be written (`<replaced>` of Strands,
+    `<not serializable>` of ADK). A map is hidden if all of its values are redacted.
+    """
+    if not isinstance(value, str):
+        return False
+    if len(value) <= _LONGEST and _taken_out(value):
+        return True
+    return _SCRUBBED in value or ("REDACTED" in value and _emptied(value))
+
+
+def _emptied(value: str) -> bool:
+    """Whether text is that of a map, or of one string, with nothing left in it."""
+    if len(value) > _PARSED:
+        return False
+    inner = parsed(value)
+    found = mapping(inner)
+    values = (inner,) if found is None else found.values()
+    return all(isinstance(one, str) and _taken_out(one) for one in values)
+
+
+def _taken_out(value: str) -> bool:
+    return value[:1] in _MASKS and _TAKEN_OUT.fullmatch(value) is not None
 
 
 def within(value: object, *path: str) -> object:

@@ -84,12 +84,20 @@ the dialect that makes them and by no other, since a tool may well have an argum
 | MCP, native | arguments and results, always; on the client's side failures of the tool |
 | OpenAI Agents, all conventions | the text of errors, which the framework redacts; call ids |
 | OpenInference LangChain | all attributes until the end; the name of an argument that is alone |
+| OpenInference LangChain, LangSmith | whether a tool has no arguments, or they are not known |
 | LangSmith | spans arrive from a background thread, up to 150 ms late |
 | OpenLLMetry agno | failures in the status: only the text of the result tells |
 | OpenLLMetry LlamaIndex | the tool's name until the end; failing calls, whose span never ends |
 | OpenLLMetry CrewAI, smolagents GenAI | spans for tool calls |
 | ADK native and OpenLLMetry OpenAI Agents | the agent that a handoff goes to |
 | ADK under OpenInference | tokens: model calls overwrite each other on the span of the agent |
+
+Content that a setting or a mask keeps off the spans is as unknown as content that was never there,
+though a word stands in its place: `__REDACTED__` (`OPENINFERENCE_HIDE_INPUTS` and its like),
+`[REDACTED]` (Strands), `{{}}` for arguments and results (LangSmith's and ADK's settings),
+`[Scrubbed due to …]` (logfire), `<fully masked due to …>` (Langfuse), and what people's own masks
+write: a word like *redacted*, *masked*, *hidden* or *filtered* in brackets, or `***`. An adapter
+knows the arguments all the same ([frameworks](frameworks.md)).
 
 ## One call is one step
 
