@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
+from otel_loopguard.core import Kind
+
 if TYPE_CHECKING:
+    from otel_loopguard.control.making import Making
     from otel_loopguard.core import Step
 
 _MOST: Final = 1024
@@ -14,12 +17,13 @@ _MOST: Final = 1024
 class Contents:
     """What the adapters of frameworks know of a call, for the guard only: no span carries it.
 
-    Kept from when it is told until the span ends, of the newest 1024 calls. The lock of the guard
+    Kept from when it is told until the span ends, of the newest 1024 spans. The lock of the guard
     is held.
     """
 
     def __init__(self) -> None:
         self._told: OrderedDict[int, tuple[object, object]] = OrderedDict()
+        self._within: OrderedDict[int, Making] = OrderedDict()
 
     def tell(self, span_id: int, args: object, outcome: object) -> None:
         """Takes what is known of a call whose span is open.
@@ -33,11 +37,30 @@ class Contents:
         if len(self._told) > _MOST:
             self._told.popitem(last=False)
 
-    def complete(self, step: Step | None) -> None:
-        """Puts on a step that ends what its span does not say."""
-        if not self._told or step is None:
+    def began(self, span_id: int, call: Making) -> None:
+        """A span starts while an adapter makes a call: it may be the one of that call.
+
+        Args:
+            span_id: The span.
+            call: The call.
+        """
+        self._within[span_id] = call
+        if len(self._within) > _MOST:
+            self._within.popitem(last=False)
+
+    def complete(self, span_id: int, step: Step | None) -> None:
+        """Puts on the step of a span that ends what the span does not say.
+
+        Args:
+            span_id: The span.
+            step: Its step; None if it is none.
+        """
+        told = self._told.pop(span_id, None) if self._told else None
+        call = self._within.pop(span_id, None) if self._within else None
+        if step is None:
             return
-        told = self._told.pop(step.span_id, None)
         if told is not None:
             step.args = told[0] if step.args is None else step.args
             step.outcome = told[1] if step.outcome is None else step.outcome
+        if call is not None and step.kind is Kind.TOOL and step.name == call.tool:
+            step.args = call.args if step.args is None else step.args

@@ -12,6 +12,7 @@ from otel_loopguard.backing import Backing
 from otel_loopguard.belonging import Belonging
 from otel_loopguard.contents import Contents
 from otel_loopguard.control import keep
+from otel_loopguard.control.making import making
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.decisions import Decisions
 from otel_loopguard.detectors import DETECTORS, Registry
@@ -153,6 +154,9 @@ class LoopGuard(SessionKeeper):
                 named = parent.session
             opened = Open(span, parent, named, shown_at(span.start, self._clock(span.start)))
             gone = self._opens.add(span.span_id, opened)
+            call = making()
+            if call is not None:
+                self._contents.began(span.span_id, call)
             self._once.opened(span)
             if span.parent_id is None or "agent" in span.name:
                 self._belonging.begins(opened)
@@ -182,7 +186,7 @@ class LoopGuard(SessionKeeper):
             if opened is not None and isinstance(span, EndedSpan):
                 span.compare(opened.view)
             step = attempt(self.faults, "read", self.reader.read, span)
-            self._contents.complete(step)
+            self._contents.complete(span.span_id, step)
             if opened is not None:
                 if step is not None and step.kind is Kind.TOOL and step.agent is None:
                     step.agent = opened.agent

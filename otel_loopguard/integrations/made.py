@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from opentelemetry import trace
 
+from otel_loopguard.control.making import Making, make
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
     from contextlib import AbstractContextManager
@@ -43,14 +45,20 @@ class Made:
         self._outcome: object = None
         self._owed = False
         self._current: AbstractContextManager[object] | None = None
+        self._before: Making | None = None
 
     def __enter__(self) -> Self:
+        if self._span is None:
+            # Somebody else starts the span inside of the block, and may not write the arguments.
+            self._before = make(Making(self._own.tool, self._own.args))
         if self._span is not None and self._ours:
             self._current = trace.use_span(self._span, end_on_exit=False)
             self._current.__enter__()
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if self._span is None:
+            make(self._before)
         if self._current is not None:
             # The exception is recorded below, once.
             self._current.__exit__(None, None, None)

@@ -41,6 +41,13 @@ def test_asyncio_is_as_good(said: dict[str, Any], variant: str) -> None:
         assert said["in_asyncio"] == {"ran": 4, "parts": NO_RESULTS}
 
 
+def test_a_tool_without_arguments(said: dict[str, Any], variant: str) -> None:
+    """That it has none is known from the middleware, whatever the span says."""
+    assert said["without_arguments"] == 4
+    if variant == "bare" or sys.version_info >= (3, 11):
+        assert said["without_arguments_in_asyncio"] == 4
+
+
 def test_runs_without_an_id_are_sessions_of_their_own(said: dict[str, Any]) -> None:
     """A run that was aborted does not hold the next one of the same agent."""
     assert said["two_runs"] == {"ran": [4, 4], "same": False}

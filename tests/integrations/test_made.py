@@ -64,6 +64,49 @@ def test_the_guard_knows_what_the_spans_of_a_framework_do_not_say() -> None:
     assert (tools[-1].attributes or {})["error.type"] == "loopguard_deny"
 
 
+def _inside(agent: Agent, span_name: str, args: dict[str, str]) -> None:
+    """A call whose span the framework starts and ends inside of the block, saying no arguments."""
+    named = {"gen_ai.tool.name": span_name, "gen_ai.conversation.id": agent.key}
+    said = named | {"gen_ai.tool.call.result": "No results."}
+    call = agent.guarding.call("search", args, session=agent.key)
+    if call.refusal() is None:
+        with call.span() as made:
+            with agent.tracer.start_as_current_span("search", attributes=said):
+                pass
+            made.result("No results.")
+
+
+@pytest.mark.parametrize("args", [{"query": "x"}, {}], ids=["an argument", "none"])
+def test_a_span_that_starts_inside_of_the_call(args: dict[str, str]) -> None:
+    """Its arguments are known from the adapter, where it is the span of that tool."""
+    agent = Agent()
+    with pytest.raises(LoopGuardAbort, match="was called again"):
+        for _ in range(20):
+            agent.guarding.before_model(agent.key)
+            _inside(agent, "search", args)
+
+
+def test_a_span_of_another_tool_inside_of_the_call() -> None:
+    """What it was called with is not known: it may be something else each time."""
+    agent = Agent()
+    for _ in range(20):
+        agent.guarding.before_model(agent.key)
+        _inside(agent, "fetch", {"query": "x"})
+
+
+def test_a_span_after_the_call() -> None:
+    """It is another call, of which the adapter did not tell."""
+    agent = Agent()
+    named = {"gen_ai.tool.name": "search", "gen_ai.conversation.id": agent.key}
+    said = named | {"gen_ai.tool.call.result": "No results."}
+    for _ in range(20):
+        agent.guarding.before_model(agent.key)
+        with agent.guarding.call("search", {"query": "x"}, session=agent.key).span():
+            pass
+        with agent.tracer.start_as_current_span("search", attributes=said):
+            pass
+
+
 def _leave(agent: Agent, query: str, error_type: str) -> None:
     """A failed call, as instrumentations write it: its arguments are a text."""
     said = {"gen_ai.tool.name": "search", "gen_ai.tool.call.arguments": f'{{"query": "{query}"}}'}

@@ -67,7 +67,7 @@ class Agent:
         self.ran: list[str] = []
         self.model = Model(messages=iter(()), script=script, requests=[])
         self.middleware = LoopGuardMiddleware(**options)
-        tools = [tool(self.search), tool(self.fail), tool(self.ask), tool(self.command)]
+        tools = [tool(one) for one in (self.search, self.fail, self.ask, self.command, self.status)]
         self.graph = create_agent(
             self.model, tools, middleware=[self.middleware], checkpointer=saver, name="looper"
         )
@@ -86,6 +86,11 @@ class Agent:
         """Asks a person."""
         self.ran.append(query)
         return f"A person said {interrupt(query)}."
+
+    def status(self) -> str:
+        """Says whether anything changed."""
+        self.ran.append("")
+        return "Nothing has changed."
 
     def command(self, to: str, call_id: Annotated[str, InjectedToolCallId]) -> Command[Any]:
         """Answers with a command."""
@@ -124,6 +129,23 @@ def in_asyncio() -> object:
         asyncio.run(agent.graph.ainvoke(QUESTION, {"recursion_limit": 200}))
     except LoopGuardAbort as stop:
         return {"ran": len(agent.ran), "parts": list(stop.parts)}
+    return None
+
+
+def without_arguments() -> object:
+    """A tool that takes none, which OpenInference does not say."""
+    agent = Agent(always(("status", {})))
+    agent.stopped()
+    return len(agent.ran)
+
+
+def without_arguments_in_asyncio() -> object:
+    """The same with `ainvoke`."""
+    agent = Agent(always(("status", {})))
+    try:
+        asyncio.run(agent.graph.ainvoke(QUESTION, {"recursion_limit": 200}))
+    except LoopGuardAbort:
+        return len(agent.ran)
     return None
 
 
@@ -318,9 +340,10 @@ def nodes() -> object:
 
 
 CASES = (
-    in_asyncio, two_runs, two_runs_in_one_trace, thread, next_turn, contract, after_a_deny, refused,
-    continued, guided, aborted, limit, in_a_running_loop, a_tool_that_interrupts, a_tool_that_fails,
-    a_tool_that_commands, a_graph_of_ones_own, nodes,
+    in_asyncio, without_arguments, without_arguments_in_asyncio, two_runs, two_runs_in_one_trace,
+    thread, next_turn, contract, after_a_deny, refused, continued, guided, aborted, limit,
+    in_a_running_loop, a_tool_that_interrupts, a_tool_that_fails, a_tool_that_commands,
+    a_graph_of_ones_own, nodes,
 )  # fmt: skip
 
 
