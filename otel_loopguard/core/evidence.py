@@ -39,7 +39,8 @@ class Evidence:
         tool: Name of the tool.
         call: Key of agent, tool and masked arguments.
         call_exact: Key of tool and arguments as they are.
-        guessed: Whether the key rests on an argument that was taken for a nonce by its look.
+        guessed: Whether the key rests on an argument that was taken for a nonce by its look, or on
+            arguments that were cut.
         fresh: Whether the call was not made before, as far back as the session remembers.
         changed: Whether the same call was made before, and never had this outcome.
         pending: Whether it may be waiting, and no clock tells a wait from a loop.

@@ -17,6 +17,7 @@ NAMED: Final = 200
 """Characters of a name that count."""
 
 _SAMPLE: Final = 256
+_WRITTEN: Final = frozenset((b'{"', b"{'", b'["', b"['", b"[{"))
 _PAGING: Final = frozenset(
     {
         "offset", "page", "page_number", "pageNumber", "page_no", "start", "start_line",
@@ -40,7 +41,8 @@ class Call(NamedTuple):
         exact: Key of tool and arguments as they are; None if they were not captured.
         key: Key of them with volatile values masked.
         change: Key of them without arguments that are volatile by name, the rest as it is.
-        guessed: Whether the key rests on a value that was taken for volatile by its look.
+        guessed: Whether the key rests on a value that was taken for volatile by its look, or on
+            arguments that were cut.
         raw: Canonical bytes of the arguments, bounded.
         arguments: The arguments as a JSON value or text.
         seed: What stands for agent and tool.
@@ -103,7 +105,8 @@ class Calls:
         if not isinstance(arguments, dict):
             masked = masked_call(raw)
             key = exact if masked is raw else key_of(masked, seed)
-            return Call(exact, key, exact, masked is not raw, raw, arguments, seed)
+            guessed = masked is not raw or _is_cut(raw)
+            return Call(exact, key, exact, guessed, raw, arguments, seed)
         named = cast("dict[str, object]", arguments)
         known = self._identity(step.name, named) or without_volatile(named)
         change = exact if known is named else key_of(self._raw(known), seed)
@@ -128,3 +131,11 @@ class Calls:
         if isinstance(arguments, str) and len(arguments) > self._limit:
             return bounded(text_bytes(arguments), self._limit).decode("utf-8", "replace")
         return parsed(arguments)
+
+
+def _is_cut(raw: bytes) -> bool:
+    """Whether text of a map or a list ends before its end, as a limit of attributes leaves it.
+
+    Two calls whose arguments begin alike are then equal only by a guess.
+    """
+    return raw[:2] in _WRITTEN and raw.rstrip()[-1:] not in b"}]"

@@ -99,6 +99,10 @@ though a word stands in its place: `__REDACTED__` (`OPENINFERENCE_HIDE_INPUTS` a
 write: a word like *redacted*, *masked*, *hidden* or *filtered* in brackets, or `***`. An adapter
 knows the arguments all the same ([frameworks](frameworks.md)).
 
+Arguments that were cut by `OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT` (JSON that does not end) are
+compared as far as they go, and their loops are hinted at and not stopped. Of a result that was cut
+the beginning counts: leave room for what changes, or a log that grows looks the same.
+
 ## One call is one step
 
 With several instrumentations, or with client, server and agent in one process, several spans tell

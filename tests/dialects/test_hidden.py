@@ -1,4 +1,4 @@
-"""What is kept off the spans is unknown: the word in its place is not the same value again."""
+"""What is kept off the spans, or cut, is unknown: what stands there is not the same value again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from langchain_core.tools import tool
 from openinference.instrumentation import TraceConfig
 from openinference.instrumentation.langchain import LangChainInstrumentor
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace import SpanLimits, TracerProvider
 
 from otel_loopguard import LoopGuardSpanProcessor, control
 from otel_loopguard.core import Action, Kind, Step
@@ -138,6 +138,23 @@ def test_a_real_run_whose_content_is_hidden(shown: str) -> None:
                 assert control.current().action in {Action.ALLOW, Action.HINT}
     finally:
         instrumentor.uninstrument()
+
+
+def test_a_run_whose_content_is_cut() -> None:
+    """Files that lie deep and begin alike: a limit of attributes leaves the beginning."""
+    limits = SpanLimits(max_span_attribute_length=64)
+    provider = TracerProvider(span_limits=limits, shutdown_on_exit=False)
+    provider.add_span_processor(LoopGuardSpanProcessor())
+    tracer = provider.get_tracer("framework")
+    folder = "/home/user/projects/some/long/prefix/of/all/files"
+    with tracer.start_as_current_span("invoke_agent looper"):
+        for number in range(30):
+            args = json.dumps({"path": f"{folder}/{number}.py"})
+            said = _GENAI | {"gen_ai.tool.call.arguments": args}
+            with tracer.start_as_current_span("execute_tool search", attributes=said) as span:
+                text = f"# Copyright 2026 by the authors of this project, see LICENSE.\n{number}"
+                span.set_attribute("gen_ai.tool.call.result", text)
+            assert control.current().action in {Action.ALLOW, Action.HINT}
 
 
 def _search(query: str) -> str:

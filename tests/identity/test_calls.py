@@ -51,6 +51,20 @@ def test_arguments_that_were_not_captured_have_no_key() -> None:
     assert of({}).key is not None
 
 
+@pytest.mark.parametrize(
+    "text", ['{"path": "src/lo', "{'path': 'src/lo", '["src/lo', "[{'a': 1}, {"]
+)
+def test_arguments_that_were_cut_are_a_guess(text: str) -> None:
+    """What is missing may differ: JSON and its Python spelling end where they begin."""
+    assert of(text).guessed
+
+
+@pytest.mark.parametrize("text", ["[ -f x ] && echo yes", "{ date; }", '{"a": 1} ', "src/lo", "{x"])
+def test_arguments_that_are_a_text_are_whole(text: str) -> None:
+    """A command may begin with a bracket."""
+    assert not of(text).guessed
+
+
 def test_what_is_volatile_by_name_is_no_guess() -> None:
     """A fresh request id changes the exact key only."""
     one, other = of({"q": "x", "request_id": "r1"}), of({"q": "x", "request_id": "r2"})
