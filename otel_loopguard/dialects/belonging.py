@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from otel_loopguard.dialects.values import identifier, unscrubbed
+from otel_loopguard.dialects.values import identifier, revealed
 
 if TYPE_CHECKING:
     from otel_loopguard.dialects.view import SpanView
@@ -54,7 +54,7 @@ def session_of(span: SpanView, keys: tuple[str, ...]) -> str | None:
     """
     attributes = span.attributes
     for key in keys:
-        found = identifier(unscrubbed(span, key, attributes.get(key)))
+        found = identifier(revealed(span, key, attributes.get(key)))
         if found is not None:
             return found
     return None

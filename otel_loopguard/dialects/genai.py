@@ -24,9 +24,9 @@ from otel_loopguard.dialects.values import (
     listing,
     mapping,
     parsed,
+    revealed,
     text,
     unquoted,
-    unscrubbed,
 )
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def _enclosing(span: SpanView, kind: Kind, dialect: str) -> Step:
         step.agent = None if name == NO_AGENT else name
         step.name = step.agent or after(span.name, "invoke_agent ")
     elif kind is Kind.WORKFLOW:
-        name = unscrubbed(span, "gen_ai.workflow.name", attributes.get("gen_ai.workflow.name"))
+        name = revealed(span, "gen_ai.workflow.name", attributes.get("gen_ai.workflow.name"))
         step.name = text(name) or after(span.name, "invoke_workflow ")
     elif kind is Kind.NODE:
         step.name = text(attributes.get("gen_ai.task.name")) or after(span.name, "execute_task ")

@@ -101,11 +101,11 @@ def captured(span: SpanView, *keys: str) -> object:
     for key in keys:
         value = attributes.get(key)
         if value is not None:
-            return unscrubbed(span, key, value)
+            return revealed(span, key, value)
     return None
 
 
-def unscrubbed(span: SpanView, key: str, value: object) -> object:
+def revealed(span: SpanView, key: str, value: object) -> object:
     """The value, or what it was before it was hidden, or None if that is not known."""
     if not hidden(value):
         return value
