@@ -86,6 +86,23 @@ def test_a_span_that_starts_inside_of_the_call(args: dict[str, str]) -> None:
             _inside(agent, "search", args)
 
 
+def test_own_spans_beside_one_whose_content_is_hidden() -> None:
+    """`spans=True`: the guard is told beside the own span what the other one hides."""
+    agent = Agent(spans=True)
+    hidden = {"gen_ai.tool.call.arguments": "[REDACTED]", "gen_ai.tool.call.result": "[REDACTED]"}
+    said = {"gen_ai.tool.name": "search", "gen_ai.conversation.id": agent.key} | hidden
+    with pytest.raises(LoopGuardAbort, match="was called again"):
+        for _ in range(20):
+            agent.guarding.before_model(agent.key)
+            call = agent.guarding.call("search", {"query": "x"}, session=agent.key)
+            if call.refusal() is not None:
+                continue
+            with call.span() as made:
+                with agent.tracer.start_as_current_span("execute_tool search", attributes=said):
+                    pass
+                made.result("No results.")
+
+
 def test_a_span_of_another_tool_inside_of_the_call() -> None:
     """What it was called with is not known: it may be something else each time."""
     agent = Agent()
