@@ -193,7 +193,7 @@ class Session:
         if step.kind is Kind.MODEL:
             progress.models += 1
         elif step.kind is Kind.TOOL:
-            self._silence.turns = 0
+            self._silence.broken()
             self._callers.note(step)
 
     def _seen(self, step: Step) -> list[Finding]:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 
 class Silence:
-    """Counts the turns of a model, within one trace, since the last tool call.
+    """Counts the turns of a model, within one trace, since the last tool call."""
 
-    Attributes:
-        turns: How many there were.
-    """
-
-    __slots__ = ("_trace_id", "turns")
+    __slots__ = ("_trace_id", "_turns")
 
     def __init__(self) -> None:
         self._trace_id = 0
-        self.turns = 0
+        self._turns = 0
+
+    def broken(self) -> None:
+        """A tool was called."""
+        self._turns = 0
 
     def turn(self, trace_id: int) -> int:
         """The model was asked once more; how often by now."""
-        self.turns = self.turns + 1 if trace_id == self._trace_id else 1
+        self._turns = self._turns + 1 if trace_id == self._trace_id else 1
         self._trace_id = trace_id
-        return self.turns
+        return self._turns
