@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from otel_loopguard.blind_spots import forget_warnings
 from otel_loopguard.faults import raise_faults
 
 pytest_plugins = ["pytester"]  # for the tests of our own plugin
@@ -30,6 +31,11 @@ def _faults_are_raised() -> Iterator[None]:
     raise_faults(True)
     yield
     raise_faults(False)
+
+
+@pytest.fixture(autouse=True)
+def _blind_spots_are_told_again() -> None:
+    forget_warnings()
 
 
 @pytest.fixture(autouse=True)
