@@ -278,8 +278,8 @@ class Admissions:
 
 
 def _tell(admission: Admission) -> None:
-    """One structured record per decision (A11)."""
-    if not _log.isEnabledFor(logging.INFO):
+    """One structured record per choice (A11)."""
+    if not _log.isEnabledFor(logging.DEBUG):
         return
     fields = {
         semconv.SESSION_ID: admission.session or "",
@@ -291,7 +291,14 @@ def _tell(admission: Admission) -> None:
         semconv.EXECUTION_ALERTS: _alerts(admission.factors.pressure),
         semconv.EXECUTION_TOOLS: len(admission.factors.tools),
     }
-    _log.info("%s: %s", admission.choice, admission.reason, extra=fields)
+    _log.debug(
+        "otel-loopguard: %s %s in session %s: %s",
+        admission.choice,
+        ", ".join(admission.factors.tools) or "nothing",
+        admission.session or "(none)",
+        admission.reason,
+        extra=fields,
+    )
 
 
 def _alerts(pressure: Pressure) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from otel_loopguard.cli.log import keep_faults
 from otel_loopguard.cli.output import Format
 from otel_loopguard.errors import LoopGuardError
 from otel_loopguard.settings import Settings
+from otel_loopguard.version import __version__
 
 app = typer.Typer(
     name="otel-loopguard",
@@ -30,7 +31,8 @@ Files = Annotated[
     list[str],
     typer.Argument(
         metavar="FILE...",
-        help="OTLP JSON lines, labelled step lines or Jaeger JSON; plain, .gz, or - for stdin.",
+        help="OTLP JSON lines, Jaeger JSON, JSON of ConsoleSpanExporter or labelled step lines; "
+        "plain, .gz, or - for stdin.",
     ),
 ]
 Form = Annotated[Format, typer.Option("--format", help="table, or one JSON object per line.")]
@@ -40,8 +42,19 @@ SettingsFile = Annotated[
 ]
 
 
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"otel-loopguard {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def _prepare() -> None:
+def _prepare(
+    version: Annotated[  # noqa: ARG001  # its callback prints it
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Prints the version."),
+    ] = False,
+) -> None:
     # Recorded text may hold what the terminal's encoding has not.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):

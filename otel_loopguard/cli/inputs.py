@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _LONG: Final = 4 * 1024 * 1024
 _EVERY: Final = 64
+_SHOWN: Final = 10
 
 
 class Inputs:
@@ -40,7 +41,7 @@ class Inputs:
             all, if that is a terminal.
 
     Attributes:
-        broken: How many reports of broken lines there were.
+        broken: How many reports of broken lines there were; the first ten are printed.
 
     Raises:
         RecordingError: One of the files cannot be read; told before any is.
@@ -69,6 +70,8 @@ class Inputs:
     ) -> None:
         if self._progress:
             self._progress.stop()
+        if self.broken > _SHOWN:
+            typer.echo(f"otel-loopguard: {self.broken - _SHOWN:,} more reports left out", err=True)
 
     def __iter__(self) -> Iterator[Recording]:
         return iter(self._recordings)
@@ -99,4 +102,5 @@ class Inputs:
 
     def _report(self, file: str, number: int, why: str) -> None:
         self.broken += 1
-        self.note(f"{file}:{number}: {why}")
+        if self.broken <= _SHOWN:
+            self.note(f"{file}:{number}: {why}")

@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import typer
+from rich.console import Group
 from rich.live import Live
+from rich.text import Text
 
 from otel_loopguard.cli.output import Format, cell, console, json_line, table
 
@@ -18,10 +20,6 @@ if TYPE_CHECKING:
     from otel_loopguard.desk.client import Lines
     from otel_loopguard.desk.wire import Message
 
-_NOBODY: Final = (
-    "otel-loopguard: no live session is known; processes are reached where they run with "
-    "control_socket = auto, or share a store (--store)"
-)
 _COLUMNS: Final = (
     *("session", "agent", "at", "steps#", "action", "detector", "tokens#", "age#", "idle#"),
     *("escalation", "process"),
@@ -39,7 +37,7 @@ def print_sessions(lines: Lines, form: Format) -> int:
     else:
         console().print(grid(found, time.time_ns()))
         if not found:
-            typer.echo(_NOBODY, err=True)
+            typer.echo(f"otel-loopguard: {lines.why_empty()}", err=True)
     return 0
 
 
@@ -56,11 +54,15 @@ def watch_sessions(lines: Lines, interval_s: float, rounds: int) -> int:
     out, left = console(), rounds or sys.maxsize
     with Live(console=out, auto_refresh=False, transient=False) as live:
         while left:
-            shown = grid(_sorted(lines.sessions()), time.time_ns())
+            found = _sorted(lines.sessions())
+            shown = grid(found, time.time_ns())
+            why = "" if found else lines.why_empty()
             if out.is_terminal:
-                live.update(shown, refresh=True)
+                live.update(Group(shown, Text(why)) if why else shown, refresh=True)
             else:
                 out.print(shown)
+                if why:
+                    typer.echo(f"otel-loopguard: {why}", err=True)
             left -= 1
             if left and not _slept(interval_s):
                 return 0

@@ -20,6 +20,14 @@ if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
 
 _LIMIT_S: Final = 5.0
+_NO_SOCKET: Final = (
+    "no process of this user was reached: agents are listed where they run with "
+    "control_socket = auto (LOOPGUARD_CONTROL_SOCKET=auto), or share a store (--store)"
+)
+_NO_PROCESS: Final = (
+    "no process has told this store of itself: agents are listed where they run with the same "
+    "store_url (LOOPGUARD_STORE_URL) and store_prefix"
+)
 _UNKNOWN: Final = frozenset({"unknown_session", "unknown_escalation"})
 
 
@@ -32,6 +40,10 @@ class Lines(Protocol):
 
     def ask(self, request: Message) -> list[Message]:
         """Replies of the processes that know the `session` or `escalation` of a request."""
+        ...
+
+    def why_empty(self) -> str:
+        """Why no session is listed: nobody is reached, or nobody has one; and what to do."""
         ...
 
 
@@ -54,6 +66,12 @@ class SocketLines:
         """Replies of those who know; see `Lines.ask`."""
         replies = (self._asked(path, request) for path in self._paths())
         return [reply for reply in replies if reply and reply.get("error") not in _UNKNOWN]
+
+    def why_empty(self) -> str:
+        """Why no session is listed; see `Lines.why_empty`."""
+        replies = (self._asked(path, {"op": "sessions"}) for path in self._paths())
+        reached = sum(reply is not None for reply in replies)
+        return _no_session(reached) if reached else _NO_SOCKET
 
     def _paths(self) -> list[Path]:
         """The sockets.
@@ -133,6 +151,15 @@ class StoreLines:
                 replies.append(reply)
         return replies
 
+    def why_empty(self) -> str:
+        """Why no session is listed; see `Lines.why_empty`.
+
+        Raises:
+            StoreError: The store does not answer.
+        """
+        reached = len(self._directory.processes())
+        return _no_session(reached) if reached else _NO_PROCESS
+
     def _who(self, request: Message) -> list[str]:
         """The processes that have the session, or the escalation, that a request is about."""
         escalation, session = request.get("escalation"), request.get("session")
@@ -144,6 +171,13 @@ class StoreLines:
         place = None if package is None else package.get("process")
         has = {row["process"] for row in rows if row.get("escalation") == escalation}
         return sorted(has | {name for name in self._directory.processes() if name == place})
+
+
+def _no_session(reached: int) -> str:
+    who = "1 process was reached, and it has"
+    if reached > 1:
+        who = f"{reached} processes were reached, and they have"
+    return f"{who} no session now; one begins with the first tool, model or agent span"
 
 
 def _own(path: Path) -> Path:

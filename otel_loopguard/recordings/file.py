@@ -16,6 +16,7 @@ LIMIT: Final = 256 * 1024 * 1024
 """Bytes of the longest line, or of a document over many lines, that is read."""
 
 _CHUNK: Final = 1024 * 1024
+_HEAD: Final = 8192
 _GZIP: Final = b"\x1f\x8b"
 _MARK: Final = b"\xef\xbb\xbf"
 
@@ -34,6 +35,7 @@ class RecordedFile:
         name: The file's name without folders; `-` for standard input.
         size: Bytes of the file as it lies there; None where that is not known (a pipe).
         done: How many of these were read so far.
+        empty: Whether no line was given so far, and none was passed over.
 
     Raises:
         RecordingError: There is no such file, it is a folder, or it may not be read.
@@ -43,6 +45,7 @@ class RecordedFile:
         self.name = path if path == "-" else Path(path).name
         self.size = None if path == "-" else _size(path)
         self.done = 0
+        self.empty = True
         self._number = 0
         self._path = path
         self._broken = broken
@@ -52,7 +55,7 @@ class RecordedFile:
         """The lines that are not blank, each with its number from 1.
 
         A line over the limit is reported and passed over; damage to a compressed file is reported,
-        after what came before it was given.
+        after what came before it was given. A file that is binary is reported and not read.
         """
         parts: list[bytes] = []
         size = 0
@@ -69,6 +72,7 @@ class RecordedFile:
 
     def report(self, number: int, why: str) -> None:
         """Reports something about a line."""
+        self.empty = False
         self._broken(self._path, number, why)
 
     def _line(self, parts: list[bytes], size: int) -> Iterator[tuple[int, bytes]]:
@@ -81,6 +85,7 @@ class RecordedFile:
         if self._number == 1:
             line = line.removeprefix(_MARK)
         if line and not line.isspace():
+            self.empty = False
             yield self._number, line
 
     def _pieces(self) -> Iterator[tuple[bytes, bool]]:
@@ -101,10 +106,14 @@ class RecordedFile:
             head += chunk
             if len(head) >= len(_GZIP):
                 break
+        chunks = _chain(head, raw)
         if head.startswith(_GZIP):
-            yield from _inflate(_chain(head, raw))
-        else:
-            yield from _chain(head, raw)
+            chunks = _inflate(chunks)
+        for place, chunk in enumerate(chunks):
+            if not place and _binary(chunk):
+                msg = "the file is binary, expected JSON text"
+                raise _Damaged(msg)
+            yield chunk
 
     def _raw(self) -> Iterator[bytes]:
         try:
@@ -139,6 +148,17 @@ def _size(path: str) -> int | None:
         msg = f"{path}: cannot be read: permission denied"
         raise RecordingError(msg)
     return found.st_size if S_ISREG(found.st_mode) else None
+
+
+def _binary(chunk: bytes) -> bool:
+    """Whether the beginning of a file has zero bytes and nothing that begins as JSON does.
+
+    A text file that was torn by a crash may have zero bytes between its lines.
+    """
+    head = chunk[:_HEAD]
+    return b"\0" in head and not any(
+        line.lstrip().startswith((b"{", b"[")) for line in head.split(b"\n")
+    )
 
 
 def _chain(head: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:

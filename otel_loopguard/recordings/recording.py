@@ -1,9 +1,10 @@
 """A recording: what a file holds, spans or labelled runs, whatever its format.
 
 The format is told by the shape of each line, not by the file's name: an OTLP/JSON export request,
-Jaeger's JSON, a labelled run. A file whose first line only opens a document (`{`, `{"data": [`) is
-one document over many lines and is read whole, up to `file.LIMIT` (256 MiB); everything else is
-read line by line.
+Jaeger's JSON, a labelled run, a span as `ReadableSpan.to_json` writes it. A first line that only
+opens a document (`{`, `{"data": [`), and any line that is `{` or `[`, begins a document over many
+lines. It is read whole, up to `file.LIMIT` (256 MiB), and another one may follow it, as
+`ConsoleSpanExporter` writes them; everything else is read line by line.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from otel_loopguard.recordings import jaeger, lines, otlp
+from otel_loopguard.recordings import console, jaeger, lines, otlp
 from otel_loopguard.recordings.fields import is_list, is_map, kind_of
 from otel_loopguard.recordings.file import LIMIT, Broken, RecordedFile
 
@@ -25,6 +26,14 @@ if TYPE_CHECKING:
 
 _WRAPPERS: Final = ("data", "trace", "result")
 _DEPTH: Final = 8
+_OPENERS: Final = (b"{", b"[")
+_CLOSERS: Final = (b"}", b"]")
+_LATER: Final = 16 * 1024 * 1024
+"""Bytes of a document further down: a torn line must not collect all that follows it."""
+_TRIES: Final = 8
+"""How often a document is parsed before its last line; more would cost the square of its length."""
+EXPECTED: Final = "expected OTLP, Jaeger or console JSON, or labelled steps"
+"""What a file may hold."""
 
 
 class Recording:
@@ -63,33 +72,36 @@ class Recording:
 
     def __iter__(self) -> Iterator[RecordedSpan | Run]:
         numbered = self._file.lines()
-        for number, line in numbered:
-            if _opens_document(line):
-                yield from self._document([(number, line)], numbered)
+        for first, (number, line) in enumerate(numbered):
+            if line.strip() in _OPENERS or (not first and _opens_document(line)):
+                limit = min(self._limit, _LATER) if first else self._limit
+                yield from self._document([(number, line)], numbered, limit)
             else:
                 yield from self._line(number, line)
-            break
-        for number, line in numbered:
-            yield from self._line(number, line)
+        if self._file.empty:
+            self._file.report(1, f"the file is empty, {EXPECTED}")
 
     def _document(
-        self, read: list[tuple[int, bytes]], numbered: Iterator[tuple[int, bytes]]
+        self, read: list[tuple[int, bytes]], numbered: Iterator[tuple[int, bytes]], limit: int
     ) -> Iterator[RecordedSpan | Run]:
         """One document over many lines; what turns out to be none is read as lines after all."""
-        size = len(read[0][1])
+        size, tries = len(read[0][1]), 0
         for number, line in numbered:
             read.append((number, line))
             size += len(line) + 1
-            if size > self._limit:
+            if size > limit:
                 break
+            if line.rstrip() in _CLOSERS and tries < _TRIES:
+                tries += 1
+                value = _whole(read)
+                if value is not None:
+                    yield from self._entries(value, read[0][0], 0)
+                    return
         else:
-            try:
-                value = _parse(b"\n".join(line for _, line in read))
-            except (ValueError, RecursionError):
-                pass
-            else:
-                read.clear()
-                yield from self._entries(value, 1, 0)
+            value = _whole(read)
+            if value is not None:
+                yield from self._entries(value, read[0][0], 0)
+                return
         for number, line in read:
             yield from self._line(number, line)
 
@@ -109,7 +121,7 @@ class Recording:
                 yield from self._entries(item, number, depth + 1)
             return
         if not is_map(value) or depth > _DEPTH:
-            report(f"the line is {kind_of(value)}, expected spans or labelled steps")
+            report(f"the line is {kind_of(value)}, {EXPECTED}")
             return
         if "steps" in value:
             yield lines.run(value, f"{self.name}:{number}", report)
@@ -117,6 +129,8 @@ class Recording:
             yield from otlp.spans(value, report)
         elif "spans" in value:
             yield from jaeger.spans(value, report)
+        elif console.is_span(value):
+            yield from console.spans(value, report)
         else:
             yield from self._wrapped(value, number, depth)
 
@@ -129,7 +143,15 @@ class Recording:
             if entry[name] is not None:
                 yield from self._entries(entry[name], number, depth + 1)
         if entry and not names:
-            self._file.report(number, "holds neither spans nor labelled steps")
+            self._file.report(number, f"holds neither spans nor labelled steps, {EXPECTED}")
+
+
+def _whole(read: list[tuple[int, bytes]]) -> object:
+    """The document that lines make; None if they make none."""
+    try:
+        return _parse(b"\n".join(line for _, line in read))
+    except (ValueError, RecursionError):
+        return None
 
 
 def _parse(line: bytes) -> object:

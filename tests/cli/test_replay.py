@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from otel_loopguard.version import __version__
+
 KEYS = ["source", "session", "steps", "decisions", "strongest"]
 DECISION = "step action detector severity confidence loop count reason message id period".split()
 
@@ -91,6 +93,33 @@ def test_broken_lines(command: Any, runs: Path) -> None:
     assert result.exit_code == 1
     assert len(result.stdout.splitlines()) == 3
     assert result.stderr.startswith(f"{runs}:1: ")
+
+
+def test_ten_broken_lines_are_enough(command: Any, runs: Path) -> None:
+    """Of many broken lines ten are reported, and then how many more there were."""
+    runs.write_text("no json\n" * 30 + runs.read_text())
+    result = command("replay", runs)
+    assert result.exit_code == 1
+    *reports, last = result.stderr.splitlines()
+    assert [report.split(":")[1] for report in reports] == [str(number) for number in range(1, 11)]
+    assert last == "otel-loopguard: 20 more reports left out"
+
+
+@pytest.mark.parametrize("content", [b"", b"\x7fELF\0\0\n" * 100], ids=["empty", "binary"])
+def test_a_file_that_holds_nothing(command: Any, tmp_path: Path, content: bytes) -> None:
+    """An empty file and a binary one end with 1 and one line that says so."""
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    result = command("replay", path)
+    assert result.exit_code == 1
+    [line] = result.stderr.splitlines()
+    assert line.startswith(f"{path}:1: the file is ")
+
+
+def test_the_version(command: Any) -> None:
+    """`--version` prints name and version."""
+    result = command("--version")
+    assert (result.exit_code, result.stdout) == (0, f"otel-loopguard {__version__}\n")
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import socketserver
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -206,6 +208,26 @@ def test_nobody_there(command: Command, tmp_path: Path, monkeypatch: pytest.Monk
     assert done.exit_code == 0
     assert "control_socket = auto" in done.stderr
     assert command("resume", "run").exit_code == 1
+    done = command("watch", "--rounds", "1")
+    assert done.exit_code == 0
+    assert "no process of this user was reached" in done.stderr
+
+
+class _NoSession(socketserver.StreamRequestHandler):
+    def handle(self) -> None:
+        self.rfile.readline()
+        self.wfile.write(b'{"sessions": []}\n')
+
+
+def test_nobody_has_a_session(command: Command, tmp_path: Path) -> None:
+    """Where a process is reached that has no session any more, that is the reason given."""
+    path = tmp_path / "guard.sock"
+    with socketserver.ThreadingUnixStreamServer(str(path), _NoSession) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        done = command("watch", "--rounds", "1", "--socket", path)
+        server.shutdown()
+    assert done.exit_code == 0
+    assert "1 process was reached, and it has no session now" in done.stderr
 
 
 @pytest.mark.parametrize(

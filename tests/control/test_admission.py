@@ -335,9 +335,15 @@ def test_every_answer_is_one_structured_record(
     """Session, decision, confidence, estimate, loop or not, alerts, number of tools (A11)."""
     loop(guard, 1)
     guard.admissions.resources.take(Reading(1, cpu=85))
-    with caplog.at_level(logging.INFO, "otel_loopguard"):
+    with caplog.at_level(logging.DEBUG, "otel_loopguard"):
         given = control.admit_batch(["file_read", "web_search"], session="run")
         loop(guard, 3)
+    assert caplog.records[0].levelno == logging.DEBUG
+    assert (
+        caplog.records[0]
+        .getMessage()
+        .startswith("otel-loopguard: execute_sync file_read, web_search in session run: ")
+    )
     told, decided = caplog.records[0].__dict__, caplog.records[1].__dict__
     assert told["loopguard.session.id"] == "run"
     assert told["loopguard.decision.id"] == given.id

@@ -76,11 +76,34 @@ def test_a_byte_order_mark(read: Any, reports: Any) -> None:
     assert reports == []
 
 
-@pytest.mark.parametrize("content", [b"", b"\n\n", b"{}\n", b'{"data": null}'], ids=repr)
+@pytest.mark.parametrize("content", [b"{}\n", b'{"data": null}'], ids=repr)
 def test_nothing_in_it(read: Any, reports: Any, content: bytes) -> None:
-    """A file with nothing in it, or an empty request, holds nothing and is not broken."""
+    """An empty request holds nothing and is not broken."""
     assert read(content) == []
     assert reports == []
+
+
+@pytest.mark.parametrize("content", [b"", b"\n\n"], ids=repr)
+@pytest.mark.parametrize("zipped", [False, True], ids=["plain", "gzip"])
+def test_an_empty_file_is_reported(read: Any, reports: Any, content: bytes, zipped: bool) -> None:
+    """An empty file gets one report, which says what is expected."""
+    assert read(content, zipped=zipped) == []
+    [(_, number, why)] = reports
+    assert number == 1
+    assert why.startswith("the file is empty, expected OTLP")
+
+
+@pytest.mark.parametrize("zipped", [False, True], ids=["plain", "gzip"])
+def test_a_binary_file_is_reported_once(read: Any, reports: Any, zipped: bool) -> None:
+    """A binary file gets one report, and nothing of it is read."""
+    assert read(b"\x7fELF\x02\x00\x00\n" * 500, zipped=zipped) == []
+    assert [why for _, _, why in reports] == ["the file is binary, expected JSON text"]
+
+
+def test_zero_bytes_between_lines_cost_one_line(read: Any, reports: Any) -> None:
+    """Zero bytes between lines of JSON, as a crash leaves them, cost only their own line."""
+    assert len(read(f"{RUN}\n" + "\0" * 100 + f"\n{RUN}")) == 2
+    assert numbers(reports) == [2]
 
 
 def test_a_line_over_the_limit(read: Any, reports: Any) -> None:
