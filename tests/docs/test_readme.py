@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from importlib.metadata import metadata
 from pathlib import Path
 
 import pytest
@@ -166,3 +167,12 @@ def test_every_page_is_looked_at() -> None:
     names = {name_of(page) for page in pages()}
     assert {"README.md", "CHANGELOG.md", "docs/settings.md", "docs/dialects.md"} <= names
     assert all(page.is_file() for page in pages())
+
+
+def test_a_registry_shows_no_link_that_leads_nowhere() -> None:
+    """The long description of the package has no relative link, and names the pages by path."""
+    found = metadata("otel-loopguard").get_payload()
+    assert isinstance(found, str)
+    assert "docs/control.md" in found
+    targets = list(re.findall(r"\]\(([^)\s]+)\)", found))
+    assert [target for target in targets if not target.startswith("https://")] == []
