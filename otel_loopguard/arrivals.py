@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
+
+from otel_loopguard.logger import logger
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter
-
-_log = logging.getLogger("otel_loopguard")
 
 
 class Arrivals:
@@ -36,8 +35,8 @@ class Arrivals:
         """
         lost, self._lost = self._lost, self._lost + spans if error else 0
         if error and not lost:
-            told = "otel-loopguard: spans do not arrive, with the decisions on them: %s %s"
-            _log.warning(told + "; its own log says why", self._where, error)
+            told = "spans do not arrive, with the decisions on them: %s %s"
+            logger.warning(told + "; its own log says why", self._where, error)
         elif lost and not error:
-            told = "otel-loopguard: spans arrive again: %s; %d were lost meanwhile"
-            _log.warning(told, self._where, lost)
+            told = "spans arrive again: %s; %d were lost meanwhile"
+            logger.warning(told, self._where, lost)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 
 from otel_loopguard.forks import renew_after_fork
+from otel_loopguard.logger import logger
 from otel_loopguard.rehearsal import off
-
-_log = logging.getLogger("otel_loopguard")
 
 
 class _Warned:
@@ -46,7 +44,7 @@ def warn_blind(reason: str, message: str, *args: object) -> bool:
         if reason in _warned.reasons:
             return False
         _warned.reasons.add(reason)
-    _log.warning("otel-loopguard: " + message, *args)
+    logger.warning(message, *args)
     return True
 
 

@@ -6,7 +6,6 @@ put on a copy, and only on the way to the exporter (opentelemetry-python#5614).
 
 from __future__ import annotations
 
-import logging
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -24,6 +23,7 @@ from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.faults import swallow
 from otel_loopguard.guard import LoopGuard
 from otel_loopguard.live import EndedSpan
+from otel_loopguard.logger import logger
 from otel_loopguard.marks import writers
 from otel_loopguard.onward import asked_for, given
 from otel_loopguard.rehearsal import now, off
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from opentelemetry.util.types import AnyValue
 
 _T = TypeVar("_T")
-
-_log = logging.getLogger("otel_loopguard")
 
 
 class LoopGuardSpanExporter(SpanExporter):
@@ -152,7 +150,7 @@ class LoopGuardSpanExporter(SpanExporter):
             return LoopGuard(self._settings) if self._settings else LoopGuard.default()
         except LoopGuardSettingsError as error:
             self._unguarded = True
-            _log.error("otel-loopguard: %s; spans go on as they are", error)
+            logger.error("%s; spans go on as they are", error)
             return None
 
 

@@ -9,18 +9,17 @@ only, because even the tests of an agent should not fail for a fault of ours.
 from __future__ import annotations
 
 import functools
-import logging
 import threading
 from collections import Counter
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, TypeVar
+
+from otel_loopguard.logger import logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import TracebackType
 
 _Given = ParamSpec("_Given")
-
-_log = logging.getLogger("otel_loopguard")
 
 
 class Faults:
@@ -49,7 +48,7 @@ class Faults:
             first = self.counts[kind] == 1
         if first:
             try:
-                _log.warning("otel-loopguard: %s failed and was skipped", kind, exc_info=fault)
+                logger.warning("%s failed and was skipped", kind, exc_info=fault)
             except Exception:  # noqa: BLE001
                 # A log handler that throws must not do so into the agent.
                 with self._lock:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import weakref
 from typing import TYPE_CHECKING
@@ -13,14 +12,13 @@ from otel_loopguard.control.watchers import WATCHERS
 from otel_loopguard.core import Annotation
 from otel_loopguard.faults import swallow
 from otel_loopguard.live import LiveSpan
+from otel_loopguard.logger import logger
 
 if TYPE_CHECKING:
     from otel_loopguard.control import Flag
     from otel_loopguard.faults import Faults
     from otel_loopguard.opens import Opens
     from otel_loopguard.sessions import Sessions
-
-_log = logging.getLogger("otel_loopguard")
 
 
 class Hands:
@@ -62,7 +60,7 @@ class Hands:
         }
         with swallow(self._faults, "log"):
             told = "control: session %s: %s set %s%s"
-            _log.info(told, control.session, control.by, control.action, why, extra=fields)
+            logger.info(told, control.session, control.by, control.action, why, extra=fields)
         if span is not None:
             brief = {name: fields[name] for name in (semconv.DECISION_ACTION, semconv.CONTROL_BY)}
             span.annotate(Annotation(brief), event=False)

@@ -5,7 +5,6 @@ Needs opentelemetry-instrumentation, which is there wherever an instrumentor is 
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Collection, Mapping
 from importlib import import_module
@@ -18,13 +17,12 @@ from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.exporter import exporter_settings
 from otel_loopguard.faults import Faults, attempt
 from otel_loopguard.guard import LoopGuard
+from otel_loopguard.logger import logger
 from otel_loopguard.onward import given
 from otel_loopguard.processor import LoopGuardSpanProcessor
 from otel_loopguard.settings import Settings
 
 _FILE: Final = "OTEL_CONFIG_FILE"
-
-_log = logging.getLogger("otel_loopguard")
 
 
 class LoopGuardInstrumentor(BaseInstrumentor):
@@ -55,13 +53,13 @@ class LoopGuardInstrumentor(BaseInstrumentor):
             self._watch(given(_written()))
         except LoopGuardSettingsError as error:
             # `opentelemetry-instrument` gives up all instrumentations that are not loaded yet.
-            _log.error("otel-loopguard: %s; no span is watched", error)
+            logger.error("%s; no span is watched", error)
 
     def _watch(self, options: dict[str, Any]) -> None:
         provider: Any = options.pop("tracer_provider", None) or trace.get_tracer_provider()
         if not hasattr(provider, "add_span_processor"):
-            _log.warning(
-                "otel-loopguard: %s takes no span processors, so no span is watched; set up a "
+            logger.warning(
+                "%s takes no span processors, so no span is watched; set up a "
                 "TracerProvider first, or pass it: instrument(tracer_provider=...)",
                 type(provider).__name__,
             )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_loopguard.errors import LoopGuardSettingsError
+from otel_loopguard.logger import logger
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter
@@ -21,11 +21,7 @@ _OTLP: Final = {
     "": ("otlp_proto_grpc", "otlp_proto_http"),
 }
 
-_NOWHERE: Final = (
-    "otel-loopguard: exporter %r %s (%s, entry points %s); spans are watched and go nowhere"
-)
-
-_log = logging.getLogger("otel_loopguard")
+_NOWHERE: Final = "exporter %r %s (%s, entry points %s); spans are watched and go nowhere"
 
 
 def given(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -64,7 +60,7 @@ def _named(name: str | None, options: Mapping[str, Any]) -> SpanExporter | None:
     except (ImportError, AttributeError) as error:
         made, why = None, f"does not load ({error})"
     if made is None:
-        _log.warning(_NOWHERE, name, why, _VARIABLE, _GROUP)
+        logger.warning(_NOWHERE, name, why, _VARIABLE, _GROUP)
         return None
     return made(**options)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import threading
 import time
@@ -31,6 +30,7 @@ from otel_loopguard.control.context import flag_at, named_session, naming
 from otel_loopguard.control.flag import POLICY
 from otel_loopguard.core import Action
 from otel_loopguard.faults import Faults, attempt, hook
+from otel_loopguard.logger import logger
 from otel_loopguard.remote import keyring
 from otel_loopguard.remote.hearing import BAGGAGE, hear_all
 from otel_loopguard.remote.names import wire_name
@@ -41,7 +41,6 @@ from otel_loopguard.settings import Settings
 if TYPE_CHECKING:
     from otel_loopguard.control import Control
 
-_log = logging.getLogger("otel_loopguard")
 _OURS: Final = (semconv.BAGGAGE_SESSION, semconv.BAGGAGE_CONTROL)
 _HEADER: Final = "baggage"
 _DETACHED: Final = otel_context.create_key("loopguard-detached")
@@ -285,4 +284,4 @@ def _without(context: otel_context.Context) -> otel_context.Context:
 
 
 def _warn(why: str) -> None:
-    _log.warning("incoming baggage of a session was ignored: %s", why)
+    logger.warning("incoming baggage of a session was ignored: %s", why)

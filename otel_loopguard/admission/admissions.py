@@ -32,6 +32,7 @@ from otel_loopguard.core import (
 )
 from otel_loopguard.faults import attempt
 from otel_loopguard.live import LiveSpan
+from otel_loopguard.logger import logger
 from otel_loopguard.planning import Task
 from otel_loopguard.policy import (
     Chosen,
@@ -52,7 +53,6 @@ if TYPE_CHECKING:
     from otel_loopguard.sessions import Session
     from otel_loopguard.settings import Settings
 
-_log = logging.getLogger("otel_loopguard")
 _KEPT: Final = 4096
 
 Objector = Callable[[Task], "Objection | None"]
@@ -279,7 +279,7 @@ class Admissions:
 
 def _tell(admission: Admission) -> None:
     """One structured record per choice (A11)."""
-    if not _log.isEnabledFor(logging.DEBUG):
+    if not logger.isEnabledFor(logging.DEBUG):
         return
     fields = {
         semconv.SESSION_ID: admission.session or "",
@@ -291,8 +291,8 @@ def _tell(admission: Admission) -> None:
         semconv.EXECUTION_ALERTS: _alerts(admission.factors.pressure),
         semconv.EXECUTION_TOOLS: len(admission.factors.tools),
     }
-    _log.debug(
-        "otel-loopguard: %s %s in session %s: %s",
+    logger.debug(
+        "%s %s in session %s: %s",
         admission.choice,
         ", ".join(admission.factors.tools) or "nothing",
         admission.session or "(none)",

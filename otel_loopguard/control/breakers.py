@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import OrderedDict
@@ -15,6 +14,7 @@ from otel_loopguard.errors import BreakerOpenError
 from otel_loopguard.failures import exception_class
 from otel_loopguard.faults import Faults
 from otel_loopguard.forks import renew_after_fork
+from otel_loopguard.logger import logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +28,6 @@ Of = Literal["tool", "agent"]
 _MOST: Final = 1024
 _NAMED: Final = 200
 _NOTHING: Final = Standing()
-_log = logging.getLogger("otel_loopguard")
 
 
 class Breakers:
@@ -249,9 +248,9 @@ class Breakers:
         if record.until:
             open_s = self._settings.breaker_open_s
             said = "breaker of %s %r is open for %.0f s after %d failures in a row"
-            _log.warning(said, of, name, open_s, record.failures)
+            logger.warning(said, of, name, open_s, record.failures)
         else:
-            _log.info("breaker of %s %r is closed", of, name)
+            logger.info("breaker of %s %r is closed", of, name)
         if self._sharing is not None:
             self._sharing.tell(key, record)
 

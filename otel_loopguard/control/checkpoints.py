@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 import uuid
@@ -12,8 +11,7 @@ from typing import Protocol
 
 from otel_loopguard.control.remedies import current
 from otel_loopguard.errors import CheckpointError
-
-_log = logging.getLogger("otel_loopguard")
+from otel_loopguard.logger import logger
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +101,7 @@ class Checkpoints:
             self._source.make(point)
             for old in self._newest_first()[self._keep :]:
                 self._source.drop(old)
-        _log.info("checkpoint %s made", point.id)
+        logger.info("checkpoint %s made", point.id)
         return point
 
     def list(self) -> list[Checkpoint]:
@@ -132,7 +130,7 @@ class Checkpoints:
                 msg = f"there is no checkpoint {wanted!r}; the newest {self._keep} are kept"
                 raise CheckpointError(msg)
             self._source.restore(found, named)
-        _log.warning("checkpoint %s restored", found.id)
+        logger.warning("checkpoint %s restored", found.id)
         return found
 
     def _newest_first(self) -> list[Checkpoint]:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard.errors import BreakerOpenError, LoopGuardStop
+from otel_loopguard.logger import logger
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from typing_extensions import Self
 
-_log = logging.getLogger("otel_loopguard")
 _EXPECTED: Final = (BreakerOpenError, TimeoutError, ConnectionError)
 
 
@@ -78,7 +77,7 @@ def degraded(step: str, reason: str, value: object = None) -> Degraded:
         msg = f"a degraded result needs a step and a reason, got {step!r} and {reason!r}"
         raise ValueError(msg)
     stands_in = "nothing stands in" if value is None else "a stand-in is used"
-    _log.warning("step %r is skipped: %s; %s", step, reason, stands_in)
+    logger.warning("step %r is skipped: %s; %s", step, reason, stands_in)
     return Degraded(step, reason, value)
 
 

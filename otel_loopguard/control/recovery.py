@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import logging
 import re
 import threading
 from collections import OrderedDict
@@ -16,6 +15,7 @@ from otel_loopguard.control.strategies import Apply, Call, Strategy
 from otel_loopguard.errors import LoopGuardError
 from otel_loopguard.faults import Faults, swallow
 from otel_loopguard.forks import renew_after_fork
+from otel_loopguard.logger import logger
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
 
 _MOST: Final = 1024
-_log = logging.getLogger("otel_loopguard")
 
 
 @dataclass(slots=True)
@@ -125,7 +124,7 @@ class Recoveries:
             self._used.pop((session, call.tool), None)
             if strategy is not None:
                 self.tallies[strategy.name].recovered += 1
-                _log.info("tool %r recovered by %r", call.tool, strategy.name)
+                logger.info("tool %r recovered by %r", call.tool, strategy.name)
 
     def applied(self, strategy: Strategy, call: Call) -> object:
         """Applies a strategy: False if it broke or has nothing to try, or what is to be awaited."""
@@ -221,7 +220,7 @@ class Recovering:
         prepared = result is not False
         self._recoveries.count(strategy, prepared=prepared)
         if prepared:
-            _log.info("tool %r failed: trying %r", self._call.tool, strategy.name)
+            logger.info("tool %r failed: trying %r", self._call.tool, strategy.name)
         elif self._call.error is not None:
             self._next = self._recoveries.take(self._session, self._call, self._call.error)
         return prepared

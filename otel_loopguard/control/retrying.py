@@ -10,7 +10,6 @@ error may be retried, and that an aborted session does not go on trying.
 from __future__ import annotations
 
 import inspect
-import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, ParamSpec, TypedDict, TypeVar, cast, overload
 
@@ -19,6 +18,7 @@ from otel_loopguard.control.remedies import current
 from otel_loopguard.core import ErrorClass
 from otel_loopguard.errors import LoopGuardError, UnverifiedWriteError
 from otel_loopguard.failures import exception_class
+from otel_loopguard.logger import logger
 from otel_loopguard.rehearsal import deterministic
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ _Result = TypeVar("_Result")
 On = type[Exception] | tuple[type[Exception], ...] | Callable[[Exception], bool]
 """Which errors are tried again: classes, or a function that says so."""
 
-_log = logging.getLogger("otel_loopguard")
 _MISSING = "retries need tenacity: pip install 'otel-loopguard[retry]'"
 
 
@@ -111,7 +110,7 @@ class Retrying:
     def _tell(self, state: tenacity.RetryCallState) -> None:
         failed = None if state.outcome is None else state.outcome.exception()
         delay = 0.0 if state.next_action is None else state.next_action.sleep
-        _log.info(
+        logger.info(
             "try %d of %d failed with %s; the next one is in %.1f s",
             state.attempt_number, self.limit + 1, type(failed).__name__, delay,
         )  # fmt: skip

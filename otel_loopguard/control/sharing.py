@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import uuid
 import weakref
@@ -15,6 +14,7 @@ from otel_loopguard.control.breaker import Record
 from otel_loopguard.errors import StoreError
 from otel_loopguard.faults import swallow
 from otel_loopguard.forks import renew_after_fork
+from otel_loopguard.logger import logger
 from otel_loopguard.quiet import untraced
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 _KIND: Final = "breaker"
 _MOST: Final = 1024
-_log = logging.getLogger("otel_loopguard")
 
 
 class Sharing:
@@ -160,7 +159,7 @@ class Sharing:
         """What is not understood is not overwritten."""
         if key not in self._strange and len(self._strange) < _MOST:
             self._strange.add(key)
-            _log.warning("the record of breaker %r in the store is not readable: left alone", key)
+            logger.warning("the record of breaker %r in the store is not readable: left alone", key)
 
     def _note(self, key: str, record: Record | None) -> None:
         with self._lock:
@@ -178,7 +177,7 @@ class Sharing:
     def _fails(self, error: StoreError) -> None:
         if not self._failing:
             self._failing = True
-            _log.warning("breakers are not shared while the store fails: %s", error)
+            logger.warning("breakers are not shared while the store fails: %s", error)
 
     def work(self) -> None:
         """One turn of the thread."""

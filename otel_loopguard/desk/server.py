@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
 import struct
@@ -19,12 +18,12 @@ from otel_loopguard.desk.wire import MOST_REPLY, MOST_REQUEST, Message, decoded,
 from otel_loopguard.escalation.encoding import encoded
 from otel_loopguard.faults import swallow
 from otel_loopguard.forks import renew_after_fork
+from otel_loopguard.logger import logger
 
 if TYPE_CHECKING:
     from otel_loopguard.desk.desk import Desk
     from otel_loopguard.faults import Faults
 
-_log = logging.getLogger("otel_loopguard")
 _BACKLOG: Final = 16
 _LOOK_S: Final = 0.5
 _LIMIT_S: Final = 2.0
@@ -99,7 +98,7 @@ class Server:
             path = path_of(self._setting, next(_numbers))
             self._listener = _bound(path)
         except OSError as error:
-            _log.warning("control_socket = %r: cannot be served: %s", self._setting, error)
+            logger.warning("control_socket = %r: cannot be served: %s", self._setting, error)
             return
         # At the end of the program too, if nobody closes it.
         weakref.finalize(self, _removed, path, os.getpid())
@@ -177,7 +176,7 @@ def _same_user(connection: socket.socket) -> bool:
     data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     _, user, _ = _CREDENTIALS.unpack(data)
     if user != os.getuid():
-        _log.warning("control socket: user %d was refused", user)
+        logger.warning("control socket: user %d was refused", user)
         return False
     return True
 

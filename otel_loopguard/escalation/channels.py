@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from otel_loopguard.errors import EscalationError, LoopGuardSettingsError
 from otel_loopguard.escalation.answers import Reply, reply_in
 from otel_loopguard.escalation.carrier import Carrier
 from otel_loopguard.escalation.encoding import encoded
+from otel_loopguard.logger import logger
 
 if TYPE_CHECKING:
     from otel_loopguard.escalation.package import Escalation
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
     from otel_loopguard.stores import Writer
 
-_log = logging.getLogger("otel_loopguard")
 
 KIND: Final = "escalation"
 """Kind of the value that an escalation is in a store."""
@@ -94,7 +93,7 @@ class Channels:
                 if reply is not None:
                     self._answered(escalation.id, reply)
             except EscalationError as error:
-                _log.warning("on_escalation: its answer was not taken: %s", error)
+                logger.warning("on_escalation: its answer was not taken: %s", error)
             return True
 
         return deliver

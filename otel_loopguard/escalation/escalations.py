@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import secrets
 import weakref
 from collections import deque
@@ -22,6 +21,7 @@ from otel_loopguard.escalation.package import Escalation, suggestions
 from otel_loopguard.escalation.register import Case, Register
 from otel_loopguard.excerpts import excerpt
 from otel_loopguard.faults import swallow
+from otel_loopguard.logger import logger
 from otel_loopguard.policy import follow_ups_of
 from otel_loopguard.rehearsal import now as clock
 
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
     from otel_loopguard.stores import Writer
 
-_log = logging.getLogger("otel_loopguard")
 _HUMAN: Final = "escalate_human"
 _NOBODY: Final = "time limit"
 _EARLIER_S: Final = 1.0
@@ -261,7 +260,7 @@ class Escalations:
         """Writes a log line, and tells listeners and the store."""
         level, text, fields = told(case)
         with swallow(self._faults, "log"):
-            _log.log(level, "%s", text, extra=fields)
+            logger.log(level, "%s", text, extra=fields)
         for listener in self._listeners:
             with swallow(self._faults, "escalation_listener"):
                 listener(case)

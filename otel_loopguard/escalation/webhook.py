@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -16,13 +15,13 @@ from otel_loopguard.escalation.answers import Reply, reply_in
 from otel_loopguard.escalation.encoding import encoded
 from otel_loopguard.escalation.message import message
 from otel_loopguard.escalation.signing import headers, key_of
+from otel_loopguard.logger import logger
 from otel_loopguard.version import __version__
 
 if TYPE_CHECKING:
     from otel_loopguard.escalation.package import Escalation
     from otel_loopguard.settings import Settings
 
-_log = logging.getLogger("otel_loopguard")
 _MOST: Final = 65_536
 """Bytes of a reply that are read."""
 _AGAIN: Final = frozenset({408, 425, 429})
@@ -109,12 +108,12 @@ class Webhook:
             if reply is not None:
                 self._answered(escalation.id, reply)
         except EscalationError as error:
-            _log.warning("webhook %s: its answer was not taken: %s", self._place, error)
+            logger.warning("webhook %s: its answer was not taken: %s", self._place, error)
 
     def _failed(self, escalation: Escalation, why: str, *, again: bool) -> bool:
         then = "it is tried again" if again else "it is not tried again"
         told = "webhook %s: escalation %s was not delivered: %s; %s"
-        _log.warning(told, self._place, escalation.id, why, then)
+        logger.warning(told, self._place, escalation.id, why, then)
         return not again
 
 

@@ -5,7 +5,6 @@ Source: FEATURES A6. What was not understood is used as far as it was, and never
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import OrderedDict
@@ -13,10 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
+from otel_loopguard.logger import logger
+
 if TYPE_CHECKING:
     from otel_loopguard.stores import Store
 
-_log = logging.getLogger("otel_loopguard")
 _Value = TypeVar("_Value")
 _AGAIN_S: Final = 30
 """Seconds after which a store that failed is asked for the same key again."""
@@ -183,7 +183,7 @@ class Cache(Generic[_Value]):
         if key in self._warned or len(self._warned) >= _WARNED:
             return
         self._warned.add(key)
-        _log.warning(
+        logger.warning(
             "the %s of %r in the store was not understood (%s): defaults are used for that, and "
             "it is not overwritten",
             self._binding.kind, key, "; ".join(problems),

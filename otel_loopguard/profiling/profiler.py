@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import OrderedDict
@@ -10,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard.core import Kind
+from otel_loopguard.logger import logger
 from otel_loopguard.profiling.batch import BatchEstimate, PlannedCall, batch
 from otel_loopguard.profiling.complexity import measure
 from otel_loopguard.profiling.profile import Profile, Summary
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
     from otel_loopguard.stores import Writer
 
-_log = logging.getLogger("otel_loopguard")
 _NAMED: Final = 200
 _AGAIN_S: Final = 30.0
 _NOTHING: Final = ResourceSample()
@@ -215,8 +214,11 @@ class Profiler:
         known = [record for record in records if record is not None]
         if len(known) < len(found):
             strange = len(found) - len(known)
-            _log.warning("tool profile %r: %d records in the store are not understood and are left "
-                         "out", tool, strange)  # fmt: skip
+            logger.warning(
+                "tool profile %r: %d records in the store are not understood and are left out",
+                tool,
+                strange,
+            )
         with self._lock:
             profile = self._profiles.get(tool)
             if profile is not None:

@@ -7,13 +7,14 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from otel_loopguard.logger import logger
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from otel_loopguard.core import Detection
     from otel_loopguard.policy import Verdict
 
-_log = logging.getLogger("otel_loopguard")
 
 _KEPT: Final = 32
 _LINES: Final = 64
@@ -135,7 +136,7 @@ class CycleLog:
         while self._lines:
             level, text, values, news = self._lines.popleft()
             told.append(news)
-            _log.log(level, "cycle %s: session=%s " + text, values[0], session, *values[1:])
+            logger.log(level, "cycle %s: session=%s " + text, values[0], session, *values[1:])
         return told
 
     def _see(self, detection: Detection, step: int) -> None:

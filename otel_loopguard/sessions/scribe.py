@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 import weakref
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from otel_loopguard.errors import StoreError
 from otel_loopguard.faults import swallow
+from otel_loopguard.logger import logger
 from otel_loopguard.sessions.cover import Cover
 from otel_loopguard.sessions.history import History
 from otel_loopguard.sessions.journal import Codec, Unread
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from otel_loopguard.sessions.shelf import Shelf
     from otel_loopguard.settings import Settings
 
-_log = logging.getLogger("otel_loopguard")
 _WARNED: Final = 1024
 _BREATH: Final = 20
 _LOOKS: Final = 6
@@ -210,7 +209,7 @@ class Scribe:
         self._warned[session] = None
         if len(self._warned) > _WARNED:
             self._warned.popitem(last=False)
-        _log.warning("session %r: an entry of its journal is %s and was skipped", session, why)
+        logger.warning("session %r: an entry of its journal is %s and was skipped", session, why)
 
     def _rouse(self) -> None:
         if self._thread is None and not self._closed:

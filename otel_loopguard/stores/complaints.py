@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from typing import Final
 
-_log = logging.getLogger("otel_loopguard")
+from otel_loopguard.logger import logger
+
 _MOST: Final = 256
 
 
@@ -27,4 +27,4 @@ class Complaints:
             if key in self._told or len(self._told) >= _MOST:
                 return
             self._told.add(key)
-        _log.warning("otel-loopguard: store: %s", what)
+        logger.warning("store: %s", what)

@@ -6,9 +6,10 @@ import logging
 import time
 from typing import Final, Literal, NamedTuple
 
+from otel_loopguard.logger import logger
+
 State = Literal["healthy", "slow", "down", "full", "read_only"]
 
-_log = logging.getLogger("otel_loopguard")
 _SAY_AGAIN_S: Final = 60
 
 
@@ -87,4 +88,4 @@ class Health:
             return
         self._said[state] = now
         level = logging.INFO if state == "healthy" else logging.WARNING
-        _log.log(level, "otel-loopguard: the store is %s%s", state, f": {why}" if why else "")
+        logger.log(level, "the store is %s%s", state, f": {why}" if why else "")

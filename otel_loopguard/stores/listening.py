@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 import threading
 import time
@@ -11,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_loopguard.errors import StoreError
+from otel_loopguard.logger import logger
 
 if TYPE_CHECKING:
     from otel_loopguard.stores.connection import Hearing
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 _NAP_S: Final = 1.0
 _SILENT_S: Final = 5.0
 _FIRST_PAUSE_S: Final = 0.05
-_log = logging.getLogger("otel_loopguard")
 
 
 class Listening:
@@ -113,7 +112,7 @@ class _Ear:
         """Says once of an outage that nothing is heard."""
         self._failures += 1
         if self._failures == 1:
-            _log.warning("other processes are not heard while the store fails: %s", error)
+            logger.warning("other processes are not heard while the store fails: %s", error)
 
     def _pause_s(self) -> float:
         pause = min(_FIRST_PAUSE_S * 2 ** min(self._failures, 16), self._most_pause_s)

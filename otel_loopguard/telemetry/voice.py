@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from otel_loopguard.core import Action
 from otel_loopguard.faults import swallow
 from otel_loopguard.live import LiveSpan
+from otel_loopguard.logger import logger
 from otel_loopguard.marks import is_written
 from otel_loopguard.telemetry import events
 from otel_loopguard.telemetry.places import place_of
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
     from otel_loopguard.telemetry.events import Case
     from otel_loopguard.telemetry.herald import Herald
-
-_log = logging.getLogger("otel_loopguard")
 
 
 class Voice:
@@ -69,7 +68,7 @@ class Voice:
             said = fields(decision)
             level = logging.WARNING if decision.action.stops else logging.INFO
             told = "%s: session %s: %s", decision.action, decision.session, decision.message
-            _log.log(level, *told, extra=said)
+            logger.log(level, *told, extra=said)
             self._emit(decision, opened, agent, said)
 
     def escalated(self, case: Case) -> None:

@@ -50,9 +50,9 @@ def loop(guard: LoopGuard, times: int, args: object = None, key: str = "run") ->
         guard.observe(Step(Kind.TOOL, "search", args=args or {"q": "x"}, outcome=ANSWER), key)
 
 
-def test_without_a_guard_a_call_runs() -> None:
+def test_without_a_guard_a_call_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """A program may ask whether or not a guard is installed."""
-    gc.collect()
+    monkeypatch.setattr("otel_loopguard.control.context._keepers", ())
     before = control.admit("search", {"q": "x"})
     assert (before.choice, before.confidence, before.id) == (Choice.EXECUTE_SYNC, 0, "")
     assert control.prefer("ada", prompt_threshold_s=3) is None

@@ -27,8 +27,8 @@ def test_dependants_run_on_partial_data(caplog: pytest.LogCaptureFixture) -> Non
         "rates (time-out; a stand-in is used)."
     )
     assert [record.message for record in caplog.records] == [
-        "step 'news' is skipped: its breaker is open; nothing stands in",
-        "step 'rates' is skipped: time-out; a stand-in is used",
+        "otel-loopguard: step 'news' is skipped: its breaker is open; nothing stands in",
+        "otel-loopguard: step 'rates' is skipped: time-out; a stand-in is used",
     ]
     assert "secret" not in caplog.text
 

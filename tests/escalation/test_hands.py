@@ -56,8 +56,8 @@ def test_the_agents_span_says_who(caplog: pytest.LogCaptureFixture) -> None:
     tool = spans["execute_tool search"]
     assert "loopguard.control.by" not in (tool.attributes or {})
     lines = [one.getMessage() for one in caplog.records]
-    assert "control: session run: anna set pause: let me look" in lines
-    assert any(line.startswith("control: session run: bob set hint") for line in lines)
+    assert "otel-loopguard: control: session run: anna set pause: let me look" in lines
+    assert any(line.startswith("otel-loopguard: control: session run: bob set hint") for line in lines)
 
 
 def test_an_answer_is_on_the_trace() -> None:

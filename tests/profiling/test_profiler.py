@@ -245,7 +245,7 @@ def test_records_that_are_not_understood(
     profiler.started("t")
     until(lambda: profiler.estimate("t").records == 20)
     said = [entry.getMessage() for entry in caplog.records]
-    assert [text for text in said if text.startswith("tool profile 't': 1 records")] == said
+    assert [text for text in said if "tool profile 't': 1 records" in text] == said
     assert len(said) == 1
     writer.close()
 

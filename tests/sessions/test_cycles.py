@@ -44,8 +44,9 @@ class Watched:
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
-    """Level and text of the lines about cycles."""
-    found = [(one.levelname, one.getMessage()) for one in caplog.records]
+    """Level and text of the lines about cycles, without the package's name."""
+    name = "otel-loopguard: "
+    found = [(one.levelname, one.getMessage().removeprefix(name)) for one in caplog.records]
     return [(level, text) for level, text in found if text.startswith("cycle ")]
 
 

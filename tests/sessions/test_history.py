@@ -287,7 +287,9 @@ def test_a_corrupted_entry_is_skipped_counted_and_told_once(
     assert scribe is not None
     assert scribe.unread == {Unread.CORRUPTED: 2, Unread.NEWER: 1}
     told = [record.getMessage() for record in caplog.records]
-    assert told == ["session 'run': an entry of its journal is corrupted and was skipped"]
+    assert told == [
+        "otel-loopguard: session 'run': an entry of its journal is corrupted and was skipped"
+    ]
 
 
 def test_what_another_key_wrote_is_not_compared() -> None:
