@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 SHELL  := /bin/bash
 UV     := VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/uv
 
-.PHONY: help demo test environments frameworks check docs bench eval lock clean
+.PHONY: help demo test environments frameworks check docs golden bench eval lock clean
 .PHONY: collector balancer jaeger stack demo-stack e2e phoenix pictures
 .DEFAULT_GOAL := help
 
@@ -76,11 +76,14 @@ check: $(VENV)/.dev ## style, types, rooms, docs
 docs: $(VENV)/.dev ## writes the generated pages anew
 	LOOPGUARD_WRITE_DOCS=1 $(BIN)/python -m pytest -q tests/docs tests/dialects/test_captures.py
 
+golden: $(VENV)/.dev ## writes the decisions about the recorded runs anew; look at the diff
+	$(BIN)/python -m tests.golden.decisions
+
 bench: $(VENV)/.dev ## speed and memory, as ratios in one run
 	$(BIN)/python bench/run.py
 
 eval: $(VENV)/.dev ## detection on ../shared/traces, beside the baselines
-	$(BIN)/otel-loopguard eval ../shared/traces/{trail,magentic,captainagent,sentinel,miniswe,taubench,intercode,sweagent}.jsonl.gz \
+	$(BIN)/otel-loopguard eval ../shared/traces/{trail,magentic,captainagent,sentinel,miniswe,taubench,intercode,sweagent,codetracer-claude,codetracer-kimi}.jsonl.gz \
 	  ../shared/eval/scenarios.jsonl --baselines ../shared/eval/baselines.py --leave-one-out --cost --errors \
 	  --curve docs/evaluation.svg
 
