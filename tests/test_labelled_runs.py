@@ -20,10 +20,13 @@ from otel_loopguard import LoopGuard, Settings
 from otel_loopguard.core import Action, Decision, Kind, Step
 from otel_loopguard.recordings import Recording, Run, replay_run
 
-NAMES = "trail magentic captainagent sentinel miniswe taubench intercode sweagent"
+NAMES = (
+    "trail magentic captainagent sentinel miniswe taubench intercode sweagent "
+    "codetracer-claude codetracer-kimi"
+)
 SOURCES = (*(f"traces/{name}.jsonl.gz" for name in NAMES.split()), "eval/scenarios.jsonl")
 HEALTHY = {
-    "neg_success": 428, "neg_human_annotated": 42, "neg_llm_ledger": 11, "neg_scenario": 9,
+    "neg_success": 471, "neg_human_annotated": 42, "neg_llm_ledger": 11, "neg_scenario": 9,
 }  # fmt: skip
 STUCK = {"pos_human": 22, "pos_llm_ledger": 16, "pos_injected": 72, "pos_scenario": 14}
 
@@ -79,7 +82,7 @@ CHANGES = (
 
 @cache
 def runs(shared: Path) -> tuple[Run, ...]:
-    """The runs that say something: with a label, or of InterCode, which knows how they ended."""
+    """The runs that say something: with a label, or of a benchmark that knows how they ended."""
     found: list[Run] = []
     for source in SOURCES:
         for run in Recording(str(shared / source), lambda *_: None):
@@ -91,7 +94,7 @@ def runs(shared: Path) -> tuple[Run, ...]:
 
 @cache
 def judged(shared: Path, change: Change) -> Counter[str]:
-    """Runs, noticed and stopped, by tier, and by how a run of InterCode ended."""
+    """Runs, noticed and stopped, by tier, and by benchmark and how a run ended."""
     found: Counter[str] = Counter()
     for run, decisions in _decided(shared, change):
         for kind in _kinds(run):
@@ -106,10 +109,11 @@ def _kinds(run: Run) -> list[str]:
 
 
 def _ended(run: Run) -> str:
-    """How a run of InterCode ended."""
-    if not run.id.startswith("intercode/") or run.success is None:
+    """How a run of InterCode or of CodeTracer's coding agents ended."""
+    bench, _, _ = run.id.partition("/")
+    if bench not in ("intercode", "codetracer") or run.success is None:
         return ""
-    return "succeeded" if run.success else "failed"
+    return f"{bench} {'succeeded' if run.success else 'failed'}"
 
 
 def _decided(shared: Path, change: Change) -> Iterator[tuple[Run, list[Decision]]]:
@@ -136,7 +140,7 @@ def tiers(found: Counter[str], names: dict[str, int], level: str = "") -> dict[s
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
 def test_no_healthy_run_is_stopped_and_few_are_noticed(shared: Path, change: Change) -> None:
-    """Whatever the spans carry: of 490 healthy runs none is stopped, and few get a hint."""
+    """Whatever the spans carry: of 533 healthy runs none is stopped, and few get a hint."""
     found = judged(shared, change)
     assert tiers(found, HEALTHY) == HEALTHY
     assert tiers(found, HEALTHY, "stopped") == dict.fromkeys(HEALTHY, 0)
@@ -146,7 +150,7 @@ def test_no_healthy_run_is_stopped_and_few_are_noticed(shared: Path, change: Cha
 def test_few_healthy_runs_are_noticed(shared: Path) -> None:
     """Of runs as they were recorded."""
     noticed = tiers(judged(shared, as_recorded), HEALTHY, "noticed")
-    assert noticed["neg_success"] <= 6
+    assert noticed["neg_success"] <= 9
     assert noticed["neg_human_annotated"] <= 2
     assert noticed["neg_llm_ledger"] <= 2
     assert noticed["neg_scenario"] == 0
@@ -174,9 +178,18 @@ def test_some_stuck_runs_are_stopped(shared: Path) -> None:
 def test_failed_runs_are_noticed_and_others_are_not(shared: Path) -> None:
     """InterCode: nobody labelled loops, but it is known which runs failed."""
     found = judged(shared, as_recorded)
-    assert (found["failed"], found["succeeded"]) == (130, 90)
-    assert found["failed noticed"] >= 75
-    assert found["succeeded noticed"] <= 4
+    assert (found["intercode failed"], found["intercode succeeded"]) == (130, 90)
+    assert found["intercode failed noticed"] >= 75
+    assert found["intercode succeeded noticed"] <= 4
+
+
+def test_solved_coding_runs_go_on(shared: Path) -> None:
+    """CodeTracer: up to 309 calls of one run, and none that was solved is stopped."""
+    found = judged(shared, as_recorded)
+    assert (found["codetracer failed"], found["codetracer succeeded"]) == (118, 43)
+    assert found["codetracer failed noticed"] >= 19
+    assert found["codetracer succeeded noticed"] <= 3
+    assert found["codetracer succeeded stopped"] == 0
 
 
 @pytest.mark.parametrize("tier", STUCK)

@@ -16,8 +16,9 @@ from typing import Any
 from tests.docs.programs import SHARED, command_line, need_shared
 
 SOURCES = ("trail", "magentic", "captainagent", "sentinel", "miniswe", "taubench", "intercode")
+CODING = ("codetracer-claude", "codetracer-kimi")
 FILES = (
-    *(f"../shared/traces/{name}.jsonl.gz" for name in (*SOURCES, "sweagent")),
+    *(f"../shared/traces/{name}.jsonl.gz" for name in (*SOURCES, "sweagent", *CODING)),
     "../shared/eval/scenarios.jsonl",
 )
 BASELINES = ("--baselines", "../shared/eval/baselines.py")
@@ -71,6 +72,18 @@ READ = {
     "trail/gaia/3205fa0cb2135fe671bf7cd0e5a26151": (
         "A file of a format that the tool cannot read was given to it again and again, in other "
         "words. The annotators of the run did not mark it; its answer was made up in the end."
+    ),
+    "codetracer/claude_code_c4/tmux-advanced-workflow": (
+        "Keys were sent to an editor in a terminal, which answers nothing; between them the agent "
+        "looked at the screen. It got there."
+    ),
+    "codetracer/claude_code_coder/new-encrypt-command": (
+        "A program was asked for its help in three ways, and printed the same usage as an error. "
+        "That was what the agent wanted to know."
+    ),
+    "codetracer/claude_code_coder/swe-bench-astropy-1": (
+        "A file was read by the agent and by two of its sub-agents, one after the other, with the "
+        "same content each time."
     ),
 }
 """What happened in the healthy runs that are noticed, read by a person."""
@@ -209,7 +222,8 @@ def _aims() -> Iterator[tuple[str, str, str, bool]]:
     injected = tier("pos_injected")
     stops, notices = success["stopped_fp"], success["noticed_fp"]
     yield "stopped, successful runs", "0, at most 1", _of(stops, success["n"]), stops <= 1
-    yield "noticed, successful runs", "≤ 1.4 %", _of(notices, success["n"]), notices <= 6
+    few = notices <= 0.014 * success["n"]
+    yield "noticed, successful runs", "≤ 1.4 %", _of(notices, success["n"]), few
     for name, most in (("neg_human_annotated", 2), ("neg_llm_ledger", 2)):
         row = tier(name)
         wrong = row["noticed_fp"]
@@ -225,6 +239,7 @@ def _aims() -> Iterator[tuple[str, str, str, bool]]:
         said = f"steps from onset to notice, `{row['tier']}`, median"
         yield said, "≤ 2", _number(steps), steps is not None and steps <= 2
     yield from _intercode()
+    yield from _coding()
     loops, benign = tier("pos_scenario"), tier("neg_scenario")
     found, wrong = loops["noticed_tp"], benign["noticed_fp"]
     yield "noticed, small loops", "all 14", _of(found, loops["n"]), found == loops["n"]
@@ -233,10 +248,16 @@ def _aims() -> Iterator[tuple[str, str, str, bool]]:
 
 def _intercode() -> Iterator[tuple[str, str, str, bool]]:
     for name, succeeded, aim in (("failed", False, "≥ 0.60"), ("succeeded", True, "≤ 0.05")):
-        about = [run for run in _bench("InterCode") if (run["success"] is True) is succeeded]
+        about = [run for run in _bench("InterCode") if run["success"] is succeeded]
         share = sum(_heard(run) for run in about) / len(about)
         reached = share <= 0.05 if succeeded else share >= 0.6
         yield f"noticed, InterCode, {name}", aim, f"{share:.2f} of {len(about)}", reached
+
+
+def _coding() -> Iterator[tuple[str, str, str, bool]]:
+    solved = [run for run in _bench("CodeTracer") if run["success"] is True]
+    stops = sum(run["strongest"] in STOPS for run in solved)
+    yield "stopped, solved coding runs", "0", _of(stops, len(solved)), stops == 0
 
 
 def _robust() -> Iterator[tuple[str, str, str, bool]]:
@@ -353,20 +374,20 @@ def rules() -> str:
 
 
 def failed() -> str:
-    """InterCode: how many of the runs that failed and that succeeded are noticed."""
+    """How many of the runs that failed and that succeeded are noticed, by benchmark."""
     return _table(
-        ("InterCode", "runs", "noticed", "stopped"),
+        ("runs of", "ended", "runs", "noticed", "stopped"),
         (
             (
+                bench,
                 name,
                 len(about),
                 sum(_heard(run) for run in about),
                 sum(run["strongest"] in STOPS for run in about),
             )
+            for bench in ("InterCode", "CodeTracer")
             for name, succeeded in (("failed", False), ("succeeded", True))
-            for about in [
-                [run for run in _bench("InterCode") if (run["success"] is True) is succeeded]
-            ]
+            for about in [[run for run in _bench(bench) if run["success"] is succeeded]]
         ),
     )
 
