@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 SHELL  := /bin/bash
 UV     := VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/uv
 
-.PHONY: help demo test environments frameworks check docs golden bench eval lock clean
+.PHONY: help demo test test-all environments frameworks check docs golden bench eval lock clean
 .PHONY: collector balancer jaeger stack demo-stack e2e phoenix pictures
 .DEFAULT_GOAL := help
 
@@ -31,8 +31,14 @@ $(VENV)/.dev: $(BIN)/uv pyproject.toml requirements-dev.lock
 demo: $(VENV)/.demo ## a stuck agent is hinted at and stopped, then a recorded run is replayed
 	$(BIN)/otel-loopguard demo
 
-test: $(VENV)/.dev ## all tests
-	$(BIN)/python -m pytest
+# Two at a time, each file by one of them: what its tests share is made once.
+TESTS := $(BIN)/python -m pytest -q -n 2 --dist loadfile
+
+test: $(VENV)/.dev ## the tests, without those that guard against rare events
+	$(TESTS)
+
+test-all: $(VENV)/.dev ## all tests; run before a release
+	$(TESTS) --rare
 
 environments: $(VENV)/.dev # of the frameworks that `make test` runs apart
 	$(BIN)/python -m tests.frameworks.environments
@@ -66,12 +72,11 @@ demo-stack: collector jaeger ## the same, with a looping agent sent through; say
 e2e: collector balancer jaeger phoenix ## the tests that run the real programs
 	$(BIN)/python -m pytest tests/e2e
 
-check: $(VENV)/.dev ## style, types, rooms, docs
+check: $(VENV)/.dev ## style, types, rooms
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -q tests/docs
 
 docs: $(VENV)/.dev ## writes the generated pages anew
 	LOOPGUARD_WRITE_DOCS=1 $(BIN)/python -m pytest -q tests/docs tests/dialects/test_captures.py
@@ -79,8 +84,9 @@ docs: $(VENV)/.dev ## writes the generated pages anew
 golden: $(VENV)/.dev ## writes the decisions about the recorded runs anew; look at the diff
 	$(BIN)/python -m tests.golden.decisions
 
-bench: $(VENV)/.dev ## speed and memory, as ratios in one run
+bench: $(VENV)/.dev ## speed and memory, as ratios in one run, and their bounds
 	$(BIN)/python bench/run.py
+	$(BIN)/python -m pytest -q bench
 
 eval: $(VENV)/.dev ## detection on ../shared/traces, beside the baselines
 	$(BIN)/otel-loopguard eval ../shared/traces/{trail,magentic,captainagent,sentinel,miniswe,taubench,intercode,sweagent,codetracer-claude,codetracer-kimi}.jsonl.gz \

@@ -4,15 +4,58 @@ from __future__ import annotations
 
 import concurrent.futures.thread  # noqa: F401  # imported later, a fork hangs inside the SDK
 import os
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from otel_loopguard.blind_spots import forget_warnings
 from otel_loopguard.faults import raise_faults
 
 pytest_plugins = ["pytester"]  # for the tests of our own plugin
+
+RARE = "guards against rare events: `make test-all`, or `pytest --rare` with its path"
+
+for _name, _examples in (("usual", 100), ("rare", 500)):
+    settings.register_profile(
+        _name, max_examples=_examples, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--rare", action="store_true", help="run tests marked `rare`, draw more often")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    settings.load_profile("rare" if config.getoption("--rare") else "usual")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--rare"):
+        for item in items:
+            if item.get_closest_marker("rare"):
+                item.add_marker(pytest.mark.skip(reason=RARE))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Says what was left out and how to get it: one line for each reason."""
+    reasons = Counter(
+        report.longrepr[2].removeprefix("Skipped: ")
+        for report in terminalreporter.getreports("skipped")
+        if isinstance(report.longrepr, tuple)
+    )
+    if reasons:
+        terminalreporter.section("left out")
+        for reason, count in sorted(reasons.items()):
+            terminalreporter.line(f"{count:5d}  {reason}")
+
+
+@pytest.fixture(scope="session")
+def seeds(request: pytest.FixtureRequest) -> range:
+    """What made-up runs are drawn from: 5 seeds, 20 with `--rare`."""
+    return range(20 if request.config.getoption("--rare") else 5)
 
 
 @pytest.fixture(scope="session")

@@ -85,6 +85,7 @@ def grows(pattern: re.Pattern[Any], unit: str) -> float:
     return min(ratios)
 
 
+@pytest.mark.rare
 @pytest.mark.parametrize("name", PATTERNS)
 def test_time_grows_with_the_length_only(name: str) -> None:
     """Four times the length takes about four times the time; sixteen times would be quadratic."""
@@ -100,6 +101,7 @@ def test_there_are_patterns() -> None:
     assert {name.partition(".")[0] for name in PATTERNS} >= {"identity"}
 
 
+@pytest.mark.rare
 @pytest.mark.parametrize(
     ("bad", "unit"), [(r" +!", " "), (r"(?:a+)+b", "a"), (r"\w+\d+=", "a1")], ids=str
 )

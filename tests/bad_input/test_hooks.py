@@ -51,7 +51,7 @@ SPANS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(st.lists(st.tuples(st.sampled_from(["start", "end", "tick"]), SPANS), max_size=25))
 def test_no_order_of_any_spans_throws(events: list[tuple[str, dict[str, Any]]]) -> None:
     """Starts without ends, ends without starts, twice, with equal ids, at any time."""
@@ -86,7 +86,6 @@ STEPS = st.builds(
 )
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.lists(st.tuples(STEPS, st.integers(1, 8)), max_size=12), st.sampled_from(["s", "", "\0"]))
 def test_any_steps_are_judged(steps: list[tuple[Step, int]], session: str) -> None:
     """Every observed step is counted once, in order; a decision never goes down in force."""
@@ -106,7 +105,6 @@ def test_any_steps_are_judged(steps: list[tuple[Step, int]], session: str) -> No
     assert guard.faults.counts == {}
 
 
-@settings(max_examples=300, deadline=None)
 @given(VALUES.filter(lambda value: value is not None), st.text(min_size=20, max_size=30))
 def test_any_call_that_repeats_is_noticed(args: object, outcome: str) -> None:
     """Whatever the arguments are, four equal calls with an equal answer are a repeat."""

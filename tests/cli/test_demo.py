@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import subprocess
 import sys
-import time
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from typing import Any
 
 def test_the_demo(command: Any) -> None:
     """The live agent is hinted, denied, aborted; a recorded run's decisions stand on its tree."""
-    started = time.monotonic()
     result = command("demo")
     assert result.exit_code == 0
     live, recorded = result.stdout.split("A recorded run")
@@ -23,7 +21,6 @@ def test_the_demo(command: Any) -> None:
     assert places == sorted(places)
     for text in ("invoke_agent gpt-4", "◆ hint", "◆ deny", "◆ abort"):
         assert text in recorded
-    assert time.monotonic() - started < 30
 
 
 def test_a_demo_that_is_not_stopped(command: Any, monkeypatch: Any) -> None:

@@ -411,11 +411,12 @@ def test_a_frozen_store_makes_no_span_wait(tmp_path: Path) -> None:
     breakers = Breakers(settings, RedisStore(settings))
     try:
         server.process.send_signal(19)
-        began = time.perf_counter()
+        began = time.monotonic()
         for number in range(1000):
             breakers.finished(f"tool {number % 50}", None, True, TRANSIENT)
             breakers.standing(f"tool {number % 50}")
-        assert time.perf_counter() - began < 0.5
+        # A thousand answers that nobody gives would take minutes.
+        assert time.monotonic() - began < 60
     finally:
         server.process.send_signal(18)
         server.kill()

@@ -39,7 +39,7 @@ def test_a_call_is_cancelled_at_its_limit() -> None:
     began = time.monotonic()
     with pytest.raises(LoopGuardLimit, match=r"'fetch' passed its limit of 0\.1 s") as raised:
         asyncio.run(main())
-    assert 0.09 < time.monotonic() - began < 2
+    assert 0.09 < time.monotonic() - began < HANGS
     assert cancelled == [True]
     assert (raised.value.limit_s, raised.value.name) == (0.1, "fetch")
     assert isinstance(raised.value, TimeoutError)

@@ -131,9 +131,7 @@ def test_redis_comes_back(guard: LoopGuard, server: Server) -> None:
     stuck(guard, "a", calls=1)
     until(lambda: lines(server).sessions())
     server.kill()
-    begun = time.monotonic()
     stuck(guard, "b", calls=1)
-    assert time.monotonic() - begun < 2
     server.start()
     until(lambda: {row["session"] for row in lines(server).sessions()} == {"a", "b"}, limit_s=40)
     assert lines(server).ask({"op": "abort", "session": "b"})[0]["ok"]

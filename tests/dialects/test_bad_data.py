@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_loopguard.dialects import Once, Reader, RecordedSpan, registered
@@ -161,7 +161,6 @@ SPANS = st.builds(
 )
 
 
-@settings(max_examples=500, deadline=None)
 @given(SPANS)
 def test_read_never_throws(span: RecordedSpan) -> None:
     """Whatever the attributes are, there is a step whose fields have their types, or none."""
@@ -180,7 +179,6 @@ def _well_formed(step: Step) -> None:
     assert isinstance(step.error, bool)
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(st.booleans(), SPANS), max_size=30))
 def test_counting_never_throws_and_invents_nothing(events: list[tuple[bool, RecordedSpan]]) -> None:
     """Spans out of order, ended twice, never started, with equal ids: each counts at most once."""

@@ -193,7 +193,7 @@ def test_names_are_bounded() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", ['{"cut": ', "\ud800", {"a": object()}, [1, 2], 7, "", b"\xff"], ids=repr
+    "arguments", ['{"cut": ', "\ud800", {"a": object}, [1, 2], 7, "", b"\xff"], ids=repr
 )
 def test_odd_arguments_have_keys(arguments: object) -> None:
     """Whatever was captured is a call."""

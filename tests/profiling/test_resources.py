@@ -168,9 +168,7 @@ def test_the_first_question_starts_the_thread_and_waits_for_nothing() -> None:
     known = resources()
     assert known.newest == UNKNOWN_PRESSURE
     assert not threads()
-    began = time.perf_counter()
     assert known.pressure == UNKNOWN_PRESSURE
-    assert time.perf_counter() - began < 0.5
     assert until(lambda: known.pressure.load is not None)
     assert len(threads()) == 1
     known.stop()

@@ -291,7 +291,7 @@ def test_a_resume_goes_before_an_older_header(
     assert flag.control.action is Action.ALLOW
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.text(max_size=400), st.sampled_from(["", "loopguard.session=", "loopguard.control="]))
 def test_no_header_makes_it_raise(propagator: LoopGuardPropagator, text: str, before: str) -> None:
     """Whatever stands in it, what was there before stays."""

@@ -438,6 +438,7 @@ def _came_true(true: Callable[[], bool]) -> bool:
     return true()
 
 
+@pytest.mark.rare
 def test_a_stop_is_heard_within_a_second(guards: Guards) -> None:
     """The middle one of five, so that one pause of the machine says nothing."""
     here, there = guards(), guards()

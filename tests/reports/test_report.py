@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from dataclasses import fields
-from typing import get_args
 
 import pytest
 
 from otel_loopguard import Action, LoopGuard, Settings
-from otel_loopguard.core import Decision, Kind, Progress, Severity, Step
-from otel_loopguard.reports import Record, Report, Topic
+from otel_loopguard.core import Kind, Progress, Severity, Step
+from otel_loopguard.reports import Record, Report
 from tests.calls import EPOCH, SECOND, Run, call
 
 ANSWER = "light rain in the west, twenty degrees, and a little wind"
@@ -200,29 +198,3 @@ def test_what_is_only_noted_is_no_alert() -> None:
     assert report.alert_count == 0
     assert report.highest_severity is None
     assert report.notes_by_type
-
-
-def test_a_full_record_stays_small() -> None:
-    """Everything new at every step, and every entry as long as it may be: 64 KB at most."""
-    before = tracemalloc.get_traced_memory()[0] if tracemalloc.is_tracing() else 0
-    tracemalloc.start()
-    record = Record(Settings())
-    for number in range(2000):
-        step = call(f"tool{number}" * 9, {"path": f"/a/path/{number}" * 9}, "ok", at=number)
-        record.step(step)
-        record.wrote(step)
-        for topic in get_args(Topic):
-            record.memory.note(topic, f"{number} " + "x" * 300)
-        record.decided(decision(number), step, loop=True)
-    used = tracemalloc.get_traced_memory()[0] - before
-    tracemalloc.stop()
-    assert record.report("s", Progress(), Action.ALLOW, ()).loops_detected == 2000
-    assert used < 64 * 1024
-
-
-def decision(number: int) -> Decision:
-    return Decision(
-        id=f"{number:016x}", session="s", action=Action.DENY, detector=f"detector{number}",
-        reason="r", severity=Severity.WARNING, confidence=0.9, message=f"{number}" * 60,
-        loop=f"{number:016x}", count=3, threshold=3, period=2, step=number, time=0,
-    )  # fmt: skip

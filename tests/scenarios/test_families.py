@@ -1,7 +1,7 @@
 """Made-up runs of many kinds: who gets somewhere is left alone, who does not is noticed.
 
-Every family is drawn from `SEEDS` seeds: another beginning, other words, other tools, lengths and
-times, with and without model calls. What a family is stands in its docstring.
+Every family is drawn from 5 seeds, or 20 with `--rare`: another beginning, other words, other
+tools, lengths and times, with and without model calls. What a family is stands in its docstring.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from otel_loopguard.core import Kind, Step
 from tests.documented.acting import Run
 from tests.scenarios.families import HEALTHY, OPEN, STUCK, Family
 
-SEEDS = 20
 STOPPED = (
     "exact_repeat nonce_by_name volatile_answer short_cycle cycle_with_nonce spinning_poll "
     "same_failing_call wrong_arguments unknown_tool retry_storm dead_button scroll_at_the_bottom "
@@ -94,9 +93,9 @@ def families(of: list[Family], only: list[str] | None = None) -> list[object]:
 
 
 @pytest.mark.parametrize("family", families(HEALTHY))
-def test_who_gets_somewhere_is_not_noticed(family: Family) -> None:
+def test_who_gets_somewhere_is_not_noticed(family: Family, seeds: range) -> None:
     """In none of the runs of a healthy family is a hint given."""
-    said = {seed: result(family, seed).said for seed in range(SEEDS)}
+    said = {seed: result(family, seed).said for seed in seeds}
     assert {seed: what for seed, what in said.items() if what} == {}
 
 
@@ -111,39 +110,39 @@ CHANGES = [without_outcomes, without_arguments, names_only, with_volatile_values
         for change in CHANGES
     ],
 )
-def test_who_gets_somewhere_is_not_stopped(family: Family, change: Change) -> None:
+def test_who_gets_somewhere_is_not_stopped(family: Family, change: Change, seeds: range) -> None:
     """Whatever the spans carry, in none of the runs of a healthy family is anything stopped."""
-    said = [result(family, seed, change) for seed in range(SEEDS // 3)]
+    said = [result(family, seed, change) for seed in seeds[: max(3, len(seeds) // 3)]]
     assert [one.said for one in said if one.stopped] == []
 
 
 @pytest.mark.parametrize("family", families(OPEN))
-def test_where_nobody_can_tell_nothing_is_stopped(family: Family) -> None:
+def test_where_nobody_can_tell_nothing_is_stopped(family: Family, seeds: range) -> None:
     """What may be work or a loop leads to a hint at most."""
-    said = [result(family, seed) for seed in range(SEEDS)]
+    said = [result(family, seed) for seed in seeds]
     assert [one.said for one in said if one.stopped] == []
 
 
 @pytest.mark.parametrize("family", families(STUCK))
-def test_who_gets_nowhere_is_noticed(family: Family) -> None:
+def test_who_gets_nowhere_is_noticed(family: Family, seeds: range) -> None:
     """In every run of a stuck family there is a hint, and none before the loop begins."""
-    results = {seed: result(family, seed) for seed in range(SEEDS)}
+    results = {seed: result(family, seed) for seed in seeds}
     early = [one for one in results.values() if one.noticed and one.noticed[0] < one.onset]
     assert early == []
     assert [seed for seed, one in results.items() if not one.noticed] == []
 
 
 @pytest.mark.parametrize("family", families(STUCK))
-def test_volatile_values_hide_no_loop(family: Family) -> None:
+def test_volatile_values_hide_no_loop(family: Family, seeds: range) -> None:
     """With fresh ids, clocks and durations everywhere the same runs are noticed, but for one."""
-    noticed = sum(bool(result(family, seed, with_volatile_values).noticed) for seed in range(SEEDS))
-    assert noticed >= SEEDS - 1
+    noticed = sum(bool(result(family, seed, with_volatile_values).noticed) for seed in seeds)
+    assert noticed >= len(seeds) - 1
 
 
 @pytest.mark.parametrize("family", families(STUCK, STOPPED))
-def test_who_does_not_listen_is_stopped(family: Family) -> None:
+def test_who_does_not_listen_is_stopped(family: Family, seeds: range) -> None:
     """Where the loop is plain and goes on after the hint, at least half of the runs are stopped."""
-    assert sum(result(family, seed).stopped for seed in range(SEEDS)) >= SEEDS / 2
+    assert sum(result(family, seed).stopped for seed in seeds) >= len(seeds) / 2
 
 
 def test_there_are_families_enough() -> None:

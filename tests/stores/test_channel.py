@@ -123,9 +123,8 @@ def test_it_waits_for_a_server_that_is_not_there_yet(start: Callable[..., Server
     store = RedisStore(Settings(store_url=server.url, store_retry_s=0.1))
     heard: list[bytes] = []
     joined = threading.Event()
-    began = time.monotonic()
     subscription = store.subscribe("t", heard.append, joined.set)
-    assert time.monotonic() - began < 1
+    assert not joined.is_set()
     server.start()
     assert joined.wait(10)
     subscription.close()

@@ -1,0 +1,114 @@
+"""Bounds on time: `make bench` runs them, alone on a machine that does nothing else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from otel_loopguard import Settings
+from otel_loopguard.core import Progress
+from otel_loopguard.faults import Faults
+from otel_loopguard.identity.novelty import Novelty
+from otel_loopguard.identity.plans import Plans
+from otel_loopguard.identity.sayings import Sayings
+from otel_loopguard.planning import Task, groups, validate
+from otel_loopguard.stores.redis_store import RedisStore
+from otel_loopguard.stores.writer import Writer
+from tests.adversarial.test_huge import TEXTS
+from tests.calls import call
+from tests.documented.acting import Run
+from tests.identity.test_sayings import MB, say
+from tests.identity.test_sayings import TEXTS as TALK
+from tests.stores.servers import Server
+
+TASKS = 10_000
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS.keys())
+def test_an_answer_of_ten_megabytes_costs_less_than_a_second(text: str) -> None:
+    """Whatever it is made of."""
+    run = Run()
+    began = time.perf_counter()
+    run.calls(*(call("dump", {"of": "db"}, text) for _ in range(3)))
+    assert time.perf_counter() - began < 3
+
+
+def test_a_huge_outcome_is_compared_in_milliseconds() -> None:
+    """Twenty of ten million bytes."""
+    novelty = Novelty()
+    huge = b"line of text, \n" * 700_000
+    began = time.perf_counter()
+    for _ in range(20):
+        novelty.of(huge, b"x" * 256)
+    assert time.perf_counter() - began < 1
+
+
+def test_ten_thousand_tasks_take_less_than_a_second() -> None:
+    """To validate in a knot of a hundred thousand dependencies, and to group."""
+    knot = [
+        Task(str(each), depends_on=tuple(str((each + far) % TASKS) for far in range(1, 11)))
+        for each in range(TASKS)
+    ]
+    tree = [Task(str(each), depends_on=(str(each // 2),) if each else ()) for each in range(TASKS)]
+    for work in (lambda: validate(knot), lambda: groups(tree)):
+        began = time.perf_counter()
+        work()
+        assert time.perf_counter() - began < 1
+
+
+@pytest.mark.parametrize("make", TALK.values(), ids=TALK.keys())
+def test_the_cost_does_not_grow_with_the_text(make: Callable[[int], str]) -> None:
+    """10 MB cost about what 100 kB cost."""
+    small, large = _cost(make(MB // 10)), _cost(make(10 * MB))
+    assert large < 3 * small + 0.002
+
+
+def _cost(text: str) -> float:
+    """Seconds that a text takes in both senses, the least of five."""
+    took: list[float] = []
+    for _ in range(5):
+        senses = Sayings(Settings(), Progress()), Plans(Settings(), Progress())
+        begun = time.perf_counter()
+        for sense in senses:
+            sense.see(say(text))
+            sense.see(say(text))
+        took.append(time.perf_counter() - begun)
+    return min(took)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    """A real Redis."""
+    found = Server(tmp_path / "redis").start()
+    yield found
+    found.kill()
+
+
+def p99_of_enqueueing(writer: Writer, name: str) -> float:
+    """Seconds; the best of five, for the machine has other work, too."""
+    best = float("inf")
+    for turn in range(5):
+        took: list[float] = []
+        for number in range(1500):
+            began = time.perf_counter()
+            assert writer.append(name, [(f"{turn}:{number}", b"x" * 100)])
+            took.append(time.perf_counter() - began)
+        best = min(best, sorted(took)[int(len(took) * 0.99)])
+    return best
+
+
+def test_a_frozen_server_slows_nobody_down(server: Server) -> None:
+    """Adding to the queue takes as long as it does with a healthy one."""
+    settings = Settings(store_url=server.url, store_queue=100_000, store_slow_s=0.3)
+    writer = Writer(RedisStore(settings), settings, Faults())
+    healthy = p99_of_enqueueing(writer, "healthy")
+    assert writer.flush(10)
+    server.freeze()
+    frozen = p99_of_enqueueing(writer, "frozen")
+    server.thaw()
+    assert writer.flush(10)
+    writer.close(0)
+    assert frozen <= 1.5 * healthy + 5e-6, (frozen, healthy)
