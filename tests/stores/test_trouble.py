@@ -57,8 +57,8 @@ def test_nobody_waits_for_a_frozen_server(start: Start, write: Callable[..., Wri
     server.thaw()
     assert writer.flush(20)
     assert writer.standing.stored == 5001
-    assert [entry for entry, _ in writer.store.journal("frozen")] == [
-        f"4:{number}" for number in range(500, 1500)
+    assert [entry for entry, _ in writer.store.journal("s")] == [
+        f"{number}" for number in range(4000, 5000)
     ]
 
 
