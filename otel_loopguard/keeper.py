@@ -9,14 +9,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from otel_loopguard.admission.admissions import Asking
+from otel_loopguard.planning import Task
 
 if TYPE_CHECKING:
     from otel_loopguard.admission.admissions import Admissions
     from otel_loopguard.contents import Contents
     from otel_loopguard.control import Flag
-    from otel_loopguard.core import Acceptance, Admission, Choice
+    from otel_loopguard.core import Acceptance, Admission, Choice, Objection
     from otel_loopguard.opens import Opens
-    from otel_loopguard.planning import Task
     from otel_loopguard.policy import Preferences
     from otel_loopguard.profiling import Use
     from otel_loopguard.reports import Context, Ledger, Report, Topic
@@ -205,6 +205,21 @@ class SessionKeeper:
                 return False
             opened = self._opens.get(span_id)
             return found.denies(tool, args, None if opened is None else opened.agent)
+
+    def objection(self, tool: str, args: object, *, span_id: int = 0) -> Objection | None:
+        """What a breaker or a check forbids about a call that is about to run.
+
+        Args:
+            tool: Name of the tool.
+            args: Its arguments; None if they are not known.
+            span_id: The span that is current, which says whose call it is.
+
+        Returns:
+            None where nothing does, and in a guard that may not deny.
+        """
+        opened = self._opens.get(span_id)
+        agent = None if opened is None else opened.agent
+        return self._admissions.forbidding(Task("0", tool, args=args, agent=agent))
 
     def answered(self, admission_id: str, choice: Choice) -> bool:
         """Takes what a user chose about calls (A6, A10); False if they are not known any more."""

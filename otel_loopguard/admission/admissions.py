@@ -22,6 +22,7 @@ from otel_loopguard.admission.works import Works
 from otel_loopguard.control.remedies import current as current_remedies
 from otel_loopguard.core import (
     Acceptance,
+    Action,
     Admission,
     Annotation,
     Choice,
@@ -146,6 +147,19 @@ class Admissions:
         self._keep(admission, session)
         _tell(admission)
         return admission
+
+    def forbidding(self, task: Task) -> Objection | None:
+        """What speaks against a call so that it is not to be made; None where nothing does.
+
+        Args:
+            task: The call.
+        """
+        settings = self._settings
+        denies = Action(settings.max_action).rank >= Action.DENY.rank
+        if not settings.enabled or settings.mode == "shadow" or not denies:
+            return None
+        said = (attempt(self._faults, "objector", ask, task) for ask in self.objectors)
+        return next((one for one in said if one and one.choice is Choice.DENY), None)
 
     def answered(self, admission_id: str, choice: Choice) -> bool:
         """Takes what a user chose about a call: counted (A10), and remembered (A6).

@@ -17,7 +17,7 @@ from otel_loopguard.rehearsal import off
 
 if TYPE_CHECKING:
     from otel_loopguard.control.flag import Flag
-    from otel_loopguard.core import Acceptance, Admission, Choice
+    from otel_loopguard.core import Acceptance, Admission, Choice, Objection
     from otel_loopguard.planning import Task
     from otel_loopguard.policy import Preferences
     from otel_loopguard.profiling import Use
@@ -104,6 +104,10 @@ class Keeper(Protocol):
 
     def denies(self, session: str, tool: str, args: object, *, span_id: int) -> bool:
         """Whether a call belongs to a loop of a session that is denied."""
+        ...
+
+    def objection(self, tool: str, args: object, *, span_id: int) -> Objection | None:
+        """What a breaker or a check forbids about a call; None where nothing does."""
         ...
 
 

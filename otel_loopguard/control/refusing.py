@@ -1,4 +1,4 @@
-"""Whether a call that is about to run is one that the guard refuses."""
+"""Whether a call that is about to run may run: the one question that asks flag, loop and checks."""
 
 from __future__ import annotations
 
@@ -7,39 +7,88 @@ from typing import TYPE_CHECKING
 from opentelemetry import trace
 
 from otel_loopguard.control.context import current_flag, keepers
+from otel_loopguard.control.flag import Control
 from otel_loopguard.core import Action
 
 if TYPE_CHECKING:
-    from otel_loopguard.control.flag import Control, Flag
+    from otel_loopguard.control.context import Keeper
+    from otel_loopguard.control.flag import Flag
+
+_REASONS = {"breaker_open": "breaker", "check_failed": "check"}
 
 
 def refused(tool: str, args: object = None) -> Control | None:
-    """The control that refuses a call of the current session; None if the call may run.
+    """Whether a call of the current session may run: None, or the control that refuses it.
 
-    While a session is denied, calls of the denied loop are refused, and others may run: they are
-    what the model was told to do instead. A refused call must leave a failed span, or the guard
-    does not learn that its deny was heeded.
+    Everything that may forbid a call is asked, from memory:
+
+    * the flag: a session that is paused or aborted makes no call;
+    * the loop: while a session is denied, calls of the denied loop are refused, and others may run,
+      for they are what the model was told to do instead;
+    * the breaker of the tool, where it is open (E5);
+    * checks before a call, learned and registered (C14).
+
+    In mode `shadow`, and where `max_action` is below `deny`, nothing is refused but what a person
+    paused or aborted. A refused call must leave a failed span, or the guard does not learn that its
+    deny was heeded; `otel_loopguard.turn` does all of it.
 
     ::
 
         if refusal := control.refused("search", args):
-            return refusal.hint
+            return refusal.hint or refusal.reason
 
     Args:
         tool: Name of the tool.
         args: Its arguments, a JSON value or text; None if they are not known: then every call of
             the tool is refused that the decision is about.
+
+    Returns:
+        The control that refuses. Its `by` is `breaker` or `check` where no flag does; its `hint` is
+        what to tell the model.
     """
-    flag = current_flag()
-    return None if flag is None else refused_at(flag, tool, args)
+    return refused_at(current_flag(), tool, args)
 
 
-def refused_at(flag: Flag, tool: str, args: object = None) -> Control | None:
-    """As `refused`, for the session of a flag."""
-    if not flag.stops or flag.control.action is not Action.DENY:
+def refused_at(flag: Flag | None, tool: str, args: object = None) -> Control | None:
+    """As `refused`, for the session of a flag; None where none is known."""
+    return flag_refuses(flag, tool, args) or objected(flag, tool, args)
+
+
+def flag_refuses(flag: Flag | None, tool: str, args: object = None) -> Control | None:
+    """What the flag alone refuses: any call in a session that is held, calls of a denied loop."""
+    if flag is None or not flag.stops:
         return None
     control = flag.control
-    session, span = control.session or "", trace.get_current_span().get_span_context().span_id
-    knowing = [one for one in keepers() if one.flag_of(session) is flag]
-    denied = any(one.denies(session, tool, args, span_id=span) for one in knowing)
+    if control.action in (Action.PAUSE, Action.ABORT):
+        return control
+    if control.action is not Action.DENY:
+        return None
+    session, span = control.session or "", _span()
+    denied = any(one.denies(session, tool, args, span_id=span) for one in _knowing(flag))
     return control if denied else None
+
+
+def objected(flag: Flag | None, tool: str, args: object = None) -> Control | None:
+    """What breakers and checks refuse, whatever the flag says."""
+    asked = _knowing(flag) or keepers()[-1:]
+    for keeper in asked:
+        found = keeper.objection(tool, args, span_id=_span())
+        if found is not None:
+            by = _REASONS.get(found.reason, found.reason)
+            # A check may say what the arguments are, which is for the model and not for a log.
+            reason = found.message if by == "breaker" else f"a check speaks against {tool!r}"
+            session = None if flag is None else flag.control.session
+            return Control(session, Action.DENY, reason, found.message, by=by)
+    return None
+
+
+def _knowing(flag: Flag | None) -> list[Keeper]:
+    """The guards that the flag is one of."""
+    session = None if flag is None else flag.control.session
+    if session is None:
+        return []
+    return [one for one in keepers() if one.flag_of(session) is flag]
+
+
+def _span() -> int:
+    return trace.get_current_span().get_span_context().span_id

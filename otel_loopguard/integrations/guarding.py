@@ -12,7 +12,7 @@ from opentelemetry import trace
 from otel_loopguard.control import Choice, admit, named_session
 from otel_loopguard.control.context import flag_at, keepers, naming
 from otel_loopguard.control.gate import gate_at
-from otel_loopguard.control.refusing import refused_at
+from otel_loopguard.control.refusing import flag_refuses, objected
 from otel_loopguard.integrations.made import Made
 from otel_loopguard.integrations.runs import Given
 from otel_loopguard.integrations.spans import OwnSpan, captured, is_span_of, refuse_on, spellings
@@ -183,14 +183,10 @@ class Guarding:
 
     def chosen(self, tool: str, args: object, flag: Flag | None) -> str | None:
         """What is told in place of a call that is not to be made now; None to make it (A4)."""
-        if self._on_choice is None and flag is None:
+        if self._on_choice is None:
             return None
         admission = admit(tool, args, session=None if flag is None else flag.control.session)
-        if admission.choice is Choice.EXECUTE_SYNC:
-            return None
-        if self._on_choice is not None:
-            return self._on_choice(admission)
-        return admission.reason if admission.choice is Choice.DENY else None
+        return None if admission.choice is Choice.EXECUTE_SYNC else self._on_choice(admission)
 
 
 class GuardedCall:
@@ -245,23 +241,23 @@ class GuardedCall:
 
     def _refused(self) -> str | None:
         flag = self._flag
-        control = None if flag is None else self._denied(flag)
-        if control is not None:
-            said = control.hint or f"refused: {control.reason}"
-        else:
-            said = self._guarding.chosen(self._own.tool, self._own.args, flag)
-        if said is not None and (control is not None or self._guarding.refuses):
-            self._leave_failed(said)
+        control = self._denied(flag)
+        if control is None:
+            return self._guarding.chosen(self._own.tool, self._own.args, flag)
+        said = control.hint or f"refused: {control.reason}"
+        self._leave_failed(said)
         return said
 
-    def _denied(self, flag: Flag) -> Control | None:
+    def _denied(self, flag: Flag | None) -> Control | None:
         for args in spellings(self._own.args):
-            control = refused_at(flag, self._own.tool, args)
+            control = flag_refuses(flag, self._own.tool, args)
             if control is not None:
                 # The span of the refusal has to be one of the same call.
                 self._own = replace(self._own, args=args)
                 return control
-        return None
+        # Where the application chooses (A4), it hears of breakers and checks by `on_choice`.
+        refuses = self._guarding.refuses
+        return objected(flag, self._own.tool, self._own.args) if refuses else None
 
     def _leave_failed(self, said: str) -> None:
         """A refusal is a failed call: on the span that is there, or on one of our own."""

@@ -53,6 +53,56 @@ def test_calls_of_the_loop_are_refused_and_others_are_not(run: Run) -> None:
     assert control.refused("another") is None
 
 
+def test_a_session_that_is_held_makes_no_call(run: Run) -> None:
+    """Paused or aborted, by a person or by the policy: neither the call of the loop nor another."""
+    name, args = _the_call()
+    run.calls(5)
+    refusal = control.refused(name, args)
+    assert refusal is not None
+    assert refusal.action == "abort"
+    assert control.refused("another") is refusal
+    control.resume(run.key)
+    assert control.refused(name, args) is None
+    control.pause(run.key, by="ada")
+    refusal = control.refused(name, args)
+    assert refusal is not None
+    assert (refusal.action, refusal.by) == ("pause", "ada")
+
+
+def test_one_question_asks_breakers_and_checks_too(run: Run) -> None:
+    """What `admit`, `problems` and `breaker` say is heard, with a session and without a step."""
+    assert control.refused("fetch", {"q": "x"}) is None
+    for _ in range(3):
+        control.breakers().ended("fetch", "tool", ConnectionError("reset"))
+    refusal = control.refused("fetch", {"q": "x"})
+    assert refusal is not None
+    assert (refusal.action, refusal.by) == ("deny", "breaker")
+    assert refusal.hint == control.admit("fetch", {"q": "x"}).reason
+    run.calls(1)
+    assert control.refused("fetch") is not None
+    control.checks().register("length", lambda args: ("it is too long.", "Cut it."), tool="post")
+    refusal = control.refused("post", '{"text": "secret"}')
+    assert refusal is not None
+    assert (refusal.session, refusal.by) == (run.key, "check")
+    assert refusal.hint == "it is too long. Cut it."
+    assert refusal.reason == "a check speaks against 'post'"
+    assert control.refused("search", {"q": "x"}) is None
+
+
+@pytest.mark.parametrize("settings", [{"mode": "shadow"}, {"max_action": "hint"}])
+def test_a_guard_that_may_not_deny_refuses_nothing(settings: dict[str, Any]) -> None:
+    """Neither by a breaker nor by a check; what a person does holds all the same."""
+    processor = LoopGuardSpanProcessor(**settings)
+    tracer = provider_with(processor).get_tracer("my.agent")
+    control.checks().register("never", lambda args: ("it fails.", "Do not."))
+    with session(uuid.uuid4().hex) as key:
+        tool_call(tracer)
+        assert control.refused("search", {"q": "x"}) is None
+        control.abort(key)
+        assert control.refused("search", {"q": "x"}) is not None
+    processor.shutdown()
+
+
 def test_a_hint_is_given_once_per_decision(run: Run) -> None:
     """The text stays readable; the next decision has a hint of its own."""
     assert control.hint() is None

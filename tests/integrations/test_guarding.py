@@ -149,16 +149,17 @@ def test_what_is_chosen_is_done_by_the_application(monkeypatch: pytest.MonkeyPat
     assert agent.ran == 0
 
 
-def test_a_call_that_is_to_be_denied_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a callback a choice to deny is followed, and every other call is made."""
-    unguarded = control.admit("search", {"query": "x"})
+def test_a_call_that_a_breaker_or_a_check_forbids_is_refused() -> None:
+    """Without a callback what forbids a call is followed, in a session with and without a loop."""
     agent = Agent()
-    agent.turn()
-    for choice, ran in ((control.Choice.DEFER, 2), (control.Choice.DENY, 2)):
-        answer = dataclasses.replace(unguarded, choice=choice, reason="its breaker is open")
-        monkeypatch.setattr(
-            "otel_loopguard.integrations.guarding.admit", lambda *_, given=answer, **__: given
-        )
-        told = agent.turn("y")
-        assert agent.ran == ran
-    assert told == "its breaker is open"
+    control.checks().register("size", lambda args: ("it is too big.", "Ask for less."))
+    assert agent.turn("y") == "it is too big. Ask for less."
+    control.checks().register("size", lambda _: None)
+    for _ in range(3):
+        control.breakers().ended("search", "tool", ConnectionError("reset"))
+    assert "breaker" in agent.turn("y")
+    assert agent.ran == 0
+    assert agent.refused == 2
+    control.breakers().reset("search")
+    agent.turn("y")
+    assert agent.ran == 1
