@@ -17,8 +17,10 @@ from otel_loopguard.errors import (
 )
 from otel_loopguard.exporter import LoopGuardSpanExporter
 from otel_loopguard.guard import LoopGuard
+from otel_loopguard.loop import Refusal, turn
 from otel_loopguard.processor import LoopGuardSpanProcessor
 from otel_loopguard.propagation import LoopGuardPropagator, detach_baggage
+from otel_loopguard.provider import setup
 from otel_loopguard.rehearsal import set_testing
 from otel_loopguard.sampler import LoopGuardSampler
 from otel_loopguard.settings import Settings
@@ -41,6 +43,7 @@ __all__ = [
     "LoopGuardSpanProcessor",
     "LoopGuardStop",
     "RecordingError",
+    "Refusal",
     "Settings",
     "UnverifiedWriteError",
     "__version__",
@@ -48,4 +51,6 @@ __all__ = [
     "detach_baggage",
     "session",
     "set_testing",
+    "setup",
+    "turn",
 ]

@@ -20,6 +20,7 @@ from otel_loopguard.guard import LoopGuard
 from otel_loopguard.logger import logger
 from otel_loopguard.onward import given
 from otel_loopguard.processor import LoopGuardSpanProcessor
+from otel_loopguard.provider import note
 from otel_loopguard.settings import Settings
 
 _FILE: Final = "OTEL_CONFIG_FILE"
@@ -68,6 +69,7 @@ class LoopGuardInstrumentor(BaseInstrumentor):
         guard = options.pop("guard", None) or _guard_of({**exporter_settings(), **options}, tellers)
         self._processor = LoopGuardSpanProcessor(guard)
         provider.add_span_processor(self._processor)
+        note(provider, self._processor)
 
     def _uninstrument(self, **_options: Any) -> None:
         if self._processor:

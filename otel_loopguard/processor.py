@@ -72,6 +72,7 @@ class LoopGuardSpanProcessor(SpanProcessor):
         self._numbers = self.guard.telemetry.numbers
         self._passed_over: set[str] = {_OWN}
         self._timer = Timer(self.guard)
+        self._again = False
         self._on = self.guard.settings.enabled
         if self._on:
             self.guard.attach()
@@ -108,6 +109,10 @@ class LoopGuardSpanProcessor(SpanProcessor):
             return
         if self._on and not off():
             view = LiveSpan(span)
+            if self._again or self.guard.follows(view.span_id):
+                # Another processor on this provider feeds the same guard.
+                self._again = True
+                return
             follows = view.parent_id is None or self.guard.follows(view.parent_id)
             self.guard.opened(
                 view, named_session(context), None if follows else _live_parent(context)
@@ -116,7 +121,7 @@ class LoopGuardSpanProcessor(SpanProcessor):
 
     @hook
     def _ended(self, span: ReadableSpan, scope: str) -> None:
-        if not self._on or off():
+        if not self._on or self._again or off():
             return
         if self._reader.interest(scope) is Interest.AGENT or self._reader.marked(
             span.attributes or {}

@@ -83,7 +83,11 @@ class Made:
             error: What it ended in, if it did not come back.
         """
         if self._span is not None:
-            self._own.tell(self._span, self._outcome)
+            said = self._outcome
+            if said is None and isinstance(error, Exception):
+                # What the call answered; our spans do not say it.
+                said = f"{type(error).__name__}: {error}"
+            self._own.tell(self._span, said)
             if self._ours:
                 self._own.end(self._span, error)
         if self._owed:

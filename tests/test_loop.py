@@ -1,0 +1,477 @@
+"""`turn()`: a loop of one's own, guarded by one call."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+from opentelemetry.trace import StatusCode
+
+import otel_loopguard
+from otel_loopguard import (
+    LoopGuard,
+    LoopGuardAbort,
+    LoopGuardPaused,
+    LoopGuardSpanProcessor,
+    Refusal,
+    control,
+    turn,
+)
+from tests.agents import Ended, provider_with
+
+
+class House:
+    """A provider with a guard of its own, and what was exported."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.ended = Ended()
+        self.guard = LoopGuard(otel_loopguard.Settings(**settings))
+        self.provider = provider_with(LoopGuardSpanProcessor(self.guard), self.ended)
+        self.key = uuid.uuid4().hex
+        self.ran = 0
+
+    def turn(self, session: str | None = None, **options: Any) -> turn:
+        return turn(session or self.key, tracer_provider=self.provider, **options)
+
+    def search(self, query: str = "x") -> str:
+        """A tool that finds nothing."""
+        self.ran += 1
+        return f"No results for {query}."
+
+    async def search_later(self, query: str = "x") -> str:
+        """As `search`."""
+        await asyncio.sleep(0)
+        return self.search(query)
+
+    def stuck(self, times: int = 30) -> LoopGuardAbort:
+        """A model that asks for the same, whatever it is told."""
+        with pytest.raises(LoopGuardAbort) as stop, self.turn() as now:
+            for _ in range(times):
+                now.hint()
+                now.tool("search", {"query": "x"}, self.search)
+        return stop.value
+
+
+@pytest.fixture
+def house() -> House:
+    """One for each test."""
+    return House()
+
+
+def _said(span: ReadableSpan) -> dict[str, Any]:
+    return dict(span.attributes or {})
+
+
+def test_a_loop_is_hinted_refused_and_stopped(house: House) -> None:
+    """Nothing runs after the deny; the stop has the results so far."""
+    told: list[str] = []
+    results: list[str] = []
+    with pytest.raises(LoopGuardAbort) as stop, house.turn() as now:
+        for _ in range(30):
+            said = now.hint()
+            told += [] if said is None else [said]
+            results.append(now.tool("search", '{"query": "x"}', house.search))
+    assert house.ran == 4
+    assert isinstance(results[4], Refusal)
+    assert not isinstance(results[3], Refusal)
+    assert results[4] == told[1]
+    assert stop.value.parts == ("No results for x.",) * 4
+    assert stop.value.session == house.key
+
+
+def test_its_spans_say_what_happened_without_content(house: House) -> None:
+    """The turn is an agent's run, calls are below it, a refused one has failed."""
+    house.stuck()
+    *calls, agent = house.ended.spans
+    assert agent.name == "invoke_agent agent"
+    assert _said(agent)["gen_ai.conversation.id"] == house.key
+    assert [span.name for span in calls] == ["execute_tool search"] * 5
+    assert {span.parent and span.parent.span_id for span in calls} == {agent.context.span_id}
+    assert calls[4].status.status_code is StatusCode.ERROR
+    assert _said(calls[4])["error.type"] == "loopguard_deny"
+    assert not any(name.endswith(("arguments", "result")) for name in _said(calls[0]))
+
+
+def test_content_is_on_spans_on_demand(house: House) -> None:
+    """By the option, or the variable of OpenTelemetry."""
+    with house.turn(content=True) as now:
+        now.tool("search", {"query": "x"}, house.search)
+    assert _said(house.ended.spans[0])["gen_ai.tool.call.result"] == "No results for x."
+
+
+def test_every_turn_of_a_session_may_ask_the_same(house: House) -> None:
+    """A user asks the same thing in each turn: nothing of it is a loop, in traces of their own."""
+    for _ in range(12):
+        with house.turn() as now:
+            assert now.hint() is None
+            assert now.tool("search", {"query": "x"}, house.search) == "No results for x."
+    assert house.ran == 12
+
+
+@pytest.mark.parametrize("within", ["session", "span", "both"])
+def test_turns_inside_a_session_and_one_outer_span_are_turns(house: House, within: str) -> None:
+    """Whatever trace they are in, as in a test harness or a server's request."""
+    key = uuid.uuid4().hex
+
+    def turns() -> None:
+        for _ in range(12):
+            with turn(None if within != "span" else key, tracer_provider=house.provider) as now:
+                assert now.session == key
+                now.tool("search", {"query": "x"}, house.search)
+
+    tracer = house.provider.get_tracer("harness")
+    if within == "span":
+        with tracer.start_as_current_span("chat"):
+            turns()
+    elif within == "session":
+        with otel_loopguard.session(key):
+            turns()
+    else:
+        with otel_loopguard.session(key), tracer.start_as_current_span("chat"):
+            turns()
+    assert house.ran == 12
+
+
+def test_what_the_policy_stopped_goes_on_in_the_next_turn(house: House) -> None:
+    """And what a person stopped does not."""
+    house.stuck()
+    with house.turn() as now:
+        assert now.control.action == "allow"
+        assert now.tool("search", {"query": "x"}, house.search) == "No results for x."
+    control.abort(house.key, by="ada")
+    with house.turn() as now, pytest.raises(LoopGuardAbort):
+        now.tool("search", {"query": "x"}, house.search)
+    assert house.ran == 5
+
+
+def test_a_turn_inside_of_a_turn_is_a_sub_agent(house: House) -> None:
+    """It is in the same session and lifts nothing; one of another session is a turn there."""
+    other = uuid.uuid4().hex
+    with house.turn(agent="boss") as boss:
+        boss.tool("search", {"query": "x"}, house.search)
+        control.abort(house.key)
+        with turn(agent="helper", tracer_provider=house.provider) as helper:
+            assert helper.session == house.key
+            with pytest.raises(LoopGuardAbort):
+                helper.tool("search", {"query": "y"}, house.search)
+        with house.turn(other) as another:
+            assert another.tool("search", {"query": "y"}, house.search) == "No results for y."
+        assert control.current().session == house.key
+    names = [span.name for span in house.ended.named("invoke_agent")]
+    assert names == ["invoke_agent helper", "invoke_agent agent", "invoke_agent boss"]
+
+
+def test_turns_without_a_key_are_sessions_of_their_own(house: House) -> None:
+    """Nothing is known of a conversation then."""
+    keys: set[str] = set()
+    for _ in range(3):
+        with turn(tracer_provider=house.provider) as now:
+            keys.add(now.session)
+    assert len(keys) == 3
+
+
+def test_a_tool_that_raises_is_a_failed_call_and_equal_errors_are_a_loop(house: House) -> None:
+    """The exception is the caller's; what it says counts as the answer."""
+
+    def broken(query: str) -> str:
+        msg = f"no column named {query}"
+        raise KeyError(msg)
+
+    told: list[str] = []
+    with pytest.raises(LoopGuardAbort), house.turn() as now:
+        for _ in range(30):
+            told += [now.hint() or ""]
+            try:
+                now.tool("query", {"query": "x"}, broken)
+            except KeyError:
+                continue
+    assert any(told)
+    (first, *_) = house.ended.named("execute_tool")
+    assert first.status.status_code is StatusCode.ERROR
+    assert _said(first)["error.type"] == "KeyError"
+
+
+@pytest.mark.parametrize(
+    ("args", "given"),
+    [
+        ({"a": 1, "b": 2}, ((), {"a": 1, "b": 2})),
+        ('{"a": 1}', ((), {"a": 1})),
+        (None, ((), {})),
+        ("", ((), {})),
+        (["x", 2], (("x", 2), {})),
+        ("weather in Paris", (("weather in Paris",), {})),
+        (7, ((7,), {})),
+    ],
+)
+def test_arguments_are_given_as_models_and_programs_write_them(
+    house: House, args: object, given: object
+) -> None:
+    """By name, in order, or as the one there is."""
+
+    def tool(*values: object, **named: object) -> object:
+        return values, named
+
+    with house.turn() as now:
+        assert now.tool("any", args, tool) == given
+
+
+def test_arguments_that_are_no_json_are_a_failed_call(house: House) -> None:
+    """A model wrote them: its loop hears of it as of any error of a tool."""
+    with house.turn() as now, pytest.raises(ValueError, match="no JSON"):
+        now.tool("search", '{"query": ', house.search)
+    assert house.ended.spans[0].status.status_code is StatusCode.ERROR
+
+
+def test_a_generator_is_a_call_until_it_ends(house: House) -> None:
+    """Its items are its answer; who stops asking for more says nothing of it."""
+
+    def words(query: str) -> Iterator[str]:
+        yield "no "
+        yield f"results for {query}"
+
+    ran = 0
+    with pytest.raises(LoopGuardAbort), house.turn() as now:
+        for _ in range(30):
+            now.hint()
+            found = now.tool("search", {"query": "x"}, words)
+            ran += not isinstance(found, Refusal)
+            assert isinstance(found, Refusal) or list(found) == ["no ", "results for x"]
+    assert ran == 4
+    with house.turn() as now:
+        next(iter(now.tool("search", {"query": "y"}, words)))
+        gc.collect()
+    assert house.ended.spans[-2].status.status_code is StatusCode.UNSET
+
+
+def test_asynchronous_tools_are_awaited_in_an_asynchronous_turn(house: House) -> None:
+    """Coroutine functions, plain functions and generators."""
+
+    async def words() -> AsyncIterator[str]:
+        yield "a"
+        yield "b"
+
+    async def run() -> None:
+        async with house.turn() as now:
+            assert await now.atool("later", {"query": "x"}, house.search_later)
+            assert await now.atool("now", {"query": "x"}, house.search)
+            assert now.tool("now", {"query": "y"}, house.search)
+            stream = await now.atool("words", None, words)
+            assert not isinstance(stream, Refusal)
+            assert [word async for word in stream] == ["a", "b"]
+            with pytest.raises(TypeError, match="atool"):
+                now.tool("later", {"query": "x"}, house.search_later)
+            for _ in range(30):
+                await now.ahint()
+                await now.atool("later", {"query": "z"}, house.search_later)
+
+    with pytest.raises(LoopGuardAbort):
+        asyncio.run(run())
+    assert house.ran == 3 + 4
+
+
+def test_concurrent_asynchronous_turns_do_not_meet(house: House) -> None:
+    """Each task is in the session that it named, and only the stuck one is stopped."""
+
+    async def run(key: str, *, stuck: bool) -> str:
+        async with house.turn(key) as now:
+            for number in range(12):
+                await now.ahint()
+                args = {"query": "x" if stuck else str(number)}
+                await now.atool("search", args, house.search_later)
+        return "done"
+
+    async def all_of_them() -> list[Any]:
+        runs = (run(f"{house.key}-{number}", stuck=number == 3) for number in range(8))
+        return await asyncio.gather(*runs, return_exceptions=True)
+
+    results = asyncio.run(all_of_them())
+    assert [number for number, one in enumerate(results) if one != "done"] == [3]
+    assert isinstance(results[3], LoopGuardAbort)
+
+
+def test_calls_from_bare_threads_belong_to_the_turn(house: House) -> None:
+    """A pool carries no context along; the turn knows where it is."""
+    with house.turn() as now, ThreadPoolExecutor(4) as pool:
+        asked = [
+            pool.submit(now.tool, "search", {"query": str(number)}, house.search)
+            for number in range(8)
+        ]
+        assert all(one.result().startswith("No results") for one in asked)
+        control.abort(house.key)
+        with pytest.raises(LoopGuardAbort):
+            pool.submit(now.hint).result()
+    agent = house.ended.spans[-1]
+    parents = {span.parent and span.parent.span_id for span in house.ended.spans[:-1]}
+    assert parents == {agent.context.span_id}
+
+
+def test_a_turn_in_a_generator_may_end_in_another_context(
+    house: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As a web server drives the body of an answer, each step in a thread of its own."""
+
+    def body() -> Iterator[str]:
+        with house.turn() as now:
+            for number in range(3):
+                yield now.tool("search", {"query": str(number)}, house.search)
+
+    steps = body()
+    got: list[str | None] = []
+    with caplog.at_level(logging.ERROR):
+        for _ in range(4):
+            thread = threading.Thread(target=lambda: got.append(next(steps, None)))
+            thread.start()
+            thread.join()
+    assert got == ["No results for 0.", "No results for 1.", "No results for 2.", None]
+    assert not caplog.records
+    assert {span.context.trace_id for span in house.ended.spans} == {
+        house.ended.spans[0].context.trace_id
+    }
+    assert trace.get_current_span() is trace.INVALID_SPAN
+
+
+def test_a_paused_turn_waits_and_has_its_limit(house: House) -> None:
+    """Before the model and before a tool."""
+    with house.turn(limit_s=0.05) as now:
+        control.pause(house.key)
+        with pytest.raises(LoopGuardPaused):
+            now.hint()
+        with pytest.raises(LoopGuardPaused):
+            now.tool("search", {"query": "x"}, house.search)
+        control.resume(house.key, guidance="look elsewhere")
+        assert now.hint() == "look elsewhere"
+        assert now.hint() is None
+    assert house.ran == 0
+
+
+def test_an_exception_of_the_loop_is_on_the_span_of_the_turn(house: House) -> None:
+    """It is the application's, and goes on."""
+    with pytest.raises(ZeroDivisionError), house.turn():
+        raise ZeroDivisionError
+    assert _said(house.ended.spans[0])["error.type"] == "ZeroDivisionError"
+
+
+def test_partial_results_of_the_loop_come_with_the_stop(house: House) -> None:
+    """Beside the results of tools, in their order."""
+    with pytest.raises(LoopGuardAbort) as stop, house.turn() as now:
+        now.partial("a plan")
+        now.tool("search", {"query": "x"}, house.search)
+        control.abort(house.key)
+        now.hint()
+    assert stop.value.parts == ("a plan", "No results for x.")
+
+
+def test_misuse_is_told() -> None:
+    """Keys that are none, a turn that has not begun, one that begins twice."""
+    with pytest.raises(ValueError, match="key of a session"):
+        turn("")
+    with pytest.raises(RuntimeError, match="not begun"):
+        turn().tool("search", None, str)
+    once = turn(tracer_provider=provider_with())
+    with once, pytest.raises(RuntimeError, match="begins once"):
+        once.__enter__()
+
+
+def test_a_trace_that_is_not_sampled_is_guarded_all_the_same() -> None:
+    """The guard alone sees the spans then."""
+    ended = Ended()
+    provider = TracerProvider(sampler=ALWAYS_OFF, shutdown_on_exit=False)
+    provider.add_span_processor(ended)
+    ran: list[str] = []
+    with pytest.raises(LoopGuardAbort), turn(uuid.uuid4().hex, tracer_provider=provider) as now:
+        for _ in range(30):
+            now.tool("search", {"query": "x"}, lambda query: ran.append(query) or "No results.")
+    assert len(ran) == 4
+    assert not ended.spans
+
+
+def test_a_provider_that_no_guard_watches_is_set_up_by_the_first_turn() -> None:
+    """The guard sees what others write there from then on."""
+    ended = Ended()
+    provider = provider_with(ended)
+    key = uuid.uuid4().hex
+    with turn(key, tracer_provider=provider) as now:
+        now.tool("search", {"query": "x"}, lambda query: "No results.")
+    report = control.report(key)
+    assert report is not None
+    assert [span.name for span in ended.spans] == ["execute_tool search", "invoke_agent agent"]
+
+
+def test_under_set_testing_off_everything_just_runs(house: House) -> None:
+    """As though no guard were there."""
+    with otel_loopguard.set_testing("off"), house.turn() as now:
+        for _ in range(20):
+            assert now.hint() is None
+            now.tool("search", {"query": "x"}, house.search)
+    assert house.ran == 20
+
+
+def test_the_fixture_of_tests_sees_it() -> None:
+    """The guard of the test watches the provider of the process."""
+    from otel_loopguard.testing import watching
+
+    with watching() as loopguard:
+        outcome = loopguard.run(_stuck_loop)
+        assert isinstance(outcome.stop, LoopGuardAbort)
+        loopguard.assert_stopped()
+        assert outcome.stop.session == "test"
+
+
+def _stuck_loop() -> None:
+    with turn() as now:
+        for _ in range(30):
+            now.hint()
+            now.tool("search", {"query": "x"}, lambda query: "No results.")
+
+
+_ALONE = """
+from otel_loopguard import LoopGuardAbort, turn
+{before}
+ran = 0
+
+def search(query):
+    global ran
+    ran += 1
+    return "No results."
+
+try:
+    with turn("chat-1") as now:
+        for _ in range(30):
+            now.hint()
+            now.tool("search", {{"query": "x"}}, search)
+except LoopGuardAbort:
+    print(ran, "stopped")
+"""
+
+_UNSET = """
+from opentelemetry.sdk.trace import TracerProvider
+from otel_loopguard import LoopGuardSpanProcessor
+provider = TracerProvider()
+provider.add_span_processor(LoopGuardSpanProcessor())
+"""
+
+
+@pytest.mark.parametrize(
+    "before",
+    ["", "import otel_loopguard; otel_loopguard.setup()", _UNSET],
+    ids=["nothing", "setup", "a provider that is not the global one"],
+)
+def test_it_works_in_a_process_without_anything_set_up(before: str) -> None:
+    """No provider, no processor; or a provider that nobody made the global one."""
+    done = subprocess.run(
+        [sys.executable, "-c", _ALONE.format(before=before)],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.stdout == "4 stopped\n", done.stderr
