@@ -9,9 +9,7 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from opentelemetry import trace
-
-from otel_loopguard.control.context import flags_at, named_session
+from otel_loopguard.control.context import current_places, flag_at, flags_at
 from otel_loopguard.control.gate import check_at
 from otel_loopguard.control.watchers import WATCHERS
 from otel_loopguard.core import Action
@@ -57,8 +55,10 @@ class cancelling:  # noqa: N801  # reads as a statement: `async with control.can
         self._lock = threading.Lock()
 
     def __enter__(self) -> Self:
-        span = trace.get_current_span().get_span_context()
-        self._place = named_session() or (span.trace_id if span.is_valid else None)
+        places = list(current_places())
+        known = (place for place in places if flag_at(place) is not None)
+        # Of a run that nothing is known of yet, the trace: it may get its flag while it waits.
+        self._place = next(known, places[-1] if places else None)
         self._task = None if self._scope is not None else _current_task()
         self._soon = _soon()
         self._cancels = _cancels(self._task)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from opentelemetry import context as otel_context
 from opentelemetry import trace
 
+from otel_loopguard.blind_spots import warn_blind
+from otel_loopguard.control.around import places_around
 from otel_loopguard.control.boards import waiting
+from otel_loopguard.control.flag import any_stops
 from otel_loopguard.control.tasks import declare, plan_of
 from otel_loopguard.rehearsal import off
 
@@ -186,14 +189,45 @@ def named_session(context: otel_context.Context | None = None) -> str | None:
 
 def current_flag() -> Flag | None:
     """The flag of the session of the current context; None if there is none."""
-    keepers = _keepers
-    if not keepers:
+    if not _keepers:
         return None
+    places = current_places()
+    return next((flag for place in places if (flag := flag_at(place)) is not None), None)
+
+
+def current_places() -> Iterator[str | int]:
+    """Where the current context is: the key of a session, or the id of a trace.
+
+    Yields:
+        The session that the context names, and nothing else then; else what a framework around
+        says, then the trace of the current span.
+    """
     key = named_session()
     if key is not None:
-        return _strongest(keepers, key)
+        yield key
+        return
+    yield from places_around()
     span = trace.get_current_span().get_span_context()
-    return _strongest(keepers, span.trace_id) if span.is_valid else None
+    if span.is_valid:
+        yield span.trace_id
+
+
+def asked_flag() -> Flag | None:
+    """As `current_flag`, for a loop that asks: it is told where it cannot be answered."""
+    flag = current_flag()
+    if flag is None and any_stops() and not _told():
+        warn_blind(
+            "no_session_asked",
+            "the agent's loop asks where no session is known, while a session of this process is "
+            "denied, paused or aborted; the answer is `allow`. Name the session around the run, "
+            "with otel_loopguard.session(key), and carry the context into threads",
+        )
+    return flag
+
+
+def _told() -> bool:
+    """Whether it can be told which session is asked for, though nothing is known of it yet."""
+    return named_session() is not None or any(isinstance(one, int) for one in current_places())
 
 
 def keepers() -> list[Keeper]:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Generator
 from typing import Any, Final
 
-from otel_loopguard.control.context import current_flag, flags_of
+from otel_loopguard.control.context import asked_flag, current_flag, flags_of
 from otel_loopguard.control.flag import NOTHING, Control, Flag, any_stops
 from otel_loopguard.core import Action
 from otel_loopguard.errors import LoopGuardAbort, LoopGuardPaused
@@ -21,7 +21,7 @@ def current() -> Control:
 
     The session is the one named by `otel_loopguard.session(...)`, else the one of the current span.
     """
-    flag = current_flag()
+    flag = asked_flag()
     return NOTHING if flag is None else flag.control
 
 
@@ -33,7 +33,7 @@ def check() -> None:
     """
     if not any_stops():
         return
-    flag = current_flag()
+    flag = asked_flag()
     if flag is not None:
         check_at(flag)
 
@@ -56,7 +56,7 @@ def hint() -> str | None:
     Whoever asks first gets it: the hints of a session belong into one conversation. The same text
     stays in `current().hint`.
     """
-    flag = current_flag()
+    flag = asked_flag()
     return None if flag is None else flag.take_hint()
 
 
@@ -124,7 +124,7 @@ def gate(limit_s: float | None = None) -> Gate:
         LoopGuardAbort: The session is aborted.
         LoopGuardPaused: It was not let go on within the limit.
     """
-    flag = current_flag()
+    flag = asked_flag()
     return Gate(NOTHING) if flag is None else gate_at(flag, limit_s)
 
 

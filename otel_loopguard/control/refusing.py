@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, cast
 
 from opentelemetry import trace
 
-from otel_loopguard.control.context import current_flag, keepers
+from otel_loopguard.control.context import asked_flag, keepers
 from otel_loopguard.control.flag import Control
 from otel_loopguard.core import Action
 
@@ -46,12 +47,13 @@ def refused(tool: str, args: object = None) -> Control | None:
         The control that refuses. Its `by` is `breaker` or `check` where no flag does; its `hint` is
         what to tell the model.
     """
-    return refused_at(current_flag(), tool, args)
+    return refused_at(asked_flag(), tool, args)
 
 
 def refused_at(flag: Flag | None, tool: str, args: object = None) -> Control | None:
     """As `refused`, for the session of a flag; None where none is known."""
-    return flag_refuses(flag, tool, args) or objected(flag, tool, args)
+    by_flag = (flag_refuses(flag, tool, spelled) for spelled in spellings(args))
+    return next(filter(None, by_flag), None) or objected(flag, tool, args)
 
 
 def flag_refuses(flag: Flag | None, tool: str, args: object = None) -> Control | None:
@@ -80,6 +82,18 @@ def objected(flag: Flag | None, tool: str, args: object = None) -> Control | Non
             session = None if flag is None else flag.control.session
             return Control(session, Action.DENY, reason, found.message, by=by)
     return None
+
+
+def spellings(args: object) -> Iterator[object]:
+    """Arguments as they are, and as an instrumentation may have written them.
+
+    OpenInference writes a single text in place of the map that has nothing else.
+    """
+    yield args
+    if isinstance(args, Mapping):
+        values = list(cast("Mapping[object, object]", args).values())
+        if len(values) == 1 and isinstance(values[0], str):
+            yield values[0]
 
 
 def _knowing(flag: Flag | None) -> list[Keeper]:

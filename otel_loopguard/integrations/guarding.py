@@ -12,10 +12,10 @@ from opentelemetry import trace
 from otel_loopguard.control import Choice, admit, named_session
 from otel_loopguard.control.context import flag_at, keepers, naming
 from otel_loopguard.control.gate import gate_at
-from otel_loopguard.control.refusing import flag_refuses, objected
+from otel_loopguard.control.refusing import flag_refuses, objected, spellings
 from otel_loopguard.integrations.made import Made
 from otel_loopguard.integrations.runs import Given
-from otel_loopguard.integrations.spans import OwnSpan, captured, is_span_of, refuse_on, spellings
+from otel_loopguard.integrations.spans import OwnSpan, captured, is_span_of, refuse_on
 from otel_loopguard.version import __version__
 
 if TYPE_CHECKING:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 from opentelemetry.sdk.trace import ReadableSpan
@@ -88,18 +87,6 @@ def is_span_of(tool: str, span: Span) -> bool:
     known = span.attributes or {}
     named = known.get("name" if span.name == _LOGFIRE else _TOOL, known.get(_OPENINFERENCE))
     return named == tool if named is not None else span.name in {tool, f"execute_tool {tool}"}
-
-
-def spellings(args: object) -> Iterator[object]:
-    """Arguments as they are, and as an instrumentation may have written them.
-
-    OpenInference writes a single text in place of the map that has nothing else.
-    """
-    yield args
-    if isinstance(args, Mapping):
-        values = list(cast("Mapping[object, object]", args).values())
-        if len(values) == 1 and isinstance(values[0], str):
-            yield values[0]
 
 
 def refuse_on(span: Span) -> None:

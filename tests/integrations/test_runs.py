@@ -13,9 +13,9 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
 from otel_loopguard import LoopGuardAbort, LoopGuardSpanProcessor, control, session
+from otel_loopguard.control.refusing import spellings
 from otel_loopguard.integrations.guarding import Guarding
 from otel_loopguard.integrations.runs import Given, Runs
-from otel_loopguard.integrations.spans import spellings
 
 
 class Putting(Exception):  # noqa: N818  # as frameworks name theirs

@@ -1,0 +1,66 @@
+"""Asking where the session is known to a framework only, and where nobody knows it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+import threading
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from otel_loopguard import LoopGuard, control, session
+
+_PROGRAM = Path(__file__).with_name("langgraph_asking.py")
+
+
+def _run(way: str) -> tuple[dict[str, Any], str]:
+    for module in ("langgraph", "openinference.instrumentation.langchain"):
+        pytest.importorskip(module)
+    done = subprocess.run(
+        [sys.executable, str(_PROGRAM), way],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout), done.stderr
+
+
+@pytest.mark.parametrize("way", ["thread", "run", "async"])
+def test_a_node_of_langgraph_is_in_the_session_of_its_run(way: str) -> None:
+    """OpenInference makes no span the current one: `thread_id` and the run's own span tell."""
+    found, said = _run(way)
+    assert found["told"] == 2
+    assert found["ran"] == 4
+    assert set(found["refused"]) == {"deny"}
+    assert "asks where no session is known" not in said
+
+
+def test_where_no_session_can_be_told_it_is_said() -> None:
+    """Once, with what to do; the run goes on."""
+    found, said = _run("unseen")
+    assert found == {"told": 0, "ran": 12, "refused": [], "stop": None}
+    assert said.count("asks where no session is known") == 1
+    assert "otel_loopguard.session(key)" in said
+
+
+def test_a_thread_that_lost_the_context_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """Only while some session is stopped, and never where one is named."""
+    guard, key = LoopGuard(), uuid.uuid4().hex
+    guard.bind(1, key)
+    with caplog.at_level(logging.WARNING), session(key):
+        threading.Thread(target=control.check).start()
+        control.abort(key)
+        with session("not begun yet"):
+            control.check()
+            control.hint()
+        threads = [threading.Thread(target=ask) for ask in (control.check, control.current)]
+        for thread in threads:
+            thread.start()
+            thread.join()
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "asks where no session is known" in caplog.text
+    control.resume(key)
