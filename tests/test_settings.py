@@ -124,3 +124,28 @@ def test_settings_do_not_change() -> None:
     """A guard's settings are its own for life."""
     with pytest.raises(ValueError, match="frozen"):
         Settings().mode = "shadow"  # type: ignore[misc]
+
+
+def test_unknown_variables_are_told_once_with_the_nearest_setting(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One warning for all of them; what is no setting on purpose is none of them."""
+    for name in (
+        "LOOPGUARD_REPEAT_TRESHOLD", "LOOPGUARD_COLOUR", "LOOPGUARD_EXPORTER",
+        "LOOPGUARD_SERVICE_HOST", "LOOPGUARD_PORT_8080_TCP_ADDR", "LOOPGUARD_WRITE_DOCS",
+        "LOOPGUARD_FRAMEWORKS_DIR", "LOOPGUARD_CYCLE_REPEATS",
+    ):  # fmt: skip
+        monkeypatch.setenv(name, "6")
+    assert Settings().cycle_repeats == 6
+    Settings(mode="shadow")
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        "otel-loopguard: the environment sets what is no setting, and it has no effect: "
+        "LOOPGUARD_COLOUR, LOOPGUARD_REPEAT_TRESHOLD (is LOOPGUARD_REPEAT_THRESHOLD meant?)"
+    )
+
+
+def test_an_unknown_name_is_told_with_the_nearest_setting() -> None:
+    """As a keyword, and in a file."""
+    with pytest.raises(LoopGuardSettingsError, match=r"\(is repeat_threshold meant\?\)"):
+        Settings(repeat_treshold=3)

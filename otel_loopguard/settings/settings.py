@@ -8,6 +8,8 @@ extra `yaml`), defaults.
 from __future__ import annotations
 
 import os
+import re
+from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ from pydantic_settings import (
     YamlConfigSettingsSource,
 )
 
+from otel_loopguard.blind_spots import warn_blind
 from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.settings.budget import BudgetSettings
 from otel_loopguard.settings.calls import CallSettings
@@ -47,6 +50,14 @@ from otel_loopguard.settings.text import TextSettings
 from otel_loopguard.settings.tools import DeclaredTools
 
 _FILE = "LOOPGUARD_SETTINGS_FILE"
+_PREFIX = "LOOPGUARD_"
+_OTHERS = frozenset((_FILE, "LOOPGUARD_EXPORTER"))
+"""Variables that are no settings."""
+_NOT_OURS = re.compile(
+    r"LOOPGUARD_(?:FRAMEWORKS_.*|WRITE_DOCS|(?:.*_)?(?:SERVICE_HOST|SERVICE_PORT(?:_.*)?|PORT(?:_\d+_.*)?))"
+)
+"""Variables of our own tests, and those that Kubernetes sets for a service of this name."""
+_LISTED = 5
 _SOURCES = {
     ".toml": TomlConfigSettingsSource,
     ".json": JsonConfigSettingsSource,
@@ -97,6 +108,7 @@ class Settings(
             raise LoopGuardSettingsError(_explain(error)) from None
         except SettingsError as error:
             raise LoopGuardSettingsError(_unread(error)) from None
+        _tell_unknown()
 
     def of(self, tool: str) -> Settings:
         """The settings as they are for one tool (C5)."""
@@ -164,10 +176,36 @@ def _explain(error: ValidationError) -> str:
         f"{name} (LOOPGUARD_{name.partition('.')[0].upper()}) = "
         f"{_shown(found.get('input'))}: {found['msg']}"
         if found["type"] != "extra_forbidden"
-        else f"{name} = {_shown(found.get('input'))}: there is no such setting"
+        else f"{name} = {_shown(found.get('input'))}: there is no such setting{_meant(name)}"
         for found in error.errors(include_url=False)
         for name in (".".join(str(part) for part in found["loc"]),)
     )
+
+
+def _tell_unknown() -> None:
+    """Warns, once per process, of variables that look like settings and are none."""
+    names = (name.upper() for name in os.environ if name.upper().startswith(_PREFIX))
+    known = _OTHERS.union(f"{_PREFIX}{name.upper()}" for name in Settings.model_fields)
+    unknown = sorted(name for name in names if name not in known and not _NOT_OURS.fullmatch(name))
+    if unknown:
+        told = ", ".join(
+            name + _meant(name.removeprefix(_PREFIX).lower(), _PREFIX) for name in unknown[:_LISTED]
+        )
+        more = f" and {len(unknown) - _LISTED} more" if len(unknown) > _LISTED else ""
+        warn_blind(
+            "unknown_variable",
+            "the environment sets what is no setting, and it has no effect: %s%s",
+            told, more,
+        )  # fmt: skip
+
+
+def _meant(name: str, prefix: str = "") -> str:
+    """The setting that was meant, as a question, if one has nearly that name."""
+    nearest = get_close_matches(name.partition(".")[0], Settings.model_fields, 1, 0.7)
+    if not nearest:
+        return ""
+    meant = f"{prefix}{nearest[0].upper()}" if prefix else nearest[0]
+    return f" (is {meant} meant?)"
 
 
 def _unread(error: SettingsError) -> str:
