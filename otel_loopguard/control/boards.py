@@ -1,8 +1,8 @@
-"""Boards of milestones for sessions that no step was seen of yet."""
+"""What is said of sessions that no step was seen of yet: milestones, results so far."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from typing import Final
 
 from otel_loopguard.core import Milestones
@@ -31,3 +31,29 @@ def claimed(key: str) -> Milestones:
         key: Key of the session.
     """
     return _waiting.pop(key, None) or Milestones()
+
+
+_EARLY: Final = 256
+_PARTS: Final = 20
+_early: OrderedDict[str, deque[object]] = OrderedDict()
+
+
+def keep_early(key: str, result: object) -> None:
+    """Keeps a result for a session until its first step is seen; of the newest 256 sessions.
+
+    Args:
+        key: Key of the session, or the id of its trace in 32 hex digits.
+        result: The result.
+    """
+    _early.setdefault(key, deque(maxlen=_PARTS)).append(result)
+    while len(_early) > _EARLY:
+        _early.pop(next(iter(list(_early)), ""), None)
+
+
+def early(key: str) -> deque[object] | None:
+    """The results that wait for a session, which has them from now on; None if there are none.
+
+    Args:
+        key: As of `keep_early`.
+    """
+    return _early.pop(key, None) if _early else None

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+_UNSET: Final = object()
 _EXPECTED: Final = (BreakerOpenError, TimeoutError, ConnectionError)
 
 
@@ -111,7 +112,8 @@ class degrading:  # noqa: N801  # reads as a statement: `with control.degrading(
             step.value = search(query)
         results["search"] = step.result
 
-    What stops the session (`LoopGuardStop`) goes through, whatever `on` says.
+    What stops the session (`LoopGuardStop`) goes through, whatever `on` says. A block that sets no
+    `value` gives a degraded result too, with the reason "it gave no result"; None is a value.
 
     Args:
         step: Name of the step.
@@ -130,12 +132,23 @@ class degrading:  # noqa: N801  # reads as a statement: `with control.degrading(
         self._instead = value
         self._on = on
         self._failed: Degraded | None = None
-        self.value: object = None
+        self._given: object = _UNSET
+
+    @property
+    def value(self) -> object:
+        """What was set inside the block; None before."""
+        return None if self._given is _UNSET else self._given
+
+    @value.setter
+    def value(self, value: object) -> None:
+        self._given = value
 
     @property
     def result(self) -> object:
         """What was set inside the block, or the `Degraded` in its place."""
-        return self.value if self._failed is None else self._failed
+        if self._failed is None and self._given is _UNSET:
+            self._failed = degraded(self._step, "it gave no result", self._instead)
+        return self._given if self._failed is None else self._failed
 
     def __enter__(self) -> Self:
         return self

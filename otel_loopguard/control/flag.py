@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass, replace
 from typing import Final
 
-from otel_loopguard.control.boards import claimed
+from otel_loopguard.control.boards import claimed, early
 from otel_loopguard.control.watchers import WATCHERS
 from otel_loopguard.core import Action, Decision
 from otel_loopguard.rehearsal import now as clock
@@ -81,7 +81,7 @@ class Flag:
         self.stops = False
         self.cleared = 0
         self.milestones = claimed(session)
-        self.parts: deque[object] | None = None
+        self.parts: deque[object] | None = early(session)
         self._told: Control | None = None
 
     @property
@@ -126,6 +126,13 @@ class Flag:
         with _changing:
             self.parts = self.parts or deque(maxlen=_PARTS)
             self.parts.append(result)
+
+    def adopt_parts(self, trace: str | None) -> None:
+        """Takes over the results that were kept under its trace, before its key was known."""
+        found = None if trace is None else early(trace)
+        if found:
+            with _changing:
+                self.parts = deque((*found, *(self.parts or ())), maxlen=_PARTS)
 
     def set(  # noqa: PLR0913
         self,

@@ -6,7 +6,17 @@ import asyncio
 from collections.abc import Generator
 from typing import Any, Final
 
-from otel_loopguard.control.context import asked_flag, current_flag, flags_of
+from opentelemetry import trace
+
+from otel_loopguard.blind_spots import warn_blind
+from otel_loopguard.control.boards import keep_early
+from otel_loopguard.control.context import (
+    asked_flag,
+    current_flag,
+    flags_of,
+    keepers,
+    named_session,
+)
 from otel_loopguard.control.flag import NOTHING, Control, Flag, any_stops
 from otel_loopguard.core import Action
 from otel_loopguard.errors import LoopGuardAbort, LoopGuardPaused
@@ -70,18 +80,33 @@ def partial(result: object) -> bool:
         except LoopGuardAbort as stop:
             return stop.parts
 
-    The newest 20 are kept, in this process, until the session is forgotten.
+    The newest 20 are kept, in this process, until the session is forgotten. What is given before
+    the first span of a session waits for it.
 
     Args:
         result: What is there so far.
 
     Returns:
-        False if no session is known: it begins with its first span.
+        False if there is no session to keep it for: none is named, and no span is current. Where
+        there is a guard, that is warned of once.
     """
     flag = current_flag()
-    if flag is None:
+    trace_key = _trace_key()
+    if flag is not None:
+        flag.adopt_parts(trace_key)
+        flag.add_part(result)
+        return True
+    if not keepers():
         return False
-    flag.add_part(result)
+    key = named_session() or trace_key
+    if key is None:
+        warn_blind(
+            "partial_unkept",
+            "control.partial() was given a result where no session is known, and it is lost: name "
+            "the session around the run, with otel_loopguard.session(key)",
+        )
+        return False
+    keep_early(key, result)
     return True
 
 
@@ -206,14 +231,22 @@ def _passed(flag: Flag, *, in_time: bool) -> Control:
     if control.action is Action.ABORT:
         raise _abort(flag, control)
     if not in_time:
+        flag.adopt_parts(_trace_key())
         msg = f"session {control.session!r} is paused and was not resumed in time: {control.reason}"
         raise LoopGuardPaused(msg, control.session or "", control.decision, flag.parts or ())
     return control
 
 
 def _abort(flag: Flag, control: Control) -> LoopGuardAbort:
+    flag.adopt_parts(_trace_key())
     msg = f"session {control.session!r} is aborted: {control.reason}"
     return LoopGuardAbort(msg, control.session or "", control.decision, flag.parts or ())
+
+
+def _trace_key() -> str | None:
+    """The trace of the current span, as a session has it for its key."""
+    span = trace.get_current_span().get_span_context()
+    return f"{span.trace_id:032x}" if span.is_valid else None
 
 
 def _in_asyncio() -> bool:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping
-from typing import cast
+from difflib import get_close_matches
+from typing import Final, cast
 
 from opentelemetry import trace
 
 from otel_loopguard.control.boards import claimed, waiting
 from otel_loopguard.control.context import current_flag, flags_of, named_session
 from otel_loopguard.core import Milestones, Reached
+from otel_loopguard.logger import logger
+
+_DIGITS: Final = re.compile(r"\d+")
 
 
 def milestones(
@@ -60,7 +65,8 @@ def milestone(
     It only notes it, and waits for nothing: the guard reads it at the next step.
 
     Args:
-        name: Name of the milestone. One that was not declared is from now on, as optional.
+        name: Name of the milestone. One that was not declared is from now on, as optional; where it
+            is nearly the name of one that was, that is warned of.
         done: Whether it is reached; False declares it only.
         failed: Whether it cannot be reached any more; goes before `done`. It may be reached after
             all later.
@@ -77,12 +83,30 @@ def milestone(
     if of is not None and of < 1:
         msg = f"of must be the number of all milestones, from 1 on, got {of!r}"
         raise ValueError(msg)
+    if (done or failed) and of is None:
+        _warn_of_misspelling(name)
     reached = Reached.FAILED if failed else Reached.DONE if done else Reached.OPEN
     percent: float | None = None
     for board in _boards():
         if board.report(name, reached, of):
             percent = board.percent()
     return percent
+
+
+def _warn_of_misspelling(name: str) -> None:
+    """A name that is new, and nearly one that is declared, may be that one."""
+    for board in _boards():
+        if board.state(name) is not None:
+            continue
+        # Numbered milestones are alike on purpose.
+        bare = _DIGITS.sub("", name)
+        others = [one for one in board.names() if _DIGITS.sub("", one) != bare]
+        meant = get_close_matches(name, others, 1, 0.8)
+        if meant:
+            logger.warning(
+                "milestone %r was not declared and is a new one now; was %r meant?", name, meant[0]
+            )
+            return
 
 
 def _check_name(name: object) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import threading
+import uuid
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Iterator
 from dataclasses import dataclass
@@ -45,7 +46,8 @@ class Recoveries:
 
     Strategies are asked in the order in which they were registered. Each has `recovery_attempts`
     (3) tries in one session and for one tool, over all its failing calls, and gets them back when
-    a call of that tool went well: an agent that fails in a loop does not recover for ever.
+    a call of that tool went well: an agent that fails in a loop does not recover for ever. Where no
+    session is known they are the tries of one call: what others do uses up none of them.
 
     Args:
         settings: Settings of the guard.
@@ -235,6 +237,7 @@ def _pattern(name: str, text: str) -> re.Pattern[str]:
 
 
 def _session() -> str:
-    """The session that tries are counted in; all that know none are one."""
+    """The session that tries are counted in; without one every call counts for itself."""
     flag = current_flag()
-    return (None if flag is None else flag.control.session) or named_session() or ""
+    key = (None if flag is None else flag.control.session) or named_session()
+    return key or f"call-{uuid.uuid4().hex}"

@@ -165,6 +165,10 @@ class Milestones:
         self.changes = change
         return True
 
+    def names(self) -> tuple[str, ...]:
+        """Names of all milestones that are known."""
+        return tuple(self._known)
+
     def adopt(self, other: Milestones) -> None:
         """Takes over what another board knows, if nothing is known here."""
         if not self.changes:

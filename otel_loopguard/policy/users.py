@@ -26,6 +26,7 @@ from otel_loopguard.policy.preferences import (
 if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
 
+_THRESHOLDS: Final = ("prompt_threshold_s", "auto_background_threshold_s")
 _ANSWERS: Final = 5
 """Newest answers about the same tools that are remembered."""
 
@@ -84,6 +85,13 @@ class Users:
         """
         known = self._kept.get(_place(user)) or Kept(preferences=self._defaults)
         preferences = known.preferences.changed(changes)
+        least, most = preferences.prompt_threshold_s, preferences.auto_background_threshold_s
+        if least > most and not changes.keys().isdisjoint(_THRESHOLDS):
+            msg = (
+                f"prompt_threshold_s = {least:g} must not be above auto_background_threshold_s = "
+                f"{most:g}, from where a call goes to the background: change both"
+            )
+            raise ValueError(msg)
         own = {**known.own, **preferences.model_dump(mode="json", include=set(changes))}
         self._kept.set(_place(user), Kept(preferences=preferences, own=own))
         return preferences

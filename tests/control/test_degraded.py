@@ -82,3 +82,15 @@ def test_a_degraded_result_says_why() -> None:
     """An empty reason is refused."""
     with pytest.raises(ValueError, match="reason"):
         control.degraded("search", "")
+
+
+def test_a_step_that_sets_no_value_is_no_complete_one() -> None:
+    """Its result says so; None that was set is a value."""
+    with control.degrading("search", value=[]) as step:
+        pass
+    assert step.result == control.Degraded("search", "it gave no result", [])
+    assert not control.combined({"search": step.result}).complete
+    with control.degrading("search") as step:
+        step.value = None
+    assert step.result is None
+    assert control.combined({"search": step.result}).complete

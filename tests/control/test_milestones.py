@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import uuid
 
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
@@ -132,3 +133,18 @@ def test_what_cannot_be_is_refused(wrong: object, said: str) -> None:
     assert callable(wrong)
     with pytest.raises(ValueError, match=said):
         wrong()
+
+
+def test_a_misspelt_milestone_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """With the one that was meant; numbered ones, and those that are declared, are not."""
+    with otel_loopguard.session(uuid.uuid4().hex):
+        control.milestones(["report written", "item 1"])
+        control.milestone("item 2")
+        control.milestone("report writen", done=False)
+        control.milestone("something else")
+        assert not caplog.records
+        control.milestone("reprot written")
+        control.milestone("reprot written")
+    (record,) = caplog.records
+    assert "'reprot written' was not declared" in record.getMessage()
+    assert "'report writ" in record.getMessage()

@@ -211,3 +211,17 @@ def test_what_cannot_be_is_refused(guard: LoopGuard, wrong: object, said: str) -
     assert callable(wrong)
     with pytest.raises(ValueError, match=said):
         wrong()
+
+
+def test_without_a_session_nobody_uses_up_the_tries_of_others(guard: LoopGuard) -> None:
+    """Each call has its own; within one they still end."""
+    control.recoveries().register("again", lambda call: None)
+    for _ in range(3):
+        tries = 0
+        with pytest.raises(ConnectionError):
+            for attempt in control.recovering("fetch"):
+                with attempt:
+                    tries += 1
+                    raise ConnectionError
+        assert tries == 3
+    assert guard.settings.recovery_attempts == 2

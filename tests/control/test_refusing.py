@@ -117,14 +117,46 @@ def test_a_hint_is_given_once_per_decision(run: Run) -> None:
 
 
 def test_results_so_far_come_with_the_stop(run: Run) -> None:
-    """The newest twenty, oldest first."""
-    assert not control.partial("too early: the session has no step yet")
+    """The newest twenty, oldest first, those before the first step too."""
+    assert control.partial("a plan, before the session has a step")
     run.calls(1)
-    assert all(control.partial(number) for number in range(25))
+    assert all(control.partial(number) for number in range(19))
     control.abort(run.key, by="ada")
     with pytest.raises(LoopGuardAbort) as stop:
         control.check()
-    assert stop.value.parts == tuple(range(5, 25))
+    assert stop.value.parts == ("a plan, before the session has a step", *range(19))
+    assert control.partial(19)
+    with pytest.raises(LoopGuardAbort) as stop:
+        control.check()
+    assert stop.value.parts == tuple(range(20))
+
+
+def test_an_early_result_waits_under_its_trace() -> None:
+    """The key of the session is known only when a span says it."""
+    processor = LoopGuardSpanProcessor()
+    tracer = provider_with(processor).get_tracer("my.agent")
+    key = uuid.uuid4().hex
+    with tracer.start_as_current_span("request"):
+        assert control.partial("early")
+        with tracer.start_as_current_span(
+            "execute_tool t", attributes={"gen_ai.tool.name": "t", "gen_ai.conversation.id": key}
+        ):
+            pass
+        control.abort(key)
+        with pytest.raises(LoopGuardAbort) as stop:
+            control.check()
+    assert stop.value.parts == ("early",)
+    processor.shutdown()
+
+
+def test_a_result_that_no_session_can_keep_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """Once, where there is a guard to stop anything."""
+    processor = LoopGuardSpanProcessor()
+    assert not control.partial("a")
+    assert not control.partial("b")
+    (record,) = caplog.records
+    assert "it is lost" in record.getMessage()
+    processor.shutdown()
 
 
 def test_who_set_it_is_told(run: Run) -> None:

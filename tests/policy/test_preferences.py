@@ -213,3 +213,14 @@ def test_memory_is_bounded() -> None:
     assert [known.preferences(str(number)).prompt_threshold_s for number in range(4)] == [
         15, 3, 3, 3,
     ]  # fmt: skip
+
+
+def test_thresholds_that_cross_are_refused() -> None:
+    """A call cannot be asked about for longer than it takes to go to the background."""
+    known = Users(Settings())
+    with pytest.raises(ValueError, match=r"prompt_threshold_s = 90 .* = 45"):
+        known.prefer("ada", {"prompt_threshold_s": 90})
+    with pytest.raises(ValueError, match=r"prompt_threshold_s = 15 .* = 3"):
+        known.prefer("ada", {"auto_background_threshold_s": 3})
+    changed = known.prefer("ada", {"prompt_threshold_s": 90, "auto_background_threshold_s": 120})
+    assert changed.prompt_threshold_s == 90
