@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from otel_loopguard.admission.admissions import Admissions
 from otel_loopguard.announcing import Announcer
 from otel_loopguard.backing import Backing
 from otel_loopguard.belonging import Belonging
+from otel_loopguard.blind_spots import warn_blind
 from otel_loopguard.contents import Contents
 from otel_loopguard.control import keep
 from otel_loopguard.control.making import making
@@ -46,6 +47,9 @@ if TYPE_CHECKING:
     from otel_loopguard.dialects import SpanView
     from otel_loopguard.judge import Judge
     from otel_loopguard.profiling import ResourceSample
+
+_ALONE: Final = 5
+"""Tool calls that are traces of their own, in no session, until that is told."""
 
 StepListener = Callable[[Session, int, Step], None]
 DecisionListener = Callable[[Session, "Decision"], None]
@@ -93,6 +97,7 @@ class LoopGuard(SessionKeeper):
         self.reader = Reader()
         self._live = clock == "live"
         self._now = 0
+        self._alone = 0
         self._on_step = on_step
         self._on_decision = on_decision
         self._backing = Backing(self.settings, self.faults, live=self._live, shelf=shelf)
@@ -338,7 +343,23 @@ class LoopGuard(SessionKeeper):
         if self._on_step is not None:
             with swallow(self.faults, "on_step"):
                 self._on_step(session, index, step)
+        if self._live and step.kind is Kind.TOOL and step.parent_id is None:
+            self._stands_alone(session, step)
         self._announcer.ended(session, step, decisions, opened)
+
+    def _stands_alone(self, session: Session, step: Step) -> None:
+        """A call that is a whole trace, in no session: no other call can be compared with it."""
+        if session.named or step.server or session.progress.steps > 1:
+            return
+        self._alone += 1
+        if self._alone == _ALONE:
+            warn_blind(
+                "calls_alone",
+                "%d tool calls came each as a trace of its own, without an agent's span above and "
+                "without a session, so none is compared with another: name the session around the "
+                "run with otel_loopguard.session(key), or run it in otel_loopguard.turn()",
+                _ALONE,
+            )
 
     def _stall(self, stall: Stall) -> None:
         """Says of a span that is open that it is stalled."""
