@@ -294,9 +294,7 @@ class LoopGuard(SessionKeeper):
             lock=self._lock, faults=self.faults, writer=self._backing.writer,
         )  # fmt: skip
         numbers = self.telemetry.numbers
-        self._rulings = Rulings(
-            self._decisions, self._ledger, self._sessions, self._people, numbers
-        )
+        self._rulings = Rulings(self._decisions, self._ledger, self._sessions, numbers)
         if self._people is not None:
             self.telemetry.follow(self._people.escalations)
         self._announcer = Announcer(

@@ -55,10 +55,6 @@ class People:
         self.doors = Doors(settings, self.desk, faults)
         self._hands = Hands(opens, sessions, lock, faults)
 
-    def softened(self, session: Session, decision: Decision) -> Decision:
-        """The decision, or the rung below where people were asked not long ago (C8)."""
-        return self.escalations.softened(session, decision)
-
     def decided(self, session: Session, decision: Decision) -> None:
         """A decision took effect: people may have to hear of it. No lock is held."""
         with swallow(self._faults, "escalation"):

@@ -10,7 +10,6 @@ from otel_loopguard.hints import hint
 if TYPE_CHECKING:
     from otel_loopguard.core import Decision, Step
     from otel_loopguard.decisions import Decisions
-    from otel_loopguard.people import People
     from otel_loopguard.reports import Ledger
     from otel_loopguard.sessions import Finding, Session, Sessions
     from otel_loopguard.stalls import Stall
@@ -24,7 +23,6 @@ class Rulings:
         decisions: Makes decisions out of findings.
         ledger: Knows later who was told what.
         sessions: Hands on what goes to journals.
-        people: Say where they were asked not long ago; None in a replay.
         numbers: Counts decisions for metrics; None: nobody does.
     """
 
@@ -33,13 +31,11 @@ class Rulings:
         decisions: Decisions,
         ledger: Ledger,
         sessions: Sessions,
-        people: People | None = None,
         numbers: Numbers | None = None,
     ) -> None:
         self._decisions = decisions
         self._ledger = ledger
         self._sessions = sessions
-        self._people = people
         self._numbers = numbers
 
     def found(
@@ -55,8 +51,6 @@ class Rulings:
             time: When, nanoseconds since the epoch.
         """
         decision = self._decisions.decide(session.key, finding, step, index=index, time=time)
-        if self._people is not None:
-            decision = self._people.softened(session, decision)
         _raise_flag(session, decision)
         loop = finding.verdict.detection.own is None
         self._enter(session, decision, step, agent=step.agent, loop=loop)

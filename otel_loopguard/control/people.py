@@ -19,7 +19,7 @@ class Seat(Protocol):
     """Where people meet the sessions of one guard."""
 
     def escalate(self, session: str, reason: str, *, hold: bool) -> str | None:
-        """Puts a session before people; None if it is not known, or cools down."""
+        """Puts a session before people; None if it is not known."""
         ...
 
     def answer(self, escalation_id: str, answer: object, guidance: object, by: object) -> bool:
@@ -64,8 +64,7 @@ def escalate(reason: str, *, session: str | None = None, hold: bool = True) -> s
         hold: Whether it is paused until it is answered, or `pause_limit_s` is over.
 
     Returns:
-        Id of the escalation; None if the session is not known here, or was put before people
-        within the last `escalation_cooldown_s`: then nothing changes.
+        Id of the escalation; None if the session is not known here: then nothing changes.
 
     Raises:
         ValueError: The reason is empty or no text.

@@ -6,7 +6,6 @@ import secrets
 import weakref
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard.control.context import flags_of
@@ -22,7 +21,6 @@ from otel_loopguard.escalation.register import Case, Register
 from otel_loopguard.excerpts import excerpt
 from otel_loopguard.faults import swallow
 from otel_loopguard.logger import logger
-from otel_loopguard.policy import follow_ups_of
 from otel_loopguard.rehearsal import now as clock
 
 if TYPE_CHECKING:
@@ -37,8 +35,6 @@ _HUMAN: Final = "escalate_human"
 _NOBODY: Final = "time limit"
 _EARLIER_S: Final = 1.0
 _WORSE: Final = {severity: rank for rank, severity in enumerate(Severity)}
-_BELOW: Final = {Action.PAUSE: Action.ASK, Action.ASK: Action.STEER}
-"""The rung below each that puts a session before people."""
 
 Listener = Callable[[Case], object]
 
@@ -96,29 +92,10 @@ class Escalations:
         if cause is not None:
             self._raise(session, cause, decision.message, decision)
 
-    def softened(self, session: Session, decision: Decision) -> Decision:
-        """A decision that would put a session before people again takes the rung below (C8).
-
-        Args:
-            session: Its session.
-            decision: The decision, before it takes effect.
-        """
-        below = _BELOW.get(decision.action)
-        if below is None or self._cause(decision) is None:
-            return decision
-        if not self.register.cools(session.key, clock()):
-            return decision
-        return replace(
-            decision,
-            action=below,
-            follow_ups=follow_ups_of(below, decision.intervention),
-            question=decision.question if below is Action.ASK else None,
-        )
-
     def escalate(self, session: str, reason: str, *, hold: bool) -> str | None:
         """Puts a session before people for the application; see `control.escalate`."""
         found = self._find(session)
-        if found is None or self.register.cools(session, clock()):
+        if found is None:
             return None
         reason = excerpt(reason, GUIDANCE)
         if hold:
@@ -200,17 +177,21 @@ class Escalations:
         self, session: Session, cause: str, reason: str, decision: Decision | None
     ) -> str | None:
         now = clock()
-        if self.register.cools(session.key, now):
+        holds = decision is None or decision.action is Action.PAUSE
+        if not holds and self.register.cools(session.key, now, holds=False):
             return None
         with session.lock:
             found = self._package(session, cause, reason, decision, now)
         case = Case(found, session.flag)
-        if not self.register.open(case):
+        # What holds a session is always open to an answer; only its message cools down.
+        send = decision is None or not self.register.cools(session.key, now, holds=found.held)
+        if not self.register.open(case, sent=send):
             return None
         self._limits.wake()
         self._tell(case)
-        with swallow(self._faults, "escalation"):
-            self.channels.send(found)
+        if send:
+            with swallow(self._faults, "escalation"):
+                self.channels.send(found)
         return found.id
 
     def _package(

@@ -44,7 +44,7 @@ class Register:
     known by the session.
 
     Args:
-        cooldown_s: Seconds after an escalation in which there is no other one of its session.
+        cooldown_s: Seconds after a message in which no other one about its session is sent.
 
     Attributes:
         refused: Escalations for which there was no room.
@@ -54,7 +54,7 @@ class Register:
         self._cooldown = int(cooldown_s * 1e9)
         self._open: OrderedDict[str, Case] = OrderedDict()
         self._over: OrderedDict[str, Case] = OrderedDict()
-        self._sent: OrderedDict[str, int] = OrderedDict()
+        self._sent: OrderedDict[str, Case] = OrderedDict()
         self._newest: OrderedDict[str, Case] = OrderedDict()
         # Re-entrant: a finalizer may end a span, and that change a flag, while it is held.
         self._lock = threading.RLock()
@@ -71,25 +71,35 @@ class Register:
         with self._lock:
             return min((case.escalation.until for case in self._open.values()), default=_NEVER)
 
-    def cools(self, session: str, now: int) -> bool:
-        """Whether a session was put before people not long ago, or is at this moment.
+    def cools(self, session: str, now: int, *, holds: bool) -> bool:
+        """Whether people heard of a session not long ago, so that no message is sent again.
+
+        A message that says that the session waits is sent all the same where the one before did
+        not say so, or where somebody answered it.
 
         Args:
             session: Key of the session.
             now: Nanoseconds since the epoch.
+            holds: Whether the session is held.
         """
         if not self._sent:
             return False
         with self._lock:
             sent = self._sent.get(session)
-            return sent is not None and now - sent < self._cooldown
+            if sent is None or now - sent.escalation.at >= self._cooldown:
+                return False
+            unheard = sent.reply is None or sent.reply.via == "limit"
+            return not holds or (sent.escalation.held and unheard)
 
-    def open(self, case: Case) -> bool:
-        """Takes a new escalation; False if its session cools down, or there is no room."""
+    def open(self, case: Case, *, sent: bool) -> bool:
+        """Takes a new escalation; False if there is no room.
+
+        Args:
+            case: The escalation.
+            sent: Whether people are sent a message about it.
+        """
         found = case.escalation
         with self._lock:
-            if self.cools(found.session, found.at):
-                return False
             if len(self._open) >= _OPEN:
                 self.refused += 1
                 return False
@@ -97,10 +107,11 @@ class Register:
             self._newest.move_to_end(found.session)
             if len(self._newest) > _COOLING:
                 self._newest.popitem(last=False)
-            self._sent[found.session] = found.at
-            self._sent.move_to_end(found.session)
-            if len(self._sent) > _COOLING:
-                self._sent.popitem(last=False)
+            if sent:
+                self._sent[found.session] = case
+                self._sent.move_to_end(found.session)
+                if len(self._sent) > _COOLING:
+                    self._sent.popitem(last=False)
             return True
 
     def settle(self, escalation_id: str, reply: Reply, now: int) -> Case:

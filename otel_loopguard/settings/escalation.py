@@ -33,8 +33,8 @@ class EscalationSettings(BaseSettings):
         300,
         ge=0,
         le=604_800,
-        description="Seconds after an escalation in which no other one of its session is sent; "
-        "the rung below is used instead (C8).",
+        description="Seconds after a message about a session in which people are not told the "
+        "same again; what the policy does is not changed by it (C8).",
     )
     escalation_actions: int = Field(
         5, ge=1, le=50, description="Last actions of the session that an escalation shows (C8)."

@@ -5,11 +5,20 @@ from __future__ import annotations
 import json
 import logging
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
-from otel_loopguard import Action, LoopGuardAbort, LoopGuardPaused, control, session
+from otel_loopguard import (
+    Action,
+    LoopGuard,
+    LoopGuardAbort,
+    LoopGuardPaused,
+    Settings,
+    control,
+    session,
+)
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.errors import EscalationError
 from otel_loopguard.escalation import Escalation, message
@@ -154,24 +163,86 @@ def test_a_gate_never_outlives_its_limit() -> None:
     assert 0.3 <= time.monotonic() - begun < 10
 
 
-def test_cooldown_uses_the_rung_below() -> None:
-    """A second pause within 300 s is an ask, a second ask a steer, and nothing is sent again."""
+def sent_by(channel: list[Escalation]) -> list[tuple[str, bool]]:
+    return [(found.cause, found.held) for found in channel]
+
+
+@pytest.fixture
+def channel() -> Iterator[list[Escalation]]:
+    """Every escalation that people are sent a message about."""
+    sent: list[Escalation] = []
+    forget = control.on_escalation(sent.append)
+    yield sent
+    forget()
+
+
+def hand_over(guard: LoopGuard, name: str, times: int) -> list[Action]:
+    """Two agents that pass the same work back and forth; what the flag says after each time."""
+    asks = "The summary has no sources, please add them", "There are no sources, please do without"
+    seen: list[Action] = []
+    for number in range(times):
+        giver, agent = ("critic", "planner") if number % 2 else ("planner", "critic")
+        step = Step(Kind.HANDOFF, agent, agent=giver, args=asks[number % 2])
+        guard.observe(step, name)
+        seen.append(guard.flag_of(name).control.action)
+    return seen
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"escalate_severity": "warning"}], ids=["default", "every warning"]
+)
+def test_a_cooldown_never_weakens_the_ladder(settings: dict[str, object]) -> None:
+    """A live cycle of two agents asks at 8 and pauses at 12, as a replay does."""
+    live = LoopGuard(Settings(**settings))
+    replayed = LoopGuard(Settings(**settings), clock="replay")
+    seen = hand_over(live, "a", 12)
+    assert (seen[7], seen[11]) == (Action.ASK, Action.PAUSE)
+    assert seen == hand_over(replayed, "a", 12)
+
+
+def test_people_hear_that_the_session_waits_now(channel: list[Escalation]) -> None:
+    """Of a pause that follows an ask they were told of; the ask is not told twice."""
+    guard = LoopGuard(Settings())
+    hand_over(guard, "a", 12)
+    until(lambda: len(channel) == 2)
+    assert sent_by(channel) == [("ask", False), ("cycle", True)]
+
+
+def test_a_second_pause_is_a_pause(channel: list[Escalation]) -> None:
+    """Whoever answered the first one hears of the second."""
     guard = watched()
     stuck(guard, "a")
     control.answer(only().id, "continue")
-    stuck(guard, "a", calls=6)
-    now = guard.flag_of("a").control
-    assert now.action is Action.ASK
-    assert now.decision is not None
-    assert now.decision.question is not None
-    assert control.escalations() == []
-    other = watched(max_action="ask", ask_after=2, steer_after=1)
-    stuck(other, "b", calls=5)
-    assert only().cause == "ask"
-    assert not only().held
-    control.answer(only().id, "continue")
-    stuck(other, "b", calls=8)
-    assert other.flag_of("b").control.action is Action.STEER
+    stuck(guard, "a")
+    assert guard.flag_of("a").control.action is Action.PAUSE
+    until(lambda: len(channel) == 2)
+    assert only().id == channel[1].id
+
+
+def test_a_message_that_nobody_answered_is_not_sent_again(channel: list[Escalation]) -> None:
+    """The session is held all the same, and the escalation can be answered."""
+    guard = watched(pause_limit_s=0.2)
+    stuck(guard, "a")
+    until(lambda: not control.escalations())
+    stuck(guard, "a")
+    assert guard.flag_of("a").control.action is Action.PAUSE
+    assert only().held
+    control.answer(only().id, "abort")
+    assert guard.flag_of("a").control.action is Action.ABORT
+    assert len(channel) == 1
+
+
+def test_an_application_is_always_heard(channel: list[Escalation]) -> None:
+    """`control.escalate` holds the session and is sent, however short the last one was ago."""
+    guard = watched(max_action="ask", ask_after=2, steer_after=1)
+    stuck(guard, "a", calls=5)
+    assert [found.cause for found in control.escalations()] == ["ask"]
+    first = control.escalate("the refund is above 1,000 EUR", session="a")
+    second = control.escalate("and to another account", session="a")
+    assert first != second
+    assert guard.flag_of("a").control.action is Action.PAUSE
+    until(lambda: len(channel) == 3)
+    assert {first, second} <= {found.id for found in control.escalations()}
 
 
 def test_other_sessions_do_not_cool_down() -> None:
@@ -264,7 +335,6 @@ def test_the_application_asks() -> None:
         assert found_id == only().id
         assert (only().cause, only().held) == ("application", True)
         assert "refund" in message(only())
-        assert control.escalate("once more") is None
         assert control.current().by == "application"
         control.answer(only().id, "continue", "pay it", by="anna")
         assert control.gate().control.hint == "A person looked at this run and says: pay it"
