@@ -21,6 +21,7 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 
 _SIGNATURES: Final = (
+    ("assertion", _pattern(r"assertion ?(?:error|failed)|assert failed")),
     ("rate_limit", _pattern(r"\b429\b|too many requests|rate.?limit|throttl|quota|overloaded")),
     ("disk_full", _pattern(r"no space left|disk (?:is )?full|enospc|disk quota exceeded")),
     ("out_of_memory", _pattern(
@@ -72,10 +73,12 @@ _SIGNATURES: Final = (
         r"end of|indent)|unterminated|jsondecodeerror|malformed"
     )),
     ("not_found", _pattern(
-        r"\b404\b|not found|no such|does ?n[o']t exist|filenotfound|\benoent\b|cannot find|"
+        r"\b404\b|not.?found|no such|does ?n[o']t exist|\benoent\b|cannot find|"
         r"could not find"
     )),
-    ("conflict", _pattern(r"\b409\b|already exists|\beexist\b|conflict|duplicate (?:key|entry)")),
+    ("conflict", _pattern(
+        r"\b409\b|already exists|file ?exists|\beexist\b|conflict|duplicate (?:key|entry)"
+    )),
     ("wrong_type", _pattern(r"typeerror|valueerror|unsupported operand|expected .{1,40} got ")),
 )  # fmt: skip
 """Kinds of errors by what their text says, the more special one in front. Linear, bounded input."""
@@ -84,13 +87,16 @@ _SIGNATURES: Final = (
 def signature_of(step: Step) -> str | None:
     """The kind of error that a failed step met; None if it did not fail or said nothing.
 
-    The line that names the error is read first, then head and tail of the whole text.
+    The line that names the error is read first, then head and tail of the whole text; where there
+    is no text, the type of the error.
 
     Source: FEATURES C13.
     """
     text, line = error_text(step), error_line(step)
-    if not step.error or text is None or line is None:
+    if not step.error:
         return None
+    if text is None or line is None:
+        return _of(step.error_type[:200]) if step.error_type else None
     told = f"{(step.error_type or '')[:200]} {line.decode(errors='replace')}"
     return _of(told) or _of(f"{text[:_LOOK]}\n{text[-_LOOK:]}") or UNKNOWN
 

@@ -97,6 +97,16 @@ _KNOWN: Final = (
         "Read a file again after each change of it.",
     ),
     Diagnosis(
+        "assertion",
+        "What was checked does not hold: the work, or the check, is wrong.",
+        (
+            Fix("compare what was found with what was expected, and change the work"),
+            Fix("read the check, and see whether it asks for the right thing"),
+            Fix("change the check, if it is wrong", "high"),
+        ),
+        "Check small pieces while they are made.",
+    ),
+    Diagnosis(
         "wrong_type",
         "A value is of another type, or out of the range that is taken.",
         (

@@ -27,6 +27,7 @@ TEXTS = {
     "no_match": "Error: old_str was not found in the file",
     "unknown_name": "sqlite3.OperationalError: no such column: heigth",
     "missing_module": "ModuleNotFoundError: No module named 'pandas'",
+    "assertion": "AssertionError: expected 3 got 4",
     "wrong_type": "ValueError: could not convert string to float: 'n/a'",
     "conflict": "fatal: a branch named 'main' already exists",
     "timeout": "Command timed out after 120 seconds",
@@ -56,6 +57,27 @@ def test_known_errors_have_a_signature_and_a_diagnosis(signature: str, text: str
 def test_every_diagnosis_can_be_met() -> None:
     """No signature of the table is without a text that leads to it, nor the other way round."""
     assert set(DIAGNOSES) == set(TEXTS)
+
+
+@pytest.mark.parametrize(
+    ("text", "signature"),
+    [
+        ("FileExistsError: [Errno 17] File exists: 'out.txt'", "conflict"),
+        ("FileExistsError: out.txt", "conflict"),
+        ("AssertionError", "assertion"),
+        ("AssertionError: expected 404 got 200", "assertion"),
+    ],
+)
+def test_errors_of_python_are_known_by_their_names(text: str, signature: str) -> None:
+    """Whatever else their texts name."""
+    assert signature_of(failed(text)) == signature
+
+
+def test_a_type_of_error_is_enough() -> None:
+    """Where an instrumentation gives no text."""
+    assert signature_of(failed(None, error_type="FileExistsError")) == "conflict"
+    assert signature_of(failed(None, error_type="404")) == "not_found"
+    assert signature_of(failed(None, error_type="tool_error")) is None
 
 
 def test_the_last_line_of_a_traceback_counts() -> None:
