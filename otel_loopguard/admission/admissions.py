@@ -108,7 +108,9 @@ class Admissions:
             settings, faults, queue_depth(settings.execution_queue, faults)
         )  # fmt: skip
         self.users = Users(settings, keeping)
-        self.objectors: list[Objector] = [Objections(current_remedies)]
+        objections = Objections(current_remedies)
+        self.objectors: list[Objector] = [objections]
+        self._warning = objections.warning
         self.forked()
 
     def forked(self) -> None:
@@ -143,6 +145,7 @@ class Admissions:
             word.decision,
             word.objection,
             wishes.notification_channels if wishes.notify_on_completion else (),
+            tuple(said for task in tasks if (said := self._warning(task)) is not None),
         )
         self._keep(admission, session)
         _tell(admission)

@@ -38,11 +38,18 @@ class Objections:
         shut = _shut(remedies, task.tool, "tool") or _shut(remedies, task.agent, "agent")
         if shut is not None or task.tool is None:
             return shut
-        problems = remedies.checks.of(task.tool, _named(task.args))
-        if not problems:
+        found = remedies.checks.of(task.tool, _named(task.args))
+        said = " ".join(str(problem) for problem in found if not problem.warns)
+        if not said:
             return None
-        said = " ".join(str(problem) for problem in problems)
         return Objection("check_failed", said, Choice.DENY, 0.85)
+
+    def warning(self, task: Task) -> str | None:
+        """What was learned from failures of such calls; it keeps nobody from making one."""
+        if task.tool is None:
+            return None
+        learned = self._remedies().checks.learned(task.tool, _named(task.args))
+        return str(learned) if learned is not None and learned.warns else None
 
 
 def _shut(remedies: Remedies, name: str | None, of: Literal["tool", "agent"]) -> Objection | None:

@@ -13,12 +13,21 @@ from otel_loopguard.control.shapes import Shape, change, described, shape_of
 from otel_loopguard.core import ErrorClass
 from otel_loopguard.faults import Faults, attempt_each
 from otel_loopguard.forks import renew_after_fork
+from otel_loopguard.rehearsal import now
 
 if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
 
 _MOST: Final = 1024
 _NO_ARGUMENTS: Final[Mapping[str, object]] = {}
+_BY_VALUE: Final = frozenset(
+    {
+        "assertion", "auth", "conflict", "disk_full", "missing_module", "no_match", "not_found",
+        "out_of_memory", "permission", "syntax", "unknown_name",
+    }
+)  # fmt: skip
+"""Kinds of errors that depend on what the arguments say, or on the machine, and not on their kind.
+The tool took the call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +39,14 @@ class Problem:
         check: Name of the check that says so; `learned` for what failed before.
         reason: What would fail, in a sentence.
         change: What to change, in a sentence.
+        warns: Whether it only warns, and the call may be made: what was learned is a guess.
     """
 
     tool: str
     check: str
     reason: str
     change: str
+    warns: bool = False
 
     def __str__(self) -> str:
         return f"{self.reason} {self.change}"
@@ -48,20 +59,23 @@ that asks and should be quick."""
 
 @dataclass(slots=True)
 class _Failing:
-    """How often one kind of call failed in a row with one kind of error."""
+    """How often one kind of call failed in a row with one kind of error, and when at last."""
 
     signature: str
     count: int
+    at: int
 
 
 class Checks:
     """What speaks against a call before it is made. Any thread may call it.
 
     It learns from finished calls: after `recovery_check_failures` (3) failures in a row of a tool
-    with one kind of arguments and one kind of error, the next such call is spoken against, until
-    one goes well. The kind of arguments is their names, types and orders of magnitude; what they
-    say is not kept. Errors that may pass (time-outs, 429 and the like) are not learned: breakers
-    are for those. The newest 1024 kinds are kept.
+    with one kind of arguments and one kind of error, the next such call is warned of, until one
+    goes well, or `recovery_check_ttl_s` (600) seconds after the last failure. The kind of arguments
+    is their names, types and orders of magnitude; what they say is not kept. So errors that depend
+    on what they say (not found, no match, permission and the like) are not learned, and show that
+    a call of this kind is taken. Errors that may pass (time-outs, 429 and the like) are not learned
+    either: breakers are for those. The newest 1024 kinds are kept.
 
     Args:
         settings: Settings of the guard.
@@ -70,6 +84,8 @@ class Checks:
 
     def __init__(self, settings: Settings, faults: Faults | None = None) -> None:
         self._most = settings.recovery_check_failures
+        self._kept = round(settings.recovery_check_ttl_s * 1e9)
+        self._warns = settings.recovery_check_learned == "warn"
         self._exempt = settings.exempt
         self._faults = faults or Faults()
         self._registered: tuple[tuple[str, str, Check], ...] = ()
@@ -127,13 +143,13 @@ class Checks:
             return None
         shape = shape_of(args)
         failing = self._failing.get((tool, shape))
-        if failing is None or failing.count < self._most:
+        if failing is None or failing.count < self._most or now() - failing.at > self._kept:
             return None
         reason = (
             f"{tool!r} with arguments of this kind ({described(shape)}) failed {failing.count} "
             f"times in a row: {failing.signature.replace('_', ' ')}."
         )
-        return Problem(tool, "learned", reason, change(shape, self._good.get(tool)))
+        return Problem(tool, "learned", reason, change(shape, self._good.get(tool)), self._warns)
 
     def finished(
         self,
@@ -154,7 +170,10 @@ class Checks:
         """
         if args is None or tool in self._exempt:
             return
-        if error and error_class is not ErrorClass.TRANSIENT:
+        if error and signature in _BY_VALUE:
+            if tool in self._troubled:
+                self._forget(tool, shape_of(args))
+        elif error and error_class is not ErrorClass.TRANSIENT:
             self._failed(tool, shape_of(args), signature or "an error without a text")
         elif not error and (tool in self._troubled or tool not in self._good):
             self._went_well(tool, shape_of(args))
@@ -164,18 +183,25 @@ class Checks:
             failing = self._failing.get((tool, shape))
             kinds = self._troubled.get(tool, 0) + (failing is None)
             _put(self._troubled, tool, kinds)
-            if failing is None or failing.signature != signature:
-                failing = _Failing(signature, 0)
+            time = now()
+            if failing is None or failing.signature != signature or time - failing.at > self._kept:
+                failing = _Failing(signature, 0, time)
             failing.count += 1
+            failing.at = time
             _put(self._failing, (tool, shape), failing)
 
     def _went_well(self, tool: str, shape: Shape) -> None:
+        with self._lock:
+            self._forget(tool, shape)
+            _put(self._good, tool, shape)
+
+    def _forget(self, tool: str, shape: Shape) -> None:
+        """Calls of this kind are taken: what failed before is over."""
         with self._lock:
             if self._failing.pop((tool, shape), None) is not None:
                 kinds = self._troubled.pop(tool, 1) - 1
                 if kinds > 0:
                     _put(self._troubled, tool, kinds)
-            _put(self._good, tool, shape)
 
 
 _Key = TypeVar("_Key")

@@ -119,6 +119,8 @@ class Admission:
         decision: The decision about a loop that speaks against it, if one does.
         objection: Short code of what else speaks against it; None if nothing does.
         channels: Where to tell of its end, as the user prefers; empty for nowhere.
+        warnings: What failed before with calls of this kind, a sentence each; no content. The call
+            may be made all the same.
     """
 
     id: str
@@ -134,6 +136,7 @@ class Admission:
     decision: Decision | None = None
     objection: str | None = None
     channels: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     @property
     def runs(self) -> bool:

@@ -59,7 +59,16 @@ class RecoverySettings(BaseSettings):
         ge=2,
         le=1000,
         description="Failures in a row, of a tool with one kind of arguments and one kind of "
-        "error, after which a check speaks against the next such call (C14).",
+        "error, after which a check warns of the next such call (C14).",
+    )
+    recovery_check_ttl_s: Seconds = Field(
+        600,
+        description="Seconds after the last of these failures in which the check warns (C14).",
+    )
+    recovery_check_learned: Literal["warn", "deny"] = Field(
+        "warn",
+        description="What follows from what was learned where a call is asked about: a warning, "
+        "or a refusal as by registered checks (C14).",
     )
     checkpoint_keep: int = Field(
         20, ge=1, le=10_000, description="Checkpoints that are kept, the newest (C11)."

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from otel_loopguard import LoopGuard, Settings, control
+from otel_loopguard import LoopGuard, Settings, control, set_testing
 from otel_loopguard.control.checks import Checks
 from otel_loopguard.control.shapes import described, shape_of
 from otel_loopguard.core import ErrorClass, Kind, Step
@@ -101,6 +101,83 @@ def test_what_is_not_learned(settings: dict[str, Any], args: object, kind: Error
     for _ in range(9):
         checks.finished("search", args, True, kind, "x")
     assert checks.learned("search", args) is None
+
+
+BY_VALUE = [
+    "Error: file 'notes.txt' not found",
+    "HTTP 404",
+    "old_str did not match anything in the file",
+    "PermissionError: [Errno 13] Permission denied: 'secret.txt'",
+    "403 Forbidden",
+    "401 Unauthorized: not your project",
+    "sqlite3.OperationalError: no such table: orders",
+    "FileExistsError: [Errno 17] File exists: 'out.txt'",
+    "SyntaxError: invalid syntax",
+]
+
+
+@pytest.mark.parametrize("said", BY_VALUE)
+def test_what_depends_on_the_value_is_not_learned(guard: LoopGuard, said: str) -> None:
+    """Ten good reads and three misses say nothing about the next read, in whatever session."""
+    for number in range(10):
+        good = Step(Kind.TOOL, "read_file", args={"path": f"{number}.txt"}, outcome="text")
+        guard.observe(good, "one")
+    for name in ("x.txt", "y.txt", "z.txt", "w.txt"):
+        miss = Step(Kind.TOOL, "read_file", args={"path": name}, error=True, error_text=said)
+        guard.observe(miss, "one")
+    found = control.admit("read_file", {"path": "3.txt"}, session="two")
+    assert (found.choice, found.warnings) == (control.Choice.EXECUTE_SYNC, ())
+    assert control.problems("read_file", {"path": "3.txt"}) == ()
+
+
+def test_a_type_alone_is_enough_to_learn_nothing(guard: LoopGuard) -> None:
+    """Instrumentations may give no text of an error."""
+    for number in range(4):
+        args = {"path": f"{number}.txt"}
+        miss = Step(Kind.TOOL, "read", args=args, error=True, error_type="FileNotFoundError")
+        guard.observe(miss, "one")
+    assert control.problems("read", {"path": "9.txt"}) == ()
+
+
+def teach(guard: LoopGuard) -> None:
+    said = "TypeError: search() got an unexpected keyword argument 'year'"
+    for number in range(3):
+        step = Step(Kind.TOOL, "search", args={"q": "x", "year": 1}, error=True, error_text=said)
+        guard.observe(step, f"run {number}")
+
+
+def test_what_was_learned_warns(guard: LoopGuard) -> None:
+    """The call may be made, and the admission says what failed before."""
+    teach(guard)
+    found = control.admit("search", {"q": "y", "year": 2})
+    assert (found.choice, found.objection) == (control.Choice.EXECUTE_SYNC, None)
+    (said,) = found.warnings
+    assert "failed 3 times in a row: wrong arguments" in said
+    assert [problem.warns for problem in control.problems("search", {"q": "y", "year": 2})] == [
+        True
+    ]
+    assert control.admit("search", {"q": "y"}).warnings == ()
+
+
+def test_what_was_learned_may_deny() -> None:
+    """Where `recovery_check_learned` says so."""
+    guard = LoopGuard(Settings(recovery_check_learned="deny"))
+    teach(guard)
+    found = control.admit("search", {"q": "y", "year": 2})
+    assert (found.choice, found.objection) == (control.Choice.DENY, "check_failed")
+    assert found.warnings == ()
+
+
+def test_what_was_learned_expires() -> None:
+    """Whoever obeys makes no such call that could take it back."""
+    with set_testing(True) as rehearsal:
+        guard = LoopGuard(Settings(recovery_check_ttl_s=60))
+        teach(guard)
+        rehearsal.advance(59)
+        assert control.problems("search", {"q": "y", "year": 2})
+        rehearsal.advance(2)
+        assert control.problems("search", {"q": "y", "year": 2}) == ()
+        assert control.admit("search", {"q": "y", "year": 2}).warnings == ()
 
 
 @pytest.mark.parametrize(("tool", "learned"), [("search", True), ("bash", False)])
