@@ -76,8 +76,8 @@ def feedback(
 ) -> bool:
     """Says whether a decision was right, or what the user chose about a call (A10, A6).
 
-    Both are counted in the report of the session. Choices are remembered too, and become a vote on
-    the same tools for the same user, unless that user does not want it.
+    Both are counted in the report of the session. Choices are remembered too, and decide about the
+    same tools for the same user the next time, unless that user does not want it.
 
     ::
 

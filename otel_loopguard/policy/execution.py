@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_loopguard.core import Choice, Factors, FollowUp, Source, Vote
-from otel_loopguard.policy.votes import Ballot, Votes
+from otel_loopguard.policy.votes import BUSY, REMEMBERED, Ballot, Votes
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Pressure
@@ -88,7 +88,9 @@ class Execution:
     ) -> Chosen:
         """What the votes come to: the mean confidence per option, the highest wins (A4).
 
-        A machine that is critically short of something is heard before the votes (A9).
+        What the user answered before decides, where nothing about the machine or the workers
+        speaks for another option (A6). A machine that is critically short of something is heard
+        before the votes (A9).
 
         Args:
             work: What is to be executed.
@@ -106,7 +108,7 @@ class Execution:
         if len(votes) == 1:
             (vote,) = votes
             return Chosen(vote.choice, vote.confidence, vote.reason, _OWN, factors)
-        choice, confidence = _winner(votes, wishes)
+        choice, confidence = _winner(_deciding(votes), wishes)
         reasons = (vote.reason for vote in votes if vote.choice is choice)
         return Chosen(choice, confidence, "; ".join(reasons), _OWN, factors)
 
@@ -130,6 +132,14 @@ class Execution:
             tasks, work.tools, work.parallel, work.tool_ms, switching, checkpoints,
             work.complexity, complex_ms, work.records, work.estimates, remembered, pressure, votes,
         )  # fmt: skip
+
+
+def _deciding(votes: tuple[Vote, ...]) -> tuple[Vote, ...]:
+    """The votes that count: only those for a remembered answer, unless what is busy is against."""
+    answer = next((vote.choice for vote in votes if vote.rule == REMEMBERED), None)
+    if answer is None or any(v.rule in BUSY and v.choice is not answer for v in votes):
+        return votes
+    return tuple(vote for vote in votes if vote.choice is answer)
 
 
 def _winner(votes: tuple[Vote, ...], wishes: Preferences) -> tuple[Choice, float]:

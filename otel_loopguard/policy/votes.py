@@ -5,7 +5,7 @@ Source: FEATURES A4. A vote for the background of a user who does not want it is
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_loopguard.core import Choice, Vote
 from otel_loopguard.settings.execution import CONFIDENCES
@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from otel_loopguard.core import Pressure
     from otel_loopguard.policy.preferences import Preferences
     from otel_loopguard.settings import Settings
+
+REMEMBERED: Final = "remembered"
+"""The rule of the answer that a user gave before."""
+BUSY: Final = frozenset({"load_background", "load_defer", "queue_sync"})
+"""The rules that speak for the machine and the workers."""
 
 
 class Ballot(NamedTuple):
@@ -66,9 +71,11 @@ class Votes:
             reason = f"the tasks have a complexity of {ballot.complexity:.2f}"
             votes.append(self._vote("complexity_prompt", Choice.PROMPT_USER, reason))
         votes += self._busy(ballot)
-        if ballot.remembered is not None:
-            reason = f"the user answered {ballot.remembered} before"
-            votes.append(self._vote("remembered", ballot.remembered, reason))
+        kept = ballot.remembered
+        unwanted = kept is Choice.AUTO_BACKGROUND and not ballot.wishes.auto_background_enabled
+        if kept is not None and not unwanted:
+            reason = f"the user answered {kept} before"
+            votes.append(self._vote(REMEMBERED, kept, reason))
         return tuple(votes)
 
     def sure(self, name: str) -> float:

@@ -303,6 +303,33 @@ def test_answers_are_counted_and_remembered(guard: LoopGuard) -> None:
     assert control.admit("data_analysis", user="bob").factors.remembered is None
 
 
+def test_agreeing_again_and_again_changes_nothing(guard: LoopGuard) -> None:
+    """Sixteen jobs in the background, and the next one goes there too (A6)."""
+    for _ in range(16):
+        given = control.admit("video_process", user="ada")
+        assert given.choice is Choice.AUTO_BACKGROUND
+        control.feedback(given.id, choice=given.choice)
+
+
+def test_overrides_count(guard: LoopGuard) -> None:
+    """One decides where nothing was agreed to before, three after that; of others nothing."""
+    for taken in ("execute_sync", "defer"):
+        for _ in range(3):
+            given = control.admit("video_process", user="ada")
+            control.feedback(given.id, choice=taken)
+        assert control.admit("video_process", user="ada").choice is Choice(taken)
+    assert control.admit("video_process", user="bob").choice is Choice.AUTO_BACKGROUND
+
+
+def test_a_loop_speaks_against_a_remembered_answer(guard: LoopGuard) -> None:
+    """What was denied stays denied."""
+    given = control.admit("search", {"q": "x"}, user="ada", session="run")
+    control.feedback(given.id, choice="execute_sync")
+    loop(guard, 4)
+    found = control.admit("search", {"q": "x"}, user="ada", session="run")
+    assert found.choice is not Choice.EXECUTE_SYNC
+
+
 def test_who_speaks_last_is_right(guard: LoopGuard) -> None:
     """An answer may change, and is counted once."""
     given = control.admit("video_process")

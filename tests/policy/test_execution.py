@@ -143,13 +143,33 @@ def test_the_highest_mean_wins() -> None:
     assert "90% of the CPUs are busy" in chosen.reason
 
 
-def test_a_remembered_choice_is_a_vote_like_others() -> None:
-    """It is heard with 0.65, and wins where the rules are less sure of theirs."""
-    weak = {"execution_confidence": {"time_sync": 0.6}}
-    assert choose(work(1), remembered=BACKGROUND).choice is SYNC
-    chosen = choose(work(1), remembered=BACKGROUND, **weak)
-    assert (chosen.choice, chosen.confidence) == (BACKGROUND, 0.65)
-    assert chosen.factors.remembered is BACKGROUND
+@pytest.mark.parametrize("remembered", [SYNC, PROMPT, BACKGROUND, DEFER], ids=str)
+@pytest.mark.parametrize("what", [work(1), work(20), work(60), work(90, 30)], ids=repr)
+def test_a_remembered_answer_decides(what: Work, remembered: Choice) -> None:
+    """However sure the other rules are of theirs."""
+    chosen = choose(what, remembered=remembered)
+    assert (chosen.choice, chosen.factors.remembered) == (remembered, remembered)
+    assert f"the user answered {remembered} before" in chosen.reason
+
+
+def test_a_remembered_answer_has_its_confidence() -> None:
+    """0.65 alone, and the mean with what else is for it."""
+    assert choose(work(1), remembered=BACKGROUND).confidence == 0.65
+    assert choose(work(60), remembered=BACKGROUND).confidence == 0.75
+
+
+def test_what_is_busy_speaks_against_a_remembered_answer() -> None:
+    """Then all votes count; where it is for the same option nothing speaks against it."""
+    assert choose(work(60), BUSY, remembered=SYNC).choice is BACKGROUND
+    assert choose(work(60), BUSY, remembered=BACKGROUND).choice is BACKGROUND
+    short = Pressure(1.0, None, (Alert("cpu", 99, 80, critical=True),))
+    assert choose(work(1), short, remembered=SYNC).choice is DEFER
+
+
+def test_nothing_goes_to_the_background_of_who_does_not_want_it() -> None:
+    """Whatever was answered before."""
+    wishes = default_preferences(Settings()).changed({"auto_background_enabled": False})
+    assert choose(work(60), remembered=BACKGROUND, wishes=wishes).choice is PROMPT
 
 
 def test_a_tie_goes_to_the_user_or_to_what_the_user_prefers() -> None:
