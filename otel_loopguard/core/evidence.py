@@ -109,3 +109,7 @@ class Evidence:
     def needs(self, threshold: float) -> float:
         """How much it takes for this call where a threshold stands; never less than two calls."""
         return max(threshold * self.ease, 2.0)
+
+    def shown(self, threshold: float) -> float:
+        """The same as a decision says it: the threshold that is in force for this call."""
+        return round(self.needs(threshold), 2)

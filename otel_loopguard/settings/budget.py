@@ -54,11 +54,12 @@ class BudgetSettings(BaseSettings):
         0.8, description="Part of a budget at which a warning is given (D5, E1)."
     )
     budget_tighten: float = Field(
-        0.25,
+        0,
         ge=0,
         le=0.75,
         description="Part by which the thresholds of loops are lowered when a budget that you set "
-        "yourself is used up; in proportion before (D12).",
+        "yourself is used up; in proportion before. 0: not at all; from 0.3 on two calls are "
+        "enough where three are needed (D12).",
     )
     budget_steps: _Limit = Field(50, description="Steps of a session; 0: no limit (D5).")
     budget_tokens: _Limit = Field(100_000, description="Tokens of a session; 0: no limit (D5).")

@@ -11,6 +11,7 @@ from otel_loopguard.core import Kind, Step
 from tests.calls import EPOCH, SECOND, Run, call
 
 if TYPE_CHECKING:
+    from otel_loopguard.core import Decision
     from otel_loopguard.sessions import Session
 
 USER = Step(Kind.OTHER, "user", text="now something else")
@@ -208,6 +209,41 @@ def test_only_a_budget_that_was_set_is_used(settings: dict[str, int], used: floa
     for number in range(10):
         guard.observe(news(number), "run")
     assert seen[-1] == used
+
+
+def equal_calls(**settings: object) -> list[tuple[int, float]]:
+    """Step and threshold of the first hint at equal calls, after a budget was used up."""
+    found: list[tuple[int, float]] = []
+
+    def note(_session: Session, decision: Decision) -> None:
+        if decision.detector == "exact_repeat":
+            found.append((decision.step - 9, decision.threshold))
+
+    budget = {"budget_actions": 10, "budget_action": "allow"}
+    guard = LoopGuard(Settings(**{**budget, **settings}), clock="replay", on_decision=note)
+    for number in range(10):
+        guard.observe(news(number), "run")
+    for _ in range(3):
+        guard.observe(call("search", {"q": 1}, "the same long answer, word by word"), "run")
+    return found[:1]
+
+
+@pytest.mark.parametrize(
+    ("settings", "first"),
+    [
+        ({}, (3, 3)),
+        ({"budget_tighten": 0.25}, (3, 2.25)),
+        ({"budget_tighten": 0.3}, (2, 2.1)),
+        ({"budget_tighten": 0.5}, (2, 2)),
+        ({"budget_tighten": 0.5, "budget_actions": 0}, (3, 3)),
+    ],
+    ids=["default", "too little", "just enough", "half", "no budget"],
+)
+def test_thresholds_tighten_where_it_is_wanted(
+    settings: dict[str, object], first: tuple[int, float]
+) -> None:
+    """By default they do not; the decision has the threshold that was in force (D12)."""
+    assert equal_calls(**settings) == [first]
 
 
 def test_the_detectors_can_be_switched_off() -> None:

@@ -53,7 +53,7 @@ class Echo:
             confidence=min(0.8, 0.55 + 0.05 * (count - self._threshold)),
             keys=frozenset({key_of(f"{self.name}\0{evidence.tool}".encode())}),
             count=round(count, 2),
-            threshold=self._threshold,
+            threshold=evidence.shown(self._threshold),
             message=f"{evidence.tool!r} gave back what it was given {round(count)} times, "
             "and nothing else",
             max_action=Action.HINT,

@@ -69,7 +69,8 @@ class ErrorRate:
     def _judge(self, evidence: Evidence) -> Detection | None:
         if self._row >= evidence.needs(self._streak):
             which = f"the last {self._row}"
-            return self._detection("error_streak", self._row, self._streak, which)
+            needed = evidence.shown(self._streak)
+            return self._detection("error_streak", self._row, needed, which)
         failed, rounds = sum(self._failed), self._failed.maxlen or 0
         if len(self._failed) < rounds or failed < self._rate * rounds * max(evidence.ease, 1.0):
             return None

@@ -136,7 +136,7 @@ class ErrorRepeat:
             confidence=min(0.99, (0.75 if deterministic else 0.65) + 0.05 * failing.count),
             keys=failing.calls | {evidence.error_shape or 0},
             count=round(failing.count, 2),
-            threshold=threshold,
+            threshold=evidence.shown(threshold),
             message=f"{evidence.tool!r} failed {round(failing.count)} times with an equal "
             + error_of(evidence),
             max_action=Action.HINT if others and not again else Action.ABORT,

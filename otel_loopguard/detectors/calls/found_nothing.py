@@ -53,7 +53,7 @@ class FoundNothing:
             confidence=min(0.8, 0.55 + 0.05 * (count - self._threshold)),
             keys=frozenset({key_of(self.name.encode())}),
             count=round(count, 2),
-            threshold=self._threshold,
+            threshold=evidence.shown(self._threshold),
             message=f"{round(count)} different calls, of {evidence.tool!r} the last, found nothing",
             max_action=Action.HINT,
         )

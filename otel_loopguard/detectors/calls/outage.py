@@ -81,7 +81,7 @@ class Outage:
             confidence=min(0.9, 0.65 + 0.05 * (tallied.count - self._threshold)),
             keys=frozenset({key}),
             count=round(tallied.count, 2),
-            threshold=self._threshold,
+            threshold=evidence.shown(self._threshold),
             message=f"{who} {what} an equal {answer_of(evidence)} {round(tallied.count)} times",
             max_action=Action.HINT if evidence.call is None else Action.PAUSE,
         )

@@ -134,7 +134,7 @@ class ExactRepeat:
             confidence=min(0.99, 0.8 + 0.04 * (seen.count - threshold)),
             keys=frozenset({evidence.call or 0}),
             count=round(seen.count, 2),
-            threshold=threshold,
+            threshold=evidence.shown(threshold),
             message=f"{evidence.tool!r} was called {_times(seen.count)} with equal arguments and "
             f"an equal {answer_of(evidence)}, and nothing was changed in between",
             max_action=Action.HINT if mild else Action.ABORT,
@@ -148,7 +148,7 @@ class ExactRepeat:
             confidence=0.3,
             keys=frozenset({evidence.call or 0}),
             count=round(seen.count, 2),
-            threshold=_UNSEEN,
+            threshold=evidence.shown(_UNSEEN),
             message=f"{evidence.tool!r} was called {_times(seen.count)} with equal arguments; its "
             "outcomes are not captured",
             max_action=Action.HINT,

@@ -58,7 +58,7 @@ class SameVerdict:
             confidence=min(0.8, 0.6 + 0.03 * (tallied.count - self._threshold)),
             keys=frozenset({evidence.outcome}),
             count=round(tallied.count, 2),
-            threshold=self._threshold,
+            threshold=evidence.shown(self._threshold),
             message=f"{evidence.tool!r} turned down what was tried {round(tallied.count)} times "
             "with an equal answer",
             max_action=Action.HINT,

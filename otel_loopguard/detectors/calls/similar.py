@@ -95,7 +95,7 @@ class SimilarRepeat:
             confidence=min(0.85, 0.6 + 0.04 * (alike - threshold)),
             keys=frozenset({key_of(f"{self.name}\0{evidence.tool}".encode())}),
             count=alike,
-            threshold=threshold,
+            threshold=evidence.shown(threshold),
             message=f"{evidence.tool!r} was called {alike} times with nearly the same arguments, "
             "and its answers brought next to nothing new",
             max_action=Action.STEER,

@@ -69,7 +69,7 @@ class Stagnation:
             confidence=min(0.9, 0.6 + 0.05 * (tallied.count - threshold)),
             keys=frozenset({evidence.outcome or 0}),
             count=round(tallied.count, 2),
-            threshold=threshold,
+            threshold=evidence.shown(threshold),
             message=f"{evidence.tool!r} gave an equal {answer_of(evidence)} to "
             f"{_several(len(tallied.calls))} different calls",
             max_action=Action.HINT,

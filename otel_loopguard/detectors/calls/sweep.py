@@ -79,7 +79,7 @@ class Sweep:
             confidence=min(0.85, 0.6 + 0.02 * (sweep.again - self._threshold)),
             keys=frozenset({key}),
             count=sweep.again,
-            threshold=self._threshold,
+            threshold=evidence.shown(self._threshold),
             message=f"{evidence.tool!r} read {sweep.again:g} places again that it had read through "
             "before",
             max_action=Action.HINT,
