@@ -240,6 +240,13 @@ class LoopGuard(SessionKeeper):
         """Seconds that a call of a tool may take by its estimate (D14); 600 without one."""
         return self._stalls.limit_s(tool, args)
 
+    def health(self) -> tuple[str, ...]:
+        """What does not agree with itself in its own state, a sentence each (E11).
+
+        It is looked at every `stall_health_s` anyway; this looks now, at all open spans.
+        """
+        return tuple(self._stalls.health())
+
     def bind(self, trace_id: int, session: str) -> None:
         """Says that a trace belongs to a session, before its spans say so."""
         with self._lock:

@@ -109,7 +109,8 @@ class Stalls:
             run = opened.run = None
         if run is not None:
             run.busy += not opened.runs
-            if run.works(opened.agent, opened.since):
+            # A call may name an agent of its own, which is read when it ends.
+            if run.works(opened.agent if opened.runs else None, opened.since):
                 self._look_by(run, self._runs.phase_due(run))
         elif opened.runs:
             run = opened.run = Run(opened)
@@ -182,6 +183,11 @@ class Stalls:
     def limit_s(self, tool: str, args: object) -> float:
         """Seconds that a call of a tool may take by its estimate (D14); 600 without one."""
         return self._limits.time_limit(tool, args)
+
+    def health(self) -> list[str]:
+        """What does not agree with itself in the state of the guard; empty where all is well."""
+        with self._lock:
+            return self._health.check()
 
     def _is_run(self, span: SpanView) -> bool:
         step = attempt(self._faults, "read", self._reader.read, span)

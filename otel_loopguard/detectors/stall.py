@@ -13,6 +13,18 @@ if TYPE_CHECKING:
 
 NAME: Final = "stall"
 _RUNNING: Final = "has been running for {passed:.1f} s; its limit is {limit:g} s"
+_CALL: Final = (
+    "If it still runs, wait for it or cancel it; if it is needed again, ask for less at once, or "
+    "run it in the background."
+)
+_WHOLE: Final = "Finish with what you have, or say what is missing and how much longer it takes."
+_ADVICE: Final = {
+    "step_timeout": _CALL,
+    "over_estimate": _CALL,
+    "model_timeout": "If it still runs, wait for it, or cancel it and ask for less at once.",
+    "idle": "Go on with the next step, or say what you wait for.",
+}
+"""What may help, by the rule; to others `_WHOLE` applies. None of it is about repeating."""
 _IDLE: Final = "has had no step for {passed:.1f} s; its limit is {limit:g} s"
 
 
@@ -152,6 +164,7 @@ def stalled(  # noqa: PLR0913
         message=f"{name[:200]!r} {clock.says.format(passed=passed, limit=clock.limit_s)}",
         max_action=own or Action.HINT,
         own=own,
+        advice=_ADVICE.get(clock.reason, _WHOLE),
     )
 
 

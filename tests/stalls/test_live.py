@@ -6,13 +6,20 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from opentelemetry.trace import Span, StatusCode, Tracer
 
-from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings, control
+from otel_loopguard import (
+    LoopGuard,
+    LoopGuardSpanProcessor,
+    Settings,
+    control,
+    session,
+    set_testing,
+)
 from tests.agents import Ended, agent, provider_with, tool_call
 
 if TYPE_CHECKING:
@@ -195,3 +202,48 @@ def test_the_state_is_checked_while_spans_are_open() -> None:
         assert opened.run.busy == 1
         time.sleep(0.25)
     assert watched.guard.faults.counts == {"health:InconsistentState": 1}
+
+
+def test_anybody_may_ask_for_the_state() -> None:
+    """`guard.health()` looks now; a session that had to go while its span is open is told."""
+    watched = Watched(max_sessions=1)
+    with session("one"), agent(watched.tracer):
+        assert watched.guard.health() == ()
+        with session("two"), watched.slow():
+            (said,) = watched.guard.health()
+            assert said == "1 open spans belong to sessions that are not kept any more"
+    assert watched.guard.health() == ()
+
+
+@pytest.mark.parametrize("where", ["calls", "agents"])
+def test_one_phase_for_too_long(where: str) -> None:
+    """Whether the spans of agents or those of calls name who is at work."""
+    with set_testing(True) as rehearsal:
+        watched = Watched(stall_phase_s=100, stall_idle_s=0)
+        with agent(watched.tracer):
+            for name in ("writer", "critic"):
+                run = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": name}
+                own = {**SLOW, "gen_ai.agent.name": name} if where == "calls" else SLOW
+                within = watched.tracer.start_as_current_span(
+                    f"invoke_agent {name}", attributes=run
+                )
+                with within if where == "agents" else nullcontext():
+                    for _ in range(5):
+                        with watched.tracer.start_as_current_span("execute_tool", attributes=own):
+                            rehearsal.advance(30)
+        assert watched.reasons.count("same_phase") == 2
+
+
+def test_the_hint_fits_what_hangs() -> None:
+    """It says to wait or to cancel, and nothing of repeating."""
+    with set_testing(True) as rehearsal:
+        watched = Watched(stall_action="hint")
+        with agent(watched.tracer), watched.slow():
+            rehearsal.advance(61)
+            said = control.current().hint or ""
+            assert said.startswith("'slow' has been running for 61.0 s")
+            assert "If it still runs, wait for it or cancel it" in said
+            assert "repeat" not in said
+        with agent(watched.tracer):
+            rehearsal.advance(31)
+            assert (control.current().hint or "").endswith("or say what you wait for.")
