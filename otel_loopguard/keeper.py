@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from otel_loopguard.opens import Opens
     from otel_loopguard.policy import Preferences
     from otel_loopguard.profiling import Use
-    from otel_loopguard.reports import Context, Ledger, Report, Topic
+    from otel_loopguard.reports import AgentCycle, Context, Ledger, Report, Topic
     from otel_loopguard.sessions import Sessions
 
 
@@ -78,6 +78,16 @@ class SessionKeeper:
             if found is None:
                 return None
             return replace(found.report(), execution=self._admissions.acceptance(found.record))
+
+    def cycles(self, session: str) -> tuple[AgentCycle, ...] | None:
+        """The newest 32 cycles of agents of a session, oldest first (B8); None if it is not known.
+
+        Args:
+            session: Key of the session.
+        """
+        with self._lock:
+            found = self._sessions.find(session)
+            return None if found is None else found.cycles.now()
 
     def context(self, session: str) -> Context | None:
         """The long-term context of a session (C17); None if it is not known.

@@ -145,6 +145,13 @@ def _add_answer(app: typer.Typer, refusing: Refusing, lines: Ways) -> None:
             typer.Argument(metavar="ANSWER", help="continue, abort, modify-plan or skip-task."),
         ],
         guidance: Guidance = None,
+        plan: Annotated[
+            typer.FileText | None,
+            typer.Option(
+                "--plan",
+                help="With modify-plan: JSON list of the tasks to be done from now on, or -.",
+            ),
+        ] = None,
         by: By = None,
         store: Store = None,
         socket: Socket = None,
@@ -153,6 +160,7 @@ def _add_answer(app: typer.Typer, refusing: Refusing, lines: Ways) -> None:
         _give(
             lines, refusing, store, socket,
             op="answer", escalation=escalation, answer=said, guidance=guidance, by=by,
+            plan=None if plan is None else plan.read(),
         )  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 """The control flag, for the agent's own loop: `control.check()`, `await control.gate()`."""
 
-from otel_loopguard.control.accounts import feedback, recall, remember, report
+from otel_loopguard.control.accounts import cycles, feedback, recall, remember, report
 from otel_loopguard.control.admission import (
     acceptance,
     admit,
@@ -31,7 +31,7 @@ from otel_loopguard.control.gate import (
 from otel_loopguard.control.limits import Limit, limit, limited
 from otel_loopguard.control.listening import on_decision, tell_listeners
 from otel_loopguard.control.milestones import milestone, milestones
-from otel_loopguard.control.people import answer, escalate, escalations, on_escalation
+from otel_loopguard.control.people import answer, escalate, escalations, on_escalation, plan
 from otel_loopguard.control.readymade import file_exists, permitted, resources, syntax
 from otel_loopguard.control.refusing import refused
 from otel_loopguard.control.remedies import (
@@ -82,6 +82,7 @@ __all__ = [
     "combined",
     "compacted",
     "current",
+    "cycles",
     "degraded",
     "degrading",
     "escalate",
@@ -103,6 +104,7 @@ __all__ = [
     "partial",
     "pause",
     "permitted",
+    "plan",
     "prefer",
     "preferences",
     "problems",

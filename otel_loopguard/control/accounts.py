@@ -8,7 +8,7 @@ from otel_loopguard.control.context import current_flag, keepers
 from otel_loopguard.core import Choice
 
 if TYPE_CHECKING:
-    from otel_loopguard.reports import Context, Report, Topic
+    from otel_loopguard.reports import AgentCycle, Context, Report, Topic
 
 
 def report(session: str | None = None) -> Report | None:
@@ -26,6 +26,22 @@ def report(session: str | None = None) -> Report | None:
         return None
     found = [made for keeper in keepers() if (made := keeper.report(key)) is not None]
     return max(found, key=lambda made: made.steps, default=None)
+
+
+def cycles(session: str | None = None) -> tuple[AgentCycle, ...]:
+    """The cycles of agents that a session came to, and what became of each (B8).
+
+    Args:
+        session: Key of the session; by default the session of the current context.
+
+    Returns:
+        The newest 32, oldest first; empty where there was none, or no session is known.
+    """
+    key = _key(session)
+    if key is None:
+        return ()
+    found = [known for keeper in keepers() if (known := keeper.cycles(key)) is not None]
+    return max(found, key=len, default=())
 
 
 def remember(topic: Topic, text: str, session: str | None = None) -> bool:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from otel_loopguard.planning import Task
     from otel_loopguard.policy import Preferences
     from otel_loopguard.profiling import Use
-    from otel_loopguard.reports import Context, Report, Topic
+    from otel_loopguard.reports import AgentCycle, Context, Report, Topic
 
 _KEY = otel_context.create_key("loopguard-session")
 _used = False
@@ -43,6 +43,10 @@ class Keeper(Protocol):
 
     def report(self, session: str) -> Report | None:
         """What a session has come to; None if it is not known here."""
+        ...
+
+    def cycles(self, session: str) -> tuple[AgentCycle, ...] | None:
+        """The cycles of agents of a session; None if it is not known here."""
         ...
 
     def context(self, session: str) -> Context | None:

@@ -9,13 +9,16 @@ import threading
 import time
 from collections import deque
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from otel_loopguard.control.boards import claimed, early
 from otel_loopguard.control.watchers import WATCHERS
 from otel_loopguard.core import Action, Decision
 from otel_loopguard.rehearsal import now as clock
 from otel_loopguard.rehearsal import waits
+
+if TYPE_CHECKING:
+    from otel_loopguard.planning import Task
 
 POLICY: Final = "policy"
 """Who sets a flag where no person does."""
@@ -66,11 +69,12 @@ class Flag:
         cleared: How often it was cleared.
         milestones: Board of its milestones.
         parts: Results so far, which a stop carries along (D13); the newest 20.
+        plan: The tasks that a person gave in place of the plan (C18); empty: nobody did.
     """
 
     __slots__ = (
         "__weakref__", "_changed", "_control", "_told", "_waiters", "cleared", "limit_s",
-        "milestones", "parts", "stops",
+        "milestones", "parts", "plan", "stops",
     )  # fmt: skip
 
     def __init__(self, session: str, limit_s: float) -> None:
@@ -82,6 +86,7 @@ class Flag:
         self.cleared = 0
         self.milestones = claimed(session)
         self.parts: deque[object] | None = early(session)
+        self.plan: tuple[Task, ...] = ()
         self._told: Control | None = None
 
     @property

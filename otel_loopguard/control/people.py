@@ -8,11 +8,12 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from otel_loopguard.control.context import current_flag
+from otel_loopguard.control.context import current_flag, flags_of
 from otel_loopguard.errors import EscalationError
 
 if TYPE_CHECKING:
     from otel_loopguard.escalation import Escalation
+    from otel_loopguard.planning import Task
 
 
 class Seat(Protocol):
@@ -22,7 +23,9 @@ class Seat(Protocol):
         """Puts a session before people; None if it is not known."""
         ...
 
-    def answer(self, escalation_id: str, answer: object, guidance: object, by: object) -> bool:
+    def answer(
+        self, escalation_id: str, answer: object, guidance: object, by: object, plan: object = None
+    ) -> bool:
         """Takes an answer; False if the escalation is not known here."""
         ...
 
@@ -86,24 +89,52 @@ def escalate(reason: str, *, session: str | None = None, hold: bool = True) -> s
 
 
 def answer(
-    escalation_id: str, answer: str, guidance: str | None = None, *, by: str | None = None
+    escalation_id: str,
+    answer: str,
+    guidance: str | None = None,
+    *,
+    by: str | None = None,
+    plan: object = None,
 ) -> None:
     """Answers an escalation (C8).
+
+    ::
+
+        control.answer(found.id, "modify_plan", plan=[{"id": "look_up"}, {"id": "refund"}])
 
     Args:
         escalation_id: Its id, `Escalation.id`.
         answer: `continue`, `abort`, `modify_plan` or `skip_task`.
         guidance: What the model is told next, as its hint; of longer text 2,000 characters.
         by: Name of the person.
+        plan: With `modify_plan`: the tasks to be done from now on, as `planning.read` takes them, 1
+            to 1000. They take the place of the plan before; what was done under the same id stays
+            done. The model is told them, and `control.plan()` gives them to the runtime (C18).
 
     Raises:
+        PlanError: The plan is not sound; the error has everything that is wrong with it. Nothing
+            was changed, and the escalation can be answered again.
         EscalationError: There is no such answer; the escalation is not known here, was answered
             already, or its time is over. Nothing was changed.
     """
     # Each seat knows its own only: the first that does takes it, or says why not.
-    if not any(place.answer(escalation_id, answer, guidance, by) for place in _known()):
+    if not any(place.answer(escalation_id, answer, guidance, by, plan) for place in _known()):
         msg = f"there is no escalation {escalation_id!r:.100} here"
         raise EscalationError(msg)
+
+
+def plan(session: str | None = None) -> tuple[Task, ...]:
+    """The tasks that a person gave in place of the plan of a session (C18).
+
+    Args:
+        session: Key of the session; the one of the current context by default.
+
+    Returns:
+        The tasks, in their order; empty where nobody changed the plan.
+    """
+    flag = current_flag()
+    found = flags_of(session) if session is not None else [] if flag is None else [flag]
+    return next((flag.plan for flag in found if flag.plan), ())
 
 
 def escalations() -> list[Escalation]:
@@ -115,8 +146,8 @@ def on_escalation(callback: Callback) -> Callable[[], None]:
     """Has a callback called with every escalation of every guard in this process (C8).
 
     It is called on a thread of its own, one escalation after the other. What it gives back may be
-    the answer: its name, or a map with `answer`, and perhaps `guidance` and `by`. What it raises is
-    logged and counted; where it hangs, nobody waits for it.
+    the answer: its name, or a map with `answer`, and perhaps `guidance`, `by` and `plan`. What it
+    raises is logged and counted; where it hangs, nobody waits for it.
 
     Args:
         callback: Called with an `Escalation`; `escalation.message(found)` is it as text.

@@ -9,7 +9,7 @@ from otel_loopguard.planning import checked, follow
 from otel_loopguard.planning.following import MOST_FOLLOWED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from otel_loopguard.core import Milestones
     from otel_loopguard.planning import Task
@@ -32,17 +32,18 @@ def plan_of(tasks: object) -> list[Task]:
     return plan
 
 
-def declare(boards: Iterable[Milestones], plan: list[Task]) -> None:
+def declare(boards: Iterable[Milestones], plan: Sequence[Task], *, by_person: bool = False) -> None:
     """Puts a plan on the boards of a session.
 
     Args:
         boards: The boards.
         plan: Tasks of a sound plan.
+        by_person: Whether a person gave it, in place of the one before (C18).
 
     Raises:
         PlanError: Two ids are one in their first 200 characters.
     """
     for board in boards:
-        if not follow(board, plan):
+        if not follow(board, plan, by_person=by_person):
             msg = "two ids of tasks are one in their first 200 characters"
             raise PlanError(msg)

@@ -82,13 +82,14 @@ class Milestones:
             once; readers only compare it.
     """
 
-    __slots__ = ("_known", "_needs", "_of", "_passed", "_standing", "changes")
+    __slots__ = ("_known", "_needs", "_of", "_passed", "_replaced", "_standing", "changes")
 
     def __init__(self) -> None:
         self._known: dict[str, Milestone] = {}
         self._of = 0
         self._passed = 0
         self._needs = _NO_NEEDS
+        self._replaced: Mapping[str, tuple[str, ...]] | None = None
         self._standing: tuple[int, int, Standing] | None = None
         self.changes = 0
 
@@ -97,14 +98,27 @@ class Milestones:
         """Dependencies of the tasks of the plan that it follows, by id; empty without a plan."""
         return self._needs
 
-    def follow(self, needs: Mapping[str, Sequence[str]], optional: Collection[str]) -> bool:
+    @property
+    def by_person(self) -> bool:
+        """Whether the plan that it follows is one that a person gave."""
+        return self._replaced is not None
+
+    def follow(
+        self,
+        needs: Mapping[str, Sequence[str]],
+        optional: Collection[str],
+        *,
+        by_person: bool = False,
+    ) -> bool:
         """Declares the tasks of a plan, in place of what was declared before.
 
-        What is done by name stays done. Every task weighs the same.
+        What is done by name stays done. Every task weighs the same. The plan that a person replaced
+        is not followed again where it is only said again.
 
         Args:
             needs: What each task depends on, by id; a task comes after all that it depends on.
             optional: Ids of tasks whose failure does not fail the plan.
+            by_person: Whether a person gave it, in place of the one before (C18).
 
         Returns:
             False if two ids are one in their first 200 characters; nothing is declared then.
@@ -112,6 +126,12 @@ class Milestones:
         cut = {name[:_NAMED]: tuple(need[:_NAMED] for need in on) for name, on in needs.items()}
         if len(cut) < len(needs):
             return False
+        if by_person:
+            self._replaced = self._needs if self._replaced is None else self._replaced
+        elif self._replaced == cut:
+            return True
+        else:
+            self._replaced = None
         # First: who reads in between must not take the tasks for milestones.
         self._needs = cut
         self._declare(dict.fromkeys(needs, 1.0), optional)
@@ -125,6 +145,7 @@ class Milestones:
             optional: Names whose failure does not fail the task.
         """
         self._needs = _NO_NEEDS
+        self._replaced = None
         self._declare(dict(list(shares.items())[:_MOST]), optional)
 
     def _declare(self, shares: Mapping[str, float], optional: Collection[str]) -> None:
@@ -173,7 +194,7 @@ class Milestones:
         """Takes over what another board knows, if nothing is known here."""
         if not self.changes:
             self._known, self._of, self._passed = other._known, other._of, other._passed
-            self._needs = other._needs
+            self._needs, self._replaced = other._needs, other._replaced
             self.changes = other.changes
 
     def percent(self, since: int = 0) -> float:

@@ -7,10 +7,12 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+import orjson
+
 from otel_loopguard.control.gate import abort, pause, resume
 from otel_loopguard.desk.rows import session_row, session_view
 from otel_loopguard.desk.wire import Message, refusal
-from otel_loopguard.errors import EscalationError
+from otel_loopguard.errors import EscalationError, PlanError
 from otel_loopguard.escalation.answers import GUIDANCE, reply_of
 
 if TYPE_CHECKING:
@@ -57,7 +59,7 @@ class Desk:
             return refusal("unknown_request", f"there is no request {op!r:.100}")
         wrong = [
             name
-            for name in ("session", "reason", "by", "guidance", "escalation", "answer")
+            for name in ("session", "reason", "by", "guidance", "escalation", "answer", "plan")
             if not isinstance(request.get(name, ""), str)
         ]
         if wrong:
@@ -119,11 +121,15 @@ class Desk:
     def _answer(self, request: Message) -> Message:
         escalation = request.get("escalation", "")
         try:
+            plan = request.get("plan")
             said = reply_of(
-                request.get("answer"), request.get("guidance"), request.get("by"), "cli"
-            )
+                request.get("answer"), request.get("guidance"), request.get("by"), "cli",
+                None if plan is None else orjson.loads(plan),
+            )  # fmt: skip
             taken = self._escalations.reply(escalation, said)
-        except EscalationError as error:
+        except orjson.JSONDecodeError as error:
+            return refusal("refused", f"plan must be a JSON list of tasks: {error}")
+        except (EscalationError, PlanError) as error:
             return refusal("refused", str(error))
         if not taken:
             return refusal("unknown_escalation", f"there is no escalation {escalation!r:.100}")

@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
+from otel_loopguard.control.tasks import declare, plan_of
+from otel_loopguard.core import Milestones
 from otel_loopguard.errors import EscalationError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from otel_loopguard.planning import Task
 
 GUIDANCE: Final = 2000
 """Characters of guidance that are kept."""
@@ -30,6 +37,9 @@ _SAID: Final = {
     Answer.SKIP_TASK: "A person looked at this run: leave the task that you are at, go on with "
     "the next one, and say in the end what was left out.",
 }
+_CHANGED: Final = (
+    "A person looked at this run and changed its plan. From now on these tasks, and no others:"
+)
 _UNANSWERED: Final = (
     "Nobody answered in time: leave the task that you are at, go on with the next one, and say in "
     "the end what was left out."
@@ -47,12 +57,14 @@ class Reply:
             the answer.
         via: The way by which it came: `api`, `cli`, `webhook`, `callback`, `limit` (nobody
             answered in time) or `control` (the flag was changed past the escalation).
+        plan: With `modify_plan`: the tasks to be done from now on; empty for none (C18).
     """
 
     answer: Answer | None
     by: str
     guidance: str = ""
     via: str = "api"
+    plan: tuple[Task, ...] = ()
 
     @property
     def hint(self) -> str | None:
@@ -61,12 +73,14 @@ class Reply:
             return None
         late = self.via == "limit" and self.answer is Answer.SKIP_TASK
         said = _UNANSWERED if late else _SAID.get(self.answer, "")
+        if self.plan:
+            said = f"{_CHANGED} {_listed(self.plan)}"
         if self.guidance and not said:
             said = "A person looked at this run and says:"
         return f"{said} {self.guidance}".strip() or None
 
 
-def reply_of(answer: object, guidance: object, by: object, via: str) -> Reply:
+def reply_of(answer: object, guidance: object, by: object, via: str, plan: object = None) -> Reply:
     """An answer that was given from outside.
 
     Args:
@@ -74,16 +88,27 @@ def reply_of(answer: object, guidance: object, by: object, via: str) -> Reply:
         guidance: What the model is told; None for nothing.
         by: Name of who answers; None where it is not known.
         via: The way by which it came.
+        plan: Tasks in place of the plan, as `planning.read` takes them; None for none.
 
     Raises:
-        EscalationError: There is no such answer, or something is no text.
+        PlanError: The plan is not sound.
+        EscalationError: There is no such answer, something is no text, or a plan goes with another
+            answer than `modify_plan`.
     """
     for name, value in (("guidance", guidance), ("by", by)):
         if value is not None and not isinstance(value, str):
             msg = f"{name} of an answer must be a text, got {value!r:.100}"
             raise EscalationError(msg)
     who = str(by or "").strip()[:_NAME] or via
-    return Reply(answer_of(answer), who, str(guidance or "").strip()[:GUIDANCE], via)
+    taken = answer_of(answer)
+    if plan is not None and taken is not Answer.MODIFY_PLAN:
+        msg = f"a plan goes with the answer modify_plan, got {taken.value}"
+        raise EscalationError(msg)
+    tasks = () if plan is None else tuple(plan_of(plan))
+    if tasks:
+        # Refused now, and not when it takes effect.
+        declare((Milestones(),), tasks)
+    return Reply(taken, who, str(guidance or "").strip()[:GUIDANCE], via, tasks)
 
 
 def answer_of(name: object) -> Answer:
@@ -107,10 +132,11 @@ def reply_in(said: object, via: str) -> Reply | None:
 
     Args:
         said: None, an `Answer` or its name, a `Reply`, or a map with `answer`, and perhaps
-            `guidance` and `by`.
+            `guidance`, `by` and `plan`.
         via: Name of the channel.
 
     Raises:
+        PlanError: The plan is not sound.
         EscalationError: It is none of these, or the answer is none.
     """
     if said is None or isinstance(said, Reply):
@@ -119,5 +145,19 @@ def reply_in(said: object, via: str) -> Reply | None:
         given = cast("Mapping[str, object]", said)
         if given.get("answer") is None:
             return None
-        return reply_of(given["answer"], given.get("guidance"), given.get("by"), via)
+        return reply_of(
+            given["answer"], given.get("guidance"), given.get("by"), via, given.get("plan")
+        )
     return reply_of(said, None, None, via)
+
+
+def _listed(tasks: Sequence[Task]) -> str:
+    """The tasks of a plan as the model is told them, in at most 2,000 characters."""
+    said = "; ".join(_worded(task) for task in tasks)
+    return f"{said}." if len(said) <= GUIDANCE else f"{said[:GUIDANCE]}…"
+
+
+def _worded(task: Task) -> str:
+    what = f" ({task.description})" if task.description else ""
+    after = f" after {', '.join(task.depends_on)}" if task.depends_on else ""
+    return f"{task.id}{what}{after}"

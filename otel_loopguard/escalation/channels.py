@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard.control import people
-from otel_loopguard.errors import EscalationError, LoopGuardSettingsError
+from otel_loopguard.errors import EscalationError, LoopGuardSettingsError, PlanError
 from otel_loopguard.escalation.answers import Reply, reply_in
 from otel_loopguard.escalation.carrier import Carrier
 from otel_loopguard.escalation.encoding import encoded
@@ -92,7 +92,7 @@ class Channels:
                 reply = reply_in(said, "callback")
                 if reply is not None:
                     self._answered(escalation.id, reply)
-            except EscalationError as error:
+            except (EscalationError, PlanError) as error:
                 logger.warning("on_escalation: its answer was not taken: %s", error)
             return True
 
@@ -109,6 +109,7 @@ def case_row(case: Case) -> dict[str, object]:
             "by": reply.by,
             "via": reply.via,
             "guidance": reply.guidance or None,
+            "plan": [task.id for task in reply.plan] or None,
             "at": case.over,
         }
     return {**case.escalation.row(), "ended": ended, "written": time.time_ns()}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from otel_loopguard.control.context import flags_of
 from otel_loopguard.control.people import seat
+from otel_loopguard.control.tasks import declare
 from otel_loopguard.control.watchers import WATCHERS
 from otel_loopguard.core import Action, Severity
 from otel_loopguard.escalation.answers import GUIDANCE, Answer, Reply, reply_of
@@ -102,13 +103,16 @@ class Escalations:
             found.flag.set(Action.PAUSE, reason=reason, by="application")
         return self._raise(found, "application", reason, None)
 
-    def answer(self, escalation_id: str, answer: object, guidance: object, by: object) -> bool:
+    def answer(
+        self, escalation_id: str, answer: object, guidance: object, by: object, plan: object = None
+    ) -> bool:
         """Takes an answer; False if the escalation is not known here. See `control.answer`.
 
         Raises:
+            PlanError: The plan is not sound.
             EscalationError: The answer cannot be taken.
         """
-        reply = reply_of(answer, guidance, by, "api")
+        reply = reply_of(answer, guidance, by, "api", plan)
         return self.reply(escalation_id, reply)
 
     def reply(self, escalation_id: str, reply: Reply) -> bool:
@@ -218,6 +222,8 @@ class Escalations:
             report=session.report(),
             process=self._process,
             question=None if decision is None else decision.question,
+            context=session.record.memory.context(),
+            shows_content=self._settings.escalation_content,
         )
 
     def _fallback(self, case: Case) -> Reply:
@@ -235,6 +241,9 @@ class Escalations:
             if reply.answer is Answer.ABORT:
                 flag.set(Action.ABORT, reason=why, by=reply.by)
             else:
+                if reply.plan:
+                    declare((flag.milestones,), reply.plan, by_person=True)
+                    flag.plan = reply.plan
                 flag.clear(by=reply.by, hint=reply.hint, reason=why)
 
     def _tell(self, case: Case) -> None:

@@ -13,9 +13,10 @@ from otel_loopguard.excerpts import excerpt
 if TYPE_CHECKING:
     from otel_loopguard.escalation.package import Escalation
     from otel_loopguard.escalation.register import Case
-    from otel_loopguard.reports import Act
+    from otel_loopguard.reports import Act, Context
 
 _LONGEST: Final = 500
+_KEPT: Final = 3
 _CAUSES: Final = {
     "pause": "is paused and waits for you",
     "ask": "needs a word of yours",
@@ -75,10 +76,25 @@ def _lines(found: Escalation) -> Iterator[str]:
     if found.acts:
         yield "Last actions:"
         yield from (f"  {_action(act)}" for act in found.acts)
+    if found.context is not None and found.shows_content:
+        yield from _remembered(found.context)
     yield "You may answer:"
     yield from (f"  {one.answer.value}: {one.text}" for one in found.suggestions)
     limit = datetime.fromtimestamp(found.until / 1e9, timezone.utc)
     yield f"Without an answer by {limit:%Y-%m-%d %H:%M:%S} UTC: {_fallback(found)}."
+
+
+def _remembered(context: Context) -> Iterator[str]:
+    """The long-term context, the newest three of each kind (C17)."""
+    kinds = (
+        ("Known so far", context.insights[-_KEPT:]),
+        ("Learned", context.patterns[-_KEPT:]),
+        ("Files changed most", context.files[:_KEPT]),
+        ("Tried in vain", context.avoided[-_KEPT:]),
+    )
+    for name, entries in kinds:
+        if entries:
+            yield f"{name}: {'; '.join(entries)}"
 
 
 def _about(found: Escalation) -> Iterator[str]:

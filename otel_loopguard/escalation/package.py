@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_loopguard.escalation.answers import Answer
@@ -11,7 +11,7 @@ from otel_loopguard.reports import act_row
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Decision
-    from otel_loopguard.reports import Act, Report
+    from otel_loopguard.reports import Act, Context, Report
 
 _SUGGESTED: Final = 3
 _TOOLS: Final = 5
@@ -53,8 +53,11 @@ class Escalation:
         report: What the session has come to; None where nothing was seen of it.
         process: Name of the process that it runs in.
         question: What to ask a person, as the decision says it.
+        context: Long-term context of the session (C17): insights, files, patterns, what was tried
+            in vain. It has content of calls, for callbacks in this process.
+        shows_content: Whether content may leave the process with it (`escalation_content`).
 
-    Source: FEATURES C8.
+    Source: FEATURES C8, C17.
     """
 
     id: str
@@ -73,6 +76,8 @@ class Escalation:
     report: Report | None = None
     process: str = ""
     question: str | None = None
+    context: Context | None = None
+    shows_content: bool = False
 
     @property
     def trace_id(self) -> str | None:
@@ -106,6 +111,9 @@ class Escalation:
             "suggestions": [
                 {"answer": one.answer.value, "text": one.text} for one in self.suggestions
             ],
+            "context": None
+            if self.context is None or not self.shows_content
+            else asdict(self.context),
             "state": None if self.report is None else totals(self.report),
             "process": self.process,
         }
@@ -121,6 +129,9 @@ def suggestions(decision: Decision | None) -> tuple[Suggestion, ...]:
         )
     ways = () if decision is None else decision.alternatives
     found += (Suggestion(Answer.MODIFY_PLAN, way) for way in ways[:_SUGGESTED])
+    if not ways:
+        other = "go on in another way: say which, or give the tasks that are to be done instead"
+        found.append(Suggestion(Answer.MODIFY_PLAN, other))
     return (
         *found,
         Suggestion(Answer.SKIP_TASK, "leave this task out and go on with the next one"),

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import httpx
 import orjson
 
-from otel_loopguard.errors import EscalationError, LoopGuardSettingsError
+from otel_loopguard.errors import EscalationError, LoopGuardSettingsError, PlanError
 from otel_loopguard.escalation.answers import Reply, reply_in
 from otel_loopguard.escalation.encoding import encoded
 from otel_loopguard.escalation.message import message
@@ -107,7 +107,7 @@ class Webhook:
             reply = reply_in(cast("dict[str, object]", found), "webhook")
             if reply is not None:
                 self._answered(escalation.id, reply)
-        except EscalationError as error:
+        except (EscalationError, PlanError) as error:
             logger.warning("webhook %s: its answer was not taken: %s", self._place, error)
 
     def _failed(self, escalation: Escalation, why: str, *, again: bool) -> bool:

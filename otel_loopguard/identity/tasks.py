@@ -18,10 +18,10 @@ class Tasks:
     """Writes on the board of a session what becomes of the tasks of its plan; gives no evidence.
 
     A plan comes from the application or from a span (`Step.tasks`); the application's goes before,
-    and so do milestones that it declared. One on a span that is not sound is passed over: nobody is
-    there to be told. A task is done when an agent, a node, a workflow or a tool call has ended well
-    that names it, by `Step.task` or by its own name, and has failed after `plan_task_failures` (3)
-    that did not; so a step that is tried again harms nobody.
+    and so do milestones that it declared, and what a person gave in their place. One on a span that
+    is not sound is passed over: nobody is there to be told. A task is done when an agent, a node, a
+    workflow or a tool call has ended well that names it, by `Step.task` or by its own name, and has
+    failed after `plan_task_failures` (3) that did not; so a step that is tried again harms nobody.
 
     Args:
         settings: Settings of the guard.
@@ -51,7 +51,7 @@ class Tasks:
         board = self._progress.milestones
         ours = self._declared is not None and bool(board.follows)
         self._declared = plan
-        if board.changes and not ours:
+        if board.by_person or (board.changes and not ours):
             return
         tasks, problems = read(plan)
         if not problems and not validate(tasks) and follow(board, tasks):

@@ -15,7 +15,7 @@ MOST_FOLLOWED: Final = 1000
 """Tasks of one session that are followed."""
 
 
-def follow(board: Milestones, tasks: Sequence[Task]) -> bool:
+def follow(board: Milestones, tasks: Sequence[Task], *, by_person: bool = False) -> bool:
     """Declares the tasks of a sound plan as milestones with their dependencies (D2, E10).
 
     Every task weighs the same. What was done before under the same id stays done.
@@ -23,6 +23,7 @@ def follow(board: Milestones, tasks: Sequence[Task]) -> bool:
     Args:
         board: Board of the session.
         tasks: The tasks.
+        by_person: Whether a person gave them, in place of the plan before (C18).
 
     Returns:
         Whether it is followed: there are at most 1000 tasks, and no two are one in their first 200
@@ -37,4 +38,5 @@ def follow(board: Milestones, tasks: Sequence[Task]) -> bool:
     return board.follow(
         {task.id: task.depends_on for task in ordered},
         [task.id for task in ordered if task.optional],
+        by_person=by_person,
     )

@@ -5,6 +5,7 @@
 """
 
 from otel_loopguard.reports.context import Context, Memory, Topic
+from otel_loopguard.reports.cycles import AgentCycle
 from otel_loopguard.reports.ledger import Ledger
 from otel_loopguard.reports.news import Meaning, Spent, Turn
 from otel_loopguard.reports.recent import Act, act_row
@@ -13,6 +14,7 @@ from otel_loopguard.reports.report import Report, ToolReport
 
 __all__ = [
     "Act",
+    "AgentCycle",
     "Context",
     "Ledger",
     "Meaning",

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard.logger import logger
+from otel_loopguard.reports import AgentCycle
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -122,6 +123,16 @@ class CycleLog:
         for entry in self.entries:
             if entry.resolution is None:
                 self._end(entry, resolution)
+
+    def now(self) -> tuple[AgentCycle, ...]:
+        """The cycles as they stand, oldest first."""
+        return tuple(
+            AgentCycle(
+                one.id, one.patterns, one.count, one.found, one.last, one.intervention,
+                one.escalated, one.resolution,
+            )
+            for one in self.entries
+        )  # fmt: skip
 
     def tell(self, session: str) -> list[CycleNews]:
         """Writes the lines that wait, each once.

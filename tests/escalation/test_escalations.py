@@ -208,6 +208,20 @@ def test_people_hear_that_the_session_waits_now(channel: list[Escalation]) -> No
     assert sent_by(channel) == [("ask", False), ("cycle", True)]
 
 
+def test_anybody_may_read_the_log_of_cycles() -> None:
+    """`control.cycles` has what was found, what was called for, and how it ended (B8)."""
+    guard = LoopGuard(Settings())
+    assert control.cycles("a") == ()
+    hand_over(guard, "a", 12)
+    (cycle,) = control.cycles("a")
+    assert "pair_cycle" in cycle.patterns
+    assert (cycle.found, cycle.last, cycle.resolution) == (3, 11, None)
+    assert (cycle.intervention, cycle.escalated) == ("escalate_human", True)
+    guard.observe(Step(Kind.OTHER, "user", text="leave it"), "a")
+    with session("a"):
+        assert [one.resolution for one in control.cycles()] == ["user_turn"]
+
+
 def test_a_second_pause_is_a_pause(channel: list[Escalation]) -> None:
     """Whoever answered the first one hears of the second."""
     guard = watched()
