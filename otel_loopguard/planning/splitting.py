@@ -25,6 +25,27 @@ _ASKED: Final = re.compile(
     r"integrate|introduce|migrate|move|port|refactor|remove|rename|replace|rewrite|split|support|"
     r"test|update|upgrade|write)\b"
 )
+_MORE: Final = re.compile(
+    r"(?i)\b(?:analy[sz]e|automate|book|collect|compare|configure|deploy|draft|evaluate|generate|"
+    r"organi[sz]e|overhaul|plan|prepare|publish|rebuild|redesign|research|send|set up|summari[sz]e|"
+    r"translate)\b"
+)
+"""Further words that ask for work; they do not count as scope, which is kept to code."""
+_HEAVY: Final = re.compile(r"(?i)\b(?:migrate|overhaul|port|rebuild|redesign|rewrite)\b")
+_WHOLE: Final = re.compile(
+    r"(?i)\b(?:app|application|code ?base|dashboard|game|marketplace|micro-?services|monolith|"
+    r"pipeline|platform|portal|product|shop|store ?front|system|web ?app|web ?site)\b"
+)
+_AREA: Final = re.compile(
+    r"(?i)\b(?:admin|api|auth\w*|back-?end|billing|cart|catalog\w*|charts?|ci|cli|database|"
+    r"deployment|docker\w*|docs?|documentation|e-?mails?|front-?end|kubernetes|log-?in|logging|"
+    r"monitoring|notifications?|payments?|permissions?|reports?|schema|search|storage|ui|users?)\b"
+)
+_ITEM: Final = re.compile(r"(?m)^[ \t]*(?:[-*•]|\d{1,2}[.)])[ \t]+\S")
+_JOINED: Final = re.compile(r"(?i)(?:,|;)\s+(?:and\s|then\s)?|\s(?:and|then|plus)\s")
+_CLAUSE: Final = re.compile(r"(?i)(?:,|;|\.\s|\n)\s*(?:and\s|then\s)?|\s(?:and|then|plus)\s")
+_SHORT: Final = 80
+_CLAUSES: Final = 12
 _WIDE: Final = re.compile(
     r"(?i)\b(?:all|across|each|entire|every|everywhere|overall|throughout|whole)\b"
 )
@@ -93,6 +114,9 @@ class Factors:
         dependencies: Dependencies, `plan_dependency_share` (0.1) each.
         ambiguity: Vague words, of `plan_vague_full` (4); half, if it says less than four words.
         testing: 1 if there are no tests, half where tests are asked for or nobody knows, else 0.
+        parts: How many parts the words name, of `plan_parts_full` (8): what is asked for, items of
+            a list, areas such as `database` or `login`, and things that are big by themselves such
+            as `platform`.
     """
 
     scope: float
@@ -100,6 +124,7 @@ class Factors:
     dependencies: float
     ambiguity: float
     testing: float
+    parts: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +176,9 @@ def advise(
     factors = _factors(work, files, rule)
     score = _score(factors, rule)
     split = score >= rule.plan_split_above
+    if split and not files and not components and factors.ambiguity < 0.5:
+        clauses = _clauses(work.description[:_CHARS])
+        components = clauses if len(clauses) > 1 else []
     strategy = _strategy(factors, files, components) if split else Strategy.NONE
     risks = _risks(factors, work)
     if not split:
@@ -184,7 +212,31 @@ def _factors(work: Work, files: Sequence[str], rule: PlanningSettings) -> Factor
         min(1.0, len(work.dependencies) * rule.plan_dependency_share),
         min(1.0, vague),
         testing,
+        min(1.0, _parts(text) / rule.plan_parts_full),
     )
+
+
+def _parts(text: str) -> float:
+    """How many parts the words of a description name, by rough weights."""
+    asked = {word.lower() for pattern in (_ASKED, _MORE) for word in pattern.findall(text)}
+    areas = {word.lower().rstrip("s") for word in _AREA.findall(text)}
+    big = {word.lower().rstrip("s") for word in _WHOLE.findall(text)}
+    items = len(_ITEM.findall(text))
+    joined = min(len(_JOINED.findall(text)), 8)
+    heavy = bool(_HEAVY.search(text))
+    named = len(asked) + 2 * heavy + len(areas) + 2 * len(big)
+    return named + items + 0.5 * joined
+
+
+def _clauses(text: str) -> list[str]:
+    """The parts that a description names one after the other, by what each asks for."""
+    lines = [line.strip() for line in text.splitlines() if _ITEM.match(line)]
+    if len(lines) > 1:
+        named = [line.lstrip("-*•0123456789.) \t") for line in lines]
+    else:
+        pieces = (piece.strip(" .\n\t") for piece in _CLAUSE.split(text))
+        named = [piece for piece in pieces if _ASKED.search(piece) or _MORE.search(piece)]
+    return list(dict.fromkeys(name[:_SHORT].strip() for name in named if name))[:_CLAUSES]
 
 
 def _score(factors: Factors, rule: PlanningSettings) -> float:
@@ -195,7 +247,8 @@ def _score(factors: Factors, rule: PlanningSettings) -> float:
         + rule.plan_split_ambiguity * factors.ambiguity
         + rule.plan_split_testing * factors.testing
     )
-    return min(1.0, round(weighted, 6))
+    # A request that names many parts is big, whatever else is known of it.
+    return min(1.0, round(max(weighted, rule.plan_split_parts * factors.parts), 6))
 
 
 def _strategy(factors: Factors, files: Sequence[str], components: Sequence[str]) -> Strategy:
@@ -203,7 +256,7 @@ def _strategy(factors: Factors, files: Sequence[str], components: Sequence[str])
 
     Work that is unclear, or has no tests, begins with the tests, unless it is mostly wide.
     """
-    wide = max(factors.scope, factors.files, factors.dependencies)
+    wide = max(factors.scope, factors.files, factors.dependencies, factors.parts)
     if wide < max(factors.ambiguity, factors.testing if factors.testing > 0.5 else 0.0):
         return Strategy.TEST_FIRST
     if len(components) > 1:

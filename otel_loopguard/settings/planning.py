@@ -57,6 +57,12 @@ class PlanningSettings(BaseSettings):
     plan_split_files: _Weight = Field(0.25, description="Weight of its files (C12).")
     plan_split_dependencies: _Weight = Field(0.2, description="Weight of its dependencies (C12).")
     plan_split_ambiguity: _Weight = Field(0.15, description="Weight of its ambiguity (C12).")
+    plan_split_parts: _Weight = Field(
+        0.5, description="Least complexity of a task whose words name parts in full (C12)."
+    )
+    plan_parts_full: int = Field(
+        8, ge=1, description="Parts named by a description that count in full (C12)."
+    )
     plan_split_testing: _Weight = Field(0.15, description="Weight of tests that lack (C12).")
     plan_scope_full: int = Field(
         8, ge=1, description="Words that ask for work which count in full (C12)."

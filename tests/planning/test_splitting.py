@@ -39,6 +39,67 @@ def test_how_work_is_split(work: Work, strategy: Strategy) -> None:
     assert all(count > 0 for count in advice.actions.values())
 
 
+BIG = [
+    (
+        "Build a REST API with user authentication, a PostgreSQL database, a React frontend and "
+        "deploy it to AWS with CI."
+    ),
+    (
+        "Build a full-stack e-commerce website with user login, product catalog, shopping cart, "
+        "payment and an admin dashboard"
+    ),
+    (
+        "Refactor the payment module to use the new API client, update all call sites, add unit "
+        "tests, and write the documentation."
+    ),
+    (
+        "Research the market for electric bikes in Europe, compare the five largest vendors, "
+        "analyse their prices and write a report with charts"
+    ),
+    "Migrate our monolith to microservices",
+    (
+        "We need:\n- a crawler for news\n- a summary of each page\n- a ranking\n- an index\n"
+        "- a mail every morning\n- a page with the archive"
+    ),
+]
+SMALL = [
+    "Fix the typo in README.md",
+    "Fix the login bug and add a test",
+    "Write a function that parses dates, and add unit tests",
+    "What is the capital of France?",
+    "Rename the variable x to count in src/a.py",
+    "Summarize this article in three sentences",
+    "Update the version in pyproject.toml and tag the release",
+]
+
+
+@pytest.mark.parametrize("said", BIG)
+def test_an_ordinary_big_request_is_split(said: str) -> None:
+    """By its words alone, without files or components; its parts are a sound plan."""
+    advice = advise(said)
+    assert advice.split
+    assert len(advice.subtasks) >= 3
+    assert validate(advice.subtasks) == []
+
+
+@pytest.mark.parametrize("said", SMALL)
+def test_an_ordinary_small_request_is_not(said: str) -> None:
+    """However it is worded."""
+    assert not advise(said).split
+
+
+def test_what_is_asked_for_one_after_the_other_is_a_part_each() -> None:
+    """Where no files and no components are known."""
+    advice = advise(BIG[3])
+    assert [task.id for task in advice.subtasks] == [
+        "Research the market for electric bikes in Europe",
+        "compare the five largest vendors",
+        "analyse their prices",
+        "write a report with charts",
+        "check the whole",
+    ]
+
+
 def test_the_parts_come_before_the_check_of_the_whole() -> None:
     """A part for each file, with actions for it."""
     advice = advise(Work(WIDE, FILES))
