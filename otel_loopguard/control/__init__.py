@@ -30,7 +30,7 @@ from otel_loopguard.control.gate import (
 )
 from otel_loopguard.control.limits import Limit, limit, limited
 from otel_loopguard.control.listening import on_decision, tell_listeners
-from otel_loopguard.control.milestones import milestone, milestones
+from otel_loopguard.control.milestones import milestone, milestones, task_type
 from otel_loopguard.control.people import answer, escalate, escalations, on_escalation, plan
 from otel_loopguard.control.readymade import file_exists, permitted, resources, syntax
 from otel_loopguard.control.refusing import refused
@@ -122,6 +122,7 @@ __all__ = [
     "retrying",
     "session",
     "syntax",
+    "task_type",
     "tell_listeners",
     "verified",
     "verified_async",

@@ -16,6 +16,8 @@ from otel_loopguard.logger import logger
 
 _DIGITS: Final = re.compile(r"\d+")
 
+_LONGEST: Final = 200
+
 
 def milestones(
     plan: Mapping[str, float] | Iterable[str], *, optional: Collection[str] = ()
@@ -107,6 +109,31 @@ def _warn_of_misspelling(name: str) -> None:
                 "milestone %r was not declared and is a new one now; was %r meant?", name, meant[0]
             )
             return
+
+
+def task_type(name: str | None) -> bool:
+    """Says of which type the task of the session of the current context is (C20).
+
+    `task_limits` has limits for types of tasks, beside those of the guard::
+
+        with session("chat-1"):
+            control.task_type("research")
+
+    Args:
+        name: Name of the type, of at most 200 characters; None for none.
+
+    Returns:
+        Whether there is a session to say it of.
+
+    Raises:
+        ValueError: The name is empty or no text.
+    """
+    if name is not None:
+        _check_name(name)
+    boards = _boards()
+    for board in boards:
+        board.task_type = None if name is None else name[:_LONGEST]
+    return bool(boards)
 
 
 def _check_name(name: object) -> None:

@@ -24,7 +24,7 @@ from otel_loopguard.core.milestones import Milestone, Milestones, Reached, Stand
 from otel_loopguard.core.pressure import UNKNOWN_PRESSURE, Alert, Pressure
 from otel_loopguard.core.progress import Progress
 from otel_loopguard.core.saying import Gain, Plan, Promise, Saying, Tail
-from otel_loopguard.core.spending import Spending
+from otel_loopguard.core.spending import AgentSpent, Spending
 from otel_loopguard.core.step import Kind, Step
 from otel_loopguard.core.visit import Visit
 
@@ -33,6 +33,7 @@ __all__ = [
     "Acceptance",
     "Action",
     "Admission",
+    "AgentSpent",
     "Alert",
     "Annotation",
     "Choice",

@@ -78,11 +78,21 @@ class Milestones:
     follows are kept all, however many tasks the user's turns make of it.
 
     Attributes:
+        task_type: Type of the task at hand, as the application says it (C20); None if it does not.
         changes: How often anything changed. Two threads that change it at the same moment may count
             once; readers only compare it.
     """
 
-    __slots__ = ("_known", "_needs", "_of", "_passed", "_replaced", "_standing", "changes")
+    __slots__ = (
+        "_known",
+        "_needs",
+        "_of",
+        "_passed",
+        "_replaced",
+        "_standing",
+        "changes",
+        "task_type",
+    )
 
     def __init__(self) -> None:
         self._known: dict[str, Milestone] = {}
@@ -92,6 +102,7 @@ class Milestones:
         self._replaced: Mapping[str, tuple[str, ...]] | None = None
         self._standing: tuple[int, int, Standing] | None = None
         self.changes = 0
+        self.task_type: str | None = None
 
     @property
     def follows(self) -> Mapping[str, tuple[str, ...]]:
@@ -192,6 +203,7 @@ class Milestones:
 
     def adopt(self, other: Milestones) -> None:
         """Takes over what another board knows, if nothing is known here."""
+        self.task_type = self.task_type or other.task_type
         if not self.changes:
             self._known, self._of, self._passed = other._known, other._of, other._passed
             self._needs, self._replaced = other._needs, other._replaced

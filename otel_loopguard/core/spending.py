@@ -6,6 +6,23 @@ from dataclasses import dataclass
 
 
 @dataclass(slots=True)
+class AgentSpent:
+    """What one agent used in a session; counted on, never kept.
+
+    Attributes:
+        actions: Its finished tool calls.
+        errors: Those of them that failed, in a row.
+        tokens: Tokens of its model calls.
+        cost: Their cost, in USD.
+    """
+
+    actions: int = 0
+    errors: int = 0
+    tokens: int = 0
+    cost: float = 0.0
+
+
+@dataclass(slots=True)
 class Spending:
     """Running totals of what one session spent. One object per session, counted on: never keep it.
 
@@ -27,6 +44,8 @@ class Spending:
         phases: Stretches of work of one agent, one after the other, within the task at hand.
         errors: Failed tool calls in a row within the task at hand.
         agent: Agent that did this step, if that is known.
+        own: What that agent used; None where it has no limits of its own.
+        task_type: Type of the session's task, as its application says; None if it does not.
     """
 
     task: int = 0
@@ -43,3 +62,5 @@ class Spending:
     phases: int = 0
     errors: int = 0
     agent: str | None = None
+    own: AgentSpent | None = None
+    task_type: str | None = None

@@ -6,6 +6,7 @@ from otel_loopguard.detectors.budget.checkpoint import CheckpointAdvice
 from otel_loopguard.detectors.budget.context import ContextSize
 from otel_loopguard.detectors.budget.limits import SpendingLimit
 from otel_loopguard.detectors.budget.milestones import CannotSucceed, MilestoneStall
+from otel_loopguard.detectors.budget.own_limits import OwnLimit
 from otel_loopguard.detectors.budget.rate import TokenRate
 from otel_loopguard.detectors.calls.cycle import Cycle
 from otel_loopguard.detectors.calls.echo import Echo
@@ -71,6 +72,7 @@ DETECTORS: tuple[Factory, ...] = (
     RingCycle,
     TopicCycle,
     SpendingLimit,
+    OwnLimit,
     TokenRate,
     CheckpointAdvice,
     ContextSize,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from otel_loopguard.core import Kind, Progress, Spending, Step
+from otel_loopguard.core import AgentSpent, Kind, Progress, Spending, Step
 
 if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
@@ -29,12 +29,14 @@ class Spendings:
     """
 
     __slots__ = (
-        "_began", "_budgets", "_ended", "_first_call", "_progress", "_spending", "_working",
+        "_began", "_budgets", "_ended", "_first_call", "_owns", "_progress", "_spending",
+        "_working",
     )  # fmt: skip
 
     def __init__(self, settings: Settings, progress: Progress) -> None:
         self._progress = progress
         self._budgets = settings.budgets(set_only=True)
+        self._owns = {name: AgentSpent() for name in settings.agent_limits}
         self._spending = Spending(task=progress.task)
         self._first_call = progress.calls
         self._began = 0
@@ -55,6 +57,9 @@ class Spendings:
         spending.actions = progress.calls - self._first_call
         self._phase(step)
         self._clock(step)
+        if self._owns:
+            self._own(step)
+        spending.task_type = progress.milestones.task_type
         if _ends_task(step):
             self._next_task()
         if self._budgets:
@@ -68,6 +73,19 @@ class Spendings:
         spending.tokens_out += _counted(step.tokens_out)
         spending.tokens = spending.tokens_in + spending.tokens_out
         spending.cost += step.cost or 0.0
+
+    def _own(self, step: Step) -> None:
+        """What the agent of a step used, where it has limits of its own."""
+        spending = self._spending
+        own = spending.own = self._owns.get(spending.agent or "")
+        if own is None:
+            return
+        if step.kind is Kind.TOOL:
+            own.actions += 1
+            own.errors = own.errors + 1 if step.error else 0
+        elif step.kind is Kind.MODEL:
+            own.tokens += _counted(step.tokens_in) + _counted(step.tokens_out)
+            own.cost += step.cost or 0.0
 
     def _phase(self, step: Step) -> None:
         """Another agent goes on where all before it have ended: a new phase.

@@ -247,8 +247,10 @@ def _score(factors: Factors, rule: PlanningSettings) -> float:
         + rule.plan_split_ambiguity * factors.ambiguity
         + rule.plan_split_testing * factors.testing
     )
-    # A request that names many parts is big, whatever else is known of it.
-    return min(1.0, round(max(weighted, rule.plan_split_parts * factors.parts), 6))
+    if weighted < rule.plan_split_above:
+        # A request that names many parts is big, however little else is known of it.
+        weighted = max(weighted, rule.plan_split_parts * factors.parts)
+    return min(1.0, round(weighted, 6))
 
 
 def _strategy(factors: Factors, files: Sequence[str], components: Sequence[str]) -> Strategy:

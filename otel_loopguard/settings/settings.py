@@ -37,6 +37,7 @@ from otel_loopguard.settings.general import GeneralSettings
 from otel_loopguard.settings.graph import GraphSettings
 from otel_loopguard.settings.journal import JournalSettings
 from otel_loopguard.settings.judge import JudgeSettings
+from otel_loopguard.settings.limits import LimitSettings
 from otel_loopguard.settings.planning import PlanningSettings
 from otel_loopguard.settings.policy import PolicySettings
 from otel_loopguard.settings.profiling import ProfileSettings
@@ -73,6 +74,7 @@ class Settings(
     DeclaredTools,
     PolicySettings,
     BudgetSettings,
+    LimitSettings,
     TextSettings,
     GraphSettings,
     ExchangeSettings,
