@@ -57,7 +57,8 @@ def test_the_agents_span_says_who(caplog: pytest.LogCaptureFixture) -> None:
     assert "loopguard.control.by" not in (tool.attributes or {})
     lines = [one.getMessage() for one in caplog.records]
     assert "otel-loopguard: control: session run: anna set pause: let me look" in lines
-    assert any(line.startswith("otel-loopguard: control: session run: bob set hint") for line in lines)
+    answered = "otel-loopguard: control: session run: bob set hint"
+    assert any(line.startswith(answered) for line in lines)
 
 
 def test_an_answer_is_on_the_trace() -> None:
