@@ -152,6 +152,8 @@ class LoopGuard(SessionKeeper):
             parent = self._opens.get(span.parent_id)
             if parent is None and above is not None:
                 parent = Open(above, None, None)
+            if parent is not None and not parent.told and self._belonging.says_late(parent):
+                self._stalls.runs(parent)
             named = None
             if session is not None:
                 named = self._sessions.explicit(span.trace_id, session, self._clock())
@@ -163,8 +165,7 @@ class LoopGuard(SessionKeeper):
             if call is not None:
                 self._contents.began(span.span_id, call)
             self._once.opened(span)
-            if span.parent_id is None or "agent" in span.name:
-                self._belonging.begins(opened)
+            self._belonging.begins(opened)
             if gone is not None:
                 self._stalls.closed(gone, None, opened.since)
             self._stalls.opened(opened)
@@ -204,6 +205,8 @@ class LoopGuard(SessionKeeper):
             if session is not None and opened is None and counted:
                 self._sessions.explicit(span.trace_id, session, self._clock(span.end))
             sessions = [self._belonging.of(canonical, opened) for canonical in counted]
+            if opened is not None:
+                self._belonging.ends(opened, step)
         for found, canonical in zip(sessions, counted, strict=True):
             self._judge(found, canonical, opened)
 

@@ -13,6 +13,7 @@ from otel_loopguard.planning import Task
 
 if TYPE_CHECKING:
     from otel_loopguard.admission.admissions import Admissions
+    from otel_loopguard.belonging import Belonging
     from otel_loopguard.contents import Contents
     from otel_loopguard.control import Flag
     from otel_loopguard.core import Acceptance, Admission, Choice, Objection
@@ -33,6 +34,7 @@ class SessionKeeper:
     _sessions: Sessions
     _ledger: Ledger
     _opens: Opens
+    _belonging: Belonging
     _admissions: Admissions
     _contents: Contents
 
@@ -180,25 +182,31 @@ class SessionKeeper:
             if self._opens.get(span_id) is not None:
                 self._contents.tell(span_id, args, outcome)
 
-    def next_run(self, session: str, trace_id: int, span_id: int) -> None:
+    def next_run(self, session: str | None, trace_id: int, span_id: int) -> None:
         """A run of an agent begins, as the adapter of a framework says: the user's next turn.
 
-        What the policy stopped in the run before may go on. Nothing happens in a trace of the
-        session, or while the run before is open: then it is a sub-agent.
+        What the policy stopped in the run before may go on. Below an open tool call, and beside an
+        open run of the session, it is a sub-agent. A run that has a span is told by that, once.
 
         Args:
-            session: Key of its session.
+            session: Key of its session; None: that of its trace.
             trace_id: Its trace.
-            span_id: Its span.
+            span_id: The span that is current where it begins; any number that is new where none is.
+        """
+        with self._lock:
+            self._belonging.told(session, trace_id, span_id)
+
+    def entered(self, session: str) -> None:
+        """Somebody enters a session anew: what the policy stopped in a run that is over is over.
+
+        Args:
+            session: Key of the session.
         """
         with self._lock:
             found = self._sessions.find(session)
-            if found is None or self._sessions.of_trace(trace_id) is found:
-                return
-            if self._opens.get(found.run) is None:
-                # The run before may have begun before its session was known.
-                found.run = found.run or span_id
-                found.next_run(span_id)
+            if found is not None and found.flag.stops and found.turns.entered():
+                found.turns.over = False
+                found.next_run(found.run)
 
     def denies(self, session: str, tool: str, args: object, *, span_id: int = 0) -> bool:
         """Whether a call that is about to run belongs to a denied loop.

@@ -29,12 +29,18 @@ class Open:
         ended: Whether it has ended.
         runs: Whether it is the run of an agent or a workflow, as far as its start told.
         run: The outermost such run that it is part of; None if none is known.
+        top: The topmost run that it is part of, or what may turn out to be one; itself, if it is
+            that. None if none is known.
+        told: Whether it said at its start what it is.
+        holds: Whether it is a trace of an SDK, around any number of runs.
+        entered: The sessions in which it was taken for a run.
         said: Codes of what was said about its limits.
         ticket: When it is to be looked at next; None if it is not.
     """
 
     __slots__ = (
-        "agent", "ended", "parent", "run", "runs", "said", "session", "since", "ticket", "view",
+        "agent", "ended", "entered", "holds", "parent", "run", "runs", "said", "session", "since",
+        "ticket", "told", "top", "view",
     )  # fmt: skip
 
     def __init__(
@@ -52,6 +58,11 @@ class Open:
         self.ended = False
         self.runs = False
         self.run: Run | None = None if parent is None else parent.run
+        top = None if parent is None else parent.top
+        self.top: Open | None = None if top is None or top.ended else top
+        self.told = True
+        self.holds = False
+        self.entered: tuple[Session, ...] = ()
         self.said: set[str] | None = None
         self.ticket: Ticket[object] | None = None
 

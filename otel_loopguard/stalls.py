@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.detectors import agent_clocks, model_clocks, stalled, step_clocks
-from otel_loopguard.faults import attempt
 from otel_loopguard.opens import Open
 from otel_loopguard.watch import NEVER, Deadlines, Health, InconsistentState, Run, Runs, first_look
 from otel_loopguard.watch import look as look_at
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from otel_loopguard.watch import Limits, Ticket
 
 _NAMES: Final = 1024
-_RUNS: Final = frozenset({Kind.AGENT, Kind.WORKFLOW})
 _OWN: Final = frozenset({Kind.MODEL, Kind.AGENT, Kind.TOOL})
 
 
@@ -102,8 +100,6 @@ class Stalls:
         """
         if self._off:
             return
-        if not opened.runs and "Agent" in opened.view.name:
-            opened.runs = self._is_run(opened.view)
         run = opened.run
         if run is not None and run.opened.ended:
             run = opened.run = None
@@ -113,12 +109,22 @@ class Stalls:
             if run.works(opened.agent if opened.runs else None, opened.since):
                 self._look_by(run, self._runs.phase_due(run))
         elif opened.runs:
-            run = opened.run = Run(opened)
-            run.works(opened.agent, opened.since)
-            self._look_again(run, self._runs.look(run, self._key(opened), opened.since).next)
+            self.runs(opened)
         opened.ticket = self._deadlines.add(opened.since + self._first, opened)
         if self._checks and self._checking is None:
             self._check_after(opened.since)
+
+    def runs(self, opened: Open) -> None:
+        """A span is a run of an agent, which it may say only after its start. The lock is held.
+
+        Args:
+            opened: The span.
+        """
+        if self._off or opened.run is not None:
+            return
+        run = opened.run = Run(opened)
+        run.works(opened.agent, opened.since)
+        self._look_again(run, self._runs.look(run, self._key(opened), opened.since).next)
 
     def closed(self, opened: Open, step: Step | None, now: int) -> None:
         """A span ended, or was forgotten. The lock is held.
@@ -188,10 +194,6 @@ class Stalls:
         """What does not agree with itself in the state of the guard; empty where all is well."""
         with self._lock:
             return self._health.check()
-
-    def _is_run(self, span: SpanView) -> bool:
-        step = attempt(self._faults, "read", self._reader.read, span)
-        return step is not None and step.kind in _RUNS
 
     def _learn(self, span: SpanView, tool: str) -> None:
         if len(span.name) < 512 and span.name not in self._tools:

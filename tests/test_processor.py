@@ -211,10 +211,11 @@ def test_an_explicit_session_goes_before_all_ids() -> None:
     """What the context names wins, across traces and whatever the spans say."""
     guard, found = listening()
     tracer = provider_with(LoopGuardSpanProcessor(guard)).get_tracer("my.agent")
+    other = {"gen_ai.operation.name": "chat", "gen_ai.conversation.id": "other"}
     with otel_loopguard.session("mine"), pytest.raises(LoopGuardAbort) as stop:
         for _ in range(9):
             control.check()
-            with agent(tracer, gen_ai__conversation__id="other"):
+            with tracer.start_as_current_span("chat", attributes=other):
                 tool_call(tracer)
     assert stop.value.session == "mine"
     assert {decision.session for decision in found} == {"mine"}

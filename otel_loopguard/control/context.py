@@ -105,8 +105,12 @@ class Keeper(Protocol):
         """Takes arguments and result of a call, which its open span does not carry."""
         ...
 
-    def next_run(self, session: str, trace_id: int, span_id: int) -> None:
+    def next_run(self, session: str | None, trace_id: int, span_id: int) -> None:
         """A run of an agent begins: what the policy stopped in the run before may go on."""
+        ...
+
+    def entered(self, session: str) -> None:
+        """Somebody enters a session anew: what the policy stopped in a run that is over is over."""
         ...
 
     def denies(self, session: str, tool: str, args: object, *, span_id: int) -> bool:
@@ -169,6 +173,9 @@ def session(key: str, tasks: object = None) -> Generator[str, None, None]:
     if tasks is not None:
         plan = plan_of(tasks)
         declare([flag.milestones for flag in flags_of(key)] or [waiting(key)], plan)
+    if any_stops():
+        for keeper in keepers():
+            keeper.entered(key)
     token = otel_context.attach(naming(key))
     try:
         yield key

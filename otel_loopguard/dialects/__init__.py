@@ -1,5 +1,6 @@
 """Span to step: what instrumentations write, read as one kind of step, each call once."""
 
+from otel_loopguard.dialects.agents import RUNS, holds_runs, is_message, is_task, tells_late
 from otel_loopguard.dialects.dialect import Dialect
 from otel_loopguard.dialects.once import Once
 from otel_loopguard.dialects.reader import Reader
@@ -9,6 +10,7 @@ from otel_loopguard.dialects.tasks import plan_above
 from otel_loopguard.dialects.view import RecordedSpan, SpanView, Status
 
 __all__ = [
+    "RUNS",
     "Dialect",
     "Interest",
     "Once",
@@ -16,7 +18,11 @@ __all__ = [
     "RecordedSpan",
     "SpanView",
     "Status",
+    "holds_runs",
+    "is_message",
+    "is_task",
     "plan_above",
     "register",
     "registered",
+    "tells_late",
 ]

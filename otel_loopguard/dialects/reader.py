@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from otel_loopguard.core import Kind, Step
+from otel_loopguard.dialects.agents import RUNS, is_other, run_by_name
 from otel_loopguard.dialects.belonging import AGENT_KEYS, SESSION_KEYS, agent_of, session_of
 from otel_loopguard.dialects.costs import cost_of
 from otel_loopguard.dialects.failures import failed
@@ -74,6 +75,27 @@ class Reader:
     def marked(self, attributes: Mapping[str, object]) -> bool:
         """Whether any mark of a dialect is among the attributes."""
         return not self._marks.isdisjoint(attributes)
+
+    def run(self, span: SpanView) -> Step | None:
+        """The run of an agent or a workflow that a span is, as far as it tells by now.
+
+        Cheap for every other span: a word says of most that they are a call of a tool or a model.
+
+        Args:
+            span: A span that started.
+
+        Returns:
+            A step of kind AGENT or WORKFLOW; None if it is none, or does not say so yet.
+        """
+        attributes = span.attributes
+        if self._marks.isdisjoint(attributes):
+            return run_by_name(span)
+        if is_other(attributes):
+            return None
+        step = self.read(span)
+        if step is None or step.kind is Kind.OTHER:
+            return run_by_name(span)
+        return step if step.kind in RUNS else None
 
     def read(self, span: SpanView) -> Step | None:
         """Step of the span, or None if no dialect knows it.

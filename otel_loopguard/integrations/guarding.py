@@ -97,21 +97,19 @@ class Guarding:
         return None if self._given.others(found.control.session, session) else found
 
     def begin(self, session: str | None, span: Span | None = None) -> None:
-        """A run begins; what the policy stopped in the run before it may go on.
-
-        A session that the context names is the caller's: it goes on when somebody resumes it.
+        """A run begins: a user's turn. What the policy stopped in the run before it may go on.
 
         Args:
-            session: Key of a conversation of many runs.
+            session: Key of a conversation of many runs, where the context names no session; None:
+                that of the trace.
             span: Span of the run, where it is not the current one.
         """
-        if session is None or named_session() is not None:
-            return
         found = (span or trace.get_current_span()).get_span_context()
         # Where nothing is traced the run is a span that nobody sees.
         span_id = found.span_id if found.is_valid else uuid.uuid4().int >> 64
+        key = named_session() or session
         for keeper in keepers():
-            keeper.next_run(session, found.trace_id, span_id)
+            keeper.next_run(key, found.trace_id, span_id)
 
     def before_model(self, session: str | None = None, span: Span | None = None) -> str | None:
         """Before a call of the model: waits while the session is paused.

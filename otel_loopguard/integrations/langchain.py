@@ -118,8 +118,8 @@ class LoopGuardMiddleware(_middleware.AgentMiddleware):
         info = getattr(runtime, "execution_info", None)
         thread = ours.get("thread_id") or getattr(info, "thread_id", None)
         span = _span() if self._instrumented() else None
-        if thread and not self._runs.knows(run):
-            self._guarding.begin(str(thread), span)
+        if run is not None and not self._runs.knows(run):
+            self._guarding.begin(str(thread) if thread else None, span)
         own = run and self._runs.key_of(run)
         place = _Place(str(thread) if thread else own, span)
         if self._interrupts:

@@ -68,7 +68,10 @@ class _Guarded:
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """In place of the agent's."""
-        running = Running.begin(traced=self._traced())
+        inside, traced = Running.current(), self._traced()
+        running = Running.begin(traced=traced)
+        if inside is None and not traced:
+            running.call(self._guarding.begin, None)
         return running.call(self._kind.run, self._agent, *args, **kwargs)
 
     async def get_tools(self, *args: Any, **kwargs: Any) -> Sequence[Any]:

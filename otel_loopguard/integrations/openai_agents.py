@@ -55,7 +55,7 @@ class LoopGuardHooks(_agents.RunHooks):
     async def on_agent_start(self, context: Any, agent: Any) -> None:
         """Puts the guardrail on the function tools of an agent that begins."""
         self._enter(context)
-        if _instrumented() and not context.usage.requests:
+        if not context.usage.requests:
             self._guarding.begin(self._session(context))
         for tool in agent.tools:
             if isinstance(tool, _agents.FunctionTool) and _guardrail not in _guardrails(tool):

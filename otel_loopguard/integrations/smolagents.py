@@ -76,7 +76,10 @@ class _Guarded:
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """In place of the agent's."""
-        self._running = running = Running.begin(traced=self._traced())
+        inside, traced = Running.current(), self._traced()
+        self._running = running = Running.begin(traced=traced)
+        if inside is None and not traced:
+            running.call(self._guarding.begin, None)
         return running.call(self._kind.run, self._agent, *args, **kwargs)
 
     def step_ended(self, step: Any, agent: Any) -> None:

@@ -20,6 +20,7 @@ from otel_loopguard.sessions.firsts import Firsts
 from otel_loopguard.sessions.journal import Mark
 from otel_loopguard.sessions.panel import Panel
 from otel_loopguard.sessions.silence import Silence
+from otel_loopguard.sessions.turns import Turns
 
 if TYPE_CHECKING:
     import threading
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
 
 _SILENT_TURNS = 8
-"""Model calls in one trace, after a deny and without a tool call, that end in an abort."""
+"""Model calls of one session, after a deny and without a tool call, that end in an abort."""
 
 
 class Session:
@@ -58,12 +59,14 @@ class Session:
         history: Its steps as entries of a journal; None without one.
         detected: What was detected at its last step.
         firsts: Where calls of it were seen first.
+        turns: The runs of agents that are open in it, and whether the next is a user's turn.
     """
 
     __slots__ = (
         "_callers", "_cleared", "_contexts", "_exempt", "_settings", "_silence", "cycles",
         "detected", "firsts", "flag", "history", "key", "last_used",
         "lock", "named", "panel", "policy", "progress", "record", "run", "senses", "troubled",
+        "turns",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913
@@ -74,6 +77,7 @@ class Session:
         self.named = named
         self.troubled = False
         self.run = 0
+        self.turns = Turns()
         self.last_used = 0
         self.lock = lock
         self._cleared = 0
@@ -259,8 +263,14 @@ class Session:
 
     def _let_go(self) -> None:
         """The user's next turn: what the policy stopped may go on, and a hint is over."""
-        ruled = self.flag.control.by == POLICY
-        if self.policy.ended or (ruled and self.flag.stops):
+        self._silence.broken()
+        by = self.flag.control.by
+        ruled = by == POLICY
+        if by is not None and not ruled:
+            # What a person set stays; what the policy had said before is over.
+            if self.policy.ended:
+                self.policy.start_over()
+        elif self.policy.ended or (ruled and self.flag.stops):
             self.flag.clear()
             self._cleared = self.flag.cleared
             self.policy.start_over()
@@ -269,7 +279,7 @@ class Session:
 
     def _asked(self, step: Step) -> list[Finding]:
         """A model is asked again in a session that is denied: refusals may leave no span."""
-        turns = self._silence.turn(step.trace_id)
+        turns = self._silence.turn(step, self._settings.wait_gap_s)
         if turns < _SILENT_TURNS:
             return []
         moment = -self.progress.steps

@@ -153,24 +153,24 @@ def test_the_next_run_of_a_conversation_goes_on() -> None:
         assert agent.call() is None
 
 
-def test_a_run_that_begins_in_a_trace_of_the_session_changes_nothing() -> None:
-    """It is an agent of the run that was stopped."""
+def test_a_run_that_begins_inside_of_a_run_changes_nothing() -> None:
+    """It is a sub-agent of the run that was stopped."""
     agent = Agent()
-    with agent.tracer.start_as_current_span("invoke_agent"):
+    run = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "lead"}
+    with agent.tracer.start_as_current_span("lead", attributes=run):
         agent.stop()
         agent.guarding.begin(agent.key)
         with pytest.raises(LoopGuardAbort):
             agent.guarding.before_model(agent.key)
 
 
-def test_a_named_session_is_the_callers() -> None:
-    """Nothing but `control.resume` lets it go on."""
+def test_the_next_run_in_a_named_session_goes_on() -> None:
+    """A session is a conversation, whoever named it; each run that begins in it is a turn."""
     agent = Agent()
     with session(agent.key):
         agent.stop()
         agent.guarding.begin(agent.key)
-        with pytest.raises(LoopGuardAbort):
-            agent.guarding.before_model(agent.key)
+        assert agent.guarding.before_model(agent.key) is None
 
 
 def test_calls_that_begin_and_end_apart() -> None:

@@ -1,0 +1,292 @@
+"""A session is a conversation; each root run of an agent that begins in it is a user's turn."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from contextlib import nullcontext, suppress
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from opentelemetry import trace
+
+import otel_loopguard
+from otel_loopguard import LoopGuard, LoopGuardAbort, LoopGuardSpanProcessor, control
+from otel_loopguard.core import Action
+from tests.agents import provider_with, tool_call
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span, Tracer
+
+    from otel_loopguard.core import Decision
+
+ANSWER = "sunny and warm in Paris, 21 degrees, light wind from the west"
+KINDS = {
+    "genai": {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "looper"},
+    "workflow": {"gen_ai.operation.name": "invoke_workflow"},
+    "openinference": {"openinference.span.kind": "AGENT"},
+    "openllmetry": {"traceloop.span.kind": "agent"},
+    "by its name": {},
+}
+
+
+class App:
+    """A traced application under a guard."""
+
+    def __init__(self) -> None:
+        # A key of its own: the guards of other tests may still be there.
+        self.key = uuid.uuid4().hex
+        self.found: list[Decision] = []
+        self.guard = LoopGuard(on_decision=lambda _, found: self.found.append(found))
+        self.tracer: Tracer = provider_with(LoopGuardSpanProcessor(self.guard)).get_tracer("my.app")
+
+    def run(self, kind: str = "genai", **attributes: str) -> Any:
+        """An open run of an agent."""
+        named = {name.replace("__", "."): value for name, value in attributes.items()}
+        return self.tracer.start_as_current_span(
+            "invoke_agent looper", attributes={**KINDS[kind], **named}
+        )
+
+    def work(self, times: int = 1) -> None:
+        """Calls of a tool, each with the same answer."""
+        for _ in range(times):
+            control.check()
+            tool_call(self.tracer, result=ANSWER)
+
+    @property
+    def said(self) -> list[str]:
+        """What was decided, but notes."""
+        return [one.action.value for one in self.found if one.action.rank]
+
+
+@pytest.fixture
+def app() -> App:
+    """A traced application under a guard."""
+    return App()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_question_in_every_turn_of_a_session(app: App, kind: str) -> None:
+    """What was asked in the turn before does not count, however the run's span is written."""
+    for _ in range(12):
+        with otel_loopguard.session(app.key), app.run(kind):
+            app.work()
+    assert app.said == []
+
+
+@pytest.mark.parametrize("entered", ["once", "each turn"])
+def test_a_turn_goes_on_after_the_one_before_was_stopped(app: App, entered: str) -> None:
+    """Every turn of a stuck agent is stopped, and none begins stopped."""
+    ran: list[int] = []
+    with otel_loopguard.session(app.key) if entered == "once" else nullcontext():
+        for _ in range(6):
+            begun = len(app.found)
+            with otel_loopguard.session(app.key), pytest.raises(LoopGuardAbort), app.run():
+                app.work(20)
+            ran.append(len(app.found) - begun)
+    assert all(ran)
+    assert app.said.count("abort") == 6
+
+
+def test_runs_below_an_outer_span(app: App) -> None:
+    """A span around them that is no run of an agent, in the same scope, makes no run of many."""
+    with app.tracer.start_as_current_span("chat"):
+        for _ in range(30):
+            with app.run():
+                app.work()
+    assert app.said == []
+
+
+def test_a_check_before_the_run_is_of_the_next_turn(app: App) -> None:
+    """A session entered anew after a stopped run is over begins without its stop."""
+    with otel_loopguard.session(app.key), pytest.raises(LoopGuardAbort), app.run():
+        app.work(20)
+    with otel_loopguard.session(app.key):
+        control.check()
+        with app.run():
+            app.work()
+
+
+def test_an_outer_loop_that_goes_on_in_one_session_is_told(app: App) -> None:
+    """Between the runs of one block the stop of the last one stands, for the loop around them."""
+    with otel_loopguard.session(app.key):
+        with pytest.raises(LoopGuardAbort), app.run():
+            app.work(20)
+        with pytest.raises(LoopGuardAbort):
+            control.check()
+
+
+def test_a_session_entered_anew_without_a_run_is_no_turn(app: App) -> None:
+    """One run spread over many tasks stays one run."""
+    with pytest.raises(LoopGuardAbort):
+        for _ in range(12):
+            with otel_loopguard.session(app.key):
+                app.work()
+
+
+def test_what_a_person_set_stays(app: App) -> None:
+    """A turn takes down what the policy said, and nothing else."""
+    with otel_loopguard.session(app.key):
+        with app.run():
+            app.work()
+        control.abort(app.key, "enough")
+        with app.run(), pytest.raises(LoopGuardAbort):
+            app.work()
+    with otel_loopguard.session(app.key), pytest.raises(LoopGuardAbort):
+        control.check()
+
+
+def test_a_persons_pause_after_an_abort_of_the_policy_stays(app: App) -> None:
+    """Also where the policy had ended the run before."""
+    with otel_loopguard.session(app.key):
+        with pytest.raises(LoopGuardAbort), app.run():
+            app.work(20)
+        control.resume(app.key)
+        control.pause(app.key)
+        with app.run():
+            assert control.current().action is Action.PAUSE
+
+
+def test_sub_agents_are_no_turns(app: App) -> None:
+    """A run inside of a run is part of it: what its like does again and again counts."""
+    with pytest.raises(LoopGuardAbort), app.run(gen_ai__agent__name="lead"):
+        for _ in range(12):
+            with app.run():
+                app.work()
+
+
+def test_sub_agents_below_spans_that_are_not_followed(app: App) -> None:
+    """Nor where spans of other libraries stand in between."""
+    other = provider_with(LoopGuardSpanProcessor(app.guard)).get_tracer("sqlalchemy.engine")
+    with pytest.raises(LoopGuardAbort), app.run(gen_ai__agent__name="lead"):
+        for _ in range(12):
+            with other.start_as_current_span("step"), app.run():
+                app.work()
+
+
+def test_runs_side_by_side_are_no_turns(app: App) -> None:
+    """A session whose code starts agents beside each other is one turn while one of them runs."""
+
+    async def worker(times: int) -> None:
+        with app.run():
+            for _ in range(times):
+                tool_call(app.tracer, result=ANSWER)
+                await asyncio.sleep(0.01)
+
+    async def work() -> None:
+        with otel_loopguard.session(app.key):
+            await asyncio.gather(*(worker(times) for times in (1, 2, 9)))
+
+    asyncio.run(work())
+    assert "abort" in app.said
+
+
+def test_a_loop_that_asks_its_model_by_an_agent_is_no_chat(app: App) -> None:
+    """Runs that call no tool, and tools that are called between them, are one loop."""
+    with otel_loopguard.session(app.key), pytest.raises(LoopGuardAbort):
+        for _ in range(12):
+            with app.run():
+                pass
+            app.work()
+
+
+def test_a_loop_over_turns_of_two_calls_each_is_noticed(app: App) -> None:
+    """Counts weigh half after a turn, and do not vanish: an outer loop is told at least."""
+    with otel_loopguard.session(app.key):
+        for _ in range(12):
+            with app.run():
+                app.work(2)
+    assert "hint" in app.said
+
+
+def test_conversations_are_told_apart(app: App) -> None:
+    """Each of 200 sessions has turns of its own; the stuck ones are stopped in theirs."""
+
+    def turn(number: int) -> None:
+        with otel_loopguard.session(f"{app.key} {number}"), app.run():
+            app.work(20 if number % 20 == 0 else 1)
+
+    going = 0
+    for _ in range(3):
+        for number in range(200):
+            with suppress(LoopGuardAbort):
+                turn(number)
+                going += 1
+    assert going == 570
+    assert len({one.session for one in app.found if one.action.rank}) == 10
+
+
+def test_a_task_of_the_openai_sdk_is_a_run_and_its_trace_is_none(app: App) -> None:
+    """Several runs in one `trace("chat")`, as OpenInference writes them; a hand-off is no turn."""
+    tracer = provider_with(LoopGuardSpanProcessor(app.guard)).get_tracer(
+        "openinference.instrumentation.openai_agents"
+    )
+
+    def span(name: str, kind: str) -> Any:
+        return tracer.start_as_current_span(name, attributes={"openinference.span.kind": kind})
+
+    def called() -> None:
+        with span("search", "TOOL") as made:
+            _describe(made)
+
+    with span("chat", "AGENT"):
+        for _ in range(12):
+            with span("Agent workflow", "CHAIN"), span("looper", "AGENT"):
+                called()
+    assert app.said == []
+    with span("chat", "AGENT"), span("Agent workflow", "CHAIN"):
+        for number in range(12):
+            with span(f"agent{number % 2}", "AGENT"):
+                called()
+    assert app.said != []
+
+
+def _describe(span: Span) -> None:
+    span.set_attributes(
+        {"tool.name": "search", "input.value": '{"q": "x"}', "output.value": ANSWER}
+    )
+
+
+def test_a_run_that_says_so_only_at_its_end(app: App) -> None:
+    """LangChain under OpenInference: nothing but a name stands on a span while it is open."""
+    tracer = provider_with(LoopGuardSpanProcessor(app.guard)).get_tracer(
+        "openinference.instrumentation.langchain"
+    )
+    facts = f'{{"thread_id": "{app.key}", "lc_agent_name": "looper"}}'
+
+    def turn(times: int) -> None:
+        root = tracer.start_span("looper")
+        try:
+            for _ in range(times):
+                with otel_loopguard.session(app.key):
+                    control.check()
+                made = tracer.start_span("search", trace.set_span_in_context(root))
+                made.set_attribute("openinference.span.kind", "TOOL")
+                made.set_attribute("session.id", app.key)
+                _describe(made)
+                made.end()
+        finally:
+            root.set_attributes({"openinference.span.kind": "CHAIN", "metadata": facts})
+            root.end()
+
+    for _ in range(12):
+        turn(1)
+    assert app.said == []
+    with pytest.raises(LoopGuardAbort):
+        turn(20)
+    turn(1)
+
+
+def test_refusals_in_place_end_per_session(app: App) -> None:
+    """Where each call of the model is a trace of its own, and refusals leave no span."""
+    asked = 0
+    chat = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"}
+    with otel_loopguard.session(app.key), pytest.raises(LoopGuardAbort):
+        for _ in range(200):
+            control.check()
+            asked += 1
+            with app.tracer.start_as_current_span("chat m", attributes=chat):
+                pass
+            if control.refused("search", '{"q": "x"}') is None:
+                tool_call(app.tracer, result=ANSWER)
+    assert asked < 20
