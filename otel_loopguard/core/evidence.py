@@ -69,9 +69,11 @@ class Evidence:
             the first of its kind, or without times.
         waiting: Whether it is a wait, or asks again, after a pause, for an answer that is pending.
         time: End of the call, nanoseconds since the epoch.
-        round: Number of the round; calls that ran in parallel share one.
+        round: Number of the round; calls that ran in parallel share one, and calls that
+            one message of a model asked for.
         ease: What a threshold is multiplied by for this call: above 1 it takes more repeats than
             usual (a tool whose repeats pay off), below 1 fewer (a budget nearly used).
+        agent: Key of the agent that made it; 0 if that is not known.
     """
 
     number: int
@@ -105,6 +107,7 @@ class Evidence:
     time: int
     round: int
     ease: float = 1.0
+    agent: int = 0
 
     def needs(self, threshold: float) -> float:
         """How much it takes for this call where a threshold stands; never less than two calls."""

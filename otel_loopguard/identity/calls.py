@@ -34,6 +34,12 @@ def seed_of(tool: str, agent: str = "") -> int:
     return key_of(text_bytes(f"{agent}\0{tool}"))
 
 
+@lru_cache(maxsize=1024)
+def agent_key(agent: str | None) -> int:
+    """Key of an agent by its name; 0 without one."""
+    return key_of(text_bytes(f"agent\0{agent[:NAMED]}")) if agent else 0
+
+
 class Call(NamedTuple):
     """The identity of one call.
 

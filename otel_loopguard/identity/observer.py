@@ -6,7 +6,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard.core import Effect, ErrorClass, Evidence, Kind, Progress, Step
-from otel_loopguard.identity.calls import NAMED, Call, Calls
+from otel_loopguard.identity.calls import NAMED, Call, Calls, agent_key
 from otel_loopguard.identity.effects import effect_of, is_compound, is_runner
 from otel_loopguard.identity.errors import error_class, error_line, error_shape, is_call_error
 from otel_loopguard.identity.habits import Habits
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
 
 _REMEMBERED: Final = 128
+_READERS: Final = 8
+"""Agents of which it is known what each has seen; of those beyond, it is what the rest have."""
 
 
 class Observer:
@@ -43,14 +45,15 @@ class Observer:
         self._waits = Waits(settings)
         self._rounds = Rounds()
         self._habits = Habits()
-        self._novelty = Novelty()
+        self._novelty: dict[int, Novelty] = {}
         self._writes: OrderedDict[int, None] = OrderedDict()
 
     def see(self, step: Step) -> Evidence | None:
-        """Evidence of a tool call; of a model call only the time is noted."""
+        """Evidence of a tool call; of a model call only its time, and that it was made."""
         if step.kind is Kind.TOOL:
             return self.evidence(step)
         self._waits.thought((step.end or 0) - step.start)
+        self._rounds.asked(agent_key(step.agent))
         return None
 
     def evidence(self, step: Step) -> Evidence:
@@ -60,7 +63,9 @@ class Observer:
         call = self._calls.of(step, outcome.key)
         effect = self._effect(tool, call.arguments)
         asked = self._waits.asked(step, call, outcome, effect)
-        news = self._novelty.of(outcome.masked, call.raw) if outcome.key is not None else None
+        agent = agent_key(step.agent)
+        seen = self._seen_by(agent)
+        news = seen.of(outcome.masked, call.raw) if outcome.key is not None else None
         ease = self._habits.ease(tool, again=not asked.fresh, changed=asked.changed)
         line = error_line(step) if step.error else None
         runs_code = is_runner(tool)
@@ -94,11 +99,21 @@ class Observer:
             gap=asked.gap,
             waiting=asked.waiting or effect is Effect.WAIT,
             time=end,
-            round=self._rounds.of(step.start, end),
+            round=self._rounds.of(step.start, end, agent, call.exact),
             ease=ease * self._tightened / self._settings.sensitivity,
+            agent=agent,
         )
         self._count(found, call, outcome)
         return found
+
+    def _seen_by(self, agent: int) -> Novelty:
+        """What an agent has seen: what is known to one is news to another."""
+        known = self._novelty.get(agent)
+        if known is None:
+            if len(self._novelty) >= _READERS:
+                agent = 0
+            known = self._novelty[agent] = self._novelty.get(agent) or Novelty()
+        return known
 
     @property
     def _tightened(self) -> float:

@@ -22,6 +22,8 @@ _NAMED: Final = 64
 _SAME, _TWO, _ONE = 1, 2, 3
 """Of a pair of keys: both are equal, both are there, only the first is."""
 _PLACED: Final = 64
+_NAMED_AGENT: Final = 128
+_KEY: Final = struct.Struct("<Q")
 _LARGEST: Final = 3.0e38
 
 
@@ -43,13 +45,16 @@ class CallEntry:
     opened: bool
 
     def packed(self) -> bytes:
-        """The entry as bytes, 159 at most."""
+        """The entry as bytes, 167 at most."""
         seen = self.evidence
         present, keys = _packed_keys(seen)
         tool = seen.tool.encode("utf-8", "replace")[:_NAMED]
         share = seen.novelty
         gap = _MOST if seen.gap is None else min(micros(seen.gap), _MOST - 1)
         kinds = _EFFECTS.index(seen.effect) | _CLASSES.index(seen.error_class) << 3
+        if seen.agent:
+            present |= _NAMED_AGENT
+            keys += _KEY.pack(seen.agent)
         if seen.place is not None:
             present |= _PLACED
             keys += _PLACE.pack(seen.place[0], seen.place[1])
@@ -91,6 +96,8 @@ def decoded_call(body: bytes) -> CallEntry:
         raise ValueError(msg)
     ends = _BODY.size + keyed - (_PLACE.size if present & _PLACED else 0)
     place = _PLACE.unpack_from(body, ends) if present & _PLACED else None
+    ends -= _KEY.size if present & _NAMED_AGENT else 0
+    agent = int(_KEY.unpack_from(body, ends)[0]) if present & _NAMED_AGENT else 0
     keys = iter(struct.unpack(f"<{(ends - _BODY.size) // 8}Q", body[_BODY.size : ends]))
     (call, exact), (outcome, outcome_exact), (line, shape) = (
         _pair(keys, present, number) for number in range(3)
@@ -105,6 +112,7 @@ def decoded_call(body: bytes) -> CallEntry:
         error_line=line, error_shape=shape, call_error=bits[9], effect=_EFFECTS[int(kinds & 7)],
         runs_code=bits[10], sample="", place=place, epoch=0,
         gap=None if gap == _MOST else gap * 1000, waiting=bits[11], time=time, round=0, ease=ease,
+        agent=agent,
     )  # fmt: skip
     return CallEntry(seen, took * 1000, bits[12])
 

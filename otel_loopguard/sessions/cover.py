@@ -61,6 +61,8 @@ class Cover:
             seen.error_line = of(seen.error_line)
         if seen.error_shape is not None:
             seen.error_shape = of(seen.error_shape)
+        if seen.agent:
+            seen.agent = of(seen.agent)
         if seen.place is not None:
             seen.place = (of(seen.place[0]), seen.place[1])
 

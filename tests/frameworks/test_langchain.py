@@ -54,8 +54,11 @@ def test_runs_without_an_id_are_sessions_of_their_own(said: dict[str, Any]) -> N
 
 
 def test_runs_in_one_trace(said: dict[str, Any], variant: str) -> None:
-    """Without an instrumentation each run has its key; with one the trace is the session."""
-    one = {"ran": [4, 0], "same": True}
+    """Without an instrumentation each has its key; with one both are turns of one session.
+
+    What was counted in the first run weighs half in the second.
+    """
+    one = {"ran": [4, 2], "same": True}
     two = {"ran": [4, 4], "same": False}
     assert said["two_runs_in_one_trace"] == (one if variant == "instrumented" else two)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from tests.scenarios import (
     healthy_agents,
     healthy_coding,
+    healthy_turns,
     healthy_waiting,
     healthy_work,
     stuck,
@@ -72,7 +73,7 @@ STUCK = [
 ]
 HEALTHY = [
     family
-    for module in (healthy_waiting, healthy_coding, healthy_work, healthy_agents)
+    for module in (healthy_waiting, healthy_coding, healthy_work, healthy_agents, healthy_turns)
     for family in _families(module, stuck=False)
 ]
 OPEN = _families(undecided, stuck=False)

@@ -79,6 +79,10 @@ class Tape:
         took = self.dice.uniform(0.1, 1.5) if took is None else took
         self._add(Kind.TOOL, tool, took, args, outcome, error, agent)
 
+    def at_once(self, tool: str, args: object, outcome: object, took: float) -> None:
+        """One call right after the one before: the same message asked for both."""
+        self._add(Kind.TOOL, tool, took, args, outcome, None, None)
+
     def round(self, calls: list[tuple[str, object, object]]) -> None:
         """Calls that run side by side."""
         self._think()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from xxhash import xxh3_64_intdigest as key_of
 
 from otel_loopguard.core import Action, Detection, Effect, Severity
-from otel_loopguard.detectors.calls.row import Row
+from otel_loopguard.detectors.calls.row import Rows
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Evidence
@@ -30,20 +30,20 @@ class Echo:
 
     name = "echo"
     family = "standstill"
-    __slots__ = ("_row", "_threshold")
+    __slots__ = ("_rows", "_threshold")
 
     def __init__(self, settings: Settings) -> None:
         self._threshold = settings.echo_threshold
-        self._row = Row()
+        self._rows = Rows()
 
     def user_turn(self) -> None:
-        self._row.leak(0.5)
+        self._rows.leak(0.5)
 
     def observe(self, evidence: Evidence) -> Detection | None:
         if not _echoes(evidence):
-            self._row.leak(_LESS)
+            self._rows.of(evidence.agent).leak(_LESS)
             return None
-        count = self._row.add(evidence.round)
+        count = self._rows.of(evidence.agent).add(evidence.round)
         if count < evidence.needs(self._threshold) - 0.1:
             return None
         return Detection(

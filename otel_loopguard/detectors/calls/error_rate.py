@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from xxhash import xxh3_64_intdigest as key_of
@@ -13,11 +14,21 @@ if TYPE_CHECKING:
     from otel_loopguard.core import Evidence
     from otel_loopguard.settings import Settings
 
+_AGENTS: Final = 32
 _KEYS: Final = frozenset({key_of(b"error_rate")})
 
 
+@dataclass(slots=True)
+class _Newest:
+    """The newest rounds of one agent: which failed, and how many of the last ones in a row."""
+
+    failed: deque[bool]
+    round: int = -1
+    row: int = 0
+
+
 class ErrorRate:
-    """Looks at the newest rounds of calls: how many of them failed, each in its own way.
+    """Looks at the newest rounds of an agent's calls: how many failed, each in its own way.
 
     A round fails if all of its parallel calls do; an answer that reports a failure (an exit code, a
     status, a traceback) counts as one. A detection if `error_rate` (75 %) of the newest
@@ -30,34 +41,42 @@ class ErrorRate:
 
     name = "error_rate"
     family = "errors"
-    __slots__ = ("_failed", "_patience", "_rate", "_round", "_row", "_streak")
+    __slots__ = ("_agents", "_patience", "_rate", "_rounds", "_streak")
 
     def __init__(self, settings: Settings) -> None:
         self._rate = settings.error_rate
+        self._rounds = settings.error_rate_rounds
         self._streak = settings.error_streak
         self._patience = settings.wait_gap_s * 1e9
-        self._failed: deque[bool] = deque(maxlen=settings.error_rate_rounds)
-        self._round = -1
-        self._row = 0
+        self._agents: dict[int, _Newest] = {}
 
     def user_turn(self) -> None:
         """What failed before was asked for something else."""
-        self._failed.clear()
-        self._row = 0
+        self._agents.clear()
 
     def observe(self, evidence: Evidence) -> Detection | None:
         if evidence.waiting or self._patient(evidence):
             return None
-        if evidence.round == self._round and self._failed:
-            self._failed[-1] = self._failed[-1] and evidence.failing
+        newest = self._of(evidence.agent)
+        failed = newest.failed
+        if evidence.round == newest.round and failed:
+            failed[-1] = failed[-1] and evidence.failing
         else:
-            self._failed.append(evidence.failing)
-            self._row += 1
-        self._round = evidence.round
-        if not self._failed[-1]:
-            self._row = 0
+            failed.append(evidence.failing)
+            newest.row += 1
+        newest.round = evidence.round
+        if not failed[-1]:
+            newest.row = 0
             return None
-        return self._judge(evidence)
+        return self._judge(evidence, newest)
+
+    def _of(self, agent: int) -> _Newest:
+        newest = self._agents.get(agent)
+        if newest is None:
+            newest = self._agents[agent] = _Newest(deque(maxlen=self._rounds))
+            if len(self._agents) > _AGENTS:
+                del self._agents[next(iter(self._agents))]
+        return newest
 
     def _patient(self, evidence: Evidence) -> bool:
         return (
@@ -66,13 +85,13 @@ class ErrorRate:
             and evidence.gap >= self._patience
         )
 
-    def _judge(self, evidence: Evidence) -> Detection | None:
-        if self._row >= evidence.needs(self._streak):
-            which = f"the last {self._row}"
+    def _judge(self, evidence: Evidence, newest: _Newest) -> Detection | None:
+        if newest.row >= evidence.needs(self._streak):
+            which = f"the last {newest.row}"
             needed = evidence.shown(self._streak)
-            return self._detection("error_streak", self._row, needed, which)
-        failed, rounds = sum(self._failed), self._failed.maxlen or 0
-        if len(self._failed) < rounds or failed < self._rate * rounds * max(evidence.ease, 1.0):
+            return self._detection("error_streak", newest.row, needed, which)
+        failed, rounds = sum(newest.failed), self._rounds
+        if len(newest.failed) < rounds or failed < self._rate * rounds * max(evidence.ease, 1.0):
             return None
         threshold = self._rate * rounds
         return self._detection("error_rate", failed, threshold, f"{failed} of the last {rounds}")

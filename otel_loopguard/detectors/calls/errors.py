@@ -37,7 +37,7 @@ class _Failing:
 
 
 class ErrorRepeat:
-    """Counts equal errors of one tool, arguments free.
+    """Counts equal errors of one tool and agent, arguments free.
 
     Equal means: the line that names the error, with numbers and volatile values masked; equal but
     for what it quotes from the arguments counts 0.8. A
@@ -60,7 +60,7 @@ class ErrorRepeat:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._failing: OrderedDict[tuple[str, int], _Failing] = OrderedDict()
+        self._failing: OrderedDict[tuple[tuple[int, str], int], _Failing] = OrderedDict()
 
     def user_turn(self) -> None:
         for failing in self._failing.values():
@@ -69,11 +69,11 @@ class ErrorRepeat:
     def observe(self, evidence: Evidence) -> Detection | None:
         if not evidence.error:
             if self._failing:
-                self._succeeded(evidence.tool)
+                self._succeeded((evidence.agent, evidence.tool))
             return None
         if evidence.error_shape is None or evidence.waiting:
             return None
-        place = (evidence.tool, evidence.error_shape)
+        place = ((evidence.agent, evidence.tool), evidence.error_shape)
         failing = self._failing.pop(place, None)
         if failing is None or evidence.number - failing.number > _WINDOW:
             failing = self._start(evidence)
@@ -114,9 +114,9 @@ class ErrorRepeat:
             evidence.tool
         ).transient_budget_s
 
-    def _succeeded(self, tool: str) -> None:
-        for (name, _), failing in self._failing.items():
-            if name == tool:
+    def _succeeded(self, caller: tuple[int, str]) -> None:
+        for (who, _), failing in self._failing.items():
+            if who == caller:
                 failing.count *= _AFTER_SUCCESS
 
     def _judge(self, failing: _Failing, evidence: Evidence, *, again: bool) -> Detection | None:

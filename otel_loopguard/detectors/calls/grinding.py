@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from xxhash import xxh3_64_intdigest as key_of
@@ -13,15 +14,44 @@ if TYPE_CHECKING:
     from otel_loopguard.core import Evidence
     from otel_loopguard.settings import Settings
 
+_AGENTS: Final = 32
 _KEYS: Final = frozenset({key_of(b"grinding")})
 
 
+@dataclass(slots=True)
+class _Newest:
+    """The newest rounds of one agent: what was new in each, and their sum."""
+
+    news: deque[float]
+    sum: float = 0.0
+    epoch: int = 0
+    round: int = -1
+
+    def add(self, novelty: float, number: int) -> None:
+        """Takes an answer; of one round the one that brought the most counts."""
+        news = self.news
+        if number == self.round and news:
+            self.sum += max(novelty - news[-1], 0.0)
+            news[-1] = max(novelty, news[-1])
+            return
+        self.round = number
+        if len(news) == news.maxlen:
+            self.sum -= news[0]
+        news.append(novelty)
+        self.sum += novelty
+
+    def start(self) -> None:
+        """Begins anew."""
+        self.news.clear()
+        self.sum = 0.0
+
+
 class Grinding:
-    """Looks at the newest answers: what part of them was not seen before in the session.
+    """Looks at the newest answers: what part of them was not seen before by the agent.
 
     A detection if `grinding_novelty` (10 %) or less of the newest `grinding_calls` (20) answers was
-    new, nothing was changed in between, and none of them was a wait. Over fewer calls healthy runs
-    look the same. It leads to a hint at most.
+    new, nothing was changed in between, and none of them was a wait. Calls of one round count once.
+    Over fewer calls healthy runs look the same. It leads to a hint at most.
 
     Source: `notes/evidence.md`, lesson 7 ("novelty is worthless alone"), miss N7 of
     `notes/detectors.md`.
@@ -29,31 +59,28 @@ class Grinding:
 
     name = "grinding"
     family = "standstill"
-    __slots__ = ("_epoch", "_line", "_news", "_sum")
+    __slots__ = ("_agents", "_calls", "_line")
 
     def __init__(self, settings: Settings) -> None:
         self._line = settings.grinding_novelty
-        self._news: deque[float] = deque(maxlen=settings.grinding_calls)
-        self._sum = 0.0
-        self._epoch = 0
+        self._calls = settings.grinding_calls
+        self._agents: dict[int, _Newest] = {}
 
     def user_turn(self) -> None:
         """What was asked before was asked for something else."""
-        self._start()
+        self._agents.clear()
 
     def observe(self, evidence: Evidence) -> Detection | None:
-        if evidence.epoch != self._epoch:
-            self._epoch = evidence.epoch
-            self._start()
+        newest = self._of(evidence.agent)
+        if evidence.epoch != newest.epoch:
+            newest.epoch = evidence.epoch
+            newest.start()
         if evidence.novelty is None or evidence.waiting:
-            self._start()
+            newest.start()
             return None
-        news = self._news
-        if len(news) == news.maxlen:
-            self._sum -= news[0]
-        news.append(evidence.novelty)
-        self._sum += evidence.novelty
-        if len(news) != news.maxlen or self._sum * evidence.ease > self._line * len(news):
+        newest.add(evidence.novelty, evidence.round)
+        known = len(newest.news)
+        if known != self._calls or newest.sum * evidence.ease > self._line * known:
             return None
         return Detection(
             detector=self.name,
@@ -61,12 +88,16 @@ class Grinding:
             severity=Severity.WARNING,
             confidence=0.6,
             keys=_KEYS,
-            count=len(news),
-            threshold=len(news),
-            message=f"the last {len(news)} calls brought next to nothing that was not seen before",
+            count=known,
+            threshold=known,
+            message=f"the last {known} calls brought next to nothing that was not seen before",
             max_action=Action.HINT,
         )
 
-    def _start(self) -> None:
-        self._news.clear()
-        self._sum = 0.0
+    def _of(self, agent: int) -> _Newest:
+        newest = self._agents.get(agent)
+        if newest is None:
+            newest = self._agents[agent] = _Newest(deque(maxlen=self._calls))
+            if len(self._agents) > _AGENTS:
+                del self._agents[next(iter(self._agents))]
+        return newest

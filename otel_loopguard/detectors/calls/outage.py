@@ -47,8 +47,10 @@ class Outage:
 
     def observe(self, evidence: Evidence) -> Detection | None:
         key = evidence.error_shape if evidence.error else evidence.outcome
+        # An equal answer is one of an agent, an equal error one of what is behind the tools.
+        place = key if evidence.error else (evidence.agent, key)
         if not evidence.error:
-            self._tally.answered(evidence.tool, key, _AFTER_SUCCESS)
+            self._tally.answered(evidence.tool, place, _AFTER_SUCCESS)
         if key is None or evidence.waiting:
             return None
         if not evidence.error and evidence.outcome_size < _LONG:
@@ -56,7 +58,7 @@ class Outage:
         transient = evidence.error_class is ErrorClass.TRANSIENT
         patient = transient and not evidence.fresh and self._paused(key, evidence)
         self._gap = evidence.gap or 0
-        tallied = self._tally.add(key, evidence, 0.0 if patient else 1.0)
+        tallied = self._tally.add(place, evidence, 0.0 if patient else 1.0)
         if tallied is None or tallied.count < evidence.needs(self._threshold) - 0.1:
             return None
         if len(tallied.tools) < 2 and not (transient and not patient):

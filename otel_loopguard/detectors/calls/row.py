@@ -2,6 +2,37 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+_AGENTS: Final = 32
+
+
+class Rows:
+    """A row for each agent: what one does says nothing of another."""
+
+    __slots__ = ("_rows",)
+
+    def __init__(self) -> None:
+        self._rows: dict[int, Row] = {}
+
+    def of(self, agent: int) -> Row:
+        """The row of an agent; of more than 32 the one that began first is forgotten.
+
+        Args:
+            agent: Key of the agent; 0 if it is not known.
+        """
+        row = self._rows.get(agent)
+        if row is None:
+            row = self._rows[agent] = Row()
+            if len(self._rows) > _AGENTS:
+                del self._rows[next(iter(self._rows))]
+        return row
+
+    def leak(self, left: float) -> None:
+        """Leaves a part of what was counted of every agent."""
+        for row in self._rows.values():
+            row.leak(left)
+
 
 class Row:
     """Counts signs of trouble; a parallel round counts once.

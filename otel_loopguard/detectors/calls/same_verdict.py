@@ -45,7 +45,7 @@ class SameVerdict:
             return None
         if not evidence.rejects or evidence.outcome_size < _SHORT:
             return None
-        key = (evidence.tool, evidence.outcome)
+        key = (evidence.agent, evidence.tool, evidence.outcome)
         last = self._tally.last(key)
         another_try = last is None or evidence.fresh or evidence.epoch != last.epoch
         tallied = self._tally.add(key, evidence, 1.0 if another_try else _AGAIN)

@@ -42,7 +42,7 @@ class SimilarRepeat:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._recent: OrderedDict[str, deque[str]] = OrderedDict()
+        self._recent: OrderedDict[tuple[int, str], deque[str]] = OrderedDict()
         self._epoch = 0
 
     def user_turn(self) -> None:
@@ -55,10 +55,11 @@ class SimilarRepeat:
             self._epoch = evidence.epoch
         if not self._looked_at(evidence):
             return None
-        recent = self._recent.pop(evidence.tool, None) or deque(maxlen=_KEPT)
+        place = (evidence.agent, evidence.tool)
+        recent = self._recent.pop(place, None) or deque(maxlen=_KEPT)
         alike = 1 + sum(self._alike(evidence.sample, sample) for sample in recent)
         recent.append(evidence.sample)
-        self._recent[evidence.tool] = recent
+        self._recent[place] = recent
         if len(self._recent) > _TOOLS:
             self._recent.popitem(last=False)
         threshold = self._settings.of(evidence.tool).similar_threshold

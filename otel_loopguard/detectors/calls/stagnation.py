@@ -18,7 +18,9 @@ _ITEM: Final = re.compile(r"\"[^\"\s]{1,64}\"|'[^'\n]{1,64}'|\d+")
 
 
 class Stagnation:
-    """Counts equal answers of one tool to arguments that move, for calls known to change nothing.
+    """Counts equal answers of one tool to moving arguments, for calls known to change nothing.
+
+    Of each agent by itself: several that read the same are no loop.
 
     A short answer says little ("rainy", `[]`, `False` coincide): from 40 characters it weighs 1.0,
     from 16 on 0.7, below 0.45. Below that it does not count at all where the call differs from the
@@ -47,7 +49,7 @@ class Stagnation:
             return None
         if evidence.outcome is None or evidence.call is None:
             return None
-        key = (evidence.tool, evidence.outcome)
+        key = (evidence.agent, evidence.tool, evidence.outcome)
         weight = weight_of(evidence.outcome_size)
         if weight < 1.0 and _one_of_many(self._tally.last(key), evidence.sample):
             weight = 0.0

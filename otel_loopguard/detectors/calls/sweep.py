@@ -28,6 +28,7 @@ class _Sweep:
     stride: float = 0.0
     wrapped: bool = False
     again: float = 0.0
+    round: int = -1
 
 
 class Sweep:
@@ -65,7 +66,7 @@ class Sweep:
         self._sweeps[key] = sweep
         if len(self._sweeps) > _TRACKED:
             self._sweeps.popitem(last=False)
-        again = _again(sweep, place)
+        again = _again(sweep, place, evidence.round)
         _step(sweep, place)
         if not again or sweep.again < evidence.needs(self._threshold):
             return None
@@ -86,8 +87,8 @@ class Sweep:
         )
 
 
-def _again(sweep: _Sweep, place: float) -> bool:
-    """Whether a place lies in what was read through; counts it."""
+def _again(sweep: _Sweep, place: float, number: int) -> bool:
+    """Whether a place lies in what was read through; counts it, once in a round."""
     if place < sweep.last:
         sweep.wrapped = True
     known = len(sweep.places)
@@ -99,7 +100,8 @@ def _again(sweep: _Sweep, place: float) -> bool:
         sweep.places[right] - sweep.places[right - 1] <= 1.5 * sweep.stride
     )
     if here or between:
-        sweep.again += 1.0
+        sweep.again += number != sweep.round
+        sweep.round = number
     return here or between
 
 

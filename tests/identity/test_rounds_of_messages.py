@@ -1,0 +1,73 @@
+"""A round is what one message of a model asked for, where model calls are seen."""
+
+from __future__ import annotations
+
+from otel_loopguard.identity import Rounds
+
+SECOND = 1_000_000_000
+
+
+def numbers(rounds: Rounds, *calls: tuple[float, float], agent: int = 0) -> list[int]:
+    """Rounds of different calls that began and ended at these seconds."""
+    return [
+        rounds.of(round(start * SECOND), round(end * SECOND), agent, number + round(start * 1000))
+        for number, (start, end) in enumerate(calls)
+    ]
+
+
+ONE_AFTER_ANOTHER = [(10 + i / 10, 10.05 + i / 10) for i in range(17)]
+
+
+def test_calls_of_one_message_share_a_round() -> None:
+    """Also where they run one after the other."""
+    rounds = Rounds()
+    rounds.asked()
+    assert len(set(numbers(rounds, *ONE_AFTER_ANOTHER))) == 1
+    rounds.asked()
+    assert numbers(rounds, (20, 21)) == [2]
+
+
+def test_without_model_calls_each_call_is_a_round() -> None:
+    """Then only what runs in parallel shares one."""
+    assert len(set(numbers(Rounds(), *ONE_AFTER_ANOTHER))) == 17
+
+
+def test_a_pause_may_hide_a_model_call() -> None:
+    """What comes later than a quarter of a second is no call of the same message."""
+    rounds = Rounds()
+    rounds.asked()
+    assert numbers(rounds, (10, 11), (12, 13), (14, 15)) == [1, 2, 3]
+
+
+def test_a_program_that_loops_is_no_message() -> None:
+    """More than 24 calls, and more than two equal ones, are counted by themselves."""
+    rounds = Rounds()
+    rounds.asked()
+    many = [(10 + i / 10, 10.05 + i / 10) for i in range(40)]
+    assert len(set(numbers(rounds, *many))) == 17
+    again = Rounds()
+    again.asked()
+    equal = [again.of(10 * SECOND + i, 10 * SECOND + i, 0, 7) for i in range(1, 6)]
+    assert len(set(equal)) == 4
+
+
+def test_agents_have_messages_of_their_own() -> None:
+    """A model call of one agent does not divide the calls of another."""
+    rounds = Rounds()
+    rounds.asked(1)
+    rounds.asked(2)
+    first = numbers(rounds, (10, 10.1), agent=1)
+    rounds.asked(2)
+    assert numbers(rounds, (10.2, 10.3), agent=1) == first
+    assert numbers(rounds, (10.4, 10.5), agent=2) != first
+
+
+def test_models_of_another_name_count_for_who_has_none() -> None:
+    """Where the calls of tools do not say whose they are, or name it otherwise."""
+    rounds = Rounds()
+    seen: list[int] = []
+    for second in range(10, 13):
+        rounds.asked(1)
+        seen += numbers(rounds, (second, second + 0.9))
+        seen += numbers(rounds, (second + 0.95, second + 0.99), agent=2)
+    assert len(set(seen)) == 6
