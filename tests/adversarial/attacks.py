@@ -238,7 +238,7 @@ COVER = (
     ),
     Attack(
         "the same call by another agent each time",
-        "hint",
+        "none",
         lambda n: [_of(_ask(n)[0], f"agent-{n}")],
     ),
 )
