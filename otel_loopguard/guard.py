@@ -35,9 +35,11 @@ from otel_loopguard.remote import Sharing
 from otel_loopguard.reports import Ledger
 from otel_loopguard.rulings import Rulings
 from otel_loopguard.sessions import Session, Sessions, Shelf
+from otel_loopguard.sessions.asked import DIALECT as MESSAGES
 from otel_loopguard.settings import Settings
 from otel_loopguard.stalls import Stall, Stalls
 from otel_loopguard.telemetry import State, Telemetry
+from otel_loopguard.untraced import Untraced
 
 if TYPE_CHECKING:
     from opentelemetry._logs import LoggerProvider
@@ -204,11 +206,19 @@ class LoopGuard(SessionKeeper):
             counted = self._once.closed(span, step, self._clock(span.end))
             if session is not None and opened is None and counted:
                 self._sessions.explicit(span.trace_id, session, self._clock(span.end))
-            sessions = [self._belonging.of(canonical, opened) for canonical in counted]
+            judged = [(self._belonging.of(canonical, opened), canonical) for canonical in counted]
+            own = None if opened is None else opened.session
+            with swallow(self.faults, "messages"):
+                judged = self._untraced.ended(
+                    span, step, judged, session=own or self._sessions.of_trace(span.trace_id),
+                    agent=None if opened is None else opened.agent,
+                )  # fmt: skip
             if opened is not None:
                 self._belonging.ends(opened, step)
-        for found, canonical in zip(sessions, counted, strict=True):
+        for found, canonical in judged:
             self._judge(found, canonical, opened)
+        if self._live:
+            self._untraced.warn()
 
     def observe(self, step: Step, session: str) -> None:
         """Takes a canonical step, as labelled recordings have them.
@@ -289,6 +299,7 @@ class LoopGuard(SessionKeeper):
         self._lock = threading.RLock()
         self._once = Once(joined=self._joined)
         self._contents = Contents()
+        self._untraced = Untraced()
         self._opens = Opens(self.settings.max_open_steps)
         self._sessions = Sessions(
             self.settings, self._registry, self.faults, self._lock, self._backing.shelf
@@ -326,8 +337,9 @@ class LoopGuard(SessionKeeper):
         """Counts steps that were held back for a twin that did not come."""
         for step in steps:
             with self._lock:
-                session = self._belonging.of(step, None)
-            self._judge(session, step, None)
+                judged = self._untraced.counted([(self._belonging.of(step, None), step)])
+            for session, counted in judged:
+                self._judge(session, counted, None)
 
     def _judge(self, session: Session, step: Step, opened: Open | None) -> None:
         decisions: list[Decision] = []
@@ -344,8 +356,10 @@ class LoopGuard(SessionKeeper):
                     for found in findings
                 ]
                 self._sessions.wrote(session)
-        with swallow(self.faults, "profile"):
-            self.profiler.finished(step, session.key)
+        if step.dialect != MESSAGES:
+            # What a message tells of has no times of its own.
+            with swallow(self.faults, "profile"):
+                self.profiler.finished(step, session.key)
         with swallow(self.faults, "lessons"):
             self._lessons.learn(step)
         if self._on_step is not None:

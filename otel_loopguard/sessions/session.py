@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from otel_loopguard.faults import Faults
     from otel_loopguard.policy import Verdict
     from otel_loopguard.reports import Report
+    from otel_loopguard.sessions.asked import AskedCalls
     from otel_loopguard.sessions.history import History
     from otel_loopguard.sessions.past import Past
     from otel_loopguard.settings import Settings
@@ -60,10 +61,11 @@ class Session:
         detected: What was detected at its last step.
         firsts: Where calls of it were seen first.
         turns: The runs of agents that are open in it, and whether the next is a user's turn.
+        asked: What its models' messages tell of tool calls; None while they tell of none.
     """
 
     __slots__ = (
-        "_callers", "_cleared", "_contexts", "_exempt", "_settings", "_silence", "cycles",
+        "_callers", "_cleared", "_contexts", "_exempt", "_settings", "_silence", "asked", "cycles",
         "detected", "firsts", "flag", "history", "key", "last_used",
         "lock", "named", "panel", "policy", "progress", "record", "run", "senses", "troubled",
         "turns",
@@ -96,6 +98,7 @@ class Session:
         self._contexts = Contexts(settings)
         self.detected: list[Detection] = []
         self.firsts = Firsts()
+        self.asked: AskedCalls | None = None
         self._callers = Callers()
 
     def take(self, step: Step) -> tuple[int, list[Finding]]:

@@ -156,14 +156,21 @@ def _view(span: dict[str, Any], name: str, attributes: dict[str, Any]) -> Record
 def recorded(name: str) -> Run:
     """A capture out of its OTLP file: only ended spans, on their own clock."""
     events: list[tuple[int, bool, RecordedSpan]] = []
-    for line in (SPANS / f"{name}.otlp.jsonl").read_text().splitlines():
-        for resource in json.loads(line)["resourceSpans"]:
-            for scope in resource["scopeSpans"]:
-                for span in scope["spans"]:
-                    view = _from_otlp(span, scope["scope"].get("name", ""))
-                    events.append((view.start, False, view))
-                    events.append((view.end or 0, True, view))
+    for view in views(name):
+        events.append((view.start, False, view))
+        events.append((view.end or 0, True, view))
     return drive(events)
+
+
+def views(name: str) -> list[RecordedSpan]:
+    """The spans of a capture's OTLP file, in its order."""
+    return [
+        _from_otlp(span, scope["scope"].get("name", ""))
+        for line in (SPANS / f"{name}.otlp.jsonl").read_text().splitlines()
+        for resource in json.loads(line)["resourceSpans"]
+        for scope in resource["scopeSpans"]
+        for span in scope["spans"]
+    ]
 
 
 _KINDS = ["INTERNAL", "INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER"]

@@ -1,0 +1,51 @@
+"""Loops of one's own with a plain client: captures of real instrumentations, without tool spans."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from otel_loopguard.dialects import RecordedSpan
+
+FOLDER = Path(__file__).parent / "loop_captures"
+
+_PARIS = ("search", {"query": "weather in Paris"}, "no results for weather in Paris")
+CALLS: list[tuple[str, dict[str, Any], str]] = [
+    *[_PARIS] * 3,
+    ("search", {"query": "alpha"}, "no results for alpha"),
+    ("fetch", {"url": "http://example.test/beta"}, "404 at http://example.test/beta"),
+    ("broken", {"x": 1}, "Error: broken backend for x=1"),
+]
+"""What every capture ran; the fourth and the fifth call stand in one message."""
+
+BARE = ("chat__v2-default", "stream__v2-default")
+"""Captures whose model spans carry no content."""
+
+
+@cache
+def names() -> list[str]:
+    """Names of the captures, sorted."""
+    return sorted(path.stem for path in FOLDER.glob("*.json"))
+
+
+def spans(name: str) -> list[RecordedSpan]:
+    """The spans of a capture, in the order in which they ended."""
+    return [_view(one) for one in json.loads((FOLDER / f"{name}.json").read_text())]
+
+
+def _view(span: dict[str, Any]) -> RecordedSpan:
+    return RecordedSpan(
+        name=span["name"],
+        scope=span["scope"],
+        kind=span["kind"],
+        trace_id=int(span["trace_id"], 16),
+        span_id=int(span["span_id"], 16),
+        parent_id=int(span["parent_id"], 16) if span["parent_id"] else None,
+        start=span["start"],
+        end=span["end"],
+        attributes=span["attributes"],
+        events=[(name, attributes) for name, attributes in span["events"]],
+        status=span["status"],
+    )

@@ -1,0 +1,520 @@
+"""Tool calls that no span tells of are read from the messages of models, each once."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from otel_loopguard import LoopGuard, Settings, semconv
+from otel_loopguard.core import Kind
+from otel_loopguard.dialects import Reader, RecordedSpan
+from otel_loopguard.recordings.replay import SpanReplay
+from tests.dialects import captures, loops
+
+if TYPE_CHECKING:
+    from otel_loopguard.core import Decision, Step
+
+SECOND = 1_000_000_000
+NOTHING = "no results for weather in Paris"
+
+
+@dataclass
+class Seen:
+    """A guard, with what it counted and decided."""
+
+    live: bool = False
+    settings: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    def __post_init__(self) -> None:
+        self.steps: list[Step] = []
+        self.sessions: list[str] = []
+        self.decisions: list[Decision] = []
+        self.guard = LoopGuard(
+            Settings(**self.settings),
+            clock="live" if self.live else "replay",
+            on_step=lambda session, _, step: self._step(session.key, step),
+            on_decision=lambda _, decision: self.decisions.append(decision),
+        )
+
+    def _step(self, session: str, step: Step) -> None:
+        self.steps.append(step)
+        self.sessions.append(session)
+
+    def replay(self, spans: list[RecordedSpan]) -> Seen:
+        replay = SpanReplay(self.guard, self.guard.reader.read)
+        for span in spans:
+            replay.add(span)
+        replay.finish()
+        self.guard.shutdown()
+        assert not self.guard.faults.counts
+        return self
+
+    def end(self, *spans: RecordedSpan) -> None:
+        """Spans as they happen, each before the next."""
+        for span in spans:
+            self.guard.opened(span)
+            self.guard.closed(span)
+
+    @property
+    def calls(self) -> list[Step]:
+        return [step for step in self.steps if step.kind in (Kind.TOOL, Kind.HANDOFF)]
+
+
+class Loop:
+    """The model spans of a loop of one's own, by the GenAI conventions."""
+
+    def __init__(self, question: str = "q", trace: int = 7, **more: Any) -> None:
+        self.messages: list[dict[str, Any]] = [_said("user", question)]
+        self.time = SECOND
+        self.trace = trace
+        self.more = more
+        self.made = 0
+
+    def model(self, *calls: dict[str, Any], **more: object) -> RecordedSpan:
+        """A model call that asks for these calls; its answer goes into the history."""
+        answer = {"role": "assistant", "parts": list(calls) or [{"type": "text", "content": "ok"}]}
+        span = self.span(
+            {
+                "gen_ai.operation.name": "chat",
+                "gen_ai.request.model": "m",
+                "gen_ai.input.messages": json.dumps(self.messages),
+                "gen_ai.output.messages": json.dumps([answer]),
+                **self.more,
+                **more,
+            }
+        )
+        self.messages.append(answer)
+        return span
+
+    def span(self, attributes: dict[str, object], name: str = "chat m") -> RecordedSpan:
+        self.made += 1
+        start, self.time = self.time, self.time + 2 * SECOND
+        return RecordedSpan(
+            name, "my.client", trace_id=self.trace, span_id=self.trace * 1000 + self.made,
+            parent_id=self.trace * 1000, start=start, end=start + SECOND, attributes=attributes,
+        )  # fmt: skip
+
+    def result(self, value: object, call_id: str | None = None) -> None:
+        part = {"type": "tool_call_response", "response": value}
+        part |= {} if call_id is None else {"id": call_id}
+        self.messages.append({"role": "tool", "parts": [part]})
+
+    def tool(self, name: str = "search", **attributes: object) -> RecordedSpan:
+        """The span of a tool."""
+        known = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": name}
+        return self.span({**known, **attributes}, f"execute_tool {name}")
+
+
+def _said(role: str, content: str) -> dict[str, Any]:
+    return {"role": role, "parts": [{"type": "text", "content": content}]}
+
+
+def call(call_id: str | None = None, name: str = "search", **args: object) -> dict[str, Any]:
+    part = {"type": "tool_call", "name": name, "arguments": args or {"query": "weather in Paris"}}
+    return part | ({} if call_id is None else {"id": call_id})
+
+
+# The client's own span is the first that tells of a model call here, and has no content.
+TWICE = ("messages__openinference", "messages__openllmetry")
+CONTENT = [name for name in loops.names() if name not in loops.BARE]
+
+
+@pytest.mark.parametrize("live", [False, True], ids=["replayed", "live"])
+@pytest.mark.parametrize("name", CONTENT)
+def test_loops_with_a_plain_client_tell_their_calls(name: str, live: bool) -> None:
+    """Names, order, arguments and results are those that ran; the failing call is a failure."""
+    seen = Seen(live=live)
+    if live:
+        seen.end(*loops.spans(name))
+    else:
+        seen.replay(loops.spans(name))
+    found = [(step.name, captures.loaded(step.args), step.outcome) for step in seen.calls]
+    assert found == loops.CALLS
+    assert [step.error for step in seen.calls] == [False] * 5 + [True]
+    assert len({seen.sessions[0], *seen.sessions}) == 1
+
+
+@pytest.mark.parametrize("name", [name for name in CONTENT if name not in TWICE])
+def test_a_told_call_lies_between_the_models_that_asked_and_that_heard(name: str) -> None:
+    """It comes after the step of the model that asked, and before that of the next one."""
+    seen = Seen().replay(loops.spans(name))
+    kinds = "".join(step.kind.value[0] for step in seen.steps if step.kind is not Kind.OTHER)
+    assert kinds.replace("mm", "m") == "mtmtmtmttmtm"
+    for before, after in zip(seen.calls, seen.calls[1:], strict=False):
+        assert before.start < (before.end or 0)
+        together = before.name == "search" and captures.loaded(before.args) == {"query": "alpha"}
+        assert (after.start == before.start) is together
+
+
+# Captures cut long values: there the names and arguments come from answers, and few results.
+CUT_RESULTS = [
+    "agent-framework__native", "google-adk__native-latest", "langgraph-async__genai",
+    "langgraph-async__openllmetry", "langgraph__genai", "langgraph__langfuse",
+    "langgraph__openllmetry", "openai-agents__openllmetry", "pydantic-ai-retry__native",
+    "pydantic-ai__logfire", "pydantic-ai__native", "pydantic-ai__native-v2",
+    "pydantic-ai__native-v5", "strands__native-latest", "vercel-ai-sdk__native",
+]  # fmt: skip
+WHOLE = [
+    "langgraph__all3", "langgraph__openinference", "llama-index__openinference",
+    "openai-agents__openinference", "strands__native",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*WHOLE, *CUT_RESULTS])
+def test_without_their_tool_spans_captures_tell_the_same_calls(name: str) -> None:
+    """What the spans of tools told of real frameworks is told by the messages of their models."""
+    captures.need_shared()
+    reader = Reader()
+    spans = captures.views(name)
+    bare = [span for span in spans if not _is_call(reader.read(span))]
+    assert len(bare) < len(spans)
+    told = Seen().replay(bare).calls
+    # The last call of pydantic-ai ends the run: no request shows what came of it.
+    script = captures.SCRIPT[: 12 if name.startswith("pydantic-ai__") else 13]
+    assert [(step.name, captures.loaded(step.args)) for step in told] == script
+    outcomes = [step.outcome for step in told]
+    if name in WHOLE:
+        assert outcomes[:12] == [captures.expected_outcome(*one) for one in script[:12]]
+        assert told[12].outcome is not None
+    else:
+        assert set(outcomes) <= {None, NOTHING}
+
+
+@pytest.mark.parametrize("name", captures.names())
+def test_with_their_tool_spans_nothing_of_a_capture_is_told_twice(name: str) -> None:
+    """Where spans tell of the calls, as many calls are counted as without the messages."""
+    captures.need_shared()
+    seen = Seen().replay(captures.views(name))
+    spans = [step for step in captures.recorded(name).steps if _is_call(step)]
+    assert len(seen.calls) == len(spans)
+    assert not [step for step in seen.calls if step.dialect == "messages"]
+
+
+def _is_call(step: Step | None) -> bool:
+    return step is not None and step.kind in (Kind.TOOL, Kind.HANDOFF)
+
+
+def test_thirty_equal_calls_of_a_plain_loop_are_stopped() -> None:
+    """A loop of one's own without a span for its tool climbs as one with spans does."""
+    seen, loop = Seen(), Loop()
+    for turn in range(6):
+        seen.end(loop.model(call(f"c{turn}")))
+        loop.result(NOTHING, f"c{turn}")
+    seen.end(loop.model())
+    assert [decision.action.value for decision in seen.decisions] == ["hint", "deny", "abort"]
+
+
+def test_a_tool_span_counts_and_its_message_does_not() -> None:
+    """From the first span of a tool on the messages of its session are not read."""
+    seen, loop = Seen(), Loop()
+    for turn in range(4):
+        seen.end(loop.model(call(f"c{turn}", query=str(turn))))
+        seen.end(loop.tool(**{"gen_ai.tool.call.id": f"c{turn}"}))
+        loop.result(turn, f"c{turn}")
+    seen.end(loop.model())
+    assert [step.dialect for step in seen.calls] == ["genai"] * 4
+
+
+@pytest.mark.parametrize("by_id", [True, False], ids=["by id", "by arguments"])
+def test_a_tool_span_that_comes_late_is_not_counted_again(by_id: bool) -> None:
+    """A span that is exported after the next model call tells of a call that was counted."""
+    seen, loop = Seen(), Loop()
+    first = loop.model(call("c0" if by_id else None))
+    late = loop.tool(**{
+        "gen_ai.tool.call.id": "c0" if by_id else "",
+        "gen_ai.tool.call.arguments": '{"query": "weather in Paris"}',
+    })  # fmt: skip
+    late.start, late.end = first.end or 0, (first.end or 0) + SECOND // 2
+    loop.result(NOTHING, "c0" if by_id else None)
+    seen.end(first, loop.model(), late)
+    assert len(seen.calls) == 1
+    seen.end(loop.model(call("c1")), loop.tool(**{"gen_ai.tool.call.id": "c1"}), loop.model())
+    assert [step.dialect for step in seen.calls] == ["messages", "genai"]
+
+
+def test_results_without_ids_are_found_by_their_place() -> None:
+    """Two calls of one message get the results that follow it, in order."""
+    seen, loop = Seen(), Loop()
+    for turn in range(2):
+        seen.end(loop.model(call(query=f"a{turn}"), call(query=f"b{turn}")))
+        loop.result(f"A{turn}")
+        loop.result(f"B{turn}")
+    seen.end(loop.model())
+    assert [step.outcome for step in seen.calls] == ["A0", "B0", "A1", "B1"]
+
+
+def test_ids_that_come_again_stand_for_other_calls() -> None:
+    """A provider that counts ids from 0 in each answer: a result belongs to the newest call."""
+    seen, loop = Seen(), Loop()
+    for turn in range(3):
+        seen.end(loop.model(call("call_0", query=str(turn))))
+        loop.result(turn, "call_0")
+    seen.end(loop.model(call("call_0", query="never shown")))
+    seen.end(loop.model())
+    assert [step.outcome for step in seen.calls] == [0, 1, 2, None]
+
+
+def test_two_conversations_of_a_session_keep_their_calls_apart() -> None:
+    """Agents that take turns, with ids of their own that are the same, get their own results."""
+    seen = Seen()
+    one, two = Loop("one"), Loop("two")
+    for turn in range(3):
+        for loop in (one, two):
+            loop.time = max(one.time, two.time)
+            who = "a" if loop is one else "b"
+            seen.end(loop.model(call("call_0", query=f"{who}{turn}")))
+            loop.result(f"{who.upper()}{turn}", "call_0")
+    seen.end(one.model(), two.model())
+    found = [(str(captures.loaded(step.args)), str(step.outcome)) for step in seen.calls]
+    assert sorted(found) == [
+        (f"{{'query': '{name.lower()}'}}", name) for name in ("A0", "A1", "A2", "B0", "B1", "B2")
+    ]
+
+
+def test_a_compacted_history_counts_nothing_again() -> None:
+    """What is cut away from a history, or told again in it, was counted when it was new."""
+    seen, loop = Seen(), Loop()
+    for turn in range(8):
+        if turn == 4:
+            del loop.messages[:-2]
+            loop.messages.insert(0, _said("user", "what was before: …"))
+        seen.end(loop.model(call(f"c{turn}", query=str(turn))))
+        loop.result(turn, f"c{turn}")
+    loop.messages = [_said("user", "again"), *loop.messages]
+    seen.end(loop.model(), loop.model())
+    assert [step.outcome for step in seen.calls] == list(range(8))
+
+
+def test_a_history_from_before_is_not_counted() -> None:
+    """Calls in the first request of a conversation were made before anybody looked."""
+    seen, loop = Seen(), Loop()
+    for turn in range(4):
+        loop.model(call(f"c{turn}"))
+        loop.result(NOTHING, f"c{turn}")
+    seen.end(loop.model(), loop.model())
+    assert seen.calls == []
+
+
+def test_of_a_long_history_only_the_end_is_read() -> None:
+    """The newest result is found in a history of a megabyte, and in one whose result is long."""
+    seen, loop = Seen(), Loop("x" * 1_000_000)
+    seen.end(loop.model(call("c0", role='{"role": "user"}')))
+    loop.result('[{"role": "tool", "content": "a"}]' * 1000, "c0")
+    seen.end(loop.model(call("c1")))
+    loop.result("short", "c1")
+    seen.end(loop.model())
+    assert [str(step.outcome)[:5] for step in seen.calls] == ['[{"ro', "short"]
+
+
+def test_a_result_that_is_never_shown_is_unknown() -> None:
+    """The next request of the same conversation goes on without it: it counts, with no outcome."""
+    seen, loop = Seen(), Loop()
+    seen.end(loop.model(call("c0")))
+    loop.messages.append(_said("user", "go on"))
+    seen.end(loop.model())
+    assert [(step.name, step.outcome) for step in seen.calls] == [("search", None)]
+
+
+def test_hidden_requests_leave_results_unknown() -> None:
+    """Answers alone tell of the calls: they count, and are hinted at and no more."""
+    seen, loop = Seen(), Loop()
+    hidden: dict[str, Any] = {"gen_ai.input.messages": "__REDACTED__"}
+    for turn in range(12):
+        seen.end(loop.model(call(f"c{turn}"), **hidden))
+    assert len(seen.calls) == 11
+    assert {step.outcome for step in seen.calls} == {None}
+    assert {decision.action.value for decision in seen.decisions} <= {"allow", "hint"}
+
+
+def test_answers_in_the_form_of_a_call_are_no_calls() -> None:
+    """Fifty records written through one function, each in a conversation of its own."""
+    seen = Seen()
+    for item in range(50):
+        loop = Loop(f"classify {item}", 7, **{"session.id": "batch"})
+        loop.time = SECOND * (1 + 3 * item)
+        seen.end(loop.model(call(f"c{item}", "Label", label="good")))
+    assert seen.calls == []
+    assert {decision.action.value for decision in seen.decisions} <= {"allow"}
+
+
+def test_a_refusal_in_place_of_a_result_is_no_result() -> None:
+    """What the guard told the model to be told is not what the tool answered."""
+    seen, loop = Seen(), Loop()
+    for turn in range(4):
+        seen.end(loop.model(call(f"c{turn}")))
+        loop.result(NOTHING, f"c{turn}")
+    seen.end(loop.model(call("c4")))
+    flag = seen.guard.flag_of(seen.sessions[0])
+    hint = flag.control.hint if flag is not None else None
+    assert hint is not None
+    loop.result(hint, "c4")
+    seen.end(loop.model())
+    assert (seen.calls[-1].error_type, seen.calls[-1].outcome) == (semconv.ERROR_DENY, None)
+    assert seen.decisions[-1].action.value == "abort"
+
+
+def test_a_hint_behind_a_result_does_not_change_it() -> None:
+    """An application that appends the hint to a result gets no loop forgiven by that."""
+    seen, loop = Seen(), Loop()
+    for turn in range(5):
+        seen.end(loop.model(call(f"c{turn}")))
+        flag = seen.guard.flag_of(seen.sessions[0])
+        hint = flag.control.hint if flag is not None else None
+        loop.result(f"{NOTHING}\n\n{hint}" if hint else NOTHING, f"c{turn}")
+    seen.end(loop.model())
+    assert {step.outcome for step in seen.calls} == {NOTHING}
+
+
+def test_handoffs_are_told_too() -> None:
+    """A tool that hands the work on is a handoff, as it is by its span."""
+    seen, loop = Seen(), Loop()
+    seen.end(loop.model(call("c0", "transfer_to_critic")))
+    loop.result("ok", "c0")
+    seen.end(loop.model())
+    assert [(step.kind, step.name) for step in seen.calls] == [(Kind.HANDOFF, "critic")]
+
+
+OPENLLMETRY = {"llm.request.type": "chat", "gen_ai.request.model": "m"}
+
+
+def test_prompts_and_completions_of_older_openllmetry_are_read() -> None:
+    """`gen_ai.completion.0.tool_calls.…` asks, `gen_ai.prompt.N.…` shows the result."""
+    seen, loop = Seen(), Loop()
+    asks: dict[str, object] = {
+        **OPENLLMETRY,
+        "gen_ai.prompt.0.role": "user",
+        "gen_ai.prompt.0.content": "q",
+        "gen_ai.completion.0.role": "assistant",
+        "gen_ai.completion.0.finish_reason": "tool_calls",
+        "gen_ai.completion.0.tool_calls.0.id": "c0",
+        "gen_ai.completion.0.tool_calls.0.name": "search",
+        "gen_ai.completion.0.tool_calls.0.arguments": '{"query": "x"}',
+    }
+    hears: dict[str, object] = {
+        **OPENLLMETRY,
+        "gen_ai.prompt.0.role": "user",
+        "gen_ai.prompt.0.content": "q",
+        "gen_ai.prompt.1.role": "assistant",
+        "gen_ai.prompt.1.tool_calls.0.id": "c0",
+        "gen_ai.prompt.1.tool_calls.0.name": "search",
+        "gen_ai.prompt.1.tool_calls.0.arguments": '{"query": "x"}',
+        "gen_ai.prompt.2.role": "tool",
+        "gen_ai.prompt.2.tool_call_id": "c0",
+        "gen_ai.prompt.2.content": "nothing",
+        "gen_ai.completion.0.role": "assistant",
+        "gen_ai.completion.0.content": "done",
+    }
+    seen.end(loop.span(asks), loop.span(hears))
+    assert [(step.name, step.args, step.outcome) for step in seen.calls] == [
+        ("search", '{"query": "x"}', "nothing")
+    ]
+
+
+def _langsmith(*messages: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"lc": 1, "type": "constructor", "id": ["x"], "kwargs": one} for one in messages]
+
+
+def test_messages_of_langsmith_are_read() -> None:
+    """LangChain's constructors in `gen_ai.prompt` and `gen_ai.completion`; a status is a flag."""
+    asking = {
+        "content": "", "type": "ai",
+        "tool_calls": [{"name": "search", "args": {"q": 1}, "id": "c0", "type": "tool_call"}],
+        "additional_kwargs": {"tool_calls": [{"id": "c0", "function": {"name": "search"}}]},
+    }  # fmt: skip
+    told = {"content": "went wrong", "type": "tool", "tool_call_id": "c0", "status": "error"}
+    known: dict[str, object] = {
+        "langsmith.span.kind": "llm", "gen_ai.operation.name": "chat", "gen_ai.system": "langchain",
+    }  # fmt: skip
+    human = {"content": "q", "type": "human"}
+    seen, loop = Seen(), Loop()
+    answer = {"generations": [[{"text": "", "message": _langsmith(asking)[0]}]]}
+    asks = loop.span(
+        {
+            **known,
+            "gen_ai.prompt": json.dumps({"messages": [_langsmith(human)]}),
+            "gen_ai.completion": json.dumps(answer),
+        }
+    )
+    history = {"messages": [_langsmith(human, asking, told)]}
+    seen.end(asks, loop.span({**known, "gen_ai.prompt": json.dumps(history)}))
+    assert [(step.name, step.args, step.outcome, step.error) for step in seen.calls] == [
+        ("search", {"q": 1}, "went wrong", True)
+    ]
+
+
+def test_messages_of_anthropic_say_what_failed() -> None:
+    """`tool_use` asks, `tool_result` with `is_error` says that it failed."""
+    known: dict[str, object] = {"langfuse.observation.type": "generation"}
+    asks = {"role": "assistant", "content": [
+        {"type": "tool_use", "id": "t0", "name": "search", "input": {"q": 1}}]}  # fmt: skip
+    told = {"role": "user", "content": [
+        {"type": "tool_result", "tool_use_id": "t0", "is_error": True,
+         "content": [{"type": "text", "text": "no such index"}]}]}  # fmt: skip
+    seen, loop = Seen(), Loop()
+    first = loop.span(
+        {**known, "langfuse.observation.input": json.dumps([_said("user", "q")]),
+         "langfuse.observation.output": json.dumps(asks)}
+    )  # fmt: skip
+    history = [{"role": "user", "content": "q"}, asks, told]
+    second = loop.span({**known, "langfuse.observation.input": json.dumps(history)})
+    seen.end(first, second)
+    assert [(step.args, step.outcome, step.error) for step in seen.calls] == [
+        ({"q": 1}, "no such index", True)
+    ]
+
+
+def _warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [one.getMessage() for one in caplog.records if "otel-loopguard: " in one.getMessage()]
+
+
+@pytest.mark.parametrize("name", ["chat__v2-default"])
+def test_tools_that_are_asked_for_unseen_are_warned_of(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Five answers that ask for tools and say nothing more: one warning, with the remedy."""
+    seen = Seen(live=True)
+    for _ in range(2):
+        seen.end(*loops.spans(name))
+    assert len(_warnings(caplog)) == 1
+    assert "5 model calls asked for tools and no tool span was seen" in _warnings(caplog)[0]
+    assert "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT" in _warnings(caplog)[0]
+
+
+def test_tool_spans_without_content_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    """Five tool spans with neither arguments nor results: one warning, with the remedy."""
+    seen, loop = Seen(live=True), Loop()
+    seen.end(*(loop.tool() for _ in range(4)))
+    assert _warnings(caplog) == []
+    seen.end(*(loop.tool() for _ in range(4)))
+    assert len(_warnings(caplog)) == 1
+    assert "5 tool spans had neither arguments nor results" in _warnings(caplog)[0]
+
+
+BLIND = {
+    "agent-framework__native-nosensitive", "autogen__native", "google-adk__native",
+    "langgraph__genai-default", "mcp__native", "openai-agents__genai-default",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", captures.names())
+def test_captures_with_content_warn_of_nothing(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Only the captures that carry no content are warned of."""
+    captures.need_shared()
+    seen = Seen(live=True)
+    spans = captures.views(name)
+    starts = [(span.start, 1, span) for span in spans]
+    ends = [(span.end or 0, 0, span) for span in spans]
+    for _, starting, span in sorted([*starts, *ends], key=lambda one: one[:2]):
+        (seen.guard.opened if starting else seen.guard.closed)(span)
+    seen.guard.tick(2**62)
+    assert bool(_warnings(caplog)) is (name in BLIND)
+
+
+@pytest.mark.parametrize("name", CONTENT)
+def test_loops_that_are_seen_warn_of_nothing(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    """A home-made loop whose messages are read is not blind."""
+    Seen(live=True).end(*loops.spans(name))
+    assert _warnings(caplog) == []
