@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """The end of one text, where it repeats itself.
+    """The end of one text, or a place inside of it, where it repeats itself.
 
     Attributes:
         key: Key of what is repeated.
@@ -100,6 +100,8 @@ class Saying:
             calls without a text.
         calls: Tool calls of the session by then.
         gain: What the session had come to by then.
+        chant: Sentences inside of it that are said over and over; None if there are none, and where
+            its end repeats itself.
     """
 
     speaker: int
@@ -120,6 +122,7 @@ class Saying:
     acts: int
     calls: int
     gain: Gain
+    chant: Tail | None = None
 
 
 @dataclass(frozen=True, slots=True)

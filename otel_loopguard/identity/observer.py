@@ -52,7 +52,9 @@ class Observer:
         """Evidence of a tool call; of a model call only its time, and that it was made."""
         if step.kind is Kind.TOOL:
             return self.evidence(step)
-        self._waits.thought((step.end or 0) - step.start)
+        if step.start and step.end:
+            # Without its start nobody knows how long it thought.
+            self._waits.thought(step.end - step.start)
         self._rounds.asked(agent_key(step.agent))
         return None
 

@@ -12,6 +12,7 @@ from otel_loopguard.core import Gain, Kind, Progress, Saying, Step, Tail
 from otel_loopguard.identity.phrases import apologies_in, hedges_in, is_personal, promise_in
 from otel_loopguard.identity.speakers import speaker_of
 from otel_loopguard.identity.texts import (
+    chant_of,
     is_structured,
     key_of_text,
     look_of,
@@ -80,6 +81,7 @@ class Sayings:
         now.shape = shape_of(now.sample)
         before = self._remember(speaker, now)
         alike, renumbered = (0.0, False) if before is None else self._compared(before, now)
+        tail = self._tail(text)
         return Saying(
             speaker=speaker,
             name=name,
@@ -95,7 +97,8 @@ class Sayings:
             apologies=apologies_in(now.sample),
             personal=is_personal(now.sample),
             promise=promise_in(now.sample),
-            tail=self._tail(text),
+            tail=tail,
+            chant=None if tail is not None else self._chant(text),
             acts=self._acts,
             calls=progress.calls,
             gain=Gain(progress.answers, progress.unseen, progress.news, progress.epoch),
@@ -115,6 +118,10 @@ class Sayings:
         settings = self._settings
         longest, times = settings.text_tail_period, settings.text_tail_times
         return tail_of(text, longest, times, settings.text_tail_chars)
+
+    def _chant(self, text: str) -> Tail | None:
+        settings = self._settings
+        return chant_of(text, settings.text_chant_times, settings.text_tail_chars)
 
     def _remember(self, speaker: int, now: _Last) -> _Last | None:
         before = self._last.pop(speaker, None)

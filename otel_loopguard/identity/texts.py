@@ -16,6 +16,13 @@ _FENCE: Final = "```"
 _MARKS: Final = frozenset("{}[]|<>=;`\t")
 _TABLE: Final = 0.5
 _DIGITS: Final = re.compile(r"\d+")
+_CHANTED: Final = 16_000
+_VERSES: Final = 24
+_LEAST: Final = 25
+_WHOLE: Final = 12
+_DATA: Final = ("{", "[", "<")
+_BLOCK: Final = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
+_SENTENCE: Final = re.compile(r"[^.!?\n]+")
 
 
 def cut(text: str, each: int) -> str:
@@ -88,6 +95,52 @@ def tail_of(text: str, longest: int, times: int, chars: int) -> Tail | None:
     # Its characters in order are the same wherever the tail was cut: one loop.
     key = key_of("".join(sorted(unit)).encode("utf-8", "surrogatepass"))
     return Tail(key, period, (len(window) - start) // period)
+
+
+def chant_of(text: str, times: int, chars: int) -> Tail | None:
+    """A sentence, or a few of them, said over and over anywhere in a text; None if there is none.
+
+    Sentences and lines are compared without their case and spaces, in a row and in groups of up to
+    24, one of which has 12 characters. What is no prose, as a line of a table, ends a row; blocks
+    of code and data are left out. Of a long text head and tail are looked at, 16,000 characters
+    each.
+
+    Args:
+        text: The text.
+        times: Repeats in a row that make a chant.
+        chars: Characters that they cover at least.
+
+    Source: `notes/agents.md`, wish 5 (gemini-cli's check for chanting, reports of Claude Code's
+    users).
+    """
+    if len(text) < chars or text[:_LOOK].lstrip()[:1] in _DATA:
+        return None
+    prose = _BLOCK.sub("\n`\n", cut(text, _CHANTED))
+    said = [" ".join(one.lower().split()) for one in _SENTENCE.findall(prose)]
+    said = [one for one in said if one]
+    if len(said) < times or len(set(said)) > len(said) - times + 1:
+        return None
+    for period in range(1, min(_VERSES, len(said) // times) + 1):
+        found = _verses(said, period, times, chars)
+        if found is not None:
+            return found
+    return None
+
+
+def _verses(said: list[str], period: int, times: int, chars: int) -> Tail | None:
+    """A group of sentences that stands often enough in a row."""
+    row = 0
+    for place in range(period, len(said)):
+        same = said[place] == said[place - period] and _is_prose(f"{said[place]} ")
+        row = row + 1 if same else 0
+        if row < period * (times - 1):
+            continue
+        verse = said[place - period + 1 : place + 1]
+        size, often = sum(map(len, verse)) + period, row // period + 1
+        if size >= max(_LEAST, -(-chars // often)) and max(map(len, verse)) >= _WHOLE:
+            key = key_of("".join(sorted(verse)).encode("utf-8", "surrogatepass"))
+            return Tail(key, size, often)
+    return None
 
 
 def _is_prose(unit: str) -> bool:

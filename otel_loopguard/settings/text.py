@@ -42,6 +42,9 @@ class TextSettings(BaseSettings):
     text_tail_chars: int = Field(
         400, ge=50, le=100_000, description="Characters that the repeated end covers at least."
     )
+    text_chant_times: int = Field(
+        6, ge=3, le=1000, description="Times in a row that a text says the same sentences (W10)."
+    )
     text_hedge_turns: int = Field(
         5, ge=2, le=100, description="Texts in a row full of doubt, in texts (D7)."
     )

@@ -115,10 +115,65 @@ def test_the_same_end_is_one_loop() -> None:
 
 
 def test_the_numbers_are_settings() -> None:
-    """`text_repeat_times` and `text_tail_times`."""
+    """`text_repeat_times`, `text_tail_times` and `text_chant_times`."""
     run = Run(Settings(text_repeat_times=2))
     run.calls(say(ANSWER), say(ANSWER))
     assert run.actions == ["hint"]
-    run = Run(Settings(text_tail_times=50))
+    run = Run(Settings(text_tail_times=50, text_chant_times=50))
     run.calls(say(ENDS["a sentence"]))
     assert run.actions == []
+
+
+VERSE = "Let me check the value of the second column once more. "
+CHANTS = {
+    "a sentence, and then an end": VERSE * 8 + "Well, that is enough of it.",
+    "two sentences": (VERSE + "It is not what I thought! ") * 7 + "So be it.",
+    "a paragraph": ("I look at it.\nThe column holds names.\n" + VERSE + "\n\n") * 6 + "And so on.",
+    "in other case and spaces": (VERSE + VERSE.upper() + "  ") * 5 + "Enough.",
+    "between healthy parts": ANSWER + " " + VERSE * 9 + " " + OTHER,
+    "after a block of code": "```\nx = 1\n```\n" + VERSE * 9 + "Done with it.",
+}
+SONG = "The river runs down to the sea\nAnd carries all my words from me\n"
+NO_CHANTS = {
+    "a song with its refrain": "".join(
+        f"Verse {n}: the {word} is far away\n" + SONG * 2
+        for n, word in enumerate(["hill", "moon", "house", "road"])
+    ),
+    "answers that are alike": "".join(
+        f"Question {word}?\nThe context does not say anything about it.\n"
+        for word in ["who", "when", "where", "why", "how", "which", "whose", "what for"] * 2
+    ),
+    "a numbered list": "".join(f"{n}. check the value of the column\n" for n in range(60)),
+    "steps of a plan": "".join(
+        f"- write the module number {n}\n- run all of the tests\n" for n in range(30)
+    ),
+    "a table": "| the same cell | the same other cell of the table |\n" * 30 + "That is all.",
+    "a table, with prose": "Here it is.\n" + "| one cell | another cell |\n" * 9 + OTHER * 5,
+    "a block of code": "Here it is.\n```\n"
+    + "call the function with the value\n" * 30
+    + "```\nOk.",
+    "JSON": json.dumps([{"text": "the very same text. " * 3}] * 30),
+    "records": "name: a value of it\ntype: string\n" * 5
+    + "That is all of the schema. "
+    + OTHER * 3,
+    "a short cry": "Ho! " * 200 + "And that was that.",
+    "a long answer": " ".join(f"{OTHER} {n}." for n in range(100)),
+}
+
+
+@pytest.mark.parametrize("text", CHANTS.values(), ids=CHANTS)
+def test_sentences_said_over_and_over_are_noticed(text: str) -> None:
+    """Six times in a row, anywhere in one text, whatever follows."""
+    run = Run()
+    run.calls(say(text))
+    assert [decision.reason for decision in run.decisions] == ["chanting"]
+    assert run.decisions[0].action == "hint"
+    assert "column" not in run.decisions[0].message
+
+
+@pytest.mark.parametrize("text", NO_CHANTS.values(), ids=NO_CHANTS)
+def test_what_repeats_itself_for_a_reason_is_no_chant(text: str) -> None:
+    """Refrains, lists, tables, code, data, and forms that are filled in."""
+    run = Run()
+    run.calls(say(text))
+    assert run.decisions == []

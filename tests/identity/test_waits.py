@@ -177,3 +177,11 @@ def test_memory_is_bounded() -> None:
     evidence = seen(steps[0], steps[1], steps[0], *steps[1:], steps[0])
     assert not evidence[2].fresh
     assert evidence[-1].fresh
+
+
+def test_a_model_call_whose_start_is_unknown_is_no_thinking_time() -> None:
+    """Its end alone would make it longer than every gap, and hide the waiting between two calls."""
+    first, again = twice(6)
+    end = EPOCH + 3 * SECOND
+    assert seen(first, Step(Kind.MODEL, "m", start=0, end=end), again)[1].waiting
+    assert seen(first, Step(Kind.MODEL, "m", start=end, end=None), again)[1].waiting

@@ -30,7 +30,9 @@ class TextRepetition:
 
     Inside of one: the end of a text that repeats itself `text_tail_times` (10) times, with a period
     of up to `text_tail_period` (500) characters and over at least `text_tail_chars` (400). Not in
-    blocks of code, tables, JSON or markup. It asks for another way at most.
+    blocks of code, tables, JSON or markup. Or a sentence, or up to 24 of them, anywhere in it, that
+    is said `text_chant_times` (6) times in a row, over as many characters. It asks for another way
+    at most.
 
     Source: `notes/detectors.md`, gemini-cli's text rules and false alarm F11.
     """
@@ -53,6 +55,8 @@ class TextRepetition:
         count = self._count(saying)
         if saying.tail is not None:
             return self._stuck(saying, saying.tail)
+        if saying.chant is not None:
+            return self._chanting(saying, saying.chant)
         return self._again(saying, count) if count >= self._settings.text_repeat_times else None
 
     def _count(self, saying: Saying) -> int:
@@ -98,4 +102,19 @@ class TextRepetition:
             f"{tail.times} times or more one after the other",
             max_action=Action.STEER,
             advice="The text does not end by itself: begin it anew, and shorter.",
+        )
+
+    def _chanting(self, saying: Saying, chant: Tail) -> Detection:
+        return Detection(
+            detector=self.name,
+            reason="chanting",
+            severity=Severity.WARNING,
+            confidence=0.75,
+            keys=frozenset({chant.key}),
+            count=chant.times,
+            threshold=self._settings.text_chant_times,
+            message=f"a text of {saying.name} says the same {chant.period} characters "
+            f"{chant.times} times or more in a row",
+            max_action=Action.STEER,
+            advice="Said once is enough: go on from there, or begin the text anew.",
         )
