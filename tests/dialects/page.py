@@ -120,6 +120,29 @@ Two spans of one scope that are not parent and child are two calls. A call with 
 counts as soon as its span ends; one that lacks either is held while an open span may know more,
 for a second at most.
 
+## Calls that only messages tell of
+
+A loop of one's own with a plain client (`openai`, `anthropic` and the like) has spans for its model
+calls and none for its tools. Where these spans carry messages, the calls are read from them: an
+answer holds what is asked for, the next request holds what came of it. Each call counts once, when
+its result is shown, as a step of the dialect `messages` between the model call that asked and the
+one that heard. Its outcome is unknown where the conversation goes on without a result, or where
+requests are hidden or cut; a call that no later request knows of is an answer in the form of a
+call, and does not count. Of a history only the end is read, 262,144 characters at most.
+
+* Keys: `gen_ai.output.messages` and `gen_ai.input.messages`; `llm.output_messages.N…` and
+  `llm.input_messages.N…`; `gen_ai.completion.N…` and `gen_ai.prompt.N…`; `ai.response.toolCalls`
+  and `ai.prompt.messages`; `langfuse.observation.*`; `gen_ai.completion` and `gen_ai.prompt`;
+  logfire's `events`; the events `gen_ai.choice`, `gen_ai.tool.message` and
+  `gen_ai.client.inference.operation.details`.
+* From the first span of a tool or a handoff in a session or a trace on, the spans count and the
+  messages do not. Instrument all tools or none.
+* A failure is what a message flags (`is_error`, `status`), or text that begins as errors do.
+* The model calls have to be of one session: one trace, a session id, or `loopguard.session(...)`.
+
+One warning for each process says when that cannot be: *model calls asked for tools and no tool span
+was seen* (content is off), and *tool spans had neither arguments nor results*.
+
 ## What was recovered
 
 Each line is a run of a real framework with a real instrumentation and a scripted model; most

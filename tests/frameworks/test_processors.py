@@ -37,3 +37,31 @@ def test_six_different_calls_are_no_loop(how: str) -> None:
     assert seen["outcomes"] == ["the session cookie was reset"] * 6
     assert seen["decisions"] == []
     assert seen["faults"] == {}
+
+
+@pytest.mark.parametrize("what", ["whole", "models"])
+@pytest.mark.parametrize("framework", ["pydantic_ai", "langgraph"])
+def test_each_call_counts_once_by_its_span_or_by_its_messages(framework: str, what: str) -> None:
+    """Tool spans and messages together are six calls; the messages alone are the same six."""
+    modules = [framework] if framework == "pydantic_ai" else [
+        framework, "openinference.instrumentation.langchain"
+    ]  # fmt: skip
+    script = Path(__file__).with_name("messages_run.py")
+    done = subprocess.run(
+        [interpreter(*modules), str(script), framework, what],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout.splitlines()[-1])
+    assert seen["faults"] == {}
+    words = ["one", "two", "three", "four", "five", "six"]
+    assert len(seen["calls"]) == len(words)
+    for (dialect, name, args, outcome), word in zip(seen["calls"], words, strict=True):
+        assert (dialect == "messages") is (what == "models")
+        assert name == "search"
+        assert word in args
+        assert outcome == f"nothing about {word}"
