@@ -74,6 +74,10 @@ class Evidence:
         ease: What a threshold is multiplied by for this call: above 1 it takes more repeats than
             usual (a tool whose repeats pay off), below 1 fewer (a budget nearly used).
         agent: Key of the agent that made it; 0 if that is not known.
+        refused: Whether the call was not understood: wrong usage, wrong syntax, no such command.
+        idle: Whether it is a command that does nothing.
+        failure: Key of the line that names the error, as it is but for volatile values, also where
+            only the outcome says that the call failed; None where no line does.
     """
 
     number: int
@@ -108,6 +112,9 @@ class Evidence:
     round: int
     ease: float = 1.0
     agent: int = 0
+    refused: bool = False
+    idle: bool = False
+    failure: int | None = None
 
     def needs(self, threshold: float) -> float:
         """How much it takes for this call where a threshold stands; never less than two calls."""

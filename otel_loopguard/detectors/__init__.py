@@ -14,8 +14,11 @@ from otel_loopguard.detectors.calls.error_rate import ErrorRate
 from otel_loopguard.detectors.calls.errors import ErrorRepeat
 from otel_loopguard.detectors.calls.found_nothing import FoundNothing
 from otel_loopguard.detectors.calls.grinding import Grinding
+from otel_loopguard.detectors.calls.idle import IdleCommand
 from otel_loopguard.detectors.calls.outage import Outage
+from otel_loopguard.detectors.calls.refused import RefusedCall
 from otel_loopguard.detectors.calls.repeat import ExactRepeat
+from otel_loopguard.detectors.calls.same_failure import SameFailure
 from otel_loopguard.detectors.calls.same_verdict import SameVerdict
 from otel_loopguard.detectors.calls.similar import SimilarRepeat
 from otel_loopguard.detectors.calls.stagnation import Stagnation
@@ -62,6 +65,9 @@ DETECTORS: tuple[Factory, ...] = (
     SameVerdict,
     Sweep,
     Grinding,
+    RefusedCall,
+    IdleCommand,
+    SameFailure,
     NodeCycle,
     StateConvergence,
     NoProgress,

@@ -27,6 +27,25 @@ _READS: Final = frozenset(
     "summarize translate validate verify test lint diff info help page "
     "explore analyze analyse weather wiki wikipedia arxiv".split()
 )
+_MOVES: Final = frozenset("open close goto scroll scrolled back forward".split())
+"""Writes in a browser, where they act on a page; among files they only look elsewhere."""
+
+_FILE_NAMES: Final = frozenset(
+    "path file filename file_path filepath file_name line line_number lineno lines line_num "
+    "start_line end_line window".split()
+)
+_PAGE_NAMES: Final = frozenset(
+    "url uri link href element selector ref xpath x y coordinate coordinates direction pixels "
+    "delta amount tab app application browser".split()
+)
+_PAGES: Final = frozenset(
+    "browser browse page web url tab link site window screen desktop app application mouse "
+    "surfer websurfer playwright puppeteer selenium webdriver door gate valve lock account "
+    "position order ticket issue pr request connection session".split()
+)
+_A_PLACE: Final = re.compile(
+    r"\s*(?:\w{1,20}\s+)?(?:[\"']?(?!\w{1,10}://)[\w./~-]{0,200}\.\w{1,6}[\"']?(?:\s+\d{1,7})?|\d{1,7})\s*$"
+)
 _WAITS: Final = frozenset("wait sleep pause delay idle".split())
 _SHELLS: Final = frozenset(
     "bash shell sh zsh terminal cmd command powershell console computerterminal subprocess".split()
@@ -56,6 +75,7 @@ _PYTHON_WRITES: Final = re.compile(
     r"mkdir|makedirs|system|unlink)|shutil\.|subprocess|\.to_(?:csv|json|excel|parquet)\(|"
     r"\.save\(|\.commit\("
 )
+_COMMANDS: Final = ("command", "cmd", "code", "query", "sql", "script", "input")
 _COMPOUND: Final = re.compile(r"&&|;|\n|<<|\|\|")
 
 
@@ -67,6 +87,8 @@ def effect_of(tool: str, arguments: object) -> Effect:
         arguments: Its arguments, as `canonical.parsed` gives them.
     """
     words, by_name = _by_name(tool[:200])
+    if by_name is Effect.WRITE and looks_at_files(tool, arguments):
+        return Effect.READ
     if not words.isdisjoint(_SHELLS):
         return _shell_effect(_text(arguments))
     if "sql" in words:
@@ -76,9 +98,48 @@ def effect_of(tool: str, arguments: object) -> Effect:
     return by_name
 
 
+def moves(tool: str) -> bool:
+    """Whether a tool only goes elsewhere: it opens, closes, scrolls; in a browser that acts."""
+    words = _by_name(tool[:200])[0]
+    return (
+        not words.isdisjoint(_MOVES)
+        and words.isdisjoint(_WRITES - _MOVES)
+        and words.isdisjoint(_PAGES)
+    )
+
+
+def looks_at_files(tool: str, arguments: object) -> bool:
+    """Whether a call moves through files: `open a.py`, `goto 120`; those are reads.
+
+    Args:
+        tool: Name of the tool.
+        arguments: Its arguments, as `canonical.parsed` gives them.
+    """
+    if not moves(tool):
+        return False
+    if isinstance(arguments, dict):
+        names = {name.lower() for name in cast("dict[str, object]", arguments)}
+        return names.isdisjoint(_PAGE_NAMES) and not names.isdisjoint(_FILE_NAMES)
+    return isinstance(arguments, str) and _A_PLACE.match(arguments[:400]) is not None
+
+
 def is_runner(tool: str) -> bool:
     """Whether a tool runs what the agent wrote: a shell, an interpreter, a database."""
     return not _by_name(tool[:200])[0].isdisjoint(_RUNNERS)
+
+
+def is_shell(tool: str) -> bool:
+    """Whether a tool runs shell commands."""
+    return not _by_name(tool[:200])[0].isdisjoint(_SHELLS)
+
+
+def command_of(arguments: object) -> str | None:
+    """The command, code or query among the arguments, bounded; None where there is none."""
+    if isinstance(arguments, dict):
+        named = cast("dict[str, object]", arguments)
+        found = (named.get(name) for name in _COMMANDS)
+        return next((text[:_LOOK] for text in found if isinstance(text, str)), None)
+    return arguments[:_LOOK] if isinstance(arguments, str) else None
 
 
 def is_compound(arguments: object) -> bool:
@@ -95,13 +156,7 @@ def _shell_effect(command: str) -> Effect:
 
 
 def _text(arguments: object) -> str:
-    if isinstance(arguments, dict):
-        for name in ("command", "cmd", "code", "query", "sql", "script", "input"):
-            found = cast("dict[str, object]", arguments).get(name)
-            if isinstance(found, str):
-                return found[:_LOOK]
-        return ""
-    return arguments[:_LOOK] if isinstance(arguments, str) else ""
+    return command_of(arguments) or ""
 
 
 @lru_cache(maxsize=4096)

@@ -8,10 +8,12 @@ from typing import Final
 from otel_loopguard.core import ErrorClass, Step
 from otel_loopguard.failures import look, text_class
 from otel_loopguard.identity.canonical import key_of, text_bytes
-from otel_loopguard.identity.masks import masked_numbers
+from otel_loopguard.identity.masks import masked_numbers, masked_outcome
 
 _LOOK: Final = 4_000
 """Bytes of arguments that are looked through for what an error quotes."""
+
+_BRIEF: Final = 400
 
 _CALL: Final = re.compile(
     r"unexpected keyword argument|missing \d* ?required|"
@@ -66,7 +68,23 @@ def error_line(step: Step) -> bytes | None:
     if text is None:
         return None
     lines = _NAMES.findall(look(text))
-    return text_bytes((lines[-1] if lines else text.strip())[-400:])
+    return text_bytes((lines[-1] if lines else text.strip())[-_BRIEF:])
+
+
+def failure_of(step: Step, line: bytes | None) -> int | None:
+    """Key of the line that names the error, its volatile values masked and its numbers not.
+
+    None where a text is long and no line of it names an error: its end says too little.
+
+    Args:
+        step: The call.
+        line: Its `error_line`.
+    """
+    text = error_text(step)
+    if line is None or text is None:
+        return None
+    named = len(text) <= _BRIEF or _NAMES.search(look(text)) is not None
+    return key_of(masked_outcome(line)) if named else None
 
 
 def error_shape(line: bytes, arguments: bytes = b"") -> int:

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard.core import Effect, ErrorClass, Evidence, Kind, Progress, Step
 from otel_loopguard.identity.calls import NAMED, Call, Calls, agent_key
-from otel_loopguard.identity.effects import effect_of, is_compound, is_runner
-from otel_loopguard.identity.errors import error_class, error_line, error_shape, is_call_error
+from otel_loopguard.identity.effects import effect_of, is_compound, is_runner, looks_at_files, moves
+from otel_loopguard.identity.errors import (
+    error_class,
+    error_line,
+    error_shape,
+    failure_of,
+    is_call_error,
+)
 from otel_loopguard.identity.habits import Habits
 from otel_loopguard.identity.novelty import Novelty
 from otel_loopguard.identity.outcomes import Outcome, outcome_of, rejects, reports_failure
+from otel_loopguard.identity.refusals import changed_nothing, does_nothing, refusal_of
 from otel_loopguard.identity.rounds import Rounds
 from otel_loopguard.identity.waits import Waits
 
@@ -35,7 +43,8 @@ class Observer:
     """
 
     __slots__ = (
-        "_calls", "_habits", "_novelty", "_progress", "_rounds", "_settings", "_waits", "_writes",
+        "_calls", "_habits", "_novelty", "_progress", "_rounds", "_settings",
+        "_viewer", "_waits", "_writes",
     )  # fmt: skip
 
     def __init__(self, settings: Settings, progress: Progress | None = None) -> None:
@@ -46,6 +55,7 @@ class Observer:
         self._rounds = Rounds()
         self._habits = Habits()
         self._novelty: dict[int, Novelty] = {}
+        self._viewer = False
         self._writes: OrderedDict[int, None] = OrderedDict()
 
     def see(self, step: Step) -> Evidence | None:
@@ -63,13 +73,17 @@ class Observer:
         tool, end, progress = (step.name or "")[:NAMED], step.end or 0, self._progress
         outcome = outcome_of(step, self._settings.max_value_chars)
         call = self._calls.of(step, outcome.key)
+        refusal = refusal_of(step, call.arguments)
+        if refusal is not None and not step.error:
+            step = replace(step, error=True)
         effect = self._effect(tool, call.arguments)
         asked = self._waits.asked(step, call, outcome, effect)
         agent = agent_key(step.agent)
         seen = self._seen_by(agent)
         news = seen.of(outcome.masked, call.raw) if outcome.key is not None else None
         ease = self._habits.ease(tool, again=not asked.fresh, changed=asked.changed)
-        line = error_line(step) if step.error else None
+        failing = step.error or reports_failure(step.outcome)
+        line = refusal or (error_line(step) if failing else None)
         runs_code = is_runner(tool)
         found = Evidence(
             number=progress.calls,
@@ -87,7 +101,7 @@ class Observer:
             echo=news is not None and news.echo,
             nothing=outcome.nothing,
             rejects=rejects(outcome),
-            failing=step.error or reports_failure(step.outcome),
+            failing=failing,
             error=step.error,
             error_class=error_class(step) if step.error else ErrorClass.UNKNOWN,
             error_line=None if line is None else error_shape(line),
@@ -104,8 +118,12 @@ class Observer:
             round=self._rounds.of(step.start, end, agent, call.exact),
             ease=ease * self._tightened / self._settings.sensitivity,
             agent=agent,
+            refused=refusal is not None,
+            idle=does_nothing(step, call.arguments),
+            failure=failure_of(step, line) if failing else None,
         )
-        self._count(found, call, outcome)
+        untouched = refusal is not None and changed_nothing(refusal, step, call.arguments)
+        self._count(found, call, outcome, untouched=untouched)
         return found
 
     def _seen_by(self, agent: int) -> Novelty:
@@ -126,10 +144,10 @@ class Observer:
         """Key of a call before it has an outcome; None if its arguments are not known yet."""
         return self._calls.of(step, None).key
 
-    def _count(self, found: Evidence, call: Call, outcome: Outcome) -> None:
+    def _count(self, found: Evidence, call: Call, outcome: Outcome, *, untouched: bool) -> None:
         progress = self._progress
         progress.calls += 1
-        if found.effect is Effect.WRITE:
+        if found.effect is Effect.WRITE and not untouched:
             self._written(found, call)
         if outcome.key is None:
             progress.unseen += 1
@@ -139,7 +157,14 @@ class Observer:
 
     def _effect(self, tool: str, arguments: object) -> Effect:
         declared = self._settings.effects.get(tool)
-        return effect_of(tool, arguments) if declared is None else Effect(declared)
+        if declared is not None:
+            return Effect(declared)
+        if looks_at_files(tool, arguments):
+            self._viewer = True
+        elif self._viewer and not arguments and moves(tool):
+            # Beside `open a.py` a bare `scroll_down` is the viewer's.
+            return Effect.READ
+        return effect_of(tool, arguments)
 
     def _written(self, found: Evidence, call: Call) -> None:
         """Opens an epoch for a change that was not made before with the same outcome."""

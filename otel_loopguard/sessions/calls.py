@@ -11,8 +11,9 @@ from otel_loopguard.core import Effect, ErrorClass, Evidence
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_BODY: Final = struct.Struct("<QIIHBBBfIBB")
+_BODY: Final = struct.Struct("<QIIIBHBfIBB")
 _PLACE: Final = struct.Struct("<Qd")
+_KEY: Final = struct.Struct("<Q")
 _EFFECTS: Final = tuple(Effect)
 _CLASSES: Final = tuple(ErrorClass)
 _MOST: Final = 0xFFFF_FFFF
@@ -23,7 +24,9 @@ _SAME, _TWO, _ONE = 1, 2, 3
 """Of a pair of keys: both are equal, both are there, only the first is."""
 _PLACED: Final = 64
 _NAMED_AGENT: Final = 128
-_KEY: Final = struct.Struct("<Q")
+_FAILED: Final = 256
+_SIZE: Final = 159
+"""Bytes of an entry; a long name of a tool is cut to what is left of them."""
 _LARGEST: Final = 3.0e38
 
 
@@ -34,8 +37,8 @@ class CallEntry:
     Attributes:
         evidence: What was seen of it. Its keys are keyed digests; its number, round and epoch are
             0: whoever merges journals counts them anew. Its sample is not kept. Read back, the
-            name of its tool has 64 bytes at most, times are to a microsecond and its novelty to
-            1/254.
+            name of its tool has 64 bytes at most (45 where all keys are there), times are to a
+            microsecond and its novelty to 1/254.
         took: Nanoseconds; 71 minutes at most.
         opened: Whether it changed the world.
     """
@@ -45,19 +48,23 @@ class CallEntry:
     opened: bool
 
     def packed(self) -> bytes:
-        """The entry as bytes, 167 at most."""
+        """The entry as bytes, 159 at most."""
         seen = self.evidence
         present, keys = _packed_keys(seen)
-        tool = seen.tool.encode("utf-8", "replace")[:_NAMED]
         share = seen.novelty
         gap = _MOST if seen.gap is None else min(micros(seen.gap), _MOST - 1)
         kinds = _EFFECTS.index(seen.effect) | _CLASSES.index(seen.error_class) << 3
+        if seen.failure is not None:
+            present |= _FAILED
+            keys += _KEY.pack(seen.failure)
         if seen.agent:
             present |= _NAMED_AGENT
             keys += _KEY.pack(seen.agent)
         if seen.place is not None:
             present |= _PLACED
             keys += _PLACE.pack(seen.place[0], seen.place[1])
+        named = min(_NAMED, _SIZE - _BODY.size - len(keys))
+        tool = seen.tool.encode("utf-8", "replace")[:named]
         body = _BODY.pack(
             instant(seen.time), micros(self.took), gap, _flags(seen, self.opened),
             kinds, present, _NO_SHARE if share is None else round(min(max(share, 0), 1) * _SHARES),
@@ -102,7 +109,8 @@ def decoded_call(body: bytes) -> CallEntry:
     (call, exact), (outcome, outcome_exact), (line, shape) = (
         _pair(keys, present, number) for number in range(3)
     )
-    bits = [bool(flags >> bit & 1) for bit in range(13)]
+    failure = next(keys) if present & _FAILED else None
+    bits = [bool(flags >> bit & 1) for bit in range(20)]
     seen = Evidence(
         number=0, tool=body[-named:].decode("utf-8", "ignore") if named else "",
         call=call, call_exact=exact, guessed=bits[0], fresh=bits[1], changed=bits[2],
@@ -112,7 +120,7 @@ def decoded_call(body: bytes) -> CallEntry:
         error_line=line, error_shape=shape, call_error=bits[9], effect=_EFFECTS[int(kinds & 7)],
         runs_code=bits[10], sample="", place=place, epoch=0,
         gap=None if gap == _MOST else gap * 1000, waiting=bits[11], time=time, round=0, ease=ease,
-        agent=agent,
+        agent=agent, refused=bits[18], idle=bits[19], failure=failure,
     )  # fmt: skip
     return CallEntry(seen, took * 1000, bits[12])
 
@@ -149,4 +157,5 @@ def _flags(seen: Evidence, opened: bool) -> int:
         seen.guessed | seen.fresh << 1 | seen.changed << 2 | seen.pending << 3 | seen.echo << 4
         | seen.nothing << 5 | seen.rejects << 6 | seen.failing << 7 | seen.error << 8
         | seen.call_error << 9 | seen.runs_code << 10 | seen.waiting << 11 | opened << 12
+        | seen.refused << 18 | seen.idle << 19
     )  # fmt: skip

@@ -59,6 +59,8 @@ class Cover:
             )
         if seen.error_line is not None:
             seen.error_line = of(seen.error_line)
+        if seen.failure is not None:
+            seen.failure = of(seen.failure)
         if seen.error_shape is not None:
             seen.error_shape = of(seen.error_shape)
         if seen.agent:

@@ -16,8 +16,8 @@ from otel_loopguard.sessions.calls import CallEntry, decoded_call, instant, micr
 if TYPE_CHECKING:
     from otel_loopguard.core import Step
 
-VERSION: Final = 1
-"""Version of what is written. An entry of a newer one is not read."""
+VERSION: Final = 2
+"""Version of what is written. An entry of another one is not read."""
 
 _HEAD: Final = struct.Struct("<BB2sI")
 _STEP: Final = struct.Struct("<QIBBII")
@@ -39,6 +39,7 @@ class Unread(str, Enum):
 
     CORRUPTED = "corrupted"
     NEWER = "of a newer version"
+    OLDER = "of an older version"
     FOREIGN = "written with another digest_key"
 
     __str__ = str.__str__
@@ -153,8 +154,8 @@ class Codec:
         if len(raw) < _HEAD.size:
             return Unread.CORRUPTED
         version, mark, key_id, check = _HEAD.unpack_from(raw)
-        if version > VERSION:
-            return Unread.NEWER
+        if version != VERSION:
+            return Unread.NEWER if version > VERSION else Unread.OLDER
         body = raw[_HEAD.size :]
         if check != xxhash.xxh32_intdigest(raw[:4] + body):
             return Unread.CORRUPTED

@@ -53,6 +53,27 @@ class CallSettings(BaseSettings):
     verdict_threshold: Count = Field(
         6, description="Equal answers that turn down what was tried that make a loop."
     )
+    verdict_climb: Count = Field(
+        20, description="Equal answers that turn down what was tried that lead beyond a hint."
+    )
+    refused_threshold: Count = Field(
+        4, description="Rounds in which a call is refused in the same words that make a loop."
+    )
+    refused_window: int = Field(
+        40, ge=4, le=1000, description="Calls that equal refusals are looked for in."
+    )
+    idle_threshold: Count = Field(
+        4, description="Rounds with a command that does nothing that make a loop."
+    )
+    idle_window: int = Field(
+        40, ge=4, le=1000, description="Calls that commands that do nothing are looked for in."
+    )
+    failure_threshold: Count = Field(
+        6, description="Rounds that fail with the same line, across changes, that make a loop."
+    )
+    failure_steer: Count = Field(
+        8, description="Rounds that fail with the same line from which another way is asked for."
+    )
     sweep_threshold: Count = Field(
         8, description="Places of a range that are read again that make a loop."
     )

@@ -27,8 +27,8 @@ def tried(times: int, said: str = VERDICT, **given: Any) -> list[Step]:
 
 
 def test_six_equal_verdicts_give_a_hint() -> None:
-    """It is told once, and never stopped."""
-    steps = [call("run_tests", {"at": n}, VERDICT) for n in range(20)]
+    """It is told once, and left at that for long."""
+    steps = [call("run_tests", {"at": n}, VERDICT) for n in range(19)]
     decisions = alone("same_verdict", *steps)
     assert actions(decisions) == ["hint"]
     assert decisions[0].step == 5
@@ -97,3 +97,49 @@ def test_a_user_turn_halves_it() -> None:
 def test_the_settings_say_when(settings: dict[str, Any], first: int) -> None:
     """`verdict_threshold` verdicts, divided by `sensitivity`."""
     assert alone("same_verdict", *tried(12), **settings)[0].step == first
+
+
+def test_guesses_typed_by_hand_climb_from_twenty_on() -> None:
+    """Who types in one password after another does not stop by being told so."""
+    steps = [call("unlock", {"password": f"secret{n}"}, "Wrong password?") for n in range(30)]
+    decisions = alone("same_verdict", *steps)
+    assert [(decision.step, decision.action) for decision in decisions] == [
+        (5, "hint"), (19, "steer"), (21, "ask"), (23, "deny"), (24, "abort"),
+    ]  # fmt: skip
+
+
+def test_guesses_that_fail_as_calls_climb_as_well() -> None:
+    """A shell that exits with 1 says the same; below twenty it is left to `error_repeat`."""
+    steps = [
+        call("bash", {"command": f"unzip -P s{n} a.zip"}, error="Exit code 82\nincorrect password")
+        for n in range(30)
+    ]
+    decisions = alone("same_verdict", *steps)
+    assert decisions[0].step == 19
+    assert actions(decisions) == ["hint", "steer", "deny", "abort"]
+
+
+def test_tries_after_changes_do_not_climb() -> None:
+    """Forty edits that did not mend the test are told once."""
+    assert actions(alone("same_verdict", *tried(40))) == ["hint"]
+
+
+def test_nineteen_hints_of_a_riddle_are_no_guessing_without_end() -> None:
+    """A hint in between changes nothing, and below twenty nothing climbs."""
+    steps = [call("unlock", {"password": f"secret{n}"}, "Wrong password?") for n in range(19)]
+    assert actions(alone("same_verdict", *steps)) == ["hint"]
+
+
+def test_guesses_without_arguments_are_not_stopped() -> None:
+    """Nobody knows whether they are guesses."""
+    steps = [call("unlock", None, "Wrong password?") for _ in range(40)]
+    assert actions(alone("same_verdict", *steps)) in ([], ["hint"])
+
+
+def test_the_setting_says_from_when_it_climbs() -> None:
+    """`verdict_climb` tries."""
+    steps = [call("unlock", {"password": f"secret{n}"}, "Wrong password?") for n in range(12)]
+    decisions = alone("same_verdict", *steps, verdict_climb=8)
+    assert [(decision.step, decision.action) for decision in decisions][:2] == [
+        (5, "hint"), (7, "steer"),
+    ]  # fmt: skip

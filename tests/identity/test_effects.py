@@ -53,3 +53,27 @@ def test_compound_commands() -> None:
 def test_tools_that_run_what_the_agent_wrote(tool: str, runs: bool) -> None:
     """Shells, interpreters and databases, told by a word of their name."""
     assert is_runner(tool) is runs
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "effect"),
+    [
+        ("open", "open src/a.py", Effect.READ),
+        ("open", {"path": "src/a.py", "line_number": 12}, Effect.READ),
+        ("goto", "goto 120", Effect.READ),
+        ("goto_line", {"line": 120}, Effect.READ),
+        ("close_file", {"path": "a.py"}, Effect.READ),
+        ("open_browser", {"path": "a.html"}, Effect.WRITE),
+        ("goto", {"url": "https://a.example/x.html"}, Effect.WRITE),
+        ("open", "open https://a.example/x.html", Effect.WRITE),
+        ("scroll_down", {"pixels": 600}, Effect.WRITE),
+        ("scroll_down", {}, Effect.WRITE),
+        ("open_ticket", {"path": "queue", "line": 1}, Effect.WRITE),
+        ("edit_file", {"path": "a.py"}, Effect.WRITE),
+    ],
+)
+def test_moving_through_files_reads_and_in_a_browser_acts(
+    tool: str, arguments: object, effect: Effect
+) -> None:
+    """`open`, `goto`, `scroll` and `close` are told apart by what they name."""
+    assert effect_of(tool, arguments) is effect

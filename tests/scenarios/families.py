@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING
 from tests.scenarios import (
     healthy_agents,
     healthy_coding,
+    healthy_coding_more,
     healthy_texts,
     healthy_turns,
     healthy_waiting,
     healthy_work,
     stuck,
     stuck_agents,
+    stuck_coding,
     stuck_failures,
     stuck_texts,
     undecided,
@@ -70,13 +72,19 @@ def _families(module: ModuleType, *, stuck: bool) -> list[Family]:
 
 STUCK = [
     family
-    for module in (stuck, stuck_failures, stuck_agents, stuck_texts)
+    for module in (stuck, stuck_failures, stuck_agents, stuck_coding, stuck_texts)
     for family in _families(module, stuck=True)
 ]
 HEALTHY = [
     family
     for module in (
-        healthy_waiting, healthy_coding, healthy_work, healthy_agents, healthy_texts, healthy_turns,
+        healthy_waiting,
+        healthy_coding,
+        healthy_coding_more,
+        healthy_work,
+        healthy_agents,
+        healthy_texts,
+        healthy_turns,
     )
     for family in _families(module, stuck=False)
 ]

@@ -83,11 +83,12 @@ def test_the_largest_call_has_less_than_200_bytes() -> None:
     for number, name in enumerate(NAMES[:-1]):
         setattr(found, name, BIG - number)
     found.place, found.gap, found.outcome_size, found.ease = (BIG, 1e300), 1 << 70, 1 << 40, 1e300
+    found.agent = BIG
     raw = CODEC.call(CallEntry(found, 1 << 80, opened=True))
     assert len(raw) + len(f"{EPOCH:016x}-{0:016x}") <= 200
     entry = CODEC.read(raw, "run")
     assert isinstance(entry, CallEntry)
-    assert entry.evidence.tool == "é" * 32
+    assert entry.evidence.tool == "é" * 22
     assert (entry.evidence.call, entry.evidence.error_shape) == (BIG, BIG - 5)
 
 
