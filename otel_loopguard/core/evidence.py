@@ -40,7 +40,7 @@ class Evidence:
         call: Key of agent, tool and masked arguments.
         call_exact: Key of tool and arguments as they are.
         guessed: Whether the key rests on an argument that was taken for a nonce by its look, or on
-            arguments that were cut.
+            arguments that were cut, or the outcome was.
         fresh: Whether the call was not made before, as far back as the session remembers.
         changed: Whether the same call was made before, and never had this outcome.
         pending: Whether it may be waiting, and no clock tells a wait from a loop.
@@ -78,6 +78,12 @@ class Evidence:
         idle: Whether it is a command that does nothing.
         failure: Key of the line that names the error, as it is but for volatile values, also where
             only the outcome says that the call failed; None where no line does.
+        polls: Whether its answer says that it is pending, or its tool is declared to poll.
+        spaced: Whether the session rested for five minutes or more since it was made last.
+        bare: Whether its outcome only acknowledges the call: ok, done, true, nothing at all.
+        acts: Whether it presses, clicks, scrolls, types or moves, or is declared to write: equal
+            calls of that kind are work.
+        item: Whether it asks the same of another item than the call of its tool before.
     """
 
     number: int
@@ -115,6 +121,16 @@ class Evidence:
     refused: bool = False
     idle: bool = False
     failure: int | None = None
+    polls: bool = False
+    spaced: bool = False
+    bare: bool = False
+    acts: bool = False
+    item: bool = False
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is a wait, or a look again at what may change by itself."""
+        return self.waiting or self.spaced or (self.polls and not self.fresh)
 
     def needs(self, threshold: float) -> float:
         """How much it takes for this call where a threshold stands; never less than two calls."""

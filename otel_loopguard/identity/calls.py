@@ -5,7 +5,14 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
-from otel_loopguard.identity.canonical import bounded, canonical, key_of, parsed, text_bytes
+from otel_loopguard.identity.canonical import (
+    bounded,
+    canonical,
+    is_cut_json,
+    key_of,
+    parsed,
+    text_bytes,
+)
 from otel_loopguard.identity.masks import masked_call, without_nonces, without_volatile
 from otel_loopguard.identity.volatile import VolatileArguments
 
@@ -17,7 +24,6 @@ NAMED: Final = 200
 """Characters of a name that count."""
 
 _SAMPLE: Final = 256
-_WRITTEN: Final = frozenset((b'{"', b"{'", b'["', b"['", b"[{"))
 _PAGING: Final = frozenset(
     {
         "offset", "page", "page_number", "pageNumber", "page_no", "start", "start_line",
@@ -111,7 +117,7 @@ class Calls:
         if not isinstance(arguments, dict):
             masked = masked_call(raw)
             key = exact if masked is raw else key_of(masked, seed)
-            guessed = masked is not raw or _is_cut(raw)
+            guessed = masked is not raw or is_cut_json(raw)
             return Call(exact, key, exact, guessed, raw, arguments, seed)
         named = cast("dict[str, object]", arguments)
         known = self._identity(step.name, named) or without_volatile(named)
@@ -137,11 +143,3 @@ class Calls:
         if isinstance(arguments, str) and len(arguments) > self._limit:
             return bounded(text_bytes(arguments), self._limit).decode("utf-8", "replace")
         return parsed(arguments)
-
-
-def _is_cut(raw: bytes) -> bool:
-    """Whether text of a map or a list ends before its end, as a limit of attributes leaves it.
-
-    Two calls whose arguments begin alike are then equal only by a guess.
-    """
-    return raw[:2] in _WRITTEN and raw.rstrip()[-1:] not in b"}]"

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard.core import Effect, ErrorClass, Evidence, Kind, Progress, Step
+from otel_loopguard.identity.acknowledgements import is_acting, is_bare
 from otel_loopguard.identity.calls import NAMED, Call, Calls, agent_key
 from otel_loopguard.identity.effects import effect_of, is_compound, is_runner, looks_at_files, moves
 from otel_loopguard.identity.errors import (
@@ -17,6 +18,7 @@ from otel_loopguard.identity.errors import (
     is_call_error,
 )
 from otel_loopguard.identity.habits import Habits
+from otel_loopguard.identity.items import Items
 from otel_loopguard.identity.novelty import Novelty
 from otel_loopguard.identity.outcomes import Outcome, outcome_of, rejects, reports_failure
 from otel_loopguard.identity.refusals import changed_nothing, does_nothing, refusal_of
@@ -43,7 +45,7 @@ class Observer:
     """
 
     __slots__ = (
-        "_calls", "_habits", "_novelty", "_progress", "_rounds", "_settings",
+        "_calls", "_habits", "_items", "_novelty", "_progress", "_rounds", "_settings",
         "_viewer", "_waits", "_writes",
     )  # fmt: skip
 
@@ -54,6 +56,7 @@ class Observer:
         self._waits = Waits(settings)
         self._rounds = Rounds()
         self._habits = Habits()
+        self._items = Items()
         self._novelty: dict[int, Novelty] = {}
         self._viewer = False
         self._writes: OrderedDict[int, None] = OrderedDict()
@@ -90,7 +93,7 @@ class Observer:
             tool=tool,
             call=call.key,
             call_exact=call.exact,
-            guessed=call.guessed,
+            guessed=call.guessed or outcome.cut,
             fresh=asked.fresh,
             changed=asked.changed,
             pending=asked.pending,
@@ -121,6 +124,11 @@ class Observer:
             refused=refusal is not None,
             idle=does_nothing(step, call.arguments),
             failure=failure_of(step, line) if failing else None,
+            polls=asked.polls,
+            spaced=asked.spaced,
+            bare=is_bare(outcome),
+            acts=self._acts(tool, call.arguments, effect),
+            item=self._items.another(tool, call.sample),
         )
         untouched = refusal is not None and changed_nothing(refusal, step, call.arguments)
         self._count(found, call, outcome, untouched=untouched)
@@ -165,6 +173,13 @@ class Observer:
             # Beside `open a.py` a bare `scroll_down` is the viewer's.
             return Effect.READ
         return effect_of(tool, arguments)
+
+    def _acts(self, tool: str, arguments: object, effect: Effect) -> bool:
+        """Whether equal calls are work: it is declared to write, or known to act."""
+        declared = self._settings.effects.get(tool)
+        if declared is not None:
+            return declared == Effect.WRITE.value
+        return is_acting(tool, arguments, effect)
 
     def _written(self, found: Evidence, call: Call) -> None:
         """Opens an epoch for a change that was not made before with the same outcome."""

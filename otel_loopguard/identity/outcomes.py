@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
-from otel_loopguard.identity.canonical import bounded, canonical, key_of, parsed, text_bytes
+from otel_loopguard.identity.canonical import (
+    bounded,
+    canonical,
+    is_cut_json,
+    key_of,
+    parsed,
+    text_bytes,
+)
 from otel_loopguard.identity.errors import error_text
 from otel_loopguard.identity.masks import masked_outcome
 
@@ -32,6 +40,15 @@ _FAILED: Final = frozenset({"error", "failed", "failure", "fatal"})
 _SAYS_FAILED: Final = re.compile(
     rb"(?i)\s{0,8}(?:(?:error|exception|fatal|failed|failure|traceback)\b|exit ?code:? ?[1-9])"
 )
+_LIMITS: Final = ("OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT", "OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT")
+_LEAST_CUT: Final = 32
+_ROUND: Final = 250
+_MARK: Final = 80
+_CUT: Final = re.compile(
+    rb"(?i)(?:\.\.\.|\xe2\x80\xa6|[\[(<.]{1,3} ?(?:output )?(?:cut|clipped|shortened|omitted|"
+    rb"snip(?:ped)?)\b[^\n]{0,60}|\btruncated\b[^\n]{0,60}|"
+    rb"\b\d+ more (?:characters|chars|bytes|lines)[^\n]{0,30})\W{0,4}$"
+)
 _TRACEBACK: Final = "Traceback (most recent call last)"
 
 
@@ -44,6 +61,7 @@ class Outcome(NamedTuple):
         size: Characters.
         masked: The masked bytes, bounded.
         raw: The bytes as they are, bounded.
+        cut: Whether a limit cut it, as far as can be told: two of them are equal by a guess.
     """
 
     exact: int | None
@@ -51,6 +69,7 @@ class Outcome(NamedTuple):
     size: int
     masked: bytes
     raw: bytes
+    cut: bool = False
 
     @property
     def nothing(self) -> bool:
@@ -127,6 +146,25 @@ def outcome_of(step: Step, limit: int) -> Outcome:
     raw = text_bytes(value) if isinstance(value, str) else canonical(value)
     if len(raw) > limit:
         raw = bounded(raw, limit)
+    cut = isinstance(value, str) and _is_cut(value, raw)
     exact = key_of(raw)
     masked = masked_outcome(raw)
-    return Outcome(exact, exact if masked is raw else key_of(masked), len(raw), masked, raw)
+    return Outcome(exact, exact if masked is raw else key_of(masked), len(raw), masked, raw, cut)
+
+
+def _is_cut(text: str, raw: bytes) -> bool:
+    """Whether text ends where a limit ends it: of as many characters as limits have, or marked so.
+
+    JSON that does not end was cut as well. Text of one of these lengths by chance is rare.
+    """
+    size = len(text)
+    if size >= _LEAST_CUT and (size in _limits() or size % _ROUND == 0 or not size & (size - 1)):
+        return True
+    return is_cut_json(raw) or (size >= _MARK and _CUT.search(raw[-_MARK:]) is not None)
+
+
+def _limits() -> frozenset[int]:
+    """The limits of attributes that this process is told to have."""
+    return frozenset(
+        int(found) for name in _LIMITS if (found := os.environ.get(name, "")).isdecimal()
+    )

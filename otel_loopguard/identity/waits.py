@@ -1,11 +1,13 @@
-"""Whether a call made again was waiting: judged by the clock."""
+"""Whether a call made again was waiting: judged by its answer and by the clock."""
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from otel_loopguard.core import Effect
+from otel_loopguard.core import Effect, ErrorClass
+from otel_loopguard.identity.errors import error_class
+from otel_loopguard.identity.pending import is_pending
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Step
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
 _REMEMBERED: Final = 64
 _WORDINGS: Final = 4
 _LONG_GAP: Final = 20_000_000_000
+_REST: Final = 60_000_000_000
+_SCHEDULE: Final = 300_000_000_000
 _PENDING: Final = re.compile(
     rb"(?i)\b(?:pending|in[ _-]?progress|queued|running|waiting|processing|not (?:yet )?(?:ready|"
     rb"finished|done|complete)|no (?:new )?output|still|starting|scheduled|provisioning|"
@@ -39,8 +43,10 @@ class Asked(NamedTuple):
         gap: Nanoseconds in which nothing ran before it, neither a call nor a model; None for a
             fresh one, or without times.
         waiting: Whether it asks again, after or with a pause, for an answer that is pending.
-        pending: Whether it may be waiting, and no clock tells: its answer is pending by its own
-            words, it polls after a pause in which a model may have thought, or it takes 20 s.
+        pending: Whether it may be waiting, and nothing tells: it polls after a pause in which a
+            model may have thought, it takes 20 s, or something else was pending meanwhile.
+        polls: Whether its answer is pending by its own words, or its tool is declared to poll.
+        spaced: Whether the session rested for minutes since it was made last.
     """
 
     fresh: bool
@@ -48,30 +54,49 @@ class Asked(NamedTuple):
     gap: int | None
     waiting: bool
     pending: bool
+    polls: bool = False
+    spaced: bool = False
 
 
-_UNKNOWN: Final = Asked(False, False, None, False, False)
-_FRESH: Final = Asked(True, False, None, False, False)
+class _Known(NamedTuple):
+    """A call as it was made last, and what had passed in the session until then."""
+
+    answers: tuple[int | None, ...]
+    end: int
+    rested: int
+    slept: int
+    polled: int
 
 
 class Waits:
     """Remembers the answers of the newest 64 different calls of a session, and when it idled.
 
-    An unchanged answer after `wait_gap_s` in which nothing ran is waiting if it says that it is
-    pending, if the tool is declared to poll, or if its name or command says so (where the time that
-    models took is known); 20 s are enough by themselves. So is one for which the call itself took
-    that long, if it is pending or polls, and a command that sleeps that long. Source:
-    `notes/evidence.md`, lesson 9.
+    A pending answer, or one of a tool that is declared to poll, is waiting if half of `wait_gap_s`
+    passed since it was asked for last, whatever ran meanwhile, or a call that does nothing but
+    wait. Any other unchanged answer is waiting after `wait_gap_s` in which nothing ran if it speaks
+    of something pending anywhere, or if the name or command of its call says so (where the time
+    that models took is known); 20 s are enough by themselves. So is one for which the call itself
+    took that long, if it polls, and a command that sleeps that long.
+
+    A look after a rest is spaced: five minutes and more in which nothing ran, in stretches of a
+    minute and more. That is a schedule.
+
+    Source: `notes/evidence.md`, lesson 9; FEATURES W1.
     """
 
-    __slots__ = ("_answers", "_end", "_gap", "_settings", "_thought")
+    __slots__ = (
+        "_answers", "_end", "_gap", "_polled", "_rested", "_settings", "_slept", "_thought",
+    )  # fmt: skip
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._gap = settings.wait_gap_s * 1e9
-        self._answers: dict[int, tuple[int | None, ...]] = {}
+        self._answers: dict[int, _Known] = {}
         self._end = 0
         self._thought = -1
+        self._rested = 0
+        self._slept = 0
+        self._polled = 0
 
     def thought(self, took: int) -> None:
         """A model took nanoseconds: thinking is not waiting."""
@@ -79,27 +104,62 @@ class Waits:
 
     def asked(self, step: Step, call: Call, outcome: Outcome, effect: Effect) -> Asked:
         """Notes a call, and says how it stands to the same call before."""
-        idle = self._idle(step, pauses=effect is Effect.WAIT)
+        pauses = effect is Effect.WAIT
+        idle = self._idle(step, pauses=pauses)
+        if pauses:
+            self._slept += 1
+        elif idle is not None and idle >= _REST:
+            self._rested += idle
+        declared = (step.name or "") in self._settings.polling
+        pending = self._is_pending(step, outcome)
+        self._polled += declared or pending
         if call.key is None:
-            return _UNKNOWN
-        known = self._answers.pop(call.key, ())
-        self._answers[call.key] = (*known[1 - _WORDINGS :], outcome.key)
+            return Asked(False, False, None, False, False, declared or pending)
+        known = self._answers.pop(call.key, None)
+        before = () if known is None else known.answers
+        self._answers[call.key] = _Known(
+            (*before[1 - _WORDINGS :], outcome.key),
+            step.end or 0, self._rested, self._slept, self._polled,
+        )  # fmt: skip
         if len(self._answers) > _REMEMBERED:
             del self._answers[next(iter(self._answers))]
-        if not known:
-            return _FRESH
-        if outcome.key is None or outcome.key != known[-1]:
-            changed = None not in known and outcome.key not in (None, *known)
-            return Asked(False, changed, idle, False, False)
-        pending = _PENDING.search(outcome.raw[:2000]) is not None
+        if known is None:
+            return Asked(True, False, None, False, False, pending)
+        spaced = self._rested - known.rested >= _SCHEDULE
+        if outcome.key != before[-1] or (outcome.key is None and not declared):
+            changed = None not in before and outcome.key not in (None, *before)
+            return Asked(False, changed, idle, False, False, pending, spaced)
+        return self._again(step, call, outcome, known, idle, spaced, declared or pending)
+
+    def _again(  # noqa: PLR0913, PLR0917
+        self, step: Step, call: Call, outcome: Outcome, known: _Known, idle: int | None,
+        spaced: bool, polls: bool,
+    ) -> Asked:  # fmt: skip
+        """The same call with the answer that it had before."""
+        if polls:
+            apart = (step.end or 0) - known.end if step.end and known.end else 0
+            waited = self._slept != known.slept or 2 * apart >= self._gap
+            waits = idle is not None and (waited or self._waits(step, call, idle, pending=True))
+            return Asked(False, False, idle, waits, idle is None, True, spaced)
+        words = _PENDING.search(outcome.raw[:2000]) is not None
+        # Whoever waits for one thing looks at others meanwhile.
+        beside = self._polled > known.polled
         if idle is None:
-            return Asked(False, False, None, False, pending)
-        waits = self._waits(step, call, idle, pending=pending)
+            return Asked(False, False, None, False, words or beside)
+        waits = self._waits(step, call, idle, pending=words)
         # Without the time that models took, what passed between two calls may be thinking.
         unsure = (
-            self._thought < 0 and idle >= self._gap and _polls(step.name or "", call.sample)
-        ) or (step.end or 0) - step.start >= _LONG_GAP
-        return Asked(False, False, idle, waits, unsure and not waits)
+            (self._thought < 0 and idle >= self._gap and _polls(step.name or "", call.sample))
+            or (step.end or 0) - step.start >= _LONG_GAP
+            or beside
+        )
+        return Asked(False, False, idle, waits, unsure and not waits, False, spaced)
+
+    def _is_pending(self, step: Step, outcome: Outcome) -> bool:
+        """Whether an answer is pending; a transient error has a budget of its own."""
+        if not is_pending(outcome, step.name or ""):
+            return False
+        return not step.error or error_class(step) is not ErrorClass.TRANSIENT
 
     def _idle(self, step: Step, *, pauses: bool) -> int | None:
         """Nanoseconds since the newest call ended, without models' time; None without times.
@@ -119,9 +179,8 @@ class Waits:
         took = max((step.end or 0) - step.start, 0)
         if max(idle, took, _sleeps(call.sample) * 1_000_000_000) < self._gap:
             return False
-        polls = (step.name or "") in self._settings.polling
         named = (self._thought >= 0 or took >= self._gap) and _polls(step.name or "", call.sample)
-        return pending or polls or named or _sleeps(call.sample) > 0
+        return pending or named or _sleeps(call.sample) > 0
 
 
 def _polls(tool: str, sample: str) -> bool:

@@ -120,6 +120,7 @@ def decoded_call(body: bytes) -> CallEntry:
         error_line=line, error_shape=shape, call_error=bits[9], effect=_EFFECTS[int(kinds & 7)],
         runs_code=bits[10], sample="", place=place, epoch=0,
         gap=None if gap == _MOST else gap * 1000, waiting=bits[11], time=time, round=0, ease=ease,
+        polls=bits[13], bare=bits[14], acts=bits[15], item=bits[16], spaced=bits[17],
         agent=agent, refused=bits[18], idle=bits[19], failure=failure,
     )  # fmt: skip
     return CallEntry(seen, took * 1000, bits[12])
@@ -157,5 +158,6 @@ def _flags(seen: Evidence, opened: bool) -> int:
         seen.guessed | seen.fresh << 1 | seen.changed << 2 | seen.pending << 3 | seen.echo << 4
         | seen.nothing << 5 | seen.rejects << 6 | seen.failing << 7 | seen.error << 8
         | seen.call_error << 9 | seen.runs_code << 10 | seen.waiting << 11 | opened << 12
-        | seen.refused << 18 | seen.idle << 19
+        | seen.polls << 13 | seen.bare << 14 | seen.acts << 15 | seen.item << 16
+        | seen.spaced << 17 | seen.refused << 18 | seen.idle << 19
     )  # fmt: skip

@@ -136,11 +136,20 @@ def test_honest_work_is_left_alone(steps: list) -> None:
     assert not any(found.action.stops for found in run.decisions)
 
 
-def test_an_unchanged_answer_without_a_pause_is_spinning() -> None:
-    """The same poll with no time between is a loop, pending or not."""
+def test_a_poll_without_a_pause_is_told_to_wait() -> None:
+    """The same poll with no time between: the hint says how long to wait, and nothing is stopped."""
     run = Run()
-    run.calls(*[call("job", {"id": 9}, "in_progress", at=0.6 * n) for n in range(4)])
-    assert run.actions == ["hint", "deny"]
+    run.calls(*[call("job", {"id": 9}, "in_progress", at=0.6 * n) for n in range(60)])
+    assert run.actions == ["hint"]
+    assert run.decisions[0].reason == "polled_too_soon"
+    assert "Wait 10 seconds" in run.decisions[0].advice
+
+
+def test_a_poll_that_spins_is_stopped_past_its_budget() -> None:
+    """A pending answer asked for without a pause until `wait_budget_s` is over is a loop."""
+    run = Run(Settings(wait_budget_s=30))
+    run.calls(*[call("job", {"id": 9}, "in_progress", at=0.6 * n) for n in range(70)])
+    assert run.actions[:2] == ["hint", "deny"]
 
 
 def test_waiting_ends_with_its_budget() -> None:

@@ -39,7 +39,9 @@ def twice(gap: float, said: object = PENDING, tool: str = "job", **given: Any) -
     ("steps", "settings", "waits"),
     [
         pytest.param(twice(5), {}, True, id="pending after five seconds"),
-        pytest.param(twice(4.9), {}, False, id="pending, sooner"),
+        pytest.param(twice(2), {}, True, id="pending, after half of the gap"),
+        pytest.param(twice(1.5), {}, False, id="pending, sooner"),
+        pytest.param(twice(4.9, UNCHANGED, "poll_it"), {}, False, id="not pending, sooner"),
         pytest.param(twice(4.9), {"wait_gap_s": 2}, True, id="pending, with a shorter gap"),
         pytest.param(twice(5, UNCHANGED), {}, False, id="an answer that says nothing of it"),
         pytest.param(twice(20, UNCHANGED), {}, True, id="twenty seconds are enough"),
@@ -81,10 +83,11 @@ def test_waiting(steps: list[Step], settings: dict[str, Any], waits: bool) -> No
 
 
 def test_thinking_is_not_waiting() -> None:
-    """The time that models took does not count as a pause."""
-    first, second = twice(30)
+    """The time that models took does not count as a pause, but for an answer that is pending."""
+    first, second = twice(30, UNCHANGED)
     assert not seen(first, model(0.6, 29), second)[1].waiting
-    assert seen(first, model(0.6, 10), second)[1].waiting
+    assert seen(first, model(0.6, 10), second)[1].waiting is True
+    assert seen(*twice(30)[:1], model(0.6, 29), twice(30)[1])[1].waiting
 
 
 def test_a_name_that_polls_counts_where_the_time_of_models_is_known() -> None:
@@ -95,10 +98,12 @@ def test_a_name_that_polls_counts_where_the_time_of_models_is_known() -> None:
 
 
 def test_what_runs_beside_it_is_no_pause() -> None:
-    """The gap begins where the newest call ended."""
-    first, second = twice(8)
-    other = call("read", {"page": 1}, "page 1", at=1, took=7)
+    """The gap begins where the newest call ended, but for an answer that is pending."""
+    other = call("read", {"page": 1}, "page 1", at=1, took=18)
+    first, second = twice(20, UNCHANGED)
     assert not seen(first, other, second)[-1].waiting
+    first, second = twice(20)
+    assert seen(first, other, second)[-1].waiting
 
 
 def test_a_wait_is_part_of_the_pause() -> None:

@@ -127,6 +127,15 @@ def dead_button(tape: Tape) -> None:
         tape.call("click", {"element": "Next"}, page)
 
 
+def dead_button_on_a_screen(tape: Tape) -> None:
+    """A button that does nothing, and after each click the screen is read, which is as it was."""
+    page = "Checkout. " + tape.prose(40)
+    act, said = tape.dice.choice([("click", "ok"), ("tap", "Tapped."), ("press_key", "done")])
+    for _ in range(TURNS):
+        tape.call(act, {"element": "Next"}, said)
+        tape.call("read_screen", {}, page)
+
+
 def scroll_at_the_bottom(tape: Tape) -> None:
     """The page has an end, and the agent scrolls on."""
     page = "Footer. Imprint. " + tape.prose(40)

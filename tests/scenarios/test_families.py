@@ -19,8 +19,8 @@ from tests.documented.acting import Run
 from tests.scenarios.families import HEALTHY, OPEN, STUCK, Family
 
 STOPPED = (
-    "exact_repeat nonce_by_name volatile_answer short_cycle cycle_with_nonce spinning_poll "
-    "same_failing_call wrong_arguments unknown_tool retry_storm dead_button scroll_at_the_bottom "
+    "exact_repeat nonce_by_name volatile_answer short_cycle cycle_with_nonce "
+    "same_failing_call wrong_arguments unknown_tool retry_storm dead_button_on_a_screen "
     "same_mail_again fan_out_again usage_again command_in_wrong_syntax refused_without_a_flag "
     "commands_that_do_nothing passwords_by_hand"
 ).split()

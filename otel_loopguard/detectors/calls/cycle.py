@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 _LONG: Final = 9
 _MIDDLE: Final = 4
 _LEAST: Final = 1.5
+_SILENT: Final = 10
 
 
 class Cycle:
@@ -26,12 +27,15 @@ class Cycle:
     means: call, outcome and epoch; so a cycle that changes anything is none. Waits and parallel
     duplicates are passed over; what was not captured breaks the cycle.
 
-    Source: DESIGN "Identity of a call", last rule; FEATURES C3.
+    A cycle of nothing but acknowledged calls and of presses, clicks and moves takes ten turns and
+    leads to a hint at most: none of its answers says that nothing changed.
+
+    Source: DESIGN "Identity of a call", last rule; FEATURES C3, W3.
     """
 
     name = "cycle"
     family = "repetition"
-    __slots__ = ("_calls", "_last_round", "_need", "_periods")
+    __slots__ = ("_calls", "_last_round", "_need", "_periods", "_tells")
 
     def __init__(self, settings: Settings) -> None:
         longest = settings.cycle_max_period
@@ -42,17 +46,19 @@ class Cycle:
         ]
         self._periods = Periods(self._need)
         self._calls: deque[int] = deque(maxlen=longest)
+        self._tells: deque[bool] = deque(maxlen=longest)
         self._last_round = -1
 
     def user_turn(self) -> None:
         self._periods.halve()
 
     def observe(self, evidence: Evidence) -> Detection | None:
-        if evidence.waiting:
+        if evidence.waits:
             return None
         if evidence.call is None or evidence.outcome is None:
             self._periods.take(None)
             self._calls.append(0)
+            self._tells.append(False)
             return None
         symbol = hash((evidence.call, evidence.outcome, evidence.epoch))
         if evidence.round == self._last_round and symbol in self._periods:
@@ -60,10 +66,14 @@ class Cycle:
         self._last_round = evidence.round
         found = self._periods.take(symbol)
         self._calls.append(evidence.call)
+        self._tells.append(not evidence.bare and not evidence.acts)
         return self._detection(found, evidence) if found else None
 
-    def _detection(self, period: int, evidence: Evidence) -> Detection:
+    def _detection(self, period: int, evidence: Evidence) -> Detection | None:
         turns = self._periods.run(period) / period + 1
+        tells = any(list(self._tells)[-period:])
+        if not tells and turns < _SILENT:
+            return None
         threshold = self._need[period] / period + 1
         return Detection(
             detector=self.name,
@@ -76,7 +86,7 @@ class Cycle:
             message=f"a cycle of {period} calls that ends with {evidence.tool!r} went round "
             f"{turns:.1f} times with equal arguments and equal outcomes",
             period=period,
-            max_action=Action.HINT if evidence.guessed else Action.ABORT,
+            max_action=Action.HINT if evidence.guessed or not tells else Action.ABORT,
         )
 
 

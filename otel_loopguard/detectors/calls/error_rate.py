@@ -20,11 +20,21 @@ _KEYS: Final = frozenset({key_of(b"error_rate")})
 
 @dataclass(slots=True)
 class _Newest:
-    """The newest rounds of one agent: which failed, and how many of the last ones in a row."""
+    """The newest rounds of one agent: which failed, and how many of the last ones in a row.
+
+    `passing` names, for each round, the tool that failed in a way that may pass; else it is empty.
+    """
 
     failed: deque[bool]
+    passing: deque[str]
     round: int = -1
     row: int = 0
+
+    def worked(self, tool: str) -> None:
+        """A tool works again: what failed of it in passing is over."""
+        for place, name in enumerate(self.passing):
+            if name == tool:
+                self.failed[place], self.passing[place] = False, ""
 
 
 class ErrorRate:
@@ -33,8 +43,9 @@ class ErrorRate:
     A round fails if all of its parallel calls do; an answer that reports a failure (an exit code, a
     status, a traceback) counts as one. A detection if `error_rate` (75 %) of the newest
     `error_rate_rounds` (10) rounds failed, or the newest `error_streak` (6) all did. A retry with
-    patience (a transient error, `wait_gap_s` after the same call) does not count. It leads to
-    another way at most: what helps against many different errors is not known.
+    patience (a transient error, `wait_gap_s` after the same call) does not count, nor do the
+    transient errors of a tool that works after them. It leads to another way at most: what helps
+    against many different errors is not known.
 
     Source: FEATURES C4; `notes/evidence.md`, row "error rate".
     """
@@ -55,14 +66,19 @@ class ErrorRate:
         self._agents.clear()
 
     def observe(self, evidence: Evidence) -> Detection | None:
-        if evidence.waiting or self._patient(evidence):
+        if evidence.waits or self._patient(evidence):
             return None
         newest = self._of(evidence.agent)
-        failed = newest.failed
+        failed, passing = newest.failed, newest.passing
+        if not evidence.failing and evidence.tool in passing:
+            newest.worked(evidence.tool)
+        tool = evidence.tool if evidence.error_class is ErrorClass.TRANSIENT else ""
         if evidence.round == newest.round and failed:
             failed[-1] = failed[-1] and evidence.failing
+            passing[-1] = tool
         else:
             failed.append(evidence.failing)
+            passing.append(tool)
             newest.row += 1
         newest.round = evidence.round
         if not failed[-1]:
@@ -73,7 +89,9 @@ class ErrorRate:
     def _of(self, agent: int) -> _Newest:
         newest = self._agents.get(agent)
         if newest is None:
-            newest = self._agents[agent] = _Newest(deque(maxlen=self._rounds))
+            newest = self._agents[agent] = _Newest(
+                deque(maxlen=self._rounds), deque(maxlen=self._rounds)
+            )
             if len(self._agents) > _AGENTS:
                 del self._agents[next(iter(self._agents))]
         return newest

@@ -32,8 +32,15 @@ class _Failing:
     number: int
     since: int
     calls: frozenset[int]
+    different: int
     call_exact: int | None
     line: int | None
+    transient: bool
+
+
+def _calls(evidence: Evidence) -> tuple[frozenset[int], int]:
+    """The calls that are known of an error once, and how many different ones these are."""
+    return (frozenset(), 0) if evidence.call is None else (frozenset({evidence.call}), 1)
 
 
 class ErrorRepeat:
@@ -49,7 +56,8 @@ class ErrorRepeat:
     at most.
 
     Fades by 1.5 % per call; a change of the world leaves a third, a success of the tool 0.6 of what
-    was counted. Transient errors (429, 5xx, time-outs) have `transient_budget_s` of time.
+    was counted, and nothing of a transient error (429, 5xx, time-outs): those have
+    `transient_budget_s` of time.
 
     Source: `notes/evidence.md`, lessons 2 to 4 and 8; FEATURES C4.
     """
@@ -71,7 +79,7 @@ class ErrorRepeat:
             if self._failing:
                 self._succeeded((evidence.agent, evidence.tool))
             return None
-        if evidence.error_shape is None or evidence.waiting:
+        if evidence.error_shape is None or evidence.waits:
             return None
         place = ((evidence.agent, evidence.tool), evidence.error_shape)
         failing = self._failing.pop(place, None)
@@ -90,8 +98,8 @@ class ErrorRepeat:
     def _start(self, evidence: Evidence) -> _Failing:
         return _Failing(
             1.0, evidence.epoch, evidence.round, evidence.number, evidence.time,
-            frozenset() if evidence.call is None else frozenset({evidence.call}),
-            evidence.call_exact, evidence.error_line,
+            *_calls(evidence), evidence.call_exact, evidence.error_line,
+            evidence.error_class is ErrorClass.TRANSIENT,
         )  # fmt: skip
 
     def _count(self, failing: _Failing, evidence: Evidence) -> None:
@@ -103,8 +111,14 @@ class ErrorRepeat:
         failing.count, failing.epoch = count, evidence.epoch
         failing.round, failing.number = evidence.round, evidence.number
         failing.call_exact, failing.line = evidence.call_exact, evidence.error_line
-        if evidence.call is not None and len(failing.calls) < _TRACKED:
+        if evidence.call is None or evidence.call in failing.calls:
+            return
+        if len(failing.calls) < _TRACKED:
             failing.calls |= {evidence.call}
+            failing.different += 1
+        elif evidence.fresh:
+            # Past the bound of the set a call is another one if the session has not seen it.
+            failing.different += 1
 
     def _has_time(self, failing: _Failing, evidence: Evidence) -> bool:
         """Whether a transient error is still within its budget of time."""
@@ -115,9 +129,12 @@ class ErrorRepeat:
         ).transient_budget_s
 
     def _succeeded(self, caller: tuple[int, str]) -> None:
-        for (who, _), failing in self._failing.items():
-            if who == caller:
+        """Takes back what was counted of a tool that works; a transient error of it is over."""
+        for place, failing in [*self._failing.items()]:
+            if place[0] == caller:
                 failing.count *= _AFTER_SUCCESS
+                if failing.transient:
+                    del self._failing[place]
 
     def _judge(self, failing: _Failing, evidence: Evidence, *, again: bool) -> Detection | None:
         deterministic = evidence.error_class is ErrorClass.DETERMINISTIC
@@ -127,7 +144,7 @@ class ErrorRepeat:
         if failing.count < evidence.needs(threshold) - 0.1:
             return None
         # Errors about the thing asked for, each time another thing: the agent may be searching.
-        others = len(failing.calls) >= failing.count - 0.5 and not evidence.call_error
+        others = failing.different >= failing.count - 0.5 and not evidence.call_error
         others = others or evidence.call is None or evidence.guessed
         return Detection(
             detector=self.name,

@@ -75,8 +75,11 @@ class Grinding:
         if evidence.epoch != newest.epoch:
             newest.epoch = evidence.epoch
             newest.start()
-        if evidence.novelty is None or evidence.waiting:
+        if evidence.novelty is None or evidence.waits:
             newest.start()
+            return None
+        # That a call was carried out, or that one of many items is not there, is all it can say.
+        if evidence.bare or evidence.acts or (evidence.item and evidence.nothing):
             return None
         newest.add(evidence.novelty, evidence.round)
         known = len(newest.news)

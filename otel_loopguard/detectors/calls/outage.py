@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from otel_loopguard.core import Action, Detection, ErrorClass, Severity
+from otel_loopguard.core import Action, Detection, Effect, ErrorClass, Severity
 from otel_loopguard.detectors.calls.tally import Tallied, Tally
 from otel_loopguard.detectors.wording import answer_of
 
@@ -23,8 +23,9 @@ class Outage:
     Two tools that say the same, in 40 characters or more, do not speak of what they were asked:
     something behind them is down. The same holds for one tool that is asked again at once after a
     transient error; with `wait_gap_s` (5 s) between, or pauses that grow by half, it is a retry
-    with patience, which has its own budget. A real answer of a tool takes two fifths of what was
-    counted of it. A detection from `error_threshold` (3). It leads to a pause at most: the agent is
+    with patience, which has its own budget. A success of a tool ends the outage: what was counted
+    of its errors is gone, of its answers two fifths. That a change was carried out counts for
+    nothing. A detection from `error_threshold` (3). It leads to a pause at most: the agent is
     not stuck by its own doing, and what helps is to wait or to go another way; to a hint where
     arguments are not captured.
 
@@ -34,16 +35,18 @@ class Outage:
 
     name = "outage"
     family = "errors"
-    __slots__ = ("_gap", "_patience", "_tally", "_threshold")
+    __slots__ = ("_failures", "_gap", "_patience", "_tally", "_threshold")
 
     def __init__(self, settings: Settings) -> None:
         self._threshold = settings.error_threshold
         self._patience = settings.wait_gap_s * 1e9
         self._tally = Tally()
+        self._failures = Tally()
         self._gap = 0
 
     def user_turn(self) -> None:
         self._tally.halve()
+        self._failures.halve()
 
     def observe(self, evidence: Evidence) -> Detection | None:
         key = evidence.error_shape if evidence.error else evidence.outcome
@@ -51,14 +54,17 @@ class Outage:
         place = key if evidence.error else (evidence.agent, key)
         if not evidence.error:
             self._tally.answered(evidence.tool, place, _AFTER_SUCCESS)
-        if key is None or evidence.waiting:
+            if not evidence.failing and not evidence.waits:
+                self._failures.forget(evidence.tool)
+        if key is None or evidence.waits:
             return None
-        if not evidence.error and evidence.outcome_size < _LONG:
+        if not evidence.error and (evidence.outcome_size < _LONG or _carried_out(evidence)):
             return None
         transient = evidence.error_class is ErrorClass.TRANSIENT
         patient = transient and not evidence.fresh and self._paused(key, evidence)
         self._gap = evidence.gap or 0
-        tallied = self._tally.add(place, evidence, 0.0 if patient else 1.0)
+        tally = self._failures if evidence.error else self._tally
+        tallied = tally.add(place, evidence, 0.0 if patient else 1.0)
         if tallied is None or tallied.count < evidence.needs(self._threshold) - 0.1:
             return None
         if len(tallied.tools) < 2 and not (transient and not patient):
@@ -66,7 +72,7 @@ class Outage:
         return self._detection(key, tallied, evidence)
 
     def _paused(self, key: int, evidence: Evidence) -> bool:
-        last = self._tally.last(key)
+        last = self._failures.last(key)
         if last is None or not last.time:
             return False
         grows = evidence.gap is not None and evidence.gap >= _BACK_OFF * self._gap > 0
@@ -87,3 +93,9 @@ class Outage:
             message=f"{who} {what} an equal {answer_of(evidence)} {round(tallied.count)} times",
             max_action=Action.HINT if evidence.call is None else Action.PAUSE,
         )
+
+
+def _carried_out(evidence: Evidence) -> bool:
+    """Whether it says that something was done, as all such calls of one program may."""
+    writes = evidence.acts or evidence.effect is Effect.WRITE
+    return writes and not evidence.failing and not evidence.rejects

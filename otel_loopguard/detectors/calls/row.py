@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 _AGENTS: Final = 32
+ITEM: Final = 0.22
+"""What an item that is not there weighs, among many that are asked for: 14 make three."""
 
 
 class Rows:
@@ -47,13 +49,15 @@ class Row:
         self.count = 0.0
         self._round = -1
 
-    def add(self, number: int) -> float:
+    def add(self, number: int, weight: float = 1.0) -> float:
         """Counts a call of a round; gives what is counted now.
 
         Args:
             number: Number of the round.
+            weight: What it counts.
         """
-        self.count += number != self._round
+        if number != self._round:
+            self.count += weight
         self._round = number
         return self.count
 

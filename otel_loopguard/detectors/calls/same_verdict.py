@@ -52,7 +52,7 @@ class SameVerdict:
         self._guesses.clear()
 
     def observe(self, evidence: Evidence) -> Detection | None:
-        if evidence.outcome is None or evidence.waiting:
+        if evidence.outcome is None or evidence.waits:
             return None
         if not evidence.rejects or evidence.outcome_size < _SHORT:
             return None

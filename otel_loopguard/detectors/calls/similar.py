@@ -73,7 +73,7 @@ class SimilarRepeat:
             and evidence.call is not None
             and evidence.effect is Effect.READ
             and not evidence.runs_code
-            and not evidence.waiting
+            and not evidence.waits
             and not evidence.error
         )
 

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard.core import Action, Detection, Effect, Severity
+from otel_loopguard.detectors.calls.row import ITEM
 from otel_loopguard.detectors.calls.tally import Tallied, Tally
 from otel_loopguard.detectors.wording import answer_of
 
@@ -45,14 +46,16 @@ class Stagnation:
         self._tally.halve()
 
     def observe(self, evidence: Evidence) -> Detection | None:
-        if evidence.error or evidence.waiting or evidence.effect is not Effect.READ:
+        if evidence.error or evidence.waits or evidence.effect is not Effect.READ:
             return None
-        if evidence.outcome is None or evidence.call is None:
+        if evidence.outcome is None or evidence.call is None or evidence.bare:
             return None
         key = (evidence.agent, evidence.tool, evidence.outcome)
         weight = weight_of(evidence.outcome_size)
         if weight < 1.0 and _one_of_many(self._tally.last(key), evidence.sample):
             weight = 0.0
+        elif evidence.item and evidence.nothing and evidence.place is None:
+            weight = min(weight, ITEM)
         tallied = self._tally.add(key, evidence, weight)
         if tallied is None:
             self._tally.answered(evidence.tool, key, _OTHER)

@@ -57,7 +57,7 @@ class Sweep:
         self._sweeps.clear()
 
     def observe(self, evidence: Evidence) -> Detection | None:
-        if evidence.place is None or evidence.waiting or evidence.effect is Effect.WRITE:
+        if evidence.place is None or evidence.waits or evidence.effect is Effect.WRITE:
             return None
         key, place = evidence.place
         sweep = self._sweeps.pop(key, None)

@@ -99,6 +99,13 @@ class Tally:
             if tool in tallied.tools and other != key:
                 tallied.count *= factor
 
+    def forget(self, tool: str) -> None:
+        """Forgets what a tool had a part in."""
+        for key in [key for key, tallied in self._tallied.items() if tool in tallied.tools]:
+            del self._tallied[key]
+        for key in [key for key, (once, _) in self._once.items() if once.tool == tool]:
+            del self._once[key]
+
     def halve(self) -> None:
         """Takes half of all that was counted."""
         for tallied in self._tallied.values():
