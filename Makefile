@@ -89,8 +89,10 @@ bench: $(VENV)/.dev ## speed and memory, as ratios in one run, and their bounds
 	$(BIN)/python -m pytest -q bench
 
 eval: $(VENV)/.dev ## detection on ../shared/traces, beside the baselines
+	mkdir -p build
+	$(BIN)/python -m tests.scenarios.everyday build/everyday.jsonl.gz
 	$(BIN)/otel-loopguard eval ../shared/traces/{trail,magentic,captainagent,sentinel,miniswe,taubench,intercode,sweagent,codetracer-claude,codetracer-kimi}.jsonl.gz \
-	  ../shared/eval/scenarios.jsonl --baselines ../shared/eval/baselines.py --leave-one-out --cost --errors \
+	  ../shared/eval/scenarios.jsonl build/everyday.jsonl.gz --baselines ../shared/eval/baselines.py --leave-one-out --cost --errors \
 	  --curve docs/evaluation.svg
 
 pictures: collector jaeger ## draws the pictures of README.md and docs/operations.md

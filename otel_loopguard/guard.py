@@ -305,6 +305,7 @@ class LoopGuard(SessionKeeper):
             self.settings, self._registry, self.faults, self._lock, self._backing.shelf
         )
         self._sessions.begun = self._sharing.begun
+        self._sessions.live = self._live
         self._belonging = Belonging(
             self._sessions, self._opens, self.reader, self.faults, self._clock
         )

@@ -140,7 +140,7 @@ def gate(limit_s: float | None = None) -> Gate:
     by the call itself). Without a running loop the call blocks until the session goes on.
 
     Args:
-        limit_s: Seconds to wait at most; default is the setting `pause_limit_s` (300).
+        limit_s: Seconds to wait at most; default is the setting `pause_limit_s` (60).
 
     Returns:
         A `Gate`, which may be awaited; `.control` says what was decided.

@@ -14,6 +14,7 @@ from otel_loopguard.errors import EscalationError
 if TYPE_CHECKING:
     from otel_loopguard.escalation import Escalation
     from otel_loopguard.planning import Task
+    from otel_loopguard.settings import Settings
 
 
 class Seat(Protocol):
@@ -51,6 +52,18 @@ def seat(found: Seat) -> None:
 def callbacks() -> tuple[Callback, ...]:
     """Who is called with every escalation."""
     return _callbacks
+
+
+def can_answer(settings: Settings) -> bool:
+    """Whether there is a way for anybody to let a paused session go on.
+
+    A webhook, a store, a socket or a callback; the application's own calls cannot be foreseen.
+
+    Args:
+        settings: Settings of the guard.
+    """
+    ways = (settings.webhook_url, settings.store_url, settings.control_socket)
+    return any(ways) or bool(_callbacks)
 
 
 def escalate(reason: str, *, session: str | None = None, hold: bool = True) -> str | None:

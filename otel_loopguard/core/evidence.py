@@ -78,7 +78,8 @@ class Evidence:
         idle: Whether it is a command that does nothing.
         failure: Key of the line that names the error, as it is but for volatile values, also where
             only the outcome says that the call failed; None where no line does.
-        polls: Whether its answer says that it is pending, or its tool is declared to poll.
+        polls: Whether its answer says that it is pending, its tool is declared to poll, or
+            something else was pending since it was made last.
         spaced: Whether the session rested for five minutes or more since it was made last.
         bare: Whether its outcome only acknowledges the call: ok, done, true, nothing at all.
         acts: Whether it presses, clicks, scrolls, types or moves, or is declared to write: equal

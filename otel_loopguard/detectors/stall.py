@@ -111,7 +111,7 @@ def run_clocks(settings: Settings, began: int, spent: int) -> list[Clock]:
     Source: FEATURES D3, E2, C10.
     """
     own = verdict(settings, settings.stall_action)
-    hour = settings.budget_elapsed_s
+    hour = settings.operation_limit_s
     all_runs = "and the runs before took {passed:.1f} s; the limit of all is {limit:g} s"
     return _set(
         Clock("run_limit", began, settings.stall_run_s, own=own),

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _LONGEST: Final = 120
 _FIELDS: Final = 6
+_NONE: Final = frozenset((b"none", b"nil", b"undefined", b"void", b"yes"))
 _BARE_WORDS: Final = frozenset(
     "ok okay done success successful successfully succeeded true yes null none nil undefined void "
     "ack acknowledged acked completed complete executed performed sent clicked pressed tapped "
@@ -62,14 +63,17 @@ _GENERAL: Final = frozenset(
 )
 
 
-def is_bare(outcome: Outcome) -> bool:
+def is_bare(outcome: Outcome, effect: Effect = Effect.UNKNOWN) -> bool:
     """Whether an outcome only acknowledges: ok, done, true, null, nothing, {"status": "ok"}.
 
-    A placeholder for an image that was left out says as little.
+    A placeholder for an image that was left out says as little. Where something was read, "none"
+    and the like are answers.
     """
     if outcome.key is None or outcome.size > _LONGEST:
         return False
-    raw = outcome.raw.strip().lower()
+    raw = outcome.said
+    if effect is Effect.READ and raw.strip(b" \"'`.!") in _NONE:
+        return False
     if raw[:1] in (b"{", b"[", b'"'):
         found = parsed(raw.decode("utf-8", "replace"))
         if isinstance(found, dict):

@@ -126,7 +126,7 @@ class Observer:
             failure=failure_of(step, line) if failing else None,
             polls=asked.polls,
             spaced=asked.spaced,
-            bare=is_bare(outcome),
+            bare=is_bare(outcome, effect),
             acts=self._acts(tool, call.arguments, effect),
             item=self._items.another(tool, call.sample),
         )

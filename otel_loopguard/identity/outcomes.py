@@ -41,7 +41,9 @@ _SAYS_FAILED: Final = re.compile(
     rb"(?i)\s{0,8}(?:(?:error|exception|fatal|failed|failure|traceback)\b|exit ?code:? ?[1-9])"
 )
 _LIMITS: Final = ("OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT", "OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT")
-_LEAST_CUT: Final = 32
+_SAID: Final = 2_000
+_AROUND: Final = re.compile(rb"[(\[]?\b(?:took|in|after|at|took:)? ?#(?: ?ms\b)?[)\]]?")
+_LEAST_CUT: Final = 64
 _ROUND: Final = 250
 _MARK: Final = 80
 _CUT: Final = re.compile(
@@ -70,6 +72,12 @@ class Outcome(NamedTuple):
     masked: bytes
     raw: bytes
     cut: bool = False
+
+    @property
+    def said(self) -> bytes:
+        """The head of it in lower case, without clocks, durations and ids around what it says."""
+        low = self.masked[:_SAID].lower()
+        return _AROUND.sub(b" ", low).strip() if b"#" in low else low.strip()
 
     @property
     def nothing(self) -> bool:
@@ -157,6 +165,8 @@ def _is_cut(text: str, raw: bytes) -> bool:
 
     JSON that does not end was cut as well. Text of one of these lengths by chance is rare.
     """
+    if raw[:1] in (b"{", b"[") and raw[-1:] in (b"}", b"]"):
+        return False
     size = len(text)
     if size >= _LEAST_CUT and (size in _limits() or size % _ROUND == 0 or not size & (size - 1)):
         return True

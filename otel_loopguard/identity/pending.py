@@ -78,12 +78,13 @@ def is_pending(outcome: Outcome, tool: str) -> bool:
     if outcome.key is None:
         return False
     low = outcome.raw[:_LOOK].lower()
-    if outcome.size <= _WORD and low.strip(b" \"'\n") in _NO:
+    said = outcome.said
+    if outcome.size <= _WORD and said.strip(b" \"'\n") in _NO:
         return _ASKS.search(tool) is not None
-    if _FIELD.search(low) is not None:
+    if _FIELD.search(low) is not None or _FIELD.search(said) is not None:
         return True
     if outcome.size > _SENTENCE:
         return False
-    if _SAYS.search(low) is None and (outcome.size > _WORD or _SHORT.search(low) is None):
+    if _SAYS.search(low) is None and (outcome.size > _WORD or _SHORT.search(said) is None):
         return False
     return _OVER.search(_NOT_OVER.sub(b"", low)) is None

@@ -44,8 +44,9 @@ class Asked(NamedTuple):
             fresh one, or without times.
         waiting: Whether it asks again, after or with a pause, for an answer that is pending.
         pending: Whether it may be waiting, and nothing tells: it polls after a pause in which a
-            model may have thought, it takes 20 s, or something else was pending meanwhile.
-        polls: Whether its answer is pending by its own words, or its tool is declared to poll.
+            model may have thought, or it takes 20 s.
+        polls: Whether its answer is pending by its own words, its tool is declared to poll, or
+            something else was pending since it was made last.
         spaced: Whether the session rested for minutes since it was made last.
     """
 
@@ -77,6 +78,8 @@ class Waits:
     of something pending anywhere, or if the name or command of its call says so (where the time
     that models took is known); 20 s are enough by themselves. So is one for which the call itself
     took that long, if it polls, and a command that sleeps that long.
+
+    Whatever else is asked again while something is pending, unchanged, is part of the wait.
 
     A look after a rest is spaced: five minutes and more in which nothing ran, in stretches of a
     minute and more. That is a schedule.
@@ -116,7 +119,7 @@ class Waits:
         if call.key is None:
             return Asked(False, False, None, False, False, declared or pending)
         known = self._answers.pop(call.key, None)
-        before = () if known is None else known.answers
+        before: tuple[int | None, ...] = () if known is None else known.answers
         self._answers[call.key] = _Known(
             (*before[1 - _WORDINGS :], outcome.key),
             step.end or 0, self._rested, self._slept, self._polled,
@@ -136,23 +139,21 @@ class Waits:
         spaced: bool, polls: bool,
     ) -> Asked:  # fmt: skip
         """The same call with the answer that it had before."""
-        if polls:
+        # Whoever waits for one thing looks at others meanwhile.
+        beside = self._polled > known.polled
+        if polls or beside:
             apart = (step.end or 0) - known.end if step.end and known.end else 0
             waited = self._slept != known.slept or 2 * apart >= self._gap
             waits = idle is not None and (waited or self._waits(step, call, idle, pending=True))
             return Asked(False, False, idle, waits, idle is None, True, spaced)
         words = _PENDING.search(outcome.raw[:2000]) is not None
-        # Whoever waits for one thing looks at others meanwhile.
-        beside = self._polled > known.polled
         if idle is None:
-            return Asked(False, False, None, False, words or beside)
+            return Asked(False, False, None, False, words)
         waits = self._waits(step, call, idle, pending=words)
         # Without the time that models took, what passed between two calls may be thinking.
         unsure = (
-            (self._thought < 0 and idle >= self._gap and _polls(step.name or "", call.sample))
-            or (step.end or 0) - step.start >= _LONG_GAP
-            or beside
-        )
+            self._thought < 0 and idle >= self._gap and _polls(step.name or "", call.sample)
+        ) or (step.end or 0) - step.start >= _LONG_GAP
         return Asked(False, False, idle, waits, unsure and not waits, False, spaced)
 
     def _is_pending(self, step: Step, outcome: Outcome) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from otel_loopguard.control import Flag
 from otel_loopguard.control.flag import POLICY
+from otel_loopguard.control.people import can_answer
 from otel_loopguard.core import Action, Effect, Evidence, Kind, Progress, Step
 from otel_loopguard.hints import hint
 from otel_loopguard.identity import SENSES, Observer, Senses
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from otel_loopguard.sessions.past import Past
     from otel_loopguard.settings import Settings
 
+_OUTAGE = "outage"
 _SILENT_TURNS = 8
 """Model calls of one session, after a deny and without a tool call, that end in an abort."""
 
@@ -62,13 +64,14 @@ class Session:
         firsts: Where calls of it were seen first.
         turns: The runs of agents that are open in it, and whether the next is a user's turn.
         asked: What its models' messages tell of tool calls; None while they tell of none.
+        live: Whether its steps happen now; False in a replay.
     """
 
     __slots__ = (
         "_callers", "_cleared", "_contexts", "_exempt", "_settings", "_silence", "asked", "cycles",
         "detected", "firsts", "flag", "history", "key", "last_used",
-        "lock", "named", "panel", "policy", "progress", "record", "run", "senses", "troubled",
-        "turns",
+        "live", "lock", "named", "panel", "policy", "progress", "record", "run", "senses",
+        "troubled", "turns",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913
@@ -77,6 +80,7 @@ class Session:
     ) -> None:  # fmt: skip
         self.key = key
         self.named = named
+        self.live = False
         self.troubled = False
         self.run = 0
         self.turns = Turns()
@@ -245,12 +249,22 @@ class Session:
     def _judged(
         self, found: list[Detection], number: int, moment: int, step: Step, seen: Evidence | None
     ) -> list[Finding]:
+        found = [self._answerable(one) for one in found]
         self.detected = found
         verdicts = self.policy.judge(found, number, moment, step.end or 0)
         self._write_loops(moment)
         self.cycles.take(found, verdicts, self.progress.steps - 1)
         self.troubled = self.troubled or any(one.own is not Action.ALLOW for one in found)
         return [self._found(verdict, step, seen) for verdict in verdicts]
+
+    def _answerable(self, found: Detection) -> Detection:
+        """An outage, which pauses only where somebody can let the session go on.
+
+        A replay shows what would be done where somebody can.
+        """
+        if found.detector != _OUTAGE or not self.live or can_answer(self._settings):
+            return found
+        return replace(found, max_action=Action.HINT)
 
     def _found(self, verdict: Verdict, step: Step, seen: Evidence | None) -> Finding:
         earlier = self.firsts.of(verdict.loop.keys, step, self._settings.telemetry_links)

@@ -52,6 +52,7 @@ class Sessions:
         self._by_trace: OrderedDict[int, Session] = OrderedDict()
         self._explicit: OrderedDict[int, None] = OrderedDict()
         self.begun: Callable[[str], None] | None = None
+        self.live = False
 
     def __len__(self) -> int:
         return len(self._by_key)
@@ -179,6 +180,7 @@ class Sessions:
         session = Session(
             key, self._settings, self._registry, self._faults, self._lock, named=named
         )
+        session.live = self.live
         self._begin(session)
         return session
 

@@ -43,12 +43,15 @@ class Budget(NamedTuple):
 
 
 class BudgetSettings(BaseSettings):
-    """How much a run may take, and what follows when it takes more. 0 is no limit."""
+    """How much a run may take, and what follows when it takes more. 0 is no limit.
+
+    A limit holds once it is set; once `budget_action` is set, all of them do, with their defaults.
+    """
 
     budget_action: Literal["allow", "hint", "ask", "pause", "abort"] = Field(
         "allow",
         description="What a spent budget leads to; `allow` only notes it on trace and log. A "
-        "warning hints at most (D5).",
+        "warning hints at most. Once it is set, all budgets hold; else those that are set (D5).",
     )
     budget_warning: Share = Field(
         0.8, description="Part of a budget at which a warning is given (D5, E1)."
@@ -105,14 +108,28 @@ class BudgetSettings(BaseSettings):
     )
 
     def budgets(self, *, set_only: bool = False) -> tuple[Budget, ...]:
-        """The limits that there are.
+        """The limits that hold: those that somebody set; the defaults are nobody's budget.
 
         Args:
-            set_only: Only those that somebody set, whatever to; the defaults are nobody's budget.
+            set_only: Leaves out the defaults, which hold where `budget_action` is set.
         """
         found = (
             Budget(name, spent, unit, float(getattr(self, f"budget_{name}")))
             for name, (spent, unit) in _BUDGETS.items()
-            if not set_only or f"budget_{name}" in self.model_fields_set
+            if self._holds(f"budget_{name}", "" if set_only else "budget_action")
         )
         return tuple(budget for budget in found if budget.limit > 0)
+
+    @property
+    def checkpoint_every(self) -> int:
+        """Tool calls after which a checkpoint is advised; 0 where nobody asked for it (C10)."""
+        holds = self._holds("budget_checkpoint_every", "budget_action")
+        return self.budget_checkpoint_every if holds else 0
+
+    @property
+    def operation_limit_s(self) -> float:
+        """`budget_elapsed_s` where it holds, else 0 (C10)."""
+        return self.budget_elapsed_s if self._holds("budget_elapsed_s", "budget_action") else 0
+
+    def _holds(self, *names: str) -> bool:
+        return not self.model_fields_set.isdisjoint(names)

@@ -9,6 +9,8 @@ from pydantic_settings import BaseSettings
 
 from otel_loopguard.settings.fields import Count, Share
 
+_LIMIT = frozenset(("graph_iterations", "graph_iterations_warning", "graph_limit_action"))
+
 
 class GraphSettings(BaseSettings):
     """What makes a loop of nodes or agents, and how far it may lead."""
@@ -41,7 +43,10 @@ class GraphSettings(BaseSettings):
         5, ge=2, le=100, description="Transitions that this average is taken over (G4)."
     )
     graph_iterations: int = Field(
-        50, ge=2, description="Visits of one node in one run of a graph that are its limit (G5)."
+        50,
+        ge=2,
+        description="Visits of one node in one run of a graph that are its limit, once this, its "
+        "warning or its action is set (G5).",
     )
     graph_iterations_warning: Share = Field(
         0.8, description="Part of `graph_iterations` at which a warning is given (G5)."
@@ -53,3 +58,8 @@ class GraphSettings(BaseSettings):
     graph_max_action: Literal["hint", "steer", "ask", "pause"] = Field(
         "ask", description="Strongest action that nodes with nothing new may lead to (G1 to G3)."
     )
+
+    @property
+    def graph_limited(self) -> bool:
+        """Whether anybody set a limit of iterations (G5)."""
+        return not self.model_fields_set.isdisjoint(_LIMIT)

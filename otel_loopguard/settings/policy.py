@@ -89,7 +89,7 @@ class PolicySettings(BaseSettings):
         description="Your function for errors of unknown kind, `module:name`; empty: none (C13).",
     )
     pause_limit_s: Seconds = Field(
-        300, description="Seconds that a gate waits while the session is paused."
+        60, description="Seconds that a gate waits while the session is paused."
     )
 
     @field_validator("cooldown_s", "cooldown_rounds")

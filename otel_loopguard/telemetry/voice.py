@@ -67,7 +67,7 @@ class Voice:
         with swallow(self._faults, "log"):
             said = fields(decision)
             level = logging.WARNING if decision.action.stops else logging.INFO
-            told = "%s: session %s: %s", decision.action, decision.session, decision.message
+            told = "%s: session %s: %s", decision.action, decision.session, _told(decision)
             logger.log(level, *told, extra=said)
             self._emit(decision, opened, agent, said)
 
@@ -114,6 +114,16 @@ class Voice:
         if opened is None:
             return True
         return opened.ended and not any(isinstance(each.view, LiveSpan) for each in opened.above())
+
+
+def _told(decision: Decision) -> str:
+    """What the log says; of a pause also how to end it."""
+    if decision.action is not Action.PAUSE or decision.shadow:
+        return decision.message
+    return (
+        f"{decision.message}; it waits for an answer: `otel-loopguard resume {decision.session}` "
+        f"(or `abort`), or control.resume({decision.session!r})"
+    )
 
 
 def _asks(decision: Decision) -> bool:

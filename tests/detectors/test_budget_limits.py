@@ -38,9 +38,16 @@ def said(run: Run) -> list[str]:
     return [one.action.value for one in run.decisions]
 
 
-def test_a_long_run_is_noted_and_nothing_more() -> None:
-    """By default every budget says allow: length is no sign by itself."""
+def test_nobody_is_told_of_limits_that_nobody_set() -> None:
+    """A long healthy run: length is no sign by itself, and no budget holds by default."""
     run = Run()
+    run.calls(*(news(number) for number in range(600)))
+    assert run.decisions == []
+
+
+def test_a_long_run_is_noted_and_nothing_more() -> None:
+    """All budgets that only say allow: they touch nothing."""
+    run = Run(Settings(budget_action="allow"))
     run.calls(*(news(number) for number in range(600)))
     assert set(said(run)) == {"allow"}
     assert run.guard.flag_of("run") is not None
@@ -49,7 +56,7 @@ def test_a_long_run_is_noted_and_nothing_more() -> None:
 
 def test_a_warning_at_four_fifths_and_a_word_at_the_limit() -> None:
     """Each is said once, at the step that reaches it."""
-    run = Run()
+    run = Run(Settings(budget_action="allow"))
     run.calls(*(news(number) for number in range(79)))
     assert reasons(run) == [("steps_near", 39), ("steps_limit", 49)]
     severities = [one.severity.value for one in run.decisions if one.detector == "spending_limit"]
@@ -176,8 +183,8 @@ def test_a_success_ends_a_row_of_errors() -> None:
 
 
 def test_a_checkpoint_is_advised_every_twenty_five_calls() -> None:
-    """Whatever else is in between."""
-    run = Run()
+    """Whatever else is in between, once it is asked for."""
+    run = Run(Settings(budget_checkpoint_every=25))
     for number in range(60):
         run.calls(news(number), model(1))
     assert [step for _, step in reasons(run, "checkpoint_advice")] == [48, 98]

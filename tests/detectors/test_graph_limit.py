@@ -20,9 +20,16 @@ def turns(number: int, first: int = 0) -> list[Step]:
     ]
 
 
+def test_there_is_no_limit_until_it_is_set() -> None:
+    """200 iterations of a healthy graph are nobody's business."""
+    run = Run()
+    run.calls(*turns(200))
+    assert [decision for decision in run.decisions if decision.detector == ONLY] == []
+
+
 def test_the_limit_is_noted_and_touches_nothing() -> None:
     """A warning at 40, the limit at 50, once each; the run goes on."""
-    run = Run()
+    run = Run(Settings(graph_limit_action="allow"))
     run.calls(*turns(200))
     found = [decision for decision in run.decisions if decision.detector == ONLY]
     assert [(d.action.value, d.reason, d.count) for d in found] == [

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import pytest
 
+from otel_loopguard import LoopGuard, Settings, control
 from tests.calls import Run, call
 from tests.detectors.alone import actions, alone
+
+if TYPE_CHECKING:
+    from otel_loopguard.core import Step
 
 DOWN = "Temporary data inconsistency detected, please retry the exact same query"
 
@@ -43,7 +49,7 @@ def test_short_answers_of_several_tools_coincide() -> None:
 def test_retries_at_once_are_noticed_and_then_held() -> None:
     """A transient error deserves a pause before the next try; the agent is not aborted for it."""
     run = Run()
-    run.calls(*[call("search", {"q": n}, error="503 Service Unavailable", at=n) for n in range(4)])
+    run.calls(*[call("search", {"q": 1}, error="503 Service Unavailable", at=n) for n in range(4)])
     assert run.actions == ["hint", "pause"]
     assert run.decisions[0].reason == "retry_without_pause"
 
@@ -91,3 +97,49 @@ def test_the_threshold_is_a_setting(threshold: int, step: int) -> None:
     """`error_threshold` equal answers of two tools."""
     steps = [call(f"oracle_{n % 2}", {"city": n}, DOWN) for n in range(8)]
     assert alone("outage", *steps, error_threshold=threshold)[0].step == step
+
+
+def live(*steps: Step, **settings: Any) -> list[str]:
+    """What the detector leads to in a live guard."""
+    found: list[str] = []
+    guard = LoopGuard(
+        Settings(**settings),
+        on_decision=lambda _, one: (
+            found.append(one.action.value) if one.detector == "outage" else None
+        ),
+    )
+    for step in steps:
+        guard.observe(step, "live")
+    guard.shutdown()
+    return found
+
+
+def test_nobody_is_waited_for_where_nobody_can_answer() -> None:
+    """Without a webhook, store, socket or callback an outage leads to a hint in a live guard."""
+    steps = [call(f"tool_{n % 3}", {"n": n}, error=DOWN, at=n) for n in range(9)]
+    assert live(*steps) == ["hint"]
+    forget = control.on_escalation(lambda escalation: None)
+    try:
+        assert live(*steps) == ["hint", "pause"]
+    finally:
+        forget()
+
+
+def test_a_success_of_the_tool_ends_the_outage() -> None:
+    """Two failures and a success for each item, at once after one another, are no outage."""
+    run = Run()
+    for number in range(20):
+        at, args = 3.0 * number, {"item": number}
+        for n in range(2):
+            run.calls(call("fetch", args, error="503 Service Unavailable", at=at + n))
+        run.calls(call("fetch", args, f"all about item {number} and {number * 7919:x}", at=at + 2))
+    assert run.actions == []
+
+
+def test_a_paused_run_says_how_to_answer(caplog: pytest.LogCaptureFixture) -> None:
+    """The warning of a pause names the command and the call that let the session go on."""
+    run = Run()
+    with caplog.at_level("WARNING", "otel_loopguard"):
+        run.calls(*[call(f"tool_{n % 3}", {"n": n}, error=DOWN, at=n) for n in range(9)])
+    assert "otel-loopguard resume run" in caplog.text
+    assert "control.resume('run')" in caplog.text

@@ -137,7 +137,7 @@ def test_honest_work_is_left_alone(steps: list) -> None:
 
 
 def test_a_poll_without_a_pause_is_told_to_wait() -> None:
-    """The same poll with no time between: the hint says how long to wait, and nothing is stopped."""
+    """The same poll with no time between: the hint says how long to wait, nothing is stopped."""
     run = Run()
     run.calls(*[call("job", {"id": 9}, "in_progress", at=0.6 * n) for n in range(60)])
     assert run.actions == ["hint"]

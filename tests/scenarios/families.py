@@ -13,6 +13,7 @@ from tests.scenarios import (
     healthy_agents,
     healthy_coding,
     healthy_coding_more,
+    healthy_everyday,
     healthy_texts,
     healthy_turns,
     healthy_waiting,
@@ -88,5 +89,11 @@ HEALTHY = [
     )
     for family in _families(module, stuck=False)
 ]
+EVERYDAY = [family for module in (healthy_everyday,) for family in _families(module, stuck=False)]
+"""Everyday work. Nothing of it may be stopped, and those that `HINTED` does not name, not noticed.
+
+`python -m tests.scenarios.everyday FILE` writes them for `otel-loopguard eval`.
+"""
+HINTED = frozenset().union(*(module.HINTED for module in (healthy_everyday,)))
 OPEN = _families(undecided, stuck=False)
 """Nobody can tell from outside whether these are stuck."""

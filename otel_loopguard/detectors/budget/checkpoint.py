@@ -16,8 +16,8 @@ _KEY: Final = 101
 class CheckpointAdvice:
     """Advises a checkpoint every `budget_checkpoint_every` (25) tool calls.
 
-    It says nothing about the run. It leads to a hint at most, and to that only where
-    `budget_action` is a hint or stronger.
+    Only where that or `budget_action` is set. It says nothing about the run. It leads to a hint at
+    most, and to that only where `budget_action` is a hint or stronger.
 
     Source: FEATURES C10.
     """
@@ -28,7 +28,7 @@ class CheckpointAdvice:
     __slots__ = ("_action", "_every", "_given")
 
     def __init__(self, settings: Settings) -> None:
-        self._every = settings.budget_checkpoint_every
+        self._every = settings.checkpoint_every
         self._action = verdict(settings, settings.budget_action, Action.HINT)
         self._given = 0
 

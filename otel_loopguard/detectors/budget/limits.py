@@ -17,8 +17,9 @@ _PER_TASK: Final = frozenset({"task_actions", "errors", "elapsed_s", "phases"})
 class SpendingLimit:
     """Holds what a session spent against its limits: steps, tokens, cost, calls, errors, time.
 
-    A warning at `budget_warning` (80 %) and a word at the limit, each once per session and limit;
-    of limits per task once per task. It is no sign of a loop, stands on no ladder, and confirms
+    Only limits that are set, and all of them where `budget_action` is. A warning at
+    `budget_warning` (80 %) and a word at the limit, each once per session and limit; of limits per
+    task once per task. It is no sign of a loop, stands on no ladder, and confirms
     none: length alone says nothing. It leads to `budget_action` (`allow`: noted only), a warning to
     a hint at most.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from xxhash import xxh3_64_intdigest as key_of
 
-from otel_loopguard.core import Action, Detection, Severity
+from otel_loopguard.core import Action, Detection, ErrorClass, Severity
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Evidence
@@ -79,7 +79,8 @@ class Grinding:
             newest.start()
             return None
         # That a call was carried out, or that one of many items is not there, is all it can say.
-        if evidence.bare or evidence.acts or (evidence.item and evidence.nothing):
+        passing = evidence.error_class is ErrorClass.TRANSIENT
+        if passing or evidence.bare or evidence.acts or (evidence.item and evidence.nothing):
             return None
         newest.add(evidence.novelty, evidence.round)
         known = len(newest.news)

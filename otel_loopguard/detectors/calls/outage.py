@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 _LONG: Final = 40
 _AFTER_SUCCESS: Final = 0.6
+_ODD: Final = 0x9E37_79B9_7F4A_7C15
+_KEY: Final = 0xFFFF_FFFF_FFFF_FFFF
 _BACK_OFF: Final = 1.5
 
 
@@ -27,7 +29,8 @@ class Outage:
     of its errors is gone, of its answers two fifths. That a change was carried out counts for
     nothing. A detection from `error_threshold` (3). It leads to a pause at most: the agent is
     not stuck by its own doing, and what helps is to wait or to go another way; to a hint where
-    arguments are not captured.
+    arguments are not captured, where one tool was asked for other things each time, and where
+    nobody can let a paused session go on (no webhook, store, socket or `on_escalation`).
 
     Source: `notes/evidence.md`, "the same answer of >= 40 characters three times from >= 2 tools
     is an outage", and its row "same error (one tool; across tools)".
@@ -35,13 +38,14 @@ class Outage:
 
     name = "outage"
     family = "errors"
-    __slots__ = ("_failures", "_gap", "_patience", "_tally", "_threshold")
+    __slots__ = ("_ended", "_failures", "_gap", "_patience", "_tally", "_threshold")
 
     def __init__(self, settings: Settings) -> None:
         self._threshold = settings.error_threshold
         self._patience = settings.wait_gap_s * 1e9
         self._tally = Tally()
         self._failures = Tally()
+        self._ended = 0
         self._gap = 0
 
     def user_turn(self) -> None:
@@ -55,7 +59,7 @@ class Outage:
         if not evidence.error:
             self._tally.answered(evidence.tool, place, _AFTER_SUCCESS)
             if not evidence.failing and not evidence.waits:
-                self._failures.forget(evidence.tool)
+                self._ended += self._failures.forget(evidence.tool)
         if key is None or evidence.waits:
             return None
         if not evidence.error and (evidence.outcome_size < _LONG or _carried_out(evidence)):
@@ -81,17 +85,21 @@ class Outage:
     def _detection(self, key: int, tallied: Tallied, evidence: Evidence) -> Detection:
         what = "failed with" if evidence.error else "gave"
         several = len(tallied.tools) > 1
+        again = not evidence.fresh
         who = f"{len(tallied.tools)} tools" if several else f"{evidence.tool!r}"
         return Detection(
             detector=self.name,
             reason="same_from_several_tools" if several else "retry_without_pause",
             severity=Severity.WARNING,
             confidence=min(0.9, 0.65 + 0.05 * (tallied.count - self._threshold)),
-            keys=frozenset({key}),
+            # What comes after a success is another outage, with a hint of its own before a pause.
+            keys=frozenset({key ^ self._ended * _ODD & _KEY if evidence.error else key}),
             count=round(tallied.count, 2),
             threshold=evidence.shown(self._threshold),
             message=f"{who} {what} an equal {answer_of(evidence)} {round(tallied.count)} times",
-            max_action=Action.HINT if evidence.call is None else Action.PAUSE,
+            max_action=Action.PAUSE
+            if evidence.call is not None and (several or again)
+            else Action.HINT,
         )
 
 

@@ -99,12 +99,15 @@ class Tally:
             if tool in tallied.tools and other != key:
                 tallied.count *= factor
 
-    def forget(self, tool: str) -> None:
-        """Forgets what a tool had a part in."""
-        for key in [key for key, tallied in self._tallied.items() if tool in tallied.tools]:
+    def forget(self, tool: str) -> bool:
+        """Forgets what a tool had a part in; whether there was anything."""
+        tallied = [key for key, found in self._tallied.items() if tool in found.tools]
+        once = [key for key, (found, _) in self._once.items() if found.tool == tool]
+        for key in tallied:
             del self._tallied[key]
-        for key in [key for key, (once, _) in self._once.items() if once.tool == tool]:
+        for key in once:
             del self._once[key]
+        return bool(tallied or once)
 
     def halve(self) -> None:
         """Takes half of all that was counted."""

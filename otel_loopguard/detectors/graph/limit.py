@@ -27,9 +27,9 @@ class GraphLimit:
     """Counts the iterations of a graph run: the visits of its most visited node.
 
     A verdict of its own at `graph_iterations` (50), once per run, with a warning at
-    `graph_iterations_warning` (80 %) of them. A count says nothing about progress, so that by
-    default both are only noted on the trace; `graph_limit_action` says what else follows at the
-    limit, and then the warning is a hint.
+    `graph_iterations_warning` (80 %) of them. A count says nothing about progress, so that there
+    is no limit until one of these settings is set, and then both are only noted on the trace;
+    `graph_limit_action` says what else follows at the limit, and then the warning is a hint.
 
     Source: FEATURES G5.
     """
@@ -37,9 +37,10 @@ class GraphLimit:
     name = "graph_limit"
     family = "graph"
     takes = Visit
-    __slots__ = ("_action", "_limit", "_runs", "_warning")
+    __slots__ = ("_action", "_limit", "_on", "_runs", "_warning")
 
     def __init__(self, settings: Settings) -> None:
+        self._on = settings.graph_limited
         self._limit = settings.graph_iterations
         self._warning = settings.graph_iterations_warning * self._limit
         self._action = Action(settings.graph_limit_action)
@@ -51,6 +52,8 @@ class GraphLimit:
 
     def observe(self, visit: Visit) -> Detection | None:
         """Takes one visit; a detection at the warning and at the limit, once each."""
+        if not self._on:
+            return None
         run = self._runs.of(visit)
         count = run.counts.get(visit.key, 0) + 1
         if count > 1 or len(run.counts) < _NODES:
