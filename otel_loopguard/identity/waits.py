@@ -129,7 +129,7 @@ class Waits:
         if known is None:
             return Asked(True, False, None, False, False, pending)
         spaced = self._rested - known.rested >= _SCHEDULE
-        if outcome.key != before[-1] or (outcome.key is None and not declared):
+        if outcome.key != known.answers[-1] or (outcome.key is None and not declared):
             changed = None not in before and outcome.key not in (None, *before)
             return Asked(False, changed, idle, False, False, pending, spaced)
         return self._again(step, call, outcome, known, idle, spaced, declared or pending)
