@@ -463,10 +463,18 @@ provider.add_span_processor(LoopGuardSpanProcessor())
 """
 
 
+_LOGFIRE = """
+import logfire
+from otel_loopguard.faults import raise_faults
+logfire.configure(send_to_logfire=False, console=False)
+raise_faults(True)
+"""
+
+
 @pytest.mark.parametrize(
     "before",
-    ["", "import otel_loopguard; otel_loopguard.setup()", _UNSET],
-    ids=["nothing", "setup", "a provider that is not the global one"],
+    ["", "import otel_loopguard; otel_loopguard.setup()", _UNSET, _LOGFIRE],
+    ids=["nothing", "setup", "a provider that is not the global one", "logfire"],
 )
 def test_it_works_in_a_process_without_anything_set_up(before: str) -> None:
     """No provider, no processor; or a provider that nobody made the global one."""

@@ -180,7 +180,8 @@ def _attributes(metric: Metric, key: Key) -> dict[str, str | bool]:
     }
 
 
-_boards: weakref.WeakKeyDictionary[MeterProvider, Board] = weakref.WeakKeyDictionary()
+# Compared by identity: the meter provider of logfire has no hash.
+_boards: list[tuple[weakref.ref[MeterProvider], Board]] = []
 _unset: list[Board] = []
 _making = threading.RLock()
 
@@ -195,16 +196,22 @@ def board_of(provider: MeterProvider | None, faults: Faults) -> Board:
     with _making:
         known = get_meter_provider()
         if provider is None or provider is known:
-            board = _boards.get(known) or (_unset[0] if _unset else None)
+            board = _known_board(known) or (_unset[0] if _unset else None)
             if board is None:
                 # What is set later takes over the instruments of the one that stood in for it.
                 board = Board(None, faults)
                 _unset.append(board)
             return board
-        board = _boards.get(provider)
+        board = _known_board(provider)
         if board is None:
-            board = _boards[provider] = Board(provider, faults)
+            board = Board(provider, faults)
+            _boards.append((weakref.ref(provider), board))
         return board
+
+
+def _known_board(provider: MeterProvider) -> Board | None:
+    _boards[:] = [one for one in _boards if one[0]() is not None]
+    return next((board for known, board in _boards if known() is provider), None)
 
 
 class _Making:
