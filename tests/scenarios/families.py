@@ -85,15 +85,18 @@ HEALTHY = [
         healthy_work,
         healthy_agents,
         healthy_texts,
-        healthy_turns,
     )
     for family in _families(module, stuck=False)
 ]
-EVERYDAY = [family for module in (healthy_everyday,) for family in _families(module, stuck=False)]
+EVERYDAY = [
+    family
+    for module in (healthy_everyday, healthy_turns)
+    for family in _families(module, stuck=False)
+]
 """Everyday work. Nothing of it may be stopped, and those that `HINTED` does not name, not noticed.
 
 `python -m tests.scenarios.everyday FILE` writes them for `otel-loopguard eval`.
 """
-HINTED = frozenset().union(*(module.HINTED for module in (healthy_everyday,)))
+HINTED = healthy_everyday.HINTED
 OPEN = _families(undecided, stuck=False)
 """Nobody can tell from outside whether these are stuck."""
