@@ -135,6 +135,15 @@ class LoopGuard(SessionKeeper):
         """Says that a live span processor feeds it."""
         _guards.attach(self)
 
+    def switch_off(self) -> None:
+        """Says that a live span processor of it was made, with the setting `enabled` False."""
+        _guards.switch_off(self)
+
+    @staticmethod
+    def any_switched_off() -> bool:
+        """Whether a live span processor was made with the setting `enabled` False."""
+        return _guards.any_off
+
     @staticmethod
     def all_attached() -> tuple[LoopGuard, ...]:
         """Every guard that a live span processor feeds."""
@@ -219,6 +228,21 @@ class LoopGuard(SessionKeeper):
             self._judge(found, canonical, opened)
         if self._live:
             self._untraced.warn()
+
+    def let_go(self, span_id: int) -> None:
+        """An open span is somebody else's to tell: it is forgotten, and is no step.
+
+        Args:
+            span_id: The span.
+        """
+        with self._lock:
+            opened = self._opens.take(span_id)
+            self._contents.complete(span_id, None)
+            if opened is None:
+                return
+            self._stalls.closed(opened, None, self._clock())
+            held = self._once.closed(opened.view, None, self._clock())
+        self._count(tuple(held))
 
     def observe(self, step: Step, session: str) -> None:
         """Takes a canonical step, as labelled recordings have them.

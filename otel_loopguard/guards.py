@@ -15,6 +15,7 @@ class Guards(Generic[_Guard]):
 
     def __init__(self) -> None:
         self._attached: weakref.WeakSet[_Guard] = weakref.WeakSet()
+        self._off: weakref.WeakSet[_Guard] = weakref.WeakSet()
         self._default: _Guard | None = None
         self._making = threading.Lock()
 
@@ -33,3 +34,12 @@ class Guards(Generic[_Guard]):
     def attached(self) -> tuple[_Guard, ...]:
         """Every guard that a live span processor feeds, or did until it was shut down."""
         return tuple(self._attached)
+
+    def switch_off(self, guard: _Guard) -> None:
+        """Says that a processor of a guard was made that is switched off; it is held weakly."""
+        self._off.add(guard)
+
+    @property
+    def any_off(self) -> bool:
+        """Whether there is a guard whose processor is switched off."""
+        return bool(self._off)

@@ -51,6 +51,9 @@ class LoopGuardSpanProcessor(SpanProcessor):
         ValueError: Both a guard and settings were given.
     """
 
+    attaches = True
+    """Whether its guard counts as fed live: not where an adapter feeds it for want of another."""
+
     def __init__(
         self,
         guard: LoopGuard | None = None,
@@ -74,8 +77,12 @@ class LoopGuardSpanProcessor(SpanProcessor):
         self._timer = Timer(self.guard)
         self._again = False
         self._on = self.guard.settings.enabled
+        if not self.attaches:
+            return
         if self._on:
             self.guard.attach()
+        else:
+            self.guard.switch_off()
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
         """Takes a span that starts; O(1), on the thread that starts it."""

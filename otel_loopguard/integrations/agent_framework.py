@@ -18,6 +18,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan
 
 from otel_loopguard.control import named_session, session
+from otel_loopguard.integrations.answers import Answer
 from otel_loopguard.integrations.guarding import Guarding
 from otel_loopguard.integrations.noted import noted, noting
 from otel_loopguard.integrations.stops import let_through
@@ -95,6 +96,15 @@ class _OfRequests(_framework.ChatMiddleware):
             told = _framework.Message(role="user", contents=[hint])
             context.messages = [*context.messages, told]
         await call_next()
+        if isinstance(context.result, _framework.ChatResponse):
+            self._answered(context, context.result)
+        elif context.stream and context.result is not None:
+            context.stream_result_hooks.append(functools.partial(self._answered, context))
+
+    def _answered(self, context: Any, response: Any) -> Any:
+        """Tells the guard of the answer, where no span does."""
+        self._guarding.after_model(Answer(response.text or ""), _key(context))
+        return response
 
 
 class _OfCalls(_framework.FunctionMiddleware):

@@ -20,6 +20,7 @@ from opentelemetry import context as otel_context
 from otel_loopguard.control import named_session
 from otel_loopguard.control.context import naming
 from otel_loopguard.errors import LoopGuardStop
+from otel_loopguard.integrations.answers import Answer
 from otel_loopguard.integrations.guarding import Guarding
 from otel_loopguard.integrations.instrumentors import instrumented_by
 from otel_loopguard.integrations.noted import noted, noting
@@ -106,7 +107,8 @@ class LoopGuardAssistantAgent(_agents.AssistantAgent):
         )
         guarding = Guarding("autogen", instrumented=known, **(loopguard or {}))
         base: Any = super()
-        base.__init__(name, _Client(model_client, guarding), **options)
+        base.__init__(name, _Client(model_client, guarding, name), **options)
+        self._guarding = guarding
         self._workbench: list[Any] = [_guarded(one, guarding, name) for one in self._workbench]
 
     async def run(self, **options: Any) -> Any:
@@ -134,6 +136,9 @@ class LoopGuardAssistantAgent(_agents.AssistantAgent):
                 yield item
                 if isinstance(item, _messages.ToolCallExecutionEvent):
                     self._end_if_stopped(running.stop)
+                handed: Any = getattr(item, "chat_message", None)
+                if isinstance(handed, _messages.HandoffMessage):
+                    self._guarding.handed_off(handed.target, self.name, handed.content)
         except LoopGuardStop as stop:
             running.stop = stop
             raise
@@ -180,19 +185,31 @@ class LoopGuardTeam:
 class _Client:
     """A model client that asks the guard before each request."""
 
-    def __init__(self, inner: Any, guarding: Guarding) -> None:
+    def __init__(self, inner: Any, guarding: Guarding, agent: str) -> None:
         self._inner = inner
         self._guarding = guarding
+        self._agent = agent
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
     async def create(self, messages: Any, **options: Any) -> Any:
-        return await self._inner.create(await self._told(messages), **options)
+        result = await self._inner.create(await self._told(messages), **options)
+        self._answered(result)
+        return result
 
     async def create_stream(self, messages: Any, **options: Any) -> AsyncGenerator[Any, None]:
         async for chunk in self._inner.create_stream(await self._told(messages), **options):
             yield chunk
+            if isinstance(chunk, _models.CreateResult):
+                self._answered(chunk)
+
+    def _answered(self, result: Any) -> None:
+        """Tells the guard of the answer, where no span does."""
+        text = result.content if isinstance(result.content, str) else result.thought or ""
+        names = ("prompt_tokens", "completion_tokens")
+        answer = Answer.of_usage(text, agent=self._agent, usage=result.usage, names=names)
+        self._guarding.after_model(answer)
 
     async def _told(self, messages: Any) -> Any:
         hint = await self._guarding.before_model_async()

@@ -12,6 +12,7 @@ from opentelemetry import trace
 from otel_loopguard.control import named_session
 from otel_loopguard.control.context import naming
 from otel_loopguard.errors import LoopGuardStop
+from otel_loopguard.integrations.answers import Answer
 from otel_loopguard.integrations.guarding import Guarding
 from otel_loopguard.integrations.instrumentors import instrumented_by
 from otel_loopguard.integrations.made import Calls
@@ -79,6 +80,7 @@ class LoopGuardHooks:
     def _places(self) -> tuple[tuple[Any, Any], ...]:
         return (
             (_Point.PRE_MODEL_CALL, self._before_model),
+            (_Point.POST_MODEL_CALL, self._after_model),
             (_Point.PRE_TOOL_CALL, self._before_tool),
             (_Point.POST_TOOL_CALL, self._after_tool),
         )
@@ -90,6 +92,13 @@ class LoopGuardHooks:
             said = self._guarding.before_model(self._session())
         if said is not None:
             context.messages.append({"role": "user", "content": said})
+
+    def _after_model(self, context: Any) -> None:
+        if not _of_agent(context):
+            return
+        said = context.response if isinstance(context.response, str) else None
+        answer = Answer(said, agent=getattr(context.agent, "role", None))
+        self._guarding.after_model(answer, self._session())
 
     def _before_tool(self, context: Any) -> bool | None:
         guarding = self._guarding if _native(context.agent) else self._of_text

@@ -10,6 +10,7 @@ from weakref import WeakValueDictionary
 from opentelemetry import trace
 
 from otel_loopguard.errors import LoopGuardStop
+from otel_loopguard.integrations.answers import Answer
 from otel_loopguard.integrations.guarding import Guarding
 from otel_loopguard.integrations.made import Calls
 
@@ -81,6 +82,17 @@ class LoopGuardPlugin(_plugins.BasePlugin):
             llm_request.contents.append(_content("user", said))
         return None
 
+    async def after_model_callback(self, *, callback_context: Any, llm_response: Any) -> None:
+        """Tells the guard of the answer, where no span does."""
+        if llm_response.partial:
+            return
+        names = ("prompt_token_count", "candidates_token_count")
+        answer = Answer.of_usage(
+            _said(llm_response.content), agent=callback_context.agent_name,
+            usage=llm_response.usage_metadata, names=names,
+        )  # fmt: skip
+        self._guarding.after_model(answer, callback_context.session.id)
+
     async def before_tool_callback(
         self, *, tool: Any, tool_args: dict[str, Any], tool_context: Any
     ) -> dict[str, Any] | None:
@@ -132,6 +144,11 @@ class LoopGuardPlugin(_plugins.BasePlugin):
         return _models.LlmResponse(
             content=_content("model", said), error_code=_ERROR, error_message=said
         )
+
+
+def _said(content: Any) -> str:
+    parts = () if content is None else content.parts or ()
+    return "\n".join(part.text for part in parts if part.text and not part.thought)
 
 
 def _content(role: str, text: str) -> Any:

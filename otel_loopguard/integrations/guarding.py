@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING, TypedDict
 
 from opentelemetry import trace
 
+from otel_loopguard.blind_spots import warn_blind
 from otel_loopguard.control import Choice, admit, named_session
 from otel_loopguard.control.context import flag_at, keepers, naming
 from otel_loopguard.control.gate import gate_at
 from otel_loopguard.control.refusing import flag_refuses, objected, spellings
+from otel_loopguard.guard import LoopGuard
+from otel_loopguard.integrations.alone import alone, tracer_alone, warn_if_off
+from otel_loopguard.integrations.answers import Answer, Asked
 from otel_loopguard.integrations.made import Made
 from otel_loopguard.integrations.runs import Given
 from otel_loopguard.integrations.spans import OwnSpan, captured, is_span_of, refuse_on
@@ -78,6 +82,7 @@ class Guarding:
         self._provider = tracer_provider
         self._given = Given()
         self._content = captured() if content is None else content
+        self._asked = Asked()
 
     def flag(self, session: str | None = None, span: Span | None = None) -> Flag | None:
         """The flag of a run, by the first of these that a guard knows.
@@ -104,6 +109,8 @@ class Guarding:
                 that of the trace.
             span: Span of the run, where it is not the current one.
         """
+        tracer_alone(self.framework)
+        warn_if_off(self.framework)
         found = (span or trace.get_current_span()).get_span_context()
         # Where nothing is traced the run is a span that nobody sees.
         span_id = found.span_id if found.is_valid else uuid.uuid4().int >> 64
@@ -122,20 +129,64 @@ class Guarding:
             LoopGuardPaused: It was not let go on within the limit.
         """
         flag = self.flag(session, span)
-        if flag is None:
-            return None
-        gate_at(flag, self.limit_s, block=True)
-        return flag.take_hint()
+        if flag is not None:
+            gate_at(flag, self.limit_s, block=True)
+        self._asked.begin(_place(session, span))
+        return None if flag is None else flag.take_hint()
 
     async def before_model_async(
         self, session: str | None = None, span: Span | None = None
     ) -> str | None:
         """As `before_model`, without blocking the event loop."""
         flag = self.flag(session, span)
-        if flag is None:
-            return None
-        await gate_at(flag, self.limit_s)
-        return flag.take_hint()
+        if flag is not None:
+            await gate_at(flag, self.limit_s)
+        self._asked.begin(_place(session, span))
+        return None if flag is None else flag.take_hint()
+
+    def after_model(
+        self,
+        answer: Answer,
+        session: str | None = None,
+        span: Span | None = None,
+        *,
+        timed: bool = True,
+    ) -> None:
+        """After a call of the model: where no processor feeds a guard, the default one is told.
+
+        Args:
+            answer: What the model answered.
+            session: As of `flag`.
+            span: Likewise.
+            timed: Whether it comes right after the answer; else the call has no duration.
+        """
+        began = self._asked.end(_place(session, span))
+        tracer = tracer_alone(self.framework)
+        if tracer is not None:
+            self._named_after(session, span)
+            answer.write(tracer, _context(session, span), began if timed else None)
+
+    def handed_off(
+        self,
+        target: str,
+        source: str | None,
+        said: object = None,
+        *,
+        session: str | None = None,
+    ) -> None:
+        """An agent handed the work to another, in a way that is no call of a tool.
+
+        On the trace it is the call of a tool `transfer_to_<agent>`, where nothing else writes it.
+
+        Args:
+            target: Name of the agent that it goes to.
+            source: Name of the agent that it comes from.
+            said: What was said to that agent; None if nothing was.
+            session: As of `flag`.
+        """
+        args = {} if said is None else {"message": said}
+        with self.call(f"transfer_to_{target}", args, session=session, agent=source).span():
+            pass
 
     def call(  # noqa: PLR0913
         self,
@@ -164,9 +215,23 @@ class Guarding:
         tracer = trace.get_tracer(
             f"otel_loopguard.integrations.{self.framework}", __version__, self._provider
         )
-        if above is None and session is not None and named_session() is None:
-            self._given.add(session)
-        return own.start(tracer, _context(session, above), content=self._content)
+        self._named_after(session, above)
+        span = own.start(tracer, _context(session, above), content=self._content)
+        if not alone():
+            self._warn_if_unseen(span)
+        return span
+
+    def open_alone(self, own: OwnSpan, session: str | None, above: Span | None) -> Span | None:
+        """Starts the span of a tool call that only the default guard sees.
+
+        Returns:
+            The span; None where a processor feeds a guard, or none is to be fed.
+        """
+        tracer = tracer_alone(self.framework)
+        if tracer is None:
+            return None
+        self._named_after(session, above)
+        return own.start(tracer, _context(session, above), content=False)
 
     def writes(self, tool: str, span: Span | None) -> bool:
         """Whether the adapter writes the span of a call itself.
@@ -185,6 +250,23 @@ class Guarding:
             return None
         admission = admit(tool, args, session=None if flag is None else flag.control.session)
         return None if admission.choice is Choice.EXECUTE_SYNC else self._on_choice(admission)
+
+    def _named_after(self, session: str | None, above: Span | None) -> None:
+        """Remembers the key that a span of ours without one above is named after."""
+        if above is None and session is not None and named_session() is None:
+            self._given.add(session)
+
+    def _warn_if_unseen(self, span: Span) -> None:
+        span_id = span.get_span_context().span_id
+        guards = LoopGuard.all_attached()
+        if guards and not any(guard.follows(span_id) for guard in guards):
+            warn_blind(
+                "adapter-unseen",
+                "the adapter of %s writes spans that no LoopGuardSpanProcessor sees: they go to "
+                "another tracer provider, or are not sampled; give the adapter the provider that "
+                "has the processor (tracer_provider=...), or sample with LoopGuardSampler",
+                self.framework,
+            )
 
 
 class GuardedCall:
@@ -226,12 +308,13 @@ class GuardedCall:
         Args:
             passing: Exceptions by which the framework puts a call off: they are no failure of it.
         """
+        alone = self._guarding.open_alone(self._own, self._session, self._above)
         if self._guarding.writes(self._own.tool, self._above):
             span = self._guarding.open_span(self._own, self._session, self._above)
-            return Made(self._own, span, self._flag_now, passing=passing)
+            return Made(self._own, span, self._flag_now, passing=passing, alone=alone)
         there = self._above or trace.get_current_span()
         known = there if is_span_of(self._own.tool, there) else None
-        return Made(self._own, known, self._flag_now, ours=False)
+        return Made(self._own, known, self._flag_now, ours=False, passing=passing, alone=alone)
 
     def _flag_now(self) -> Flag | None:
         """The flag; the first call of a session makes it."""
@@ -259,6 +342,10 @@ class GuardedCall:
 
     def _leave_failed(self, said: str) -> None:
         """A refusal is a failed call: on the span that is there, or on one of our own."""
+        alone = self._guarding.open_alone(self._own, self._session, self._above)
+        if alone is not None:
+            refuse_on(alone)
+            alone.end()
         current = self._above or trace.get_current_span()
         if is_span_of(self._own.tool, current):
             # What the framework writes as its result, if it writes results.
@@ -269,6 +356,11 @@ class GuardedCall:
         self._own.tell(span, None)
         refuse_on(span)
         span.end()
+
+
+def _place(session: str | None, span: Span | None) -> str | int | None:
+    """What a model call is told by, from its begin to its end."""
+    return named_session() or session or _trace_of(span) or _trace_of(trace.get_current_span())
 
 
 def _trace_of(span: Span | None) -> int | None:

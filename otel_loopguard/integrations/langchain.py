@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 from opentelemetry import trace
 
 from otel_loopguard import control
+from otel_loopguard.integrations.answers import Answer
 from otel_loopguard.integrations.guarding import Guarding
 from otel_loopguard.integrations.instrumentors import either, instrumented_by
 from otel_loopguard.integrations.runs import Runs
@@ -73,12 +74,16 @@ class LoopGuardMiddleware(_middleware.AgentMiddleware):
     def wrap_model_call(self, request: Any, handler: Any) -> Any:
         """Gate and hint, around a call of the model."""
         place = self._at(request.runtime)
-        return handler(_told(request, self._guarding.before_model(*place)))
+        answer = handler(_told(request, self._guarding.before_model(*place)))
+        self._guarding.after_model(_answer(answer, request.runtime), *place)
+        return answer
 
     async def awrap_model_call(self, request: Any, handler: Any) -> Any:
         """As `wrap_model_call`."""
         place = self._at(request.runtime)
-        return await handler(_told(request, await self._guarding.before_model_async(*place)))
+        answer = await handler(_told(request, await self._guarding.before_model_async(*place)))
+        self._guarding.after_model(_answer(answer, request.runtime), *place)
+        return answer
 
     def wrap_tool_call(self, request: Any, handler: Any) -> Any:
         """Gate and refusal, around a call of a tool."""
@@ -100,7 +105,7 @@ class LoopGuardMiddleware(_middleware.AgentMiddleware):
 
     def _call(self, request: Any) -> GuardedCall:
         asked, place = request.tool_call, self._at(request.runtime)
-        agent = _part(_config(request.runtime), "metadata").get("lc_agent_name")
+        agent = _agent(request.runtime)
         return self._guarding.call(
             asked["name"],
             asked["args"],
@@ -150,6 +155,25 @@ def _told(request: Any, hint: str | None) -> Any:
     if hint is None:
         return request
     return request.override(messages=[*request.messages, _messages.HumanMessage(hint)])
+
+
+def _answer(answer: Any, runtime: Any) -> Answer:
+    """What a model answered: a message, or a response that has it at its end."""
+    response = getattr(answer, "model_response", answer)
+    message = (getattr(response, "result", None) or [response])[-1]
+    usage: Any = getattr(message, "usage_metadata", None) or {}
+    known: Any = getattr(message, "response_metadata", None) or {}
+    return Answer(
+        text=str(getattr(message, "text", "")),
+        model=known.get("model_name"),
+        agent=_agent(runtime),
+        tokens_in=usage.get("input_tokens"),
+        tokens_out=usage.get("output_tokens"),
+    )
+
+
+def _agent(runtime: Any) -> str | None:
+    return _part(_config(runtime), "metadata").get("lc_agent_name")
 
 
 def _refused(request: Any, refusal: str) -> Any:

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from otel_loopguard.errors import LoopGuardStop
+from otel_loopguard.integrations.answers import Answer
 from otel_loopguard.integrations.guarding import Guarding
 from otel_loopguard.integrations.instrumentors import instrumented_by
 from otel_loopguard.integrations.running import Running
@@ -133,7 +134,10 @@ class _Step:
         said = await self._guarding.before_model_async()
         if said is not None:
             llm_input = await self._told(ctx, llm_input, said)
-        return await self._kind.take_step(self._agent, ctx, llm_input, *args, **kwargs)
+        answer = await self._kind.take_step(self._agent, ctx, llm_input, *args, **kwargs)
+        said = getattr(getattr(answer, "response", None), "content", None)
+        self._guarding.after_model(Answer(said or "", agent=getattr(self._agent, "name", None)))
+        return answer
 
     async def _told(self, ctx: Any, llm_input: list[Any], said: str) -> list[Any]:
         told = _llms.ChatMessage(role="user", content=said)

@@ -28,7 +28,7 @@ class Made:
     For a framework that tells of begin and end by two callbacks there is `end` in place of `with`.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         own: OwnSpan,
         span: Span | None,
@@ -36,8 +36,10 @@ class Made:
         *,
         ours: bool = True,
         passing: tuple[type[BaseException], ...] = (),
+        alone: Span | None = None,
     ) -> None:
         self._own = own
+        self._alone = alone
         self._passing = passing
         self._span = span
         self._ours = ours
@@ -75,6 +77,8 @@ class Made:
         self._owed = failed is None and not self._add_part()
         if self._span is not None and self._ours:
             self._own.result(self._span, outcome, failed)
+        if self._alone is not None:
+            self._own.result(self._alone, outcome, failed)
 
     def end(self, error: BaseException | None = None) -> None:
         """Ends the call.
@@ -90,6 +94,9 @@ class Made:
             self._own.tell(self._span, said)
             if self._ours:
                 self._own.end(self._span, error)
+        if self._alone is not None:
+            self._own.tell(self._alone, self._outcome)
+            self._own.end(self._alone, error)
         if self._owed:
             # The end of the first span may be what makes its session known.
             self._owed = False

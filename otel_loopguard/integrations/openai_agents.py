@@ -8,6 +8,7 @@ import weakref
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
+from otel_loopguard.integrations.answers import Answer
 from otel_loopguard.integrations.guarding import GuardedCall, Guarding
 from otel_loopguard.integrations.instrumentors import either, instrumented_by
 from otel_loopguard.integrations.made import Calls
@@ -70,6 +71,15 @@ class LoopGuardHooks(_agents.RunHooks):
             said = await self._guarding.before_model_async(self._session(context))
         if said is not None:
             input_items.append({"role": "user", "content": said})
+
+    async def on_llm_end(self, context: Any, agent: Any, response: Any) -> None:
+        """Tells the guard of the answer, where no span does."""
+        answer = Answer.of_usage(_text(response), agent=agent.name, usage=response.usage)
+        self._guarding.after_model(answer, self._session(context))
+
+    async def on_handoff(self, context: Any, from_agent: Any, to_agent: Any) -> None:
+        """Tells the guard of the hand-off, where no span does."""
+        self._guarding.handed_off(to_agent.name, from_agent.name, session=self._session(context))
 
     async def on_tool_start(self, context: Any, agent: Any, tool: Any) -> None:
         """Waits while the session is paused, and begins the call's span if it has none."""
@@ -171,6 +181,12 @@ def _say_refused() -> None:
     current = _agents.get_current_span()
     if current is not None:
         current.set_error(_agents.SpanError(message=_REFUSED, data=None))
+
+
+def _text(response: Any) -> str:
+    """What a model wrote."""
+    blocks = [block for item in response.output for block in getattr(item, "content", None) or ()]
+    return "\n".join(text for block in blocks if (text := getattr(block, "text", None)))
 
 
 def _read(arguments: str) -> object:

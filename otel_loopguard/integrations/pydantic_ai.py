@@ -10,6 +10,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
+from otel_loopguard.integrations.answers import Answer
 from otel_loopguard.integrations.guarding import Guarding
 
 if TYPE_CHECKING:
@@ -54,6 +55,15 @@ class LoopGuardCapability(_capabilities.AbstractCapability):
             ctx.enqueue(hint)
         return request_context
 
+    async def after_model_request(self, ctx: Any, *, request_context: Any, response: Any) -> Any:
+        """Tells the guard of the answer, where no span does."""
+        del request_context
+        answer = Answer.of_usage(
+            response.text or "", agent=_agent(ctx), model=response.model_name, usage=response.usage
+        )
+        self._guarding.after_model(answer, ctx.conversation_id)
+        return response
+
     async def wrap_tool_execute(
         self, ctx: Any, *, call: Any, tool_def: Any, args: dict[str, Any], handler: Any
     ) -> Any:
@@ -64,7 +74,7 @@ class LoopGuardCapability(_capabilities.AbstractCapability):
             args,
             call_id=call.tool_call_id,
             session=ctx.conversation_id,
-            agent=None if ctx.agent is None else ctx.agent.name,
+            agent=_agent(ctx),
         )
         refusal = await asked.refusal_async()
         if refusal is not None:
@@ -73,3 +83,7 @@ class LoopGuardCapability(_capabilities.AbstractCapability):
             outcome = await handler(args)
             made.result(outcome)
         return outcome
+
+
+def _agent(ctx: Any) -> str | None:
+    return None if ctx.agent is None else ctx.agent.name

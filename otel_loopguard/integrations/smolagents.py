@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from otel_loopguard.errors import LoopGuardStop
+from otel_loopguard.integrations.answers import Answer
 from otel_loopguard.integrations.guarding import Guarding
 from otel_loopguard.integrations.instrumentors import instrumented_by
 from otel_loopguard.integrations.running import Running
@@ -88,6 +89,11 @@ class _Guarded:
         running = Running.current()
         if running is not None and running.stop is not None:
             raise running.stop
+        text = step.model_output if isinstance(step.model_output, str) else None
+        name = getattr(self._agent, "name", None)
+        answer = Answer.of_usage(text, agent=name, usage=step.token_usage)
+        # Its tools ran between: when the model answered is not told.
+        self._guarding.after_model(answer, timed=False)
         if step.is_final_answer:
             return
         said = self._guarding.before_model()

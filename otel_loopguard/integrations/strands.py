@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry import trace
 
+from otel_loopguard.integrations.answers import Answer
 from otel_loopguard.integrations.guarding import Guarding
 from otel_loopguard.integrations.made import Calls
 from otel_loopguard.integrations.stops import let_through
@@ -54,6 +55,7 @@ class LoopGuardHooks(_hooks.HookProvider):
         """Registers the hooks."""
         registry.add_callback(_hooks.BeforeInvocationEvent, self._begin_run)
         registry.add_callback(_hooks.BeforeModelCallEvent, self._before_model)
+        registry.add_callback(_hooks.AfterModelCallEvent, self._after_model)
         registry.add_callback(_hooks.BeforeToolCallEvent, self._before_tool)
         registry.add_callback(_hooks.AfterToolCallEvent, self._after_tool)
 
@@ -66,6 +68,14 @@ class LoopGuardHooks(_hooks.HookProvider):
             said = await self._guarding.before_model_async(self._session(event.agent))
         if said is not None:
             _add(event.agent.messages[-1]["content"], said)
+
+    def _after_model(self, event: Any) -> None:
+        response = event.stop_response
+        if response is None:
+            return
+        texts = [block["text"] for block in response.message["content"] if "text" in block]
+        answer = Answer("\n".join(texts), agent=event.agent.name)
+        self._guarding.after_model(answer, self._session(event.agent))
 
     async def _before_tool(self, event: Any) -> None:
         call = self._call(event)

@@ -14,13 +14,15 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from otel_loopguard import LoopGuardSpanProcessor
+from otel_loopguard import LoopGuardSpanProcessor, set_testing
 
 GUARDED = "--unguarded" not in sys.argv
 exporter = InMemorySpanExporter()
 provider = TracerProvider()
 if GUARDED:
     provider.add_span_processor(LoopGuardSpanProcessor())
+else:
+    set_testing("off")
 provider.add_span_processor(SimpleSpanProcessor(exporter))
 trace.set_tracer_provider(provider)
 

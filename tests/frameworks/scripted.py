@@ -2,7 +2,8 @@
 
 A program is run by an interpreter that has the framework, as
 
-    python tests/frameworks/NAME/program.py SCENARIO [--bare] [--session KEY] [--paused-file FILE]
+    python tests/frameworks/NAME/program.py SCENARIO [--bare | --alone | --unwatched]
+        [--session KEY] [--paused-file FILE]
 
 with the root of the repository in `PYTHONPATH`. It needs the framework and our package, nothing
 else. In short:
@@ -17,6 +18,10 @@ else. In short:
     tool `search(query)`:     return run.searched(query)
 
     run.main(lambda: agent.invoke(...))     # gives the text of the answer
+
+Variants: by default there is an instrumentation and a provider with the guard's processor;
+`--bare` leaves the instrumentation out, `--alone` the processor too, and `--unwatched` only the
+processor.
 
 Scenarios:
 
@@ -82,7 +87,7 @@ class Run:
 
     Attributes:
         scenario: `stubborn`, `obedient` or `paused`.
-        bare: Whether there is no instrumentation but the adapter.
+        bare: Whether there is no instrumentation but the adapter, as alone too.
         session: Key of the session; None: nobody names it.
         provider: The tracer provider, which is the global one (but see `native`).
         exporter: All spans that were exported.
@@ -92,13 +97,19 @@ class Run:
     def __init__(self, framework: str, *packages: str, native: bool = False) -> None:
         parser = argparse.ArgumentParser()
         parser.add_argument("scenario", choices=SCENARIOS)
-        parser.add_argument("--bare", action="store_true")
+        variant = parser.add_mutually_exclusive_group()
+        for name in ("bare", "alone", "unwatched"):
+            variant.add_argument(f"--{name}", action="store_true")
         parser.add_argument("--session")
         parser.add_argument("--paused-file", type=Path)
         given = parser.parse_args()
         self.framework = framework
         self.scenario: str = given.scenario
-        self.bare: bool = given.bare
+        self.bare: bool = given.bare or given.alone
+        self._variant = next(
+            (name for name in ("bare", "alone", "unwatched") if getattr(given, name)),
+            "instrumented",
+        )
         self.session: str | None = given.session
         self._packages = packages
         self._file: Path | None = given.paused_file
@@ -106,10 +117,13 @@ class Run:
         if self._own_pause:
             self.session = self.session or "paused"
             self._file = self._file or Path(tempfile.mkdtemp(), "go")
-        self.guard = LoopGuard(on_decision=self._decided)
         self.exporter = InMemorySpanExporter()
         self.provider = TracerProvider()
-        self.provider.add_span_processor(LoopGuardSpanProcessor(self.guard))
+        if given.alone or given.unwatched:
+            self.guard = self._default()
+        else:
+            self.guard = LoopGuard(on_decision=self._decided)
+            self.provider.add_span_processor(LoopGuardSpanProcessor(self.guard))
         self.provider.add_span_processor(SimpleSpanProcessor(self.exporter))
         if not (native and self.bare):
             trace.set_tracer_provider(self.provider)
@@ -173,6 +187,16 @@ class Run:
         self.provider.force_flush()
         print(json.dumps(self._line(ends, stop)), flush=True)
 
+    def _default(self) -> LoopGuard:
+        """The guard of this process, which an adapter feeds where no processor does."""
+        decided = self._decided
+
+        class Default(LoopGuard):
+            def __init__(self) -> None:
+                super().__init__(on_decision=decided)
+
+        return Default.default()
+
     def _named(self) -> AbstractContextManager[Any]:
         return otel_loopguard.session(self.session) if self.session else nullcontext()
 
@@ -183,7 +207,7 @@ class Run:
         return {
             "framework": self.framework,
             "versions": {name: version(name) for name in self._packages},
-            "variant": "bare" if self.bare else "instrumented",
+            "variant": self._variant,
             "scenario": self.scenario,
             "hint_after": self._hint_after,
             "hint_in_next_request": self._hint_next,

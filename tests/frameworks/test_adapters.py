@@ -70,6 +70,29 @@ def test_a_model_that_obeys_is_left_alone(framework: Framework, variant: str) ->
     _compare(framework, line)
 
 
+@pytest.mark.parametrize("without", ["alone", "unwatched"])
+def test_without_a_processor_the_adapter_feeds_the_default_guard(
+    framework: Framework, without: str
+) -> None:
+    """It stops a model that does not listen as with a processor, instrumented or not."""
+    line = line_of(finished(started(framework, "stubborn", f"--{without}")))
+    assert line["hint_after"] == 3
+    assert line["hint_in_next_request"] is True
+    assert line["executed_after_deny"] == 0
+    assert line["executed_after_abort"] == 0
+    assert line["decisions"] == ["hint", "deny", "abort"]
+    assert line["parts"] == line["executed"] == 4
+    assert line["doubled"] == 0
+
+
+def test_alone_a_run_is_paused_and_goes_on(framework: Framework) -> None:
+    """An adapter that feeds the default guard itself waits while its session is paused."""
+    line = line_of(finished(started(framework, "paused", "--alone")))
+    assert line["executed"] == 3
+    assert line["decisions"] == []
+    assert line["ends"].startswith("result: ")
+
+
 def test_a_paused_run_waits_and_goes_on(
     framework: Framework, variant: str, redis: Server, tmp_path: Path
 ) -> None:

@@ -1,0 +1,265 @@
+"""An adapter without a processor feeds the guard of the process, and never counts twice."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+import otel_loopguard
+from otel_loopguard import LoopGuard, LoopGuardAbort, LoopGuardSpanProcessor, control
+from otel_loopguard import guard as guard_module
+from otel_loopguard.control.context import forget
+from otel_loopguard.core import Kind, Step
+from otel_loopguard.guards import Guards
+from otel_loopguard.integrations import alone as alone_module
+from otel_loopguard.integrations.alone import _Provider  # pyright: ignore[reportPrivateUsage]
+from otel_loopguard.integrations.answers import Answer
+from otel_loopguard.integrations.guarding import Guarding
+
+Seen = list[tuple[str, Step]]
+
+
+@pytest.fixture(autouse=True)
+def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[Seen]:
+    """What the default guard of a process without any other was shown."""
+    steps: Seen = []
+    guards: Guards[LoopGuard] = Guards()
+    monkeypatch.setattr(guard_module, "_guards", guards)
+    monkeypatch.setattr(alone_module, "_provider", _Provider())
+    made: list[LoopGuard] = []
+
+    def default(_: object) -> LoopGuard:
+        if not made:
+            made.append(
+                LoopGuard(on_step=lambda session, _, step: steps.append((session.key, step)))
+            )
+        return made[0]
+
+    monkeypatch.setattr(guards, "default", default)
+    yield steps
+    for guard in made:
+        forget(guard)
+        guard.shutdown()
+
+
+def guarding(**options: Any) -> Guarding:
+    """What an adapter of a framework without an instrumentation asks."""
+    return Guarding("test", instrumented=lambda: False, **options)
+
+
+def search(asking: Guarding, session: str | None = "chat-1", query: str = "x") -> str | None:
+    """One call of a tool; what stands in place of its result, or None if it ran."""
+    call = asking.call("search", {"query": query}, session=session, agent="looper")
+    said = call.refusal()
+    if said is None:
+        with call.span() as made:
+            made.result("no results")
+    return said
+
+
+def test_calls_reach_the_default_guard(seen: Seen) -> None:
+    """With their arguments, result, agent and session, and with times."""
+    search(guarding())
+    [(session, step)] = seen
+    assert session == "chat-1"
+    assert (step.kind, step.name, step.agent) == (Kind.TOOL, "search", "looper")
+    assert (step.args, step.outcome) == ({"query": "x"}, "no results")
+    assert step.end is not None
+    assert 0 < step.start <= step.end
+
+
+def test_a_loop_is_hinted_denied_and_aborted() -> None:
+    """As with a processor."""
+    asking = guarding()
+    told: list[str] = []
+    with pytest.raises(LoopGuardAbort) as stop:
+        for _ in range(20):
+            hint = asking.before_model("chat-1")
+            asking.after_model(Answer(""), "chat-1")
+            told += [hint] if hint else []
+            search(asking)
+    assert told
+    assert stop.value.parts == ("no results",) * 4
+
+
+def test_a_named_session_comes_first(seen: Seen) -> None:
+    """`session()` names the session, else the framework's id does."""
+    with otel_loopguard.session("mine"):
+        search(guarding())
+    assert [key for key, _ in seen] == ["mine"]
+
+
+def test_a_failed_call_is_a_failed_step(seen: Seen) -> None:
+    """An exception out of the tool goes on, and is known."""
+    asking = guarding()
+    with pytest.raises(ValueError, match="broken"), asking.call("search", {}, session="a").span():
+        msg = "broken"
+        raise ValueError(msg)
+    [(_, step)] = seen
+    assert step.error
+    assert step.error_type == "ValueError"
+
+
+def test_answers_of_the_model_are_steps(seen: Seen) -> None:
+    """With text, tokens and agent."""
+    asking = guarding()
+    asking.before_model("chat-1")
+    asking.after_model(Answer("Let me see.", "m-1", "looper", 12, 3), "chat-1")
+    [(session, step)] = seen
+    assert session == "chat-1"
+    assert (step.kind, step.text, step.model) == (Kind.MODEL, "Let me see.", "m-1")
+    assert (step.tokens_in, step.tokens_out) == (12, 3)
+
+
+def test_hand_offs_are_steps(seen: Seen) -> None:
+    """From whom, to whom, and with what was said."""
+    guarding().handed_off("critic", "writer", "Look at this draft.", session="chat-1")
+    [(session, step)] = seen
+    assert session == "chat-1"
+    assert (step.kind, step.name, step.agent) == (Kind.HANDOFF, "critic", "writer")
+    assert "Look at this draft." in str(step.args)
+
+
+def test_the_next_run_of_a_conversation_is_the_users_next_turn() -> None:
+    """What the policy aborted in the run before may go on."""
+    asking = guarding()
+    asking.begin("chat-1")
+    with pytest.raises(LoopGuardAbort):
+        for _ in range(20):
+            search(asking)
+    asking.begin("chat-1")
+    assert search(asking) is None
+
+
+def test_a_processor_that_is_there_counts_alone(seen: Seen) -> None:
+    """The default guard is not fed where another guard is."""
+    steps, provider = _watched()
+    search(guarding(tracer_provider=provider))
+    assert seen == []
+    assert len(steps) == 1
+
+
+def test_a_processor_that_comes_later_counts_alone_from_then_on(seen: Seen) -> None:
+    """No call is counted twice: not even the one that is under way."""
+    provider = TracerProvider()
+    asking = guarding(tracer_provider=provider)
+    search(asking, query="first")
+    with asking.call("search", {"query": "second"}, session="chat-1").span() as made:
+        steps, _ = _watched(provider)
+        made.result("no results")
+    search(asking, query="third")
+    counted = [step.args for _, step in seen] + [step.args for step in steps]
+    assert len(seen) == 1
+    assert len(counted) == 3
+
+
+def test_a_processor_on_another_provider_counts_alone(
+    seen: Seen, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The adapter does not feed a second guard; it says once that its spans are not seen."""
+    steps, _ = _watched()
+    asking = guarding(tracer_provider=TracerProvider())
+    with caplog.at_level(logging.WARNING, "otel_loopguard"):
+        search(asking)
+        search(asking)
+    assert seen == []
+    assert steps == []
+    assert caplog.text.count("no LoopGuardSpanProcessor sees") == 1
+
+
+def test_what_the_guard_is_shown_is_exported_nowhere() -> None:
+    """On the user's provider there is one span for each call, and it is the adapter's own."""
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    asking = guarding(tracer_provider=provider)
+    asking.before_model("chat-1")
+    asking.after_model(Answer("Hm."), "chat-1")
+    search(asking)
+    assert [span.name for span in exporter.get_finished_spans()] == ["execute_tool search"]
+
+
+def test_spans_inside_of_a_call_are_below_a_span_that_is_exported() -> None:
+    """The span for the default guard is never the current one."""
+    asking = guarding()
+    with asking.call("search", {}, session="chat-1").span():
+        assert not trace.get_current_span().get_span_context().is_valid
+
+
+def test_without_a_key_the_trace_of_the_user_is_the_session(seen: Seen) -> None:
+    """Where the framework has no id, and a span of the user's is current."""
+    asking = guarding()
+    tracer = TracerProvider().get_tracer("app")
+    with tracer.start_as_current_span("work") as span, pytest.raises(LoopGuardAbort):
+        for _ in range(20):
+            search(asking, None)
+    assert {key for key, _ in seen} == {f"{span.get_span_context().trace_id:032x}"}
+
+
+def _switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOOPGUARD_ENABLED", "false")
+
+
+def _no_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
+
+
+def _processor_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    del monkeypatch
+    off.append(LoopGuardSpanProcessor(enabled=False))
+
+
+off: list[LoopGuardSpanProcessor] = []
+
+
+@pytest.mark.parametrize("switch", [_switched_off, _no_sdk, _processor_off])
+def test_a_guard_that_is_off_stays_off_and_the_adapter_says_so(
+    switch: Callable[[pytest.MonkeyPatch], None],
+    seen: Seen,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """By the environment, or by the setting of a processor: one warning, and nothing is counted."""
+    switch(monkeypatch)
+    asking = guarding()
+    with caplog.at_level(logging.WARNING, "otel_loopguard"):
+        asking.begin("chat-1")
+        for _ in range(6):
+            assert search(asking) is None
+    assert seen == []
+    assert caplog.text.count("does nothing, because") == 1
+    off.clear()
+
+
+def test_in_tests_that_switch_the_guard_off_nothing_is_fed(seen: Seen) -> None:
+    """`set_testing("off")` says nothing and counts nothing."""
+    with otel_loopguard.set_testing("off"):
+        search(guarding())
+    assert seen == []
+
+
+def test_a_person_can_pause_and_resume_it() -> None:
+    """The flag of the default guard is the one that `control` knows."""
+    asking = guarding(limit_s=0.01)
+    search(asking)
+    assert control.pause("chat-1")
+    with pytest.raises(otel_loopguard.LoopGuardPaused):
+        asking.before_model("chat-1")
+    control.resume("chat-1")
+    asking.before_model("chat-1")
+
+
+def _watched(provider: TracerProvider | None = None) -> tuple[list[Step], TracerProvider]:
+    """A provider with a processor, and the steps that its guard is shown."""
+    steps: list[Step] = []
+    given = provider or TracerProvider()
+    guard = LoopGuard(on_step=lambda _session, _index, step: steps.append(step))
+    given.add_span_processor(LoopGuardSpanProcessor(guard))
+    return steps, given
