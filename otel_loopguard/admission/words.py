@@ -77,7 +77,14 @@ def against(session: Session, tasks: Sequence[Task], agent: str | None) -> Word 
 
 
 def _concerns(session: Session, decision: Decision, task: Task, agent: str | None) -> bool:
-    """Whether a call belongs to a loop that is denied, or asked about."""
+    """Whether a call belongs to a loop that is denied, or asked about.
+
+    A loop of nodes or of agents has no calls: it is every call that its user is asked about, and
+    the hand-offs to its agents that are denied.
+    """
+    if decision.source is Source.GRAPH_LOOP:
+        asks = decision.action is Action.ASK
+        return asks or session.denies(task.tool, task.args, task.agent or agent)
     call = session.call_of(Step(Kind.TOOL, task.tool, agent=task.agent or agent, args=task.args))
     if call is None:  # its arguments are not known
         return task.tool == decision.tool

@@ -2,6 +2,7 @@
 
 from otel_loopguard.dialects.agents import RUNS, holds_runs, is_message, is_task, tells_late
 from otel_loopguard.dialects.dialect import Dialect
+from otel_loopguard.dialects.handoffs import as_handoff, hands_off
 from otel_loopguard.dialects.once import Once
 from otel_loopguard.dialects.reader import Reader
 from otel_loopguard.dialects.registry import register, registered
@@ -18,6 +19,8 @@ __all__ = [
     "RecordedSpan",
     "SpanView",
     "Status",
+    "as_handoff",
+    "hands_off",
     "holds_runs",
     "is_message",
     "is_task",

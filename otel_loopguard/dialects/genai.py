@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.dialects.belonging import NO_AGENT
 from otel_loopguard.dialects.failures import failed
-from otel_loopguard.dialects.messages import written
+from otel_loopguard.dialects.messages import asked, written
 from otel_loopguard.dialects.spelling import after, tool_in
 from otel_loopguard.dialects.values import (
     begin,
@@ -169,6 +169,8 @@ def _enclosing(span: SpanView, kind: Kind, dialect: str) -> Step:
             step.kind = Kind.WORKFLOW
         step.agent = None if name == NO_AGENT else name
         step.name = step.agent or after(span.name, "invoke_agent ")
+        step.args = asked(captured(span, "gen_ai.input.messages"))
+        step.outcome = written(captured(span, "gen_ai.output.messages")) or None
     elif kind is Kind.WORKFLOW:
         name = revealed(span, "gen_ai.workflow.name", attributes.get("gen_ai.workflow.name"))
         step.name = text(name) or after(span.name, "invoke_workflow ")

@@ -36,6 +36,16 @@ def written(value: object) -> str | None:
     return "\n".join(line for line in found if line)
 
 
+def asked(value: object) -> str | None:
+    """Text of the newest message of a user, as of `written`; None if there is none."""
+    for item in reversed(listing(parsed(value)) or ()):
+        message = mapping(item)
+        if message is not None and message.get("role") == "user":
+            said = {name: part for name, part in message.items() if name != "role"}
+            return written(said) or None
+    return None
+
+
 def _inside(item: object) -> list[object]:
     items = listing(item)
     if items is not None:

@@ -6,7 +6,7 @@ from otel_loopguard.core import Kind
 from otel_loopguard.identity.canonical import parsed
 from otel_loopguard.identity.effects import is_runner
 from otel_loopguard.identity.errors import error_class
-from otel_loopguard.identity.exchanges import Exchanges
+from otel_loopguard.identity.exchanges import Exchanges, agent_key
 from otel_loopguard.identity.observer import Observer
 from otel_loopguard.identity.plans import Plans
 from otel_loopguard.identity.rounds import Rounds
@@ -39,6 +39,7 @@ __all__ = [
     "Rounds",
     "Sense",
     "Senses",
+    "agent_key",
     "error_class",
     "is_runner",
     "parsed",

@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
+from otel_loopguard import semconv
 from otel_loopguard.core import Exchange, Kind, Progress, Step
 from otel_loopguard.identity.canonical import canonical, key_of, parsed, text_bytes
 from otel_loopguard.identity.masks import masked_call
@@ -52,7 +53,8 @@ class Exchanges:
     giver wrote before (the context of the hand-off; not for the first one of a session). The text
     that the asked agent writes is its answer, unless it called tools: then theirs are. A
     sub-agent's run is an exchange only where no hand-off was ever seen, for else it was announced.
-    Runs of one agent side by side are a fan-out, and none of them an exchange with the others.
+    Runs of one agent side by side are a fan-out, and none of them an exchange with the others. The
+    run at the root of a trace is none, nor is a hand-off that was refused.
 
     Args:
         settings: Settings of the guard.
@@ -86,6 +88,8 @@ class Exchanges:
         """The exchange that a step is; None if it is none, or says too little."""
         if step.kind is Kind.HANDOFF:
             self._announced = True
+            if step.error_type == semconv.ERROR_DENY:
+                return None
             return self._handed(step)
         if step.kind is Kind.MODEL:
             self._turn(step.agent, step.text)
@@ -105,7 +109,9 @@ class Exchanges:
         """A sub-agent's run ended."""
         name = None if step.name is None else step.name[:_NAMED]
         outcome = _text_of(step.outcome)
-        if self._announced or name is None or self._beside(name, step):
+        # Nobody but a user gave its work to the run at the root of a trace.
+        root = step.trace_id != 0 and step.parent_id is None
+        if root or self._announced or name is None or self._beside(name, step):
             self._report(name, outcome)
             return None
         giver = self._holder if self._holder != name else None
@@ -161,8 +167,8 @@ class Exchanges:
             number=self._number,
             source=source,
             agent=agent,
-            source_key=None if source is None else _key(source),
-            key=_key(agent),
+            source_key=None if source is None else agent_key(source),
+            key=agent_key(agent),
             words=said.words,
             numbers=said.numbers,
             names=said.names,
@@ -249,5 +255,6 @@ def _begins(text: str, place: int) -> bool:
     return not before or before[-1] in _BEGINS
 
 
-def _key(agent: str) -> int:
+def agent_key(agent: str) -> int:
+    """Key of the name of an agent, as part of the identity of a loop of hand-offs."""
     return key_of(text_bytes(f"agent\0{agent}"))

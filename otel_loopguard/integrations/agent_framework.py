@@ -11,7 +11,6 @@ import functools
 import uuid
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry import trace
@@ -20,6 +19,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from otel_loopguard.control import named_session, session
 from otel_loopguard.integrations.answers import Answer
 from otel_loopguard.integrations.guarding import Guarding
+from otel_loopguard.integrations.needing import needed
 from otel_loopguard.integrations.noted import noted, noting
 from otel_loopguard.integrations.stops import let_through
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from otel_loopguard.integrations.guarding import Options
 
-_framework: Any = import_module("agent_framework")
-_exceptions: Any = import_module("agent_framework.exceptions")
+_framework: Any = needed("agent_framework", "agent-framework")
+_exceptions: Any = needed("agent_framework.exceptions", "agent-framework")
 _Next = Callable[[], Awaitable[None]]
 _SCOPE: Final = "agent_framework"
 # The call waits for what its user says.

@@ -12,7 +12,6 @@ import functools
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import contextmanager
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
 from opentelemetry import context as otel_context
@@ -23,15 +22,16 @@ from otel_loopguard.errors import LoopGuardStop
 from otel_loopguard.integrations.answers import Answer
 from otel_loopguard.integrations.guarding import Guarding
 from otel_loopguard.integrations.instrumentors import instrumented_by
+from otel_loopguard.integrations.needing import needed
 from otel_loopguard.integrations.noted import noted, noting
 
 if TYPE_CHECKING:
     from otel_loopguard.integrations.guarding import GuardedCall, Options
 
-_agents: Any = import_module("autogen_agentchat.agents")
-_messages: Any = import_module("autogen_agentchat.messages")
-_models: Any = import_module("autogen_core.models")
-_tools: Any = import_module("autogen_core.tools")
+_agents: Any = needed("autogen_agentchat.agents", "autogen")
+_messages: Any = needed("autogen_agentchat.messages", "autogen")
+_models: Any = needed("autogen_core.models", "autogen")
+_tools: Any = needed("autogen_core.tools", "autogen")
 _RUN = otel_context.create_key("loopguard-autogen-run")
 
 

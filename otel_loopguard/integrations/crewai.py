@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry import context as otel_context
@@ -16,6 +15,7 @@ from otel_loopguard.integrations.answers import Answer
 from otel_loopguard.integrations.guarding import Guarding
 from otel_loopguard.integrations.instrumentors import instrumented_by
 from otel_loopguard.integrations.made import Calls
+from otel_loopguard.integrations.needing import needed
 from otel_loopguard.integrations.stops import let_through
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from otel_loopguard.integrations.guarding import Options
 
-_hooks: Any = import_module("crewai.hooks.dispatch")
-_execution: Any = import_module("crewai.execution")
+_hooks: Any = needed("crewai.hooks.dispatch", "crewai")
+_execution: Any = needed("crewai.execution", "crewai")
 _Point: Any = _hooks.InterceptionPoint
 _Aborted: Any = _hooks.HookAborted
 _OPENINFERENCE: Final = "openinference.instrumentation.crewai:CrewAIInstrumentor"

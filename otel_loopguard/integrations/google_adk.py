@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, cast
 from weakref import WeakValueDictionary
 
@@ -13,15 +12,16 @@ from otel_loopguard.errors import LoopGuardStop
 from otel_loopguard.integrations.answers import Answer
 from otel_loopguard.integrations.guarding import Guarding
 from otel_loopguard.integrations.made import Calls
+from otel_loopguard.integrations.needing import needed
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from otel_loopguard.integrations.guarding import Options
 
-_plugins: Any = import_module("google.adk.plugins.base_plugin")
-_models: Any = import_module("google.adk.models")
-_types: Any = import_module("google.genai.types")
+_plugins: Any = needed("google.adk.plugins.base_plugin", "google-adk")
+_models: Any = needed("google.adk.models", "google-adk")
+_types: Any = needed("google.genai.types", "google-adk")
 _ERROR: Final = "LOOPGUARD_STOP"
 _KEPT: Final = 1000
 

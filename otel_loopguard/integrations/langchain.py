@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 
 from opentelemetry import trace
@@ -18,6 +17,7 @@ from otel_loopguard import control
 from otel_loopguard.integrations.answers import Answer
 from otel_loopguard.integrations.guarding import Guarding
 from otel_loopguard.integrations.instrumentors import either, instrumented_by
+from otel_loopguard.integrations.needing import needed
 from otel_loopguard.integrations.runs import Runs
 
 if TYPE_CHECKING:
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from otel_loopguard.integrations.guarding import GuardedCall, Options
     from otel_loopguard.integrations.made import Made
 
-_middleware: Any = import_module("langchain.agents.middleware")
-_messages: Any = import_module("langchain_core.messages")
-_langgraph: Any = import_module("langgraph.config")
-_types: Any = import_module("langgraph.types")
+_middleware: Any = needed("langchain.agents.middleware", "langchain")
+_messages: Any = needed("langchain_core.messages", "langchain")
+_langgraph: Any = needed("langgraph.config", "langchain")
+_types: Any = needed("langgraph.types", "langchain")
 # An interrupt, or a command for the graph above: no failure of the call.
-_PASSING: Final = (import_module("langgraph.errors").GraphBubbleUp,)
+_PASSING: Final = (needed("langgraph.errors", "langchain").GraphBubbleUp,)
 _OPENINFERENCE: Final = "openinference.instrumentation.langchain"
 _RUNTIME: Final = "__pregel_runtime"
 

@@ -11,6 +11,7 @@ from otel_loopguard.errors import LoopGuardStop
 from otel_loopguard.integrations.answers import Answer
 from otel_loopguard.integrations.guarding import Guarding
 from otel_loopguard.integrations.instrumentors import instrumented_by
+from otel_loopguard.integrations.needing import needed
 from otel_loopguard.integrations.running import Running
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from otel_loopguard.integrations.guarding import Options
 
-_llms: Any = import_module("llama_index.core.llms")
+_llms: Any = needed("llama_index.core.llms", "llama-index")
 _Agent = TypeVar("_Agent")
 
 

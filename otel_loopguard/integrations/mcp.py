@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import uuid
 from contextlib import contextmanager
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from opentelemetry import context as otel_context
@@ -22,6 +21,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from otel_loopguard.control import named_session
 from otel_loopguard.errors import LoopGuardStop
 from otel_loopguard.integrations.guarding import Guarding
+from otel_loopguard.integrations.needing import needed
 from otel_loopguard.integrations.runs import Runs
 from otel_loopguard.integrations.spans import OwnSpan
 from otel_loopguard.propagation import LoopGuardPropagator
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from otel_loopguard.integrations.guarding import Options
 
-_types: Any = import_module("mcp_types")
+_types: Any = needed("mcp_types", "mcp")
 _CALL: Final = "tools/call"
 _HERE: Final = "otel-loopguard/call"
 _calls_here: set[str] = set()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import json
 import weakref
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_loopguard.integrations.answers import Answer
 from otel_loopguard.integrations.guarding import GuardedCall, Guarding
 from otel_loopguard.integrations.instrumentors import either, instrumented_by
 from otel_loopguard.integrations.made import Calls
+from otel_loopguard.integrations.needing import needed
 from otel_loopguard.integrations.runs import Runs
 from otel_loopguard.integrations.stops import let_through
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from otel_loopguard.integrations.guarding import Options
 
-_agents: Any = import_module("agents")
+_agents: Any = needed("agents", "openai-agents")
 _REFUSED: Final = "refused by the guard"
 
 

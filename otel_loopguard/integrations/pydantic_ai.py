@@ -7,19 +7,19 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_loopguard.integrations.answers import Answer
 from otel_loopguard.integrations.guarding import Guarding
+from otel_loopguard.integrations.needing import needed
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from otel_loopguard.integrations.guarding import Options
 
-_capabilities: Any = import_module("pydantic_ai.capabilities")
-_exceptions: Any = import_module("pydantic_ai.exceptions")
+_capabilities: Any = needed("pydantic_ai.capabilities", "pydantic-ai")
+_exceptions: Any = needed("pydantic_ai.exceptions", "pydantic-ai")
 # The call is made later, by somebody else.
 _PASSING: Final = (_exceptions.ApprovalRequired, _exceptions.CallDeferred)
 

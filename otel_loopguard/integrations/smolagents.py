@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from otel_loopguard.errors import LoopGuardStop
 from otel_loopguard.integrations.answers import Answer
 from otel_loopguard.integrations.guarding import Guarding
 from otel_loopguard.integrations.instrumentors import instrumented_by
+from otel_loopguard.integrations.needing import needed
 from otel_loopguard.integrations.running import Running
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from otel_loopguard.integrations.guarding import Options
 
-_agents: Any = import_module("smolagents")
+_agents: Any = needed("smolagents", "smolagents")
 _Agent = TypeVar("_Agent")
 _ANSWER: Final = "final_answer"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 import weakref
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry import trace
@@ -12,6 +11,7 @@ from opentelemetry import trace
 from otel_loopguard.integrations.answers import Answer
 from otel_loopguard.integrations.guarding import Guarding
 from otel_loopguard.integrations.made import Calls
+from otel_loopguard.integrations.needing import needed
 from otel_loopguard.integrations.stops import let_through
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from otel_loopguard.integrations.guarding import GuardedCall, Options
 
-_hooks: Any = import_module("strands.hooks")
-_LoopError: Any = import_module("strands.types.exceptions").EventLoopException
+_hooks: Any = needed("strands.hooks", "strands")
+_LoopError: Any = needed("strands.types.exceptions", "strands").EventLoopException
 _SESSION: Final = ("gen_ai.conversation.id", "session.id")
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from otel_loopguard.control import Flag
 from otel_loopguard.control.flag import POLICY
-from otel_loopguard.control.people import can_answer
 from otel_loopguard.core import Action, Effect, Evidence, Kind, Progress, Step
 from otel_loopguard.hints import hint
 from otel_loopguard.identity import SENSES, Observer, Senses
@@ -18,6 +17,7 @@ from otel_loopguard.sessions.compaction import Contexts
 from otel_loopguard.sessions.cycles import CycleLog
 from otel_loopguard.sessions.finding import Finding, finding_of
 from otel_loopguard.sessions.firsts import Firsts
+from otel_loopguard.sessions.handoffs import attended, receiver, refused_to, stops_handoffs
 from otel_loopguard.sessions.journal import Mark
 from otel_loopguard.sessions.panel import Panel
 from otel_loopguard.sessions.silence import Silence
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from otel_loopguard.sessions.past import Past
     from otel_loopguard.settings import Settings
 
-_OUTAGE = "outage"
 _SILENT_TURNS = 8
 """Model calls of one session, after a deny and without a tool call, that end in an abort."""
 
@@ -126,7 +125,7 @@ class Session:
         self.cycles.pass_by(index)
         if self.history is not None and step.kind is not Kind.TOOL:
             self.history.step(step)
-        found = self._seen(step)
+        found = self._insisted(step) or self._seen(step)
         if not found and step.kind is Kind.MODEL and self.flag.stops:
             found = self._asked(step)
         return index, found
@@ -146,6 +145,8 @@ class Session:
             agent: Whose call it is; None if that is not known: then that of whoever called the
                 tool last.
         """
+        if self.policy.denies(receiver(tool, args)):
+            return True
         if args is None:
             decision = self.flag.control.decision
             return decision is not None and decision.tool == tool
@@ -239,6 +240,16 @@ class Session:
             self._calm(seen, number)
         return []
 
+    def _insisted(self, step: Step) -> list[Finding]:
+        """What follows when a hand-off of a denied loop was tried again, and refused."""
+        agent = refused_to(step) if self.troubled else None
+        if agent is None or not self.policy.denies(agent):
+            return []
+        moment = -self.progress.steps
+        defied = self.policy.defied(agent, step.name or "", self._number, moment)
+        self._write_loops(moment)
+        return [self._found(verdict, step, None) for verdict in defied]
+
     def stalled(self, found: Detection, step: Step) -> list[Finding]:
         """What follows from what runs too long: a verdict of its own. Its lock is held."""
         own = replace(found, own=found.own or Action.HINT)
@@ -249,22 +260,12 @@ class Session:
     def _judged(
         self, found: list[Detection], number: int, moment: int, step: Step, seen: Evidence | None
     ) -> list[Finding]:
-        found = [self._answerable(one) for one in found]
-        self.detected = found
+        self.detected = found = attended(found, self._settings, live=self.live)
         verdicts = self.policy.judge(found, number, moment, step.end or 0)
         self._write_loops(moment)
         self.cycles.take(found, verdicts, self.progress.steps - 1)
         self.troubled = self.troubled or any(one.own is not Action.ALLOW for one in found)
         return [self._found(verdict, step, seen) for verdict in verdicts]
-
-    def _answerable(self, found: Detection) -> Detection:
-        """An outage, which pauses only where somebody can let the session go on.
-
-        A replay shows what would be done where somebody can.
-        """
-        if found.detector != _OUTAGE or not self.live or can_answer(self._settings):
-            return found
-        return replace(found, max_action=Action.HINT)
 
     def _found(self, verdict: Verdict, step: Step, seen: Evidence | None) -> Finding:
         earlier = self.firsts.of(verdict.loop.keys, step, self._settings.telemetry_links)
@@ -297,7 +298,7 @@ class Session:
     def _asked(self, step: Step) -> list[Finding]:
         """A model is asked again in a session that is denied: refusals may leave no span."""
         turns = self._silence.turn(step, self._settings.wait_gap_s)
-        if turns < _SILENT_TURNS:
+        if turns < _SILENT_TURNS or stops_handoffs(self.flag.control):
             return []
         moment = -self.progress.steps
         unheeded = self.policy.unheeded(turns, self._number, moment)
@@ -308,6 +309,7 @@ class Session:
         """A call outside of every loop takes a hint or a deny down again, and so does success."""
         over = self.policy.calm(number, succeeded=seen is not None and self._succeeded(seen))
         outside = seen is None or not self.policy.knows(seen.call)
+        outside = outside and not stops_handoffs(self.flag.control)
         if self.flag.raised and (over or outside):
             self.flag.lower()
             self._mark(Mark.LOWERED)

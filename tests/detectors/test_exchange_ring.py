@@ -65,7 +65,7 @@ def test_other_sizes_are_no_ring(size: int) -> None:
 
 def test_it_climbs_with_its_severity() -> None:
     """From low to critical, by the exchanges that came round."""
-    run = Run(Settings(**ONLY))
+    run = Run(Settings(control_socket="auto", **ONLY))
     run.calls(*ring(3, 16))
     assert [(one.action.value, one.intervention) for one in rings(run)] == [
         ("hint", "break_cycle"),

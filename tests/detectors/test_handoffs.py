@@ -24,7 +24,7 @@ def repeats(run: Run) -> list[Decision]:
 
 def test_a_reworded_instruction_is_noticed_when_nothing_new_comes_of_it() -> None:
     """The third time the same is asked gives a hint, the fourth time the run is held."""
-    run = Run()
+    run = Run(Settings(control_socket="auto"))
     for number, words in enumerate(WORDS):
         run.calls(surfer(ASK.format(words)), call("scrolled", {"by": number}, NOTHING))
     found = repeats(run)

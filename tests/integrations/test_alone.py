@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import otel_loopguard
-from otel_loopguard import LoopGuard, LoopGuardAbort, LoopGuardSpanProcessor, control
+from otel_loopguard import Action, LoopGuard, LoopGuardAbort, LoopGuardSpanProcessor, control
 from otel_loopguard import guard as guard_module
 from otel_loopguard.control.context import forget
 from otel_loopguard.core import Kind, Step
@@ -125,6 +125,65 @@ def test_hand_offs_are_steps(seen: Seen) -> None:
     assert session == "chat-1"
     assert (step.kind, step.name, step.agent) == (Kind.HANDOFF, "critic", "writer")
     assert "Look at this draft." in str(step.args)
+
+
+def _hand_over(asking: Guarding, number: int) -> str | None:
+    """A hand-off by a tool, after a model call without a word; what it is refused with."""
+    giver, taker = ("triage", "billing") if number % 2 else ("billing", "triage")
+    asking.before_model("chat-1")
+    asking.after_model(Answer("", agent=giver), "chat-1")
+    call = asking.call(f"transfer_to_{taker}", {}, session="chat-1", agent=giver)
+    said = call.refusal()
+    if said is None:
+        with call.span() as made:
+            made.result("Transferred.")
+    return said
+
+
+def test_hand_offs_without_news_are_refused_and_then_end_the_run() -> None:
+    """Where a hand-off is the call of a tool it can be refused; insisting on it is an end."""
+    asking, said = guarding(), list[str | None]()
+    with pytest.raises(LoopGuardAbort):
+        for number in range(40):
+            said.append(_hand_over(asking, number))
+    assert len(said) <= 16
+    assert [text for text in said if text is not None]
+
+
+def test_hand_offs_that_cannot_be_refused_end_the_run() -> None:
+    """The next model call or hand-off raises the abort."""
+    asking = guarding()
+    with pytest.raises(LoopGuardAbort):
+        for number in range(40):
+            giver, taker = ("triage", "billing") if number % 2 else ("billing", "triage")
+            asking.before_model("chat-1")
+            asking.after_model(Answer("", agent=giver), "chat-1")
+            asking.handed_off(taker, giver, session="chat-1")
+
+
+def test_other_calls_may_run_while_a_hand_off_is_denied() -> None:
+    """The deny is about the agents of the loop, and stays until something new came."""
+    asking = guarding()
+    assert [_hand_over(asking, number) for number in range(12)] == [None] * 12
+    assert search(asking) is None
+    flag = asking.flag("chat-1")
+    assert flag is not None
+    assert flag.control.action is Action.DENY
+    call = asking.call("transfer_to_legal", {}, session="chat-1", agent="triage")
+    assert call.refusal() is None
+    assert _hand_over(asking, 12) is not None
+
+
+def test_a_loop_of_agents_at_ask_asks_before_every_call() -> None:
+    """`admit` says `prompt_user`: such a loop has no call of its own."""
+    asking = guarding()
+    for number in range(8):
+        _hand_over(asking, number)
+    flag = asking.flag("chat-1")
+    assert flag is not None
+    assert flag.control.action is Action.ASK
+    admission = control.admit("search", {"query": "x"}, session="chat-1")
+    assert admission.choice is control.Choice.PROMPT_USER
 
 
 def test_the_next_run_of_a_conversation_is_the_users_next_turn() -> None:

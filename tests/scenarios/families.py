@@ -14,6 +14,7 @@ from tests.scenarios import (
     healthy_coding,
     healthy_coding_more,
     healthy_everyday,
+    healthy_supervisors,
     healthy_texts,
     healthy_turns,
     healthy_waiting,
@@ -22,6 +23,7 @@ from tests.scenarios import (
     stuck_agents,
     stuck_coding,
     stuck_failures,
+    stuck_handoffs,
     stuck_texts,
     undecided,
 )
@@ -73,7 +75,14 @@ def _families(module: ModuleType, *, stuck: bool) -> list[Family]:
 
 STUCK = [
     family
-    for module in (stuck, stuck_failures, stuck_agents, stuck_coding, stuck_texts)
+    for module in (
+        stuck,
+        stuck_failures,
+        stuck_agents,
+        stuck_coding,
+        stuck_texts,
+        stuck_handoffs,
+    )
     for family in _families(module, stuck=True)
 ]
 HEALTHY = [
@@ -85,6 +94,7 @@ HEALTHY = [
         healthy_work,
         healthy_agents,
         healthy_texts,
+        healthy_supervisors,
     )
     for family in _families(module, stuck=False)
 ]

@@ -23,7 +23,8 @@ STOPPED = (
     "exact_repeat nonce_by_name volatile_answer short_cycle cycle_with_nonce "
     "same_failing_call wrong_arguments unknown_tool retry_storm dead_button_on_a_screen "
     "same_mail_again fan_out_again usage_again command_in_wrong_syntax refused_without_a_flag "
-    "commands_that_do_nothing passwords_by_hand"
+    "commands_that_do_nothing passwords_by_hand forty_hand_offs_of_a_swarm "
+    "a_worker_with_one_answer a_ring_without_end ping_pong ring_of_agents handed_over_again"
 ).split()
 """Families whose loop is stopped, not only noticed, if the hint is not heeded."""
 

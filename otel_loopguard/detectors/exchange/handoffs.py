@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from otel_loopguard.core import Action, Detection, Exchange
 from otel_loopguard.detectors.exchange.severity import Responses, advice
-from otel_loopguard.detectors.exchange.topics import Topics, news_between, what_came
+from otel_loopguard.detectors.exchange.topics import Topics, Window, news_between, what_came
 
 if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
@@ -19,12 +19,13 @@ _ENOUGH: Final = 2
 class HandoffRepeat:
     """Counts earlier hand-offs to the same agent that say the same, by what came of them.
 
-    Each earlier one of the newest 24 counts 1 less the mean novelty of what came back since: work
-    that brings news is no loop, however it is worded. A detection from `exchange_repeat_notice`
-    (0.9), if on average no more than `exchange_news` (0.65) of what came back was new. It hints at
-    most; from `exchange_repeat_stop` (2.0) and three alike, and not at the first sign, it may lead
-    to a pause. Without the text of the instruction nothing counts; what an agent hands on that was
-    handed to it just before is left to the detectors of cycles.
+    Each earlier one of the newest 24, and of the last `exchange_window_s` (600) where times are
+    known, counts 1 less the mean novelty of what came back since: work that brings news is no loop,
+    however it is worded. A detection from `exchange_repeat_notice` (0.9), if on average no more
+    than `exchange_news` (0.65) of what came back was new. It hints at most; from
+    `exchange_repeat_stop` (2.0) and three alike, and not at the first sign, it may lead to a pause,
+    or to a deny where nobody could end one. Without the text of the instruction nothing counts;
+    what an agent hands on that was handed to it just before is left to the detectors of cycles.
 
     Source: `notes/evidence.md`, lesson 6 (Magentic-One runs); FEATURES B1, B4.
     """
@@ -32,10 +33,20 @@ class HandoffRepeat:
     name = "handoff_repeat"
     family = "exchange"
     takes = Exchange
-    __slots__ = ("_earlier", "_most_news", "_notice", "_responses", "_stop", "_told", "_topics")
+    __slots__ = (
+        "_earlier",
+        "_most_news",
+        "_notice",
+        "_responses",
+        "_stop",
+        "_told",
+        "_topics",
+        "_window",
+    )
 
     def __init__(self, settings: Settings) -> None:
         self._topics = Topics(settings)
+        self._window = Window(settings)
         self._responses = Responses(settings)
         self._notice = settings.exchange_repeat_notice / settings.sensitivity
         self._stop = settings.exchange_repeat_stop / settings.sensitivity
@@ -53,7 +64,8 @@ class HandoffRepeat:
         passed_on = bool(self._earlier) and self._earlier[-1].key == exchange.source_key
         count, alike = 0.0, 0
         for before in self._earlier:
-            if before.key == exchange.key and self._topics.same(before, exchange):
+            late = before.time and not self._window.holds(before, exchange)
+            if before.key == exchange.key and not late and self._topics.same(before, exchange):
                 alike += 1
                 count += 1.0 - news_between(before, exchange)
         self._earlier.append(exchange)
@@ -67,7 +79,8 @@ class HandoffRepeat:
         if len(self._told) > _EARLIER:
             del self._told[next(iter(self._told))]
         stops = told and count >= self._stop and alike >= _ENOUGH
-        response = self._responses.at(self._responses.level(alike + 1), escalate=stops)
+        news = 1 - count / alike
+        response = self._responses.at(self._responses.level(alike + 1), news, escalate=stops)
         return Detection(
             detector=self.name,
             reason="same_instruction",
@@ -77,8 +90,9 @@ class HandoffRepeat:
             count=round(count, 2),
             threshold=self._notice,
             message=f"{exchange.agent!r} was given nearly the same instruction {alike + 1} times, "
-            f"and {what_came(1 - count / alike)}",
+            f"and {what_came(news)}",
             max_action=Action.PAUSE if response.escalates else Action.HINT,
+            unanswered=response.unanswered,
             advice=advice(response.intervention, exchange.agent),
             intervention=response.intervention,
         )

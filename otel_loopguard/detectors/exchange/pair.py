@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from otel_loopguard.core import Detection, Exchange
 from otel_loopguard.detectors.exchange.severity import Response, Responses, advice
-from otel_loopguard.detectors.exchange.topics import Topics, Window, news_between, what_came
+from otel_loopguard.detectors.exchange.topics import Returns, Topics, Window, what_came
 
 if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
@@ -23,23 +23,29 @@ class _Rally:
     Attributes:
         last: The newest.
         before: The one before it, in the other direction; None if it is the first.
-        number: How many there are.
-        count: The same, each less what came back before it.
-        silent: How many were passed on without a word and without a call.
+        returns: Those that go on with it, within the window.
     """
 
     last: Exchange
     before: Exchange | None
-    number: int
-    count: float
-    silent: int
+    returns: Returns
+
+    @property
+    def number(self) -> int:
+        """How many exchanges there are."""
+        return 1 + len(self.returns)
+
+    @property
+    def count(self) -> float:
+        """The same, each less what came back before it."""
+        return 1 + self.returns.gained
 
 
 class PairCycle:
     """Counts exchanges that go to and fro between two agents on one topic.
 
-    Each must go back where the one before came from, within the window, and be on the topic of the
-    last one in its own direction, or passed on without a word and without a call. Each counts 1
+    Each must go back where the one before came from, all within one window, and be on the topic of
+    the last one in its own direction, or passed on without a word and without a call. Each counts 1
     less the mean novelty of what came back before it. A detection above `exchange_low` (3), if on
     average no more than `exchange_news` (0.65) of what came back was new. It rests on two names and
     on the words of two exchanges, and goes on where `exchange_ring` and `exchange_topic` fail.
@@ -75,16 +81,14 @@ class PairCycle:
         if len(self._rallies) > _PAIRS:
             self._rallies.popitem(last=False)
         count = rally.count if rally.count - 1 >= self._least * (rally.number - 1) else 0
-        response = self._responses.to(pair, count)
+        response = self._responses.to(pair, count, rally.returns.news)
         return None if response is None else self._detection(exchange, rally, response)
 
     def _rally(self, known: _Rally | None, now: Exchange) -> _Rally:
         if known is None or not self._goes_on(known, now):
-            return _Rally(now, None, 1, 1.0, now.silent)
-        gained = 1.0 - news_between(known.last, now)
-        return _Rally(
-            now, known.last, known.number + 1, known.count + gained, known.silent + now.silent
-        )
+            return _Rally(now, None, Returns(self._window))
+        known.returns.add(known.last, now)
+        return _Rally(now, known.last, known.returns)
 
     def _goes_on(self, known: _Rally, now: Exchange) -> bool:
         if known.last.key != now.source_key or not self._window.holds(known.last, now):
@@ -106,12 +110,13 @@ class PairCycle:
             f"{rally.number} times, {_came(rally)}",
             period=2,
             max_action=response.max_action,
+            unanswered=response.unanswered,
             advice=advice(response.intervention, now.agent),
             intervention=response.intervention,
         )
 
 
 def _came(rally: _Rally) -> str:
-    if rally.silent:
-        return f"{rally.silent} of them without a word and without a call"
-    return f"and {what_came(1 - (rally.count - 1) / (rally.number - 1))}"
+    if silent := rally.returns.silent:
+        return f"{silent} of them without a word and without a call"
+    return f"and {what_came(rally.returns.news)}"

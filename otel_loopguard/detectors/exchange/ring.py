@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from otel_loopguard.core import Detection, Exchange
 from otel_loopguard.detectors.exchange.severity import Response, Responses, advice
-from otel_loopguard.detectors.exchange.topics import Topics, Window, news_between, what_came
+from otel_loopguard.detectors.exchange.topics import Returns, Topics, Window, what_came
 
 if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
@@ -20,9 +20,9 @@ class RingCycle:
     """Counts exchanges that repeat those of a turn ago, for rings of 3 to 6 agents.
 
     For each size: the exchange goes to the agent that got the one a turn ago, on its topic (or was
-    passed on without a word and without a call), all agents of a turn are different, and it lies
-    within the window. Each counts 1 less the mean novelty of what came back during the turn; where
-    one does not fit, the count begins again. A detection above `exchange_low` (3), the first
+    passed on without a word and without a call), all agents of a turn are different, and all of it
+    lies within one window. Each counts 1 less the mean novelty of what came back during the turn;
+    where one does not fit, the count begins again. A detection above `exchange_low` (3), the first
     exchange that came round among them counted as one more, if on average no more than
     `exchange_news` (0.65) of what came back was new.
 
@@ -33,7 +33,7 @@ class RingCycle:
     family = "exchange"
     takes = Exchange
     __slots__ = (
-        "_counts", "_least", "_low", "_newest", "_responses", "_runs", "_topics", "_window",
+        "_least", "_low", "_newest", "_responses", "_returns", "_topics", "_window",
     )  # fmt: skip
 
     def __init__(self, settings: Settings) -> None:
@@ -43,14 +43,13 @@ class RingCycle:
         self._low = settings.exchange_low
         self._least = 1 - settings.exchange_news
         self._newest: deque[Exchange] = deque(maxlen=_LARGEST)
-        self._runs = [0] * (_LARGEST + 1)
-        self._counts = [0.0] * (_LARGEST + 1)
+        self._returns = [Returns(self._window) for _ in range(_LARGEST + 1)]
 
     def user_turn(self) -> None:
         """A user spoke: what went round before was about something else."""
         self._newest.clear()
-        self._runs = [0] * (_LARGEST + 1)
-        self._counts = [0.0] * (_LARGEST + 1)
+        for returns in self._returns:
+            returns.clear()
         self._responses.forget()
 
     def observe(self, exchange: Exchange) -> Detection | None:
@@ -58,10 +57,9 @@ class RingCycle:
         found: Detection | None = None
         for size in range(_SMALLEST, min(len(self._newest), _LARGEST) + 1):
             if not self._comes_round(size, exchange):
-                self._runs[size], self._counts[size] = 0, 0.0
+                self._returns[size].clear()
                 continue
-            self._runs[size] += 1
-            self._counts[size] += 1.0 - news_between(self._newest[-size], exchange)
+            self._returns[size].add(self._newest[-size], exchange)
             found = found or self._ring(size, exchange)
         self._newest.append(exchange)
         return found
@@ -79,17 +77,18 @@ class RingCycle:
         return list(self._newest)[-size:]
 
     def _ring(self, size: int, now: Exchange) -> Detection | None:
-        repeats, count = self._runs[size], 1 + self._counts[size]
-        if count - 1 < self._least * repeats:
+        returns = self._returns[size]
+        count = 1 + returns.gained
+        if count - 1 < self._least * len(returns):
             return None
         keys = frozenset(one.key for one in self._turn(size))
-        response = self._responses.to(min(keys), count)
+        response = self._responses.to(min(keys), count, returns.news)
         return None if response is None else self._detection(size, now, count, response)
 
     def _detection(self, size: int, now: Exchange, count: float, response: Response) -> Detection:
         turn = self._turn(size)
         names = " -> ".join(repr(one.agent) for one in turn)
-        times = self._runs[size]
+        returns = self._returns[size]
         return Detection(
             detector=self.name,
             reason="agent_cycle",
@@ -98,10 +97,11 @@ class RingCycle:
             keys=frozenset(one.key for one in turn),
             count=round(count, 2),
             threshold=self._low,
-            message=f"the same work went round {names} and came back {times} times to an agent "
-            f"that had it a turn before, and {what_came(1 - self._counts[size] / times)}",
+            message=f"the same work went round {names} and came back {len(returns)} times to an "
+            f"agent that had it a turn before, and {what_came(returns.news)}",
             period=size,
             max_action=response.max_action,
+            unanswered=response.unanswered,
             advice=advice(response.intervention, now.agent),
             intervention=response.intervention,
         )

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
 
 _LOOPS: Final = 32
+_NOTHING: Final = 1 / 3
+"""Mean part of new text up to which next to nothing came back."""
 
 
 class Level(IntEnum):
@@ -31,12 +33,14 @@ class Response(NamedTuple):
         intervention: `break_cycle`, `inject_context` or `escalate_human`.
         severity: The severity of its detection.
         max_action: The strongest action that it may lead to.
+        unanswered: The same where nobody could end a pause; None without one.
     """
 
     level: Level
     intervention: str
     severity: Severity
     max_action: Action
+    unanswered: Action | None = None
 
     @property
     def escalates(self) -> bool:
@@ -62,6 +66,10 @@ class Responses:
     human; so too from `exchange_escalate_at` on, and where the cycle goes on for
     `exchange_patience` (4) exchanges after an intervention.
 
+    What is put before a human is paused, where a human can be reached. Where nobody could let it go
+    on, the hand-off is denied; at a critical level, if no more than a third of what came back was
+    new, it leads to an abort too.
+
     Args:
         settings: Settings of the guard.
 
@@ -81,30 +89,34 @@ class Responses:
         self._patience = settings.exchange_patience
         self._given: OrderedDict[int, tuple[str, int]] = OrderedDict()
 
-    def to(self, loop: int, count: float) -> Response | None:
+    def to(self, loop: int, count: float, news: float) -> Response | None:
         """What a cycle calls for now; None if it is none yet.
 
         Args:
             loop: Identity of the cycle.
             count: Exchanges that were counted.
+            news: Mean novelty of what came back, 0 to 1.
         """
         if count <= self._low:
             self._given.pop(loop, None)
             return None
         level = self.level(count)
-        return self.at(level, escalate=self._ignored(loop, _USUAL[level][0]))
+        return self.at(level, news, escalate=self._ignored(loop, _USUAL[level][0]))
 
-    def at(self, level: Level, *, escalate: bool) -> Response:
+    def at(self, level: Level, news: float, *, escalate: bool) -> Response:
         """What a level calls for.
 
         Args:
             level: How bad the cycle is.
+            news: Mean novelty of what came back, 0 to 1.
             escalate: Whether it is put before a human, whatever its level.
         """
         if not escalate and level < self._escalate_at:
             return Response(level, *_USUAL[level])
-        severity = Severity.FATAL if level is Level.CRITICAL else Severity.CRITICAL
-        return Response(level, "escalate_human", severity, Action.PAUSE)
+        critical = level is Level.CRITICAL
+        severity = Severity.FATAL if critical else Severity.CRITICAL
+        ends = Action.ABORT if critical and news <= _NOTHING else Action.DENY
+        return Response(level, "escalate_human", severity, Action.PAUSE, ends)
 
     def level(self, count: float) -> Level:
         """How bad a cycle of so many exchanges is."""

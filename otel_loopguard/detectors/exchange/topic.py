@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from otel_loopguard.core import Detection, Exchange
 from otel_loopguard.detectors.exchange.severity import Response, Responses, advice
-from otel_loopguard.detectors.exchange.topics import Topics, Window, news_between, what_came
+from otel_loopguard.detectors.exchange.topics import Returns, Topics, Window, what_came
 
 if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
@@ -27,16 +27,19 @@ class _Issue:
         sayings: The newest exchanges on it that said something.
         holders: When each agent got it last, by the agent's key.
         last: The newest exchange on it.
-        returns: How often it went to an agent that had held it.
-        count: The same, each less what came back since, and one for the start.
+        returns: Those that went to an agent that had held it, within the window.
     """
 
     id: int
     last: Exchange
+    returns: Returns
     sayings: list[Exchange] = field(default_factory=list[Exchange])
     holders: OrderedDict[int, Exchange] = field(default_factory=OrderedDict[int, Exchange])
-    returns: int = 0
-    count: float = 1.0
+
+    @property
+    def count(self) -> float:
+        """Its returns, each less what came back since, and one for the start."""
+        return 1 + self.returns.gained
 
 
 class TopicCycle:
@@ -77,8 +80,9 @@ class TopicCycle:
         if issue is None:
             return None
         self._hold(issue, exchange)
-        moving = len(issue.holders) > 1 and issue.count - 1 >= self._least * issue.returns
-        response = self._responses.to(issue.id, issue.count if moving else 0)
+        returns = issue.returns
+        moving = len(issue.holders) > 1 and issue.count - 1 >= self._least * len(returns)
+        response = self._responses.to(issue.id, issue.count if moving else 0, returns.news)
         return None if response is None else self._detection(exchange, issue, response)
 
     def _issue(self, now: Exchange) -> _Issue | None:
@@ -93,7 +97,7 @@ class TopicCycle:
         if not now.words and not now.silent:
             return None
         self._number += 1
-        self._issues.append(_Issue(self._number, now))
+        self._issues.append(_Issue(self._number, now, Returns(self._window)))
         del self._issues[:-_ISSUES]
         return self._issues[-1]
 
@@ -105,8 +109,7 @@ class TopicCycle:
     def _hold(self, issue: _Issue, now: Exchange) -> None:
         before = issue.holders.pop(now.key, None)
         if before is not None and self._window.holds(before, now):
-            issue.returns += 1
-            issue.count += 1.0 - news_between(before, now)
+            issue.returns.add(before, now)
         issue.holders[now.key] = now
         if len(issue.holders) > _HOLDERS:
             issue.holders.popitem(last=False)
@@ -115,7 +118,7 @@ class TopicCycle:
             issue.sayings = [*issue.sayings[1 - _SAYINGS :], now]
 
     def _detection(self, now: Exchange, issue: _Issue, response: Response) -> Detection:
-        news = 1 - (issue.count - 1) / issue.returns
+        came = what_came(issue.returns.news)
         return Detection(
             detector=self.name,
             reason="topic_cycle",
@@ -125,9 +128,10 @@ class TopicCycle:
             count=round(issue.count, 2),
             threshold=self._low,
             message=f"the same topic was passed around {len(issue.holders)} agents and came back "
-            f"{issue.returns} times to one that had it before, and {what_came(news)}",
+            f"{len(issue.returns)} times to one that had it before, and {came}",
             period=len(issue.holders),
             max_action=response.max_action,
+            unanswered=response.unanswered,
             advice=advice(response.intervention, now.agent),
             intervention=response.intervention,
         )

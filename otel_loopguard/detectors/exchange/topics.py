@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections import deque
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Exchange
@@ -14,6 +15,7 @@ _ITEMS: Final = 16
 _TEMPLATE: Final = 0.7
 _SHORTER: Final = 0.9
 _ADDED: Final = 0.2
+_RETURNS: Final = 64
 
 
 class Topics:
@@ -73,10 +75,84 @@ def what_came(news: float) -> str:
     return f"{share} % of what came back was new" if share else "nothing new came back"
 
 
+class Moment(Protocol):
+    """When something was: an exchange, or a part of a cycle."""
+
+    @property
+    def step(self) -> int:
+        """Number of its step within the session."""
+        ...
+
+    @property
+    def time(self) -> int:
+        """Nanoseconds since the epoch; 0 without times."""
+        ...
+
+
+class Return(NamedTuple):
+    """One exchange that goes on with a cycle.
+
+    Attributes:
+        step: Step of the exchange that it returns to.
+        time: Its time, nanoseconds since the epoch; 0 without times.
+        gained: 1 less the novelty of what came back in between.
+        silent: Whether it was passed on without a word and without a call.
+    """
+
+    step: int
+    time: int
+    gained: float
+    silent: bool
+
+
+class Returns:
+    """The exchanges that go on with a cycle, all of which lie within the window; 64 at most.
+
+    Args:
+        window: The window.
+    """
+
+    __slots__ = ("_kept", "_window")
+
+    def __init__(self, window: Window) -> None:
+        self._window = window
+        self._kept: deque[Return] = deque(maxlen=_RETURNS)
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def add(self, before: Exchange, now: Exchange) -> None:
+        """An exchange returns to an earlier one; what lies too far back from it is over."""
+        gained = 1.0 - news_between(before, now)
+        self._kept.append(Return(before.step, before.time, gained, now.silent))
+        while self._kept and not self._window.holds(self._kept[0], now):
+            self._kept.popleft()
+
+    def clear(self) -> None:
+        """The cycle was left."""
+        self._kept.clear()
+
+    @property
+    def gained(self) -> float:
+        """How many there are, each less what came back."""
+        return sum(one.gained for one in self._kept)
+
+    @property
+    def silent(self) -> int:
+        """How many were passed on without a word and without a call."""
+        return sum(one.silent for one in self._kept)
+
+    @property
+    def news(self) -> float:
+        """Mean novelty of what came back, 0 to 1."""
+        return 1.0 - self.gained / len(self._kept) if self._kept else 1.0
+
+
 class Window:
     """How far back a cycle reaches.
 
-    `exchange_window_s` (600) by the times of the steps; `exchange_window_steps` (100) where one of
+    The whole of it counts, from the exchange that began it: `exchange_window_s` (600) by the times
+    of the steps; `exchange_window_steps` (100) where one of
     the two has none.
 
     Args:
@@ -91,7 +167,7 @@ class Window:
         self._nanoseconds = int(settings.exchange_window_s * 1e9)
         self._steps = settings.exchange_window_steps
 
-    def holds(self, before: Exchange, now: Exchange) -> bool:
+    def holds(self, before: Moment, now: Moment) -> bool:
         """Whether an earlier exchange is near enough to one now."""
         if before.time and now.time:
             return now.time - before.time <= self._nanoseconds
