@@ -25,6 +25,7 @@ from otel_loopguard.control.gate import (
     gate,
     hint,
     partial,
+    parts,
     pause,
     resume,
 )
@@ -102,6 +103,7 @@ __all__ = [
     "on_decision",
     "on_escalation",
     "partial",
+    "parts",
     "pause",
     "permitted",
     "plan",

@@ -110,6 +110,25 @@ def partial(result: object) -> bool:
     return True
 
 
+def parts(session: str | None = None) -> tuple[object, ...]:
+    """The results of a session so far, the newest 20 (D13).
+
+    What tools gave under an adapter, and what `partial` kept: for a run that something else than
+    the guard ended, as a framework's own limit does.
+
+    ::
+
+        except GraphRecursionError:
+            return control.parts("thread-1")
+
+    Args:
+        session: Its key; by default the session of the current context.
+    """
+    flags = [current_flag()] if session is None else flags_of(session)
+    known = (flag.parts for flag in flags if flag is not None and flag.parts)
+    return tuple(next(known, None) or ())
+
+
 class Gate:
     """A passed gate, or one to wait at: `await` it in asyncio.
 

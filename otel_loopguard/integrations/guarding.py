@@ -17,6 +17,7 @@ from otel_loopguard.control.refusing import flag_refuses, objected, spellings
 from otel_loopguard.guard import LoopGuard
 from otel_loopguard.integrations.alone import alone, tracer_alone, warn_if_off
 from otel_loopguard.integrations.answers import Answer, Asked
+from otel_loopguard.integrations.limits import Limit, Limits
 from otel_loopguard.integrations.made import Made
 from otel_loopguard.integrations.runs import Given
 from otel_loopguard.integrations.spans import OwnSpan, captured, is_span_of, refuse_on
@@ -83,6 +84,7 @@ class Guarding:
         self._given = Given()
         self._content = captured() if content is None else content
         self._asked = Asked()
+        self._limits = Limits()
 
     def flag(self, session: str | None = None, span: Span | None = None) -> Flag | None:
         """The flag of a run, by the first of these that a guard knows.
@@ -118,11 +120,22 @@ class Guarding:
         for keeper in keepers():
             keeper.next_run(key, found.trace_id, span_id)
 
-    def before_model(self, session: str | None = None, span: Span | None = None) -> str | None:
+    def before_model(
+        self,
+        session: str | None = None,
+        span: Span | None = None,
+        *,
+        limit: Limit | None = None,
+    ) -> str | None:
         """Before a call of the model: waits while the session is paused.
 
+        Args:
+            session: As of `flag`.
+            span: Likewise.
+            limit: How much of the framework's own limit is used, where the adapter can tell.
+
         Returns:
-            What to tell the model, once per decision; None for nothing.
+            What to tell the model, once per decision and once per limit; None for nothing.
 
         Raises:
             LoopGuardAbort: The session is aborted.
@@ -131,18 +144,20 @@ class Guarding:
         flag = self.flag(session, span)
         if flag is not None:
             gate_at(flag, self.limit_s, block=True)
-        self._asked.begin(_place(session, span))
-        return None if flag is None else flag.take_hint()
+        return self._told(flag, _place(session, span), limit)
 
     async def before_model_async(
-        self, session: str | None = None, span: Span | None = None
+        self,
+        session: str | None = None,
+        span: Span | None = None,
+        *,
+        limit: Limit | None = None,
     ) -> str | None:
         """As `before_model`, without blocking the event loop."""
         flag = self.flag(session, span)
         if flag is not None:
             await gate_at(flag, self.limit_s)
-        self._asked.begin(_place(session, span))
-        return None if flag is None else flag.take_hint()
+        return self._told(flag, _place(session, span), limit)
 
     def after_model(
         self,
@@ -250,6 +265,12 @@ class Guarding:
             return None
         admission = admit(tool, args, session=None if flag is None else flag.control.session)
         return None if admission.choice is Choice.EXECUTE_SYNC else self._on_choice(admission)
+
+    def _told(self, flag: Flag | None, place: str | int | None, limit: Limit | None) -> str | None:
+        """What the model is told; the call of it begins."""
+        self._asked.begin(place)
+        said = (None if flag is None else flag.take_hint(), self._limits.near(place, limit))
+        return "\n".join(text for text in said if text is not None) or None
 
     def _named_after(self, session: str | None, above: Span | None) -> None:
         """Remembers the key that a span of ours without one above is named after."""

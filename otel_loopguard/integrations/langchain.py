@@ -17,6 +17,7 @@ from otel_loopguard import control
 from otel_loopguard.integrations.answers import Answer
 from otel_loopguard.integrations.guarding import Guarding
 from otel_loopguard.integrations.instrumentors import either, instrumented_by
+from otel_loopguard.integrations.limits import Limit
 from otel_loopguard.integrations.needing import needed
 from otel_loopguard.integrations.runs import Runs
 
@@ -34,6 +35,7 @@ _types: Any = needed("langgraph.types", "langchain")
 # An interrupt, or a command for the graph above: no failure of the call.
 _PASSING: Final = (needed("langgraph.errors", "langchain").GraphBubbleUp,)
 _OPENINFERENCE: Final = "openinference.instrumentation.langchain"
+_RUNS: Final = 1024
 _RUNTIME: Final = "__pregel_runtime"
 
 
@@ -69,19 +71,23 @@ class LoopGuardMiddleware(_middleware.AgentMiddleware):
         self._instrumented = either(known, _by_langfuse)
         self._guarding = Guarding("langchain", instrumented=self._instrumented, **options)
         self._runs = Runs()
+        self._began: dict[str, int] = {}
         self._interrupts = pause == "interrupt"
 
     def wrap_model_call(self, request: Any, handler: Any) -> Any:
         """Gate and hint, around a call of the model."""
         place = self._at(request.runtime)
-        answer = handler(_told(request, self._guarding.before_model(*place)))
+        limit = self._limit(request.runtime)
+        answer = handler(_told(request, self._guarding.before_model(*place, limit=limit)))
         self._guarding.after_model(_answer(answer, request.runtime), *place)
         return answer
 
     async def awrap_model_call(self, request: Any, handler: Any) -> Any:
         """As `wrap_model_call`."""
         place = self._at(request.runtime)
-        answer = await handler(_told(request, await self._guarding.before_model_async(*place)))
+        limit = self._limit(request.runtime)
+        told = await self._guarding.before_model_async(*place, limit=limit)
+        answer = await handler(_told(request, told))
         self._guarding.after_model(_answer(answer, request.runtime), *place)
         return answer
 
@@ -118,8 +124,7 @@ class LoopGuardMiddleware(_middleware.AgentMiddleware):
     def _at(self, runtime: Any) -> _Place:
         """Where the run is; it is interrupted here if it is paused and to be interrupted."""
         ours = _part(_config(runtime), "configurable")
-        # One object for each run, which LangGraph hands down to all its nodes.
-        run = getattr(runtime, "control", None) or getattr(ours.get(_RUNTIME), "control", None)
+        run = _run(runtime)
         info = getattr(runtime, "execution_info", None)
         thread = ours.get("thread_id") or getattr(info, "thread_id", None)
         span = _span() if self._instrumented() else None
@@ -130,6 +135,18 @@ class LoopGuardMiddleware(_middleware.AgentMiddleware):
         if self._interrupts:
             self._interrupt(place)
         return place
+
+    def _limit(self, runtime: Any) -> Limit | None:
+        """How many steps of `recursion_limit` the run has taken; a thread goes on counting."""
+        config, run = _config(runtime), _run(runtime)
+        most, step = config.get("recursion_limit"), _part(config, "metadata").get("langgraph_step")
+        if run is None or not isinstance(most, int) or not isinstance(step, int):
+            return None
+        key = self._runs.key_of(run)
+        first = self._began.setdefault(key, step)
+        if len(self._began) > _RUNS:
+            del self._began[next(iter(self._began))]
+        return Limit("recursion_limit", step - first + 1, most)
 
     def _interrupt(self, place: _Place) -> None:
         flag = self._guarding.flag(*place)
@@ -210,6 +227,12 @@ def _config(runtime: Any = None) -> Mapping[str, Any]:
     except RuntimeError:
         # In asyncio before Python 3.11 it is not handed down.
         return {}
+
+
+def _run(runtime: Any) -> Any:
+    """One object for each run, which LangGraph hands down to all its nodes."""
+    ours = _part(_config(runtime), "configurable")
+    return getattr(runtime, "control", None) or getattr(ours.get(_RUNTIME), "control", None)
 
 
 def _part(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from otel_loopguard.integrations.answers import Answer
 from otel_loopguard.integrations.guarding import GuardedCall, Guarding
 from otel_loopguard.integrations.instrumentors import either, instrumented_by
+from otel_loopguard.integrations.limits import Limit
 from otel_loopguard.integrations.made import Calls
 from otel_loopguard.integrations.needing import needed
 from otel_loopguard.integrations.runs import Runs
@@ -45,10 +46,13 @@ class LoopGuardHooks(_agents.RunHooks):
     one.
 
     Args:
+        max_turns: The `max_turns` of the runs, which the SDK does not tell its hooks; the model is
+            told when four fifths of it are used. By default it is not told.
         **options: As of `otel_loopguard.integrations.guarding.Guarding`.
     """
 
-    def __init__(self, **options: Unpack[Options]) -> None:
+    def __init__(self, *, max_turns: int | None = None, **options: Unpack[Options]) -> None:
+        self._max_turns = max_turns
         self._guarding = Guarding("openai_agents", instrumented=_instrumented, **options)
         self._calls = Calls()
         self._runs = Runs()
@@ -68,7 +72,8 @@ class LoopGuardHooks(_agents.RunHooks):
         """Waits while the session is paused, and puts the hint into the request."""
         del agent, system_prompt
         with let_through(_agents.AgentsException):
-            said = await self._guarding.before_model_async(self._session(context))
+            session, limit = self._session(context), self._limit(context)
+            said = await self._guarding.before_model_async(session, limit=limit)
         if said is not None:
             input_items.append({"role": "user", "content": said})
 
@@ -132,6 +137,11 @@ class LoopGuardHooks(_agents.RunHooks):
             session=self._session(context),
             agent=agent.name,
         )
+
+    def _limit(self, context: Any) -> Limit | None:
+        """How many turns the run has taken, this one among them."""
+        most = self._max_turns
+        return None if most is None else Limit("max_turns", context.usage.requests + 1, most)
 
     def _key(self, context: Any) -> tuple[int, str | None]:
         return id(context.usage), getattr(context, "tool_call_id", None)

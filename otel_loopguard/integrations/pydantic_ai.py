@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from otel_loopguard.integrations.answers import Answer
 from otel_loopguard.integrations.guarding import Guarding
+from otel_loopguard.integrations.limits import Limit
 from otel_loopguard.integrations.needing import needed
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class LoopGuardCapability(_capabilities.AbstractCapability):
 
     async def before_model_request(self, ctx: Any, request_context: Any) -> Any:
         """Gate and hint."""
-        hint = await self._guarding.before_model_async(ctx.conversation_id)
+        hint = await self._guarding.before_model_async(ctx.conversation_id, limit=_limit(ctx))
         if hint is not None:
             ctx.enqueue(hint)
         return request_context
@@ -83,6 +84,12 @@ class LoopGuardCapability(_capabilities.AbstractCapability):
             outcome = await handler(args)
             made.result(outcome)
         return outcome
+
+
+def _limit(ctx: Any) -> Limit | None:
+    """How many requests of `UsageLimits` the run has made, this one among them."""
+    most = getattr(getattr(ctx, "usage_limits", None), "request_limit", None)
+    return None if most is None else Limit("request_limit", ctx.usage.requests + 1, most)
 
 
 def _agent(ctx: Any) -> str | None:

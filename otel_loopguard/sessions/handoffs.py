@@ -41,8 +41,9 @@ def refused_to(step: Step) -> int | None:
 def stops_handoffs(control: Control) -> bool:
     """Whether what holds is the deny of a loop of agents: no other call says anything about it."""
     decision = control.decision
-    denied = control.action is Action.DENY and decision is not None
-    return denied and decision.source is Source.GRAPH_LOOP
+    if control.action is not Action.DENY or decision is None:
+        return False
+    return decision.source is Source.GRAPH_LOOP
 
 
 def attended(found: list[Detection], settings: Settings, *, live: bool) -> list[Detection]:
