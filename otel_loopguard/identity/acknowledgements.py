@@ -43,6 +43,9 @@ _STATES: Final = frozenset(
     "status success ok result done sent state message code error data response acknowledged "
     "completed output value detail details content isError is_error errors".split()
 )
+_ASIDE: Final = frozenset(
+    "error errors warning warnings detail details message messages meta metadata".split()
+)
 _ACTS: Final = frozenset(
     "press pressed click clicked dblclick doubleclick tap tapped scroll scrolled swipe type typing "
     "typed key keys keypress keystroke keyboard hotkey sendkeys mouse wheel drag drop hover touch "
@@ -119,7 +122,8 @@ def _says_nothing(name: str, value: object) -> bool:
         return _is_bare_text(value)
     if isinstance(value, int):
         return name in _STATES and value in (0, 1, 200, 201, 204)
-    return isinstance(value, (dict, list)) and not value
+    # An empty list of rows is an answer to a question; of errors it is not.
+    return isinstance(value, (dict, list)) and not value and name in _ASIDE
 
 
 def is_acting(tool: str, arguments: object, effect: Effect) -> bool:

@@ -44,8 +44,9 @@ _SHORT: Final = re.compile(
     rb"loading|active|ongoing|unfinished|incomplete|"
     rb"(?<![\d.])\d{1,2}(?:\.\d{1,3})? ?%|"
     rb"\d+ ?(?:/|of) ?\d+ (?:done|completed?|processed|ready|finished|jobs|steps|tasks))"
-    rb"|^\W{0,4}(?!nothing|missing|warning|string|something|anything|everything|during|king|thing|"
-    rb"meeting|listing|setting|morning|evening|spring)[a-z]{3,20}ing\b"
+    rb"|^\W{0,4}(?!nothing|missing|warning|string|something|anything|everything|king|thing|"
+    rb"meeting|listing|setting|morning|evening|spring)[a-z]{3,20}ing"
+    rb"(?:\W{0,4}$|[^\n]{0,80}(?:\.\.\.|\xe2\x80\xa6)\W{0,4}$)"
 )
 _NOT_OVER: Final = re.compile(
     rb"\b(?:not|no|n't|0|until|when|once|if|after|before|for) (?:\w{1,20} ){0,3}?"

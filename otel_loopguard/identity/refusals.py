@@ -38,6 +38,11 @@ _HELP: Final = re.compile(
 )
 
 _QUIET: Final = re.compile(r"(?i)\W{0,2}[\w ]{0,60}\b(?:no|any) (?:console )?output\W{0,2}$")
+_METER: Final = re.compile(
+    r"(?i)\W*(?:\d{4}-\d\d-\d\d[T ])?\d{1,2}:\d\d[\d:.,Z+-]*\W*|"
+    r"\W*(?:took|in|after|elapsed:?|duration:?|time:?)?\W*[\d.]+ ?(?:ns|us|ms|s|secs?|seconds?)\W*"
+)
+"""A clock or a duration, which some tools put around every answer."""
 _COLON: Final = re.compile(r"\s*(?::(?:\s|$)|true\s*$|#[^\n]*$)")
 _ECHO: Final = re.compile(r"\s*echo\b(?:[^|<>;&$`\n\\]|\\.)*$")
 _REDIRECT: Final = re.compile(r"(?<!\d)(?<!&)>{1,2}\s*(?![&\s]|/dev/null)\S|<<|\$\(|`")
@@ -141,5 +146,5 @@ def _asked_nothing(step: Step, arguments: object, text: str) -> bool:
 def _says_nothing(step: Step) -> bool:
     if step.outcome is None:
         return False
-    said = _said(step)
-    return not said.strip() or _QUIET.match(said) is not None
+    said = _said(step)[:_WIDTH]
+    return not _METER.sub("", said).strip() or _QUIET.match(said) is not None

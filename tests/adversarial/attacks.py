@@ -180,7 +180,7 @@ TRANSIENCE = (
 WAITING = (
     Attack(
         "`pending` in the answer, asked at once",
-        "stopped",
+        "hint",
         lambda n: _ask(n, answer='{"state": "pending"}', tool="get_state", every=1),
     ),
     Attack(

@@ -11,7 +11,7 @@ from otel_loopguard.core import Action, Decision, Evidence, Kind, Step
 from otel_loopguard.faults import raise_faults
 from otel_loopguard.identity import Observer
 from otel_loopguard.sessions import WriterShelf
-from otel_loopguard.sessions.journal import Codec, Unread
+from otel_loopguard.sessions.journal import VERSION, Codec, Unread
 from otel_loopguard.settings import Settings
 from otel_loopguard.stores import open_writer
 from tests.sessions.journals import (
@@ -277,7 +277,7 @@ def test_a_corrupted_entry_is_skipped_counted_and_told_once(
 ) -> None:
     """With the session; the others are taken in."""
     shelf = Shelf()
-    shelf.store.append("run", [("0-a", b"\x01\x02" * 9), ("0-b", b"\xff" * 40)])
+    shelf.store.append("run", [("0-a", bytes((VERSION, 2)) * 9), ("0-b", b"\xff" * 40)])
     shelf.store.append("run", [("0-c", b"")])
     observed(shelf, call(0), call(1))
     with caplog.at_level(logging.WARNING, "otel_loopguard"):

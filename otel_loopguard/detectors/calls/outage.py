@@ -100,6 +100,7 @@ class Outage:
             max_action=Action.PAUSE
             if evidence.call is not None and (several or again)
             else Action.HINT,
+            unanswered=Action.HINT,
         )
 
 
