@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from otel_loopguard.admission.admissions import Asking
 from otel_loopguard.planning import Task
+from otel_loopguard.sessions import SavedSession
 
 if TYPE_CHECKING:
     from otel_loopguard.admission.admissions import Admissions
@@ -131,6 +132,37 @@ class SessionKeeper:
             found = self._sessions.find(session)
             if found is not None:
                 found.compacted()
+            return found is not None
+
+    def saved(self, session: str) -> SavedSession | None:
+        """What is counted of a session now, for a checkpoint (C19); None if it is not known.
+
+        Args:
+            session: Key of the session.
+        """
+        with self._lock:
+            found = self._sessions.find(session)
+            return None if found is None else found.saved()
+
+    def restored(self, session: str, saved: object) -> bool:
+        """The application of a session went back to a checkpoint (C19).
+
+        Args:
+            session: Key of the session.
+            saved: What `saved` gave at the checkpoint; of another session, or None, nothing of it
+                is used, and whatever was counted is forgotten.
+
+        Returns:
+            False if the session is not known.
+        """
+        with self._lock:
+            found = self._sessions.find(session)
+            if found is not None:
+                own = saved if isinstance(saved, SavedSession) else None
+                if own is not None and own.key != found.key and own.flag() is not found.flag:
+                    own = None
+                found.restore(own)
+                self._sessions.wrote(found)
             return found is not None
 
     def feedback(self, decision_id: str, *, false_alarm: bool) -> bool:

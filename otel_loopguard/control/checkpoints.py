@@ -1,17 +1,28 @@
-"""Checkpoints: made, listed and restored through what the application brings (C11)."""
+"""Checkpoints: made, listed and restored through what the application brings (C11).
+
+With each goes what the guard had counted of the session, so that work that is done again after a
+restore is no repeat (C19).
+"""
 
 from __future__ import annotations
 
 import threading
 import time
 import uuid
+import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
+from otel_loopguard.control.context import current_flag, keepers
 from otel_loopguard.control.remedies import current
 from otel_loopguard.errors import CheckpointError
 from otel_loopguard.logger import logger
+
+if TYPE_CHECKING:
+    from otel_loopguard.control.context import Keeper
+    from otel_loopguard.control.flag import Flag
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +72,38 @@ class Source(Protocol):
         ...
 
 
+class _Counted:
+    """What all guards had counted of the current session when a checkpoint was made (C19)."""
+
+    def __init__(self, flag: Flag) -> None:
+        self._flag = weakref.ref(flag)
+        self._key = flag.control.session or ""
+        self._of: list[tuple[weakref.ref[Keeper], object]] = [
+            (weakref.ref(keeper), keeper.saved(self._key)) for keeper in keepers()
+        ]
+
+    def restore(self) -> bool:
+        """Goes back to it; False if the session is not known any more."""
+        flag = self._flag()
+        key = self._key if flag is None else flag.control.session or self._key
+        found = [
+            keeper.restored(key, saved)
+            for reference, saved in self._of
+            if (keeper := reference()) is not None
+        ]
+        return any(found)
+
+
 class Checkpoints:
     """The newest checkpoints of one source. May be called from any thread; it does wait.
 
     Nothing is ever restored unless `restore` is called: the guard only makes it easy.
+
+    A checkpoint that is made in a session has what the guard counted of it by then, and its
+    milestones and plan (C19). A restore goes back to that too: calls since are made for the first
+    time when they are made again. What was spent stays spent; a pause, an abort and what a person
+    set stay. Where the guard does not know what it had counted (the checkpoint is of another
+    process), it forgets what it counted of the current session. It is kept in memory only.
 
     ::
 
@@ -86,6 +125,7 @@ class Checkpoints:
             msg = f"keep must be the number of checkpoints to keep, from 1 on, got {keep!r}"
             raise ValueError(msg)
         self._lock = threading.Lock()
+        self._counted: OrderedDict[str, _Counted] = OrderedDict()
 
     def create(self, label: str = "") -> Checkpoint:
         """Makes a checkpoint of what is there now; the oldest goes where there are too many.
@@ -97,10 +137,17 @@ class Checkpoints:
             CheckpointError: It could not be made; none is dropped then.
         """
         with self._lock:
+            flag = current_flag()
+            counted = None if flag is None else _Counted(flag)
             point = Checkpoint.now(label)
             self._source.make(point)
+            if counted is not None:
+                self._counted[point.id] = counted
             for old in self._newest_first()[self._keep :]:
                 self._source.drop(old)
+                self._counted.pop(old.id, None)
+            while len(self._counted) > self._keep:
+                self._counted.popitem(last=False)
         logger.info("checkpoint %s made", point.id)
         return point
 
@@ -130,11 +177,23 @@ class Checkpoints:
                 msg = f"there is no checkpoint {wanted!r}; the newest {self._keep} are kept"
                 raise CheckpointError(msg)
             self._source.restore(found, named)
+            counted = self._counted.get(found.id)
+            if counted is None or not counted.restore():
+                _forget()
         logger.warning("checkpoint %s restored", found.id)
         return found
 
     def _newest_first(self) -> list[Checkpoint]:
         return sorted(self._source.known(), key=lambda one: one.id, reverse=True)
+
+
+def _forget() -> None:
+    """What was counted at the checkpoint is not known: the current session begins anew."""
+    flag = current_flag()
+    if flag is None or flag.control.session is None:
+        return
+    for keeper in keepers():
+        keeper.restored(flag.control.session, None)
 
 
 class Callbacks:

@@ -101,6 +101,14 @@ class Keeper(Protocol):
         """Halves the counts of a session; False if it is not known here."""
         ...
 
+    def saved(self, session: str) -> object:
+        """What is counted of a session now; None if it is not known here."""
+        ...
+
+    def restored(self, session: str, saved: object) -> bool:
+        """Goes back to what was counted of a session; False if it is not known here."""
+        ...
+
     def tell(self, span_id: int, args: object, outcome: object) -> None:
         """Takes arguments and result of a call, which its open span does not carry."""
         ...

@@ -20,7 +20,13 @@ from otel_loopguard.core.decision import (
 from otel_loopguard.core.diagnosis import Diagnosis, Fix, Risk
 from otel_loopguard.core.evidence import Effect, ErrorClass, Evidence
 from otel_loopguard.core.exchange import Exchange
-from otel_loopguard.core.milestones import Milestone, Milestones, Reached, Standing
+from otel_loopguard.core.milestones import (
+    Milestone,
+    Milestones,
+    Reached,
+    SavedMilestones,
+    Standing,
+)
 from otel_loopguard.core.pressure import UNKNOWN_PRESSURE, Alert, Pressure
 from otel_loopguard.core.progress import Progress
 from otel_loopguard.core.saying import Gain, Plan, Promise, Saying, Tail
@@ -58,6 +64,7 @@ __all__ = [
     "Promise",
     "Reached",
     "Risk",
+    "SavedMilestones",
     "Saying",
     "Severity",
     "Source",

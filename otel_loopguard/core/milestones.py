@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
@@ -68,6 +68,27 @@ class Standing:
     key: int
     blocked: int = 0
     paced: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class SavedMilestones:
+    """A board as it was at one moment.
+
+    Attributes:
+        known: The milestones by name.
+        of: How many there were said to be in all.
+        passed: How many were done and only counted.
+        needs: Dependencies of the tasks of a plan; empty without one.
+        replaced: The plan that a person had replaced.
+        task_type: Type of the task.
+    """
+
+    known: Mapping[str, Milestone]
+    of: int
+    passed: int
+    needs: Mapping[str, tuple[str, ...]]
+    replaced: Mapping[str, tuple[str, ...]] | None
+    task_type: str | None
 
 
 class Milestones:
@@ -208,6 +229,39 @@ class Milestones:
             self._known, self._of, self._passed = other._known, other._of, other._passed
             self._needs, self._replaced = other._needs, other._replaced
             self.changes = other.changes
+
+    def saved(self) -> SavedMilestones:
+        """The board as it is now."""
+        known = dict(list(self._known.items()))
+        return SavedMilestones(
+            known, self._of, self._passed, self._needs, self._replaced, self.task_type
+        )
+
+    def restore(self, saved: SavedMilestones, *, renew: bool) -> None:
+        """Puts the board back as it was; what was reached since is still to be reached.
+
+        A plan that a person gave since stays the plan: of its tasks those are done that were.
+
+        Args:
+            saved: The board as it was.
+            renew: Whether its milestones count for the task at hand, though it is another one.
+        """
+        change = self.changes + 1
+        known = dict(saved.known)
+        if renew:
+            known = {name: replace(one, change=change) for name, one in known.items()}
+        if self.by_person and self._needs != saved.needs:
+            open_again = {
+                name: replace(one, reached=Reached.OPEN, change=change)
+                for name, one in list(self._known.items())
+            }
+            known = {name: known.get(name, one) for name, one in open_again.items()}
+            self._of = self._passed = 0
+        else:
+            self._needs, self._replaced = saved.needs, saved.replaced
+            self._of, self._passed = saved.of, saved.passed
+        self._known, self.task_type = known, saved.task_type
+        self.changes = change
 
     def percent(self, since: int = 0) -> float:
         """Weight of those done, of all declared, 0 to 100.

@@ -39,6 +39,8 @@ __all__ = [
     "Rounds",
     "Sense",
     "Senses",
+    "Spendings",
+    "Standings",
     "agent_key",
     "error_class",
     "is_runner",

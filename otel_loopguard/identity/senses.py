@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
+from copy import deepcopy
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -57,3 +58,27 @@ class Senses:
         if factory not in self._made:
             self._made[factory] = factory(self._settings, self._progress)
         return self._made[factory]
+
+    def saved(self, memo: dict[int, object], but: Collection[Factory]) -> dict[Factory, Sense]:
+        """Copies of what was made, for a later `restore` (C19).
+
+        Args:
+            memo: What is not copied, as `copy.deepcopy` takes it.
+            but: What is left out.
+        """
+        kept = {factory: sense for factory, sense in self._made.items() if factory not in but}
+        return deepcopy(kept, memo)
+
+    def restore(
+        self, saved: Mapping[Factory, Sense], memo: dict[int, object], but: Collection[Factory]
+    ) -> None:
+        """Goes on with copies of what was saved; what was not saved begins anew.
+
+        Args:
+            saved: What `saved` gave.
+            memo: What is not copied, and what takes its place.
+            but: What goes on as it is.
+        """
+        kept = {factory: sense for factory, sense in self._made.items() if factory in but}
+        self._made = {**deepcopy(dict(saved), memo), **kept}
+        self._by_kind = {}

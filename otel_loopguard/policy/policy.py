@@ -95,6 +95,11 @@ class Policy:
         """Whether a call belongs to a loop that is denied or worse."""
         return self._ladder.denies(call)
 
+    @property
+    def stops(self) -> bool:
+        """Whether an abort was given, or any loop is denied or worse."""
+        return self.ended or self._ladder.stops
+
     def shown(self, moment: int) -> list[Loop]:
         """The loops that were shown at a moment, as they stand now."""
         return [loop for loop in self._ladder.loops if loop.moment == moment]

@@ -19,7 +19,8 @@ class AgentCycle:
         intervention: What was last called for: `break_cycle`, `inject_context` or `escalate_human`;
             None until something was.
         escalated: Whether it was put before a human.
-        resolution: How it ended: `faded`, `user_turn` or `cleared`; None while it goes on.
+        resolution: How it ended: `faded`, `user_turn`, `cleared` or `restored`; None while it goes
+            on.
     """
 
     id: int

@@ -37,7 +37,8 @@ class CycleEntry:
         found: Number of the step, within the session, at which it was found.
         intervention: What was last called for, as a decision said it; None until one did.
         escalated: Whether it was put before a human.
-        resolution: How it ended: `faded`, `user_turn`, `cleared`; None while it goes on.
+        resolution: How it ended: `faded`, `user_turn`, `cleared` or `restored`; None while it goes
+            on.
         last: Number of the step at which it was seen last.
         keys: Identities of its agents.
     """
@@ -118,7 +119,7 @@ class CycleLog:
         """All cycles are over.
 
         Args:
-            resolution: How they ended: `user_turn` or `cleared`.
+            resolution: How they ended: `user_turn`, `cleared` or `restored`.
         """
         for entry in self.entries:
             if entry.resolution is None:

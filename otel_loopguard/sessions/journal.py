@@ -49,7 +49,8 @@ class Mark(IntEnum):
     """What happened between two steps, and what an entry is.
 
     `STEP`, `CALL`, `LOOP` and `DECISION` have a body; the others have none: the user's next turn,
-    somebody let the session go on, and its flag went down by itself.
+    somebody let the session go on, its flag went down by itself, and its application went back to
+    a checkpoint.
     """
 
     STEP = 1
@@ -59,6 +60,7 @@ class Mark(IntEnum):
     TURN = 5
     CLEARED = 6
     LOWERED = 7
+    RESTORED = 8
 
 
 @dataclass(frozen=True, slots=True)

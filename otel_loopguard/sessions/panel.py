@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
-from otel_loopguard.core import Detection
+from otel_loopguard.core import Detection, Spending, Standing
 from otel_loopguard.faults import attempt, attempt_each
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from otel_loopguard.detectors import Detector, Registry
     from otel_loopguard.faults import Faults
     from otel_loopguard.settings import Settings
 
     _Seats = tuple[tuple[str, Callable[[object], Detection | None]], ...]
+
+
+_NONE: Final[Mapping[str, Detector]] = {}
+_LASTING: Final = ("budget", "milestones", "judge")
+"""Families whose counts no checkpoint takes back: what was spent is spent."""
 
 
 class Panel:
@@ -59,6 +65,46 @@ class Panel:
                 if turned is False:
                     self._break(kind, name)
 
+    def saved(self, memo: dict[int, object]) -> dict[str, Detector]:
+        """Copies of the detectors that look at what is done, for a later `restore` (C19).
+
+        A detector of the user's that cannot be copied is left out; the fault is counted.
+
+        Args:
+            memo: What is not copied, as `copy.deepcopy` takes it.
+        """
+        found: dict[str, Detector] = {}
+        for kind, seats in tuple(self._seats.items()):
+            for name, _ in seats:
+                if self._lasts(kind, name):
+                    continue
+                made = attempt(self._faults, name, _copied, (self._detectors[name], dict(memo)))
+                if made is not None:
+                    found[name] = made
+        return found
+
+    def restore(self, saved: Mapping[str, Detector], memo: dict[int, object]) -> None:
+        """Goes on with copies of what was saved; a detector that was not saved begins anew.
+
+        Args:
+            saved: What `saved` gave.
+            memo: What is not copied, and what takes its place.
+        """
+        for kind in tuple(self._seats):
+            kept: dict[str, Detector] = {}
+            for name, _ in self._seats.pop(kind):
+                own = self._detectors.pop(name)
+                if self._lasts(kind, name):
+                    kept[name] = own
+                elif name in saved:
+                    made = attempt(self._faults, name, _copied, (saved[name], dict(memo)))
+                    if made is not None:
+                        kept[name] = made
+            self._seat(kind, kept)
+
+    def _lasts(self, kind: type, name: str) -> bool:
+        return kind in (Spending, Standing) or self._registry.families[name] in _LASTING
+
     def adopt(self, other: Panel, kind: type) -> None:
         """Takes over the detectors of another panel that look at one type of evidence (C6)."""
         seats = other._seats.get(kind)
@@ -70,9 +116,13 @@ class Panel:
         self._seats[kind] = kept
         self._detectors.update((name, other._detectors[name]) for name, _ in kept)
 
-    def _seat(self, kind: type) -> _Seats:
+    def _seat(self, kind: type, kept: Mapping[str, Detector] = _NONE) -> _Seats:
         for entry in self._registry.of(kind):
-            made = attempt(self._faults, entry.name, entry.make, self._settings)
+            if entry.name in self.broken:
+                continue
+            made: object = kept.get(entry.name)
+            if made is None:
+                made = attempt(self._faults, entry.name, entry.make, self._settings)
             if not callable(getattr(made, "observe", None)):
                 self.broken = (*self.broken, entry.name)
             else:
@@ -107,3 +157,8 @@ def _turn(detector: Detector) -> bool:
     if turn is not None:
         turn()
     return True
+
+
+def _copied(given: tuple[Detector, dict[int, object]]) -> Detector:
+    detector, memo = given
+    return deepcopy(detector, memo)

@@ -100,9 +100,11 @@ class Past:
             self.standing = decision
 
     def _marked(self, mark: Mark) -> None:
-        if mark is Mark.LOWERED:
-            if self.standing is not None and self.standing.action not in _LASTING:
-                self.standing = None
+        if mark in (Mark.LOWERED, Mark.RESTORED):
+            lasts = self.standing is not None and self.standing.action in _LASTING
+            self.standing = self.standing if lasts else None
+            if mark is Mark.RESTORED:
+                self._restored(lasts=lasts)
             return
         stopped = self.standing is not None and self.standing.action.stops
         if mark is Mark.CLEARED or self.policy.ended or stopped:
@@ -110,3 +112,11 @@ class Past:
         self.standing = None
         self.panel.user_turn()
         self.policy.user_turn()
+
+    def _restored(self, *, lasts: bool) -> None:
+        """Copies of the state are not in the journal: what was done before is forgotten (C19)."""
+        self.panel.restore({}, {})
+        self.known = Known()
+        self.epochs += 1
+        if not (lasts or self.policy.ended):
+            self.policy.start_over()

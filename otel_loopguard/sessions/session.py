@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import weakref
+from copy import deepcopy
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from otel_loopguard.control import Flag
 from otel_loopguard.control.flag import POLICY
 from otel_loopguard.core import Action, Effect, Evidence, Kind, Progress, Step
 from otel_loopguard.hints import hint
-from otel_loopguard.identity import SENSES, Observer, Senses
+from otel_loopguard.identity import SENSES, Observer, Senses, Spendings, Standings
 from otel_loopguard.policy import Policy
 from otel_loopguard.reports import Record
 from otel_loopguard.sessions.callers import Callers
@@ -20,6 +22,7 @@ from otel_loopguard.sessions.firsts import Firsts
 from otel_loopguard.sessions.handoffs import attended, receiver, refused_to, stops_handoffs
 from otel_loopguard.sessions.journal import Mark
 from otel_loopguard.sessions.panel import Panel
+from otel_loopguard.sessions.saved import SavedSession
 from otel_loopguard.sessions.silence import Silence
 from otel_loopguard.sessions.turns import Turns
 
@@ -36,6 +39,8 @@ if TYPE_CHECKING:
     from otel_loopguard.sessions.past import Past
     from otel_loopguard.settings import Settings
 
+_LASTING: Final = (Spendings, Standings)
+"""What no checkpoint takes back: what was spent is spent."""
 _SILENT_TURNS = 8
 """Model calls of one session, after a deny and without a tool call, that end in an abort."""
 
@@ -348,6 +353,49 @@ class Session:
         """Its context was compacted: what was counted before weighs half (E13)."""
         self.panel.user_turn()
         self.policy.user_turn()
+
+    def saved(self) -> SavedSession:
+        """What is counted now, for a later `restore` (C19). Its lock is held."""
+        progress, settings = self.progress, self._settings
+        memo: dict[int, object] = {id(settings): settings, id(progress): progress}
+        stopped = self.policy.ended or self.policy.stops
+        return SavedSession(
+            key=self.key, flag=weakref.ref(self.flag), progress=progress, task=progress.task,
+            senses=self.senses.saved(dict(memo), _LASTING), detectors=self.panel.saved(memo),
+            policy=None if stopped else deepcopy(self.policy, dict(memo)),
+            milestones=progress.milestones.saved(),
+        )  # fmt: skip
+
+    def restore(self, saved: SavedSession | None) -> None:
+        """Its application went back to a checkpoint: what is done again is no repeat (C19).
+
+        What was counted since is taken back, and milestones and plan are as they were. What was
+        spent stays spent. A pause and an abort stay, and so does whatever a person set.
+
+        Args:
+            saved: What was counted at the checkpoint; None if that is not known: then whatever was
+                counted is forgotten, and milestones stay. Not changed: it may be restored again.
+        """
+        progress, settings, flag = self.progress, self._settings, self.flag
+        progress.epoch += 1
+        memo: dict[int, object] = {id(settings): settings}
+        if saved is not None:
+            memo[id(saved.progress)] = progress
+            renew = saved.task != progress.task or saved.progress is not progress
+            progress.milestones.restore(saved.milestones, renew=renew)
+        self.senses.restore({} if saved is None else saved.senses, dict(memo), _LASTING)
+        self.panel.restore({} if saved is None else saved.detectors, memo)
+        if not (self.policy.ended or flag.control.action in (Action.PAUSE, Action.ABORT)):
+            if saved is None or saved.policy is None:
+                self.policy.start_over()
+            else:
+                self.policy = deepcopy(saved.policy, dict(memo))
+            if flag.control.by == POLICY:
+                flag.lower()
+        self._silence = Silence()
+        self._contexts = Contexts(settings)
+        self._mark(Mark.RESTORED)
+        self.cycles.end("restored")
 
     def user_turn(self) -> None:
         """A user spoke: what was counted before weighs half."""

@@ -133,7 +133,7 @@ def test_a_decision_comes_back_without_its_message() -> None:
     assert len(CODEC.decision(large)) + 33 <= 200
 
 
-@pytest.mark.parametrize("mark", [Mark.TURN, Mark.CLEARED, Mark.LOWERED])
+@pytest.mark.parametrize("mark", [Mark.TURN, Mark.CLEARED, Mark.LOWERED, Mark.RESTORED])
 def test_a_mark_comes_back(mark: Mark) -> None:
     """Eight bytes say it."""
     raw = CODEC.mark(mark)

@@ -1,0 +1,325 @@
+"""What the guard counted goes with a checkpoint: work that is done again is no repeat (C19)."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from otel_loopguard import Action, LoopGuard, Settings, control, session
+from otel_loopguard.core import Detection, Evidence, Kind, Step
+from otel_loopguard.faults import raise_faults
+from otel_loopguard.recordings import Recording, Run
+from otel_loopguard.stores import MemoryStore
+from tests.calls import call
+from tests.escalation.agents import asked, stuck, watched
+from tests.sessions.journals import Shelf, session_of, until
+from tests.sessions.journals import guard as journalled
+
+FORECAST = "light rain in the west, twenty degrees, and a little wind"
+NUMBERS = itertools.count()
+PLAN = [{"id": "search"}, {"id": "report", "depends_on": ["search"]}]
+
+
+@dataclass
+class Scene:
+    """A session of a live guard, and checkpoints of its application."""
+
+    settings: Settings = field(default_factory=Settings)
+    actions: list[str] = field(default_factory=list[str])
+    # Other guards of this process must not know the session.
+    key: str = field(default_factory=lambda: f"run {next(NUMBERS)}")
+
+    def __post_init__(self) -> None:
+        self.guard = LoopGuard(
+            self.settings, on_decision=lambda _, found: self.actions.append(found.action.value)
+        )
+        self.guard.flag_named(self.key)
+        self.points = control.Checkpoints(control.Callbacks(str, print))
+
+    def does(self, *steps: Step) -> list[str]:
+        """Does the steps; what was decided at them, without notes."""
+        before = len(self.actions)
+        for step in steps:
+            self.guard.observe(step, self.key)
+        return [action for action in self.actions[before:] if action != "allow"]
+
+    def saves(self) -> control.Checkpoint:
+        with session(self.key):
+            return self.points.create()
+
+    def restores(self, point: control.Checkpoint) -> None:
+        with session(self.key):
+            self.points.restore(point)
+
+
+def equal_calls() -> list[Step]:
+    return [call("weather", {"city": "Paris"}, FORECAST) for _ in range(2)]
+
+
+def equal_failures() -> list[Step]:
+    return [call("mail", {"to": "Ann"}, error="ValueError: there is no route to the host of Ann")]
+
+
+def taking_turns() -> list[Step]:
+    pair = [
+        call("read", {"path": "a"}, FORECAST),
+        call("list", {"path": "b"}, "one, two, three, and many more of the same kind"),
+    ]
+    return pair * 2
+
+
+@pytest.mark.parametrize("work", [equal_calls, equal_failures, taking_turns])
+def test_work_done_again_is_no_repeat(work: Callable[[], list[Step]]) -> None:
+    """However often; without a restore the same calls are noticed."""
+    scene, other = Scene(), Scene()
+    scene.does(call("start", {"n": 1}, "began"))
+    point = scene.saves()
+    for _ in range(4):
+        assert scene.does(*work()) == []
+        scene.restores(point)
+        other.does(*work())
+    assert "hint" in other.actions
+
+
+def test_a_loop_after_a_restore_is_noticed_as_any() -> None:
+    """It takes as many calls as without one."""
+    scene = Scene()
+    point = scene.saves()
+    scene.does(*equal_calls())
+    scene.restores(point)
+    assert scene.does(*equal_calls(), *equal_calls()) == ["hint", "deny"]
+
+
+def test_what_was_known_at_the_checkpoint_is_known_again() -> None:
+    """A loop that was hinted at before it has had its hint, after each restore."""
+    scene = Scene()
+    assert scene.does(*equal_calls(), *equal_calls()[:1]) == ["hint"]
+    point = scene.saves()
+    for _ in range(2):
+        scene.restores(point)
+        assert scene.does(*equal_calls(), *equal_calls()[:1]) == ["deny"]
+
+
+def test_a_hint_and_a_deny_since_are_over() -> None:
+    """The calls that were denied may be made again."""
+    scene = Scene()
+    point = scene.saves()
+    assert scene.does(*equal_calls(), *equal_calls()) == ["hint", "deny"]
+    assert scene.guard.flag_named(scene.key).control.action is Action.DENY
+    scene.restores(point)
+    assert scene.guard.flag_named(scene.key).control.action is Action.ALLOW
+    assert not scene.guard.denies(scene.key, "weather", {"city": "Paris"}, span_id=0)
+
+
+@pytest.mark.parametrize("stop", [control.pause, control.abort])
+def test_what_a_person_set_stays(stop: Callable[..., bool]) -> None:
+    """So does what a person tells the model."""
+    scene = Scene()
+    point = scene.saves()
+    stop(scene.key, "stop it", by="anna")
+    scene.restores(point)
+    assert scene.guard.flag_named(scene.key).control.by == "anna"
+    control.resume(scene.key, by="anna", guidance="use the other table")
+    scene.restores(point)
+    assert scene.guard.flag_named(scene.key).control.hint == "use the other table"
+
+
+def test_a_pause_of_the_policy_stays() -> None:
+    """People were asked; going back is no answer."""
+    guard = watched()
+    points = control.Checkpoints(control.Callbacks(str, print))
+    guard.flag_named("a")
+    with session("a"):
+        point = points.create()
+        stuck(guard, "a")
+        assert len(asked(guard)) == 1
+        points.restore(point)
+        assert control.current().action is Action.PAUSE
+    assert len(control.escalations()) >= 1
+
+
+def test_milestones_and_the_plan_are_as_they_were() -> None:
+    """What was reached since is still to be reached; a plan of later is gone."""
+    scene = Scene()
+    with session(scene.key, tasks=PLAN):
+        scene.does(call("search", {"q": "x"}, FORECAST))
+        point = scene.points.create()
+        scene.does(call("report", {"of": "x"}, "written"))
+        assert control.report().milestones == 100  # type: ignore[union-attr]
+        scene.points.restore(point)
+        assert control.report().milestones == 50  # type: ignore[union-attr]
+        control.milestones(["something", "else", "altogether"])
+        scene.points.restore(point)
+        assert control.report().milestones == 50  # type: ignore[union-attr]
+        scene.does(call("report", {"of": "x"}, "written"))
+        assert control.report().milestones == 100  # type: ignore[union-attr]
+
+
+def test_milestones_count_after_a_turn_of_the_user() -> None:
+    """They are those of the task that is gone back to."""
+    scene = Scene(Settings(milestone_steps=3))
+    with session(scene.key):
+        control.milestones(["a", "b"])
+        control.milestone("a")
+        point = scene.points.create()
+        scene.does(Step(Kind.OTHER, "user", text="and now something else"))
+        scene.points.restore(point)
+        done = [call(f"tool{n}", {"n": n}, f"{n} is the answer to it") for n in range(8)]
+        assert "hint" in scene.does(*done)
+
+
+def test_a_plan_of_a_person_stays() -> None:
+    """What was done of it since is to be done again."""
+    guard = watched()
+    points = control.Checkpoints(control.Callbacks(str, print))
+    with session("a", tasks=PLAN):
+        guard.flag_named("a")
+        point = points.create()
+        stuck(guard, "a")
+        (found,) = asked(guard)
+        control.answer(found.id, "modify_plan", by="anna", plan=[{"id": "look_up"}, {"id": "say"}])
+        guard.observe(call("look_up", {"n": 1}, "it is the third one"), "a")
+        points.restore(point)
+        assert [task.id for task in control.plan()] == ["look_up", "say"]
+        assert control.report().milestones == 0  # type: ignore[union-attr]
+        guard.observe(call("look_up", {"n": 1}, "it is the third one"), "a")
+        assert control.report().milestones == 50  # type: ignore[union-attr]
+
+
+def test_what_was_spent_stays_spent() -> None:
+    """A budget cannot be won back by going back."""
+    scene = Scene(Settings(budget_actions=6, budget_action="pause"))
+    point = scene.saves()
+    told: list[str] = []
+    for turn in range(3):
+        told += scene.does(*(call(f"t{n}", {"n": n}, f"{turn} and {n}") for n in range(3)))
+        scene.restores(point)
+    assert "pause" in told
+    report = scene.guard.report(scene.key)
+    assert report is not None
+    assert report.actions == 9
+
+
+def test_what_is_not_known_is_forgotten() -> None:
+    """A checkpoint of another process, or one that was made outside of any session."""
+    scene = Scene()
+    outside = scene.points.create()
+    scene.does(*equal_calls())
+    scene.restores(outside)
+    assert scene.does(*equal_calls()) == []
+
+
+def test_the_session_of_the_checkpoint_goes_back() -> None:
+    """Whoever restores it; another session keeps what was counted of it."""
+    scene = Scene()
+    scene.guard.flag_named("boss")
+    point = scene.saves()
+    for step in equal_calls():
+        scene.guard.observe(step, scene.key)
+        scene.guard.observe(step, "boss")
+    with session("boss"):
+        scene.points.restore(point)
+    assert scene.does(*equal_calls()) == []
+    scene.guard.observe(equal_calls()[0], "boss")
+    assert scene.actions == ["hint"]
+
+
+def test_a_restore_that_fails_takes_nothing_back() -> None:
+    """The application's state is what it was."""
+
+    def fails(_: object) -> None:
+        msg = "gone"
+        raise OSError(msg)
+
+    scene = Scene()
+    scene.points = control.Checkpoints(control.Callbacks(str, fails))
+    point = scene.saves()
+    scene.does(*equal_calls())
+    with pytest.raises(OSError, match="gone"):
+        scene.restores(point)
+    assert scene.does(*equal_calls()[:1]) == ["hint"]
+
+
+@pytest.fixture
+def _swallowed() -> Iterator[None]:
+    raise_faults(False)
+    yield
+    raise_faults(True)
+
+
+class Locked:
+    """A detector that cannot be copied."""
+
+    name = "locked"
+    takes = Evidence
+
+    def __init__(self, _: Settings) -> None:
+        self.lock = threading.Lock()
+        self.calls = 0
+
+    def observe(self, _: Evidence) -> Detection | None:
+        self.calls += 1
+        return None
+
+
+@pytest.mark.usefixtures("_swallowed")
+def test_a_detector_that_cannot_be_copied_begins_anew() -> None:
+    """That is counted as a fault, and all others go back."""
+    scene = Scene(Settings(detectors=(f"{__name__}:Locked",)))
+    scene.does(*equal_calls())
+    point = scene.saves()
+    scene.restores(point)
+    assert scene.guard.faults.counts == {"locked:TypeError": 1}
+    assert scene.does(*equal_calls()) == []
+    report = scene.guard.report(scene.key)
+    assert report is not None
+    assert report.switched_off == ()
+
+
+def test_in_a_journal_the_restore_is_written_down() -> None:
+    """Another process forgets what was done before it, and counts what was done since."""
+    store = MemoryStore()
+    one = journalled(Shelf(store))
+    points = control.Checkpoints(control.Callbacks(str, print))
+    session_of(one, "restored")
+    with session("restored"):
+        point = points.create()
+        for step in equal_calls():
+            one.observe(step, "restored")
+        points.restore(point)
+        one.observe(equal_calls()[0], "restored")
+    one.shutdown()
+    other = journalled(Shelf(store))
+    known = session_of(other, "restored")
+    until(lambda: known.history is not None and known.history.before.calls == 3)
+    alerts: list[int] = []
+    for step in equal_calls():
+        other.observe(step, "restored")
+        report = other.report("restored")
+        assert report is not None
+        alerts.append(report.alert_count)
+    assert alerts == [0, 1]
+    other.shutdown()
+
+
+@pytest.mark.parametrize("source", ["traces/magentic.jsonl.gz", "traces/sweagent.jsonl.gz"])
+def test_any_run_may_go_back(shared: Path, source: str) -> None:
+    """All that a run leads to can be saved and put back, with no fault; a second time too."""
+    runs = itertools.islice(Recording(str(shared / source), print), 5)
+    for number, run in enumerate(runs):
+        assert isinstance(run, Run)
+        guard = LoopGuard(clock="replay")
+        for step in run.steps:
+            guard.observe(step, str(number))
+        saved = guard.saved(str(number))
+        assert saved is not None
+        for _ in range(2):
+            assert guard.restored(str(number), saved)
+            for step in run.steps[:50]:
+                guard.observe(step, str(number))
+        assert not guard.faults.counts
