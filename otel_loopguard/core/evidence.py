@@ -85,6 +85,10 @@ class Evidence:
         acts: Whether it presses, clicks, scrolls, types or moves, or is declared to write: equal
             calls of that kind are work.
         item: Whether it asks the same of another item than the call of its tool before.
+        file: Key of the name of the file that it writes to; None if it writes to none, or runs
+            what the agent wrote.
+        score: Key of the name of the number that its outcome measures (score, accuracy, loss,
+            failures, …), and the number; None if it measures nothing.
     """
 
     number: int
@@ -127,6 +131,8 @@ class Evidence:
     bare: bool = False
     acts: bool = False
     item: bool = False
+    file: int | None = None
+    score: tuple[int, float] | None = None
 
     @property
     def waits(self) -> bool:

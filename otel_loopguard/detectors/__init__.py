@@ -10,11 +10,13 @@ from otel_loopguard.detectors.budget.own_limits import OwnLimit
 from otel_loopguard.detectors.budget.rate import TokenRate
 from otel_loopguard.detectors.calls.cycle import Cycle
 from otel_loopguard.detectors.calls.echo import Echo
+from otel_loopguard.detectors.calls.edits import RepeatedEdit
 from otel_loopguard.detectors.calls.error_rate import ErrorRate
 from otel_loopguard.detectors.calls.errors import ErrorRepeat
 from otel_loopguard.detectors.calls.found_nothing import FoundNothing
 from otel_loopguard.detectors.calls.grinding import Grinding
 from otel_loopguard.detectors.calls.idle import IdleCommand
+from otel_loopguard.detectors.calls.no_better import NoBetterScore
 from otel_loopguard.detectors.calls.outage import Outage
 from otel_loopguard.detectors.calls.refused import RefusedCall
 from otel_loopguard.detectors.calls.repeat import ExactRepeat
@@ -68,6 +70,8 @@ DETECTORS: tuple[Factory, ...] = (
     RefusedCall,
     IdleCommand,
     SameFailure,
+    RepeatedEdit,
+    NoBetterScore,
     NodeCycle,
     StateConvergence,
     NoProgress,

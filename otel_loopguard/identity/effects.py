@@ -34,6 +34,11 @@ _FILE_NAMES: Final = frozenset(
     "path file filename file_path filepath file_name line line_number lineno lines line_num "
     "start_line end_line window".split()
 )
+_FILES: Final = (
+    "file_path", "path", "filename", "filepath", "file_name", "file", "notebook_path",
+    "relative_path", "target_file",
+)  # fmt: skip
+_VIEWS: Final = ("view", "read", "open", "list")
 _PAGE_NAMES: Final = frozenset(
     "url uri link href element selector ref xpath x y coordinate coordinates direction pixels "
     "delta amount tab app application browser".split()
@@ -121,6 +126,21 @@ def looks_at_files(tool: str, arguments: object) -> bool:
         names = {name.lower() for name in cast("dict[str, object]", arguments)}
         return names.isdisjoint(_PAGE_NAMES) and not names.isdisjoint(_FILE_NAMES)
     return isinstance(arguments, str) and _A_PLACE.match(arguments[:400]) is not None
+
+
+def file_of(arguments: object) -> str | None:
+    """The name of the file that a call names; None if it names none, or only views it.
+
+    Args:
+        arguments: Its arguments, as `canonical.parsed` gives them.
+    """
+    if not isinstance(arguments, dict):
+        return None
+    named = cast("dict[str, object]", arguments)
+    if named.get("command") in _VIEWS:
+        return None
+    found = (named.get(name) for name in _FILES)
+    return next((name[:_LOOK] for name in found if isinstance(name, str) and name), None)
 
 
 def is_runner(tool: str) -> bool:

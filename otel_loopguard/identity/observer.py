@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Final
 from otel_loopguard.core import Effect, ErrorClass, Evidence, Kind, Progress, Step
 from otel_loopguard.identity.acknowledgements import is_acting, is_bare
 from otel_loopguard.identity.calls import NAMED, Call, Calls, agent_key
-from otel_loopguard.identity.effects import effect_of, is_compound, is_runner, looks_at_files, moves
+from otel_loopguard.identity.canonical import key_of, text_bytes
+from otel_loopguard.identity.effects import (
+    effect_of,
+    file_of,
+    is_compound,
+    is_runner,
+    looks_at_files,
+    moves,
+)
 from otel_loopguard.identity.errors import (
     error_class,
     error_line,
@@ -20,7 +28,13 @@ from otel_loopguard.identity.errors import (
 from otel_loopguard.identity.habits import Habits
 from otel_loopguard.identity.items import Items
 from otel_loopguard.identity.novelty import Novelty
-from otel_loopguard.identity.outcomes import Outcome, outcome_of, rejects, reports_failure
+from otel_loopguard.identity.outcomes import (
+    Outcome,
+    outcome_of,
+    rejects,
+    reports_failure,
+    score_of,
+)
 from otel_loopguard.identity.refusals import changed_nothing, does_nothing, refusal_of
 from otel_loopguard.identity.rounds import Rounds
 from otel_loopguard.identity.waits import Waits
@@ -129,6 +143,8 @@ class Observer:
             bare=is_bare(outcome, effect),
             acts=self._acts(tool, call.arguments, effect),
             item=self._items.another(tool, call.sample),
+            file=None if effect is not Effect.WRITE or runs_code else _file_key(call.arguments),
+            score=score_of(outcome),
         )
         untouched = refusal is not None and changed_nothing(refusal, step, call.arguments)
         self._count(found, call, outcome, untouched=untouched)
@@ -192,3 +208,8 @@ class Observer:
             self._writes.popitem(last=False)
         if not known:
             self._progress.epoch += 1
+
+
+def _file_key(arguments: object) -> int | None:
+    name = file_of(arguments)
+    return None if name is None else key_of(text_bytes(name))

@@ -51,6 +51,18 @@ _CUT: Final = re.compile(
     rb"snip(?:ped)?)\b[^\n]{0,60}|\btruncated\b[^\n]{0,60}|"
     rb"\b\d+ more (?:characters|chars|bytes|lines)[^\n]{0,30})\W{0,4}$"
 )
+_MEASURES: Final = (
+    b"score", b"accuracy", b"loss", b"error", b"f1", b"auc", b"rmse", b"mae", b"mse", b"reward",
+    b"fitness", b"precision", b"recall", b"perplexity", b"bleu", b"coverage", b"failed",
+    b"failures", b"passed",
+)  # fmt: skip
+_NUMBER: Final = rb"-?\d{1,12}(?:\.\d{1,15})?(?:e[+-]?\d{1,3})?"
+_MEASURED: Final = re.compile(
+    rb"\b(\w{0,20}(?:%b)s?)[\"']?\s{0,3}[:=]\s{0,3}(%b)(?![\w.]*\w)"
+    % (b"|".join(_MEASURES), _NUMBER)
+)
+_COUNTED: Final = re.compile(rb"\b(\d{1,9}) (failed|failing|failures?|errors?)\b")
+_SCORED: Final = 2_000
 _TRACEBACK: Final = "Traceback (most recent call last)"
 
 
@@ -110,6 +122,28 @@ def _turns_down(text: bytes) -> bool:
             low = _NONE_FAILED.sub(b"", low)
         return _REJECTS.search(low) is not None
     return b"not " in low and _REJECTS.search(low) is not None
+
+
+def score_of(outcome: Outcome) -> tuple[int, float] | None:
+    """What an outcome measures last: key of the name and the number; None if it measures nothing.
+
+    Names are the usual ones (score, accuracy, loss, …), alone or as the end of a longer one, before
+    a number; or a number of failures or errors. An `error` without a fraction is a code.
+
+    Args:
+        outcome: The outcome; its last 2,000 bytes are looked at.
+    """
+    low = outcome.raw[-_SCORED:].lower()
+    if not any(name in low for name in _MEASURES):
+        return None
+    found: tuple[bytes, bytes] | None = None
+    for match in _MEASURED.finditer(low):
+        if not match[1].rstrip(b"s").endswith(b"error") or b"." in match[2]:
+            found = match[1], match[2]
+    if found is None:
+        for match in _COUNTED.finditer(low):
+            found = match[2][:4], match[1]
+    return None if found is None else (key_of(found[0]), float(found[1]))
 
 
 def reports_failure(outcome: object) -> bool:

@@ -25,6 +25,8 @@ _SAME, _TWO, _ONE = 1, 2, 3
 _PLACED: Final = 64
 _NAMED_AGENT: Final = 128
 _FAILED: Final = 256
+_FILED: Final = 512
+_SCORED: Final = 1024
 _SIZE: Final = 159
 """Bytes of an entry; a long name of a tool is cut to what is left of them."""
 _LARGEST: Final = 3.0e38
@@ -37,7 +39,7 @@ class CallEntry:
     Attributes:
         evidence: What was seen of it. Its keys are keyed digests; its number, round and epoch are
             0: whoever merges journals counts them anew. Its sample is not kept. Read back, the
-            name of its tool has 64 bytes at most (45 where all keys are there), times are to a
+            name of its tool has 64 bytes at most (21 where all keys are there), times are to a
             microsecond and its novelty to 1/254.
         took: Nanoseconds; 71 minutes at most.
         opened: Whether it changed the world.
@@ -57,9 +59,15 @@ class CallEntry:
         if seen.failure is not None:
             present |= _FAILED
             keys += _KEY.pack(seen.failure)
+        if seen.file is not None:
+            present |= _FILED
+            keys += _KEY.pack(seen.file)
         if seen.agent:
             present |= _NAMED_AGENT
             keys += _KEY.pack(seen.agent)
+        if seen.score is not None:
+            present |= _SCORED
+            keys += _PLACE.pack(seen.score[0], seen.score[1])
         if seen.place is not None:
             present |= _PLACED
             keys += _PLACE.pack(seen.place[0], seen.place[1])
@@ -103,6 +111,8 @@ def decoded_call(body: bytes) -> CallEntry:
         raise ValueError(msg)
     ends = _BODY.size + keyed - (_PLACE.size if present & _PLACED else 0)
     place = _PLACE.unpack_from(body, ends) if present & _PLACED else None
+    ends -= _PLACE.size if present & _SCORED else 0
+    score = _PLACE.unpack_from(body, ends) if present & _SCORED else None
     ends -= _KEY.size if present & _NAMED_AGENT else 0
     agent = int(_KEY.unpack_from(body, ends)[0]) if present & _NAMED_AGENT else 0
     keys = iter(struct.unpack(f"<{(ends - _BODY.size) // 8}Q", body[_BODY.size : ends]))
@@ -110,6 +120,7 @@ def decoded_call(body: bytes) -> CallEntry:
         _pair(keys, present, number) for number in range(3)
     )
     failure = next(keys) if present & _FAILED else None
+    file = next(keys) if present & _FILED else None
     bits = [bool(flags >> bit & 1) for bit in range(20)]
     seen = Evidence(
         number=0, tool=body[-named:].decode("utf-8", "ignore") if named else "",
@@ -121,7 +132,7 @@ def decoded_call(body: bytes) -> CallEntry:
         runs_code=bits[10], sample="", place=place, epoch=0,
         gap=None if gap == _MOST else gap * 1000, waiting=bits[11], time=time, round=0, ease=ease,
         polls=bits[13], bare=bits[14], acts=bits[15], item=bits[16], spaced=bits[17],
-        agent=agent, refused=bits[18], idle=bits[19], failure=failure,
+        agent=agent, refused=bits[18], idle=bits[19], failure=failure, file=file, score=score,
     )  # fmt: skip
     return CallEntry(seen, took * 1000, bits[12])
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from otel_loopguard.core import Detection, Evidence
 
+_SINGLE: Final = ("error_line", "error_shape", "failure", "file")
 _UNSIGNED: Final = 0xFFFF_FFFF_FFFF_FFFF
 
 
@@ -57,14 +58,14 @@ class Cover:
             seen.outcome_exact = (
                 seen.outcome if seen.outcome_exact == outcome else of(seen.outcome_exact)
             )
-        if seen.error_line is not None:
-            seen.error_line = of(seen.error_line)
-        if seen.failure is not None:
-            seen.failure = of(seen.failure)
-        if seen.error_shape is not None:
-            seen.error_shape = of(seen.error_shape)
+        for name in _SINGLE:
+            key: int | None = getattr(seen, name)
+            if key is not None:
+                setattr(seen, name, of(key))
         if seen.agent:
             seen.agent = of(seen.agent)
+        if seen.score is not None:
+            seen.score = (of(seen.score[0]), seen.score[1])
         if seen.place is not None:
             seen.place = (of(seen.place[0]), seen.place[1])
 

@@ -74,6 +74,12 @@ class CallSettings(BaseSettings):
     failure_steer: Count = Field(
         8, description="Rounds that fail with the same line from which another way is asked for."
     )
+    edit_threshold: Count = Field(
+        12, description="Edits of one file, each after a failure, that make a loop."
+    )
+    score_threshold: Count = Field(
+        6, description="Tries without a better number under one name that are noted."
+    )
     sweep_threshold: Count = Field(
         8, description="Places of a range that are read again that make a loop."
     )

@@ -93,3 +93,16 @@ def viewer_of_files(tape: Tape) -> None:
         for _ in range(4):
             tape.call("goto", f"goto {tape.dice.randrange(900)}", tape.prose(60))
             tape.call("scroll_down", "", tape.prose(60))
+
+
+def one_file_made_step_by_step(tape: Tape) -> None:
+    """One file is edited forty times; its tests fail between, and pass every fifth time."""
+    for number in range(40):
+        edit = {"file_path": "/app/solve.py", "old_string": tape.prose(5), "new_string": number}
+        tape.call("Edit", edit, f"The file was updated: {tape.prose(8)}")
+        command = {"command": f"cd /app && pytest -q tests/test_solve.py -k {tape.word()}"}
+        if number % 5 == 4:
+            tape.call("bash", command, f"{number} passed in {tape.dice.randrange(1, 90)} s")
+        else:
+            said = f"{tape.prose(3)}\nFAILED tests/test_solve.py: {tape.prose(4)}"
+            tape.call("bash", command, error=f"Exit code 1\n{said}")

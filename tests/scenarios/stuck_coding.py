@@ -56,3 +56,12 @@ def passwords_by_hand(tape: Tape) -> None:
     for _ in range(32):
         guess = tape.word() + tape.hexadecimal(3)
         tape.call("unlock_archive", {"file": "a.zip", "password": guess}, "Wrong password?")
+
+
+def edits_that_never_help(tape: Tape) -> None:
+    """One file is edited over and over; the test fails each time, in another way."""
+    for number in range(18):
+        edit = {"file_path": "/app/solve.py", "old_string": tape.prose(5), "new_string": number}
+        tape.call("Edit", edit, f"The file was updated: {tape.prose(8)}")
+        said = f"{tape.word()}Error: {tape.prose(4)} {tape.dice.randrange(9999)}"
+        tape.call("bash", {"command": "python3 solve.py"}, error=f"Exit code 1\n{said}")

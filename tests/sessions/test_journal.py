@@ -52,6 +52,7 @@ STEPS = {
     "unseen": tool(args=None, outcome=None),
     "no times": tool(start=0, end=None),
     "write": Step(Kind.TOOL, "write_file", args={"path": "a"}, outcome="ok"),
+    "measured": tool(outcome="val_loss: 0.25"),
     "no name": Step(Kind.TOOL),
 }
 
@@ -83,12 +84,14 @@ def test_the_largest_call_has_less_than_200_bytes() -> None:
     for number, name in enumerate(NAMES[:-1]):
         setattr(found, name, BIG - number)
     found.place, found.gap, found.outcome_size, found.ease = (BIG, 1e300), 1 << 70, 1 << 40, 1e300
-    found.agent = BIG
+    found.agent, found.failure, found.file, found.score = BIG, BIG, 7, (BIG, 1e300)
     raw = CODEC.call(CallEntry(found, 1 << 80, opened=True))
     assert len(raw) + len(f"{EPOCH:016x}-{0:016x}") <= 200
     entry = CODEC.read(raw, "run")
     assert isinstance(entry, CallEntry)
-    assert entry.evidence.tool == "é" * 22
+    assert entry.evidence.tool == "é" * 10
+    assert (entry.evidence.failure, entry.evidence.file) == (BIG, 7)
+    assert (entry.evidence.score, entry.evidence.place) == ((BIG, 1e300), (BIG, 1e300))
     assert (entry.evidence.call, entry.evidence.error_shape) == (BIG, BIG - 5)
 
 
