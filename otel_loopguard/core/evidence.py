@@ -89,6 +89,8 @@ class Evidence:
             what the agent wrote.
         score: Key of the name of the number that its outcome measures (score, accuracy, loss,
             failures, …), and the number; None if it measures nothing.
+        revises: Whether its arguments and outcome, both long, are nearly those of the call of its
+            tool before.
     """
 
     number: int
@@ -133,6 +135,7 @@ class Evidence:
     item: bool = False
     file: int | None = None
     score: tuple[int, float] | None = None
+    revises: bool = False
 
     @property
     def waits(self) -> bool:

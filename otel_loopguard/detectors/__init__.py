@@ -20,6 +20,7 @@ from otel_loopguard.detectors.calls.no_better import NoBetterScore
 from otel_loopguard.detectors.calls.outage import Outage
 from otel_loopguard.detectors.calls.refused import RefusedCall
 from otel_loopguard.detectors.calls.repeat import ExactRepeat
+from otel_loopguard.detectors.calls.revised import RevisedInVain
 from otel_loopguard.detectors.calls.same_failure import SameFailure
 from otel_loopguard.detectors.calls.same_verdict import SameVerdict
 from otel_loopguard.detectors.calls.similar import SimilarRepeat
@@ -72,6 +73,7 @@ DETECTORS: tuple[Factory, ...] = (
     SameFailure,
     RepeatedEdit,
     NoBetterScore,
+    RevisedInVain,
     NodeCycle,
     StateConvergence,
     NoProgress,

@@ -36,6 +36,7 @@ from otel_loopguard.identity.outcomes import (
     score_of,
 )
 from otel_loopguard.identity.refusals import changed_nothing, does_nothing, refusal_of
+from otel_loopguard.identity.revisions import Revisions
 from otel_loopguard.identity.rounds import Rounds
 from otel_loopguard.identity.waits import Waits
 
@@ -59,8 +60,8 @@ class Observer:
     """
 
     __slots__ = (
-        "_calls", "_habits", "_items", "_novelty", "_progress", "_rounds", "_settings",
-        "_viewer", "_waits", "_writes",
+        "_calls", "_habits", "_items", "_novelty", "_progress", "_revisions", "_rounds",
+        "_settings", "_viewer", "_waits", "_writes",
     )  # fmt: skip
 
     def __init__(self, settings: Settings, progress: Progress | None = None) -> None:
@@ -71,6 +72,7 @@ class Observer:
         self._rounds = Rounds()
         self._habits = Habits()
         self._items = Items()
+        self._revisions = Revisions()
         self._novelty: dict[int, Novelty] = {}
         self._viewer = False
         self._writes: OrderedDict[int, None] = OrderedDict()
@@ -145,6 +147,7 @@ class Observer:
             item=self._items.another(tool, call.sample),
             file=None if effect is not Effect.WRITE or runs_code else _file_key(call.arguments),
             score=score_of(outcome),
+            revises=self._revisions.revises(call, outcome),
         )
         untouched = refusal is not None and changed_nothing(refusal, step, call.arguments)
         self._count(found, call, outcome, untouched=untouched)

@@ -121,7 +121,7 @@ def decoded_call(body: bytes) -> CallEntry:
     )
     failure = next(keys) if present & _FAILED else None
     file = next(keys) if present & _FILED else None
-    bits = [bool(flags >> bit & 1) for bit in range(20)]
+    bits = [bool(flags >> bit & 1) for bit in range(21)]
     seen = Evidence(
         number=0, tool=body[-named:].decode("utf-8", "ignore") if named else "",
         call=call, call_exact=exact, guessed=bits[0], fresh=bits[1], changed=bits[2],
@@ -133,6 +133,7 @@ def decoded_call(body: bytes) -> CallEntry:
         gap=None if gap == _MOST else gap * 1000, waiting=bits[11], time=time, round=0, ease=ease,
         polls=bits[13], bare=bits[14], acts=bits[15], item=bits[16], spaced=bits[17],
         agent=agent, refused=bits[18], idle=bits[19], failure=failure, file=file, score=score,
+        revises=bits[20],
     )  # fmt: skip
     return CallEntry(seen, took * 1000, bits[12])
 
@@ -170,5 +171,5 @@ def _flags(seen: Evidence, opened: bool) -> int:
         | seen.nothing << 5 | seen.rejects << 6 | seen.failing << 7 | seen.error << 8
         | seen.call_error << 9 | seen.runs_code << 10 | seen.waiting << 11 | opened << 12
         | seen.polls << 13 | seen.bare << 14 | seen.acts << 15 | seen.item << 16
-        | seen.spaced << 17 | seen.refused << 18 | seen.idle << 19
+        | seen.spaced << 17 | seen.refused << 18 | seen.idle << 19 | seen.revises << 20
     )  # fmt: skip

@@ -80,6 +80,9 @@ class CallSettings(BaseSettings):
     score_threshold: Count = Field(
         6, description="Tries without a better number under one name that are noted."
     )
+    revision_threshold: Count = Field(
+        6, description="Calls in a row that revise hardly anything that make a loop."
+    )
     sweep_threshold: Count = Field(
         8, description="Places of a range that are read again that make a loop."
     )

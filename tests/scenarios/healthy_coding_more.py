@@ -106,3 +106,13 @@ def one_file_made_step_by_step(tape: Tape) -> None:
         else:
             said = f"{tape.prose(3)}\nFAILED tests/test_solve.py: {tape.prose(4)}"
             tape.call("bash", command, error=f"Exit code 1\n{said}")
+
+
+def letters_from_one_template(tape: Tape) -> None:
+    """The same letter goes to one customer after another, and comes back with its number."""
+    body = tape.prose(60)
+    for number in range(10):
+        name = f"{tape.word()}{number}"
+        letter = f"Dear {name}, {body}"
+        args = {"to": f"{name}@example.org", "body": letter}
+        tape.call("send_letter", args, f"Letter {tape.hexadecimal(6)} is on its way: {letter}")

@@ -65,3 +65,13 @@ def edits_that_never_help(tape: Tape) -> None:
         tape.call("Edit", edit, f"The file was updated: {tape.prose(8)}")
         said = f"{tape.word()}Error: {tape.prose(4)} {tape.dice.randrange(9999)}"
         tape.call("bash", {"command": "python3 solve.py"}, error=f"Exit code 1\n{said}")
+
+
+def drafts_revised_by_two_words(tape: Tape) -> None:
+    """A draft goes into a tool and comes out again, two words changed."""
+    words = tape.prose(90).split()
+    for _ in range(15):
+        old = " ".join(words)
+        for _ in range(2):
+            words[tape.dice.randrange(len(words))] = tape.word()
+        tape.call("revise_draft", {"draft": old}, f"Revised: {' '.join(words)}")
