@@ -32,6 +32,7 @@ _ACKNOWLEDGES: Final = frozenset(
     "created updated inserted added deleted removed uploaded posted published applied processed "
     "received delivered queued finished 200 201 204 0".split()
 )
+_IDS: Final = ("_id", "-id", "Id", "ID", "uuid", "guid")
 _TOKEN: Final = re.compile(rb"[a-z]+|\d+(?:\.\d+)?")
 _IMAGE: Final = re.compile(
     rb"^\W{0,4}(?:(?:binary|base64|png|jpe?g|inline|new)\W{1,2}){0,2}(?:image|screenshot|picture|"
@@ -119,7 +120,8 @@ def _says_nothing(name: str, value: object) -> bool:
         # "error": false is as good as "ok": true.
         return value if "err" not in name else not value
     if isinstance(value, str):
-        return _is_bare_text(value)
+        # Something was made if it has an id.
+        return _is_bare_text(value) and name != "id" and not name.endswith(_IDS)
     if isinstance(value, int):
         return name in _STATES and value in (0, 1, 200, 201, 204)
     # An empty list of rows is an answer to a question; of errors it is not.

@@ -37,6 +37,7 @@ _SAYS: Final = re.compile(
     rb"still \w+|awaiting|waiting (?:for|on|to)|please wait|check (?:back|again)|"
     rb"(?:try|ask|come|look) (?:again|back) (?:later|in|soon|shortly)|retry[- _]?after|"
     rb"under review|in (?:the )?queue|being \w+ed|no new output|eta\b ?[:=~]? ?\d|"
+    rb"(?:container|pod)(?:creat|initializ)ing|"
     rb"\d+(?:\.\d+)? ?(?:s|secs?|seconds?|m|mins?|minutes?|h|hours?|%) (?:remaining|left|to go))"
 )
 _SHORT: Final = re.compile(

@@ -144,3 +144,14 @@ def test_a_user_turn_halves_it() -> None:
     user = Step(Kind.OTHER, "user", text="again, please")
     assert actions(alone("cycle", *turns(8), user, *turns(12)[8:9])) == []
     assert actions(alone("cycle", *turns(9)))[:1] == ["hint"]
+
+
+def test_a_press_and_a_picture_that_is_left_out_are_work() -> None:
+    """A cycle with a press in it, none of whose answers says anything, takes twenty turns."""
+    run = Run()
+    for _ in range(19):
+        run.calls(call("press_key", {"key": "tab"}, "ok"), call("take_screenshot", {}, "<image>"))
+    assert run.actions == []
+    for _ in range(6):
+        run.calls(call("press_key", {"key": "tab"}, "ok"), call("take_screenshot", {}, "<image>"))
+    assert set(run.actions) == {"hint"}

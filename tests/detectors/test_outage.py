@@ -143,3 +143,16 @@ def test_a_paused_run_says_how_to_answer(caplog: pytest.LogCaptureFixture) -> No
         run.calls(*[call(f"tool_{n % 3}", {"n": n}, error=DOWN, at=n) for n in range(9)])
     assert "otel-loopguard resume run" in caplog.text
     assert "control.resume('run')" in caplog.text
+
+
+def test_short_pauses_before_each_try_are_no_hurry() -> None:
+    """Three tries for each item, two seconds apart and more, are not noticed."""
+    run = Run()
+    now = 0.0
+    for item in range(8):
+        for pause in (1.0, 2.0, 2.5):
+            now += pause + 0.5
+            run.calls(call("geocode", {"of": f"city {item}"}, error="429 Too Many", at=now))
+        now += 3
+        run.calls(call("geocode", {"of": f"city {item}"}, f"lies at {item}.5, 7.1", at=now))
+    assert run.actions == []

@@ -290,3 +290,11 @@ def test_critical_from_two_above_the_threshold() -> None:
     """The third is a warning; what is denied is critical, what is aborted fatal."""
     decisions = alone("exact_repeat", *[call(args={"q": "x"}, outcome=ANSWER) for _ in range(6)])
     assert [decision.severity.value for decision in decisions] == ["warning", "critical", "fatal"]
+
+
+def test_no_rows_are_an_answer() -> None:
+    """A map of an empty list is no bare acknowledgement, nor is one with a new id."""
+    for answer in ('{"rows": []}', '{"sent": true, "id": "0d9f3a2e8b7c4d1f9a6e5b4c3d2f1a0b"}'):
+        run = Run()
+        run.calls(*[call("ask", {"q": 1}, answer) for _ in range(6)])
+        assert run.decisions[0].reason == "identical_call"

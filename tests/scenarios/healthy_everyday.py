@@ -13,12 +13,14 @@ if TYPE_CHECKING:
 
 HINTED: Final = frozenset(
     "poll_that_spins_for_a_while everybody_is_looked_up press_one_key_many_times "
-    "cut_result_of_a_growing_log click_that_adds_one move_step_by_step backs_off_on_each_item "
-    "keys_and_screenshots many_hosts_are_down poll_and_a_look_at_the_log".split()
+    "cut_result_of_a_growing_log click_that_adds_one move_step_by_step many_hosts_are_down".split()
 )
 """Families in which a hint may be given: without a pause, or where nobody can tell."""
 
-CLOCKED: Final = frozenset({"look_on_a_schedule", "several_looks_on_a_schedule"})
+CLOCKED: Final = frozenset(
+    "look_on_a_schedule several_looks_on_a_schedule log_that_stands_still_for_a_while "
+    "retries_with_patience retries_that_back_off side_by_side_alike".split()
+)
 """Families that only a clock tells from a loop."""
 CUT: Final = frozenset({"cut_result_of_a_growing_log"})
 """Families in which nothing may stand behind an outcome: a limit cut it."""
@@ -251,7 +253,10 @@ def everybody_is_looked_up(tape: Tape) -> None:
 
 
 def many_hosts_are_down(tape: Tape) -> None:
-    """Seventy different hosts, one error each: the bound of a set does not stop the run."""
+    """Seventy different hosts, one error each: the bound of a set does not stop the run.
+
+    A hint is what a person wants here: where not one host answers, it may be the way to them.
+    """
     for number in range(70):
         error = "ConnectionRefusedError: [Errno 111] Connection refused"
         tape.call("ping_host", {"host": f"10.0.3.{number}"}, error=error, idle=6)

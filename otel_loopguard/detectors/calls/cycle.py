@@ -16,6 +16,7 @@ _LONG: Final = 9
 _MIDDLE: Final = 4
 _LEAST: Final = 1.5
 _SILENT: Final = 10
+_ACTS: Final = 20
 
 
 class Cycle:
@@ -27,15 +28,15 @@ class Cycle:
     means: call, outcome and epoch; so a cycle that changes anything is none. Waits and parallel
     duplicates are passed over; what was not captured breaks the cycle.
 
-    A cycle of nothing but acknowledged calls and of presses, clicks and moves takes ten turns and
-    leads to a hint at most: none of its answers says that nothing changed.
+    A cycle of nothing but acknowledged calls takes ten turns, one with presses, clicks and moves in
+    it twenty, and it leads to a hint at most: none of its answers says that nothing changed.
 
     Source: DESIGN "Identity of a call", last rule; FEATURES C3, W3.
     """
 
     name = "cycle"
     family = "repetition"
-    __slots__ = ("_calls", "_last_round", "_need", "_periods", "_tells")
+    __slots__ = ("_acts", "_calls", "_last_round", "_need", "_periods", "_tells")
 
     def __init__(self, settings: Settings) -> None:
         longest = settings.cycle_max_period
@@ -47,6 +48,7 @@ class Cycle:
         self._periods = Periods(self._need)
         self._calls: deque[int] = deque(maxlen=longest)
         self._tells: deque[bool] = deque(maxlen=longest)
+        self._acts: deque[bool] = deque(maxlen=longest)
         self._last_round = -1
 
     def user_turn(self) -> None:
@@ -59,6 +61,7 @@ class Cycle:
             self._periods.take(None)
             self._calls.append(0)
             self._tells.append(False)
+            self._acts.append(False)
             return None
         symbol = hash((evidence.call, evidence.outcome, evidence.epoch))
         if evidence.round == self._last_round and symbol in self._periods:
@@ -67,12 +70,13 @@ class Cycle:
         found = self._periods.take(symbol)
         self._calls.append(evidence.call)
         self._tells.append(not evidence.bare and not evidence.acts)
+        self._acts.append(evidence.acts)
         return self._detection(found, evidence) if found else None
 
     def _detection(self, period: int, evidence: Evidence) -> Detection | None:
         turns = self._periods.run(period) / period + 1
         tells = any(list(self._tells)[-period:])
-        if not tells and turns < _SILENT:
+        if not tells and turns < (_ACTS if any(list(self._acts)[-period:]) else _SILENT):
             return None
         threshold = self._need[period] / period + 1
         return Detection(

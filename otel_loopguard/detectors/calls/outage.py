@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard.core import Action, Detection, Effect, ErrorClass, Severity
+from otel_loopguard.detectors.calls.row import ITEM
 from otel_loopguard.detectors.calls.tally import Tallied, Tally
 from otel_loopguard.detectors.wording import answer_of
 
@@ -17,6 +18,8 @@ _AFTER_SUCCESS: Final = 0.6
 _ODD: Final = 0x9E37_79B9_7F4A_7C15
 _KEY: Final = 0xFFFF_FFFF_FFFF_FFFF
 _BACK_OFF: Final = 1.5
+_AT_ONCE: Final = 1.2
+"""A fifth of `wait_gap_s` is no pause."""
 
 
 class Outage:
@@ -24,12 +27,13 @@ class Outage:
 
     Two tools that say the same, in 40 characters or more, do not speak of what they were asked:
     something behind them is down. The same holds for one tool that is asked again at once after a
-    transient error; with `wait_gap_s` (5 s) between, or pauses that grow by half, it is a retry
-    with patience, which has its own budget. A success of a tool ends the outage: what was counted
-    of its errors is gone, of its answers two fifths. That a change was carried out counts for
-    nothing. A detection from `error_threshold` (3). It leads to a pause at most: the agent is
-    not stuck by its own doing, and what helps is to wait or to go another way; to a hint where
-    arguments are not captured, where one tool was asked for other things each time, and where
+    transient error; the longer the pause before, the less it counts, and with `wait_gap_s` (5 s)
+    between, or pauses that grow by half, it is a retry with patience, which has its own budget.
+    One item after the other that is not there counts 0.22. A success of a tool ends the outage:
+    what was counted of its errors is gone, of its answers two fifths. That a change was carried out
+    counts for nothing. A detection from `error_threshold` (3). It leads to a pause at most: the
+    agent is not stuck by its own doing, and what helps is to wait or to go another way; to a hint
+    where arguments are not captured, where one tool was asked for other things each time, and where
     nobody can let a paused session go on (no webhook, store, socket or `on_escalation`).
 
     Source: `notes/evidence.md`, "the same answer of >= 40 characters three times from >= 2 tools
@@ -66,14 +70,22 @@ class Outage:
             return None
         transient = evidence.error_class is ErrorClass.TRANSIENT
         patient = transient and not evidence.fresh and self._paused(key, evidence)
+        weight = 0.0 if patient else self._weight(evidence, transient=transient)
         self._gap = evidence.gap or 0
         tally = self._failures if evidence.error else self._tally
-        tallied = tally.add(place, evidence, 0.0 if patient else 1.0)
+        tallied = tally.add(place, evidence, weight)
         if tallied is None or tallied.count < evidence.needs(self._threshold) - 0.1:
             return None
         if len(tallied.tools) < 2 and not (transient and not patient):
             return None
         return self._detection(key, tallied, evidence)
+
+    def _weight(self, evidence: Evidence, *, transient: bool) -> float:
+        if evidence.item and evidence.nothing:
+            return ITEM
+        if not transient:
+            return 1.0
+        return min(max(_AT_ONCE - (evidence.gap or 0) / self._patience, 0.0), 1.0)
 
     def _paused(self, key: int, evidence: Evidence) -> bool:
         last = self._failures.last(key)

@@ -40,6 +40,7 @@ class _Seen:
     fresh: int
     again: int
     unsure: bool
+    acted: int
 
 
 class ExactRepeat:
@@ -64,14 +65,15 @@ class ExactRepeat:
     Where the outcome was not captured, or only acknowledges the call, ten equal calls give a hint
     and never more: polling cannot be told from looping, and "ok" says nothing. Presses, clicks,
     moves and what is declared to write are not stopped for being equal; with an answer of fewer
-    than 80 characters it takes twenty of them for a hint.
+    than 80 characters it takes twenty of them for a hint, and as many of a look between them whose
+    outcome says nothing.
 
     Source: `notes/evidence.md`, lessons 1, 2 and 9; FEATURES C1, D1, W1, W3.
     """
 
     name = "exact_repeat"
     family = "repetition"
-    __slots__ = ("_fresh", "_seen", "_settings", "_window")
+    __slots__ = ("_acted", "_fresh", "_seen", "_settings", "_window")
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -79,6 +81,7 @@ class ExactRepeat:
         # A call seen once is kept as its evidence: most calls never come again.
         self._seen: dict[int, _Seen | Evidence] = {}
         self._fresh = 0
+        self._acted = 0
 
     def user_turn(self) -> None:
         # To forget what was seen once comes to the same as to halve it.
@@ -92,6 +95,7 @@ class ExactRepeat:
         if call is None:
             return None
         self._fresh += evidence.fresh and not evidence.error
+        self._acted += evidence.acts and not evidence.error
         seen = self._seen.pop(call, None)
         if seen is None or evidence.spaced or not self._continues(seen, evidence):
             self._seen[call] = evidence
@@ -99,7 +103,7 @@ class ExactRepeat:
                 del self._seen[next(iter(self._seen))]
             return None
         if not isinstance(seen, _Seen):
-            seen = _first(seen, self._fresh)
+            seen = _first(seen, self._fresh, self._acted)
         counts = self._counts(seen, evidence)
         if seen.round != evidence.round and counts:
             self._count(seen, evidence)
@@ -156,7 +160,9 @@ class ExactRepeat:
         silent = evidence.bare or (evidence.acts and evidence.outcome_size < _ACKNOWLEDGED)
         threshold = own.repeat_threshold
         if silent or not known:
-            threshold = _ACTS if known and evidence.acts else _UNSEEN
+            # A look after each press or click is as much work as the press.
+            amid = self._acted - seen.acted >= max(seen.again - 1, 1)
+            threshold = _ACTS if (known and evidence.acts) or amid else _UNSEEN
         needed = evidence.needs(threshold) * (_UNSURE if seen.unsure else 1.0)
         if seen.count < needed - 0.1:
             return None
@@ -222,12 +228,12 @@ class ExactRepeat:
         return between > 0 and 2 * fresh >= between and 2 * fresh >= seen.again
 
 
-def _first(evidence: Evidence, fresh: int) -> _Seen:
+def _first(evidence: Evidence, fresh: int, acted: int) -> _Seen:
     return _Seen(
         evidence.outcome, evidence.outcome_exact, evidence.call_exact, 1.0,
         evidence.epoch, evidence.round, evidence.number, evidence.time, evidence.time,
         evidence.number, fresh, 0,
-        evidence.pending,
+        evidence.pending, acted,
     )  # fmt: skip
 
 
