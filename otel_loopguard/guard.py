@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Literal
 
+from opentelemetry.trace import INVALID_SPAN_CONTEXT
+
 from otel_loopguard.admission.admissions import Admissions
 from otel_loopguard.announcing import Announcer
 from otel_loopguard.backing import Backing
@@ -24,7 +26,7 @@ from otel_loopguard.guards import Guards
 from otel_loopguard.judge import judges
 from otel_loopguard.keeper import SessionKeeper
 from otel_loopguard.lessons import Lessons
-from otel_loopguard.live import EndedSpan
+from otel_loopguard.live import EndedSpan, LiveSpan
 from otel_loopguard.marks import Marks
 from otel_loopguard.opens import Open, Opens, shown_at
 from otel_loopguard.people import People
@@ -44,6 +46,7 @@ from otel_loopguard.untraced import Untraced
 if TYPE_CHECKING:
     from opentelemetry._logs import LoggerProvider
     from opentelemetry.metrics import MeterProvider
+    from opentelemetry.sdk.trace import ReadableSpan
 
     from otel_loopguard.core import Annotation, Decision
     from otel_loopguard.dialects import SpanView
@@ -189,6 +192,12 @@ class LoopGuard(SessionKeeper):
     def follows(self, span_id: int) -> bool:
         """Whether an open span was shown to the guard."""
         return self._opens.get(span_id) is not None
+
+    def watches(self, span: ReadableSpan) -> bool:
+        """Whether this very span was shown to the guard, and is open."""
+        opened = self._opens.get((span.get_span_context() or INVALID_SPAN_CONTEXT).span_id)
+        view = None if opened is None else opened.view
+        return isinstance(view, LiveSpan) and view.wraps(span)
 
     def closed(self, span: SpanView, session: str | None = None) -> None:
         """A span ended.

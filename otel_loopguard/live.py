@@ -94,6 +94,10 @@ class LiveSpan:
         self.parent_id = None if parent is None else parent.span_id
         self.start = told(span.start_time or 0)
 
+    def wraps(self, span: ReadableSpan) -> bool:
+        """Whether it is a view of this very span; ids may be those of another one."""
+        return self._span is span
+
     @property
     def name(self) -> str:
         return _text(self._span.name)

@@ -116,7 +116,7 @@ class LoopGuardSpanProcessor(SpanProcessor):
             return
         if self._on and not off():
             view = LiveSpan(span)
-            if self._again or self.guard.follows(view.span_id):
+            if self._again or self.guard.watches(span):
                 # Another processor on this provider feeds the same guard.
                 self._again = True
                 return

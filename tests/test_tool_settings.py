@@ -197,14 +197,15 @@ def test_an_exempt_tool_is_never_judged() -> None:
 
 
 def test_a_tool_that_polls_may_wait() -> None:
-    """After a pause an unchanged answer is waiting; without a pause it is spinning."""
+    """After a pause an unchanged answer is waiting; without a clock it is told to wait."""
     patient = repeats("get", 8)
     for n, step in enumerate(patient):
         step.start, step.end = call(at=8 * n).start, call(at=8 * n).end
     assert first(alone("exact_repeat", *patient)) == 2
     tools = {"get": {"polls": True}}
     assert alone("exact_repeat", *patient, tools=tools) == []
-    assert first(alone("exact_repeat", *repeats("get"), tools=tools)) == 2
+    found = alone("exact_repeat", *repeats("get"), tools=tools)
+    assert (first(found), found[0].reason) == (4, "polled_too_soon")
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,6 +13,7 @@ from otel_loopguard.desk.rows import session_row, session_view
 from otel_loopguard.desk.wire import Message, refusal
 from otel_loopguard.errors import EscalationError, PlanError
 from otel_loopguard.escalation.answers import GUIDANCE, reply_of
+from otel_loopguard.rehearsal import now
 
 if TYPE_CHECKING:
     from otel_loopguard.escalation import Case, Escalations
@@ -81,7 +81,7 @@ class Desk:
         """The sessions that are listed: the newest in use, and those that are stopped."""
         with self._lock:
             found = self._sessions.newest(self._most)
-        oldest = time.time_ns() - self._idle
+        oldest = now() - self._idle
         rows: list[dict[str, Any]] = []
         for session in found:
             if session.last_used < oldest and not session.flag.stops:

@@ -6,6 +6,7 @@ do not matter (RFC 8785 in spirit). Text that is no JSON stays text.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from typing import Final, cast
@@ -16,6 +17,8 @@ import xxhash
 _DEPTH: Final = 32
 _ITEMS: Final = 10_000
 _BUDGET: Final = 100_000
+_WHOLE: Final = 65_536
+_DECODER: Final = json.JSONDecoder()
 _WRITTEN: Final = frozenset((b'{"', b"{'", b'["', b"['", b"[{"))
 _SORTED: Final = orjson.OPT_SORT_KEYS
 
@@ -67,7 +70,15 @@ def is_cut_json(raw: bytes) -> bool:
 
     Two values that begin alike are then equal only by a guess.
     """
-    return raw[:2] in _WRITTEN and raw.rstrip()[-1:] not in b"}]"
+    if raw[:2] not in _WRITTEN or raw.rstrip()[-1:] in b"}]":
+        return False
+    if len(raw) > _WHOLE:
+        return True
+    try:
+        _DECODER.raw_decode(raw.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return True
+    return False  # a whole value, and text behind it
 
 
 def _plain(value: object, depth: int, left: list[int]) -> object:

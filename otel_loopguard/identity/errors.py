@@ -34,6 +34,14 @@ _NAMES: Final = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 
+_UNNAMED: Final = re.compile(
+    r"(?:error:? )?(?:(?:an?|the) (?:(?:unexpected|internal|unknown) )?error (?:has )?(?:occurred|"
+    r"happened)[\w ]{0,60}|something went wrong|(?:the )?tool (?:call )?failed|unknown error)"
+    r"[.!]?(?: (?:please )?(?:try|retry)[\w ]{0,20}[.!]?)?",
+    re.IGNORECASE,
+)
+"""What frameworks say in place of an error, OpenAI Agents by default: it names none."""
+
 
 def error_class(step: Step) -> ErrorClass:
     """Whether trying the failed step again can help; UNKNOWN if it cannot be told or did not fail.
@@ -60,12 +68,12 @@ def is_call_error(step: Step) -> bool:
 
 
 def error_line(step: Step) -> bytes | None:
-    """The line that names the error; None without text.
+    """The line that names the error; None without text, or where the text names none.
 
     The last such line of a long text counts: a traceback ends with it.
     """
     text = error_text(step)
-    if text is None:
+    if text is None or (len(text) <= _BRIEF and _UNNAMED.fullmatch(text.strip()) is not None):
         return None
     lines = _NAMES.findall(look(text))
     return text_bytes((lines[-1] if lines else text.strip())[-_BRIEF:])

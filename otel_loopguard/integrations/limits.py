@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Final, NamedTuple
 
 from otel_loopguard.forks import renew_after_fork
+from otel_loopguard.logger import logger
 
 _MOST: Final = 1024
 _NEAR: Final = 0.8
 _LEAST: Final = 5
 """A limit below this is no net for runs that go on and on, but a way to work."""
-_log = logging.getLogger("otel_loopguard")
 
 
 class Limit(NamedTuple):
@@ -64,5 +63,5 @@ class Limits:
             if len(self._told) > _MOST:
                 self._told.popitem(last=False)
         said = f"{limit.used} of {limit.most} are used of {limit.name}, which ends the run"
-        _log.warning("%s: session %s", said, place)
+        logger.warning("%s: session %s", said, place)
         return f"{said}: finish with what you have, or say what is missing."

@@ -73,7 +73,8 @@ DISGUISES: dict[str, tuple[str, Callable[[int], Step]]] = {
         lambda n: asked(n, outcome=f"{'Sorry' if n % 2 else 'Alas'}, {NOTHING}"),
     ),
     "case": ("abort", lambda n: asked(n, {"q": "LOOK" if n % 2 else "look"})),
-    "counter in arguments": ("hint", lambda n: asked(n, {"q": "x", "n": n})),
+    # As one of many items: a hint from the fifteenth.
+    "counter in arguments": ("none", lambda n: asked(n, {"q": "x", "n": n})),
     "space in arguments": ("hint", lambda n: asked(n, {"q": "x" + " " * n})),
     "comment in a command": (
         "hint",

@@ -58,11 +58,12 @@ def test_the_tables(command: Any, runs: Path) -> None:
 
 
 def test_an_empty_file(command: Any, tmp_path: Path) -> None:
-    """Nothing to report is no error."""
+    """It is told in one line; the table has no rows."""
     path = tmp_path / "empty.jsonl"
     path.write_text("")
     result = command("report", path)
-    assert result.exit_code == 0
+    assert result.exit_code == 1
+    assert "the file is empty" in result.stderr
     assert result.stdout.splitlines()[0].startswith("source")
 
 

@@ -191,8 +191,10 @@ def hand_over(guard: LoopGuard, name: str, times: int) -> list[Action]:
 @pytest.mark.parametrize(
     "settings", [{}, {"escalate_severity": "warning"}], ids=["default", "every warning"]
 )
-def test_a_cooldown_never_weakens_the_ladder(settings: dict[str, object]) -> None:
-    """A live cycle of two agents asks at 8 and pauses at 12, as a replay does."""
+def test_a_cooldown_never_weakens_the_ladder(
+    settings: dict[str, object], channel: list[Escalation]
+) -> None:
+    """Where somebody can answer, a live cycle asks at 8 and pauses at 12, as a replay does."""
     live = LoopGuard(Settings(**settings))
     replayed = LoopGuard(Settings(**settings), clock="replay")
     seen = hand_over(live, "a", 12)

@@ -105,7 +105,7 @@ def test_a_gate_has_its_limit(said: dict[str, Any]) -> None:
 
 def test_hooks_are_registered_once(said: dict[str, Any]) -> None:
     """Registering again adds nothing, and nothing is left when they are taken away."""
-    assert said["registered_twice"] == [3, 0]
+    assert said["registered_twice"] == [4, 0]
 
 
 def test_without_a_guard_nothing_changes() -> None:

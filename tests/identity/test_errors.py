@@ -102,3 +102,22 @@ def test_errors_of_the_call_itself() -> None:
     assert is_call_error(failed("page_down() got an unexpected keyword argument ''"))
     assert is_call_error(failed("Unknown tool: serach"))
     assert not is_call_error(failed("no such file: a.txt"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "An error occurred while running the tool. Please try again.",
+        "Something went wrong.",
+        "An unexpected error occurred",
+    ],
+)
+def test_what_stands_in_place_of_an_error_names_none(text: str) -> None:
+    """What a framework says whatever failed is no error that repeats."""
+    assert error_line(Step(Kind.TOOL, "fetch", error=True, error_text=text)) is None
+
+
+def test_a_cause_behind_it_is_named() -> None:
+    """With a cause it is an error like others."""
+    text = "An error occurred while running the tool. Please try again. Error: 503 from shop-a"
+    assert error_line(Step(Kind.TOOL, "fetch", error=True, error_text=text)) is not None

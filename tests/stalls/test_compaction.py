@@ -69,9 +69,11 @@ SHRINKS = [60_000, 9_000, 10_000]
 def test_after_a_compaction_counts_weigh_half(between: list[Step], action: str) -> None:
     """Four equal calls are a deny; a model that forgot the first ones gets a hint first."""
     run = Run(Settings(switched_off="budget"))
-    run.calls(*(call(args={"q": 1}, outcome="x" * 50) for _ in range(2)))
+    # Each call is asked for by a message of its own, or two would be one round.
+    twice = [call(args={"q": 1}, outcome="x" * 50), Step(Kind.MODEL, "m")] * 2
+    run.calls(*twice)
     run.calls(*between)
-    run.calls(*(call(args={"q": 1}, outcome="x" * 50) for _ in range(2)))
+    run.calls(*twice)
     assert [decision.action.value for decision in run.decisions][-1] == action
 
 

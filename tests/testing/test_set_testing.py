@@ -140,7 +140,7 @@ def test_spans_are_told_by_the_moved_clock() -> None:
     assert "abort" not in found
     with set_testing(True), agent(tracer):
         for _ in range(6):
-            tool_call(tracer, tool="job_status", result="still running, no answer as yet")
+            tool_call(tracer, tool="look_up", result="there is no row of this name")
     assert "abort" in found
 
 
@@ -170,8 +170,9 @@ def test_a_pause_ends_by_itself_when_the_clock_is_moved() -> None:
 def test_nobody_answers_in_no_time() -> None:
     """A pause that people are asked about falls back when the test moves the clock."""
     guard, _, _ = guarded(pause_limit_s=300, telemetry_events=False)
-    guard.bind(1, "run")
-    with set_testing(True) as clock, session("run"):
+    # Guards of other tests may still know a "run".
+    guard.bind(1, "run that asks")
+    with set_testing(True) as clock, session("run that asks"):
         assert control.escalate("needs a person") is not None
         clock.advance(200)
         assert control.current().action is Action.PAUSE
