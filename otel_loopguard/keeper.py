@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from otel_loopguard.opens import Opens
     from otel_loopguard.policy import Preferences
     from otel_loopguard.profiling import Use
-    from otel_loopguard.reports import AgentCycle, Context, Ledger, Report, Topic
+    from otel_loopguard.reports import AgentCycle, Context, Happening, Ledger, Report, Topic
     from otel_loopguard.sessions import Sessions
+    from otel_loopguard.telemetry import Telemetry
 
 
 class SessionKeeper:
@@ -31,6 +32,7 @@ class SessionKeeper:
     All of it may be called from any thread.
     """
 
+    telemetry: Telemetry
     _lock: threading.RLock
     _sessions: Sessions
     _ledger: Ledger
@@ -132,7 +134,23 @@ class SessionKeeper:
             found = self._sessions.find(session)
             if found is not None:
                 found.compacted()
-            return found is not None
+        if found is not None:
+            self.telemetry.numbers.happened("compactions")
+        return found is not None
+
+    def happened(self, session: str | None, what: Happening, times: int = 1) -> None:
+        """Counts what the application's own process does in a run, and no span tells (E14).
+
+        Args:
+            session: Key of the session; None if it is not known: then it is in no report.
+            what: The field of `RunMetrics`.
+            times: How often.
+        """
+        with self._lock:
+            found = None if session is None else self._sessions.find(session)
+            if found is not None:
+                found.record.happened(what, times)
+        self.telemetry.numbers.happened(what, times)
 
     def saved(self, session: str) -> SavedSession | None:
         """What is counted of a session now, for a checkpoint (C19); None if it is not known.

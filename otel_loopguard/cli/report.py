@@ -50,6 +50,7 @@ def row(source: str, report: Report) -> dict[str, object]:
         source: A labelled run's source, else the name of the file.
         report: The report.
     """
+    run = report.run
     return {
         "source": source,
         "session": report.session,
@@ -85,6 +86,15 @@ def row(source: str, report: Report) -> dict[str, object]:
         "duration_s": report.duration_s,
         "lacks": report.lacks,
         "switched_off": list(report.switched_off),
+        "run": {
+            "phases": [phase._asdict() for phase in run.phases],
+            "retries": run.retries,
+            "degraded": run.degraded,
+            "compactions": run.compactions,
+            "missing_dependencies": run.missing_dependencies,
+            "context_tokens": run.context_tokens,
+            "peak_context_tokens": run.peak_context_tokens,
+        },
         "feedback": {"confirmed": report.confirmed, "false_alarms": report.false_alarms},
     }
 

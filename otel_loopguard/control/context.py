@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from otel_loopguard.planning import Task
     from otel_loopguard.policy import Preferences
     from otel_loopguard.profiling import Use
-    from otel_loopguard.reports import AgentCycle, Context, Report, Topic
+    from otel_loopguard.reports import AgentCycle, Context, Happening, Report, Topic
 
 _KEY = otel_context.create_key("loopguard-session")
 _used = False
@@ -95,6 +95,10 @@ class Keeper(Protocol):
 
     def limit_s(self, tool: str, args: object) -> float:
         """Seconds that a call of a tool may take by its estimate."""
+        ...
+
+    def happened(self, session: str | None, what: Happening, times: int = 1) -> None:
+        """Counts what happened in a run; a session that is None is not known."""
         ...
 
     def compacted(self, session: str) -> bool:
@@ -254,6 +258,19 @@ def keepers() -> list[Keeper]:
     if off():
         return []
     return [keeper for reference in _keepers if (keeper := reference()) is not None]
+
+
+def happened(what: Happening, times: int = 1) -> None:
+    """Counts something in the run of the current context (E14).
+
+    Every guard that knows the session counts it; where none does, the newest, in its metrics only.
+    """
+    flag = current_flag()
+    key = None if flag is None else flag.control.session
+    made = keepers()
+    knowing = [keeper for keeper in made if key is not None and keeper.flag_of(key) is not None]
+    for keeper in knowing or made[-1:]:
+        keeper.happened(key, what, times)
 
 
 def flags_of(key: str) -> list[Flag]:

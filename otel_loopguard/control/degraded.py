@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from otel_loopguard.control.context import happened
 from otel_loopguard.errors import BreakerOpenError, LoopGuardStop
 from otel_loopguard.logger import logger
 
@@ -79,6 +80,7 @@ def degraded(step: str, reason: str, value: object = None) -> Degraded:
         raise ValueError(msg)
     stands_in = "nothing stands in" if value is None else "a stand-in is used"
     logger.warning("step %r is skipped: %s; %s", step, reason, stands_in)
+    happened("degraded")
     return Degraded(step, reason, value)
 
 
@@ -90,6 +92,9 @@ def combined(results: Mapping[str, object]) -> Partial:
             what was missing two steps ago is still told.
     """
     found = Partial()
+    new = sum(isinstance(result, Degraded) for result in results.values())
+    if new:
+        happened("missing_dependencies", new)
     for step, result in results.items():
         if isinstance(result, Partial):
             found.missing.update(result.missing)

@@ -13,6 +13,7 @@ import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, ParamSpec, TypedDict, TypeVar, cast, overload
 
+from otel_loopguard.control.context import happened
 from otel_loopguard.control.gate import check
 from otel_loopguard.control.remedies import current
 from otel_loopguard.core import ErrorClass
@@ -109,6 +110,7 @@ class Retrying:
 
     def _tell(self, state: tenacity.RetryCallState) -> None:
         failed = None if state.outcome is None else state.outcome.exception()
+        happened("retries")
         delay = 0.0 if state.next_action is None else state.next_action.sleep
         logger.info(
             "try %d of %d failed with %s; the next one is in %.1f s",

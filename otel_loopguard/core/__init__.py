@@ -27,6 +27,7 @@ from otel_loopguard.core.milestones import (
     SavedMilestones,
     Standing,
 )
+from otel_loopguard.core.phases import Phase, Phases
 from otel_loopguard.core.pressure import UNKNOWN_PRESSURE, Alert, Pressure
 from otel_loopguard.core.progress import Progress
 from otel_loopguard.core.saying import Gain, Plan, Promise, Saying, Tail
@@ -58,6 +59,8 @@ __all__ = [
     "Milestone",
     "Milestones",
     "Objection",
+    "Phase",
+    "Phases",
     "Plan",
     "Pressure",
     "Progress",

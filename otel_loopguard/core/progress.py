@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from otel_loopguard.core.milestones import Milestones
+from otel_loopguard.core.phases import Phases
 
 
 @dataclass(slots=True)
@@ -24,6 +25,7 @@ class Progress:
         task: Number of the user's task, from 0.
         used: Highest share used of any budget that somebody set, 0 to 1; 0 without one (D12).
         milestones: What the application declared and reached.
+        phases: Stretches of work of one agent (E14).
     """
 
     steps: int = 0
@@ -37,3 +39,4 @@ class Progress:
     task: int = 0
     used: float = 0.0
     milestones: Milestones = field(default_factory=Milestones)
+    phases: Phases = field(default_factory=Phases)

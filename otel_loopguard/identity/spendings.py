@@ -94,10 +94,14 @@ class Spendings:
         """
         agent = None if step.agent is None else step.agent[:_NAMED]
         self._spending.agent = agent
-        if agent is None or agent == self._working or (step.start and step.start < self._ended):
+        if agent is None:
             return
-        self._working = agent
-        self._spending.phases += 1
+        phases = self._progress.phases
+        if agent != self._working and not (step.start and step.start < self._ended):
+            self._working = agent
+            self._spending.phases += 1
+            phases.begin(agent, step.start)
+        phases.work(step.start, step.end or 0)
 
     def _clock(self, step: Step) -> None:
         end = step.end or 0
@@ -110,6 +114,7 @@ class Spendings:
     def _next_task(self) -> None:
         spending, progress = self._spending, self._progress
         progress.task += 1
+        progress.phases.end()
         spending.task = progress.task
         self._first_call = progress.calls
         self._began = self._ended = 0

@@ -11,16 +11,19 @@ from otel_loopguard.reports.news import Meaning, Spent, Turn
 from otel_loopguard.reports.recent import Act, act_row
 from otel_loopguard.reports.record import Record
 from otel_loopguard.reports.report import Report, ToolReport
+from otel_loopguard.reports.run import Happening, RunMetrics
 
 __all__ = [
     "Act",
     "AgentCycle",
     "Context",
+    "Happening",
     "Ledger",
     "Meaning",
     "Memory",
     "Record",
     "Report",
+    "RunMetrics",
     "Spent",
     "ToolReport",
     "Topic",

@@ -13,10 +13,12 @@ from otel_loopguard.reports.news import SAME, Meaning, Spent, Turn
 from otel_loopguard.reports.paths import written_path
 from otel_loopguard.reports.recent import Recent
 from otel_loopguard.reports.report import Report, ToolReport
+from otel_loopguard.reports.run import RunMetrics
 from otel_loopguard.reports.tools import Tools
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Progress, Step
+    from otel_loopguard.reports.run import Happening
     from otel_loopguard.settings import Settings
 
 _LOOPS: Final = 64
@@ -24,6 +26,7 @@ _TYPES: Final = 32
 _CYCLES: Final = 32
 _ARGUMENTS: Final = 120
 _SECOND: Final = 1e9
+_MOST: Final = 1 << 40
 _SEEN, _CYCLIC, _STOPPED = 1, 2, 4
 """What was counted of a loop."""
 
@@ -48,9 +51,9 @@ class Record:
     """
 
     __slots__ = (
-        "__weakref__", "_alerts", "_confirmed", "_counts", "_cycles", "_ended",
-        "_escalations", "_false_alarms", "_first", "_first_call", "_last_call", "_left",
-        "_listed", "_loops", "_notes", "_offering", "_prevented", "_recovered",
+        "__weakref__", "_alerts", "_confirmed", "_context", "_counts", "_cycles", "_ended",
+        "_escalations", "_false_alarms", "_first", "_first_call", "_happened", "_last_call",
+        "_left", "_listed", "_loops", "_notes", "_offering", "_peak", "_prevented", "_recovered",
         "_seen_loops", "_severity", "_shadow", "_stopped", "_switches", "_timed",
         "_token_calls", "_tokens", "_tools", "_types", "_without", "memory", "recent", "turn",
     )  # fmt: skip
@@ -78,6 +81,9 @@ class Record:
         self._severity: Severity | None = None
         self._stopped = False
         self._confirmed = self._false_alarms = 0
+        self._happened: Counter[Happening] = Counter()
+        self._context: int | None = None
+        self._peak: int | None = None
         self.turn = SAME
 
     def step(self, step: Step) -> None:
@@ -87,9 +93,14 @@ class Record:
         start, end = step.start, step.end
         if kind is _TOOL:
             self._call(step, start)
-        elif kind is _MODEL and (tokens := step.tokens) is not None:
-            self._tokens += tokens
-            self._token_calls += 1
+        elif kind is _MODEL:
+            if (tokens := step.tokens) is not None:
+                self._tokens += tokens
+                self._token_calls += 1
+            if step.tokens_in is not None:
+                # A span may say anything.
+                self._context = min(max(step.tokens_in, 0), _MOST)
+                self._peak = max(self._peak or 0, self._context)
         if start and (start < self._first or not self._first):
             self._first = start
         if end and end > self._ended:
@@ -100,6 +111,15 @@ class Record:
         path = written_path(step.args)
         if path is not None:
             self.memory.note("file", path)
+
+    def happened(self, what: Happening, times: int = 1) -> None:
+        """Counts what is counted of a run (E14).
+
+        Args:
+            what: The field of `RunMetrics`.
+            times: How often.
+        """
+        self._happened[what] += times
 
     @property
     def spent(self) -> Spent:
@@ -175,7 +195,13 @@ class Record:
             mean_interval_s=self._interval(), duration_s=self._duration(),
             lacks={"args": self._without[0], "outcome": self._without[1]},
             switched_off=tuple(switched_off), confirmed=self._confirmed,
-            false_alarms=self._false_alarms,
+            false_alarms=self._false_alarms, run=self._run(progress),
+        )  # fmt: skip
+
+    def _run(self, progress: Progress) -> RunMetrics:
+        return RunMetrics(
+            phases=progress.phases.now(), context_tokens=self._context,
+            peak_context_tokens=self._peak, **self._happened,
         )  # fmt: skip
 
     def _should_stop(self, action: Action) -> bool:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from otel_loopguard.reports.run import RunMetrics
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Acceptance, Action, Decision, Severity
@@ -35,7 +37,7 @@ class Report:
     """What a session did, and what the guard made of it. It has no content of calls.
 
     Source: FEATURES D9 (totals, progress, alerts, `should_stop`), C15 (counters), C6 (analysis),
-    A10 (detected, prevented, confirmed, false alarms).
+    E14 (`run`), A10 (detected, prevented, confirmed, false alarms).
 
     Attributes:
         session: Key of the session.
@@ -71,6 +73,7 @@ class Report:
         false_alarms: Decisions that feedback called a false alarm.
         execution: How often the runtime asked before a call, and how the answers were taken; None
             if it did not.
+        run: Phases, retries and the like, for whoever orchestrates (E14).
     """
 
     session: str
@@ -104,6 +107,7 @@ class Report:
     confirmed: int
     false_alarms: int
     execution: Acceptance | None = None
+    run: RunMetrics = field(default_factory=RunMetrics)
 
     @property
     def error_rate(self) -> float | None:

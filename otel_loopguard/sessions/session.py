@@ -69,13 +69,14 @@ class Session:
         turns: The runs of agents that are open in it, and whether the next is a user's turn.
         asked: What its models' messages tell of tool calls; None while they tell of none.
         live: Whether its steps happen now; False in a replay.
+        shrunk: Whether its last step showed that its context was compacted.
     """
 
     __slots__ = (
         "_callers", "_cleared", "_contexts", "_exempt", "_settings", "_silence", "asked", "cycles",
         "detected", "firsts", "flag", "history", "key", "last_used",
         "live", "lock", "named", "panel", "policy", "progress", "record", "run", "senses",
-        "troubled", "turns",
+        "shrunk", "troubled", "turns",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913
@@ -85,6 +86,7 @@ class Session:
         self.key = key
         self.named = named
         self.live = False
+        self.shrunk = False
         self.troubled = False
         self.run = 0
         self.turns = Turns()
@@ -123,9 +125,10 @@ class Session:
         if step.kind is Kind.OTHER and step.name == "user":
             self._let_go()
             self.user_turn()
+        self.shrunk = step.kind is Kind.MODEL and self._contexts.compacted(step)
         if step.kind is Kind.AGENT:
             self._contexts.agent_ended(step)
-        elif step.kind is Kind.MODEL and self._contexts.compacted(step):
+        elif self.shrunk:
             self.compacted()
         self.cycles.pass_by(index)
         if self.history is not None and step.kind is not Kind.TOOL:
@@ -205,6 +208,7 @@ class Session:
     def _count(self, step: Step) -> None:
         progress = self.progress
         progress.steps += 1
+        progress.phases.over = ()
         progress.time = max(progress.time, step.end or 0)
         self.record.step(step)
         if step.kind is Kind.MODEL:
@@ -351,6 +355,7 @@ class Session:
 
     def compacted(self) -> None:
         """Its context was compacted: what was counted before weighs half (E13)."""
+        self.record.happened("compactions")
         self.panel.user_turn()
         self.policy.user_turn()
 

@@ -2,7 +2,7 @@
 
 Names, units and shapes follow OpenTelemetry's rules (general/naming.md, general/metrics.md).
 
-Source: FEATURES A10, C15, O3.
+Source: FEATURES A10, C15, E14, O3.
 """
 
 from __future__ import annotations
@@ -109,6 +109,33 @@ METRICS: Final = (
     Metric(
         semconv.METRIC_STRATEGY_SWITCHES, "counter", "{switch}", (AGENT,),
         "Changes to another tool after a failure or an alert.",
+    ),
+    Metric(
+        semconv.METRIC_RUN_PHASE_DURATION, "histogram", "s", (AGENT,),
+        "A phase of a run is over, a stretch of work of one agent: from the start of its first "
+        "step to the newest end in it. Not without times.",
+        (0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200),
+    ),
+    Metric(
+        semconv.METRIC_RUN_RETRIES, "counter", "{retry}", (),
+        "Further tries that `control.retrying` and `control.verified` make.",
+    ),
+    Metric(
+        semconv.METRIC_RUN_DEGRADED_STEPS, "counter", "{step}", (),
+        "Steps that were skipped or failed and got a degraded result.",
+    ),
+    Metric(
+        semconv.METRIC_RUN_COMPACTIONS, "counter", "{compaction}", (),
+        "Compactions of a context, told by `control.compacted` or by the input tokens.",
+    ),
+    Metric(
+        semconv.METRIC_RUN_MISSING_DEPENDENCIES, "counter", "{dependency}", (),
+        "Degraded results among those that `control.combined` took.",
+    ),
+    Metric(
+        semconv.METRIC_RUN_CONTEXT_TOKENS, "histogram", "{token}", (AGENT,),
+        "Input tokens of a model call that says them: the size of its context.",
+        (500, 1000, 2000, 4000, 8000, 16000, 32000, 64000, 128000, 200000, 500000, 1000000),
     ),
     Metric(
         semconv.METRIC_FEEDBACK, "updowncounter", "{decision}", (semconv.FEEDBACK_VERDICT,),

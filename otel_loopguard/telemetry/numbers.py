@@ -1,6 +1,6 @@
 """What one guard counts for metrics.
 
-Source: FEATURES A10, C15, O3.
+Source: FEATURES A10, C15, E14, O3.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from otel_loopguard.core import Kind
 from otel_loopguard.faults import hook, swallow
 from otel_loopguard.telemetry.board import Board, Value, board_of
 from otel_loopguard.telemetry.counts import Counts, Key
-from otel_loopguard.telemetry.metrics import OPERATION, SYSTEM
+from otel_loopguard.telemetry.metrics import AGENT, OPERATION, SYSTEM
 from otel_loopguard.telemetry.names import Names
 from otel_loopguard.telemetry.places import Place
 from otel_loopguard.telemetry.sampling import Sampling
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from otel_loopguard.core import Decision, Step
     from otel_loopguard.faults import Faults
     from otel_loopguard.profiling import Estimate
-    from otel_loopguard.reports import Meaning
+    from otel_loopguard.reports import Happening, Meaning
     from otel_loopguard.sessions import Session
     from otel_loopguard.settings import Settings
     from otel_loopguard.telemetry.state import State
@@ -43,6 +43,14 @@ _REDIS: Final = "redis"
 """The one store that is written behind."""
 _TOOL: Final = Kind.TOOL
 _AGENT: Final = Kind.AGENT
+_MODEL: Final = Kind.MODEL
+_MOST: Final = 1 << 40
+_HAPPENINGS: Final[Mapping[Happening, str]] = {
+    "retries": semconv.METRIC_RUN_RETRIES,
+    "degraded": semconv.METRIC_RUN_DEGRADED_STEPS,
+    "compactions": semconv.METRIC_RUN_COMPACTIONS,
+    "missing_dependencies": semconv.METRIC_RUN_MISSING_DEPENDENCIES,
+}
 
 
 class Numbers:
@@ -130,6 +138,10 @@ class Numbers:
         add(semconv.METRIC_STEPS, (kind.value, agent))
         for found in session.detected:
             add(semconv.METRIC_DETECTIONS, (self._detectors.of(found.detector), agent))
+        if session.progress.phases.over:
+            self._phases_over(session)
+        if kind is _MODEL:
+            self._context(session, step, agent)
         if kind is not _TOOL:
             return
         tool = self._tools.of(step.name)
@@ -183,6 +195,17 @@ class Numbers:
             self.counts.add(semconv.METRIC_CYCLES, (state,))
 
     @hook
+    def happened(self, what: Happening, times: int = 1) -> None:
+        """Something is counted of a run (E14).
+
+        Args:
+            what: The field of `RunMetrics`.
+            times: How often.
+        """
+        if self._board is not None:
+            self.counts.add(_HAPPENINGS[what], (), times)
+
+    @hook
     def exported(self, spans: int, decisions: int, error: str = "") -> None:
         """An exporter handed spans on, or could not.
 
@@ -225,6 +248,24 @@ class Numbers:
             # One call that took no time must not be the mean.
             error = min(100 * abs(estimate.duration_ms - took) / took, _WORST)
             self._board.keep(Value(semconv.METRIC_ESTIMATE_ERROR, error, {}))
+
+    def _phases_over(self, session: Session) -> None:
+        for phase in session.progress.phases.over:
+            if phase.seconds is not None:
+                agent = self._agents.of(phase.name)
+                self._keep(semconv.METRIC_RUN_PHASE_DURATION, phase.seconds, agent)
+
+    def _context(self, session: Session, step: Step, agent: str) -> None:
+        if step.tokens_in is not None:
+            # A span may say anything.
+            tokens = min(max(step.tokens_in, 0), _MOST)
+            self._keep(semconv.METRIC_RUN_CONTEXT_TOKENS, tokens, agent)
+        if session.shrunk:
+            self.happened("compactions")
+
+    def _keep(self, metric: str, value: float, agent: str) -> None:
+        if self._board is not None:
+            self._board.keep(Value(metric, value, {AGENT: agent}))
 
     def _waiting(self) -> Mapping[Key, float]:
         return {} if self.waiting is None else {(): self.waiting()}

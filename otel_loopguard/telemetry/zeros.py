@@ -47,6 +47,10 @@ class Zeros:
             semconv.METRIC_EXPORTER_EXPORTED: _each("", "queue_full", "failure", "raised"),
             semconv.METRIC_EXPORTER_SPANS: _each("", "failure", "raised"),
             semconv.METRIC_STRATEGY_SWITCHES: _each(UNKNOWN),
+            semconv.METRIC_RUN_RETRIES: {(): 0},
+            semconv.METRIC_RUN_DEGRADED_STEPS: {(): 0},
+            semconv.METRIC_RUN_COMPACTIONS: {(): 0},
+            semconv.METRIC_RUN_MISSING_DEPENDENCIES: {(): 0},
         }
 
     def of(self, metric: str, agents: Sequence[str]) -> Mapping[Key, float]:

@@ -8,7 +8,7 @@ from typing import Any
 KEYS = (
     "source session action should_stop highest_severity totals progress alerts_by_type "
     "notes_by_type alerts cycles tools error_rate mean_interval_s duration_s lacks "
-    "switched_off feedback"
+    "switched_off run feedback"
 ).split()
 
 

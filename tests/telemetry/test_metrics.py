@@ -19,7 +19,14 @@ from opentelemetry.sdk.metrics.export import (
     PeriodicExportingMetricReader,
 )
 
-from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings, control, semconv
+from otel_loopguard import (
+    LoopGuard,
+    LoopGuardSpanProcessor,
+    Settings,
+    control,
+    semconv,
+    session,
+)
 from otel_loopguard.core import Action, Kind, Step
 from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.faults import raise_faults
@@ -435,3 +442,61 @@ def test_a_setting_out_of_bounds_is_refused() -> None:
     """Limits that would overflow the SDK are no settings."""
     with pytest.raises(LoopGuardSettingsError, match="telemetry_tools"):
         Settings(telemetry_tools=100_000)
+
+
+def test_a_phase_is_told_when_it_is_over() -> None:
+    """How long it took, by its agent; one that goes on is not told."""
+    scene = Scene()
+    start = time.time_ns()
+    for number, name in enumerate(("planner", "coder", "coder", "editor")):
+        at = start + number * 10_000_000_000
+        step = Step(Kind.MODEL, "m", agent=name, start=at, end=at + 4_000_000_000)
+        scene.guard.observe(step, "s")
+    found = scene.metrics()["loopguard.run.phase.duration"]
+    told = {labels["gen_ai.agent.name"]: (point.count, point.sum) for labels, point in found}
+    assert told == {"planner": (1, pytest.approx(4)), "coder": (1, pytest.approx(14))}
+
+
+def test_the_end_of_a_run_ends_its_phase() -> None:
+    """With the root span of the agent, there is nobody after it."""
+    scene = Scene()
+    with agent(scene.tracer):
+        tool_call(scene.tracer)
+    ((labels, point),) = scene.metrics()["loopguard.run.phase.duration"]
+    assert (labels, point.count) == ({"gen_ai.agent.name": "a"}, 1)
+
+
+def test_the_size_of_contexts_and_their_compactions_are_told() -> None:
+    """Every model call that says its input tokens; a compaction that they show, and one said."""
+    scene = Scene()
+    for tokens in (10_000, 20_000, 3000, 3200, None):
+        scene.guard.observe(Step(Kind.MODEL, "m", agent="a", tokens_in=tokens), "metrics-run")
+    control.compacted("metrics-run")
+    ((labels, point),) = scene.metrics()["loopguard.run.context.tokens"]
+    assert (labels, point.count, point.max) == ({"gen_ai.agent.name": "a"}, 4, 20_000)
+    assert scene.total("loopguard.run.compactions") == 2
+
+
+def test_what_is_tried_again_and_done_without_is_counted() -> None:
+    """Also where no session is known; each is there with 0 before."""
+    scene = Scene()
+    names = ("retries", "degraded_steps", "compactions", "missing_dependencies")
+    for name in names:
+        assert scene.values(f"loopguard.run.{name}", zeros=True) == [({}, 0)]
+    for attempt in control.retrying(limit=1, delay_s=0):
+        with attempt:
+            if attempt.retry_state.attempt_number == 1:
+                raise TimeoutError
+    control.combined({"search": control.degraded("search", "it is down")})
+    assert [scene.total(f"loopguard.run.{name}") for name in names] == [1, 1, 0, 1]
+
+
+def test_two_guards_of_one_session_both_count_its_run() -> None:
+    """Each guard has its own meter provider; a guard that does not know the session has nothing."""
+    scene, other, stranger = Scene(), Scene(), Scene()
+    for each in (scene, other):
+        each.guard.observe(Step(Kind.TOOL, "search"), "two-guards-run")
+    with session("two-guards-run"):
+        control.degraded("search", "it is down")
+    told = [each.total("loopguard.run.degraded_steps") for each in (scene, other, stranger)]
+    assert told == [1, 1, 0]
