@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from otel_loopguard import rehearsal
 from otel_loopguard.blind_spots import forget_warnings
 from otel_loopguard.faults import raise_faults
 
@@ -90,6 +91,13 @@ def _faults_are_raised() -> Iterator[None]:
     raise_faults(True)
     yield
     raise_faults(False)
+
+
+@pytest.fixture(autouse=True)
+def _the_clock_is_the_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A clock that a test moved on never goes back by itself, and others measure by it.
+    monkeypatch.setattr(rehearsal, "_ahead", 0)
+    monkeypatch.setattr(rehearsal, "_moves", [])
 
 
 @pytest.fixture(autouse=True)
