@@ -10,6 +10,9 @@ import pytest
 
 pytestmark = pytest.mark.filterwarnings("default")
 
+SLOW = ("logfire", "pytest_logfire", "langsmith_plugin", "hypothesispytest")
+"""Plugins of others that import half a framework at every start."""
+
 AGENT = """
 import json
 from opentelemetry import trace
@@ -46,7 +49,7 @@ def ran(
 ) -> pytest.RunResult:
     """Runs a test file in a process of its own, without a plugin."""
     inner.makepyfile(test_agent=f"import pytest\nfrom agent import run, search\n{source}")
-    rest = ("-p", "no:cacheprovider", "-p", "no:logging", "-p", f"no:{without}")
+    rest = [f"-pno:{name}" for name in (*SLOW, "cacheprovider", "logging", without)]
     return inner.runpytest_subprocess(*rest, *options)
 
 

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 from collections import Counter
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,11 @@ from tests.zero_code.interpreter import interpreter, run
 
 AGENT = str(Path(__file__).with_name("agent.py"))
 TOOL = "execute_tool search"
+OTHERS = ",".join(
+    found.name
+    for found in entry_points(group="opentelemetry_instrumentor")
+    if found.name != "loopguard"
+)
 QUIET = {
     "OTEL_METRICS_EXPORTER": "none",
     "OTEL_LOGS_EXPORTER": "none",
@@ -23,6 +29,8 @@ QUIET = {
     # logfire reads OTEL_TRACES_SAMPLER_ARG as a number where it is installed, unless this is set;
     # pydantic loads it as a plugin.
     "LOGFIRE_TRACE_SAMPLE_RATE": "1",
+    # They import their frameworks, which takes seconds.
+    "OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": OTHERS,
 }
 LIVE_OFF = {"OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "*"}
 
