@@ -7,9 +7,12 @@ import os
 from collections import Counter
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import HealthCheck, settings
+from opentelemetry import context
+from opentelemetry.context import Context
 
 from otel_loopguard import rehearsal
 from otel_loopguard.blind_spots import forget_warnings
@@ -84,6 +87,22 @@ def shared() -> Path:
             pytest.fail(f"{folder} is missing")
         pytest.skip(f"{folder} is missing")
     return folder
+
+
+@pytest.fixture
+def runtime_dir(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder for sockets, in `XDG_RUNTIME_DIR`: `tmp_path` may be too long for their names."""
+    with TemporaryDirectory(prefix="lg") as folder:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
+        yield Path(folder)
+
+
+@pytest.fixture(autouse=True)
+def _no_span_is_current() -> Iterator[None]:
+    # What another test left attached in this process.
+    token = context.attach(Context())
+    yield
+    context.detach(token)
 
 
 @pytest.fixture(autouse=True)

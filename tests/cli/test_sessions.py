@@ -80,12 +80,14 @@ class Agent:
 
 @pytest.fixture(params=["redis", "socket"])
 def way(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    runtime_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[dict[str, str]]:
     """The environment of agents and command line, over Redis and over sockets."""
     import os
 
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     server = None
     if request.param == "redis":
         server = Server(tmp_path / "redis").start()

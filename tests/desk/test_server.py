@@ -26,10 +26,9 @@ from tests.escalation.agents import stuck, until, watched
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def place(runtime_dir: Path) -> Path:
     """A runtime folder of the test's own."""
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    return tmp_path / "otel-loopguard"
+    return runtime_dir / "otel-loopguard"
 
 
 @pytest.fixture
