@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -43,9 +44,56 @@ def programs(found: list[Block]) -> list[tuple[Block, str, str | None]]:
     return made
 
 
-def run_python(text: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Runs a program in an empty folder, with no setting from outside."""
-    return _run([sys.executable, "-W", "error", "-c", text], folder)
+_SERVE = """
+import json, os, signal, sys
+import otel_loopguard, opentelemetry.sdk.trace.export  # most programs import them
+def run(text, folder, main):
+    import os, signal
+    signal.alarm(600)
+    os.chdir(folder)
+    for number, name in ((1, ".stdout"), (2, ".stderr")):
+        os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), number)
+    for name in [name for name in main if not name.startswith("__")]:
+        del main[name]
+    code = compile(text, "<string>", "exec")
+    exec(code, main)
+    raise SystemExit
+for line in sys.stdin:
+    child = os.fork()
+    if child == 0:
+        run(*json.loads(line), globals())
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
+class Interpreter:
+    """Runs programs one after the other, each in a fork of one interpreter with the package loaded.
+
+    So each has a process of its own, and the imports are paid once.
+    """
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-W", "error", "-c", _SERVE],
+            env=_environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, text: str, folder: Path) -> subprocess.CompletedProcess[str]:
+        """Runs a program in an empty folder."""
+        assert self._process.stdin
+        assert self._process.stdout
+        self._process.stdin.write(json.dumps([text, str(folder)]) + "\n")
+        self._process.stdin.flush()
+        code = int(self._process.stdout.readline())
+        said = [(folder / name).read_text(encoding="utf-8") for name in (".stdout", ".stderr")]
+        return subprocess.CompletedProcess(text, code, *said)
+
+    def close(self) -> None:
+        """Ends the interpreter."""
+        self._process.communicate()
 
 
 @cache
@@ -56,13 +104,17 @@ def command_line(*arguments: str) -> str:
     return done.stdout
 
 
-def _run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+def _environment() -> dict[str, str]:
     ours = ("OTEL_", "LOOPGUARD_", "PYTHONWARNINGS")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    return {**kept, "PYTHONPATH": str(ROOT), "COLUMNS": "100", "PYTHONIOENCODING": "utf-8"}
+
+
+def _run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command,
         cwd=folder,
-        env={**kept, "PYTHONPATH": str(ROOT), "COLUMNS": "100", "PYTHONIOENCODING": "utf-8"},
+        env=_environment(),
         capture_output=True,
         text=True,
         encoding="utf-8",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from collections.abc import Iterator
 from importlib.metadata import metadata
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import yaml
 from otel_loopguard import Settings
 from otel_loopguard.cli.app import app
 from tests.docs.markdown import ROOT, Block, blocks, name_of, pages
-from tests.docs.programs import need_shared, plain, programs, run_python
+from tests.docs.programs import Interpreter, need_shared, plain, programs
 from tests.zero_code.interpreter import interpreter, run
 
 try:
@@ -52,13 +53,24 @@ def test_the_readme_has_a_short_program_that_prints_its_outcome() -> None:
     assert "is aborted" in printed
 
 
+@pytest.fixture(scope="module")
+def interpreters() -> Iterator[dict[str, Interpreter]]:
+    """An interpreter for each page."""
+    made: dict[str, Interpreter] = {}
+    yield made
+    for each in made.values():
+        each.close()
+
+
 @pytest.mark.parametrize("program", PROGRAMS, ids=place)
 def test_a_program_runs_and_prints_what_the_page_says(
-    program: tuple[Block, str, str | None], tmp_path: Path
+    program: tuple[Block, str, str | None], tmp_path: Path, interpreters: dict[str, Interpreter]
 ) -> None:
     """Every Python block runs as it stands, in a process of its own, without a warning."""
-    _, text, printed = program
-    done = run_python(text, tmp_path)
+    first, text, printed = program
+    if first.page not in interpreters:
+        interpreters[first.page] = Interpreter()
+    done = interpreters[first.page].run(text, tmp_path)
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr, done.stderr
     if printed is not None:
