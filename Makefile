@@ -40,12 +40,12 @@ test: $(VENV)/.dev ## the tests, without those that guard against rare events
 test-all: $(VENV)/.dev ## all tests; run before a release
 	$(TESTS) --rare
 
-environments: $(VENV)/.dev # of the frameworks that `make test` runs apart
+environments: $(VENV)/.dev # of the frameworks that `make test-all` runs apart
 	$(BIN)/python -m tests.frameworks.environments
 
 frameworks: $(VENV)/.dev ## the adapters in every framework, each in its own environment
-	$(BIN)/python -m tests.frameworks.environments --all
-	LOOPGUARD_WRITE_DOCS=1 $(BIN)/python -m pytest tests/frameworks
+	$(BIN)/python -m tests.frameworks.environments
+	LOOPGUARD_WRITE_DOCS=1 $(BIN)/python -m pytest --rare tests/frameworks
 	LOOPGUARD_WRITE_DOCS=1 $(BIN)/python -m pytest -q tests/docs -k frameworks
 
 # Built once and kept in ~/.cache/otel-loopguard; the first time takes minutes and needs Go 1.26.
@@ -70,7 +70,7 @@ demo-stack: collector jaeger ## the same, with a looping agent sent through; say
 	$(STACK) demo
 
 e2e: collector balancer jaeger phoenix ## the tests that run the real programs
-	$(BIN)/python -m pytest tests/e2e
+	$(BIN)/python -m pytest --rare tests/e2e
 
 check: $(VENV)/.dev ## style, types, rooms
 	$(BIN)/ruff check .
@@ -79,7 +79,7 @@ check: $(VENV)/.dev ## style, types, rooms
 	$(BIN)/lint-imports
 
 docs: $(VENV)/.dev ## writes the generated pages anew
-	LOOPGUARD_WRITE_DOCS=1 $(BIN)/python -m pytest -q tests/docs tests/dialects/test_captures.py
+	LOOPGUARD_WRITE_DOCS=1 $(BIN)/python -m pytest -q --rare tests/docs tests/dialects/test_captures.py
 
 golden: $(VENV)/.dev ## writes the decisions about the recorded runs anew; look at the diff
 	$(BIN)/python -m tests.golden.decisions

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 
+import pytest
+
 from tests.docs import evaluation
 from tests.docs.markdown import ROOT
 from tests.docs.programs import need_shared
@@ -12,6 +14,7 @@ from tests.docs.programs import need_shared
 PICTURE = ROOT / "docs" / "evaluation.svg"
 
 
+@pytest.mark.rare
 def test_the_curve_is_fresh() -> None:
     """The picture is what `eval --curve` draws; `make docs` draws it anew."""
     need_shared()
@@ -27,6 +30,7 @@ def test_the_curve_is_shown() -> None:
     assert len(words) > 40
 
 
+@pytest.mark.rare
 def test_every_false_notice_was_read() -> None:
     """Of every healthy run that is noticed, somebody read and wrote down what happened."""
     need_shared()

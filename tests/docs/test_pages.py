@@ -17,12 +17,21 @@ from tests.docs.programs import need_shared
 PAGES = pages()
 
 
+def measured(page: str, name: str) -> bool:
+    """Whether a section is made by an evaluation of all recorded runs, which takes minutes."""
+    return page == "docs/evaluation.md" or name in ("measured", "eval")
+
+
 @pytest.mark.parametrize(
-    ("page", "name"), SECTIONS, ids=[f"{page}:{name}" for page, name in SECTIONS]
+    ("page", "name"),
+    [
+        pytest.param(*place, marks=pytest.mark.rare if measured(*place) else (), id=":".join(place))
+        for place in SECTIONS
+    ],
 )
 def test_a_generated_section_is_fresh(page: str, name: str) -> None:
     """What a page shows is what the code gives; `make docs` writes it anew."""
-    if page == "docs/evaluation.md" or name in ("measured", "eval"):
+    if measured(page, name):
         need_shared()
     path = ROOT / page
     written = SECTIONS[page, name]()

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from stack.stack import Stack
 
+pytestmark = pytest.mark.rare
+
 MANY = ("many", "--service", "busy", "--pause", "0.1")
 
 

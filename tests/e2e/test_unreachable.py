@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from stack.stack import Stack
 
+pytestmark = pytest.mark.rare
+
 SHORT = {
     "OTEL_EXPORTER_OTLP_TIMEOUT": "2",  # of an export with all its tries; ten seconds by default
     "OTEL_METRIC_EXPORT_TIMEOUT": "2000",

@@ -1,7 +1,7 @@
 """Makes the environments of frameworks: `python -m tests.frameworks.environments NAME…`.
 
-Without names: those that CI has; with `--all`: every one. What is there already is left alone, and
-what the interpreter of the tests has needs none. All of it may be deleted at any time.
+Without names: all. What is there already is left alone, and what the interpreter of the tests has
+needs none. All of it may be deleted at any time.
 """
 
 from __future__ import annotations
@@ -23,16 +23,11 @@ def main() -> None:
     """Makes what is asked for; ends with 1 if any of it could not be made."""
     parser = argparse.ArgumentParser(prog="python -m tests.frameworks.environments")
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(FRAMEWORKS))
-    parser.add_argument("--all", action="store_true", help="every framework")
     given = parser.parse_args()
     unknown = sorted(set(given.names) - set(FRAMEWORKS))
     if unknown:
         parser.error(f"there is no framework {unknown}, only {sorted(FRAMEWORKS)}")
-    wanted = [
-        framework
-        for framework in FRAMEWORKS.values()
-        if given.all or (framework.name in given.names if given.names else framework.in_ci)
-    ]
+    wanted = [FRAMEWORKS[name] for name in given.names or FRAMEWORKS]
     # Named ones are made even where the main interpreter has them.
     needed = [one for one in wanted if one.name in given.names or lacks(one)]
     sys.exit(1 if [one.name for one in needed if not _made(one)] else 0)

@@ -21,7 +21,12 @@ VARIANTS = ("instrumented", "bare")
 _CLI = (sys.executable, "-c", "from otel_loopguard.cli import main; main()")
 
 
-@pytest.fixture(params=FRAMEWORKS.values(), ids=FRAMEWORKS)
+@pytest.fixture(
+    params=[
+        pytest.param(one, marks=pytest.mark.rare if one.apart else (), id=name)
+        for name, one in FRAMEWORKS.items()
+    ]
+)
 def framework(request: pytest.FixtureRequest) -> Framework:
     """Each framework in turn."""
     found: Framework = request.param

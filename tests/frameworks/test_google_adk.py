@@ -10,6 +10,8 @@ import pytest
 from tests.frameworks.harness import FRAMEWORKS, finished, line_of, started
 from tests.zero_code.interpreter import ROOT
 
+pytestmark = pytest.mark.rare
+
 ADK = FRAMEWORKS["google_adk"]
 
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+import pytest
+
 from tests.frameworks.harness import FRAMEWORKS, finished, line_of, started
 from tests.zero_code.interpreter import ROOT
+
+pytestmark = pytest.mark.rare
 
 MCP = FRAMEWORKS["mcp"]
 
