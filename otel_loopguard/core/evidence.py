@@ -85,6 +85,7 @@ class Evidence:
         acts: Whether it presses, clicks, scrolls, types or moves, or is declared to write: equal
             calls of that kind are work.
         item: Whether it asks the same of another item than the call of its tool before.
+        absent: Whether it failed because that item, asked for the first time, is not there.
         file: Key of the name of the file that it writes to; None if it writes to none, or runs
             what the agent wrote.
         score: Key of the name of the number that its outcome measures (score, accuracy, loss,
@@ -133,6 +134,7 @@ class Evidence:
     bare: bool = False
     acts: bool = False
     item: bool = False
+    absent: bool = False
     file: int | None = None
     score: tuple[int, float] | None = None
     revises: bool = False

@@ -34,6 +34,11 @@ _NAMES: Final = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 
+_ABSENT: Final = re.compile(
+    r"not[ _-]?found|\b404\b|\b(?:key|lookup)error\b|does ?n[o']t exist|"
+    r"\bno (?:such )?(?:\w{1,20} )?(?:\w{1,20} )?(?:with|for|named|called|found)\b",
+    re.IGNORECASE,
+)
 _UNNAMED: Final = re.compile(
     r"(?:error:? )?(?:(?:an?|the) (?:(?:unexpected|internal|unknown) )?error (?:has )?(?:occurred|"
     r"happened)[\w ]{0,60}|something went wrong|(?:the )?tool (?:call )?failed|unknown error)"
@@ -93,6 +98,17 @@ def failure_of(step: Step, line: bytes | None) -> int | None:
         return None
     named = len(text) <= _BRIEF or _NAMES.search(look(text)) is not None
     return key_of(masked_outcome(line)) if named else None
+
+
+def says_absent(step: Step) -> bool:
+    """Whether a failed step says that what it asked for is not there (404, a KeyError, not found).
+
+    Args:
+        step: The step; of a long text only a short one says so.
+    """
+    text = error_text(step) or ""
+    said = f"{step.error_type or ''} {text}"
+    return step.error and len(text) <= _BRIEF and _ABSENT.search(said) is not None
 
 
 def error_shape(line: bytes, arguments: bytes = b"") -> int:

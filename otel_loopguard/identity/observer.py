@@ -24,6 +24,7 @@ from otel_loopguard.identity.errors import (
     error_shape,
     failure_of,
     is_call_error,
+    says_absent,
 )
 from otel_loopguard.identity.habits import Habits
 from otel_loopguard.identity.items import Items
@@ -104,6 +105,8 @@ class Observer:
         failing = step.error or reports_failure(step.outcome)
         line = refusal or (error_line(step) if failing else None)
         runs_code = is_runner(tool)
+        call_error = step.error and is_call_error(step) and not runs_code
+        item = self._items.another(tool, call.sample)
         found = Evidence(
             number=progress.calls,
             tool=tool,
@@ -125,7 +128,7 @@ class Observer:
             error_class=error_class(step) if step.error else ErrorClass.UNKNOWN,
             error_line=None if line is None else error_shape(line),
             error_shape=None if line is None else error_shape(line, call.raw),
-            call_error=step.error and is_call_error(step) and not runs_code,
+            call_error=call_error,
             effect=effect,
             runs_code=runs_code,
             sample=call.sample,
@@ -144,7 +147,15 @@ class Observer:
             spaced=asked.spaced,
             bare=is_bare(outcome, effect),
             acts=self._acts(tool, call.arguments, effect),
-            item=self._items.another(tool, call.sample),
+            item=item,
+            absent=(
+                item
+                and asked.fresh
+                and not call_error
+                and effect is not Effect.WRITE
+                and _names_no_place(call)
+                and says_absent(step)
+            ),
             file=None if effect is not Effect.WRITE or runs_code else _file_key(call.arguments),
             score=score_of(outcome),
             revises=self._revisions.revises(call, outcome),
@@ -211,6 +222,11 @@ class Observer:
             self._writes.popitem(last=False)
         if not known:
             self._progress.epoch += 1
+
+
+def _names_no_place(call: Call) -> bool:
+    """Who guesses paths and addresses looks for one thing, not for one item after the other."""
+    return "/" not in call.sample and file_of(call.arguments) is None
 
 
 def _file_key(arguments: object) -> int | None:

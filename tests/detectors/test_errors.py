@@ -171,3 +171,38 @@ def test_without_arguments_it_hints_at_most() -> None:
 def test_a_success_in_between_takes_two_fifths() -> None:
     """Two failures, a success and another failure are not three."""
     assert alone("error_repeat", failing(0), failing(1), working(0), failing(2)) == []
+
+
+ABSENT = [
+    ("get_customer", "id", "KeyError: '{}'"),
+    ("fetch_order", "order", "HTTP 404 Not Found: {}"),
+    ("find_user", "email", "NotFoundError: no user with e-mail {}"),
+]
+
+
+@pytest.mark.parametrize(("tool", "name", "error"), ABSENT)
+def test_items_that_are_not_there_are_looked_up(tool: str, name: str, error: str) -> None:
+    """One item after the other, each another one: a hint no earlier than after ten."""
+    run = Run()
+    for number in range(50):
+        run.calls(call(tool, {name: f"K{number + 1000}"}, error=error.format(f"K{number + 1000}")))
+    assert run.actions[:1] == ["hint"]
+    assert run.decisions[0].step >= 9
+    assert set(run.actions) == {"hint"}
+
+
+@pytest.mark.parametrize("what", ["the same", "a path", "a change", "another tool"])
+def test_what_is_not_there_counts_in_full(what: str) -> None:
+    """The same asked again, guessed paths, a change, and a tool that does not exist."""
+    tool, name, error = {
+        "the same": ("get_customer", "id", "KeyError: 'K7'"),
+        "a path": ("read_file", "path", "FileNotFoundError: no such file: not found"),
+        "a change": ("update_customer", "id", "404 not found"),
+        "another tool": ("get_customer", "id", "tool get_customer not found"),
+    }[what]
+    run = Run()
+    for number in range(8):
+        value = "K7" if what == "the same" else f"src/part{number + 1000}"
+        run.calls(call(tool, {name: value}, error=error))
+    assert run.actions
+    assert run.decisions[0].step <= 3

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from tests.scenarios.tape import Tape
 
 HINTED: Final = frozenset(
-    "poll_that_spins_for_a_while everybody_is_looked_up press_one_key_many_times "
+    "poll_that_spins_for_a_while everybody_is_looked_up "
+    "everybody_is_looked_up_by_a_tool_that_raises press_one_key_many_times "
     "cut_result_of_a_growing_log click_that_adds_one move_step_by_step many_hosts_are_down".split()
 )
 """Families in which a hint may be given: without a pause, or where nobody can tell."""
@@ -250,6 +251,22 @@ def everybody_is_looked_up(tape: Tape) -> None:
             "company": f"{tape.word().title()} {tape.dice.choice(['Ltd', 'Inc', 'GmbH'])}",
         }[name]
         tape.call(tool, {name: value}, answer)
+
+
+def everybody_is_looked_up_by_a_tool_that_raises(tape: Tape) -> None:
+    """Fifty items of a list; what is not there, four of five, is an error."""
+    tool, name, error = tape.dice.choice(
+        [("get_customer", "customer_id", "KeyError: '{}'"),
+         ("fetch_order", "order", "HTTP 404 Not Found: no order {}"),
+         ("find_user", "email", "NotFoundError: no user with e-mail {}"),
+         ("get_price", "sku", "LookupError: {} does not exist")]
+    )  # fmt: skip
+    for number in range(50):
+        value = f"{tape.word()}{1000 + number}"
+        if tape.dice.random() < 0.2:
+            tape.call(tool, {name: value}, f"{tape.word()} {tape.word()} {number}")
+        else:
+            tape.call(tool, {name: value}, error=error.format(value))
 
 
 def many_hosts_are_down(tape: Tape) -> None:

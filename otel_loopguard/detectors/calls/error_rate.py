@@ -44,7 +44,8 @@ class ErrorRate:
     status, a traceback) counts as one. A detection if `error_rate` (75 %) of the newest
     `error_rate_rounds` (10) rounds failed, or the newest `error_streak` (6) all did. A retry with
     patience (a transient error, `wait_gap_s` after the same call) does not count, nor do the
-    transient errors of a tool that works after them. It leads to another way at most: what helps
+    transient errors of a tool that works after them, nor one item after the other that is not
+    there. It leads to another way at most: what helps
     against many different errors is not known.
 
     Source: FEATURES C4; `notes/evidence.md`, row "error rate".
@@ -66,7 +67,7 @@ class ErrorRate:
         self._agents.clear()
 
     def observe(self, evidence: Evidence) -> Detection | None:
-        if evidence.waits or self._patient(evidence):
+        if evidence.waits or evidence.absent or self._patient(evidence):
             return None
         newest = self._of(evidence.agent)
         failed, passing = newest.failed, newest.passing

@@ -20,6 +20,7 @@ _EARLIER_EPOCH: Final = 1 / 3
 _AFTER_SUCCESS: Final = 0.6
 _SOON: Final = 2
 _QUOTING: Final = 0.8
+_ABSENT: Final = 0.2
 
 
 @dataclass(slots=True)
@@ -47,9 +48,9 @@ class ErrorRepeat:
     """Counts equal errors of one tool and agent, arguments free.
 
     Equal means: the line that names the error, with numbers and volatile values masked; equal but
-    for what it quotes from the arguments counts 0.8. A
-    detection from `error_threshold` (3); already from 2 if the error is about the call itself
-    (unknown tool, wrong arguments) or if the very same call failed in the same epoch with a
+    for what it quotes from the arguments counts 0.8, one item after the other that is not there
+    0.2. A detection from `error_threshold` (3); already from 2 if the error is about the call
+    itself (unknown tool, wrong arguments) or if the very same call failed in the same epoch with a
     deterministic error. A failure without a text is no error that could be equal to another.
 
     Where every call was another one and the error is not about the call itself, it leads to a hint
@@ -107,7 +108,10 @@ class ErrorRepeat:
         if evidence.epoch != failing.epoch:
             count *= _EARLIER_EPOCH
         if evidence.round != failing.round and not self._has_time(failing, evidence):
-            count += 1.0 if evidence.error_line == failing.line else _QUOTING
+            if evidence.absent:
+                count += _ABSENT
+            else:
+                count += 1.0 if evidence.error_line == failing.line else _QUOTING
         failing.count, failing.epoch = count, evidence.epoch
         failing.round, failing.number = evidence.round, evidence.number
         failing.call_exact, failing.line = evidence.call_exact, evidence.error_line

@@ -81,7 +81,7 @@ class Outage:
         return self._detection(key, tallied, evidence)
 
     def _weight(self, evidence: Evidence, *, transient: bool) -> float:
-        if evidence.item and evidence.nothing:
+        if evidence.absent or (evidence.item and evidence.nothing):
             return ITEM
         if not transient:
             return 1.0
