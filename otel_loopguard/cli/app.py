@@ -14,7 +14,7 @@ import typer
 
 from otel_loopguard.cli.live import register
 from otel_loopguard.cli.log import keep_faults
-from otel_loopguard.cli.output import Format
+from otel_loopguard.cli.output import Format, say
 from otel_loopguard.errors import LoopGuardError
 from otel_loopguard.settings import Settings
 from otel_loopguard.version import __version__
@@ -238,7 +238,7 @@ def _refusing() -> Generator[None, None, None]:
     try:
         yield
     except LoopGuardError as error:
-        typer.echo(f"otel-loopguard: {error}", err=True)
+        say(f"otel-loopguard: {error}", error=True)
         raise typer.Exit(2) from error
 
 

@@ -11,6 +11,8 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from otel_loopguard.cli.output import say
+from otel_loopguard.printable import printable
 from otel_loopguard.recordings import Recording
 
 if TYPE_CHECKING:
@@ -53,7 +55,11 @@ class Inputs:
         total = sum(recording.size or 0 for recording in self._recordings)
         self._progress: Progress | None = None
         if bar and total > _LONG and sys.stderr.isatty():
-            columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
+            columns = (
+                TextColumn("{task.description}", markup=False),
+                BarColumn(),
+                TaskProgressColumn(),
+            )
             to = Console(stderr=True)
             self._progress = Progress(*columns, TimeRemainingColumn(), console=to, transient=True)
 
@@ -86,7 +92,7 @@ class Inputs:
         if self._progress is None:
             yield from recording
             return
-        task = self._progress.add_task(recording.name, total=recording.size)
+        task = self._progress.add_task(printable(recording.name), total=recording.size)
         for count, entry in enumerate(recording):
             if count % _EVERY == 0:
                 self._progress.update(task, completed=recording.done)
@@ -96,9 +102,11 @@ class Inputs:
     def note(self, text: str) -> None:
         """Says something on standard error, above the bar if there is one."""
         if self._progress:
-            self._progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
+            self._progress.console.print(
+                printable(text), markup=False, highlight=False, soft_wrap=True
+            )
         else:
-            typer.echo(text, err=True)
+            say(text, error=True)
 
     def _report(self, file: str, number: int, why: str) -> None:
         self.broken += 1

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-import typer
-
+from otel_loopguard.cli.output import say
 from otel_loopguard.escalation.answers import answer_of
 
 if TYPE_CHECKING:
@@ -49,9 +48,9 @@ def give(lines: Lines, request: Mapping[str, str | None]) -> int:
     code = 0
     for reply in replies:
         if reply.get("ok"):
-            typer.echo(_said(sent, str(reply.get("process", ""))))
+            say(_said(sent, str(reply.get("process", ""))))
         else:
-            typer.echo(f"otel-loopguard: {reply.get('message')}", err=True)
+            say(f"otel-loopguard: {reply.get('message')}", error=True)
             code = 1
     return code
 
@@ -66,7 +65,7 @@ def _asked(lines: Lines, sent: Mapping[str, str]) -> list[dict[str, object]]:
 
 def unknown(what: str, name: str) -> int:
     """Says that no live process knows something; gives the exit code."""
-    typer.echo(f"otel-loopguard: no live process knows the {what} {name!r}", err=True)
+    say(f"otel-loopguard: no live process knows the {what} {name!r}", error=True)
     return 1
 
 

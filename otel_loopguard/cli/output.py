@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from enum import Enum
@@ -15,8 +16,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from otel_loopguard.printable import printable
+
 _DEPTH: Final = 200
 _PIPE_WIDTH: Final = 10_000
+_SPACE: Final = re.compile(r"[\t\n\v\f\r\x85\u2028\u2029]")
 
 
 class Format(str, Enum):
@@ -30,13 +34,27 @@ def json_line(row: Mapping[str, object]) -> None:
     """Prints one object as one line of JSON.
 
     What JSON has no word for is written as near as it goes: NaN as null, bytes as text, a lone
-    surrogate as its escape, what is nested deeper than 200 levels as "…".
+    surrogate as its escape, what is nested deeper than 200 levels as "…"; and what a terminal takes
+    for a command, or shows as another text, as an escape of JSON.
     """
     try:
         line = orjson.dumps(row)
     except TypeError:
         line = json.dumps(_plain(row, 0)).encode()
+    text = line.decode()
+    if printable(text) != text:
+        line = json.dumps(orjson.loads(line), separators=(",", ":")).encode()
     typer.echo(line)
+
+
+def say(text: str, *, error: bool = False) -> None:
+    """Prints one line, whatever others wrote into it.
+
+    Args:
+        text: The line, without its end.
+        error: Whether it goes to standard error.
+    """
+    typer.echo(printable(text), err=error)
 
 
 def console() -> Console:
@@ -47,10 +65,11 @@ def console() -> Console:
 def table(columns: Sequence[str], title: str | None = None) -> Table:
     """A table with these columns; one whose name ends in `#` holds numbers."""
     lines = box.SIMPLE_HEAD if sys.stdout.isatty() else None
-    grid = Table(title=title, box=lines, title_justify="left", pad_edge=False)
+    name = None if title is None else cell(title, 400)
+    grid = Table(title=name, box=lines, title_justify="left", pad_edge=False)
     for column in columns:
         right = column.endswith("#")
-        grid.add_column(column.removesuffix("#"), justify="right" if right else "left")
+        grid.add_column(cell(column.removesuffix("#")), justify="right" if right else "left")
     return grid
 
 
@@ -64,7 +83,7 @@ def line(value: object, size: int = 60) -> str:
     if value is None:
         return ""
     written = value if isinstance(value, str) else _written(value)
-    flat = "".join(sign if sign.isprintable() else " " for sign in written[: size + 1])
+    flat = printable(_SPACE.sub(" ", written[: size + 1]))
     return flat if len(flat) <= size else flat[: size - 1] + "…"
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, cast
 import orjson
 import typer
 
-from otel_loopguard.cli.output import Format, cell, console, json_line, table
+from otel_loopguard.cli.output import Format, cell, console, json_line, say, table
 from otel_loopguard.errors import RecordingError
 from otel_loopguard.planning import Work, advise, complexity, groups, phases, read, validate
 
@@ -81,7 +81,7 @@ def _show(
     count: int, problems: list[Problem], levels: list[list[Task]], runs: list[list[Task]]
 ) -> None:
     for problem in problems:
-        typer.echo(f"{problem.kind}: {problem.message}")
+        say(f"{problem.kind}: {problem.message}")
     if problems:
         typer.echo(f"\n{count} tasks; the plan cannot run as it is")
         return
@@ -104,7 +104,7 @@ def _rate(told: Complexity, advice: Advice) -> None:
         f"{word}, about {actions} actions"
     )
     for risk in advice.risks:
-        typer.echo(f"risk: {risk}")
+        say(f"risk: {risk}")
 
 
 def _named(parts: dict[str, float]) -> str:

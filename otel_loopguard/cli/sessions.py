@@ -7,12 +7,10 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-import typer
 from rich.console import Group
 from rich.live import Live
-from rich.text import Text
 
-from otel_loopguard.cli.output import Format, cell, console, json_line, table
+from otel_loopguard.cli.output import Format, cell, console, json_line, say, table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -37,7 +35,7 @@ def print_sessions(lines: Lines, form: Format) -> int:
     else:
         console().print(grid(found, time.time_ns()))
         if not found:
-            typer.echo(f"otel-loopguard: {lines.why_empty()}", err=True)
+            say(f"otel-loopguard: {lines.why_empty()}", error=True)
     return 0
 
 
@@ -58,11 +56,11 @@ def watch_sessions(lines: Lines, interval_s: float, rounds: int) -> int:
             shown = grid(found, time.time_ns())
             why = "" if found else lines.why_empty()
             if out.is_terminal:
-                live.update(Group(shown, Text(why)) if why else shown, refresh=True)
+                live.update(Group(shown, cell(why, 400)) if why else shown, refresh=True)
             else:
                 out.print(shown)
                 if why:
-                    typer.echo(f"otel-loopguard: {why}", err=True)
+                    say(f"otel-loopguard: {why}", error=True)
             left -= 1
             if left and not _slept(interval_s):
                 return 0

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
 from otel_loopguard.cli.orders import unknown
-from otel_loopguard.cli.output import Format, cell, console, json_line, table
+from otel_loopguard.cli.output import Format, cell, console, json_line, line, table
 
 if TYPE_CHECKING:
     from otel_loopguard.desk.client import Lines
@@ -40,7 +40,7 @@ def print_session(lines: Lines, session: str, form: Format) -> int:
 
 def _show(view: Mapping[str, Any]) -> None:
     out = console()
-    facts = table(("session", str(view.get("session", ""))[:60]))
+    facts = table(("session", line(view.get("session", ""), 60)))
     for name, value in _facts(view):
         facts.add_row(name, cell(value, 160))
     out.print(facts)

@@ -1,0 +1,137 @@
+"""What others wrote reaches a log or a terminal as text, and as nothing else."""
+
+from __future__ import annotations
+
+import io
+import logging
+import subprocess
+import sys
+import unicodedata
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from otel_loopguard import LoopGuard, Settings
+from otel_loopguard.core import Kind, Step
+from otel_loopguard.faults import Faults
+from otel_loopguard.logger import logger
+from otel_loopguard.printable import printable
+
+FORGED = "a\n2026-01-01 CRITICAL root: all is lost\r\x1b]0;owned\x07\x1b[2J\u202egnp\u200b\x9b1m"
+
+
+@pytest.fixture
+def printed() -> Iterator[io.StringIO]:
+    """What a plain handler of the application prints."""
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
+    log = logging.getLogger("otel_loopguard")
+    level = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.DEBUG)
+    yield stream
+    log.removeHandler(handler)
+    log.setLevel(level)
+
+
+def is_safe(line: str) -> bool:
+    return all(unicodedata.category(sign) not in {"Cc", "Cf", "Cs", "Zl", "Zp"} for sign in line)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("search_flights: Zürich → 東京 ✔️ 🛫", None),
+        ("a\u00a0b\u3000c", None),
+        (r"C:\new\table", None),
+        ("a\nb\r\tc", "a\\nb\\r\\tc"),
+        ("\x1b[31mred", "\\x1b[31mred"),
+        ("\x9b31m", "\\x9b31m"),
+        ("user\u202etxt.exe", "user\\u202etxt.exe"),
+        ("pay\u200bpal", "pay\\u200bpal"),
+        ("a\u2028b", "a\\u2028b"),
+        ("\U000e0041", "\\U000e0041"),
+        ("a\u3164b", "a\\u3164b"),
+        ("\ud800", "\\ud800"),
+    ],
+)
+def test_what_is_escaped(text: str, shown: str | None) -> None:
+    """Commands, line ends and signs that nobody sees; everyday text of any language is not."""
+    assert printable(text) == (text if shown is None else shown)
+
+
+@given(st.text())
+def test_nothing_gets_through(text: str) -> None:
+    """No text leaves a control character, a line end or a sign of formatting."""
+    assert is_safe(printable(text))
+    assert printable(printable(text)) == printable(text)
+
+
+def test_no_name_forges_a_line_of_the_log(printed: io.StringIO) -> None:
+    """Session, tool, reason and the name of a person: a line of the log each, and no more."""
+    guard = LoopGuard(Settings())
+    for _ in range(8):
+        step = Step(Kind.TOOL, FORGED, args={"q": FORGED}, outcome="nothing to be seen here")
+        guard.observe(step, FORGED)
+    guard.flag_of(FORGED).clear(by=FORGED, reason=FORGED)
+    guard.shutdown()
+    lines = printed.getvalue().splitlines()
+    assert len(lines) > 1
+    assert [line for line in lines if "otel-loopguard: " not in line] == []
+    assert all(map(is_safe, lines))
+
+
+def test_arguments_that_are_no_texts(printed: io.StringIO) -> None:
+    """Exceptions, lists and numbers are printed as ever, and safely; `extra` too."""
+    logger.warning("%s %r %d %.1f %s", ValueError(FORGED), [FORGED], 3, 0.5, None)
+    logger.warning("%(name)s", {"name": FORGED}, extra={"session": FORGED})
+    lines = printed.getvalue().splitlines()
+    assert len(lines) == 2
+    assert all(map(is_safe, lines))
+    assert " 3 0.5 None" in lines[0]
+
+
+def test_an_exception_forges_no_line_either(printed: io.StringIO) -> None:
+    """Below a counted fault its traceback is set in, so that no line of it begins a line."""
+    fault = RuntimeError("in the store")
+    fault.__cause__ = ValueError(FORGED)
+    Faults().note("store", fault)
+    first, *more = printed.getvalue().splitlines()
+    assert "store:RuntimeError failed" in first
+    assert "ValueError: a" in more[0]
+    assert [line for line in more[1:] if not line.startswith("  ")] == []
+    assert all(map(is_safe, more))
+
+
+def test_a_traceback_of_one_line_stays_as_it_is(printed: io.StringIO) -> None:
+    """Only what could forge a line is set in: formatters of the application see all others."""
+    Faults().note("store", ValueError("plain"))
+    assert printed.getvalue().splitlines()[-1] == "ValueError: plain"
+
+
+def test_the_command_line_prints_no_commands() -> None:
+    """Neither a table, nor JSON, nor a message of an error."""
+    program = f"""
+import sys
+from otel_loopguard.cli.output import cell, console, json_line, say, table
+name = {FORGED + "[red]x[/nothing]"!r}
+grid = table((name, "b#"), title=name)
+grid.add_row(cell(name), cell(1))
+console().print(grid)
+json_line({{"session": name}})
+say(name)
+say(name, error=True)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        check=True,
+        env={"PYTHONIOENCODING": "utf-8"},
+    )
+    told = done.stdout.decode() + done.stderr.decode()
+    assert all(map(is_safe, told.split("\n")))
+    assert told.count("[red]x[/nothing]") >= 3
+    assert '"session":"a\\n2026' in told
