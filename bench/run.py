@@ -157,7 +157,7 @@ def stored() -> dict[str, float]:
         guards: list[LoopGuard] = []
 
         def backed() -> TracerProvider:
-            guards.append(LoopGuard(Settings(store_url=url, digest_key="bench")))
+            guards.append(LoopGuard(Settings(store_url=url, digest_key="the key of the bench")))
             provider = TracerProvider()
             provider.add_span_processor(LoopGuardSpanProcessor(guards[0]))
             return provider

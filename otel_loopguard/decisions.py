@@ -28,7 +28,8 @@ class Decisions:
 
     def __init__(self, settings: Settings, diagnoser: Diagnoser | None = None) -> None:
         self._shadow = settings.mode == "shadow"
-        self._key = settings.digest_key.encode()[:64] or secrets.token_bytes(32)
+        key = settings.digest_key.get_secret_value()
+        self._key = key.encode()[:64] or secrets.token_bytes(32)
         self._strategies = settings.strategies
         self._diagnoser = diagnoser
 

@@ -153,7 +153,7 @@ class LoopGuardPropagator(TextMapPropagator):
     def _take(self, settings: Settings) -> None:
         self._trusts = settings.propagation_trust != "none"
         self._ttl_s = settings.propagation_ttl_s
-        key = settings.propagation_key
+        key = settings.propagation_key.get_secret_value()
         if settings.propagation_trust == "signed" and key:
             keyring.add(key.encode("utf-8", "surrogatepass"))
 

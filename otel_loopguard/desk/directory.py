@@ -40,7 +40,7 @@ class Directory:
         self._prefix = f"{settings.store_prefix}:desk"
         # A letter box is looked into for a second at a time.
         limit_s = max(settings.store_timeout_s, 3.0 * _WAIT_S)
-        self._redis = Connection(place_of(settings.store_url), limit_s)
+        self._redis = Connection(place_of(settings.store_url.get_secret_value()), limit_s)
         self._kept_ms = int(max(3 * settings.desk_heartbeat_s, 5.0) * 1000)
 
     def publish(self, process: str, changed: dict[str, bytes], gone: list[str]) -> None:

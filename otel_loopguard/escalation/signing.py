@@ -3,29 +3,8 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import hmac
-from typing import Final
-
-from otel_loopguard.errors import LoopGuardSettingsError
-
-_PREFIX: Final = "whsec_"
-
-
-def key_of(secret: str) -> bytes:
-    """The key of a secret: Base64 after `whsec_`, else the text itself.
-
-    Raises:
-        LoopGuardSettingsError: What stands after `whsec_` is not Base64.
-    """
-    if not secret.startswith(_PREFIX):
-        return secret.encode()
-    try:
-        return base64.b64decode(secret.removeprefix(_PREFIX), validate=True)
-    except (binascii.Error, ValueError):
-        msg = "webhook_secret (LOOPGUARD_WEBHOOK_SECRET): expected Base64 after 'whsec_'"
-        raise LoopGuardSettingsError(msg) from None
 
 
 def headers(message_id: str, timestamp: int, body: bytes, key: bytes) -> dict[str, str]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import socket
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import urlsplit
 
@@ -14,11 +17,14 @@ from otel_loopguard.errors import EscalationError, LoopGuardSettingsError, PlanE
 from otel_loopguard.escalation.answers import Reply, reply_in
 from otel_loopguard.escalation.encoding import encoded
 from otel_loopguard.escalation.message import message
-from otel_loopguard.escalation.signing import headers, key_of
+from otel_loopguard.escalation.signing import headers
 from otel_loopguard.logger import logger
+from otel_loopguard.settings.fields import key_bytes
 from otel_loopguard.version import __version__
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from otel_loopguard.escalation.package import Escalation
     from otel_loopguard.settings import Settings
 
@@ -33,20 +39,20 @@ class Webhook:
 
     Sent once more, later, where nobody answered in time, a connection failed, or the answer was
     408, 425, 429 or 5xx. Redirections are not followed. An answer 2xx with a JSON object that has
-    `answer` (and perhaps `guidance` and `by`) is the answer to the escalation.
+    `answer` (and perhaps `guidance` and `by`) is the answer to the escalation. Of a reply 64 KiB
+    are read, as they come: it is asked for without an encoding, and not unpacked if it has one.
 
     Args:
         settings: `webhook_url` and what begins so.
         answered: Takes an answer: id of the escalation, and the reply.
 
     Raises:
-        LoopGuardSettingsError: Address or secret cannot be used.
+        LoopGuardSettingsError: The address cannot be used.
     """
 
     def __init__(self, settings: Settings, answered: Callable[[str, Reply], object]) -> None:
-        self._url = settings.webhook_url
-        self._place = _host(self._url)
-        self._key = key_of(settings.webhook_secret)
+        self._url, self._place = _address(settings.webhook_url.get_secret_value())
+        self._key = key_bytes(settings.webhook_secret.get_secret_value())
         self._limit_s = settings.webhook_timeout_s
         self._answered = answered
 
@@ -54,7 +60,11 @@ class Webhook:
         """Posts one; False: try it again later. May block for `webhook_timeout_s`."""
         body = self.body(escalation)
         signed = headers(f"esc_{escalation.id}", int(time.time()), body, self._key)
-        more = {"content-type": "application/json", "user-agent": _USER_AGENT}
+        more = {
+            "content-type": "application/json",
+            "user-agent": _USER_AGENT,
+            "accept-encoding": "identity",
+        }
         try:
             status, said = self._post(body, {**signed, **more})
         except (httpx.HTTPError, OSError) as error:
@@ -77,22 +87,37 @@ class Webhook:
             }
         )
 
-    def _post(self, body: bytes, sent: dict[str, str]) -> tuple[int, bytes]:
+    def _post(self, body: bytes, sent: Mapping[str, str]) -> tuple[int, bytes]:
         """Status and beginning of the reply; slow ones are left at the limit, however they drip."""
-        until = time.monotonic() + self._limit_s
-        said = b""
         with (
+            _Limit(self._limit_s) as limit,
             httpx.Client(timeout=self._limit_s, follow_redirects=False) as client,
-            client.stream("POST", self._url, content=body, headers=sent) as reply,
         ):
-            for piece in reply.iter_bytes():
-                said += piece
-                if len(said) > _MOST:
-                    break
-                if time.monotonic() > until:
-                    msg = f"no whole reply within {self._limit_s:g} s"
-                    raise httpx.ReadTimeout(msg)
-        return reply.status_code, said
+            request = client.build_request(
+                "POST", self._url, content=body, headers=sent, extensions={"trace": limit.watch}
+            )
+            request.url = self._url
+            reply = client.send(request, stream=True)
+            try:
+                said = self._read(reply, limit) if reply.is_success else b""
+                return reply.status_code, said
+            finally:
+                reply.close()
+
+    def _read(self, reply: httpx.Response, limit: _Limit) -> bytes:
+        """The beginning of a reply as it came; nothing of one that is to be unpacked."""
+        encoding = reply.headers.get("content-encoding", "identity").strip().lower()
+        if encoding not in {"", "identity"}:
+            told = "webhook %s: its answer was not taken: it is encoded as %.50s, unasked"
+            logger.warning(told, self._place, encoding)
+            return b""
+        said = bytearray()
+        for piece in reply.iter_raw():
+            said += piece[: _MOST + 1 - len(said)]
+            if len(said) > _MOST:
+                break
+            limit.check()
+        return bytes(said)
 
     def _take(self, escalation: Escalation, said: bytes) -> None:
         """Takes the reply as an answer, if it is one; what is none, or too late, is told."""
@@ -117,16 +142,90 @@ class Webhook:
         return not again
 
 
-def _host(url: str) -> str:
-    """The host of an address; the rest of it may be secret, and is not told."""
+class _Address(httpx.URL):
+    """An address that posts go to, and that nobody can print: its path and query may be secret.
+
+    httpx logs the address of every request, and what instruments httpx writes it on spans.
+    """
+
+    def __str__(self) -> str:
+        port = "" if self.port is None else f":{self.port}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}{port}/***"
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self)!r})"
+
+
+class _Limit:
+    """A limit for a whole request: its connection is shut when it is over, whatever it waits for.
+
+    Limits of httpx begin anew with every piece that is read.
+    """
+
+    def __init__(self, limit_s: float) -> None:
+        self._limit_s = limit_s
+        self._over = threading.Event()
+        self._lock = threading.Lock()
+        self._socket: socket.socket | None = None
+        self._timer = threading.Timer(limit_s, self._shut)
+        self._timer.daemon = True
+
+    def __enter__(self) -> Self:
+        self._timer.start()
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        self._timer.cancel()
+        with self._lock:
+            self._socket = None
+        if self._over.is_set() and isinstance(error, Exception):
+            # What a connection says that was shut meanwhile says nothing.
+            raise httpx.ReadTimeout(self._why) from None
+
+    def watch(self, event: str, info: Mapping[str, Any]) -> None:
+        """Hears of each step of the transport (httpx calls this the extension `trace`)."""
+        if event.endswith((".connect_tcp.complete", ".start_tls.complete")):
+            found = info["return_value"].get_extra_info("socket")
+            with self._lock:
+                self._socket = found
+            self.check()
+
+    def check(self) -> None:
+        """Ends the request if its time is over.
+
+        Raises:
+            httpx.ReadTimeout: It is.
+        """
+        if self._over.is_set():
+            raise httpx.ReadTimeout(self._why)
+
+    @property
+    def _why(self) -> str:
+        return f"no whole reply within {self._limit_s:g} s"
+
+    def _shut(self) -> None:
+        with self._lock:
+            self._over.set()
+            if self._socket is not None:
+                with suppress(OSError):
+                    # Of the connection itself: a TLS socket that is shut takes off its TLS.
+                    socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+
+
+def _address(url: str) -> tuple[_Address, str]:
+    """An address, and its host; the rest of it may be secret, and is not told.
+
+    Raises:
+        LoopGuardSettingsError: It cannot be used.
+    """
     try:
-        parts = urlsplit(url)
-        host = parts.hostname
-    except ValueError:
-        host = None
-    else:
-        host = host if parts.scheme in {"http", "https"} else None
-    if not host:
+        parts = urlsplit(url.strip())
+        usable = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
+        found = _Address(url.strip()) if usable else None
+    except (ValueError, httpx.InvalidURL):
+        found = None
+    if found is None or not found.host:
         msg = "webhook_url (LOOPGUARD_WEBHOOK_URL): expected http://HOST/… or https://HOST/…"
         raise LoopGuardSettingsError(msg)
-    return host
+    return found, found.host

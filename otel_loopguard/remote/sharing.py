@@ -266,7 +266,7 @@ class Sharing:
         self._share_keys()
 
     def _share_keys(self) -> None:
-        key = self._settings.propagation_key
+        key = self._settings.propagation_key.get_secret_value()
         if self._settings.propagation_trust == "signed" and key:
             keyring.add(key.encode("utf-8", "surrogatepass"))
         elif self._keys_in is not None:

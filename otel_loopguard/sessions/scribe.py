@@ -63,7 +63,7 @@ class Scribe:
         self._faults = faults
         self._lock = lock
         self._shelf = shelf
-        self._cover = Cover(settings.digest_key)
+        self._cover = Cover(settings.digest_key.get_secret_value())
         self._codec = Codec(self._cover.id)
         self._dirty: OrderedDict[int, Session] = OrderedDict()
         self._asked: OrderedDict[int, Session] = OrderedDict()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings
 
-from otel_loopguard.settings.fields import Names, Seconds, names_of
+from otel_loopguard.settings.fields import Names, Seconds, SigningKey, names_of
 
 _REASONS = frozenset({"pause", "ask", "cycle"})
 
@@ -51,16 +51,16 @@ class EscalationSettings(BaseSettings):
         description="Escalations that wait for one channel at most; more are dropped and counted.",
     )
 
-    webhook_url: str = Field(
-        "",
+    webhook_url: SecretStr = Field(
+        SecretStr(""),
         description="Address (`http://` or `https://`) that escalations are posted to; empty: "
         "none. Needs the extra `webhook` (C8).",
         repr=False,
     )
-    webhook_secret: str = Field(
-        "",
-        description="Secret that posts are signed with (HMAC-SHA256, Standard Webhooks); a text, "
-        "or `whsec_` and Base64; empty: not signed (C8).",
+    webhook_secret: SigningKey = Field(
+        SecretStr(""),
+        description="Secret that posts are signed with (HMAC-SHA256, Standard Webhooks), of 16 "
+        "bytes at least: a text, or `whsec_` and Base64; empty: not signed (C8).",
         repr=False,
     )
     webhook_timeout_s: Seconds = Field(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings
 
-from otel_loopguard.settings.fields import Names, Seconds, names_of
+from otel_loopguard.settings.fields import Key, Names, Seconds, names_of
 
 
 class GeneralSettings(BaseSettings):
@@ -31,10 +31,10 @@ class GeneralSettings(BaseSettings):
         description="Characters of arguments or outcome that are compared; of longer text head, "
         "tail and length.",
     )
-    digest_key: str = Field(
-        "",
-        description="Key of the digests that leave the process; empty: a random one per process, "
-        "so that digests compare within it only.",
+    digest_key: Key = Field(
+        SecretStr(""),
+        description="Key of the digests that leave the process, of 16 bytes at least; empty: a "
+        "random one per process, so that digests compare within it only.",
         repr=False,
     )
     span_events: bool = Field(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings
 
-from otel_loopguard.settings.fields import Seconds
+from otel_loopguard.settings.fields import Key, Seconds
 
 _DAY_S = 86_400
 
@@ -31,10 +31,10 @@ class PropagationSettings(BaseSettings):
         "`propagation_key`; `store`: signed with a key that processes on one `store_url` share "
         "through it (O5). What cannot be signed is not sent.",
     )
-    propagation_key: str = Field(
-        "",
-        description="Secret that signs session and action in baggage, the same in all processes; "
-        "empty: nothing is sent, and nothing believed (O5).",
+    propagation_key: Key = Field(
+        SecretStr(""),
+        description="Secret that signs session and action in baggage, the same in all processes, "
+        "of 16 bytes at least; empty: nothing is sent, and nothing believed (O5).",
         repr=False,
     )
     propagation_ttl_s: Seconds = Field(

@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import SecretStr, ValidationError
 from pydantic_settings import (
     BaseSettings,
     JsonConfigSettingsSource,
@@ -58,6 +58,8 @@ _NOT_OURS = re.compile(
     r"LOOPGUARD_(?:FRAMEWORKS_.*|WRITE_DOCS|(?:.*_)?(?:SERVICE_HOST|SERVICE_PORT(?:_.*)?|PORT(?:_\d+_.*)?))"
 )
 """Variables of our own tests, and those that Kubernetes sets for a service of this name."""
+_SECRET = re.compile(r"(?i)key|secret|token|pass|url|auth|hook|redis|dsn")
+"""Words in the names of what is often a secret."""
 _LISTED = 5
 _SOURCES = {
     ".toml": TomlConfigSettingsSource,
@@ -100,8 +102,9 @@ class Settings(
     """
 
     model_config = SettingsConfigDict(
-        env_prefix="LOOPGUARD_", extra="forbid", frozen=True, env_ignore_empty=True
-    )
+        env_prefix="LOOPGUARD_", extra="forbid", frozen=True, env_ignore_empty=True,
+        hide_input_in_errors=True,
+    )  # fmt: skip
 
     def __init__(self, **values: Any) -> None:
         try:
@@ -173,14 +176,24 @@ def _file_source(settings_cls: type[BaseSettings], path: Path) -> PydanticBaseSe
 
 
 def _explain(error: ValidationError) -> str:
-    """One line per wrong setting: name, variable, value, expectation."""
+    """One line per wrong setting: name, variable, value (if it is no secret), expectation."""
     return "; ".join(
-        f"{name} (LOOPGUARD_{name.partition('.')[0].upper()}) = "
-        f"{_shown(found.get('input'))}: {found['msg']}"
+        f"{name} (LOOPGUARD_{name.partition('.')[0].upper()}){value}: {found['msg']}"
         if found["type"] != "extra_forbidden"
-        else f"{name} = {_shown(found.get('input'))}: there is no such setting{_meant(name)}"
+        else f"{name}{value}: there is no such setting{_meant(name)}"
         for found in error.errors(include_url=False)
         for name in (".".join(str(part) for part in found["loc"]),)
+        for value in ("" if _is_secret(name) else f" = {_shown(found.get('input'))}",)
+    )
+
+
+def _is_secret(name: str) -> bool:
+    """Whether a setting may hold a secret; what is no setting may have been meant as one."""
+    field = Settings.model_fields.get(name.partition(".")[0])
+    if field is not None:
+        return field.annotation is SecretStr
+    return _SECRET.search(name) is not None or any(
+        _is_secret(meant) for meant in get_close_matches(name, Settings.model_fields, 3, 0.6)
     )
 
 

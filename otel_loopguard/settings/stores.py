@@ -5,7 +5,7 @@ With no `store_url` all of it stays in memory.
 
 from __future__ import annotations
 
-from pydantic import Field
+from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings
 
 from otel_loopguard.settings.fields import Seconds
@@ -16,8 +16,8 @@ _WEEK_S = 604_800
 class StoreSettings(BaseSettings):
     """Where what outlives a session is kept."""
 
-    store_url: str = Field(
-        "",
+    store_url: SecretStr = Field(
+        SecretStr(""),
         description="Where profiles, journals, controls and preferences are kept: `redis://`, "
         "`rediss://`, `unix://`, `redis+sentinel://HOST:PORT,…/SERVICE`, "
         "`redis+cluster://HOST:PORT,…`; empty: in memory.",

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, Literal
+from urllib.parse import quote
 
 import redis
 from redis.backoff import NoBackoff
@@ -41,6 +42,9 @@ _CODE: Final = re.compile(r"([A-Z]{3,}) ")
 _FINAL: Final = frozenset({"WRONGTYPE", "LOOPGUARD"})
 """Codes of errors that come again however often one asks."""
 
+_REPEATED: Final = "with args beginning with"
+"""What a server says of a command that it does not know; what follows may be half a password."""
+
 _Reason = Literal["down", "slow", "full", "read_only", "refused"]
 
 
@@ -57,7 +61,7 @@ class Connection:
 
     def __init__(self, place: Place, timeout_s: float) -> None:
         self._place = place
-        self._options = _options(place, timeout_s)
+        self._options, self._secrets = _options(place, timeout_s)
         self._client: Any = None
         self._lock = threading.RLock()
 
@@ -165,8 +169,11 @@ class Connection:
             yield
         except (RedisError, RedisClusterException, OSError) as error:
             where = f"{self._place.shown}, key {key!r}" if key else self._place.shown
-            msg = f"{where}: {type(error).__name__}: {error}"
-            raise StoreError(msg, _reason(error)) from error
+            said = _said(error, self._secrets)
+            msg = f"{where}: {type(error).__name__}: {said}"
+            told = StoreError(msg, _reason(error))
+            # With its cause a traceback would print the secret all the same.
+            raise told from (error if said == str(error) else None)
 
 
 class Hearing:
@@ -224,8 +231,20 @@ class Hearing:
             self._client.close()
 
 
-def _options(place: Place, timeout_s: float) -> dict[str, Any]:
-    """What redis-py is told beside the address; in a Cluster and for Sentinels, that too."""
+def _said(error: Exception, secrets: frozenset[str]) -> str:
+    """What an error says, unless it holds a secret: servers without AUTH repeat what they got."""
+    said = str(error)
+    if secrets and (_REPEATED in said or any(secret in said for secret in secrets)):
+        return "its text is not shown, for it holds a password"
+    return said
+
+
+def _options(place: Place, timeout_s: float) -> tuple[dict[str, Any], frozenset[str]]:
+    """What redis-py is told beside the address, in a Cluster and for Sentinels that too; secrets.
+
+    Raises:
+        LoopGuardSettingsError: The address has an option that redis-py does not know.
+    """
     options: dict[str, Any] = {
         "socket_timeout": timeout_s,
         "socket_connect_timeout": timeout_s,
@@ -240,16 +259,24 @@ def _options(place: Place, timeout_s: float) -> dict[str, Any]:
         kind = own.pop("connection_class", redis.Connection)
         kind(**{**own, **options})
     except (TypeError, ValueError) as error:
-        msg = f"store_url (LOOPGUARD_STORE_URL) = {place.shown!r}: {error}"
+        msg = f"store_url (LOOPGUARD_STORE_URL) = {place.shown!r}: {_said(error, _secret(said))}"
         raise LoopGuardSettingsError(msg) from None
+    hidden = _secret(said)
     if place.mode == "single":
-        return options
+        return options, hidden
     for name in ("host", "port", "path"):
         said.pop(name, None)
     if place.mode == "cluster":
         said.pop("db", None)
     secure = said.pop("connection_class", None) is not None
-    return {**said, **options, **({"ssl": True} if secure else {})}
+    return {**said, **options, **({"ssl": True} if secure else {})}, hidden
+
+
+def _secret(said: dict[str, Any]) -> frozenset[str]:
+    """The passwords among options, as they are and as an address has them."""
+    found = {str(value) for name, value in said.items() if "password" in name and value}
+    spelled = {spelling for one in found for spelling in (quote(one, safe=""), repr(one)[1:-1])}
+    return frozenset(found | spelled)
 
 
 def _sentinel(place: Place, options: dict[str, Any]) -> Sentinel:

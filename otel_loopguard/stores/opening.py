@@ -37,9 +37,9 @@ def open_store(settings: StoreSettings) -> Store:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "redis":
             raise
+        url = shown(settings.store_url.get_secret_value())
         msg = (
-            f"store_url (LOOPGUARD_STORE_URL) = {shown(settings.store_url)!r} needs: "
-            "pip install 'otel-loopguard[redis]'"
+            f"store_url (LOOPGUARD_STORE_URL) = {url!r} needs: pip install 'otel-loopguard[redis]'"
         )
         raise LoopGuardSettingsError(msg) from None
     return RedisStore(settings)

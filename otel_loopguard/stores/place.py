@@ -9,12 +9,15 @@ from otel_loopguard.errors import LoopGuardSettingsError
 
 _URL: Final = re.compile(
     r"(?P<scheme>rediss?|unix|rediss?\+sentinel|rediss?\+cluster)://"
-    r"(?:(?P<who>[^@/]*)@)?(?P<hosts>[^/?]*)(?P<path>/[^?]*)?(?:\?(?P<query>.*))?"
+    r"(?:(?P<who>[^@/?#]*)@)?(?P<hosts>[^@/?#]*)(?P<path>/[^@?#]*)?(?:\?(?P<query>[^@#]*))?"
 )
+"""Where a password has one of `@/?#` as it is, nobody can tell where it ends: nothing matches."""
+_SCHEME: Final = re.compile(r"[a-z]{1,6}(?:\+[a-z]{1,8})?(?=://)")
 _HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]\s]+)(?::(\d{1,5}))?")
 _EXPECTED: Final = (
     "expected redis://HOST:PORT/DB, rediss://…, unix:///PATH, "
-    "redis+sentinel://HOST:PORT,…/SERVICE or redis+cluster://HOST:PORT,…"
+    "redis+sentinel://HOST:PORT,…/SERVICE or redis+cluster://HOST:PORT,…; in a user, a password or "
+    "an option @ is written %40, / %2F, ? %3F and # %23"
 )
 _PORTS: Final = {"single": 6379, "sentinel": 26379, "cluster": 6379}
 
@@ -26,10 +29,11 @@ class Place(NamedTuple):
 
     Attributes:
         mode: Whether it is one server, one that Sentinels know, or a Cluster.
-        url: Address of one server, as redis-py reads it: user, password, database, options.
+        url: Address of one server, as redis-py reads it: user, password, database, options. It is
+            secret.
         hosts: Host and port of each that is named.
         service: The name that Sentinels know it by.
-        shown: The address without passwords.
+        shown: The address without user, password and options.
     """
 
     mode: Mode
@@ -37,6 +41,9 @@ class Place(NamedTuple):
     hosts: tuple[tuple[str, int], ...]
     service: str
     shown: str
+
+    def __repr__(self) -> str:
+        return f"Place({self.shown!r})"
 
 
 def place_of(url: str) -> Place:
@@ -47,7 +54,7 @@ def place_of(url: str) -> Place:
             message.
     """
     found = _URL.fullmatch(url.strip())
-    if found is None:
+    if found is None or (found["scheme"] == "unix" and found["hosts"]):
         raise _wrong(url, _EXPECTED)
     scheme, _, kind = found["scheme"].partition("+")
     mode: Mode = "sentinel" if kind == "sentinel" else "cluster" if kind else "single"
@@ -64,15 +71,22 @@ def place_of(url: str) -> Place:
 
 
 def shown(url: str) -> str:
-    """An address without what is secret in it."""
-    text = re.sub(r"://[^/?#]*@", "://***@", url.strip())
-    return re.sub(r"(password=)[^&]*", r"\1***", text)
+    """An address without what may be secret in it: of one that cannot be read, only its scheme."""
+    found = _URL.fullmatch(url.strip())
+    if found is None or found["hosts"].startswith(":"):
+        scheme = _SCHEME.match(url.strip())
+        return f"{scheme[0]}://***" if scheme else "***"
+    who = "" if found["who"] is None else "***@"
+    return f"{found['scheme']}://{who}{found['hosts']}{found['path'] or ''}"
 
 
 def _hosts(url: str, text: str, port: int) -> tuple[tuple[str, int], ...]:
     hosts: list[tuple[str, int]] = []
     for part in text.split(","):
         found = _HOST.fullmatch(part)
+        if part.startswith(":"):
+            # A password in front of which, or behind which, something is missing.
+            raise _wrong(url, _EXPECTED)
         if found is None or int(found[2] or port) > 65535:
             raise _wrong(url, f"{part!r} is no HOST:PORT")
         hosts.append((found[1].strip("[]"), int(found[2] or port)))

@@ -42,7 +42,8 @@ class RedisStore:
     """
 
     def __init__(self, settings: StoreSettings) -> None:
-        self._redis = Connection(place_of(settings.store_url), settings.store_timeout_s)
+        place = place_of(settings.store_url.get_secret_value())
+        self._redis = Connection(place, settings.store_timeout_s)
         self._keys = Keys(settings.store_prefix, settings.store_journal_entries)
         self._entries = settings.store_journal_entries
         self._journal_ms = _milliseconds(settings.store_journal_ttl_s)

@@ -18,7 +18,7 @@ from otel_loopguard.testing.spans import Spans
 from otel_loopguard.testing.tally import Tally
 
 _ALONE: Final[dict[str, Any]] = {
-    "digest_key": "tests",
+    "digest_key": "the same in every test",
     "store_url": "",
     "control_socket": "",
     "webhook_url": "",

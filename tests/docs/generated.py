@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 import typer
+from pydantic import SecretStr
 
 from otel_loopguard import Settings, semconv
 from otel_loopguard.cli.app import app
@@ -80,7 +81,9 @@ def settings() -> str:
 def _value(field: FieldInfo) -> str:
     if get_origin(field.annotation) is Literal:
         return ", ".join(f"`{each}`" for each in get_args(field.annotation))
-    names = {bool: "true or false", int: "whole number", float: "number", str: "text"}
+    names = {
+        bool: "true or false", int: "whole number", float: "number", str: "text", SecretStr: "text",
+    }  # fmt: skip
     kind = names.get(field.annotation, "names, with commas between")  # type: ignore[arg-type]
     signs = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
     bounds = [
@@ -95,6 +98,8 @@ def _value(field: FieldInfo) -> str:
 def _default(value: object) -> str:
     if isinstance(value, frozenset):
         return "none"
+    if isinstance(value, SecretStr):
+        return "empty"
     return f"`{json.dumps(value)}`" if value != "" else "empty"
 
 

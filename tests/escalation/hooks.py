@@ -20,11 +20,18 @@ class Hook:
 
     Attributes:
         answer: Gives status and body of the answer to a post, by its number from 1.
+        drip_s: Seconds between two bytes of the answer.
+        drip_headers_s: Seconds between two headers before the answer, without end.
+        sent: Headers of the answer.
+        over: Called when an answer was cut off by who posted.
         posts: Headers and body of every post.
     """
 
     answer: Callable[[int], Answer] = lambda number: (200, b"ok")
     drip_s: float = 0
+    drip_headers_s: float = 0
+    sent: dict[str, str] = field(default_factory=dict)
+    over: Callable[[], object] = lambda: None
     posts: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
     url: str = ""
 
@@ -43,6 +50,12 @@ def served(hook: Hook) -> Iterator[Hook]:
             status, said = hook.answer(len(hook.posts))
             try:
                 self.send_response(status)
+                self.flush_headers()
+                while hook.drip_headers_s:
+                    self.wfile.write(b"x-more: 1\r\n")
+                    time.sleep(hook.drip_headers_s)
+                for name, value in hook.sent.items():
+                    self.send_header(name, value)
                 self.send_header("content-length", str(len(said)))
                 self.end_headers()
                 for sign in said if hook.drip_s else ():
@@ -51,7 +64,7 @@ def served(hook: Hook) -> Iterator[Hook]:
                 if not hook.drip_s:
                     self.wfile.write(said)
             except OSError:
-                return
+                hook.over()
 
         def log_message(self, *given: object) -> None:
             return

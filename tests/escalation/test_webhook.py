@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import json
 import threading
 import time
@@ -56,11 +57,11 @@ def test_a_post_that_a_library_verifies(hook: Hook) -> None:
 
 def test_a_plain_secret_and_none(hook: Hook) -> None:
     """A text is a secret too; without one there is no signature."""
-    guard = watched(webhook_url=hook.url, webhook_secret="a plain secret")
+    guard = watched(webhook_url=hook.url, webhook_secret="a plain secret of text")
     stuck(guard, "a")
     until(lambda: hook.posts)
     headers, body = hook.posts[0]
-    assert Verifier(b"a plain secret").verify(body, headers)["data"]["session"] == "a"
+    assert Verifier(b"a plain secret of text").verify(body, headers)["data"]["session"] == "a"
     other = watched(webhook_url=hook.url)
     stuck(other, "b")
     until(lambda: len(hook.posts) == 2)
@@ -225,3 +226,39 @@ def test_posts_are_nobodys_spans(hook: Hook, monkeypatch: pytest.MonkeyPatch) ->
     until(lambda: hook.posts)
     assert seen == [True]
     assert json.loads(hook.posts[0][1])["data"]["cause"] == "pause"
+
+
+@pytest.mark.parametrize("encoding", ["gzip, gzip", "gzip", "br", "zstd", "x" * 300])
+def test_a_packed_reply_is_not_unpacked(
+    hook: Hook, encoding: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is asked for without an encoding; a bomb of any kind is told of, and stays packed."""
+    hook.answer = lambda _: (200, gzip.compress(b'{"answer": "abort"}'))
+    hook.sent = {"content-encoding": encoding}
+    guard = watched(webhook_url=hook.url)
+    stuck(guard, "a")
+    until(lambda: carrier(guard).settled == 1)
+    assert hook.posts[0][0]["accept-encoding"] == "identity"
+    assert f"it is encoded as {encoding[:50]}, unasked" in caplog.text
+    assert guard.flag_of("a").control.action is Action.PAUSE
+    assert guard.faults.counts == {}
+
+
+def test_no_more_than_64_kib_are_read(hook: Hook) -> None:
+    """Of a reply without end the beginning is enough: the post was delivered."""
+    sent = threading.Event()
+    hook.answer = lambda _: (200, b"x" * 50_000_000)
+    hook.over = sent.set
+    guard = watched(webhook_url=hook.url)
+    stuck(guard, "a")
+    until(lambda: carrier(guard).settled == 1)
+    until(sent.is_set)
+
+
+def test_headers_that_drip(hook: Hook) -> None:
+    """The limit is one of the whole post, and not of each piece that comes."""
+    hook.drip_headers_s = 0.05
+    guard = watched(webhook_url=hook.url, webhook_timeout_s=0.3, webhook_attempts=1)
+    stuck(guard, "a")
+    until(lambda: carrier(guard).dropped == 1)
+    assert guard.faults.counts == {}

@@ -25,7 +25,7 @@ def _no_keys() -> Iterator[None]:
 @pytest.fixture
 def propagator() -> Iterator[LoopGuardPropagator]:
     """One with a key, behind those of trace and baggage, as the global one."""
-    own = LoopGuardPropagator(Settings(propagation_key="of the tests"))
+    own = LoopGuardPropagator(Settings(propagation_key="a key of the tests"))
     before = propagate.get_global_textmap()
     known = [TraceContextTextMapPropagator(), W3CBaggagePropagator(), own]
     propagate.set_global_textmap(CompositePropagator(known))

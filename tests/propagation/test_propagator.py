@@ -182,7 +182,7 @@ def test_nothing_is_sent_where_nothing_can_be_signed() -> None:
     """No key, no entries; and none for a process that trusts nobody."""
     keyring.forget()
     with otel_loopguard.session(new_name()), TRACER.start_as_current_span("call"):
-        for given in ({}, {"propagation_key": "k", "propagation_trust": "none"}):
+        for given in ({}, {"propagation_key": "a key of sixteen", "propagation_trust": "none"}):
             carrier: dict[str, str] = {}
             LoopGuardPropagator(Settings(**given)).inject(carrier)
             assert carrier == {}
@@ -254,7 +254,9 @@ def test_by_default_nobody_is_believed(stopped: tuple[dict[str, str], str]) -> N
 def test_trusting_nobody_goes_before_a_key(stopped: tuple[dict[str, str], str]) -> None:
     """`propagation_trust=none` ignores even what is signed."""
     carrier, _ = stopped
-    nobody = LoopGuardPropagator(Settings(propagation_key="of the tests", propagation_trust="none"))
+    nobody = LoopGuardPropagator(
+        Settings(propagation_key="a key of the tests", propagation_trust="none")
+    )
     assert named_session(nobody.extract(carrier, Context())) is None
     assert dict(nobody.ignored) == {"no_key": 1}
 
@@ -304,7 +306,7 @@ def test_no_header_makes_it_raise(propagator: LoopGuardPropagator, text: str, be
 def test_a_carrier_that_throws_is_no_matter() -> None:
     """The context is given back as it was, and the fault is counted."""
     raise_faults(False)
-    propagator = LoopGuardPropagator(Settings(propagation_key="k"))
+    propagator = LoopGuardPropagator(Settings(propagation_key="a key of sixteen"))
     context = baggage.set_baggage("a", "1", Context())
     assert propagator.extract(None, context) is context  # type: ignore[arg-type]
     with otel_loopguard.session(new_name()):
@@ -340,8 +342,8 @@ def test_it_is_found_by_its_entry_point(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_options_of_a_configuration_file_are_settings_by_name() -> None:
     """What is wrong in them is told at the start; both at once is a mistake."""
-    propagator = LoopGuardPropagator(propagation_key="of a file")
-    assert keyring.keys() == (b"of a file",)
+    propagator = LoopGuardPropagator(propagation_key="the key of a file")
+    assert keyring.keys() == (b"the key of a file",)
     carrier: dict[str, str] = {}
     with otel_loopguard.session(new_name()):
         propagator.inject(carrier)
@@ -349,13 +351,13 @@ def test_options_of_a_configuration_file_are_settings_by_name() -> None:
     with pytest.raises(otel_loopguard.LoopGuardSettingsError, match="propagation_trust"):
         LoopGuardPropagator(propagation_trust="everybody")
     with pytest.raises(ValueError, match="propagation_key"):
-        LoopGuardPropagator(Settings(), propagation_key="twice")
+        LoopGuardPropagator(Settings(), propagation_key="the same key twice")
 
 
 def test_the_key_of_a_guard_counts_too() -> None:
     """Settings that are given in code need not be in the environment again."""
     propagator = LoopGuardPropagator(Settings())
-    guard, run = LoopGuard(Settings(propagation_key="in code")), new_name()
+    guard, run = LoopGuard(Settings(propagation_key="a key given in code")), new_name()
     carrier: dict[str, str] = {}
     with otel_loopguard.session(run):
         propagator.inject(carrier)

@@ -129,7 +129,7 @@ def test_an_abort_in_the_caller_stops_the_service(
     store_url: str, service: Callable[..., Service], caller: Make
 ) -> None:
     """While the service works on a request, a person stops the caller's session."""
-    known = {"store_url": store_url, "propagation_key": "theirs"}
+    known = {"store_url": store_url, "propagation_key": "a key that is theirs"}
     guard, tracer = caller(**known)
     called = service(**known)
     run = new_name("http")
@@ -156,8 +156,8 @@ def test_without_a_store_baggage_carries_the_stop_down(
     service: Callable[..., Service], caller: Make, action: str
 ) -> None:
     """The service sees what the caller's session says, for as long as it does."""
-    guard, tracer = caller(propagation_key="theirs")
-    called = service(propagation_key="theirs")
+    guard, tracer = caller(propagation_key="a key that is theirs")
+    called = service(propagation_key="a key that is theirs")
     run = new_name("http")
     with otel_loopguard.session(run), tracer.start_as_current_span("invoke_agent a", **AGENT):
         assert called.ask("look") == {"session": run, "action": "allow", "by": None}
@@ -171,8 +171,8 @@ def test_without_a_store_nothing_comes_back_up(
     service: Callable[..., Service], caller: Make
 ) -> None:
     """What the docs say does not work: the caller does not hear of the service's abort."""
-    _, tracer = caller(propagation_key="theirs")
-    called = service(propagation_key="theirs")
+    _, tracer = caller(propagation_key="a key that is theirs")
+    called = service(propagation_key="a key that is theirs")
     with (
         otel_loopguard.session(new_name("http")),
         tracer.start_as_current_span("invoke_agent a", **AGENT),
@@ -201,7 +201,7 @@ def test_the_trace_alone_is_enough_with_a_store(
 
 def test_an_outsider_stops_nobody(service: Callable[..., Service], store_url: str) -> None:
     """Forged headers, straight to the service: no session is joined, none is stopped."""
-    called = service(store_url=store_url, propagation_key="theirs")
+    called = service(store_url=store_url, propagation_key="a key that is theirs")
     headers = {
         "traceparent": f"00-{'1' * 32}-{'2' * 16}-01",
         "baggage": "loopguard.session=victim,loopguard.control=abort.69000000.AAAAAAAAAAAAAAAA",

@@ -34,7 +34,7 @@ def test_by_the_environment() -> None:
     """`OTEL_PROPAGATORS` and a key are all it takes."""
     variables = {
         "OTEL_PROPAGATORS": "tracecontext,baggage,loopguard",
-        "LOOPGUARD_PROPAGATION_KEY": "theirs",
+        "LOOPGUARD_PROPAGATION_KEY": "a key that is theirs",
     }
     program = ("-W", "error", "-c", PROGRAM.format(begin=""))
     done = run(interpreter("opentelemetry.sdk"), *program, **variables)

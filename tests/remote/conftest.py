@@ -37,7 +37,11 @@ def guards(kept: Server) -> Iterator[Guards]:
     made: list[LoopGuard] = []
 
     def make(server: Server | None = None, **settings: Any) -> LoopGuard:
-        given = {"store_url": (server or kept).url, "store_retry_s": 0.2, "digest_key": "one"}
+        given = {
+            "store_url": (server or kept).url,
+            "store_retry_s": 0.2,
+            "digest_key": "one key for all of them",
+        }
         made.append(LoopGuard(Settings(**{**given, **settings})))
         return made[-1]
 

@@ -42,7 +42,7 @@ class Shelf:
 
 def guard(shelf: object, **settings: object) -> LoopGuard:
     """A live guard with a shelf; all have one key."""
-    named: dict[str, object] = {"digest_key": "of the tests", "journal_read_s": 0.05}
+    named: dict[str, object] = {"digest_key": "the key of the tests", "journal_read_s": 0.05}
     return LoopGuard(Settings(**{**named, "journal_flush_s": 0.05, **settings}), shelf=shelf)
 
 

@@ -295,7 +295,7 @@ def test_what_another_key_wrote_is_not_compared() -> None:
     """Digests of two keys never meet: it is counted, and the run is judged by itself."""
     shelf = Shelf()
     observed(shelf, call(0), call(1))
-    one = guard(shelf, digest_key="another")
+    one = guard(shelf, digest_key="another key of tests")
     session = session_of(one)
     scribe = one._sessions._scribe
     assert scribe is not None

@@ -32,7 +32,10 @@ def address(tmp_path: Path) -> Iterator[str]:
 
 def settings(address: str) -> Settings:
     return Settings(
-        store_url=address, digest_key="of the test", journal_flush_s=0.05, journal_read_s=0.05
+        store_url=address,
+        digest_key="the key of the test",
+        journal_flush_s=0.05,
+        journal_read_s=0.05,
     )
 
 

@@ -32,7 +32,8 @@ def test_calls_of_the_store_make_no_spans_and_are_measured(server: Server) -> No
     ended, reader = Ended(), InMemoryMetricReader()
     meters = MeterProvider([reader], shutdown_on_exit=False)
     guard = LoopGuard(
-        Settings(store_url=server.url, digest_key="k", store_delay_s=0.01), meter_provider=meters
+        Settings(store_url=server.url, digest_key="a key of sixteen", store_delay_s=0.01),
+        meter_provider=meters,
     )
     provider = provider_with(LoopGuardSpanProcessor(guard), ended)
     RedisInstrumentor().instrument(tracer_provider=provider)

@@ -183,7 +183,7 @@ def test_all(loopguard):
     assert settings.mode == "shadow"
     assert settings.similar_threshold == 8
     assert settings.cycle_repeats == 6
-    assert settings.store_url == settings.webhook_url == settings.control_socket == ""
+    assert not (settings.store_url or settings.webhook_url or settings.control_socket)
     assert not settings.telemetry_metrics
 def test_shadow_is_a_loop_and_no_stop(loopguard):
     assert loopguard.run(run, 9).result == "done"

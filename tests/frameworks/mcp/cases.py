@@ -27,7 +27,8 @@ from otel_loopguard.integrations.mcp import LoopGuardClient, LoopGuardServerMidd
 
 logging.getLogger("mcp").setLevel(logging.ERROR)
 provider = TracerProvider()
-provider.add_span_processor(LoopGuardSpanProcessor(LoopGuard(Settings(propagation_key="theirs"))))
+settings = Settings(propagation_key="a key that is theirs")
+provider.add_span_processor(LoopGuardSpanProcessor(LoopGuard(settings)))
 trace.set_tracer_provider(provider)
 server = MCPServer("searcher", middleware=[LoopGuardServerMiddleware()])
 

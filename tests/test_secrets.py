@@ -1,0 +1,198 @@
+"""Secrets of the settings are told nobody: no log, no error, no print of the settings."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from otel_loopguard import LoopGuardSettingsError, Settings
+from otel_loopguard.errors import StoreError
+from otel_loopguard.stores import open_store
+from otel_loopguard.stores.place import place_of
+from tests.escalation.agents import stuck, until, watched
+from tests.escalation.hooks import Hook, served
+
+SECRETS = {
+    "webhook_url": "https://hooks.example.com/services/s3cret-path?token=s3cret",
+    "webhook_secret": "s3cret-s3cret-s3cret",
+    "store_url": "redis://:s3cret@h/1?sentinel_password=s3cret",
+    "propagation_key": "s3cret-s3cret-s3cret",
+    "digest_key": "s3cret-s3cret-s3cret",
+}
+
+
+def chained(error: BaseException) -> str:
+    """All that a traceback prints of an error."""
+    return "".join(traceback.format_exception(error))
+
+
+def test_settings_do_not_show_them() -> None:
+    """Printed, as JSON, as a map, or in the message of an assignment that is refused."""
+    made = Settings(**SECRETS)
+    told = [repr(made), str(made), made.model_dump_json(), str(made.model_dump())]
+    with pytest.raises(ValueError, match="frozen") as error:
+        made.webhook_secret = SecretStr("s3cret")
+    assert "s3cret" not in "".join([*told, str(error.value)])
+    for name in SECRETS:
+        assert isinstance(getattr(made, name), SecretStr)
+        assert "s3cret" in getattr(made, name).get_secret_value()
+
+
+@pytest.mark.parametrize("name", ["propagation_key", "digest_key", "webhook_secret"])
+@pytest.mark.parametrize("value", ["s3cret", "s3cret-15-bytes", "whsec_czNjcmV0"])
+def test_a_short_key_is_refused(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In code and in the environment: by its name and with the reason, without its value."""
+    if name != "webhook_secret" and value.startswith("whsec_"):
+        value = "whsec_s3cret"
+    with pytest.raises(LoopGuardSettingsError, match="at least 16 bytes") as error:
+        Settings(**{name: value})
+    assert f"{name} (LOOPGUARD_{name.upper()}): " in str(error.value)
+    assert value not in chained(error.value)
+    monkeypatch.setenv(f"LOOPGUARD_{name.upper()}", value)
+    with pytest.raises(LoopGuardSettingsError, match="at least 16 bytes") as error:
+        Settings()
+    assert value not in chained(error.value)
+
+
+def test_sixteen_bytes_are_enough() -> None:
+    """Bytes and not characters are counted; an empty key is none."""
+    assert Settings(propagation_key="x" * 16).propagation_key
+    assert Settings(digest_key="ü" * 8).digest_key
+    assert Settings(webhook_secret="whsec_" + "QUFB" * 6).webhook_secret
+    assert not Settings(propagation_key="", digest_key="", webhook_secret="").digest_key
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"webhook_url": 5_131_313},
+        {"store_url": ["s3cret"]},
+        {"digest_key": {"s3cret": 1}},
+        {"webhook_secret": "whsec_s3cret%%"},
+        {"webhok_url": "https://h/s3cret"},
+        {"store": {"password": "s3cret"}},
+        {"redis_password": "s3cret"},
+    ],
+    ids=str,
+)
+def test_a_wrong_value_is_not_repeated(given: dict[str, Any]) -> None:
+    """The message names the setting; nor does it repeat what was meant for one of these."""
+    with pytest.raises(LoopGuardSettingsError) as error:
+        Settings(**given)
+    assert next(iter(given)) in str(error.value)
+    assert "s3cret" not in chained(error.value)
+    assert "5131313" not in chained(error.value)
+
+
+@pytest.mark.parametrize("sign", ["/", "#", "?", "@", ":", "//", "/#?@", "%2", " ", "\n"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "redis://:{}@h:6379/0", "redis://user:{}@h", "rediss://u:{}@h:1/3?x=1", "redis://{}@h:x",
+        "redis+sentinel://:{}@a:1,b/mine/2", "redis+cluster://:{}@a,b", "unix://:{}@/run/r.sock",
+        "redis://h?password={}&nonsense=1", "redis+sentinel://h/mine?sentinel_password={}",
+        "redis:/:{}@h", "redis://:{}@:x", "http://u:{}@h",
+    ],
+)  # fmt: skip
+def test_no_password_of_a_store_is_told(address: str, sign: str) -> None:
+    """Whatever signs it has, and whatever else is wrong with the address."""
+    password = f"s3c{sign}r3t"
+    url = address.format(password)
+    try:
+        store = open_store(Settings(store_url=url))
+    except LoopGuardSettingsError as error:
+        told = chained(error)
+    else:
+        told = repr(place_of(url)) + repr(store)
+    for part in ("s3c", "r3t"):
+        assert part not in told
+
+
+@contextmanager
+def repeating(reply: bytes) -> Iterator[int]:
+    """A server that answers whatever it gets with one line; gives its port."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        while True:
+            try:
+                line, _ = listener.accept()
+            except OSError:
+                return
+            with line:
+                line.recv(4096)
+                line.sendall(reply)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        thread.join(5)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        b"-ERR unknown command `AUTH`, with args beginning with: `s3cret-of-many-si` \r\n",
+        b"-ERR I got s3cret-of-many-signs\r\n",
+    ],
+    ids=["half", "whole"],
+)
+def test_a_server_that_repeats_the_password(reply: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    """Servers without AUTH write it into their error: it is not passed on, nor logged."""
+    caplog.set_level(logging.DEBUG)
+    with repeating(reply) as port:
+        store = open_store(Settings(store_url=f"redis://:s3cret-of-many-signs@127.0.0.1:{port}"))
+        with pytest.raises(StoreError, match="127") as error:
+            store.ping()
+    assert "s3cret" not in chained(error.value)
+    assert "s3cret" not in caplog.text
+
+
+def test_the_address_of_a_webhook_is_in_no_log(caplog: pytest.LogCaptureFixture) -> None:
+    """Neither ours nor that of httpx, whose own records of other requests stay as they are."""
+    caplog.set_level(logging.DEBUG)
+    with served(Hook()) as hook:
+        base = hook.url.removesuffix("/hook")
+        guard = watched(webhook_url=f"{base}/s3cret/path?token=s3cret-too")
+        stuck(guard, "a")
+        until(lambda: hook.posts)
+        until(lambda: any("HTTP Request" in one.getMessage() for one in caplog.records))
+        guard.shutdown()
+        import httpx
+
+        httpx.post(f"{base}/of-the-user")
+    told = [one.getMessage() for one in caplog.records if one.name == "httpx"]
+    assert f'POST {base}/*** "HTTP' in told[0]
+    assert any("/of-the-user" in one for one in told)
+    assert "s3cret" not in caplog.text
+
+
+def test_a_webhook_address_that_httpx_refuses_fails_at_start() -> None:
+    """And not at the first escalation, with the address in a traceback."""
+    for url in ("https://h:99999/s3cret", "https://h\x00/s3cret", "https://[s3cret/x", "s3cret"):
+        with pytest.raises(LoopGuardSettingsError, match="webhook_url") as error:
+            watched(webhook_url=url)
+        assert "s3cret" not in chained(error.value)
+
+
+def test_a_broken_file_of_settings(tmp_path: Path) -> None:
+    """What stands around the mistake is not repeated."""
+    for name, text in (("a.toml", "webhook_secret = s3cret\n"), ("a.json", '{"store_url": s3cret')):
+        path = tmp_path / name
+        path.write_text(text)
+        with pytest.raises(LoopGuardSettingsError) as error:
+            Settings.from_file(path)
+        assert "s3cret" not in chained(error.value)
