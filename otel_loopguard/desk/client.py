@@ -95,7 +95,7 @@ class SocketLines:
         with socket.socket(socket.AF_UNIX) as line:
             line.settimeout(_LIMIT_S)
             try:
-                line.connect(str(path))
+                _connect(line, path)
             except (FileNotFoundError, ConnectionRefusedError):
                 return None
             except OSError as error:
@@ -205,6 +205,17 @@ def _is_row(row: Any) -> bool:
     if not isinstance(row, dict):
         return False
     return all(isinstance(row.get(name), str) for name in ("session", "process", "action"))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+
+
+def _connect(line: socket.socket, path: Path) -> None:
+    """Connects; where many wait already, it is tried again until the limit of time."""
+    until = time.monotonic() + _LIMIT_S
+    while time.monotonic() < until:
+        with suppress(BlockingIOError):
+            line.connect(str(path))
+            return
+        time.sleep(0.05)
+    line.connect(str(path))
 
 
 def _all(line: socket.socket) -> bytes:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+import selectors
 import socket
+import stat
 import struct
 import sys
 import threading
 import time
 import weakref
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from otel_loopguard.desk.places import path_of
+from otel_loopguard.desk.places import path_of, user
 from otel_loopguard.desk.wire import MOST_REPLY, MOST_REQUEST, Message, decoded, refusal
 from otel_loopguard.escalation.encoding import encoded
 from otel_loopguard.faults import swallow
@@ -24,19 +27,42 @@ if TYPE_CHECKING:
     from otel_loopguard.desk.desk import Desk
     from otel_loopguard.faults import Faults
 
-_BACKLOG: Final = 16
+_BACKLOG: Final = 64
 _LOOK_S: Final = 0.5
 _LIMIT_S: Final = 2.0
 """Seconds that one connection may take in all."""
+_MOST_LINES: Final = 16
+_PIECE: Final = 65_536
+_REST_S: Final = 0.05
 _CREDENTIALS: Final = struct.Struct("3i")
 _numbers: Final = iter(range(1, sys.maxsize))
+
+
+class _Line:
+    """One connection: what came of a request, and what is left of the reply.
+
+    Attributes:
+        socket: The connection; it never blocks.
+        until: When it is cut off, seconds of the monotonic clock.
+        request: What came.
+        reply: What is still to be sent; None before the request is whole.
+    """
+
+    __slots__ = ("reply", "request", "socket", "until")
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.socket = connection
+        self.until = time.monotonic() + _LIMIT_S
+        self.request = bytearray()
+        self.reply: memoryview | None = None
 
 
 class Server:
     """Serves a desk on a Unix socket that only its user may open (0600), on one daemon thread.
 
-    One request and one reply a connection, one connection after the other, two seconds each at
-    most. What is no request is refused; what is too long is cut off. It ends with the desk, and
+    One request and one reply a connection, two seconds each at most. Sixteen are open at most:
+    then the oldest that has not said what it wants makes room, so that who is slow shuts out
+    nobody. What is no request is refused; what is too long is cut off. It ends with the desk, and
     takes its socket away.
 
     Args:
@@ -53,6 +79,8 @@ class Server:
         self._desk = weakref.ref(desk)
         self._faults = faults
         self._listener: socket.socket | None = None
+        self._lines: list[_Line] = []
+        self._made: _Made | None = None
         self._ended = threading.Event()
         self.path: Path | None = None
         renew_after_fork(self)
@@ -67,60 +95,135 @@ class Server:
     def close(self) -> None:
         """Ends the thread, and takes the socket away at once."""
         self._ended.set()
-        path, self.path = self.path, None
-        if path is not None:
-            _removed(path, os.getpid())
+        self.path = None
+        made, self._made = self._made, None
+        if made is not None:
+            _removed(made)
 
     def forked(self) -> None:
         """In the child of a fork: the socket is the parent's."""
-        self.path = None
+        self.path = self._made = None
         listener, self._listener = self._listener, None
+        lines, self._lines = self._lines, []
         if listener is not None:
             listener.close()
+        for line in lines:
+            line.socket.close()
 
     def _run(self) -> None:
         with swallow(self._faults, "desk"):
             self._open()
         listener = self._listener
         while listener is not None and not self._ended.is_set() and self._desk() is not None:
-            try:
-                connection, _ = listener.accept()
-            except TimeoutError:
-                continue
-            except OSError:
-                break
-            with connection, swallow(self._faults, "desk"), suppress(OSError):
-                self._serve(connection)
+            well = False
+            with swallow(self._faults, "desk"):
+                well = self._turn(listener)
+            if not well:
+                self._ended.wait(_REST_S)
         self._clear()
 
     def _open(self) -> None:
         try:
             path = path_of(self._setting, next(_numbers))
-            self._listener = _bound(path)
-        except OSError as error:
+            self._listener, made = _bound(path)
+        except (OSError, ValueError) as error:
             logger.warning("control_socket = %r: cannot be served: %s", self._setting, error)
             return
         # At the end of the program too, if nobody closes it.
-        weakref.finalize(self, _removed, path, os.getpid())
-        self.path = path
+        weakref.finalize(self, _removed, made)
+        self._made, self.path = made, path
+        if self._ended.is_set():
+            self.close()
 
     def _clear(self) -> None:
+        # Taken away while it is still bound: nobody else can have its number meanwhile.
+        self.close()
         listener, self._listener = self._listener, None
         if listener is not None:
             listener.close()
-        self.close()
+        for line in self._lines:
+            line.socket.close()
+        self._lines.clear()
 
-    def _serve(self, connection: socket.socket) -> None:
+    def _turn(self, listener: socket.socket) -> bool:
+        """Waits for whoever can go on, at most for half a second, and serves them.
+
+        Returns:
+            False if nobody could be let in now.
+        """
+        # Needs no descriptor of its own, as the default one does.
+        with selectors.PollSelector() as ready:
+            ready.register(listener, selectors.EVENT_READ)
+            for line in self._lines:
+                wanted = selectors.EVENT_READ if line.reply is None else selectors.EVENT_WRITE
+                ready.register(line.socket, wanted, line)
+            now = time.monotonic()
+            soonest = min((line.until for line in self._lines), default=now + _LOOK_S)
+            found = ready.select(min(max(soonest - now, 0.0), _LOOK_S))
+        for key, _ in found:
+            line = key.data
+            if isinstance(line, _Line):
+                goes_on = False
+                with swallow(self._faults, "desk"), suppress(OSError):
+                    goes_on = self._serve(line)
+                if not goes_on:
+                    self._drop(line)
+        for line in [line for line in self._lines if line.until <= time.monotonic()]:
+            self._late(line)
+        try:
+            # Not more, so that whoever is let in is heard before others take the place.
+            for _ in range(_MOST_LINES // 2 if any(key.data is None for key, _ in found) else 0):
+                self._let_in(listener)
+        except BlockingIOError:
+            return True
+        except OSError:
+            # There are no more descriptors, and that passes.
+            return False
+        return True
+
+    def _let_in(self, listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        connection.setblocking(False)
         if not _same_user(connection):
+            connection.close()
             return
-        until = time.monotonic() + _LIMIT_S
-        line = _line(connection, until)
-        reply = self._reply(line)
-        data = encoded(reply)
+        if len(self._lines) >= _MOST_LINES:
+            waiting = [line for line in self._lines if line.reply is None]
+            self._drop((waiting or self._lines)[0])
+        self._lines.append(_Line(connection))
+
+    def _drop(self, line: _Line) -> None:
+        self._lines.remove(line)
+        line.socket.close()
+
+    def _late(self, line: _Line) -> None:
+        """Cuts a connection off; what came of a request is answered, if that goes at once."""
+        with swallow(self._faults, "desk"), suppress(OSError):
+            if line.reply is None:
+                self._answer(line)
+                self._serve(line)
+        self._drop(line)
+
+    def _serve(self, line: _Line) -> bool:
+        """Reads or writes what can be without waiting; False when the connection is done."""
+        if line.reply is None:
+            piece = line.socket.recv(_PIECE)
+            line.request += piece
+            if piece and b"\n" not in piece and len(line.request) <= MOST_REQUEST:
+                return True
+            self._answer(line)
+        if line.reply:
+            with suppress(BlockingIOError):
+                line.reply = line.reply[line.socket.send(line.reply) :]
+        return bool(line.reply)
+
+    def _answer(self, line: _Line) -> None:
+        asked = bytes(line.request).partition(b"\n")[0]
+        line.request.clear()
+        data = encoded(self._reply(asked if len(asked) <= MOST_REQUEST else None))
         if len(data) > MOST_REPLY:
             data = encoded(refusal("too_large", "the reply is too large"))
-        connection.settimeout(max(until - time.monotonic(), 0.1))
-        connection.sendall(data + b"\n")
+        line.reply = memoryview(data + b"\n")
 
     def _reply(self, line: bytes | None) -> Message:
         if line is None:
@@ -132,41 +235,106 @@ class Server:
         return desk.reply(request)
 
 
-def _removed(path: Path, process: int) -> None:
-    """Takes a socket away, but not a parent's."""
-    if process == os.getpid():
+class _Made(NamedTuple):
+    """A socket that this process made.
+
+    Attributes:
+        path: Where.
+        process: Number of the process.
+        number: Device and inode.
+    """
+
+    path: Path
+    process: int
+    number: tuple[int, int]
+
+
+def _removed(made: _Made) -> None:
+    """Takes a socket away, but not a parent's, nor what somebody else put in its place."""
+    if made.process == os.getpid():
         with suppress(OSError):
-            path.unlink()
+            found = made.path.lstat()
+            if stat.S_ISSOCK(found.st_mode) and (found.st_dev, found.st_ino) == made.number:
+                made.path.unlink()
 
 
-def _bound(path: Path) -> socket.socket:
-    """A socket that listens, after whatever a dead process left there is gone.
+def _bound(path: Path) -> tuple[socket.socket, _Made]:
+    """A socket that listens, after one that a dead process of this user left there is gone.
 
     Raises:
-        OSError: It cannot be made, or somebody listens there.
+        OSError: It cannot be made, somebody listens there, or something else lies there.
     """
-    if path.is_socket():
-        with socket.socket(socket.AF_UNIX) as other:
-            other.settimeout(_LOOK_S)
-            if other.connect_ex(str(path)) == 0:
-                msg = f"another process listens at {str(path)!r}"
-                raise OSError(msg)
-        path.unlink()
     listener = socket.socket(socket.AF_UNIX)
     try:
-        # Made under a name of its own, and moved when only its user may open it.
-        made = path.with_name(f".{path.name}.{os.getpid()}")
-        with suppress(FileNotFoundError):
-            made.unlink()
-        listener.bind(str(made))
-        made.chmod(0o600)
-        listener.listen(_BACKLOG)
-        listener.settimeout(_LOOK_S)
-        made.rename(path)
+        with _alone(path.parent):
+            _make_room(path)
+            with suppress(OSError):
+                # On Linux this is the mode of what is bound, from the first moment.
+                os.fchmod(listener.fileno(), 0o600)
+            # Fails where anything is: nothing is ever replaced.
+            listener.bind(str(path))
+            if stat.S_IMODE(path.lstat().st_mode) != 0o600:
+                path.chmod(0o600)
+            listener.listen(_BACKLOG)
+        listener.setblocking(False)
+        found = path.lstat()
     except OSError:
         listener.close()
         raise
-    return listener
+    return listener, _Made(path, os.getpid(), (found.st_dev, found.st_ino))
+
+
+def _make_room(path: Path) -> None:
+    """Takes away a socket of this user that nobody listens at.
+
+    Raises:
+        OSError: Something else is there.
+    """
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(found.st_mode):
+        msg = f"{str(path)!r} is there, and is no socket: it is left as it is"
+        raise OSError(msg)
+    if found.st_uid != user():
+        msg = f"socket {str(path)!r} belongs to user {found.st_uid}: it is left as it is"
+        raise OSError(msg)
+    with socket.socket(socket.AF_UNIX) as other:
+        other.settimeout(_LOOK_S)
+        try:
+            other.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink()
+            return
+        except OSError as error:
+            msg = f"socket {str(path)!r} may be in use, and is left as it is: {error}"
+            raise OSError(msg) from None
+    msg = f"another process listens at {str(path)!r}"
+    raise OSError(msg)
+
+
+@contextmanager
+def _alone(folder: Path) -> Generator[None, None, None]:
+    """Lets one process at a time make its socket in a folder; waits for a second at most.
+
+    Between bind and listen a socket looks like a dead one.
+    """
+    import fcntl  # noqa: PLC0415  # not everywhere; where it is missing no socket is made
+
+    held = os.open(folder, os.O_RDONLY)
+    until = time.monotonic() + 2 * _LOOK_S
+    try:
+        # Some file systems have no locks: then it goes without.
+        with suppress(OSError):
+            while time.monotonic() < until:
+                with suppress(BlockingIOError):
+                    fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                time.sleep(_REST_S)
+        yield
+    finally:
+        os.close(held)
 
 
 def _same_user(connection: socket.socket) -> bool:
@@ -179,21 +347,3 @@ def _same_user(connection: socket.socket) -> bool:
         logger.warning("control socket: user %d was refused", user)
         return False
     return True
-
-
-def _line(connection: socket.socket, until: float) -> bytes | None:
-    """One line, without its end; None if it is too long. What comes too slowly is cut off."""
-    data = b""
-    while b"\n" not in data:
-        if len(data) > MOST_REQUEST:
-            return None
-        connection.settimeout(max(until - time.monotonic(), 0.001))
-        try:
-            piece = connection.recv(4096)
-        except TimeoutError:
-            break
-        if not piece:
-            break
-        data += piece
-    line = data.partition(b"\n")[0]
-    return line if len(line) <= MOST_REQUEST else None

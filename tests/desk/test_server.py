@@ -122,27 +122,46 @@ def test_a_line_without_end(guard: LoopGuard) -> None:
     assert row["session"] == "held"
 
 
-def test_one_that_says_nothing_holds_others_for_two_seconds(guard: LoopGuard) -> None:
-    """A connection has a limit in all, however it drips."""
+def test_many_that_say_nothing_hold_nobody(guard: LoopGuard) -> None:
+    """A hundred connections that drip: others are answered at once, and none stays for long."""
+    path = path_of(guard)
     done = threading.Event()
+    cut = threading.Semaphore(0)
 
     def drip() -> None:
         with socket.socket(socket.AF_UNIX) as line:
-            line.connect(str(path_of(guard)))
-            while not done.is_set():
-                try:
+            try:
+                line.connect(str(path))
+                while not done.is_set():
                     line.sendall(b" ")
-                except OSError:
-                    break
-                time.sleep(0.05)
+                    time.sleep(0.05)
+            except OSError:
+                cut.release()
 
-    dripping = threading.Thread(target=drip, daemon=True)
-    dripping.start()
-    begun = time.monotonic()
-    until(lambda: SocketLines(str(path_of(guard))).sessions(), limit_s=30)
-    assert time.monotonic() - begun < 20
+    dripping = [threading.Thread(target=drip, daemon=True) for _ in range(100)]
+    for one in dripping:
+        one.start()
+    for _ in range(10):
+        assert SocketLines(str(path)).sessions()
+    for _ in range(100):
+        assert cut.acquire(timeout=20)
     done.set()
-    dripping.join(10)
+    for one in dripping:
+        one.join(10)
+    assert guard.faults.counts == {}
+
+
+def test_one_that_reads_nothing_holds_nobody(guard: LoopGuard) -> None:
+    """A reply that nobody fetches waits by itself."""
+    for number in range(300):
+        guard.observe(Step(Kind.TOOL, "t", args={}, outcome="x"), f"{number}" * 60)
+    lines = [socket.socket(socket.AF_UNIX) for _ in range(12)]
+    for line in lines:
+        line.connect(str(path_of(guard)))
+        line.sendall(b'{"op": "sessions"}\n')
+    assert len(SocketLines(str(path_of(guard))).sessions()) == 301
+    for line in lines:
+        line.close()
 
 
 def test_another_user_is_refused(guard: LoopGuard, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,6 +227,70 @@ def test_a_path_of_its_own(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> 
     assert not path.exists()
     with pytest.raises(LoopGuardError, match="there is no socket"):
         SocketLines(str(path)).sessions()
+
+
+@pytest.mark.parametrize("what", ["file", "folder", "link", "dead link", "other kind", "pipe"])
+def test_what_is_no_socket_of_ours_is_left_alone(
+    tmp_path: Path, what: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is told in the log, the agent runs on, and a shutdown removes nothing."""
+    path, aim = tmp_path / "own.sock", tmp_path / "aim"
+    other = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    if what == "file":
+        path.write_text("precious")
+    elif what == "folder":
+        path.mkdir()
+    elif what == "pipe":
+        os.mkfifo(path)
+    elif what == "other kind":
+        other.bind(str(path))
+    else:
+        path.symlink_to(aim)
+    if what == "link":
+        with socket.socket(socket.AF_UNIX) as left:
+            left.bind(str(aim))
+    before = path.lstat()
+    guard = watched(control_socket=str(path))
+    stuck(guard, "held")
+    until(lambda: "cannot be served" in caplog.text)
+    guard.shutdown()
+    gc.collect()
+    assert (path.lstat().st_ino, path.lstat().st_mode) == (before.st_ino, before.st_mode)
+    assert what != "file" or path.read_text() == "precious"
+    assert aim.exists() == (what == "link")
+    assert guard.faults.counts == {}
+    other.close()
+
+
+def test_what_took_its_place_is_left_alone(tmp_path: Path) -> None:
+    """A shutdown removes the socket that it made, and not what lies there meanwhile."""
+    path = tmp_path / "own.sock"
+    guard = watched(control_socket=str(path))
+    stuck(guard, "held")
+    assert path_of(guard) == path
+    path.unlink()
+    path.write_text("precious")
+    guard.shutdown()
+    assert path.read_text() == "precious"
+
+
+def test_two_that_want_the_same_path(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Of eight that begin at once one has it, and keeps it when the others end."""
+    path = tmp_path / "own.sock"
+    guards = [watched(control_socket=str(path)) for _ in range(8)]
+    for number, each in enumerate(guards):
+        stuck(each, f"{number}", calls=1)
+    until(lambda: caplog.text.count("another process listens") == 7)
+    people = [each._people for each in guards]
+    served = [one.doors.server for one in people if one is not None]
+    having = [each for each, one in zip(guards, served, strict=True) if one and one.path]
+    assert len(having) == 1
+    for each in guards:
+        if each is not having[0]:
+            each.shutdown()
+    assert SocketLines(str(path)).sessions()
+    having[0].shutdown()
+    assert not path.exists()
 
 
 def test_too_long_a_path(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
