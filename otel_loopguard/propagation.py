@@ -32,9 +32,9 @@ from otel_loopguard.core import Action
 from otel_loopguard.faults import Faults, attempt, hook
 from otel_loopguard.logger import logger
 from otel_loopguard.remote import keyring
-from otel_loopguard.remote.hearing import BAGGAGE, hear_all
+from otel_loopguard.remote.hearing import hear_all
 from otel_loopguard.remote.names import wire_name
-from otel_loopguard.remote.notice import Notice
+from otel_loopguard.remote.notice import BAGGAGE, Notice
 from otel_loopguard.remote.seal import Entries, Seal, opened, sealed
 from otel_loopguard.settings import Settings
 
@@ -178,16 +178,29 @@ class LoopGuardPropagator(TextMapPropagator):
         context = _without(context)
         if incoming == ("", ""):
             return context
-        seal = self._opened(incoming, _trace_id(carrier, context, getter))
+        seal = self._opened(incoming, _came_in(carrier, getter), context)
         if seal is None:
             return context
         hear_all(_notice(seal, self._ttl_s))
         return naming(seal.session, context)
 
-    def _opened(self, incoming: Entries, trace_id: int) -> Seal | None:
-        """What incoming entries say, if they are to be believed."""
+    def _opened(
+        self, incoming: Entries, came_in: int, context: otel_context.Context
+    ) -> Seal | None:
+        """What incoming entries say, if they are to be believed.
+
+        Args:
+            incoming: The entries.
+            came_in: Trace that came along with them; 0 if none did.
+            context: The context in which they are read.
+        """
         keys = keyring.keys() if self._trusts else ()
-        found = opened(incoming, keys, trace_id, int(time.time()), self._ttl_s)
+        now, here = int(time.time()), trace.get_current_span(context).get_span_context().trace_id
+        found = opened(incoming, keys, came_in or here, now, self._ttl_s)
+        if found == "forged" and (came_in or here):
+            loose = opened(incoming, keys, 0, now, self._ttl_s)
+            if isinstance(loose, Seal) and _is_of(loose.session, came_in, here, context):
+                found = loose
         return found if isinstance(found, Seal) else self._ignore(found)
 
     def _ignore(self, why: str) -> None:
@@ -265,13 +278,25 @@ def _incoming(headers: list[str]) -> Entries:
     return Entries(found["session"], found["control"])
 
 
-def _trace_id(carrier: CarrierT, context: otel_context.Context, getter: Getter[CarrierT]) -> int:
-    """The trace that came along, whether or not its propagator stands before ours."""
+def _came_in(carrier: CarrierT, getter: Getter[CarrierT]) -> int:
+    """The trace that came along, whether or not its propagator stands before ours; 0 for none."""
     own = TraceContextTextMapPropagator().extract(carrier, otel_context.Context(), getter)
-    span = trace.get_current_span(own).get_span_context()
-    if not span.is_valid:
-        span = trace.get_current_span(context).get_span_context()
-    return span.trace_id
+    return trace.get_current_span(own).get_span_context().trace_id
+
+
+def _is_of(session: str, came_in: int, here: int, context: otel_context.Context) -> bool:
+    """Whether what was signed outside of any trace may count in one: it is bound to its session.
+
+    In a trace that came along it counts where that is known to be the session's: else a copy of
+    it would draw the run of somebody else into the session. A trace that a server began by itself,
+    for a request that had none, may be of no session yet.
+    """
+    named = named_session(context)
+    if named is not None:
+        return wire_name(named) == session
+    flag = flag_at(came_in or here)
+    known = None if flag is None else flag.control.session
+    return wire_name(known) == session if known is not None else not came_in
 
 
 def _without(context: otel_context.Context) -> otel_context.Context:

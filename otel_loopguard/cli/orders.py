@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard.cli.output import say
+from otel_loopguard.control.flag import is_reserved
 from otel_loopguard.escalation.answers import answer_of
 
 if TYPE_CHECKING:
@@ -78,5 +79,6 @@ def _said(sent: Mapping[str, str], process: str) -> str:
 
 def _user() -> str:
     with suppress(OSError, KeyError, ImportError):
-        return getpass.getuser()
+        name = getpass.getuser()
+        return f"user {name}" if is_reserved(name) else name
     return "somebody"

@@ -7,6 +7,7 @@ import contextlib
 import os
 import threading
 import time
+import unicodedata
 from collections import deque
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
@@ -22,6 +23,14 @@ if TYPE_CHECKING:
 
 POLICY: Final = "policy"
 """Who sets a flag where no person does."""
+BY_HAND: Final = "by hand"
+"""Who sets a flag where a person does not say a name."""
+APPLICATION: Final = "application"
+"""Who sets a flag where neither the policy nor a person does."""
+TIME_LIMIT: Final = "time limit"
+"""Who sets a flag where nobody answered."""
+RESERVED: Final = frozenset({POLICY, BY_HAND, APPLICATION, TIME_LIMIT, "baggage"})
+"""Names that the guard gives itself."""
 _PARTS: Final = 20
 _LONGEST_S: Final = 3600.0
 
@@ -52,6 +61,18 @@ class Control:
     def decision_id(self) -> str | None:
         """Id of the decision behind it."""
         return self.decision.id if self.decision else None
+
+
+def is_reserved(name: str) -> bool:
+    """Whether a name is one that the guard gives itself, however it is written: nobody may take it.
+
+    Case, spaces, compatible forms of letters and signs that nobody sees make no other name of it.
+
+    Args:
+        name: Name of who does something.
+    """
+    seen = "".join(sign for sign in unicodedata.normalize("NFKC", name) if sign.isprintable())
+    return " ".join(seen.replace("_", " ").casefold().split()) in RESERVED
 
 
 NOTHING = Control()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Generator
-from typing import Any, Final
+from typing import Any
 
 from opentelemetry import trace
 
@@ -17,13 +17,10 @@ from otel_loopguard.control.context import (
     keepers,
     named_session,
 )
-from otel_loopguard.control.flag import NOTHING, Control, Flag, any_stops
+from otel_loopguard.control.flag import BY_HAND, NOTHING, Control, Flag, any_stops, is_reserved
 from otel_loopguard.core import Action
-from otel_loopguard.errors import LoopGuardAbort, LoopGuardPaused
+from otel_loopguard.errors import LoopGuardAbort, LoopGuardPaused, LoopGuardSettingsError
 from otel_loopguard.rehearsal import now
-
-BY_HAND: Final = "by hand"
-"""Who sets a flag where a person does not say a name."""
 
 
 def current() -> Control:
@@ -202,6 +199,9 @@ def pause(
 
     Returns:
         False if it is not known here.
+
+    Raises:
+        LoopGuardSettingsError: The guard itself has that name, as `policy`.
     """
     until = None if limit_s is None else now() + round(limit_s * 1e9)
     return _set(session, Action.PAUSE, reason, by, until)
@@ -217,7 +217,11 @@ def resume(session: str, *, by: str | None = None, guidance: str | None = None) 
 
     Returns:
         False if it is not known here.
+
+    Raises:
+        LoopGuardSettingsError: The guard itself has that name, as `policy`.
     """
+    _check_name(by)
     flags = flags_of(session)
     for flag in flags:
         flag.clear(by=by or BY_HAND, hint=guidance, reason=guidance and "told by a person")
@@ -234,15 +238,25 @@ def abort(session: str, reason: str = "aborted by hand", *, by: str | None = Non
 
     Returns:
         False if it is not known here.
+
+    Raises:
+        LoopGuardSettingsError: The guard itself has that name, as `policy`.
     """
     return _set(session, Action.ABORT, reason, by, None)
 
 
 def _set(session: str, action: Action, reason: str, by: str | None, until: int | None) -> bool:
+    _check_name(by)
     flags = flags_of(session)
     for flag in flags:
         flag.set(action, reason=reason, by=by or BY_HAND, until=until)
     return bool(flags)
+
+
+def _check_name(by: str | None) -> None:
+    if by is not None and is_reserved(by):
+        msg = f"by = {by!r:.100}: the guard itself has that name; expected that of a person"
+        raise LoopGuardSettingsError(msg)
 
 
 def _passed(flag: Flag, *, in_time: bool) -> Control:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
+from otel_loopguard.control.flag import is_reserved
 from otel_loopguard.control.gate import abort, pause, resume
 from otel_loopguard.desk.rows import session_row, session_view
 from otel_loopguard.desk.wire import Message, refusal
@@ -64,6 +65,10 @@ class Desk:
         ]
         if wrong:
             return refusal("refused", f"{wrong[0]} must be a text")
+        if is_reserved(request.get("by", "")):
+            return refusal(
+                "refused", f"by = {request['by']!r:.100}: the guard itself has that name"
+            )
         return known(request)
 
     def _known(self, op: object) -> Callable[[Message], Message] | None:

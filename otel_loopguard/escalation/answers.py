@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final, cast
 
+from otel_loopguard.control.flag import is_reserved
 from otel_loopguard.control.tasks import declare, plan_of
 from otel_loopguard.core import Milestones
 from otel_loopguard.errors import EscalationError
@@ -92,14 +93,15 @@ def reply_of(answer: object, guidance: object, by: object, via: str, plan: objec
 
     Raises:
         PlanError: The plan is not sound.
-        EscalationError: There is no such answer, something is no text, or a plan goes with another
-            answer than `modify_plan`.
+        EscalationError: There is no such answer, something is no text, the guard itself has the
+            name, or a plan goes with another answer than `modify_plan`.
     """
     for name, value in (("guidance", guidance), ("by", by)):
         if value is not None and not isinstance(value, str):
             msg = f"{name} of an answer must be a text, got {value!r:.100}"
             raise EscalationError(msg)
     who = str(by or "").strip()[:_NAME] or via
+    _check_name(who)
     taken = answer_of(answer)
     if plan is not None and taken is not Answer.MODIFY_PLAN:
         msg = f"a plan goes with the answer modify_plan, got {taken.value}"
@@ -139,7 +141,10 @@ def reply_in(said: object, via: str) -> Reply | None:
         PlanError: The plan is not sound.
         EscalationError: It is none of these, or the answer is none.
     """
-    if said is None or isinstance(said, Reply):
+    if said is None:
+        return None
+    if isinstance(said, Reply):
+        _check_name(said.by)
         return said
     if isinstance(said, Mapping):
         given = cast("Mapping[str, object]", said)
@@ -149,6 +154,12 @@ def reply_in(said: object, via: str) -> Reply | None:
             given["answer"], given.get("guidance"), given.get("by"), via, given.get("plan")
         )
     return reply_of(said, None, None, via)
+
+
+def _check_name(who: str) -> None:
+    if is_reserved(who):
+        msg = f"by = {who!r}: the guard itself has that name; expected that of a person"
+        raise EscalationError(msg)
 
 
 def _listed(tasks: Sequence[Task]) -> str:

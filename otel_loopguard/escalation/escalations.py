@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard.control.context import flags_of
+from otel_loopguard.control.flag import APPLICATION, TIME_LIMIT
 from otel_loopguard.control.people import seat
 from otel_loopguard.control.tasks import declare
 from otel_loopguard.control.watchers import WATCHERS
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from otel_loopguard.stores import Writer
 
 _HUMAN: Final = "escalate_human"
-_NOBODY: Final = "time limit"
 _EARLIER_S: Final = 1.0
 _WORSE: Final = {severity: rank for rank, severity in enumerate(Severity)}
 
@@ -100,7 +100,7 @@ class Escalations:
             return None
         reason = excerpt(reason, GUIDANCE)
         if hold:
-            found.flag.set(Action.PAUSE, reason=reason, by="application")
+            found.flag.set(Action.PAUSE, reason=reason, by=APPLICATION)
         return self._raise(found, "application", reason, None)
 
     def answer(
@@ -141,7 +141,7 @@ class Escalations:
         for case in self.register.of_flag(flag):
             if aborted or (case.escalation.held and control.action is not Action.PAUSE):
                 answer = Answer.ABORT if aborted else Answer.CONTINUE
-                reply = Reply(answer, control.by or _NOBODY, via="control")
+                reply = Reply(answer, control.by or TIME_LIMIT, via="control")
                 if self.register.settle_if(case, reply, clock()):
                     self._untold.append(case)
         if self._untold:
@@ -228,7 +228,7 @@ class Escalations:
 
     def _fallback(self, case: Case) -> Reply:
         taken = case.escalation.fallback if case.escalation.held else "wait"
-        return Reply(None if taken == "wait" else Answer(taken), _NOBODY, via="limit")
+        return Reply(None if taken == "wait" else Answer(taken), TIME_LIMIT, via="limit")
 
     def _apply(self, case: Case, reply: Reply) -> None:
         if reply.answer is None:

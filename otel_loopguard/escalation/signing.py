@@ -6,6 +6,22 @@ import base64
 import hashlib
 import hmac
 
+from otel_loopguard.errors import LoopGuardSettingsError
+from otel_loopguard.settings.fields import key_bytes
+
+
+def key_of(secret: str) -> bytes:
+    """The key of a secret: Base64 after `whsec_`, else the text itself.
+
+    Raises:
+        LoopGuardSettingsError: What stands after `whsec_` is not Base64.
+    """
+    try:
+        return key_bytes(secret)
+    except ValueError as error:
+        msg = f"webhook_secret (LOOPGUARD_WEBHOOK_SECRET): {error}"
+        raise LoopGuardSettingsError(msg) from None
+
 
 def headers(message_id: str, timestamp: int, body: bytes, key: bytes) -> dict[str, str]:
     """The three headers of a post: id, time, and `v1,` with the HMAC-SHA256 in Base64.

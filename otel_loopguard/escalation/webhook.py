@@ -17,9 +17,8 @@ from otel_loopguard.errors import EscalationError, LoopGuardSettingsError, PlanE
 from otel_loopguard.escalation.answers import Reply, reply_in
 from otel_loopguard.escalation.encoding import encoded
 from otel_loopguard.escalation.message import message
-from otel_loopguard.escalation.signing import headers
+from otel_loopguard.escalation.signing import headers, key_of
 from otel_loopguard.logger import logger
-from otel_loopguard.settings.fields import key_bytes
 from otel_loopguard.version import __version__
 
 if TYPE_CHECKING:
@@ -52,7 +51,7 @@ class Webhook:
 
     def __init__(self, settings: Settings, answered: Callable[[str, Reply], object]) -> None:
         self._url, self._place = _address(settings.webhook_url.get_secret_value())
-        self._key = key_bytes(settings.webhook_secret.get_secret_value())
+        self._key = key_of(settings.webhook_secret.get_secret_value())
         self._limit_s = settings.webhook_timeout_s
         self._answered = answered
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from otel_loopguard.control.watchers import WATCHERS
 from otel_loopguard.faults import swallow
@@ -13,9 +13,6 @@ from otel_loopguard.remote.notice import Notice
 if TYPE_CHECKING:
     from otel_loopguard.control import Flag
     from otel_loopguard.faults import Faults
-
-BAGGAGE: Final = "baggage"
-"""Origin of a notice that came in baggage."""
 
 
 class Hearer(Protocol):

@@ -7,8 +7,11 @@ from typing import Any, Final
 
 import orjson
 
+from otel_loopguard.control.flag import RESERVED, is_reserved
 from otel_loopguard.core import Action
 
+BAGGAGE: Final = "baggage"
+"""Origin of a notice that came in baggage."""
 MOST_BYTES: Final = 4096
 """Bytes that an encoded notice has at most; more is no notice."""
 
@@ -66,7 +69,10 @@ class Notice:
 
     @classmethod
     def decode(cls, raw: bytes) -> Notice | None:
-        """A notice; None if it is not one, of another version or larger than 4 KiB."""
+        """A notice; None if it is not one, of another version or larger than 4 KiB.
+
+        Nor is one that claims a name of the guard's own and no guard sent, or to be baggage.
+        """
         if len(raw) > MOST_BYTES:
             return None
         try:
@@ -88,6 +94,9 @@ def _read(found: dict[str, object]) -> Notice | None:
     if not (texts and maybe and times and found["id"] and found["session"] and found["who"]):
         return None
     if not isinstance(action, str) or action not in _ACTIONS:
+        return None
+    who, origin = str(found["who"]), found["origin"]
+    if origin == BAGGAGE or (is_reserved(who) and not (origin and who in RESERVED)):
         return None
     values: Any = {**found, "action": Action(action)}
     return Notice(**values)

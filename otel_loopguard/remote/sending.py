@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -12,6 +13,8 @@ from otel_loopguard.stores import Told
 if TYPE_CHECKING:
     from otel_loopguard.stores import Store
 
+_EARLY_NS: Final = 60 * 10**9
+"""Nanoseconds that the clock of another host may be ahead."""
 KIND: Final = "control"
 """Kind of the values in the store, and topic on which they are published."""
 
@@ -45,4 +48,7 @@ def send(store: Store, notice: Notice, ttl_s: float) -> None:
 def _goes_before(notice: Notice, raw: bytes) -> bool:
     """Whether what is in the store stays there. What is no notice does not."""
     standing = Notice.decode(raw)
-    return standing is not None and stands(standing, notice)
+    # One that says to be of the future would stand for ever.
+    if standing is None or standing.at > time.time_ns() + _EARLY_NS:
+        return False
+    return stands(standing, notice)

@@ -11,14 +11,14 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from otel_loopguard.control.flag import POLICY
+from otel_loopguard.control.flag import APPLICATION, POLICY
 from otel_loopguard.core import Action
 from otel_loopguard.faults import swallow
 from otel_loopguard.forks import renew_after_fork
 from otel_loopguard.hints import hint
 from otel_loopguard.remote import hearing, keyring
 from otel_loopguard.remote.names import wire_name
-from otel_loopguard.remote.notice import Notice
+from otel_loopguard.remote.notice import BAGGAGE, Notice
 from otel_loopguard.remote.order import stands
 from otel_loopguard.remote.sending import KIND, told
 from otel_loopguard.stores import Channel
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
     from otel_loopguard.stores import Subscription, Writer
 
-APPLICATION: Final = "application"
-"""Who lets a session go on where neither the policy nor a named person does."""
 _LOOKED_AT_AGAIN: Final = 1000
 
 _Value = TypeVar("_Value")
@@ -162,7 +160,7 @@ class Sharing:
         notice = replace(notice, at=min(notice.at, time.time_ns()))
         key = self._known.get(notice.session, notice.session)
         flag = home.flag_of(key)
-        if flag is None and notice.origin == hearing.BAGGAGE and notice.action.stops:
+        if flag is None and notice.origin == BAGGAGE and notice.action.stops:
             flag = home.flag_named(key)
         if flag is None or (late and notice.who == POLICY and not home.concerns(key, notice.at)):
             return False

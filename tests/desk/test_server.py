@@ -102,9 +102,21 @@ def test_the_sessions_of_all_processes(guard: LoopGuard) -> None:
         (b'{"op": "explode"}\n', "unknown_request"),
         (b'{"op": 3}\n', "unknown_request"),
         (b'{"op": "abort", "session": ["held"]}\n', "refused"),
+        (b'{"op": "abort", "session": "held", "by": "Policy"}\n', "refused"),
         (b'{"op": "abort", "session": "' + b"x" * 15_000 + b'"}\n', "unknown_session"),
     ],
-    ids=["line", "nothing", "list", "cut", "binary", "op", "number", "list name", "long name"],
+    ids=[
+        "line",
+        "nothing",
+        "list",
+        "cut",
+        "binary",
+        "op",
+        "number",
+        "list name",
+        "name of the guard",
+        "long name",
+    ],
 )
 def test_what_is_no_request(guard: LoopGuard, data: bytes, error: str) -> None:
     """Is refused, and the session is as it was."""

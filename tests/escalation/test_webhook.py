@@ -14,6 +14,7 @@ import pytest
 from standardwebhooks import Webhook as Verifier
 
 from otel_loopguard import Action, LoopGuard, LoopGuardSettingsError, Settings, control
+from otel_loopguard.errors import EscalationError
 from tests.escalation.agents import asked, stuck, until, watched
 from tests.escalation.hooks import Hook, served
 from tests.stores.servers import free_port
@@ -253,6 +254,36 @@ def test_no_more_than_64_kib_are_read(hook: Hook) -> None:
     stuck(guard, "a")
     until(lambda: carrier(guard).settled == 1)
     until(sent.is_set)
+
+
+@pytest.mark.parametrize(
+    "name", ["policy", "Policy ", "time limit", "application", "by\u200b hand"]
+)
+def test_nobody_takes_a_name_of_the_guard(
+    hook: Hook, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Such a reply is no answer: what a policy says is taken back by a policy."""
+    hook.answer = lambda _: (200, json.dumps({"answer": "abort", "by": name}).encode())
+    guard = watched(webhook_url=hook.url)
+    stuck(guard, "a")
+    until(lambda: carrier(guard).settled == 1)
+    until(lambda: "the guard itself has that name" in caplog.text)
+    now = guard.flag_of("a").control
+    assert (now.action, now.by) == (Action.PAUSE, "policy")
+
+
+def test_nor_by_the_api_or_a_callback() -> None:
+    """It is refused with an error, and the session is as it was."""
+    guard = watched()
+    forget = control.on_escalation(lambda _: {"answer": "abort", "by": "policy"})
+    stuck(guard, "a")
+    for do in (control.pause, control.resume, control.abort):
+        with pytest.raises(LoopGuardSettingsError, match="the guard itself has that name"):
+            do("a", by="policy")
+    with pytest.raises(EscalationError, match="the guard itself has that name"):
+        control.answer(asked(guard)[0].id, "abort", by="POLICY")
+    assert guard.flag_of("a").control.action is Action.PAUSE
+    forget()
 
 
 def test_headers_that_drip(hook: Hook) -> None:

@@ -278,6 +278,48 @@ def test_a_replayed_header_is_of_no_use(
     assert named_session(received(carrier)) == run
 
 
+@pytest.fixture
+def traceless(propagator: LoopGuardPropagator) -> tuple[dict[str, str], str]:
+    """What a caller sends outside of any trace, and its session."""
+    run = new_name()
+    with otel_loopguard.session(run):
+        return sent(), run
+
+
+def test_what_was_sent_outside_of_any_trace(
+    propagator: LoopGuardPropagator, traceless: tuple[dict[str, str], str]
+) -> None:
+    """Names its session where none came along, also in the span that a server began by itself."""
+    carrier, run = traceless
+    assert set(carrier) == {"baggage"}
+    assert named_session(received(carrier)) == run
+    with TRACER.start_as_current_span("GET /") as span:
+        within = trace.set_span_in_context(span, Context())
+        assert named_session(propagate.extract(carrier, within)) == run
+    assert dict(propagator.ignored) == {}
+
+
+def test_it_draws_no_other_run_into_its_session(
+    propagator: LoopGuardPropagator, traceless: tuple[dict[str, str], str]
+) -> None:
+    """A copy of it in somebody else's trace, or where another session is at work, is forged."""
+    carrier, run = traceless
+    other = {**carrier, "traceparent": f"00-{'1' * 32}-{'2' * 16}-01"}
+    assert named_session(received(other)) is None
+    assert dict(propagator.ignored) == {"forged": 1}
+    provider, guard = TracerProvider(shutdown_on_exit=False), LoopGuard()
+    provider.add_span_processor(LoopGuardSpanProcessor(guard))
+    for conversation, taken in (("somebody else's", None), (run, run)):
+        attributes = {
+            "gen_ai.operation.name": "invoke_agent",
+            "gen_ai.conversation.id": conversation,
+        }
+        tracer = provider.get_tracer("t")
+        with tracer.start_as_current_span("invoke_agent a", attributes=attributes) as span:
+            within = trace.set_span_in_context(span, Context())
+            assert named_session(propagate.extract(carrier, within)) == taken
+
+
 def test_a_resume_goes_before_an_older_header(
     propagator: LoopGuardPropagator, stopped: tuple[dict[str, str], str]
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import orjson
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from otel_loopguard.core import Action
 from otel_loopguard.remote import Notice
 from otel_loopguard.remote.notice import MOST_BYTES
+from otel_loopguard.remote.sending import told
 from tests.remote.changes import notice
 
 texts = st.text(max_size=3000)
@@ -89,3 +91,27 @@ def test_a_missing_field_makes_it_no_notice() -> None:
 def test_other_json_is_no_notice(raw: bytes) -> None:
     """Only an object is one."""
     assert Notice.decode(raw) is None
+
+
+@pytest.mark.parametrize(
+    ("who", "origin"),
+    [
+        ("policy", ""),
+        ("application", ""),
+        ("Policy", "elsewhere"),
+        ("poli\u200bcy", "elsewhere"),
+        ("ada", "baggage"),
+    ],
+)
+def test_a_name_of_the_guard_that_no_guard_sent(who: str, origin: str) -> None:
+    """Is no notice; nor is one that says that it came in baggage."""
+    assert Notice.decode(notice(who=who, origin=origin).encode()) is None
+    assert Notice.decode(notice(who="policy", origin="elsewhere").encode()) is not None
+
+
+def test_a_notice_of_the_future_does_not_stand_in_the_store() -> None:
+    """Whoever wrote it: what is told now is put in its place."""
+    future = notice(at=time.time_ns() + 10**15, action=Action.ABORT)
+    now = notice(action=Action.ABORT)
+    assert not told(now, 60).stands(future.encode())
+    assert told(now, 60).stands(notice(at=now.at + 10**9, action=Action.ABORT).encode())

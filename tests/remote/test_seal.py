@@ -76,9 +76,10 @@ def test_what_is_refused(entries: Entries, changes: dict[str, Any], why: str) ->
     assert read(entries, **changes) == why
 
 
-def test_what_was_sent_outside_of_a_trace_is_read_in_any() -> None:
-    """A server begins a trace of its own where none came along."""
-    assert read(sealed(SEAL, KEY, 0)) == SEAL
+def test_what_was_sent_outside_of_a_trace_counts_outside_only() -> None:
+    """In a trace it is as good as signed for another one."""
+    assert read(sealed(SEAL, KEY, 0), trace_id=0) == SEAL
+    assert read(sealed(SEAL, KEY, 0)) == "forged"
 
 
 @given(st.text(max_size=60), st.text(max_size=60))
