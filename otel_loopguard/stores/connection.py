@@ -39,6 +39,7 @@ _OLDEST: Final = (5, 0)
 _FULL: Final = re.compile(r"\bOOM\b|\bMISCONF\b|maxmemory")
 _READ_ONLY: Final = re.compile(r"\bREADONLY\b|\bNOREPLICAS\b|read only replica")
 _CODE: Final = re.compile(r"([A-Z]{3,}) ")
+_LASTING: Final = re.compile(r": (?:-?WRONGTYPE|-?LOOPGUARD) ")
 _FINAL: Final = frozenset({"WRONGTYPE", "LOOPGUARD"})
 """Codes of errors that come again however often one asks."""
 
@@ -299,5 +300,6 @@ def _reason(error: Exception) -> _Reason:
     if type(error) not in (redis.ResponseError, redis.DataError):
         # Not reached, not let in, a Cluster that finds itself: redis-py has a class for each.
         return "down"
+    # Redis before 7 puts `ERR Error running script` before the code.
     code = _CODE.match(text)
-    return "refused" if code is None or code[1] in _FINAL else "down"
+    return "refused" if code is None or code[1] in _FINAL or _LASTING.search(text) else "down"

@@ -41,18 +41,27 @@ return (#ARGV - 2) / 2
 
 # Entries are numbered 1-0, 2-0, ...; a stream that numbers by the clock is somebody else's. The
 # sets of ids take turns: as many ids are known as there are entries kept, at least. XADD comes
-# first: after a DEL a full server would let the rest of the script pass, above its limit.
+# first: after a DEL a full server would let the rest of the script pass, above its limit. Where
+# entries were removed from outside (XTRIM, XDEL) Redis still knows the last number that it gave,
+# and takes none below it.
 APPEND: Final = _script("""
 local keep, ttl, per = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
 local sets, number = #KEYS - 1, 0
-local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)[1]
-if last then
-  local high, low = string.match(last[1], '^(%d+)-(%d+)$')
-  number = tonumber(high)
-  if low ~= '0' or number >= 2 ^ 40 then
-    return redis.error_reply('LOOPGUARD this stream is not a journal of otel-loopguard')
+local function given()
+  local told = redis.call('XINFO', 'STREAM', KEYS[1])
+  for i = 1, #told, 2 do
+    if told[i] == 'last-generated-id' then return told[i + 1] end
   end
 end
+local function is_ours(id)
+  local high, low = string.match(id, '^(%d+)-(%d+)$')
+  number = tonumber(high)
+  return low == '0' and number < 2 ^ 40
+end
+local foreign = redis.error_reply('LOOPGUARD this stream is not a journal of otel-loopguard')
+local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)[1]
+if last then last = last[1] elseif redis.call('EXISTS', KEYS[1]) == 1 then last = given() end
+if last and not is_ours(last) then return foreign end
 for s = 2, #KEYS do redis.call('SCARD', KEYS[s]) end
 local seen = 0
 for i = 4, #ARGV, 3 do
@@ -61,8 +70,13 @@ for i = 4, #ARGV, 3 do
     if redis.call('SISMEMBER', KEYS[s], ARGV[i]) == 1 then known = true end
   end
   if not known then
+    local entry = {KEYS[1], string.format('%d-0', number + 1), ARGV[i + 1], ARGV[i + 2]}
+    if type(redis.pcall('XADD', unpack(entry))) == 'table' then
+      if redis.call('EXISTS', KEYS[1]) == 1 and not is_ours(given()) then return foreign end
+      entry[2] = string.format('%d-0', number + 1)
+      redis.call('XADD', unpack(entry))
+    end
     local set = KEYS[2 + math.floor(number / per) % sets]
-    redis.call('XADD', KEYS[1], string.format('%d-0', number + 1), ARGV[i + 1], ARGV[i + 2])
     if number % per == 0 then redis.call('DEL', set) end
     redis.call('SADD', set, ARGV[i])
     number = number + 1

@@ -232,3 +232,27 @@ def test_a_closed_store_opens_itself_again(any_store: Store, name: str) -> None:
     any_store.close()
     any_store.ping()
     assert any_store.get("control", name) == b"x"
+
+
+@pytest.mark.parametrize("what", ["emptied", "newest", "all but one", "deleted", "ids"])
+def test_a_journal_that_was_trimmed_from_outside_goes_on(store: RedisStore, what: str) -> None:
+    """What comes after is stored and read, once each, in order; what was removed stays away."""
+    session = f"trimmed {what}"
+    stream, *sets = store._keys.journal(session)
+    client = store._redis._open()
+    entries = [(f"e{number}", b"x") for number in range(6)]
+    store.append(session, entries[:3])
+    assert [name for name, _ in store.journal(session)] == ["e0", "e1", "e2"]
+    if what in {"emptied", "all but one"}:
+        client.xtrim(stream, maxlen=int(what != "emptied"), approximate=False)
+    elif what == "newest":
+        client.xdel(stream, "3-0")
+    else:
+        client.delete(*([stream] if what == "deleted" else sets))
+    left = {"emptied": [], "all but one": ["e2"], "newest": ["e0", "e1"], "deleted": []}
+    left = left.get(what, ["e0", "e1", "e2"])
+    assert [name for name, _ in store.journal(session, "e2")] in ([], left)
+    store.append(session, entries[3:5])
+    store.append(session, entries[4:])
+    assert [name for name, _ in store.journal(session)] == [*left, "e3", "e4", "e5"]
+    assert [name for name, _ in store.journal(session, "e4")] == ["e5"]
