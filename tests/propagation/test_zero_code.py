@@ -25,7 +25,7 @@ configure_propagator(load_config_file(os.environ["CONFIG"]).propagator)
 FILE = """
 file_format: "1.0"
 propagator:
-  composite: [{tracecontext: }, {baggage: }, {loopguard: {propagation_key: "of a file"}}]
+  composite: [{tracecontext: }, {baggage: }, {loopguard: {propagation_key: "the key of a file"}}]
 """
 SAID = ["loopguard.session=run-42,loopguard.control=allow", "LoopGuardPropagator"]
 
