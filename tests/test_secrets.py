@@ -190,7 +190,13 @@ def test_a_webhook_address_that_httpx_refuses_fails_at_start() -> None:
 
 def test_a_broken_file_of_settings(tmp_path: Path) -> None:
     """What stands around the mistake is not repeated."""
-    for name, text in (("a.toml", "webhook_secret = s3cret\n"), ("a.json", '{"store_url": s3cret')):
+    for name, text in (
+        ("a.toml", "webhook_secret = s3cret\n"),
+        ("a.json", '{"store_url": s3cret'),
+        ("a.yaml", "webhook_secret: !s3cret x"),
+        ("b.yaml", "webhook_secret: *s3cret"),
+        ("c.yaml", "webhook_secret: [s3cret\n}"),
+    ):
         path = tmp_path / name
         path.write_text(text)
         with pytest.raises(LoopGuardSettingsError) as error:
