@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
+import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from stat import S_ISDIR, S_ISREG
+from stat import S_ISBLK, S_ISCHR, S_ISDIR, S_ISFIFO, S_ISREG
 from typing import IO, Final
 
 from otel_loopguard.errors import RecordingError
@@ -15,7 +18,21 @@ from otel_loopguard.errors import RecordingError
 LIMIT: Final = 256 * 1024 * 1024
 """Bytes of the longest line, or of a document over many lines, that is read."""
 
+FREE: Final = 16 * 1024 * 1024
+"""Bytes that a compressed file may hold, however small it is."""
+
+RATIO: Final = 200
+"""How many times its own size a compressed file may hold beyond that. Recorded runs hold 5 to 20
+times their size, and gzip makes 1,000 of nothing but repeats."""
+
 _CHUNK: Final = 1024 * 1024
+_SLICE: Final = 8192
+"""Compressed bytes at once: what stands behind a member of 20 bytes is copied for each of them."""
+_WRITER_S: Final = 10.0
+"""Seconds that a named pipe may have no writer."""
+_LOOK_S: Final = 0.05
+_SPACE: Final = 32
+_INK: Final = re.compile(rb"\S")
 _HEAD: Final = 8192
 _GZIP: Final = b"\x1f\x8b"
 _MARK: Final = b"\xef\xbb\xbf"
@@ -89,15 +106,29 @@ class RecordedFile:
             yield self._number, line
 
     def _pieces(self) -> Iterator[tuple[bytes, bool]]:
-        """Pieces of lines, each with whether the line ends with it."""
+        """Pieces of lines, each with whether its line ends; blank lines are only counted."""
         try:
+            blank = True  # so far, the line that the chunk before left open
             for chunk in self._chunks():
-                *complete, rest = chunk.split(b"\n")
-                for piece in complete:
-                    yield piece, True
-                yield rest, False
+                place = 0
+                while place < len(chunk):
+                    if blank and chunk[place] <= _SPACE:
+                        place = self._skip(chunk, place)
+                        if place == len(chunk):
+                            break
+                    end = chunk.find(b"\n", place)
+                    blank = end >= 0
+                    yield chunk[place : end if blank else None], blank
+                    place = end + 1 if blank else len(chunk)
         except _Damaged as damage:
             self.report(self._number + 1, str(damage))
+
+    def _skip(self, chunk: bytes, place: int) -> int:
+        """Where the next line begins that is not blank."""
+        found = _INK.search(chunk, place)
+        to = max(chunk.rfind(b"\n", place, found.start()) + 1, place) if found else len(chunk)
+        self._number += chunk.count(b"\n", place, to)
+        return to
 
     def _chunks(self) -> Iterator[bytes]:
         raw = self._raw()
@@ -109,10 +140,12 @@ class RecordedFile:
         chunks = _chain(head, raw)
         if head.startswith(_GZIP):
             chunks = _inflate(chunks)
-        for place, chunk in enumerate(chunks):
-            if not place and _binary(chunk):
+        begun = False
+        for chunk in filter(None, chunks):
+            if not begun and _binary(chunk):
                 msg = "the file is binary, expected JSON text"
                 raise _Damaged(msg)
+            begun = True
             yield chunk
 
     def _raw(self) -> Iterator[bytes]:
@@ -120,7 +153,9 @@ class RecordedFile:
             if self._path == "-":
                 yield from self._read(sys.stdin.buffer)
             else:
-                with Path(self._path).open("rb") as stream:
+                with _opened(self._path) as (begun, stream):
+                    if begun:
+                        yield begun
                     yield from self._read(stream)
         except OSError as error:
             msg = f"{self._path}: cannot be read: {error.strerror or error}"
@@ -144,10 +179,32 @@ def _size(path: str) -> int | None:
     if S_ISDIR(found.st_mode):
         msg = f"{path}: cannot be read: it is a folder, expected a file"
         raise RecordingError(msg)
+    if S_ISCHR(found.st_mode) or S_ISBLK(found.st_mode):
+        msg = f"{path}: cannot be read: it is a device, expected a file, a pipe or -"
+        raise RecordingError(msg)
     if not os.access(path, os.R_OK):
         msg = f"{path}: cannot be read: permission denied"
         raise RecordingError(msg)
     return found.st_size if S_ISREG(found.st_mode) else None
+
+
+@contextmanager
+def _opened(path: str) -> Generator[tuple[bytes, IO[bytes]]]:
+    """Opens a file, or a named pipe that somebody writes to; gives what was read of it, too."""
+    if not S_ISFIFO(Path(path).stat().st_mode):
+        with Path(path).open("rb") as stream:
+            yield b"", stream
+        return
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb", 0) as stream:
+        until = time.monotonic() + _WRITER_S
+        # Without a writer it reads as ended; with one that has written nothing yet, as None.
+        while (begun := stream.read(_CHUNK)) == b"":
+            if time.monotonic() > until:
+                msg = f"{path}: cannot be read: nobody writes to this pipe"
+                raise RecordingError(msg)
+            time.sleep(_LOOK_S)
+        os.set_blocking(stream.fileno(), True)
+        yield begun or b"", stream
 
 
 def _binary(chunk: bytes) -> bool:
@@ -170,21 +227,38 @@ def _chain(head: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
 def _inflate(chunks: Iterator[bytes]) -> Iterator[bytes]:
     """What gzip members one after another hold; never more than a chunk of it at once."""
     engine, inside = zlib.decompressobj(31), False
-    for compressed in chunks:
+    read = given = 0
+    for compressed in _sliced(chunks):
+        read += len(compressed)
         waiting = compressed
         while waiting:
-            inside = True
+            # Padding with zeros after a member is allowed (RFC 1952, as gzip reads it).
+            waiting = waiting if inside else waiting.lstrip(b"\0")
+            inside = inside or bool(waiting)
             try:
-                yield engine.decompress(waiting, _CHUNK)
+                chunk = engine.decompress(waiting, _CHUNK)
             except zlib.error:
                 msg = "the compressed data is damaged from here on"
                 raise _Damaged(msg) from None
+            given += len(chunk)
+            if given > max(FREE, RATIO * read):
+                msg = (
+                    f"the compressed data holds more than {RATIO} times its own size, the rest is "
+                    "not read; if it is what you expect, decompress it first"
+                )
+                raise _Damaged(msg)
+            yield chunk
             waiting = engine.unconsumed_tail
             if engine.eof:
-                # Padding with zeros after a member is allowed (RFC 1952, as gzip reads it).
-                waiting = engine.unused_data.lstrip(b"\0")
+                waiting = engine.unused_data
                 engine, inside = zlib.decompressobj(31), False
     if inside:
         yield engine.flush()
         msg = "the compressed data ends too early"
         raise _Damaged(msg)
+
+
+def _sliced(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    for chunk in chunks:
+        for place in range(0, len(chunk), _SLICE):
+            yield chunk[place : place + _SLICE]

@@ -26,6 +26,9 @@ from otel_loopguard.recordings.fields import (
 DIALECT: Final = "steps"
 """Name that steps read from labelled lines have as their dialect."""
 
+MAX_STEPS: Final = 250_000
+"""Steps of one run: one a second for 69 hours."""
+
 _SECOND: Final = 1_000_000_000
 _KINDS: Final = {"tool": Kind.TOOL, "llm": Kind.MODEL, "node": Kind.NODE}
 _RUN: Final = ".run"

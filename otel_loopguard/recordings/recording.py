@@ -5,20 +5,26 @@ Jaeger's JSON, a labelled run, a span as `ReadableSpan.to_json` writes it. A fir
 opens a document (`{`, `{"data": [`), and any line that is `{` or `[`, begins a document over many
 lines. It is read whole, up to `file.LIMIT` (256 MiB), and another one may follow it, as
 `ConsoleSpanExporter` writes them; everything else is read line by line.
+
+Files may be made to hurt: lines, documents, their depth and the number of their values are bounded
+(`shape.py`), and so is what a compressed file may hold (`file.py`).
 """
 
 from __future__ import annotations
 
 import json
+from array import array
 from collections.abc import Iterator, Mapping
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 import orjson
 
 from otel_loopguard.recordings import console, jaeger, lines, otlp
-from otel_loopguard.recordings.fields import is_list, is_map, kind_of
+from otel_loopguard.recordings.fields import is_list, is_map, kind_of, sequence
 from otel_loopguard.recordings.file import LIMIT, Broken, RecordedFile
+from otel_loopguard.recordings.shape import oversized
 
 if TYPE_CHECKING:
     from otel_loopguard.dialects.view import RecordedSpan
@@ -30,6 +36,10 @@ _OPENERS: Final = (b"{", b"[")
 _CLOSERS: Final = (b"}", b"]")
 _LATER: Final = 16 * 1024 * 1024
 """Bytes of a document further down: a torn line must not collect all that follows it."""
+_LINES: Final = 10_000_000
+"""Lines of a document; each costs eight bytes beside its text."""
+_BARREN: Final = 100_000
+"""Lines in a row that hold nothing, after which the rest is not read."""
 _TRIES: Final = 8
 """How often a document is parsed before its last line; more would cost the square of its length."""
 EXPECTED: Final = "expected OTLP, Jaeger or console JSON, or labelled steps"
@@ -71,39 +81,37 @@ class Recording:
         return self._file.done
 
     def __iter__(self) -> Iterator[RecordedSpan | Run]:
-        numbered = self._file.lines()
-        for first, (number, line) in enumerate(numbered):
-            if line.strip() in _OPENERS or (not first and _opens_document(line)):
-                limit = min(self._limit, _LATER) if first else self._limit
-                yield from self._document([(number, line)], numbered, limit)
+        lines = self._file.lines()
+        last = barren = 0  # of the lines that are in no document; lines in a row that hold nothing
+        first = True
+        while (numbered := next(lines, None)) is not None:
+            number, line = numbered
+            if number > last and (line.strip() in _OPENERS or (first and _opens_document(line))):
+                document = _Document(number, line)
+                limit = self._limit if first else min(self._limit, _LATER)
+                first = False
+                try:
+                    value = document.read(lines, limit)
+                except _Oversized as error:
+                    self._file.report(number, f"the document {error}, the rest is not read")
+                    return
+                if value is None:
+                    last, lines = document.last, chain(document.lines(), lines)
+                    continue
+                entries = self._entries(value, number, 0)
             else:
-                yield from self._line(number, line)
+                first = False
+                entries = self._line(number, line)
+            barren += 1
+            for entry in entries:
+                barren = 0
+                yield entry
+            if barren >= _BARREN:
+                why = f"{barren:,} lines in a row hold nothing, the rest is not read"
+                self._file.report(number, f"{why}; {EXPECTED}")
+                return
         if self._file.empty:
             self._file.report(1, f"the file is empty, {EXPECTED}")
-
-    def _document(
-        self, read: list[tuple[int, bytes]], numbered: Iterator[tuple[int, bytes]], limit: int
-    ) -> Iterator[RecordedSpan | Run]:
-        """One document over many lines; what turns out to be none is read as lines after all."""
-        size, tries = len(read[0][1]), 0
-        for number, line in numbered:
-            read.append((number, line))
-            size += len(line) + 1
-            if size > limit:
-                break
-            if line.rstrip() in _CLOSERS and tries < _TRIES:
-                tries += 1
-                value = _whole(read)
-                if value is not None:
-                    yield from self._entries(value, read[0][0], 0)
-                    return
-        else:
-            value = _whole(read)
-            if value is not None:
-                yield from self._entries(value, read[0][0], 0)
-                return
-        for number, line in read:
-            yield from self._line(number, line)
 
     def _line(self, number: int, line: bytes) -> Iterator[RecordedSpan | Run]:
         try:
@@ -124,6 +132,10 @@ class Recording:
             report(f"the line is {kind_of(value)}, {EXPECTED}")
             return
         if "steps" in value:
+            count = len(sequence(value["steps"]))
+            if count > lines.MAX_STEPS:
+                report(f"a run of {count:,} steps, more than {lines.MAX_STEPS:,}, is left out")
+                return
             yield lines.run(value, f"{self.name}:{number}", report)
         elif any(root in value for root in otlp.ROOTS):
             yield from otlp.spans(value, report)
@@ -146,16 +158,70 @@ class Recording:
             self._file.report(number, f"holds neither spans nor labelled steps, {EXPECTED}")
 
 
-def _whole(read: list[tuple[int, bytes]]) -> object:
-    """The document that lines make; None if they make none."""
-    try:
-        return _parse(b"\n".join(line for _, line in read))
-    except (ValueError, RecursionError):
-        return None
+class _Oversized(ValueError):  # noqa: N818  # says what the text is
+    """The text is too much to parse."""
 
 
-def _parse(line: bytes) -> object:
+class _Document:
+    """Lines that may make one document, kept close together: a line may be of two bytes."""
+
+    def __init__(self, number: int, line: bytes) -> None:
+        self._text = bytearray(line)
+        self._numbers = array("Q", (number,))
+
+    @property
+    def last(self) -> int:
+        """Number of its last line."""
+        return self._numbers[-1]
+
+    def read(self, lines: Iterator[tuple[int, bytes]], limit: int) -> object:
+        """Takes lines up to its end, and gives what it holds; None if it is no document.
+
+        Raises:
+            _Oversized: It is too much to parse.
+        """
+        tries = 0
+        for number, line in lines:
+            self._numbers.append(number)
+            self._text += b"\n"
+            self._text += line
+            if len(self._text) > limit or len(self._numbers) > _LINES:
+                _check(self._text)
+                return None
+            if line.rstrip() in _CLOSERS and tries < _TRIES:
+                tries += 1
+                value = self._value()
+                if value is not None:
+                    return value
+        return self._value()
+
+    def lines(self) -> Iterator[tuple[int, bytes]]:
+        """Its lines, as they were taken."""
+        place = 0
+        for number in self._numbers:
+            end = self._text.find(b"\n", place)
+            end = end if end >= 0 else len(self._text)
+            yield number, bytes(self._text[place:end])
+            place = end + 1
+
+    def _value(self) -> object:
+        try:
+            return _parse(self._text)
+        except _Oversized:
+            raise
+        except (ValueError, RecursionError):
+            return None
+
+
+def _check(text: bytes | bytearray) -> None:
+    why = oversized(text)
+    if why:
+        raise _Oversized(why)
+
+
+def _parse(line: bytes | bytearray) -> object:
     """Parses JSON; also with lone surrogates, NaN, invalid UTF-8, which strict parsers refuse."""
+    _check(line)
     try:
         return orjson.loads(line)
     except orjson.JSONDecodeError:
@@ -165,6 +231,8 @@ def _parse(line: bytes) -> object:
 def _reason(error: Exception) -> str:
     if isinstance(error, json.JSONDecodeError):
         return f"no valid JSON at column {error.colno}: {error.msg}"
+    if isinstance(error, _Oversized):
+        return f"the line {error}"
     if isinstance(error, RecursionError):
         return "nested too deep"
     return "no valid JSON: a number that is too long"
@@ -176,6 +244,6 @@ def _opens_document(line: bytes) -> bool:
         return False
     try:
         _parse(line)
-    except (ValueError, RecursionError):
-        return True
+    except (ValueError, RecursionError) as error:
+        return not isinstance(error, _Oversized)
     return False

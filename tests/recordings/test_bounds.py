@@ -1,0 +1,186 @@
+"""Files that are made to hurt cost a report, and what is honest in them is read."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import random
+import threading
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from otel_loopguard.errors import RecordingError
+from otel_loopguard.recordings import Recording, file, lines, recording, shape
+
+RUN = json.dumps({"id": "r", "steps": [{"kind": "tool", "tool": "t", "args": {}, "output": "o"}]})
+
+
+def whys(reports: Any) -> list[tuple[int, str]]:
+    return [(number, why) for _, number, why in reports]
+
+
+@pytest.mark.parametrize("place", [0, 1, 2], ids=["first", "middle", "last"])
+def test_a_line_of_too_many_values_is_passed_over(
+    read: Any, reports: Any, monkeypatch: pytest.MonkeyPatch, place: int
+) -> None:
+    """A line of more values than the bound is reported and never parsed; the others are read."""
+    monkeypatch.setattr(shape, "VALUES", 2000)
+    content = [RUN, RUN]
+    content.insert(place, '{"data":[{}' + ",{}" * 2000 + "]}")
+    assert len(read("\n".join(content))) == 2
+    assert whys(reports) == [(place + 1, "the line has more than 2,000 values")]
+
+
+@pytest.mark.parametrize("opener", ["[", '{"a":', '[{"a":'])
+def test_a_line_is_as_deep_as_the_bound(
+    read: Any, reports: Any, monkeypatch: pytest.MonkeyPatch, opener: str
+) -> None:
+    """Nesting up to the bound is read, and one level more is reported, whatever is nested."""
+    monkeypatch.setattr(shape, "DEPTH", 44)
+    closer = opener.translate(str.maketrans("[{", "]}", '"a:'))[::-1]
+    for levels, why in ((40, []), (41 if len(closer) == 1 else 42, "nested deeper")):
+        value = opener * (levels // len(closer)) + "1" + closer * (levels // len(closer))
+        reports.clear()
+        found = read(f'{{"id": "deep", "steps": [{{"kind": "tool", "args": [{value}]}}]}}\n{RUN}')
+        assert len(found) == (1 if why else 2)
+        assert [number for number, _ in whys(reports)] == ([1] if why else [])
+
+
+def test_what_stands_in_texts_is_not_counted(
+    read: Any, reports: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Brackets, commas, quotes and backslashes inside of strings are no values."""
+    monkeypatch.setattr(shape, "VALUES", 100)
+    monkeypatch.setattr(shape, "DEPTH", 10)
+    monkeypatch.setattr(shape, "_CHUNK", 7)
+    output = '[[{"\\\\' * 1000 + "," * 1000 + '\\"'
+    [run] = read(json.dumps({"id": "r", "steps": [{"kind": "tool", "output": output}]}))
+    assert run.steps[0].outcome == output
+    assert reports == []
+
+
+def test_a_document_of_too_many_values_ends_the_reading(
+    read: Any, reports: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A document over many lines with too many values gets one report, and no line a report."""
+    monkeypatch.setattr(shape, "VALUES", 2000)
+    assert read("[\n" + "1,\n" * 3000 + "1\n]\n") == []
+    assert whys(reports) == [(1, "the document has more than 2,000 values, the rest is not read")]
+
+
+def test_a_document_that_never_ends_is_not_collected(
+    read: Any, reports: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What begins like a document is given up after so many lines, and read as lines."""
+    monkeypatch.setattr(recording, "_LINES", 100)
+    assert len(read("[\n" + "x\n" * 200 + f"{RUN}\n{RUN}\n")) == 2
+    assert [number for number, _ in whys(reports)] == list(range(1, 202))
+
+
+def test_a_run_of_too_many_steps_is_left_out(
+    read: Any, reports: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run of more steps than the bound is reported; the others are read."""
+    monkeypatch.setattr(lines, "MAX_STEPS", 10)
+    content = json.dumps({"id": "long", "steps": [0] * 11})
+    assert [run.id for run in read(f"{content}\n{RUN}")] == ["r"]
+    assert whys(reports) == [(1, "a run of 11 steps, more than 10, is left out")]
+
+
+def test_lines_in_vain_end_the_reading(
+    read: Any, reports: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After so many lines in a row that hold nothing the rest is not read."""
+    monkeypatch.setattr(recording, "_BARREN", 50)
+    assert len(read("{}\n" * 49 + f"{RUN}\n" + "{}\n" * 60 + f"{RUN}\n")) == 1
+    [(number, why)] = whys(reports)
+    assert number == 100
+    assert why.startswith("50 lines in a row hold nothing, the rest is not read")
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 3, 1000])
+def test_blank_lines_are_counted(
+    read: Any, reports: Any, monkeypatch: pytest.MonkeyPatch, chunk: int
+) -> None:
+    """Blank lines are no lines to read, but they count, wherever a chunk of the file ends."""
+    monkeypatch.setattr(file, "_CHUNK", chunk)
+    content = f"\n \n{RUN}\n\r\n\t\n\n  x\n\n\n  {RUN}  \n\n \n\n y"
+    assert len(read(content)) == 2
+    assert [number for number, _ in whys(reports)] == [7, 14]
+
+
+@pytest.mark.parametrize("filling", [b"\n", b" ", b"["], ids=repr)
+def test_compressed_data_holds_a_bounded_multiple_of_its_size(
+    tmp_path: Path, reports: Any, monkeypatch: pytest.MonkeyPatch, filling: bytes
+) -> None:
+    """What decompresses to hundreds of times its size is read to the bound, and reported."""
+    monkeypatch.setattr(file, "FREE", 1_000_000)
+    monkeypatch.setattr(file, "_CHUNK", 100_000)
+    path = tmp_path / "bomb.gz"
+    path.write_bytes(gzip.compress(RUN.encode() + b"\n" + filling * 4_000_000))
+    one = Recording(str(path), lambda *broken: reports.append(broken))
+    assert len(list(one)) == 1
+    [why] = [why for _, why in whys(reports) if "the compressed data" in why]
+    assert why.startswith("the compressed data holds more than 200 times its own size")
+
+
+def test_an_honest_compressed_file_is_read_whole(tmp_path: Path) -> None:
+    """A file of more than any small one may hold is read, if it is not all repeats."""
+    draw = random.Random(1)
+    path = tmp_path / "honest.gz"
+    with gzip.open(path, "wb", 1) as out:
+        for number in range(40):
+            text = draw.randbytes(2500).hex() * 100
+            step = {"kind": "tool", "tool": "t", "args": {}, "output": text}
+            out.write(json.dumps({"id": str(number), "steps": [step]}).encode() + b"\n")
+    one = Recording(str(path), lambda *broken: pytest.fail(str(broken)))
+    assert 40 * 500_000 > file.FREE
+    assert len(list(one)) == 40
+
+
+def test_members_and_zeros_between_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many empty members, and padding with zeros that goes over the end of a slice, are read."""
+    monkeypatch.setattr(file, "_SLICE", 50)
+    path = tmp_path / "members.gz"
+    member = gzip.compress(f"{RUN}\n".encode())
+    path.write_bytes(gzip.compress(b"") * 2000 + member + b"\0" * 333 + member + b"\0" * 70)
+    assert len(list(Recording(str(path), lambda *broken: pytest.fail(str(broken))))) == 2
+
+
+def test_the_rest_of_a_slice_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a slice of compressed data holds beyond a chunk is given, too."""
+    monkeypatch.setattr(file, "_CHUNK", 10)
+    path = tmp_path / "small.gz"
+    path.write_bytes(zlib.compress((f"{RUN}\n" * 50).encode(), wbits=31))
+    assert len(list(Recording(str(path), lambda *broken: pytest.fail(str(broken))))) == 50
+
+
+@pytest.mark.parametrize("device", ["/dev/zero", "/dev/urandom"])
+def test_a_device_is_refused(device: str) -> None:
+    """A device, which never ends, is refused before anything of it is read."""
+    with pytest.raises(RecordingError, match=f"{device}: cannot be read: it is a device"):
+        Recording(device, lambda *_broken: None)
+
+
+def test_a_pipe_that_nobody_writes_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A named pipe without a writer is waited for, and not for ever."""
+    monkeypatch.setattr(file, "_WRITER_S", 0.1)
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    with pytest.raises(RecordingError, match="pipe: cannot be read: nobody writes to this pipe"):
+        list(Recording(str(path), lambda *_broken: None))
+
+
+def test_a_named_pipe_is_read(tmp_path: Path) -> None:
+    """A named pipe is read to its end, also if its writer comes later than its reader."""
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    content = gzip.compress(f"{RUN}\n".encode() * 50_000)
+    late = threading.Timer(0.2, path.write_bytes, (content,))
+    late.start()
+    assert len(list(Recording(str(path), lambda *broken: pytest.fail(str(broken))))) == 50_000
+    late.join()
