@@ -18,12 +18,10 @@ from typing import Any
 from pydantic import SecretStr, ValidationError
 from pydantic_settings import (
     BaseSettings,
-    JsonConfigSettingsSource,
+    InitSettingsSource,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
     SettingsError,
-    TomlConfigSettingsSource,
-    YamlConfigSettingsSource,
 )
 
 from otel_loopguard.blind_spots import warn_blind
@@ -34,6 +32,7 @@ from otel_loopguard.settings.desk import DeskSettings
 from otel_loopguard.settings.escalation import EscalationSettings
 from otel_loopguard.settings.exchange import ExchangeSettings
 from otel_loopguard.settings.execution import ExecutionSettings
+from otel_loopguard.settings.file import FORMS, read_file
 from otel_loopguard.settings.general import GeneralSettings
 from otel_loopguard.settings.graph import GraphSettings
 from otel_loopguard.settings.journal import JournalSettings
@@ -62,12 +61,6 @@ _NOT_OURS = re.compile(
 _SECRET = re.compile(r"(?i)key|secret|token|pass|url|auth|hook|redis|dsn")
 """Words in the names of what is often a secret."""
 _LISTED = 5
-_SOURCES = {
-    ".toml": TomlConfigSettingsSource,
-    ".json": JsonConfigSettingsSource,
-    ".yaml": YamlConfigSettingsSource,
-    ".yml": YamlConfigSettingsSource,
-}
 
 
 class Settings(
@@ -114,6 +107,9 @@ class Settings(
             raise LoopGuardSettingsError(_explain(error)) from None
         except SettingsError as error:
             raise LoopGuardSettingsError(_unread(error)) from None
+        except RecursionError:
+            msg = "a variable LOOPGUARD_… holds JSON that is nested too deep"
+            raise LoopGuardSettingsError(msg) from None
         _tell_unknown()
 
     def of(self, tool: str) -> Settings:
@@ -159,15 +155,15 @@ class Settings(
 
 
 def _file_source(settings_cls: type[BaseSettings], path: Path) -> PydanticBaseSettingsSource:
-    source = _SOURCES.get(path.suffix.lower())
-    if source is None:
-        msg = f"{_FILE}={str(path)!r}: expected a file ending in {', '.join(_SOURCES)}"
+    if path.suffix.lower() not in FORMS:
+        msg = f"{_FILE}={str(path)!r}: expected a file ending in {', '.join(FORMS)}"
         raise LoopGuardSettingsError(msg)
     if not path.is_file():
-        msg = f"{_FILE}={str(path)!r}: there is no such file"
+        why = "it is no file" if path.exists() else "there is no such file"
+        msg = f"{_FILE}={str(path)!r}: {why}"
         raise LoopGuardSettingsError(msg)
     try:
-        return source(settings_cls, path)
+        return InitSettingsSource(settings_cls, read_file(path))
     except (ValueError, OSError) as error:
         msg = f"{_FILE}={str(path)!r}: cannot be read: {error}"
         raise LoopGuardSettingsError(msg) from None
