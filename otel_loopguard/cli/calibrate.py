@@ -133,6 +133,10 @@ def _check(files: Sequence[str], settings: Settings, output: str | None) -> None
     if "-" in files:
         msg = "calibrate reads its files more than once, and standard input cannot be: name a file"
         raise LoopGuardError(msg)
+    for file in files:
+        if Recording(file, _told_already).size is None:
+            msg = f"{file}: calibrate reads its files more than once, and a pipe cannot be"
+            raise LoopGuardError(msg)
     if not Action(settings.max_action).stops:
         msg = f"max_action = {settings.max_action!r}: nothing is ever stopped, so there is no line"
         raise LoopGuardError(msg)

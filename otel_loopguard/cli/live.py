@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Final, Optional
 
 import typer
 
@@ -43,6 +43,8 @@ Guidance = Annotated[
     Optional[str],  # noqa: UP045
     typer.Option("--guidance", metavar="TEXT", help="What the model is told next."),
 ]
+
+_PLAN_BYTES: Final = 1024 * 1024
 
 Refusing = Callable[[], AbstractContextManager[None]]
 Ways = Callable[["str | None", "str | None"], "Lines"]
@@ -146,9 +148,10 @@ def _add_answer(app: typer.Typer, refusing: Refusing, lines: Ways) -> None:
         ],
         guidance: Guidance = None,
         plan: Annotated[
-            typer.FileText | None,
+            Optional[str],  # noqa: UP045
             typer.Option(
                 "--plan",
+                metavar="FILE",
                 help="With modify-plan: JSON list of the tasks to be done from now on, or -.",
             ),
         ] = None,
@@ -160,7 +163,7 @@ def _add_answer(app: typer.Typer, refusing: Refusing, lines: Ways) -> None:
         _give(
             lines, refusing, store, socket,
             op="answer", escalation=escalation, answer=said, guidance=guidance, by=by,
-            plan=None if plan is None else plan.read(),
+            plan=plan,
         )  # fmt: skip
 
 
@@ -174,4 +177,12 @@ def _give(
     from otel_loopguard.cli.orders import give  # noqa: PLC0415
 
     with refusing():
+        if request.get("plan") is not None:
+            request["plan"] = _plan(str(request["plan"]))
         raise typer.Exit(give(lines(store, socket), request))
+
+
+def _plan(file: str) -> str:
+    from otel_loopguard.recordings import read_whole  # noqa: PLC0415
+
+    return read_whole(file, _PLAN_BYTES).decode("utf-8", "replace")

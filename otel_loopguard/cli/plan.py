@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
 import orjson
@@ -13,12 +11,17 @@ import typer
 from otel_loopguard.cli.output import Format, cell, console, json_line, say, table
 from otel_loopguard.errors import RecordingError
 from otel_loopguard.planning import Work, advise, complexity, groups, phases, read, validate
+from otel_loopguard.recordings import oversized, read_whole
 
 if TYPE_CHECKING:
     from otel_loopguard.planning import Advice, Complexity, Problem, Task
     from otel_loopguard.settings import Settings
 
 _WIDE: Final = 200
+_MOST: Final = 16 * 1024 * 1024
+"""Bytes of a plan."""
+_TASKS: Final = 10_000
+_SHOWN: Final = 10
 
 
 def print_plan(file: str, form: Format, settings: Settings) -> int:
@@ -30,9 +33,12 @@ def print_plan(file: str, form: Format, settings: Settings) -> int:
         settings: Weights, sizes and thresholds.
 
     Raises:
-        RecordingError: The file cannot be read, or is no JSON.
+        RecordingError: The file cannot be read, is no JSON, or is too much.
     """
     tasks, problems = read(_loaded(file))
+    if len(tasks) > _TASKS:
+        msg = f"{file}: the plan has {len(tasks):,} tasks, more than {_TASKS:,}"
+        raise RecordingError(msg)
     problems += validate(tasks)
     told, advice = complexity(tasks, settings), advise(Work.of(tasks), settings)
     levels = [] if problems else groups(tasks)
@@ -54,12 +60,13 @@ def print_plan(file: str, form: Format, settings: Settings) -> int:
 
 
 def _loaded(file: str) -> object:
+    written = read_whole(file, _MOST)
+    why = oversized(written)
+    if why:
+        msg = f"{file}: the plan {why}"
+        raise RecordingError(msg)
     try:
-        written = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
         return cast("object", orjson.loads(written))
-    except OSError as error:
-        msg = f"{file}: cannot be read: {error.strerror}"
-        raise RecordingError(msg) from None
     except orjson.JSONDecodeError as error:
         msg = f"{file}: expected a JSON list of tasks: {error}"
         raise RecordingError(msg) from None
@@ -80,8 +87,10 @@ def _advice(advice: Advice) -> dict[str, object]:
 def _show(
     count: int, problems: list[Problem], levels: list[list[Task]], runs: list[list[Task]]
 ) -> None:
-    for problem in problems:
+    for problem in problems[:_SHOWN]:
         say(f"{problem.kind}: {problem.message}")
+    if len(problems) > _SHOWN:
+        typer.echo(f"{len(problems) - _SHOWN:,} more problems left out; --format json has them")
     if problems:
         typer.echo(f"\n{count} tasks; the plan cannot run as it is")
         return

@@ -131,7 +131,7 @@ class RecordedFile:
         return to
 
     def _chunks(self) -> Iterator[bytes]:
-        raw = self._raw()
+        raw = self.raw()
         head = b""
         for chunk in raw:
             head += chunk
@@ -148,7 +148,8 @@ class RecordedFile:
             begun = True
             yield chunk
 
-    def _raw(self) -> Iterator[bytes]:
+    def raw(self) -> Iterator[bytes]:
+        """The bytes as they lie there, in chunks."""
         try:
             if self._path == "-":
                 yield from self._read(sys.stdin.buffer)
@@ -167,6 +168,27 @@ class RecordedFile:
         while chunk := read(_CHUNK):
             self.done += len(chunk)
             yield chunk
+
+
+def _no_lines(_file: str, _number: int, _why: str) -> None:
+    """Who reads a file whole reads no lines."""
+
+
+def read_whole(path: str, limit: int) -> bytes:
+    """All bytes of a file, a pipe, or standard input (`-`).
+
+    Raises:
+        RecordingError: It cannot be read, or has more than `limit` bytes.
+    """
+    parts: list[bytes] = []
+    left = limit
+    for chunk in RecordedFile(path, _no_lines).raw():
+        left -= len(chunk)
+        if left < 0:
+            msg = f"{path}: cannot be read: it has more than {limit:,} bytes"
+            raise RecordingError(msg)
+        parts.append(chunk)
+    return b"".join(parts)
 
 
 def _size(path: str) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -212,6 +213,15 @@ def test_standard_input_is_refused(command: Any) -> None:
     result = command("calibrate", "-", "--false-stops", "0.1", stdin=b"")
     assert result.exit_code == 2
     assert "standard input" in result.stderr
+
+
+def test_a_pipe_is_refused(command: Any, tmp_path: Path) -> None:
+    """A pipe could not be read a second time either."""
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    done = command("calibrate", "--false-stops", "0.5", path)
+    assert done.exit_code == 2
+    assert f"{path}: calibrate reads its files more than once" in done.stderr
 
 
 def test_nothing_to_calibrate(command: Any, past: Path, monkeypatch: pytest.MonkeyPatch) -> None:

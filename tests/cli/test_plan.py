@@ -102,3 +102,43 @@ def test_the_settings_count(
     settings.write_text("plan_max_parallel = 1\n", encoding="utf-8")
     done = command("plan", file(SOUND), "--settings", settings)
     assert "4 tasks, 3 groups by depth, 4 phases" in done.stdout
+
+
+def test_of_many_problems_ten_are_printed(command: Command, file: Callable[[object], Path]) -> None:
+    """And how many more there are."""
+    done = command("plan", file([{"id": "a", "depends_on": [f"x{n}" for n in range(30)]}]))
+    assert done.exit_code == 1
+    assert sum(line.startswith("unknown:") for line in done.stdout.splitlines()) == 10
+    assert "more problems left out; --format json has them" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        pytest.param("[" * 5_000, "is nested deeper than 1,000 levels", id="deep"),
+        pytest.param(
+            json.dumps([{"id": str(n)} for n in range(10_001)]), "10,001 tasks", id="many tasks"
+        ),
+        pytest.param(" " * 16_777_217, "more than 16,777,216 bytes", id="long"),
+    ],
+)
+def test_a_plan_that_is_too_much_is_refused(
+    command: Command, tmp_path: Path, written: str, said: str
+) -> None:
+    """In one line, with the file's name and the bound."""
+    path = tmp_path / "plan.json"
+    path.write_text(written)
+    done = command("plan", path)
+    assert done.exit_code == 2
+    assert done.stderr.startswith(f"otel-loopguard: {path}: ")
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("place", ["/dev/zero", "/"])
+def test_a_plan_is_no_device(command: Command, place: str) -> None:
+    """Nor a folder; both here and in an answer."""
+    for arguments in (("plan", place), ("answer", "id", "modify-plan", "--plan", place)):
+        done = command(*arguments)
+        assert done.exit_code == 2
+        assert f"{place}: cannot be read: it is a" in done.stderr
