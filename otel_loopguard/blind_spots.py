@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-
 from otel_loopguard.forks import renew_after_fork
+from otel_loopguard.locks import new_lock
 from otel_loopguard.logger import logger
 from otel_loopguard.rehearsal import off
 
@@ -18,7 +17,7 @@ class _Warned:
 
     def forked(self) -> None:
         # Re-entrant: a finalizer may end a span, and so come back here, while it is held.
-        self.lock = threading.RLock()
+        self.lock = new_lock()
 
 
 _warned = _Warned()

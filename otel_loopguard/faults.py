@@ -9,10 +9,10 @@ only, because even the tests of an agent should not fail for a fault of ours.
 from __future__ import annotations
 
 import functools
-import threading
 from collections import Counter
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, TypeVar
 
+from otel_loopguard.locks import new_lock
 from otel_loopguard.logger import logger
 
 if TYPE_CHECKING:
@@ -32,11 +32,11 @@ class Faults:
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         # Re-entrant: a finalizer may end a span while it is held.
-        self._lock = threading.RLock()
+        self._lock = new_lock()
 
     def forked(self) -> None:
         """In the child of a fork: another thread may have held the lock."""
-        self._lock = threading.RLock()
+        self._lock = new_lock()
 
     def note(self, where: str, fault: BaseException) -> None:
         """Counts one fault, and logs it if it is the first of its kind."""

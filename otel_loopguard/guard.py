@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
 from opentelemetry.trace import INVALID_SPAN_CONTEXT
@@ -27,6 +27,7 @@ from otel_loopguard.judge import judges
 from otel_loopguard.keeper import SessionKeeper
 from otel_loopguard.lessons import Lessons
 from otel_loopguard.live import EndedSpan, LiveSpan
+from otel_loopguard.locks import held, later, new_lock, settle
 from otel_loopguard.marks import Marks
 from otel_loopguard.opens import Open, Opens, shown_at
 from otel_loopguard.people import People
@@ -188,6 +189,7 @@ class LoopGuard(SessionKeeper):
             self._marks.starting(opened, known)
         else:
             self._admissions.starting(opened, self.reader)
+        settle()
 
     def follows(self, span_id: int) -> bool:
         """Whether an open span was shown to the guard."""
@@ -237,6 +239,7 @@ class LoopGuard(SessionKeeper):
             self._judge(found, canonical, opened)
         if self._live:
             self._untraced.warn()
+        settle()
 
     def let_go(self, span_id: int) -> None:
         """An open span is somebody else's to tell: it is forgotten, and is no step.
@@ -244,14 +247,17 @@ class LoopGuard(SessionKeeper):
         Args:
             span_id: The span.
         """
+        if held():
+            later(partial(self.let_go, span_id))
+            return
         with self._lock:
             opened = self._opens.take(span_id)
             self._contents.complete(span_id, None)
             if opened is None:
                 return
             self._stalls.closed(opened, None, self._clock())
-            held = self._once.closed(opened.view, None, self._clock())
-        self._count(tuple(held))
+            left = self._once.closed(opened.view, None, self._clock())
+        self._count(tuple(left))
 
     def observe(self, step: Step, session: str) -> None:
         """Takes a canonical step, as labelled recordings have them.
@@ -263,6 +269,7 @@ class LoopGuard(SessionKeeper):
         with self._lock:
             found = self._sessions.named(session, self._clock(step.end))
         self._judge(found, step, None)
+        settle()
 
     def tick(self, now: int) -> None:
         """The clock is now `now`: finds what runs for too long.
@@ -272,10 +279,11 @@ class LoopGuard(SessionKeeper):
         """
         self._now = now
         with self._lock:
-            held = self._once.overdue(now)
-        self._count(held)
+            overdue = self._once.overdue(now)
+        self._count(overdue)
         for stall in self._stalls.due(now):
             self._stall(stall)
+        settle()
 
     @property
     def due(self) -> int:
@@ -305,8 +313,8 @@ class LoopGuard(SessionKeeper):
     def shutdown(self) -> None:
         """Counts what is still held back. The guard may be used further."""
         with self._lock:
-            held = self._once.overdue(2**63)
-        self._count(held)
+            overdue = self._once.overdue(2**63)
+        self._count(overdue)
         self._sessions.close()
         self._lessons.close()
         self._sharing.close()
@@ -314,6 +322,7 @@ class LoopGuard(SessionKeeper):
             self._people.close()
         self._backing.close()
         self.telemetry.close()
+        settle()
 
     def forked(self) -> None:
         """Starts anew in the child of a fork: locks may be held by threads that are not here."""
@@ -328,8 +337,8 @@ class LoopGuard(SessionKeeper):
         return self._admissions.resources.sample
 
     def _start(self) -> None:
-        # Re-entrant: a log handler or a finalizer may start or end a span while it is held.
-        self._lock = threading.RLock()
+        # What it guards and what may be done while it is held: otel_loopguard/locks.py.
+        self._lock = new_lock()
         self._once = Once(joined=self._joined)
         self._contents = Contents()
         self._untraced = Untraced()
@@ -385,10 +394,16 @@ class LoopGuard(SessionKeeper):
                 index, findings = session.take(step)
                 self.telemetry.numbers.took(session, step)
                 now = step.end or self._clock()
-                decisions += [
+                for found in session.unruled:
+                    with swallow(self.faults, "judge"):
+                        decisions.append(
+                            self._rulings.found(session, step, found, index=index, time=now)
+                        )
+                decisions.extend(
                     self._rulings.found(session, step, found, index=index, time=now)
                     for found in findings
-                ]
+                )
+                session.ruled()
                 self._sessions.wrote(session)
         if step.dialect != MESSAGES:
             # What a message tells of has no times of its own.

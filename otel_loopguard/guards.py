@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Callable
 from typing import Generic, TypeVar
+
+from otel_loopguard.locks import new_lock, settle
 
 _Guard = TypeVar("_Guard")
 
@@ -17,14 +18,16 @@ class Guards(Generic[_Guard]):
         self._attached: weakref.WeakSet[_Guard] = weakref.WeakSet()
         self._off: weakref.WeakSet[_Guard] = weakref.WeakSet()
         self._default: _Guard | None = None
-        self._making = threading.Lock()
+        self._making = new_lock()
 
     def default(self, make: Callable[[], _Guard]) -> _Guard:
         """The default guard, made on first use."""
         with self._making:
             if self._default is None:
                 self._default = make()
-            return self._default
+            found = self._default
+        settle()
+        return found
 
     def attach(self, guard: _Guard) -> None:
         """Says that a live span processor feeds a guard; it is held weakly."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from functools import partial
 from typing import TYPE_CHECKING
 
 from otel_loopguard import semconv
@@ -12,10 +13,11 @@ from otel_loopguard.control.watchers import WATCHERS
 from otel_loopguard.core import Annotation
 from otel_loopguard.faults import swallow
 from otel_loopguard.live import LiveSpan
+from otel_loopguard.locks import held, later
 from otel_loopguard.logger import logger
 
 if TYPE_CHECKING:
-    from otel_loopguard.control import Flag
+    from otel_loopguard.control import Control, Flag
     from otel_loopguard.faults import Faults
     from otel_loopguard.opens import Opens
     from otel_loopguard.sessions import Sessions
@@ -47,20 +49,27 @@ class Hands:
         here = control.by == POLICY and control.decision is not None
         if control.by is None or here or control.session is None:
             return
+        if held():
+            # A signal handler changes it within our own code.
+            later(partial(self._changed, flag, control, control.session, control.by))
+        else:
+            self._changed(flag, control, control.session, control.by)
+
+    def _changed(self, flag: Flag, control: Control, key: str, by: str) -> None:
         with self._lock:
-            session = self._sessions.find(control.session)
+            session = self._sessions.find(key)
             if session is None or session.flag is not flag:
                 return
-            span = self._span_of(control.session)
+            span = self._span_of(key)
         why = f": {control.reason}" if control.reason else ""
-        fields = {
-            semconv.SESSION_ID: control.session,
+        fields: dict[str, str] = {
+            semconv.SESSION_ID: key,
             semconv.DECISION_ACTION: control.action.value,
-            semconv.CONTROL_BY: control.by,
+            semconv.CONTROL_BY: by,
         }
         with swallow(self._faults, "log"):
             told = "control: session %s: %s set %s%s"
-            logger.info(told, control.session, control.by, control.action, why, extra=fields)
+            logger.info(told, key, by, control.action, why, extra=fields)
         if span is not None:
             brief = {name: fields[name] for name in (semconv.DECISION_ACTION, semconv.CONTROL_BY)}
             span.annotate(Annotation(brief), event=False)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from opentelemetry.trace import Span, SpanContext, SpanKind, Status, StatusCode
 
 from otel_loopguard import semconv
+from otel_loopguard.locks import busy, later
 from otel_loopguard.rehearsal import told
 
 if TYPE_CHECKING:
@@ -24,6 +27,8 @@ _LINKS = 32
 """Links that a span has at most, so that ours push out nobody's."""
 
 
+_LOOKS = 20
+_LOOK_S = 0.001
 _REWRITTEN = "logfire.span_type"
 
 
@@ -149,6 +154,18 @@ class LiveSpan:
             annotation: What to put on it.
             event: Whether to add a span event too, and the links.
         """
+        if _is_taken(self._span):
+            later(partial(self._annotate_if_free, annotation, event=event))
+            return True
+        with busy():
+            return self._annotate(annotation, event=event)
+
+    def _annotate_if_free(self, annotation: Annotation, *, event: bool) -> None:
+        if not _is_taken(self._span):
+            with busy():
+                self._annotate(annotation, event=event)
+
+    def _annotate(self, annotation: Annotation, *, event: bool) -> bool:
         span = self._span
         if not isinstance(span, Span) or not span.is_recording():
             return False
@@ -168,8 +185,10 @@ class LiveSpan:
             name: Name of the event.
         """
         span = self._span
-        if isinstance(span, Span) and span.is_recording():
-            span.add_event(name, dict(annotation.attributes))
+        if isinstance(span, Span) and not _is_taken(self._span):
+            with busy():
+                if span.is_recording():
+                    span.add_event(name, dict(annotation.attributes))
 
     def _link(self, span: Span, spots: Sequence[tuple[int, int]]) -> None:
         """Links the span to others, each once; a full span would lose its oldest links."""
@@ -182,6 +201,22 @@ class LiveSpan:
             if (trace_id, span_id) not in known and len(known) < _LINKS:
                 known.add((trace_id, span_id))
                 span.add_link(SpanContext(trace_id, span_id, is_remote=False, trace_flags=flags))
+
+
+def _is_taken(span: ReadableSpan) -> bool:
+    """Whether somebody holds the span's own lock, and does not let go soon.
+
+    It is not re-entrant, and it may be this thread that holds it: a finalizer or a signal handler
+    ended another span while an attribute was set on this one.
+    """
+    lock = getattr(span, "_lock", None)
+    if lock is None or not lock.locked():
+        return False
+    for _ in range(_LOOKS):
+        time.sleep(_LOOK_S)
+        if not lock.locked():
+            return False
+    return True
 
 
 def _text(name: object) -> str:

@@ -10,8 +10,10 @@ from __future__ import annotations
 import logging
 import traceback
 from collections.abc import Iterator, Mapping, MutableMapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from otel_loopguard.locks import held, later
 from otel_loopguard.printable import printable
 
 _PREFIX: Final = "otel-loopguard: "
@@ -26,6 +28,16 @@ else:  # Python 3.10 cannot subscript it
 
 
 class _Named(_Adapter):
+    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
+        # A handler may wait for somebody who waits for a lock of ours.
+        if not self.isEnabledFor(level):
+            return
+        kwargs["stacklevel"] = kwargs.get("stacklevel", 1) + 1
+        if held():
+            later(partial(super().log, level, msg, *args, **kwargs))
+        else:
+            super().log(level, msg, *args, **kwargs)
+
     def process(
         self, msg: object, kwargs: MutableMapping[str, Any]
     ) -> tuple[object, MutableMapping[str, Any]]:

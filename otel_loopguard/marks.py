@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
@@ -11,6 +10,7 @@ from otel_loopguard import semconv
 from otel_loopguard.core import Action, Annotation, Kind
 from otel_loopguard.decisions import annotation
 from otel_loopguard.live import LiveSpan
+from otel_loopguard.locks import new_lock
 
 if TYPE_CHECKING:
     from otel_loopguard.control import Control
@@ -48,7 +48,7 @@ class Marks:
         self._reader = reader
         self._faults = faults
         self._events = events
-        self._lock = threading.RLock()
+        self._lock = new_lock()
         self._ended: OrderedDict[tuple[int, int], Annotation] = OrderedDict()
         self.capacity = _KEPT
         self.dropped = 0

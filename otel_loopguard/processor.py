@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
@@ -12,6 +13,7 @@ from otel_loopguard.dialects import Interest
 from otel_loopguard.faults import hook
 from otel_loopguard.guard import LoopGuard
 from otel_loopguard.live import EndedSpan, LiveSpan
+from otel_loopguard.locks import held, later, settle
 from otel_loopguard.rehearsal import off
 from otel_loopguard.settings import Settings
 from otel_loopguard.timer import Timer
@@ -111,6 +113,11 @@ class LoopGuardSpanProcessor(SpanProcessor):
 
     @hook
     def _started(self, span: Span, scope: str, context: Context | None) -> None:
+        if held():
+            # The garbage collector or a signal handler runs within our own code.
+            later(partial(self._started, span, scope, context))
+            return
+        settle()
         interest = self._reader.interest(scope)
         if interest is not Interest.AGENT and not self._concerns(span, scope, interest):
             return
@@ -128,6 +135,10 @@ class LoopGuardSpanProcessor(SpanProcessor):
 
     @hook
     def _ended(self, span: ReadableSpan, scope: str) -> None:
+        if held():
+            later(partial(self._ended, span, scope))
+            return
+        settle()
         if not self._on or self._again or off():
             return
         if self._reader.interest(scope) is Interest.AGENT or self._reader.marked(

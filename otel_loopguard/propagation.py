@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
 import time
 import uuid
 from collections import Counter
@@ -30,6 +29,7 @@ from otel_loopguard.control.context import flag_at, named_session, naming
 from otel_loopguard.control.flag import POLICY
 from otel_loopguard.core import Action
 from otel_loopguard.faults import Faults, attempt, hook
+from otel_loopguard.locks import new_lock
 from otel_loopguard.logger import logger
 from otel_loopguard.remote import keyring
 from otel_loopguard.remote.hearing import hear_all
@@ -86,7 +86,7 @@ class LoopGuardPropagator(TextMapPropagator):
     def __init__(self, settings: Settings | None = None, **options: Any) -> None:
         self.faults = Faults()
         self.ignored: Counter[str] = Counter()
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._w3c = W3CBaggagePropagator()
         self._ttl_s = 0.0
         self._trusts = False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import weakref
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,6 +16,7 @@ from otel_loopguard.errors import LoopGuardError, LoopGuardSettingsError
 from otel_loopguard.exporter import LoopGuardSpanExporter, exporter_settings
 from otel_loopguard.forks import renew_after_fork
 from otel_loopguard.guard import LoopGuard
+from otel_loopguard.locks import new_lock
 from otel_loopguard.processor import LoopGuardSpanProcessor
 from otel_loopguard.rehearsal import off
 from otel_loopguard.settings import Settings
@@ -54,7 +54,7 @@ class _Providers:
 
     def forked(self) -> None:
         """In the child of a fork: the lock may be held."""
-        self.lock = threading.RLock()
+        self.lock = new_lock()
 
     def of(self, provider: Any) -> _Watched | None:
         """What is known of a provider."""

@@ -71,6 +71,7 @@ class Rulings:
             if decision.action.stops or not session.flag.raised:
                 _raise_flag(session, decision)
             self._enter(session, decision, None, agent=agent, loop=False)
+        session.ruled()
         return decisions
 
     def _enter(

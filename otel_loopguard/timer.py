@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import threading
 import weakref
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard.faults import swallow
+from otel_loopguard.locks import Signal, new_lock, settle, start_thread, wake_by
 from otel_loopguard.rehearsal import deterministic, now, off, ticks
 
 if TYPE_CHECKING:
@@ -28,10 +28,11 @@ class Timer:
     """
 
     def __init__(self, guard: LoopGuard) -> None:
-        self._guard = weakref.ref(guard, lambda _: self._work.set())
+        # Without a callback: that would run while the interpreter ends, too.
+        self._guard = weakref.ref(guard)
         self._faults = guard.faults
-        self._lock = threading.Lock()
-        self._work = threading.Event()
+        self._lock = new_lock()
+        self._work = Signal()
         self._stopped = False
         self._planned = _NEVER
         self._process = 0
@@ -64,18 +65,19 @@ class Timer:
             return
         if self._process:
             # In the child of a fork, where another thread may have held these.
-            self._lock, self._work = threading.Lock(), threading.Event()
+            self._lock, self._work = new_lock(), Signal()
         with self._lock:
             if self._process != os.getpid():
-                self._process = os.getpid()
                 self._planned = _NEVER
-                threading.Thread(target=self._run, name="loopguard-timer", daemon=True).start()
+                wake_by(self._work)
+                if start_thread("timer", self._run, self._work):
+                    self._process = os.getpid()
 
-    def _run(self) -> None:
-        work = self._work
+    def _run(self, work: Signal) -> None:
         while not self._stopped:
             # In this order: who brings an earlier deadline after it was asked for sets it again.
             work.clear()
+            settle()
             self._planned = _NEVER
             guard = self._guard()
             if guard is None:
@@ -90,7 +92,8 @@ class Timer:
             del guard
             if self._stopped:
                 return
-            work.wait(None if due == _NEVER else _seconds_until(due))
+            # Now and then it looks whether the guard is gone.
+            work.wait(_LONGEST_S if due == _NEVER else _seconds_until(due))
 
 
 def _seconds_until(due: int) -> float:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import secrets
-import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -33,6 +32,7 @@ from otel_loopguard.core import (
 )
 from otel_loopguard.faults import attempt
 from otel_loopguard.live import LiveSpan
+from otel_loopguard.locks import new_lock
 from otel_loopguard.logger import logger
 from otel_loopguard.planning import Task
 from otel_loopguard.policy import (
@@ -115,7 +115,7 @@ class Admissions:
 
     def forked(self) -> None:
         """Starts anew in the child of a fork; what users prefer stays."""
-        self._lock = threading.RLock()
+        self._lock = new_lock()
         self.tallies = Tallies()
         self._given: OrderedDict[str, tuple[Admission, weakref.ref[Record] | None]] = OrderedDict()
         self.users.forked()

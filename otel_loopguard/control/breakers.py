@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, Literal
@@ -14,6 +13,7 @@ from otel_loopguard.errors import BreakerOpenError
 from otel_loopguard.failures import exception_class
 from otel_loopguard.faults import Faults
 from otel_loopguard.forks import renew_after_fork
+from otel_loopguard.locks import new_lock
 from otel_loopguard.logger import logger
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Breakers:
     def forked(self) -> None:
         """In the child of a fork: another thread may have held the lock."""
         # Re-entrant: a finalizer may end a span while it is held.
-        self._lock = threading.RLock()
+        self._lock = new_lock()
 
     def standing(self, name: str, of: Of = "tool") -> Standing:
         """How a breaker stands, from memory. Waits for nothing and begins no trial.

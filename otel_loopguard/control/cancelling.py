@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import threading
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -13,6 +12,7 @@ from otel_loopguard.control.context import current_places, flag_at, flags_at
 from otel_loopguard.control.gate import check_at
 from otel_loopguard.control.watchers import WATCHERS
 from otel_loopguard.core import Action
+from otel_loopguard.locks import new_lock
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -52,7 +52,7 @@ class cancelling:  # noqa: N801  # reads as a statement: `async with control.can
     def __init__(self, scope: Scope | None = None) -> None:
         self._scope = scope
         self._flag: Flag | None = None
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     def __enter__(self) -> Self:
         places = list(current_places())

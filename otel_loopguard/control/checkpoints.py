@@ -6,7 +6,6 @@ restore is no repeat (C19).
 
 from __future__ import annotations
 
-import threading
 import time
 import uuid
 import weakref
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 from otel_loopguard.control.context import current_flag, keepers
 from otel_loopguard.control.remedies import current
 from otel_loopguard.errors import CheckpointError
+from otel_loopguard.locks import new_lock
 from otel_loopguard.logger import logger
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class Checkpoints:
         if self._keep < 1:
             msg = f"keep must be the number of checkpoints to keep, from 1 on, got {keep!r}"
             raise ValueError(msg)
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._counted: OrderedDict[str, _Counted] = OrderedDict()
 
     def create(self, label: str = "") -> Checkpoint:

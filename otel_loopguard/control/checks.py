@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from otel_loopguard.control.shapes import Shape, change, described, shape_of
 from otel_loopguard.core import ErrorClass
 from otel_loopguard.faults import Faults, attempt_each
 from otel_loopguard.forks import renew_after_fork
+from otel_loopguard.locks import new_lock
 from otel_loopguard.rehearsal import now
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class Checks:
     def forked(self) -> None:
         """In the child of a fork: another thread may have held the lock."""
         # Re-entrant: a finalizer may end a span while it is held.
-        self._lock = threading.RLock()
+        self._lock = new_lock()
 
     def register(self, name: str, check: Check, *, tool: str = "*") -> None:
         """Adds a check; one of the same name is replaced.

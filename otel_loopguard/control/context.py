@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from otel_loopguard.control.around import places_around
 from otel_loopguard.control.boards import waiting
 from otel_loopguard.control.flag import any_stops
 from otel_loopguard.control.tasks import declare, plan_of
+from otel_loopguard.locks import new_lock
 from otel_loopguard.rehearsal import off
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class Keeper(Protocol):
 
 
 _keepers: tuple[weakref.ref[Keeper], ...] = ()
-_keeping = threading.Lock()
+_keeping = new_lock()
 
 
 def keep(keeper: Keeper) -> None:

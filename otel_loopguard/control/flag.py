@@ -8,6 +8,7 @@ import os
 import threading
 import time
 import unicodedata
+import weakref
 from collections import deque
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from otel_loopguard.control.boards import claimed, early
 from otel_loopguard.control.watchers import WATCHERS
 from otel_loopguard.core import Action, Decision
+from otel_loopguard.locks import new_lock
 from otel_loopguard.rehearsal import now as clock
 from otel_loopguard.rehearsal import waits
 
@@ -32,7 +34,8 @@ TIME_LIMIT: Final = "time limit"
 RESERVED: Final = frozenset({POLICY, BY_HAND, APPLICATION, TIME_LIMIT, "baggage"})
 """Names that the guard gives itself."""
 _PARTS: Final = 20
-_LONGEST_S: Final = 3600.0
+_LONGEST_S: Final = 10.0
+"""Who waits looks again this often: an interrupt may have come before it was woken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,6 @@ class Flag:
 
     Attributes:
         limit_s: Seconds that a gate waits at most, by default.
-        stops: Whether it says deny, pause or abort.
         cleared: How often it was cleared.
         milestones: Board of its milestones.
         parts: Results so far, which a stop carries along (D13); the newest 20.
@@ -94,16 +96,16 @@ class Flag:
     """
 
     __slots__ = (
-        "__weakref__", "_changed", "_control", "_told", "_waiters", "cleared", "limit_s",
-        "milestones", "parts", "plan", "stops",
+        "__weakref__", "_changed", "_control", "_lock", "_told", "_waiters", "cleared", "limit_s",
+        "milestones", "parts", "plan",
     )  # fmt: skip
 
     def __init__(self, session: str, limit_s: float) -> None:
         self._control = Control(session)
         self._changed: threading.Condition | None = None
+        self._lock: threading.RLock | None = None
         self._waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
         self.limit_s = limit_s
-        self.stops = False
         self.cleared = 0
         self.milestones = claimed(session)
         self.parts: deque[object] | None = early(session)
@@ -117,6 +119,12 @@ class Flag:
         if now.until is not None and clock() >= now.until:
             return self._run_out(now)
         return now
+
+    @property
+    def stops(self) -> bool:
+        """Whether it says deny, pause or abort."""
+        # Not kept beside the control: an interrupt could come between the two.
+        return self._control.action.stops
 
     @property
     def held(self) -> bool:
@@ -270,25 +278,29 @@ class Flag:
         return self._control
 
     def _put(self, control: Control) -> None:
-        global _stopping  # noqa: PLW0603
-        self._control = control
-        stops = control.action.stops
-        _stopping += stops - self.stops
-        self.stops = stops
+        # In this order: an interrupt leaves one that is looked at in vain, none that is overlooked.
+        if control.action.stops:
+            if len(_stopping) >= _most_stopping:
+                _forget_gone()
+            _stopping[id(self)] = weakref.ref(self)
+            self._control = control
+        else:
+            self._control = control
+            _stopping.pop(id(self), None)
 
     def _condition(self) -> threading.Condition:
         # Made on first use: most of ten thousand sessions are never waited for.
-        if self._changed is None:
-            with _changing:
-                self._changed = self._changed or threading.Condition()
-        return self._changed
+        with _changing:
+            if self._changed is None or self._lock is not _changing:
+                self._changed, self._lock = threading.Condition(_changing), _changing
+            return self._changed
 
     def _wake(self) -> None:
         WATCHERS.tell(self)
         if self._changed is None:
             return
-        with self._changed:
-            self._changed.notify_all()
+        with _changing:
+            self._condition().notify_all()
             waiters, self._waiters = self._waiters, []
         for loop, future in waiters:
             with contextlib.suppress(RuntimeError):  # the loop is closed
@@ -296,14 +308,23 @@ class Flag:
 
 
 # One for all flags, held for an assignment or two. Re-entrant: a finalizer may end a span in there.
-_changing = threading.RLock()
-_stopping = 0
+_changing = new_lock()
+_stopping: dict[int, weakref.ref[Flag]] = {}
+_most_stopping = 64
+
+
+def _forget_gone() -> None:
+    """Forgets flags that are gone; now and then, so that each costs little."""
+    global _most_stopping  # noqa: PLW0603
+    for place in [place for place, flag in _stopping.items() if flag() is None]:
+        _stopping.pop(place, None)
+    _most_stopping = 64 + 2 * len(_stopping)
 
 
 def _renew() -> None:
     """In the child of a fork: another thread may have held it."""
     global _changing  # noqa: PLW0603
-    _changing = threading.RLock()
+    _changing = new_lock()
 
 
 if hasattr(os, "register_at_fork"):
@@ -315,7 +336,7 @@ def any_stops() -> bool:
 
     While none is, which is nearly always, nobody has to look for the flag of a session.
     """
-    return _stopping > 0
+    return bool(_stopping)
 
 
 def _finish(future: asyncio.Future[None]) -> None:

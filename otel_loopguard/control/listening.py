@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard.faults import swallow
 from otel_loopguard.forks import renew_after_fork
+from otel_loopguard.locks import Signal, new_lock, start_thread
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Decision
@@ -30,8 +30,8 @@ class _Listener:
 
     def forked(self) -> None:
         """In the child of a fork: the thread is not here, and the lock may be held."""
-        self._lock = threading.RLock()
-        self._work = threading.Event()
+        self._lock = new_lock()
+        self._work = Signal()
         self._started = False
 
     def hear(self, decision: Decision, faults: Faults) -> None:
@@ -43,8 +43,7 @@ class _Listener:
         self._waiting.append((decision, faults))
         with self._lock:
             if not self._started:
-                self._started = True
-                threading.Thread(target=self._run, name="loopguard-listener", daemon=True).start()
+                self._started = start_thread("listener", self._run)
         self._work.set()
 
     def stop(self) -> None:
@@ -65,7 +64,7 @@ class _Listener:
 
 
 _listeners: tuple[_Listener, ...] = ()
-_changing = threading.Lock()
+_changing = new_lock()
 
 
 def on_decision(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import threading
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from otel_loopguard.control.context import current_flag, flags_of
 from otel_loopguard.errors import EscalationError
+from otel_loopguard.locks import new_lock
 
 if TYPE_CHECKING:
     from otel_loopguard.escalation import Escalation
@@ -39,7 +39,7 @@ Callback = Callable[["Escalation"], Any]
 
 _seats: tuple[weakref.ref[Seat], ...] = ()
 _callbacks: tuple[Callback, ...] = ()
-_changing = threading.Lock()
+_changing = new_lock()
 
 
 def seat(found: Seat) -> None:
@@ -183,7 +183,7 @@ def on_escalation(callback: Callback) -> Callable[[], None]:
 def _renew() -> None:
     """In the child of a fork: another thread may have held it."""
     global _changing  # noqa: PLW0603
-    _changing = threading.Lock()
+    _changing = new_lock()
 
 
 if hasattr(os, "register_at_fork"):

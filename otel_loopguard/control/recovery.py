@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import re
-import threading
 import uuid
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Iterator
@@ -16,6 +15,7 @@ from otel_loopguard.control.strategies import Apply, Call, Strategy
 from otel_loopguard.errors import LoopGuardError
 from otel_loopguard.faults import Faults, swallow
 from otel_loopguard.forks import renew_after_fork
+from otel_loopguard.locks import new_lock
 from otel_loopguard.logger import logger
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Recoveries:
 
     def forked(self) -> None:
         """In the child of a fork: another thread may have held the lock."""
-        self._lock = threading.RLock()
+        self._lock = new_lock()
 
     def register(
         self,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from typing import TYPE_CHECKING
 
@@ -10,6 +9,7 @@ from otel_loopguard.control.breakers import Breakers, Guarding, Of
 from otel_loopguard.control.checks import Checks, Problem
 from otel_loopguard.control.recovery import Recoveries, Recovering
 from otel_loopguard.faults import Faults
+from otel_loopguard.locks import new_lock
 from otel_loopguard.settings import Settings
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Remedies:
 # Held weakly: a guard that is gone leaves nothing behind.
 _of_guard: weakref.ref[Remedies] | None = None
 _own: Remedies | None = None
-_making = threading.Lock()
+_making = new_lock()
 
 
 def offer(remedies: Remedies) -> None:

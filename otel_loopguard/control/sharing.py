@@ -14,6 +14,7 @@ from otel_loopguard.control.breaker import Record
 from otel_loopguard.errors import StoreError
 from otel_loopguard.faults import swallow
 from otel_loopguard.forks import renew_after_fork
+from otel_loopguard.locks import Signal, new_lock, start_thread
 from otel_loopguard.logger import logger
 from otel_loopguard.quiet import untraced
 
@@ -57,17 +58,18 @@ class Sharing:
         self._keep_s = keep_s
         self._strange: set[str] = set()
         self._failing = False
-        self._stopped = threading.Event()
+        self._stopped = Signal()
         self.forked()
         renew_after_fork(self)
 
     def forked(self) -> None:
         """In the child of a fork: the thread is not here, and the lock may be held."""
         # Re-entrant: a finalizer may end a span while it is held.
-        self._lock = threading.RLock()
-        self._work = threading.Event()
-        self._turn = threading.Lock()
-        self._thread: threading.Thread | None = None
+        self._lock = new_lock()
+        self._work = Signal()
+        # No hook ever takes this one; it is held while the store is talked to.
+        self._turn = threading.RLock()
+        self._running = False
         self._asked: OrderedDict[str, Record | None] = OrderedDict()
 
     def look(self, key: str) -> None:
@@ -166,12 +168,9 @@ class Sharing:
             self._asked[key] = record or self._asked.get(key)
             if len(self._asked) > _MOST:
                 self._asked.popitem(last=False)
-            if self._thread is None and not self._stopped.is_set():
+            if not (self._running or self._stopped.is_set()):
                 parts = (weakref.ref(self), self._work, self._stopped, self._every_s)
-                self._thread = threading.Thread(
-                    target=_run, args=parts, name="loopguard-breakers", daemon=True
-                )
-                self._thread.start()
+                self._running = start_thread("breakers", _run, *parts)
         self._work.set()
 
     def _fails(self, error: StoreError) -> None:
@@ -187,9 +186,7 @@ class Sharing:
             self._work.set()
 
 
-def _run(
-    owner: weakref.ref[Sharing], work: threading.Event, stopped: threading.Event, every_s: float
-) -> None:
+def _run(owner: weakref.ref[Sharing], work: Signal, stopped: Signal, every_s: float) -> None:
     while not stopped.is_set():
         # It wakes now and then to see whether its owner is gone.
         if work.wait(60):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING
+
+from otel_loopguard.locks import new_lock
 
 if TYPE_CHECKING:
     from otel_loopguard.desk.desk import Desk
@@ -30,7 +31,7 @@ class Doors:
         self._settings = settings
         self._desk = desk
         self._faults = faults
-        self._opening = threading.RLock()
+        self._opening = new_lock()
         self._letterbox: Letterbox | None = None
         self.server: Server | None = None
         self.closed = bool(settings.store_url or settings.control_socket)

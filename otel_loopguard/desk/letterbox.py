@@ -12,6 +12,7 @@ from otel_loopguard.desk.wire import MOST_REPLY, refusal
 from otel_loopguard.errors import StoreError
 from otel_loopguard.escalation.encoding import encoded
 from otel_loopguard.faults import swallow
+from otel_loopguard.locks import Signal
 from otel_loopguard.quiet import untraced_thread
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class Letterbox:
         self._faults = faults
         self._sent: dict[str, bytes] = {}
         self._next = 0.0
-        self._ended = threading.Event()
+        self._ended = Signal()
 
     def start(self) -> None:
         """Starts the thread."""

@@ -21,6 +21,7 @@ from otel_loopguard.desk.wire import MOST_REPLY, MOST_REQUEST, Message, decoded,
 from otel_loopguard.escalation.encoding import encoded
 from otel_loopguard.faults import swallow
 from otel_loopguard.forks import renew_after_fork
+from otel_loopguard.locks import Signal
 from otel_loopguard.logger import logger
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ class Server:
         self._listener: socket.socket | None = None
         self._lines: list[_Line] = []
         self._made: _Made | None = None
-        self._ended = threading.Event()
+        self._ended = Signal()
         self.path: Path | None = None
         renew_after_fork(self)
 

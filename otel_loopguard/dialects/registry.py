@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, cast
 
 from otel_loopguard.dialects.adk import Adk
@@ -18,6 +17,7 @@ from otel_loopguard.dialects.openllmetry import OpenLLMetry, OpenLLMetryModel
 from otel_loopguard.dialects.strands import Strands
 from otel_loopguard.dialects.vercel import Vercel
 from otel_loopguard.errors import LoopGuardError
+from otel_loopguard.locks import new_lock
 
 if TYPE_CHECKING:
     from otel_loopguard.dialects.dialect import Dialect
@@ -38,7 +38,7 @@ _dialects: list[Dialect] = [
     Langfuse(),
     OpenLLMetryModel(),
 ]
-_lock = threading.Lock()
+_lock = new_lock()
 
 
 class DialectError(LoopGuardError, ValueError):

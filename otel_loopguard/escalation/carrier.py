@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard.faults import Faults, swallow
+from otel_loopguard.locks import new_lock
 from otel_loopguard.quiet import untraced_thread
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class Carrier:
         self._retry_s = retry_s
         self._number = 0
         self._waiting: list[tuple[float, int, int, Escalation]] = []
-        self._work = threading.Condition()
+        self._work = threading.Condition(new_lock())
         self._running = False
         self.settled = 0
         self.dropped = 0

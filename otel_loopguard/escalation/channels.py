@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
@@ -12,6 +11,7 @@ from otel_loopguard.errors import EscalationError, LoopGuardSettingsError, PlanE
 from otel_loopguard.escalation.answers import Reply, reply_in
 from otel_loopguard.escalation.carrier import Carrier
 from otel_loopguard.escalation.encoding import encoded
+from otel_loopguard.locks import new_lock
 from otel_loopguard.logger import logger
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Channels:
         self._answered = answered
         self._writer = writer
         # Re-entrant: a finalizer may end a span, and that send another one, while it is held.
-        self._lock = threading.RLock()
+        self._lock = new_lock()
         self._carriers: dict[int, tuple[people.Callback, Carrier]] = {}
         self.webhook = _webhook(settings, faults, answered) if settings.webhook_url else None
 

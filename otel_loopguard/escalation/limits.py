@@ -7,6 +7,7 @@ import weakref
 from typing import TYPE_CHECKING, Final, Protocol
 
 from otel_loopguard.faults import swallow
+from otel_loopguard.locks import Signal, new_lock
 from otel_loopguard.rehearsal import now, ticks
 
 if TYPE_CHECKING:
@@ -40,8 +41,8 @@ class Limits:
     def __init__(self, owner: Watched, faults: Faults) -> None:
         self._owner = weakref.ref(owner)
         self._faults = faults
-        self._lock = threading.RLock()
-        self._work = threading.Event()
+        self._lock = new_lock()
+        self._work = Signal()
         self._running = False
         ticks(self)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard.errors import EscalationError
+from otel_loopguard.locks import new_lock
 
 if TYPE_CHECKING:
     from otel_loopguard.control import Flag
@@ -57,7 +57,7 @@ class Register:
         self._sent: OrderedDict[str, Case] = OrderedDict()
         self._newest: OrderedDict[str, Case] = OrderedDict()
         # Re-entrant: a finalizer may end a span, and that change a flag, while it is held.
-        self._lock = threading.RLock()
+        self._lock = new_lock()
         self.refused = 0
 
     @property

@@ -7,7 +7,6 @@ It writes spans on a provider of its own, which nothing exports and whose only p
 from __future__ import annotations
 
 import os
-import threading
 from typing import TYPE_CHECKING, Final
 
 from opentelemetry.sdk.environment_variables import OTEL_SDK_DISABLED
@@ -18,6 +17,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from otel_loopguard.blind_spots import warn_blind
 from otel_loopguard.forks import renew_after_fork
 from otel_loopguard.guard import LoopGuard
+from otel_loopguard.locks import new_lock
 from otel_loopguard.processor import LoopGuardSpanProcessor
 from otel_loopguard.rehearsal import off
 from otel_loopguard.version import __version__
@@ -54,7 +54,7 @@ class _Provider:
         renew_after_fork(self)
 
     def forked(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     def get(self) -> TracerProvider:
         with self._lock:

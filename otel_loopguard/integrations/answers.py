@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import OrderedDict
 from collections.abc import Hashable
@@ -13,6 +12,7 @@ import orjson
 from opentelemetry.trace import SpanKind
 
 from otel_loopguard.forks import renew_after_fork
+from otel_loopguard.locks import new_lock
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -97,7 +97,7 @@ class Asked:
 
     def forked(self) -> None:
         """In the child of a fork: the lock may be held."""
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     def begin(self, place: Hashable) -> None:
         """A model is asked.

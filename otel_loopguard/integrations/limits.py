@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Final, NamedTuple
 
 from otel_loopguard.forks import renew_after_fork
+from otel_loopguard.locks import new_lock
 from otel_loopguard.logger import logger
 
 _MOST: Final = 1024
@@ -40,7 +40,7 @@ class Limits:
 
     def forked(self) -> None:
         """In the child of a fork: the lock may be held."""
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     def near(self, place: Hashable, limit: Limit | None) -> str | None:
         """What to tell the model of a run; None if there is nothing to tell.

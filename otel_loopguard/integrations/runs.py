@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 import uuid
 from collections import OrderedDict
 from typing import Final
 
 from otel_loopguard.forks import renew_after_fork
+from otel_loopguard.locks import new_lock
 
 _MOST: Final = 1024
 
@@ -26,7 +26,7 @@ class Runs:
 
     def forked(self) -> None:
         """In the child of a fork: the lock may be held."""
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     def knows(self, run: object) -> bool:
         """Whether the key of a run was asked for before."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
-import threading
 import time
 from collections.abc import Awaitable
 from queue import Empty, SimpleQueue
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from otel_loopguard.faults import attempt
 from otel_loopguard.judge.question import Answer, Opinion, Question, opinion
+from otel_loopguard.locks import start_thread
 from otel_loopguard.quiet import untraced_thread
 
 if TYPE_CHECKING:
@@ -108,8 +108,8 @@ class Clerk:
     def _hire(self) -> None:
         self._shift += 1
         self._idle = False
-        name, given = "loopguard-judge", (self._shift,)
-        threading.Thread(target=self._work, name=name, args=given, daemon=True).start()
+        if not start_thread("judge", self._work, self._shift):
+            self._idle = True
 
     def _work(self, shift: int) -> None:
         untraced_thread()

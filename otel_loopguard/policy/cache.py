@@ -5,13 +5,13 @@ Source: FEATURES A6. What was not understood is used as far as it was, and never
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
+from otel_loopguard.locks import new_lock
 from otel_loopguard.logger import logger
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class Cache(Generic[_Value]):
 
     def forked(self) -> None:
         """In the child of a fork: another thread may have held the lock; the values stay."""
-        self._lock = threading.RLock()
+        self._lock = new_lock()
 
     def get(self, key: str) -> _Value | None:
         """The value of a key as it is known here; the store is asked for it in the background."""

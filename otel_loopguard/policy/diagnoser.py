@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pkgutil
-import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
@@ -12,6 +11,7 @@ from otel_loopguard.core import Diagnosis
 from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.faults import attempt
 from otel_loopguard.forks import renew_after_fork
+from otel_loopguard.locks import new_lock, start_thread
 
 if TYPE_CHECKING:
     from otel_loopguard.faults import Faults
@@ -49,7 +49,7 @@ class Diagnoser:
     def forked(self) -> None:
         """In the child of a fork: the thread is not here, and the lock may be held."""
         # Re-entrant: a finalizer may end a span while it is held.
-        self._lock = threading.RLock()
+        self._lock = new_lock()
         self._waiting: deque[tuple[int, str]] = deque()
         self._working = False
 
@@ -68,8 +68,8 @@ class Diagnoser:
                 self._answers.popitem(last=False)
             self._waiting.append((error, text[:_LOOK]))
             begins, self._working = not self._working, True
-        if begins:
-            threading.Thread(target=self._work, name="loopguard-diagnoser", daemon=True).start()
+        if begins and not start_thread("diagnoser", self._work):
+            self._working = False
         return None
 
     def _work(self) -> None:

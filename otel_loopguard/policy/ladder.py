@@ -84,9 +84,10 @@ class Ladder:
 
     Attributes:
         loops: The loops that it remembers, in order of last sight.
+        taken: The verdict whose loop was put on its rung last; None once it was given out.
     """
 
-    __slots__ = ("_needed", "_settings", "_strongest", "loops")
+    __slots__ = ("_needed", "_settings", "_strongest", "loops", "taken")
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -100,6 +101,7 @@ class Ladder:
             Action.ABORT: settings.abort_after,
         }
         self.loops: list[Loop] = []
+        self.taken: Verdict | None = None
 
     def judge(
         self, detections: Iterable[Detection], number: int, moment: int, time: int = 0
@@ -120,7 +122,9 @@ class Ladder:
             if further and (best is None or action.rank > best.action.rank):
                 best = Verdict(action, detection, loop)
         if best is not None:
-            _take(best, time)
+            # Written down first: after an interrupt in between, the policy takes it from there.
+            self.taken = best
+            take(best, time)
         return best
 
     def descend(self) -> None:
@@ -267,7 +271,7 @@ def at_once(detection: Detection, number: int, strongest: Action = Action.ABORT)
     return Verdict(action, detection, loop)
 
 
-def _take(verdict: Verdict, time: int) -> None:
+def take(verdict: Verdict, time: int) -> None:
     """Puts the loop of a verdict on its rung; what is counted after a hint begins with it."""
     loop = verdict.loop
     if loop.action is Action.ALLOW:

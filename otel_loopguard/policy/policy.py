@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from otel_loopguard.core import Action
-from otel_loopguard.policy.ladder import Ladder, Loop, Verdict, at_once
+from otel_loopguard.policy.ladder import Ladder, Loop, Verdict, at_once, take
 from otel_loopguard.policy.orchestration import place_of, source_of
 from otel_loopguard.policy.warnings import Warnings
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Detection
     from otel_loopguard.settings import Settings
+
+_OWED: Final = 8
+_TRIES: Final = 3
 
 
 class Policy:
@@ -22,9 +25,10 @@ class Policy:
 
     Attributes:
         ended: Whether an abort was given.
+        owed: Verdicts that were given and have not taken effect yet; the newest 8.
     """
 
-    __slots__ = ("_ladder", "_settings", "_strongest", "_warnings", "ended")
+    __slots__ = ("_ladder", "_settings", "_strongest", "_tries", "_warnings", "ended", "owed")
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -34,13 +38,34 @@ class Policy:
     def start_over(self) -> None:
         """Somebody let the session go on: its loops are new loops."""
         self.ended = False
+        self.owed: list[Verdict] = []
+        self._tries = 0
         self._ladder = Ladder(self._settings)
         self._warnings = Warnings(self._settings)
 
     def user_turn(self) -> None:
         """A user spoke: confirmations weigh half, and warnings are counted anew."""
+        self.ruled()
         self._ladder.user_turn()
         self._warnings.user_turn()
+
+    def ruled(self) -> None:
+        """Every verdict that was given has taken effect, or is to have none any more."""
+        self.owed, self._ladder.taken, self._tries = [], None, 0
+
+    def left(self) -> list[Verdict]:
+        """Verdicts that an interrupt or a fault kept from taking effect; each is tried thrice."""
+        taken = self._ladder.taken
+        if taken is not None:
+            # It came before they were given out: the loop may not stand on its rung yet.
+            take(taken, taken.loop.since)
+            self._given([taken], taken.loop.last)
+        if self.owed:
+            self.ended = self.ended or any(one.action is Action.ABORT for one in self.owed)
+            self._tries += 1
+            if self._tries > _TRIES:
+                self.ruled()
+        return self.owed
 
     def judge(
         self, found: list[Detection], number: int, moment: int, time: int = 0
@@ -123,7 +148,10 @@ class Policy:
         over = [self._warnings.count(verdict) for verdict in verdicts]
         stops = [at_once(one, number, self._strongest) for one in over if one is not None]
         given = sorted([*verdicts, *stops[:1]], key=_force)
-        self.ended = any(verdict.action is Action.ABORT for verdict in given)
+        # In this order, for an interrupt may come in between.
+        self.owed = [*self.owed, *given][-_OWED:]
+        self._ladder.taken = None
+        self.ended = self.ended or any(verdict.action is Action.ABORT for verdict in given)
         return given
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard.core import Kind
+from otel_loopguard.locks import new_lock
 from otel_loopguard.logger import logger
 from otel_loopguard.profiling.batch import BatchEstimate, PlannedCall, batch
 from otel_loopguard.profiling.complexity import measure
@@ -56,11 +56,11 @@ class Profiler:
         self._resting_until = 0.0
         self._profiles: OrderedDict[str, Profile] = OrderedDict()
         # Re-entrant: a finalizer may end a span, and with it a call, while it is held.
-        self._lock = threading.RLock()
+        self._lock = new_lock()
 
     def forked(self) -> None:
         """Makes the lock anew in the child of a fork; what was not read yet is asked for again."""
-        self._lock = threading.RLock()
+        self._lock = new_lock()
         for profile in self._profiles.values():
             profile.asked = profile.read
 

@@ -5,7 +5,6 @@ Source: FEATURES A7 (thresholds, samples), A10 (mean and peak use).
 
 from __future__ import annotations
 
-import threading
 import time
 import weakref
 from collections import deque
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from otel_loopguard.core import UNKNOWN_PRESSURE, Alert, Pressure
 from otel_loopguard.faults import swallow
 from otel_loopguard.forks import renew_after_fork
+from otel_loopguard.locks import Signal, new_lock, start_thread
 from otel_loopguard.profiling.sample import ResourceSample
 from otel_loopguard.rehearsal import deterministic
 
@@ -98,9 +98,9 @@ class Resources:
 
     def forked(self) -> None:
         """In the child of a fork the thread is gone, and its lock may have been held."""
-        self._lock = threading.RLock()  # a finalizer may start a span in there
-        self._thread: threading.Thread | None = None
-        self._stop = threading.Event()
+        self._lock = new_lock()  # a finalizer may start a span in there
+        self._running = False
+        self._stop = Signal()
         kept: deque[Reading] | tuple[()] = getattr(self, "_readings", ())
         self._readings: deque[Reading] = deque(kept, maxlen=self._settings.execution_samples)
 
@@ -109,7 +109,7 @@ class Resources:
         """The newest word; nothing known before the first look, and when nobody looks."""
         now = time.monotonic()
         self._asked = now
-        if self._thread is None and self._on and not deterministic():
+        if not self._running and self._on and not deterministic():
             self._start()
         return self._pressure if now < self._fresh_until else UNKNOWN_PRESSURE
 
@@ -175,15 +175,11 @@ class Resources:
 
     def _start(self) -> None:
         with self._lock:
-            if self._thread is not None or not self._on:
+            if self._running or not self._on:
                 return
-            thread = self._thread = threading.Thread(
-                target=_watch,
-                args=(weakref.WeakMethod(self._look), self._stop),
-                name="loopguard-resources",
-                daemon=True,
+            self._running = start_thread(
+                "resources", _watch, weakref.WeakMethod(self._look), self._stop
             )
-        thread.start()
 
     def _over(self) -> bool:
         """Whether nobody has asked for a minute; then the next question starts a new thread."""
@@ -191,7 +187,7 @@ class Resources:
         with self._lock:
             if self._on and time.monotonic() - self._asked < idle:
                 return False
-            self._thread = None
+            self._running = False
             return True
 
     def _look(self, gauges: _Gauges | None) -> tuple[_Gauges | None, float | None]:
@@ -211,7 +207,7 @@ class Resources:
 
 def _watch(
     look: weakref.WeakMethod[Callable[[_Gauges | None], tuple[_Gauges | None, float | None]]],
-    stop: threading.Event,
+    stop: Signal,
 ) -> None:
     """The thread: looks until nobody asks any more, or nobody is there."""
     gauges: _Gauges | None = None

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from typing import TYPE_CHECKING, Protocol
 
 from otel_loopguard.control.watchers import WATCHERS
 from otel_loopguard.faults import swallow
+from otel_loopguard.locks import new_lock
 from otel_loopguard.remote.notice import Notice
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Hearer(Protocol):
 Weakly = weakref.ref[Hearer]
 
 _hearers: tuple[Weakly, ...] = ()
-_joining = threading.Lock()
+_joining = new_lock()
 
 
 def weakly(hearer: Hearer) -> Weakly:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import secrets
-import threading
 import time
 from typing import TYPE_CHECKING, Final
+
+from otel_loopguard.locks import new_lock
 
 if TYPE_CHECKING:
     from otel_loopguard.stores import Store
@@ -16,7 +17,7 @@ _MOST: Final = 4
 _CLAIM_S: Final = 5.0
 
 _keys: tuple[bytes, ...] = ()
-_adding = threading.Lock()
+_adding = new_lock()
 
 
 def keys() -> tuple[bytes, ...]:

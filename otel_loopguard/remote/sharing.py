@@ -16,6 +16,7 @@ from otel_loopguard.core import Action
 from otel_loopguard.faults import swallow
 from otel_loopguard.forks import renew_after_fork
 from otel_loopguard.hints import hint
+from otel_loopguard.locks import new_lock
 from otel_loopguard.remote import hearing, keyring
 from otel_loopguard.remote.names import wire_name
 from otel_loopguard.remote.notice import BAGGAGE, Notice
@@ -91,7 +92,7 @@ class Sharing:
         """Starts anew in the child of a fork: its thread is not here, its lock may be held."""
         self.origin = uuid.uuid4().hex[:16]
         # Re-entrant: a finalizer may end a span while it is held.
-        self._lock = threading.RLock()
+        self._lock = new_lock()
         self._here = threading.local()
         self._last: OrderedDict[str, Notice] = OrderedDict()
         self._done: OrderedDict[str, Control] = OrderedDict()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from otel_loopguard.errors import StoreError
 from otel_loopguard.faults import swallow
+from otel_loopguard.locks import Signal, start_thread
 from otel_loopguard.logger import logger
 from otel_loopguard.sessions.cover import Cover
 from otel_loopguard.sessions.history import History
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 _WARNED: Final = 1024
 _BREATH: Final = 20
 _LOOKS: Final = 6
+_IDLE_S: Final = 5.0
+"""How often the thread looks whether its scribe is gone."""
 
 
 class Scribe:
@@ -69,15 +72,14 @@ class Scribe:
         self._asked: OrderedDict[int, Session] = OrderedDict()
         self._used: OrderedDict[int, Session] = OrderedDict()
         self._warned: OrderedDict[str, None] = OrderedDict()
-        self._wake = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._wake = Signal()
+        self._running = False
         self._closed = False
         # Where the thread does not come to it, for whatever reason, whoever makes steps does.
         self._most_pending = 10 * settings.journal_flush_steps
         self.full = False
         self.unread: Counter[Unread] = Counter()
         self.failed = 0
-        weakref.finalize(self, self._wake.set)
 
     def begin(self, session: Session) -> None:
         """A session was made, or got its final key: its past is asked for. The lock is held."""
@@ -212,14 +214,9 @@ class Scribe:
         logger.warning("session %r: an entry of its journal is %s and was skipped", session, why)
 
     def _rouse(self) -> None:
-        if self._thread is None and not self._closed:
-            self._thread = threading.Thread(
-                target=_run,
-                args=(weakref.ref(self), self._wake, self._settings.journal_flush_s, self._faults),
-                name="loopguard-journal",
-                daemon=True,
-            )
-            self._thread.start()
+        if not (self._running or self._closed):
+            given = (weakref.ref(self), self._wake, self._settings.journal_flush_s, self._faults)
+            self._running = start_thread("journal", _run, *given)
         self._wake.set()
 
     @property
@@ -271,16 +268,14 @@ class Scribe:
                 self._used[id(session)] = session
 
 
-def _run(
-    reference: weakref.ref[Scribe], wake: threading.Event, flush_s: float, faults: Faults
-) -> None:
+def _run(reference: weakref.ref[Scribe], wake: Signal, flush_s: float, faults: Faults) -> None:
     began = time.monotonic()
     flush_at, read_at = began + flush_s, began
     while True:
         scribe = reference()
         if scribe is None or scribe.closed:
             return
-        wait = flush_s if scribe.busy else None
+        wait = flush_s if scribe.busy else _IDLE_S
         read_s = scribe.read_s
         del scribe
         wake.wait(wait)

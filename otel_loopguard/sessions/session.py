@@ -70,13 +70,14 @@ class Session:
         asked: What its models' messages tell of tool calls; None while they tell of none.
         live: Whether its steps happen now; False in a replay.
         shrunk: Whether its last step showed that its context was compacted.
+        unruled: What was found at steps before the last, and has not taken effect.
     """
 
     __slots__ = (
         "_callers", "_cleared", "_contexts", "_exempt", "_settings", "_silence", "asked", "cycles",
         "detected", "firsts", "flag", "history", "key", "last_used",
         "live", "lock", "named", "panel", "policy", "progress", "record", "run", "senses",
-        "shrunk", "troubled", "turns",
+        "shrunk", "troubled", "turns", "unruled",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913
@@ -108,6 +109,7 @@ class Session:
         self._contexts = Contexts(settings)
         self.detected: list[Detection] = []
         self.firsts = Firsts()
+        self.unruled: list[Finding] = []
         self.asked: AskedCalls | None = None
         self._callers = Callers()
 
@@ -118,6 +120,7 @@ class Session:
             The index of the step within the session, and everything new that follows.
         """
         index = self.progress.steps
+        self.unruled = [Finding(verdict) for verdict in self.policy.left()]
         self.detected = []
         self._count(step)
         if self._cleared != self.flag.cleared:
@@ -182,6 +185,11 @@ class Session:
             # Whatever the journal knows of before: no run outlives its process.
             self.history.mark(Mark.TURN)
         self.run = span_id
+
+    def ruled(self) -> None:
+        """What was found has taken effect. Its lock is held."""
+        self.unruled = []
+        self.policy.ruled()
 
     def decided(self, decision: Decision) -> None:
         """Writes a decision down for other processes, but no mere note. Its lock is held."""
@@ -404,6 +412,7 @@ class Session:
 
     def user_turn(self) -> None:
         """A user spoke: what was counted before weighs half."""
+        self.unruled = []
         self._mark(Mark.TURN)
         self.panel.user_turn()
         self.policy.user_turn()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
+
+from otel_loopguard.locks import new_lock
 
 Take = Callable[[bytes], None]
 
@@ -14,11 +15,11 @@ class Audience:
     def __init__(self) -> None:
         self._takes: dict[str, tuple[Take, ...]] = {}
         # Re-entrant: a finalizer may end a subscription while it is held.
-        self._lock = threading.RLock()
+        self._lock = new_lock()
 
     def forked(self) -> None:
         """In the child of a fork: another thread may have held the lock."""
-        self._lock = threading.RLock()
+        self._lock = new_lock()
 
     def tell(self, topic: str, message: bytes) -> None:
         """Calls all who listen, on the caller's thread."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Final
 
+from otel_loopguard.locks import new_lock
 from otel_loopguard.logger import logger
 
 _MOST: Final = 256
@@ -15,11 +15,11 @@ class Complaints:
 
     def __init__(self) -> None:
         self._told: set[str] = set()
-        self._lock = threading.RLock()
+        self._lock = new_lock()
 
     def forked(self) -> None:
         """In the child of a fork: another thread may have held the lock."""
-        self._lock = threading.RLock()
+        self._lock = new_lock()
 
     def tell(self, key: str, what: str) -> None:
         """Logs a warning, the first time that it is about this key."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -24,6 +23,7 @@ from redis.retry import Retry
 from redis.sentinel import Sentinel
 
 from otel_loopguard.errors import LoopGuardSettingsError, StoreError
+from otel_loopguard.locks import new_lock
 
 if TYPE_CHECKING:
     from otel_loopguard.stores.place import Place
@@ -64,11 +64,11 @@ class Connection:
         self._place = place
         self._options, self._secrets = _options(place, timeout_s)
         self._client: Any = None
-        self._lock = threading.RLock()
+        self._lock = new_lock()
 
     def forked(self) -> None:
         """In the child of a fork: the connections are the parent's."""
-        self._lock = threading.RLock()
+        self._lock = new_lock()
         self._client = None
 
     def run(self, script: Script, keys: Sequence[str], values: Sequence[object]) -> Any:

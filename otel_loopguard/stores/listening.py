@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-import threading
 import time
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_loopguard.errors import StoreError
+from otel_loopguard.locks import Signal, start_thread
 from otel_loopguard.logger import logger
 
 if TYPE_CHECKING:
@@ -41,12 +41,11 @@ class Listening:
         joined: Callable[[], None] | None,
         most_pause_s: float,
     ) -> None:
-        self._closed = threading.Event()
+        self._closed = Signal()
         # The thread does not hold this object, so that it ends with it.
         ear = _Ear(hear, take, joined, most_pause_s, self._closed)
-        # Not at exit: in the child of a fork the event's lock may be held for ever.
         weakref.finalize(self, self._closed.set).atexit = False
-        threading.Thread(target=ear.run, name="loopguard-listening", daemon=True).start()
+        start_thread("listening", ear.run)
 
     def close(self) -> None:
         """Ends it, soon."""
@@ -62,7 +61,7 @@ class _Ear:
         take: Callable[[bytes], None],
         joined: Callable[[], None] | None,
         most_pause_s: float,
-        closed: threading.Event,
+        closed: Signal,
     ) -> None:
         self._hear = hear
         self._take = take

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from bisect import insort
 from collections import OrderedDict
@@ -11,6 +10,7 @@ from itertools import dropwhile, islice
 from typing import Final
 
 from otel_loopguard.forks import renew_after_fork
+from otel_loopguard.locks import new_lock
 from otel_loopguard.stores.audience import Audience, Seat
 from otel_loopguard.stores.times import time_of
 
@@ -55,12 +55,12 @@ class MemoryStore:
         self._claims: OrderedDict[tuple[str, str], tuple[str, int]] = OrderedDict()
         self._audience = Audience()
         # Re-entrant: a finalizer may end a span while it is held.
-        self._lock = threading.RLock()
+        self._lock = new_lock()
         renew_after_fork(self)
 
     def forked(self) -> None:
         """In the child of a fork: another thread may have held the lock. What is there stays."""
-        self._lock = threading.RLock()
+        self._lock = new_lock()
         self._audience.forked()
 
     def add_records(self, tool: str, records: Sequence[bytes]) -> None:

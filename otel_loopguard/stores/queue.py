@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
+from otel_loopguard.locks import new_lock
 from otel_loopguard.stores.write import Write, joined
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class WriteQueue:
 
     def __init__(self, most: int, most_bytes: int, batch: int) -> None:
         self.waiting = 0
-        self.lock = threading.RLock()
+        self.lock = new_lock()
         self._most = most
         self._most_bytes = most_bytes
         self._batch = batch

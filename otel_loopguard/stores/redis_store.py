@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from otel_loopguard.errors import StoreError
 from otel_loopguard.forks import renew_after_fork
+from otel_loopguard.locks import new_lock
 from otel_loopguard.stores import scripts
 from otel_loopguard.stores.complaints import Complaints
 from otel_loopguard.stores.connection import Connection
@@ -52,12 +52,12 @@ class RedisStore:
         self._most_pause_s = settings.store_retry_s
         self._complaints = Complaints()
         self._positions: OrderedDict[str, tuple[str, bytes]] = OrderedDict()
-        self._lock = threading.RLock()
+        self._lock = new_lock()
         renew_after_fork(self)
 
     def forked(self) -> None:
         """In the child of a fork: connections and locks are the parent's."""
-        self._lock = threading.RLock()
+        self._lock = new_lock()
         self._redis.forked()
         self._complaints.forked()
 

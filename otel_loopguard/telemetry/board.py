@@ -7,7 +7,6 @@ is set later misses nothing.
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
@@ -19,6 +18,7 @@ from opentelemetry.metrics import Observation, get_meter, get_meter_provider
 from otel_loopguard import semconv
 from otel_loopguard.faults import attempt, swallow
 from otel_loopguard.forks import renew_after_fork
+from otel_loopguard.locks import new_lock
 from otel_loopguard.telemetry.counts import Counts, Key
 from otel_loopguard.telemetry.metrics import METRICS, Metric
 from otel_loopguard.telemetry.places import context_of
@@ -79,8 +79,9 @@ class Board:
     def __init__(self, provider: MeterProvider | None, faults: Faults) -> None:
         self._tellers: weakref.WeakSet[Teller] = weakref.WeakSet()
         self._gone = Counts()
-        self._lock = threading.RLock()
+        self._lock = new_lock()
         self._faults = faults
+        self._left: deque[Totals] = deque()
         self._values: deque[Value] = deque(maxlen=_KEPT)
         self._histograms: dict[str, Histogram] = {}
         with swallow(faults, "telemetry.meter"):
@@ -89,7 +90,7 @@ class Board:
 
     def forked(self) -> None:
         """In the child of a fork: the lock is made anew, and others' counts are the parent's."""
-        self._lock = threading.RLock()
+        self._lock = new_lock()
         self._gone.forked()
         self._values.clear()
 
@@ -102,7 +103,8 @@ class Board:
         """
         with self._lock:
             self._tellers.add(teller)
-        weakref.finalize(teller, self._keep, totals).atexit = False
+        # Kept by the next reader: here, in a weak reference's callback, no lock may be taken.
+        weakref.finalize(teller, self._left.append, totals).atexit = False
 
     def keep(self, value: Value) -> None:
         """Keeps a value of a histogram until a reader collects; the newest 4096."""
@@ -113,6 +115,8 @@ class Board:
         self._record()
         with self._lock:
             tellers = list(self._tellers)
+            while self._left:
+                self._keep(self._left.popleft())
         found = dict(self._gone.of(metric.name))
         for teller in tellers:
             told = attempt(teller.faults, "telemetry.observe", teller.told, metric.name) or {}
@@ -183,7 +187,7 @@ def _attributes(metric: Metric, key: Key) -> dict[str, str | bool]:
 # Compared by identity: the meter provider of logfire has no hash.
 _boards: list[tuple[weakref.ref[MeterProvider], Board]] = []
 _unset: list[Board] = []
-_making = threading.RLock()
+_making = new_lock()
 
 
 def board_of(provider: MeterProvider | None, faults: Faults) -> Board:
@@ -219,7 +223,7 @@ class _Making:
 
     def forked(self) -> None:
         global _making  # noqa: PLW0603
-        _making = threading.RLock()
+        _making = new_lock()
 
 
 _renewing = _Making()

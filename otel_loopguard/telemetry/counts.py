@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from typing import Final
 
+from otel_loopguard.locks import new_lock
 from otel_loopguard.telemetry.names import OTHER
 
 Key = tuple[str, ...]
@@ -23,12 +23,12 @@ class Counts:
 
     def __init__(self) -> None:
         # Re-entrant: a finalizer may end a span, and be counted, while it is held.
-        self._lock = threading.RLock()
+        self._lock = new_lock()
         self._counts: dict[str, dict[Key, float]] = {}
 
     def forked(self) -> None:
         """Starts anew in the child of a fork: what was counted is the parent's."""
-        self._lock = threading.RLock()
+        self._lock = new_lock()
         self._counts = {}
 
     def add(self, metric: str, key: Key, amount: float = 1) -> None:

@@ -14,6 +14,7 @@ from opentelemetry.trace import Link, Status, StatusCode, get_tracer
 
 from otel_loopguard import semconv
 from otel_loopguard.faults import attempt, swallow
+from otel_loopguard.locks import Signal, new_lock
 from otel_loopguard.quiet import untraced
 from otel_loopguard.telemetry.places import context_of, span_context
 from otel_loopguard.version import __version__
@@ -68,9 +69,9 @@ class Herald:
 
     def forked(self) -> None:
         """Starts anew in the child of a fork: what waits, the parent emits."""
-        self._lock = threading.RLock()
+        self._lock = new_lock()
         # A SimpleQueue may be put to by a finalizer that runs inside of its own `put`.
-        self._waiting: SimpleQueue[Event | threading.Event] = SimpleQueue()
+        self._waiting: SimpleQueue[Event | Signal] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
     def tell(self, event: Event) -> None:
@@ -85,7 +86,7 @@ class Herald:
         """Waits until what was told is emitted, at most for `telemetry_flush_s`."""
         if self._thread is None and self._waiting.empty():
             return
-        done = threading.Event()
+        done = Signal()
         self._waiting.put(done)
         self._wake()
         done.wait(self._flush_s)
@@ -115,7 +116,7 @@ class Herald:
             self._thread = None
             raise
 
-    def _run(self, waiting: SimpleQueue[Event | threading.Event]) -> None:
+    def _run(self, waiting: SimpleQueue[Event | Signal]) -> None:
         with untraced():
             while True:
                 try:
@@ -127,7 +128,7 @@ class Herald:
                                 self._thread = None
                             return
                     continue
-                if isinstance(event, threading.Event):
+                if isinstance(event, Signal):
                     event.set()
                     continue
                 emitted = attempt(self._faults, "telemetry.emit", self._emit, event)

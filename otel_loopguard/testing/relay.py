@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
 from otel_loopguard.errors import LoopGuardError
+from otel_loopguard.locks import new_lock
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -47,7 +47,7 @@ class Relay(SpanProcessor):
 
 
 # Of the one process that runs the test; a test that forks while another thread adds is none.
-_adding = threading.RLock()
+_adding = new_lock()
 _relays: weakref.WeakKeyDictionary[Any, Relay] = weakref.WeakKeyDictionary()
 
 

@@ -1,0 +1,185 @@
+"""The locks of this package, and what has to wait until a thread holds none of them.
+
+The garbage collector and signal handlers may run anywhere, also where a thread of ours holds a
+lock, and they may end spans there. What then follows (a decision, a log line, somebody's callback)
+may wait for a lock of somebody who waits for ours; and what is half done is changed beneath it. So:
+
+1. Every lock is made by `new_lock`, is re-entrant, and is taken by `with`: a KeyboardInterrupt
+   leaves none behind.
+2. Nothing is logged, emitted or called back while the thread holds one of them. The package's
+   logger sees to it for what it logs (`logger.py`).
+3. A span that starts or ends while the thread holds one is not looked at: `later` keeps it, in
+   order, with its context. `settle` works off what was kept, on the first thread that comes by
+   without a lock: at the end of the outer hook, at the next hook, or on the thread of a timer.
+4. No lock is taken in a weak reference's callback, in a finalizer of ours, or at exit. Threads
+   are woken by a `Signal`, which takes none, and look now and then whether their owner is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
+from contextvars import Context, copy_context
+from queue import Empty, SimpleQueue
+from typing import Any, Final
+
+_MOST: Final = 10_000
+
+
+class Signal:
+    """Wakes one thread. May be set anywhere: in a finalizer, a signal handler, at exit.
+
+    Like `threading.Event` for one who waits, without the lock inside: a thread that is gone can not
+    hold it, and whoever sets it can not be interrupted by another who does.
+    """
+
+    def __init__(self) -> None:
+        self._is_set = False
+        # Its `put` takes no lock that could be held, and may be entered again.
+        self._bell: SimpleQueue[None] = SimpleQueue()
+
+    def is_set(self) -> bool:
+        """Whether it was set since it was cleared."""
+        return self._is_set
+
+    def set(self) -> None:
+        """Wakes who waits, now or next."""
+        self._is_set = True
+        if self._bell.empty():
+            self._bell.put(None)
+
+    def clear(self) -> None:
+        """Forgets that it was set. What it was set for is to be looked at after this."""
+        self._is_set = False
+        with suppress(Empty):
+            while True:
+                self._bell.get_nowait()
+
+    def wait(self, limit_s: float | None = None) -> bool:
+        """Waits until it is set, at most for some seconds; whether it is set."""
+        if not self._is_set:
+            with suppress(Empty):
+                self._bell.get(timeout=None if limit_s is None else max(limit_s, 0.0))
+        return self._is_set
+
+
+def new_lock() -> threading.RLock:
+    """A lock of this package: re-entrant, and known to `held` as long as it lives."""
+    lock = threading.RLock()
+    with _making:
+        if len(_known) > _state.most_known:
+            _known[:] = [known for known in _known if known() is not None]
+            _state.most_known = 2 * len(_known) + 64
+        _known.append(weakref.ref(lock))
+    return lock
+
+
+def busy() -> AbstractContextManager[object]:
+    """To be entered around what takes a lock of somebody else's, as that of a span: `held` then."""
+    return _here.busy
+
+
+def held() -> bool:
+    """Whether this thread holds a lock of this package, or is `busy`."""
+    if _here.busy._is_owned():  # noqa: SLF001
+        return True
+    for known in _known:
+        lock: Any = known()
+        # Asked of the locks themselves: a count of ours could be left wrong by an interrupt.
+        if lock is not None and lock._is_owned():  # noqa: SLF001
+            return True
+    return False
+
+
+def later(what: Callable[[], object]) -> None:
+    """Keeps something until a thread that holds no lock comes by; the newest 10,000.
+
+    Args:
+        what: Called without arguments, in the context of now. It must not raise.
+    """
+    _waiting.append((copy_context(), what))
+    for known in _signals:
+        signal = known()
+        if signal is not None:
+            signal.set()
+
+
+def waits() -> bool:
+    """Whether anything was kept by `later`."""
+    return bool(_waiting)
+
+
+def settle() -> None:
+    """Does what was kept, in order, unless this thread holds a lock or another one is at it."""
+    if not _waiting or held() or _here.settles._is_owned():  # noqa: SLF001
+        return
+    with _here.settles:
+        # Nobody waits for the other one: what is called here may take its time.
+        while _waiting and _state.settling.acquire(blocking=False):
+            try:
+                while _waiting:
+                    context, what = _waiting.popleft()
+                    context.run(what)
+            finally:
+                _state.settling.release()
+
+
+def start_thread(name: str, run: Callable[..., object], *given: object) -> bool:
+    """Starts a daemon thread; False where none can be had, as when the interpreter ends.
+
+    Args:
+        name: What it does; its name begins with `loopguard-`.
+        run: Runs on it.
+        *given: Arguments of `run`.
+    """
+    thread = threading.Thread(target=run, args=given, name=f"loopguard-{name}", daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:
+        return False
+    return True
+
+
+def wake_by(signal: Signal) -> None:
+    """Has a signal set, as long as it lives, whenever something is kept: its thread settles."""
+    with _making:
+        _signals[:] = [*(known for known in _signals if known() is not None), weakref.ref(signal)]
+
+
+class _State:
+    """What a fork makes anew."""
+
+    def __init__(self) -> None:
+        self.most_known = 64
+        self.settling = threading.RLock()
+
+
+class _Here(threading.local):
+    """Locks that only one thread ever takes: they say what it is at, whatever interrupts it."""
+
+    def __init__(self) -> None:
+        self.settles: Any = threading.RLock()
+        self.busy: Any = threading.RLock()
+
+
+def _forked() -> None:
+    """In the child: threads that held these are not here, and what was kept is the parent's."""
+    global _making  # noqa: PLW0603
+    _making = threading.RLock()
+    _state.settling = threading.RLock()
+    _waiting.clear()
+
+
+_state = _State()
+_here = _Here()
+_making = threading.RLock()
+_known: list[weakref.ref[threading.RLock]] = []
+_signals: list[weakref.ref[Signal]] = []
+_waiting: deque[tuple[Context, Callable[[], object]]] = deque(maxlen=_MOST)
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)

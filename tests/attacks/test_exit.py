@@ -1,0 +1,146 @@
+"""A process ends when its program does, whatever threads of ours hold at that moment."""
+
+from __future__ import annotations
+
+import ast
+import gc
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from pathlib import Path
+
+import otel_loopguard
+from otel_loopguard import LoopGuard, locks
+from otel_loopguard.timer import Timer
+
+PACKAGE = Path(otel_loopguard.__file__).parent
+LIMIT_S = 120
+
+
+def run(program: str) -> str:
+    """Runs a program to its end."""
+    ran = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+TIMER = """
+import threading, time
+from otel_loopguard import LoopGuard
+from otel_loopguard.timer import Timer
+
+guard = LoopGuard()
+timer = Timer(guard)
+timer.wake()
+work = timer._work
+lock = getattr(getattr(work, "_cond", None), "_lock", None)  # as threading.Event has it
+
+def hold():
+    # What a daemon thread does that is stopped for good while it waits for its event.
+    if lock is not None:
+        lock.acquire()
+    held.append(True)
+    time.sleep(3600)
+
+held = []
+threading.Thread(target=hold, daemon=True).start()
+while not held:
+    time.sleep(0.01)
+import sys
+sys.modules["kept"] = guard  # it goes last, when the interpreter is being finalized
+del guard, timer, work
+print("over")
+"""
+
+
+def test_a_guard_that_goes_last_ends_with_its_process() -> None:
+    """The thread of its timer is gone with all that it held, and nobody waits for it."""
+    assert run(TIMER) == "over\n"
+
+
+SCRIBE = TIMER.replace(
+    """guard = LoopGuard()
+timer = Timer(guard)
+timer.wake()
+work = timer._work
+""",
+    """from otel_loopguard.core import Kind, Step
+
+class Nowhere:
+    def submit(self, session, entries):
+        pass
+
+    def journal(self, session, after=None):
+        return []
+
+guard = LoopGuard(shelf=Nowhere())
+guard.observe(Step(Kind.TOOL, "t", args={}, outcome="x"), "s")
+timer = guard._sessions._scribe
+work = timer._wake
+""",
+)
+
+
+def test_a_guard_with_a_journal_that_goes_last_ends_with_its_process() -> None:
+    """As with the timer's."""
+    assert run(SCRIBE) == "over\n"
+
+
+def test_the_timers_thread_ends_without_being_told() -> None:
+    """It looks whether its guard is there, and is not called when the guard goes."""
+    guard = LoopGuard()
+    timer = Timer(guard)
+    before = set(threading.enumerate())
+    timer.wake()
+    (thread,) = (one for one in threading.enumerate() if one not in before)
+    gone = weakref.ref(guard)
+    del guard
+    while gone() is not None:
+        gc.collect()
+        time.sleep(0.01)
+    thread.join(LIMIT_S)
+    assert not thread.is_alive()
+
+
+def test_a_signal_wakes_its_thread() -> None:
+    """From another thread, from a finalizer, and before it waits; once for each time."""
+    signal = locks.Signal()
+    assert not signal.wait(0)
+    signal.set()
+    signal.set()
+    assert signal.wait(0)
+    signal.clear()
+    assert not signal.wait(0)
+    threading.Timer(0.05, signal.set).start()
+    assert signal.wait(LIMIT_S)
+
+
+def made_outside_of_locks() -> list[str]:
+    """Where the package makes locks, conditions or events by itself."""
+    found: list[str] = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        if path.name == "locks.py":
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                name = ast.unparse(node.func)
+                bare = name == "threading.Condition" and not node.args
+                if bare or name in {"threading.Lock", "threading.RLock", "threading.Event"}:
+                    found.append(f"{path.relative_to(PACKAGE)}: {name}")
+    return found
+
+
+def test_every_lock_is_made_in_one_place() -> None:
+    """Otherwise `held` would not know it. Two are for threads of ours alone, never for a hook."""
+    assert made_outside_of_locks() == [
+        "control/sharing.py: threading.RLock",
+        "sessions/shelf.py: threading.Event",
+    ]

@@ -1,0 +1,273 @@
+"""Spans that end inside of the guard's own code: by the garbage collector, by a signal handler."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+from opentelemetry import trace
+
+from otel_loopguard import locks
+from otel_loopguard.core import Kind, Step
+from otel_loopguard.faults import raise_faults
+from otel_loopguard.logger import logger
+from otel_loopguard.sessions import Session
+from tests.agents import agent, tool_call
+from tests.bad_input.rig import TOOL, Rig
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from opentelemetry.trace import Span
+
+
+class Watched(logging.Handler):
+    """Knows of every record whether a lock of the guard's was held when it was told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[str] = []
+        self.under_lock: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        (self.under_lock if locks.held() else self.told).append(record.getMessage())
+
+
+@pytest.fixture
+def handler() -> Iterator[Watched]:
+    watched, package = Watched(), logging.getLogger("otel_loopguard")
+    package.addHandler(watched)
+    package.setLevel(logging.INFO)
+    yield watched
+    package.removeHandler(watched)
+    package.setLevel(logging.NOTSET)
+
+
+class Finalized:
+    """Ends a span when the garbage collector takes it, and only then."""
+
+    def __init__(self, span: Span) -> None:
+        self.span = span
+        self.cycle = self
+
+    def __del__(self) -> None:
+        self.span.end()
+
+
+def within(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """Has something done once, in the midst of a step that is judged: the guard's lock is held."""
+    take, left = Session.take, [act]
+
+    def taken(self: Session, step: Step) -> object:
+        if left:
+            assert locks.held()
+            left.pop()()
+        return take(self, step)
+
+    monkeypatch.setattr(Session, "take", taken)
+
+
+def equal_call(rig: Rig) -> Span:
+    """The call of `tool_call`, still open."""
+    key = "gen_ai.tool.call."
+    values = {f"{key}arguments": '{"q": "x"}', f"{key}result": "nothing"}
+    return rig.tracer.start_span("execute_tool search", attributes={**TOOL, **values})
+
+
+def loop(rig: Rig, times: int) -> None:
+    for _ in range(times):
+        tool_call(rig.tracer)
+
+
+def test_what_a_collected_span_decides_is_said_without_a_lock(
+    monkeypatch: pytest.MonkeyPatch, handler: Watched
+) -> None:
+    """The collector ends the span that makes the loop whole while a step is judged."""
+    rig = Rig()
+    with agent(rig.tracer):
+        loop(rig, 2)
+        Finalized(equal_call(rig))
+        listened: list[bool] = []
+        rig.guard._announcer.listener = lambda *_: listened.append(locks.held())
+        within(monkeypatch, gc.collect)
+        loop(rig, 6)
+    assert handler.told
+    assert handler.under_lock == []
+    assert listened
+    assert not any(listened)
+    assert len([step for step in rig.steps if step.name == "search"]) == 9
+    assert rig.faults == {}
+
+
+def test_nobody_waits_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its log handler's lock is held by a thread that waits for the guard: both go on."""
+    rig = Rig()
+    entered = threading.Event()
+
+    class Emits(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if record.name == "somebody":
+                entered.set()
+                tool_call(rig.tracer, "log")
+
+    def somebody() -> None:
+        logging.getLogger("somebody").warning("said")
+
+    handler = Emits()
+    names = ("somebody", "otel_loopguard")
+    for name in names:
+        logging.getLogger(name).addHandler(handler)
+    other = threading.Thread(target=somebody, daemon=True)
+
+    def collected() -> None:
+        other.start()
+        assert entered.wait(20)
+        gc.collect()
+
+    def work() -> None:
+        with agent(rig.tracer):
+            # The collected span is the fourth equal call: it is denied, and that is logged.
+            loop(rig, 3)
+            Finalized(equal_call(rig))
+            within(monkeypatch, collected)
+            tool_call(rig.tracer, "other")
+
+    own = threading.Thread(target=work, daemon=True)
+    try:
+        own.start()
+        own.join(20)
+        other.join(20)
+        assert not own.is_alive()
+        assert not other.is_alive()
+    finally:
+        for name in names:
+            logging.getLogger(name).removeHandler(handler)
+
+
+def test_a_fault_under_the_lock_is_logged_after_it(
+    monkeypatch: pytest.MonkeyPatch, handler: Watched
+) -> None:
+    """What was swallowed is counted at once and told when no lock is held."""
+    raise_faults(False)
+    rig = Rig()
+    fails = [RuntimeError("no")]
+
+    def act() -> None:
+        raise fails.pop()
+
+    within(monkeypatch, act)
+    tool_call(rig.tracer)
+    assert rig.faults == {"judge:RuntimeError": 1}
+    assert handler.told == ["otel-loopguard: judge:RuntimeError failed and was skipped"]
+    assert handler.under_lock == []
+
+
+def test_a_span_that_starts_and_ends_inside_is_counted_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In its own session, below its own agent, with all that it carries."""
+    rig = Rig()
+
+    def nested() -> None:
+        fresh = trace.use_span(trace.INVALID_SPAN)
+        with fresh, agent(rig.tracer, gen_ai__conversation__id="inner"):
+            tool_call(rig.tracer, "inner")
+
+    within(monkeypatch, nested)
+    with agent(rig.tracer, gen_ai__conversation__id="outer"):
+        tool_call(rig.tracer, "first")
+        tool_call(rig.tracer, "second")
+    names = [step.name for step in rig.steps if step.kind is Kind.TOOL]
+    assert names == ["first", "inner", "second"]
+    assert rig.guard.flag_of("inner") is not None
+    report = rig.guard.report("inner")
+    assert report is not None
+    assert report.steps == 2
+    assert rig.faults == {}
+    assert len(rig.guard._opens) == 0
+
+
+def test_what_waits_is_done_without_another_span(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A span that ends while the application asks for a report is judged by the timer's thread."""
+    rig = Rig()
+    judged = threading.Event()
+    span = rig.tracer.start_span("execute_tool last", attributes=TOOL)
+    rig.guard._on_step = lambda *_: judged.set()
+    with agent(rig.tracer, gen_ai__conversation__id="asked"):
+        tool_call(rig.tracer)
+    judged.clear()
+    report = Session.report
+
+    def reported(self: Session) -> object:
+        span.end()
+        assert not judged.is_set()
+        return report(self)
+
+    monkeypatch.setattr(Session, "report", reported)
+    assert rig.guard.report("asked") is not None
+    assert judged.wait(20)
+
+
+def test_a_log_line_under_a_lock_waits_for_it(handler: Watched) -> None:
+    """Whoever logs through the package's logger need not know what is held."""
+    lock = locks.new_lock()
+    with lock:
+        logger.warning("told %s", "late")
+        assert handler.told == []
+    locks.settle()
+    assert handler.told == ["otel-loopguard: told late"]
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs signal.setitimer")
+@pytest.mark.parametrize("seconds", [1.0, pytest.param(20.0, marks=pytest.mark.rare)])
+def test_spans_in_a_signal_handler(seconds: float) -> None:
+    """Run by a timer signal anywhere in the guard's code: all count, and nothing fails."""
+    ran = subprocess.run(
+        [sys.executable, "-c", _SIGNALS, str(seconds)],
+        capture_output=True, text=True, timeout=300, check=False, env=dict(os.environ),
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    outer, inner, counted, faults = ran.stdout.split(maxsplit=3)
+    assert int(inner) > 10
+    assert int(counted) == int(outer) + int(inner)
+    assert faults.strip() == "{}"
+
+
+_SIGNALS = """
+import signal, sys, time
+from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings
+from tests.agents import agent, provider_with, tool_call
+
+steps = []
+guard = LoopGuard(
+    Settings(max_open_steps=50, max_sessions=5), on_step=lambda _, __, step: steps.append(step)
+)
+# Alone: the locks of the SDK's own exporters cannot be entered again.
+provider = provider_with(LoopGuardSpanProcessor(guard))
+tracer = provider.get_tracer("my.agent")
+counted = {"outer": 0, "inner": 0}
+
+def handle(*_):
+    counted["inner"] += 1
+    with agent(tracer, gen_ai__conversation__id=f"inner-{counted['inner'] % 7}"):
+        tool_call(tracer, "inner", args=f'{{"n": {counted["inner"]}}}')
+
+signal.signal(signal.SIGALRM, handle)
+signal.setitimer(signal.ITIMER_REAL, 0.002, 0.0031)
+until = time.monotonic() + float(sys.argv[1])
+while time.monotonic() < until:
+    counted["outer"] += 1
+    with agent(tracer, gen_ai__conversation__id=f"outer-{counted['outer'] % 7}"):
+        tool_call(tracer, "outer", args=f'{{"n": {counted["outer"]}}}')
+signal.setitimer(signal.ITIMER_REAL, 0)
+provider.shutdown()
+tools = [step for step in steps if step.name in ("outer", "inner")]
+print(counted["outer"], counted["inner"], len(tools), dict(guard.faults.counts))
+"""
