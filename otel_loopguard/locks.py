@@ -18,6 +18,7 @@ may wait for a lock of somebody who waits for ours; and what is half done is cha
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import weakref
 from collections import deque
@@ -25,7 +26,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from contextvars import Context, copy_context
 from queue import Empty, SimpleQueue
-from typing import Any, Final
+from typing import Any, Final, cast
 
 _MOST: Final = 10_000
 
@@ -72,9 +73,9 @@ def new_lock() -> threading.RLock:
     lock = threading.RLock()
     with _making:
         if len(_known) > _state.most_known:
-            _known[:] = [known for known in _known if known() is not None]
+            _known[:] = _used(_known)
             _state.most_known = 2 * len(_known) + 64
-        _known.append(weakref.ref(lock))
+        _known.append(lock)
     return lock
 
 
@@ -85,14 +86,9 @@ def busy() -> AbstractContextManager[object]:
 
 def held() -> bool:
     """Whether this thread holds a lock of this package, or is `busy`."""
-    if _here.busy._is_owned():  # noqa: SLF001
-        return True
-    for known in _known:
-        lock: Any = known()
-        # Asked of the locks themselves: a count of ours could be left wrong by an interrupt.
-        if lock is not None and lock._is_owned():  # noqa: SLF001
-            return True
-    return False
+    # Asked of the locks themselves: a count of ours could be left wrong by an interrupt. And at C
+    # speed: every hook asks, and a guard has some 40 locks.
+    return _here.busy._is_owned() or any(map(_is_owned, _known))  # noqa: SLF001
 
 
 def later(what: Callable[[], object]) -> None:
@@ -150,11 +146,18 @@ def wake_by(signal: Signal) -> None:
         _signals[:] = [*(known for known in _signals if known() is not None), weakref.ref(signal)]
 
 
+def _used(locks: list[threading.RLock]) -> list[threading.RLock]:
+    """Those that anybody else holds too. Weak references would have to be called one by one."""
+    return [lock for lock in locks if sys.getrefcount(lock) > _state.unused]
+
+
 class _State:
     """What a fork makes anew."""
 
     def __init__(self) -> None:
         self.most_known = 64
+        only = [threading.RLock()]
+        (self.unused,) = [sys.getrefcount(lock) for lock in only]
         self.settling = threading.RLock()
 
 
@@ -177,7 +180,8 @@ def _forked() -> None:
 _state = _State()
 _here = _Here()
 _making = threading.RLock()
-_known: list[weakref.ref[threading.RLock]] = []
+_known: list[threading.RLock] = []
+_is_owned: Any = cast("Any", type(threading.RLock()))._is_owned  # noqa: SLF001
 _signals: list[weakref.ref[Signal]] = []
 _waiting: deque[tuple[Context, Callable[[], object]]] = deque(maxlen=_MOST)
 

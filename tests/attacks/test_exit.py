@@ -144,3 +144,14 @@ def test_every_lock_is_made_in_one_place() -> None:
         "control/sharing.py: threading.RLock",
         "sessions/shelf.py: threading.Event",
     ]
+
+
+def test_locks_that_nobody_has_are_forgotten() -> None:
+    """Guards come and go; a lock that is still somebody's stays known."""
+    kept = [locks.new_lock() for _ in range(10)]
+    for _ in range(10_000):
+        locks.new_lock()
+    assert len(locks._known) < 5_000
+    with kept[0]:
+        assert locks.held()
+    assert not locks.held()
