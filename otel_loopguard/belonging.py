@@ -44,14 +44,18 @@ class Belonging:
         self._clock = clock
         self._tops: dict[int, tuple[Open, ...]] = {}
 
-    def begins(self, opened: Open) -> None:
+    def run(self, view: SpanView) -> Step | None:
+        """The run that an open span is, as far as it tells by now. The lock is not held."""
+        return attempt(self._faults, "read", self._reader.run, view)
+
+    def begins(self, opened: Open, step: Step | None) -> None:
         """A span started: is it a run of an agent, whose, and in which session?
 
         Args:
             opened: Its open span; whether it is a run, and of which agent, is put on it.
+            step: What `run` gave for it.
         """
         view, parent = opened.view, opened.parent
-        step = attempt(self._faults, "read", self._reader.run, view)
         if step is None:
             opened.told = self._reader.marked(view.attributes)
             if parent is not None and parent.holds and is_task(view):
@@ -67,14 +71,18 @@ class Belonging:
             opened.holds = holds_runs(view)
             self._root(opened, step)
 
-    def says_late(self, opened: Open) -> bool:
+    def says_late(self, opened: Open, step: Step | None) -> bool:
         """A first span starts below one that did not say what it is: it may have said it since.
+
+        Args:
+            opened: The span above.
+            step: What `run` gave for it.
 
         Returns:
             Whether it is a run, as is known by now.
         """
         opened.told = True
-        self.begins(opened)
+        self.begins(opened, step)
         opened.told = True
         return opened.runs
 

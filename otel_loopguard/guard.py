@@ -23,6 +23,7 @@ from otel_loopguard.dialects import Once, Reader, plan_above
 from otel_loopguard.faults import Faults, attempt, swallow
 from otel_loopguard.forks import renew_after_fork
 from otel_loopguard.guards import Guards
+from otel_loopguard.identity import prepare
 from otel_loopguard.judge import judges
 from otel_loopguard.keeper import SessionKeeper
 from otel_loopguard.lessons import Lessons
@@ -163,11 +164,16 @@ class LoopGuard(SessionKeeper):
             session: The session that the context names, if it does.
             above: The span above, where that is not shown to the guard by itself.
         """
+        # What is written on spans is read, and parsed, before the lock is taken.
+        run = self._belonging.run(span)
+        parent = self._opens.get(span.parent_id)
+        if parent is None and above is not None:
+            parent = Open(above, None, None)
+        asks = parent is not None and not parent.told
+        late = self._belonging.run(parent.view) if parent is not None and asks else None
         with self._lock:
-            parent = self._opens.get(span.parent_id)
-            if parent is None and above is not None:
-                parent = Open(above, None, None)
-            if parent is not None and not parent.told and self._belonging.says_late(parent):
+            asks = asks and parent is not None and not parent.told
+            if parent is not None and asks and self._belonging.says_late(parent, late):
                 self._stalls.runs(parent)
             named = None
             if session is not None:
@@ -180,7 +186,7 @@ class LoopGuard(SessionKeeper):
             if call is not None:
                 self._contents.began(span.span_id, call)
             self._once.opened(span)
-            self._belonging.begins(opened)
+            self._belonging.begins(opened, run)
             if gone is not None:
                 self._stalls.closed(gone, None, opened.since)
             self._stalls.opened(opened)
@@ -209,19 +215,33 @@ class LoopGuard(SessionKeeper):
             session: The session that the context names; for a span whose start was not shown,
                 because nothing said yet that it is one of an agent.
         """
+        # What is written on a span is read, and parsed, before the lock is taken.
+        before = self._opens.get(span.span_id)
+        if before is not None and isinstance(span, EndedSpan):
+            span.compare(before.view)
+        step = attempt(self.faults, "read", self.reader.read, span)
+        with self._lock:
+            self._contents.complete(span.span_id, step)
+        tasks = step is not None and step.task is not None and step.tasks is None
+        if step is not None and tasks and before is not None:
+            views = (above.view for above in before.above())
+            step.tasks = attempt(self.faults, "read", plan_above, views)
+        if step is not None:
+            with swallow(self.faults, "prepare"):
+                prepare(step, self.settings.max_value_chars)
+        messages = None
+        with swallow(self.faults, "messages"):
+            messages = self._untraced.read(
+                span, step,
+                (None if before is None else before.session)
+                or self._sessions.of_trace(span.trace_id),
+            )  # fmt: skip
         with self._lock:
             opened = self._opens.take(span.span_id)
-            if opened is not None and isinstance(span, EndedSpan):
-                span.compare(opened.view)
-            step = attempt(self.faults, "read", self.reader.read, span)
-            self._contents.complete(span.span_id, step)
             if opened is not None:
                 if step is not None and step.kind is Kind.TOOL and step.agent is None:
                     step.agent = opened.agent
                 self._admissions.learn(span, step)
-                if step is not None and step.task is not None and step.tasks is None:
-                    views = (above.view for above in opened.above())
-                    step.tasks = attempt(self.faults, "read", plan_above, views)
                 self._stalls.closed(opened, step, self._clock(span.end))
             counted = self._once.closed(span, step, self._clock(span.end))
             if session is not None and opened is None and counted:
@@ -231,11 +251,13 @@ class LoopGuard(SessionKeeper):
             with swallow(self.faults, "messages"):
                 judged = self._untraced.ended(
                     span, step, judged, session=own or self._sessions.of_trace(span.trace_id),
-                    agent=None if opened is None else opened.agent,
+                    agent=None if opened is None else opened.agent, read=messages,
                 )  # fmt: skip
             if opened is not None:
                 self._belonging.ends(opened, step)
         for found, canonical in judged:
+            with swallow(self.faults, "prepare"):
+                prepare(canonical, self.settings.max_value_chars)
             self._judge(found, canonical, opened)
         if self._live:
             self._untraced.warn()
@@ -268,6 +290,8 @@ class LoopGuard(SessionKeeper):
         """
         with self._lock:
             found = self._sessions.named(session, self._clock(step.end))
+        with swallow(self.faults, "prepare"):
+            prepare(step, self.settings.max_value_chars)
         self._judge(found, step, None)
         settle()
 
@@ -382,6 +406,8 @@ class LoopGuard(SessionKeeper):
             with self._lock:
                 judged = self._untraced.counted([(self._belonging.of(step, None), step)])
             for session, counted in judged:
+                with swallow(self.faults, "prepare"):
+                    prepare(counted, self.settings.max_value_chars)
                 self._judge(session, counted, None)
 
     def _judge(self, session: Session, step: Step, opened: Open | None) -> None:
@@ -417,6 +443,7 @@ class LoopGuard(SessionKeeper):
         if self._live and step.kind is Kind.TOOL and step.parent_id is None:
             self._stands_alone(session, step)
         self._announcer.ended(session, step, decisions, opened)
+        step.reading = None  # steps are kept for a while, to be compared with those that follow
 
     def _stands_alone(self, session: Session, step: Step) -> None:
         """A call that is a whole trace, in no session: no other call can be compared with it."""

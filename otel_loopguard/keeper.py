@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from otel_loopguard.admission.admissions import Asking
+from otel_loopguard.identity import parsed
 from otel_loopguard.planning import Task
 from otel_loopguard.sessions import SavedSession
 
@@ -267,6 +268,8 @@ class SessionKeeper:
             args: Its arguments; None if they are not known.
             span_id: The span that is current, which says whose call it is.
         """
+        if isinstance(args, str) and len(args) <= self.settings.max_value_chars:
+            args = parsed(args)
         with self._lock:
             found = self._sessions.find(session)
             if found is None:

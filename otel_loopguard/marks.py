@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from otel_loopguard import semconv
 from otel_loopguard.core import Action, Annotation, Kind
 from otel_loopguard.decisions import annotation
+from otel_loopguard.identity import prepare
 from otel_loopguard.live import LiveSpan
 from otel_loopguard.locks import new_lock
 
@@ -135,6 +136,7 @@ class Marks:
         if step is None or step.kind is not Kind.TOOL:
             return
         step.agent = step.agent or opened.agent
+        prepare(step)
         with session.lock:
             call = session.call_of(step)
             mine = decision.action is Action.ABORT or call is None or session.policy.denies(call)

@@ -46,7 +46,7 @@ _HEADER: Final = "baggage"
 _DETACHED: Final = otel_context.create_key("loopguard-detached")
 _MOST_HEADER: Final = 8192
 _MOST_VALUE: Final = 128
-_OUR_ENTRY: Final = re.compile(r"[ \t]*loopguard\.(session|control)[ \t]*=([^;]*)")
+_OUR_ENTRY: Final = re.compile(r"\A[ \t]*loopguard\.(session|control)[ \t]*=([^;]*)")
 _REASONS: Final = {
     Action.DENY: "the caller's session is denied",
     Action.PAUSE: "the caller's session is paused",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_loopguard.blind_spots import warn_blind
 from otel_loopguard.core import Kind, Step
@@ -12,6 +12,7 @@ from otel_loopguard.sessions.asked import AskedCalls
 
 if TYPE_CHECKING:
     from otel_loopguard.dialects import SpanView
+    from otel_loopguard.dialects.tool_messages import Asked, Request
     from otel_loopguard.sessions import Session
 
 _TRACES: Final = 4096
@@ -36,6 +37,18 @@ _NO_ARGUMENTS: Final = (
 )
 
 
+class Messages(NamedTuple):
+    """What the messages on the span of a model say.
+
+    Attributes:
+        calls: The calls that its answer asks for.
+        request: What it was sent; None if that was not captured, or was not read.
+    """
+
+    calls: list[Asked]
+    request: Request | None
+
+
 class Untraced:
     """Gives the calls of one guard that only messages tell of. The guard's lock is held.
 
@@ -51,9 +64,31 @@ class Untraced:
         self._told = False
         self._blind = 0
 
-    def ended(
+    def read(self, span: SpanView, step: Step | None, session: Session | None) -> Messages | None:
+        """What the messages on a model's span say, if it may matter. The lock is not held.
+
+        Args:
+            span: The span; it has ended.
+            step: Its step; None if it is none.
+            session: Its session, as far as is known by now.
+        """
+        if step is None or step.kind is not Kind.MODEL or step.trace_id in self._traced:
+            return None
+        asked = None if session is None else session.asked
+        if asked is not None and asked.traced:
+            return None
+        calls = asked_on(span)
+        if not calls and asked is None:
+            return Messages(calls, None)
+        request = request_on(span)
+        if request is not None:
+            for _ in request.newest:
+                pass  # read now, and kept
+        return Messages(calls, request)
+
+    def ended(  # noqa: PLR0913
         self, span: SpanView, step: Step | None, counted: list[tuple[Session, Step]], *,
-        session: Session | None, agent: str | None,
+        session: Session | None, agent: str | None, read: Messages | None = None,
     ) -> list[tuple[Session, Step]]:  # fmt: skip
         """What is to be judged now that a span ended.
 
@@ -63,6 +98,7 @@ class Untraced:
             counted: What counts by the spans, with the sessions.
             session: Session of the span, if it has one that is known.
             agent: Name of the agent whose run it is part of, where its step has none.
+            read: What `read` gave.
 
         Returns:
             The same without calls that were counted before their spans came; first of all the calls
@@ -79,7 +115,7 @@ class Untraced:
         found = own or session
         if found is None:
             return kept
-        told = self._told_on(span, step, found, agent, first=own is not None)
+        told = self._told_on(span, step, found, agent, read, first=own is not None)
         return [*((found, one) for one in told), *kept] if told else kept
 
     def counted(self, counted: list[tuple[Session, Step]]) -> list[tuple[Session, Step]]:
@@ -90,9 +126,10 @@ class Untraced:
                 kept.append((session, step))
         return kept
 
-    def _told_on(
-        self, span: SpanView, step: Step, session: Session, agent: str | None, *, first: bool
-    ) -> list[Step]:
+    def _told_on(  # noqa: PLR0913
+        self, span: SpanView, step: Step, session: Session, agent: str | None,
+        read: Messages | None, *, first: bool,
+    ) -> list[Step]:  # fmt: skip
         """The calls of which the span of a model shows the results, as steps.
 
         Args:
@@ -100,6 +137,7 @@ class Untraced:
             step: Its step.
             session: Its session.
             agent: Name of the agent whose run it is part of, where its step has none.
+            read: What `read` gave.
             first: Whether it is the first span that tells of this model call.
         """
         asked = session.asked
@@ -107,7 +145,7 @@ class Untraced:
             return []
         if not first and not self._is_mute(step):
             return []
-        calls = asked_on(span)
+        calls = asked_on(span) if read is None else read.calls
         if first and not calls and not step.text:
             self._mute.append(step)
         if asked is None:
@@ -115,7 +153,9 @@ class Untraced:
                 return []
             asked = session.asked = AskedCalls()
         asked.said(session.flag.control.hint)
-        request = request_on(span) if asked.waits or calls else None
+        request = None
+        if asked.waits or calls:
+            request = request_on(span) if read is None or read.request is None else read.request
         steps = asked.answer(step, request) if asked.waits else []
         for told in steps:
             told.agent = told.agent or agent

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 
@@ -60,6 +60,7 @@ class Step:
         cost: Cost in USD, for model steps only (agent spans repeat the totals).
         task: Id of the task of a plan that it is the work of, if its span names one.
         tasks: Plan that its span declares: tasks as maps.
+        reading: What `identity.prepare` found in arguments and outcome; never part of it.
     """
 
     kind: Kind
@@ -88,6 +89,7 @@ class Step:
     cost: float | None = None
     task: str | None = None
     tasks: tuple[object, ...] | None = None
+    reading: object = field(default=None, repr=False, compare=False)
 
     @property
     def lacks(self) -> tuple[str, ...]:

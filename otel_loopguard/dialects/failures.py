@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from otel_loopguard.dialects.view import SpanView
 
 _TRACEBACK = "Traceback (most recent call last)"
-_REPR = re.compile(r"\s*([A-Za-z_][\w.]*)\(")
-_LINE = re.compile(r"\s*([A-Za-z_][\w.]*(?:Error|Exception|Timeout|Interrupt)): ")
+_REPR = re.compile(r"\A\s*([A-Za-z_][\w.]*)\(")
+_LINE = re.compile(r"\A\s*([A-Za-z_][\w.]*(?:Error|Exception|Timeout|Interrupt)): ")
 _NAMED_WITHIN = 200
 _VAGUE = frozenset(("_OTHER", "TOOL_ERROR", "tool_error", "Exception"))
 

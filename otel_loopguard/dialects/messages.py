@@ -7,7 +7,7 @@ from otel_loopguard.dialects.values import listing, mapping, parsed
 _PARTS = ("message", "parts", "text", "content")
 _CALLS = frozenset(("tool_call", "tool_call_response", "tool_use", "function_call"))
 _OTHERS = frozenset(("tool", "user", "system"))
-_LIMIT = 10_000
+_LIMIT = 2_000
 
 
 def written(value: object) -> str | None:

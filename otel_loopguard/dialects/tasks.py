@@ -20,6 +20,7 @@ TASK_KEYS: Final = (semconv.TASK, "crewai.task.id", "task_id")
 """Keys of the id of the task that a span is the work of."""
 
 _CHARS: Final = 200_000
+_TASKS: Final = 500
 
 
 def task_of(span: SpanView, keys: tuple[str, ...] = TASK_KEYS) -> str | None:
@@ -34,7 +35,7 @@ def task_of(span: SpanView, keys: tuple[str, ...] = TASK_KEYS) -> str | None:
 
 
 def plan_of(span: SpanView) -> tuple[object, ...] | None:
-    """The tasks that a span declares, as maps; None without any.
+    """The tasks that a span declares, as maps; None without any, and for more than 500.
 
     CrewAI names what a task needs by the descriptions of the other tasks; they are written as ids.
 
@@ -48,7 +49,7 @@ def plan_of(span: SpanView) -> tuple[object, ...] | None:
         plan = parsed(written)
         named = mapping(plan)
         found = listing(plan if named is None else named.get("tasks"))
-        if found:
+        if found and len(found) <= _TASKS:
             return _crew(found) if key == _OPENINFERENCE_CREW else tuple(found)
     return None
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_loopguard.dialects.unwrapping import agent_result, texts
@@ -26,6 +27,7 @@ from otel_loopguard.dialects.values import (
     revealed,
     text,
 )
+from otel_loopguard.excerpts import excerpt
 
 if TYPE_CHECKING:
     from otel_loopguard.dialects.view import SpanView
@@ -34,7 +36,8 @@ _NODES: Final = 4096
 _CALLS: Final = 64
 _NEWEST: Final = 256
 _WHOLE: Final = 262_144
-_BEGINNINGS: Final = 16
+_COSTLY: Final = 32_768
+_BEGINNINGS: Final = 4
 _HEAD: Final = 400
 _ROLE: Final = re.compile(r'\{\s?"role"')
 
@@ -57,7 +60,7 @@ _ANSWERING: Final = frozenset(("tool", "function"))
 _ERROR_OUTPUTS: Final = frozenset(("error-text", "error-json"))
 _OUTPUTS: Final = frozenset(("text", "json", "content", *_ERROR_OUTPUTS))
 _FAILED: Final = re.compile(
-    r"\s{0,8}(?:error|exception|traceback|[\w.]{1,60}(?:Error|Exception))\b[:( ]", re.IGNORECASE
+    r"\A\s{0,8}(?:error|exception|traceback|[\w.]{1,60}(?:Error|Exception))\b[:( ]", re.IGNORECASE
 )
 _LONGEST_ERROR: Final = 4000
 
@@ -242,6 +245,7 @@ def _request_of(value: object) -> Request | None:
         return None
     last = len(messages) - 1
 
+    @cache
     def read(place: int) -> Message:
         return _message(messages[place])
 
@@ -253,14 +257,18 @@ def _request_of(value: object) -> Request | None:
 
 
 def _head(message: object) -> int:
-    return hash(repr(message)[:_HEAD])
+    return hash(excerpt(message, _HEAD))
 
 
 def _messages(value: object) -> tuple[list[object] | tuple[object, ...], bool]:
     """The messages of a request, or those at its end, and whether they are all."""
-    if isinstance(value, str) and len(value) > _WHOLE:
-        return _tail(value), False
-    found = _json(value)
+    if isinstance(value, str) and len(value) > _COSTLY:
+        found = _json(value) if len(value) <= _WHOLE else value
+        if found is value:
+            # Too long, of too many values, or cut: what its end says may be known all the same.
+            return _tail(value, _WHOLE) or _tail(value, _COSTLY), False
+    else:
+        found = _json(value)
     for key in ("messages", "input", "contents"):
         inner = mapping(found)
         found = inner[key] if inner is not None and key in inner else found
@@ -269,9 +277,9 @@ def _messages(value: object) -> tuple[list[object] | tuple[object, ...], bool]:
     return messages if batch is None else batch, True
 
 
-def _tail(value: str) -> list[object] | tuple[object, ...]:
+def _tail(value: str, size: int) -> list[object] | tuple[object, ...]:
     """The messages at the end of a long JSON list: from where on a message begins, it parses."""
-    end = value[-_WHOLE:]
+    end = value[-size:]
     for place, _ in zip(_ROLE.finditer(end), range(_BEGINNINGS), strict=False):
         found = listing(parsed(f"[{end[place.start() :]}"))
         if found is not None:
@@ -447,6 +455,7 @@ def _listed_request(attributes: Mapping[str, object], prefix: str, between: str)
         # Attributes over the limit are dropped from the oldest on: then it is no longer the first.
         head = hash(str(attributes.get(f"{prefix}{first}{between}content"))[:_HEAD])
 
+    @cache
     def read(place: int) -> Message:
         return _listed(attributes, f"{prefix}{place}{between}")
 

@@ -7,15 +7,17 @@ be named `kwargs` must stay as it is. The shapes are those of real captures (doc
 from __future__ import annotations
 
 import ast
-import json
 import re
+from json.decoder import scanstring
 from typing import NamedTuple
 
 from otel_loopguard.dialects.values import identifier, listing, mapping, parsed, text, unquoted
 
 _LITERAL_LIMIT = 100_000
+_SHORT_LITERAL = 10_000
+_ESCAPED = 2_000
 _LITERAL = re.compile(
-    r"\s*(?:[(\[{'\"]|[rbu]['\"]|[-+]?[\d.][\d.eE+-]*\s*\Z|(?:True|False|None)\s*\Z)"
+    r"\A\s*(?:[(\[{'\"]|[rbu]['\"]|[-+]?[\d.][\d.eE+-]*\s*\Z|(?:True|False|None)\s*\Z)"
 )
 """How the literals begin that a tool is given or gives; other text is not parsed."""
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
@@ -75,21 +77,33 @@ def run_inputs(value: object) -> tuple[object, str | None]:
 def _cut_inputs(value: object) -> object:
     if not (isinstance(value, str) and value.startswith(_CUT_INPUT)):
         return value
+    if value[len(_CUT_INPUT) : len(_CUT_INPUT) + 1] != '"':
+        return value
     try:
-        inner: object = json.JSONDecoder().raw_decode(value, len(_CUT_INPUT))[0]
-    except (ValueError, RecursionError):
+        inner = scanstring(value, len(_CUT_INPUT) + 1)[0]
+    except ValueError:
         return value
     return literal(inner)
 
 
 def literal(value: object) -> object:
     """Value of a Python literal (`"{'x': 1}"`); other text stays text."""
-    if not isinstance(value, str) or len(value) > _LITERAL_LIMIT or not _LITERAL.match(value):
+    if not isinstance(value, str) or not _LITERAL.match(value, 0, _LITERAL_LIMIT):
+        return value
+    if len(value) > _SHORT_LITERAL and not _is_one_string(value):
         return value
     try:
         return ast.literal_eval(_ESCAPE.sub(_escaped, value) if "\\" in value else value)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return value
+
+
+def _is_one_string(value: str) -> bool:
+    """Whether a long literal is one string, which is cheap; a value of many is not (100 ms)."""
+    if len(value) > _LITERAL_LIMIT or value.count("\\") > _ESCAPED:
+        return False
+    quote = value[0]
+    return quote in "'\"" and value.count(quote) - value.count(f"\\{quote}") == 2
 
 
 def _escaped(found: re.Match[str]) -> str:

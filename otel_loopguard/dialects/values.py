@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, cast
 
-import orjson
-
+from otel_loopguard.bounded_json import loads
 from otel_loopguard.core import Kind, Step
 
 if TYPE_CHECKING:
     from otel_loopguard.dialects.view import SpanView
 
-_SCRUBBED = "[Scrubbed due to"
+_SCRUBBED = "[Scrubbed due to "
+_SCRUB = re.compile(r"""\[Scrubbed[ ]due[ ]to[ ](?:'[^'\n]{1,200}'|"[^"\n]{1,200}")\]""")
+_SCRUB_IN_JSON = re.compile(
+    r"""[:\[,]\s{0,2}"\[Scrubbed[ ]due[ ]to[ ](?:'[^'"\n]{1,200}'|\\"[^"\n]{1,200}\\")\]"
+    (?=\s{0,2}[,}\]])""",
+    re.VERBOSE,
+)
+_WALKED = 1_000
 _LONGEST = 64
 _PARSED = 10_000
+_COUNTED = 10**12
+_DIGITS = 19
 _TAKEN_OUT: Final = re.compile(
-    r"""[\[<({_*#]+[ ]?(?:fully[ ])?
+    r"""\A(?:[\[<({_*#]+[ ]?(?:fully[ ])?
     (?:redacted|masked|hidden|filtered|scrubbed|replaced|omitted|not[ ]serializable|not[ ]specified)
     (?![a-z])[^\n]*[\]>)}_*#]
-    | \*{3,} | redacted""",
+    | \*{3,} | redacted)""",
     re.IGNORECASE | re.VERBOSE,
 )
 _MASKS = frozenset("[<({_*#Rr")
@@ -48,14 +55,15 @@ def listing(value: object) -> list[object] | tuple[object, ...] | None:
 
 
 def count(value: object) -> int | None:
-    """A count, also one written as text (`"3287"`, as recordings have it); else None."""
+    """A count, also one written as text (`"3287"`, as recordings have it); else None.
+
+    What no model can have read or written, more than 10^12, is no count but a mistake.
+    """
     if isinstance(value, bool):
         return None
-    if isinstance(value, int):
-        return value if value >= 0 else None
-    if isinstance(value, float):
-        return int(value) if math.isfinite(value) and value >= 0 else None
-    if isinstance(value, str) and value.isdecimal() and len(value) < 19:
+    if isinstance(value, str):
+        value = int(value) if value.isdecimal() and len(value) < _DIGITS else None
+    if isinstance(value, (int, float)) and 0 <= value <= _COUNTED:
         return int(value)
     return None
 
@@ -75,12 +83,13 @@ def identifier(value: object) -> str | None:
 def parsed(value: object) -> object:
     """JSON value of text that holds a JSON object, list or string; else the value as it is.
 
-    Text that was cut by a limit does not parse and stays text.
+    Text that was cut by a limit does not parse and stays text, and so does text that is too costly
+    to parse (`bounded_json`).
     """
     if isinstance(value, str) and value[:1] in _OPENERS and value:
         try:
-            return cast("object", orjson.loads(value))
-        except orjson.JSONDecodeError:
+            return loads(value)
+        except ValueError:
             return value
     return value
 
@@ -125,13 +134,38 @@ def hidden(value: object) -> bool:
     `__REDACTED__` (OpenInference, `OPENINFERENCE_HIDE_INPUTS` and others), `[REDACTED]` (Strands),
     `[Scrubbed due to …]` (logfire), `<fully masked due to …>` (Langfuse), `***` and the like of
     people's own masks. So does what cannot be written (`<replaced>` of Strands,
-    `<not serializable>` of ADK). A map is hidden if all of its values are redacted.
+    `<not serializable>` of ADK). A map is hidden if all of its values are redacted, and JSON if
+    logfire scrubbed one of its values; the words of a mask inside of a longer text hide nothing.
     """
     if not isinstance(value, str):
         return False
     if len(value) <= _LONGEST and _taken_out(value):
         return True
-    return _SCRUBBED in value or ("REDACTED" in value and _emptied(value))
+    if _SCRUBBED in value and (_SCRUB.fullmatch(value) is not None or _scrubbed(value)):
+        return True
+    return "REDACTED" in value and _emptied(value)
+
+
+def _scrubbed(value: str) -> bool:
+    """Whether a value within JSON was scrubbed; logfire scrubs JSON within JSON as well."""
+    if value[:1] not in _OPENERS:
+        return False
+    whole = parsed(value)
+    if whole is value:
+        # It is cut, or too costly to parse.
+        return _SCRUB_IN_JSON.search(value) is not None
+    waiting: list[object] = [whole]
+    for _ in range(_WALKED):
+        if not waiting:
+            return False
+        one = waiting.pop()
+        if isinstance(one, str) and _SCRUBBED in one:
+            if _SCRUB.fullmatch(one) is not None:
+                return True
+            one = parsed(one)
+        inner = mapping(one)
+        waiting.extend((listing(one) or ()) if inner is None else inner.values())
+    return _SCRUB_IN_JSON.search(value) is not None
 
 
 def _emptied(value: str) -> bool:

@@ -9,6 +9,7 @@ from otel_loopguard.identity.errors import error_class
 from otel_loopguard.identity.exchanges import Exchanges, agent_key
 from otel_loopguard.identity.observer import Observer
 from otel_loopguard.identity.plans import Plans
+from otel_loopguard.identity.preparing import prepare
 from otel_loopguard.identity.rounds import Rounds
 from otel_loopguard.identity.sayings import Sayings
 from otel_loopguard.identity.senses import Factory, Sense, Senses
@@ -45,5 +46,6 @@ __all__ = [
     "error_class",
     "is_runner",
     "parsed",
+    "prepare",
     "signature_of",
 ]

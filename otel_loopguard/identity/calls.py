@@ -10,10 +10,10 @@ from otel_loopguard.identity.canonical import (
     canonical,
     is_cut_json,
     key_of,
-    parsed,
     text_bytes,
 )
 from otel_loopguard.identity.masks import masked_call, without_nonces, without_volatile
+from otel_loopguard.identity.readings import arguments_of, reading_of
 from otel_loopguard.identity.volatile import VolatileArguments
 
 if TYPE_CHECKING:
@@ -108,10 +108,12 @@ class Calls:
             step: The call.
             outcome: Key of its outcome; None while there is none.
         """
-        arguments = self._parsed(step.args)
+        arguments = self._parsed(step)
         if arguments is None:
             return Call(None, None, None, False, b"", None)
-        raw = self._raw(arguments)
+        read = reading_of(step)
+        known_raw = read is not None and read.limit == self._limit and read.arguments is arguments
+        raw = (read.raw if read is not None and known_raw else None) or self._raw(arguments)
         seed = seed_of((step.name or "")[:NAMED], (step.agent or "")[:NAMED])
         exact = key_of(raw, seed)
         if not isinstance(arguments, dict):
@@ -138,8 +140,9 @@ class Calls:
         raw = canonical(arguments)
         return raw if len(raw) <= self._limit else bounded(raw, self._limit)
 
-    def _parsed(self, arguments: object) -> object:
-        """The JSON value of arguments; of text that is too long to parse, head and tail."""
+    def _parsed(self, step: Step) -> object:
+        """The JSON value of arguments; of text that is too long, its ends and a key of the rest."""
+        arguments = step.args
         if isinstance(arguments, str) and len(arguments) > self._limit:
             return bounded(text_bytes(arguments), self._limit).decode("utf-8", "replace")
-        return parsed(arguments)
+        return arguments_of(step)

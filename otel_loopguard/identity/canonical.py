@@ -8,30 +8,41 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
+from itertools import count
 from typing import Final, cast
 
 import orjson
 import xxhash
 
+from otel_loopguard.bounded_json import VALUES, loads
+
 _DEPTH: Final = 32
-_ITEMS: Final = 10_000
-_BUDGET: Final = 100_000
+_BUDGET: Final = 10_000
+_BYTES: Final = 4_096
+_REWRITTEN: Final = 8_192
 _WHOLE: Final = 65_536
+_UNLIKE: Final = count()
+"""Numbers the values that are not looked at to their end: they are equal to nothing."""
+
 _DECODER: Final = json.JSONDecoder()
 _WRITTEN: Final = frozenset((b'{"', b"{'", b'["', b"['", b"[{"))
+_LETTERS: Final = bytes.maketrans(b"0123456789abcdef", b"ghijklmnopqrstuv")
 _SORTED: Final = orjson.OPT_SORT_KEYS
 
 key_of = xxhash.xxh3_64_intdigest
 """Key of bytes: 64 bits, the same in every process."""
 
 
-def parsed(value: object) -> object:
-    """The JSON value of a text that is a JSON object or array; anything else as it is."""
+def parsed(value: object, values: int = VALUES) -> object:
+    """The JSON value of a text that is a JSON object or array; anything else as it is.
+
+    Text that is too costly to parse, of more than `values` values, stays text (`bounded_json`).
+    """
     if isinstance(value, str) and value[:1] in "{[ \n" and value:
         try:
-            return orjson.loads(value)
-        except (ValueError, RecursionError):
+            return loads(value, values)
+        except ValueError:
             return value
     return value
 
@@ -44,7 +55,8 @@ def canonical(value: object) -> bytes:
         raw = orjson.dumps(value, option=_SORTED)
     except (TypeError, RecursionError):
         return orjson.dumps(_plain(value, _DEPTH, [_BUDGET]), option=_SORTED)
-    if b".0" in raw:
+    if b".0" in raw and len(raw) <= _REWRITTEN:
+        # Python's speed, and of long data all of it is written in one way.
         return orjson.dumps(_plain(value, _DEPTH, [_BUDGET]), option=_SORTED)
     return raw
 
@@ -58,11 +70,16 @@ def text_bytes(text: str) -> bytes:
 
 
 def bounded(raw: bytes, limit: int) -> bytes:
-    """At most about `limit` bytes of `raw`: head, tail and length of what is longer."""
+    """At most about `limit` bytes of `raw`; of what is longer its ends, and a key of the rest.
+
+    What differs anywhere is different.
+    """
     if len(raw) <= limit:
         return raw
     half = limit // 2
-    return b"%b|%d|%b" % (raw[:half], len(raw), raw[-half:])
+    # In letters that no mask takes for an id.
+    middle = (b"%x" % key_of(raw[half:-half])).translate(_LETTERS)
+    return b"%b|%d %b|%b" % (raw[:half], len(raw), middle, raw[-half:])
 
 
 def is_cut_json(raw: bytes) -> bool:
@@ -82,24 +99,30 @@ def is_cut_json(raw: bytes) -> bool:
 
 
 def _plain(value: object, depth: int, left: list[int]) -> object:
-    """The value in JSON's types, cut at a depth and in its items; a cycle ends at the depth."""
+    """The value in JSON's types; a cycle ends at the depth, what has too many items is unlike."""
+    left[0] -= 1
+    if left[0] < 0:
+        return f"…{next(_UNLIKE)}"
     if value is None or isinstance(value, (bool, int, float)):
         return _number(value)
     if isinstance(value, str):
         return text_bytes(value).decode("utf-8", "backslashreplace")
     if isinstance(value, (bytes, bytearray)):
-        return "bytes:" + bytes(value).hex()
-    left[0] -= 1
-    return _contained(value, depth, left) if depth and left[0] > 0 else "…"
+        return "bytes:" + bounded(bytes(value), _BYTES).hex()
+    return _contained(value, depth, left) if depth else "…"
 
 
 def _contained(value: object, depth: int, left: list[int]) -> object:
-    if isinstance(value, Mapping):
-        pairs = list(cast("Mapping[object, object]", value).items())[:_ITEMS]
-        return {str(_plain(key, 0, left)): _plain(item, depth - 1, left) for key, item in pairs}
-    if isinstance(value, (list, tuple, set, frozenset)):
-        items = list(cast("list[object]", value))[:_ITEMS]
-        return [_plain(item, depth - 1, left) for item in items]
+    if isinstance(value, (list, tuple, set, frozenset, Mapping)):
+        if len(cast("Sized", value)) > left[0]:
+            return f"…{next(_UNLIKE)}"
+        if isinstance(value, Mapping):
+            named = cast("Mapping[object, object]", value)
+            return {
+                str(_plain(name, 0, left)): _plain(item, depth - 1, left)
+                for name, item in named.items()
+            }
+        return [_plain(item, depth - 1, left) for item in cast("list[object]", value)]
     return f"<{type(value).__name__}>"
 
 

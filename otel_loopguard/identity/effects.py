@@ -49,7 +49,7 @@ _PAGES: Final = frozenset(
     "position order ticket issue pr request connection session".split()
 )
 _A_PLACE: Final = re.compile(
-    r"\s*(?:\w{1,20}\s+)?(?:[\"']?(?!\w{1,10}://)[\w./~-]{0,200}\.\w{1,6}[\"']?(?:\s+\d{1,7})?|\d{1,7})\s*$"
+    r"\A\s*(?:\w{1,20}\s+)?(?:[\"']?(?!\w{1,10}://)[\w./~-]{0,200}\.\w{1,6}[\"']?(?:\s+\d{1,7})?|\d{1,7})\s*$"
 )
 _WAITS: Final = frozenset("wait sleep pause delay idle".split())
 _SHELLS: Final = frozenset(
@@ -70,9 +70,9 @@ _SHELL_WRITES: Final = re.compile(
     r"export|cd|source|submit|edit|create"
     r")\b"
 )
-_SLEEPS: Final = re.compile(r"^\s*sleep\s+[\d.]+\s*[smh]?\s*$")
+_SLEEPS: Final = re.compile(r"\A\s*sleep\s+[\d.]+\s*(?:[smh]\s*)?$")
 _SQL: Final = re.compile(
-    r"^\s*(?:insert|update|delete|create|drop|alter|replace|truncate|merge|grant|use|set)\b",
+    r"\A\s*(?:insert|update|delete|create|drop|alter|replace|truncate|merge|grant|use|set)\b",
     re.IGNORECASE,
 )
 _PYTHON_WRITES: Final = re.compile(

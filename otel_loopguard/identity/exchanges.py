@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from otel_loopguard import semconv
 from otel_loopguard.core import Exchange, Kind, Progress, Step
-from otel_loopguard.identity.canonical import canonical, key_of, parsed, text_bytes
+from otel_loopguard.identity.canonical import canonical, key_of, text_bytes
 from otel_loopguard.identity.masks import masked_call
 from otel_loopguard.identity.novelty import Novelty
+from otel_loopguard.identity.readings import arguments_of
 
 if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
@@ -210,7 +211,7 @@ def _instruction(step: Step) -> str | None:
     """The text of an instruction, without whom it goes to; None if it was not captured."""
     value = step.args
     if not isinstance(value, str) or len(value) <= _PARSED:
-        value = parsed(value)
+        value = arguments_of(step)
     if isinstance(value, Mapping):
         named = cast("Mapping[str, object]", value)
         kept = [item for name, item in named.items() if name not in _TARGETS]

@@ -13,7 +13,7 @@ _SEARCHES: Final = re.compile(
     r"script|sql|input|expression"
 )
 _NUMBERED: Final = re.compile(
-    r'"?(?=[^\s"]{4})(?=[^\s"]*[a-zA-Z])[^\s"]*\d\d[^\s"]*"?|"?[^\s"@]+@[^\s"]+"?|"?\d{3,}"?'
+    r'\A(?:"?(?=[^\s"]{4})(?=[^\s"]*[a-zA-Z])[^\s"]*\d\d[^\s"]*"?|"?[^\s"@]+@[^\s"]+"?|"?\d{3,}"?)'
 )
 _NONCE: Final = re.compile(
     r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-|[0-9a-fA-F]{16}|\d{4}-\d\d-\d\d[T ]\d|\b1[4-9]\d{8}|"

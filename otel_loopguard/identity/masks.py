@@ -12,6 +12,7 @@ from typing import Final
 
 from otel_loopguard.identity.canonical import key_of
 
+_NAMES: Final = 1_000
 _SPAN: Final = 16_000
 """Bytes of a text that are masked, half from its head and half from its tail."""
 
@@ -81,8 +82,16 @@ def masked_outcome(raw: bytes) -> bytes:
 def masked_call(raw: bytes) -> bytes:
     """Arguments with ids, full timestamps, pointers and temporary paths replaced.
 
-    Durations, dates, numbers and places stay: they are what a call asks for.
+    Durations, dates, numbers and places stay: they are what a call asks for. The middle of what is
+    long counts as it is.
     """
+    if len(raw) > _SPAN:
+        half = _SPAN // 2
+        head, tail = raw[:half], raw[-half:]
+        ends = masked_call(head), masked_call(tail)
+        if ends[0] is head and ends[1] is tail:
+            return raw
+        return b"%b|%x|%b" % (ends[0], key_of(raw[half:-half]), ends[1])
     flat = raw.translate(_FLAT)
     if b"0" not in flat:
         return raw
@@ -108,10 +117,13 @@ def without_volatile(arguments: dict[str, object]) -> dict[str, object]:
 def without_nonces(arguments: dict[str, object]) -> dict[str, object]:
     """The arguments with the values masked that look volatile; the very same dict if none does.
 
-    In a text of several words ids, timestamps and temporary paths are masked. A value that is an id
-    and nothing else says what is asked for, unless its name says that it marks the asking.
+    Of more than a thousand arguments none is looked at. In a text of several words ids, timestamps
+    and temporary paths are masked. A value that is an id and nothing else says what is asked for,
+    unless its name says that it marks the asking.
     """
     masked: dict[str, object] = {}
+    if len(arguments) > _NAMES:
+        return arguments
     for name, value in arguments.items():
         # Keys that are no text come from what is no JSON.
         if isinstance(value, str) and (" " in value or _ASKING.search(str(name))):

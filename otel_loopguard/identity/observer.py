@@ -36,6 +36,7 @@ from otel_loopguard.identity.outcomes import (
     reports_failure,
     score_of,
 )
+from otel_loopguard.identity.readings import said_of
 from otel_loopguard.identity.refusals import changed_nothing, does_nothing, refusal_of
 from otel_loopguard.identity.revisions import Revisions
 from otel_loopguard.identity.rounds import Rounds
@@ -102,7 +103,7 @@ class Observer:
         seen = self._seen_by(agent)
         news = seen.of(outcome.masked, call.raw) if outcome.key is not None else None
         ease = self._habits.ease(tool, again=not asked.fresh, changed=asked.changed)
-        failing = step.error or reports_failure(step.outcome)
+        failing = step.error or reports_failure(step.outcome, said_of(step))
         line = refusal or (error_line(step) if failing else None)
         runs_code = is_runner(tool)
         call_error = step.error and is_call_error(step) and not runs_code

@@ -16,6 +16,7 @@ from otel_loopguard.identity.canonical import (
 )
 from otel_loopguard.identity.errors import error_text
 from otel_loopguard.identity.masks import masked_outcome
+from otel_loopguard.identity.readings import reading_of
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Step
@@ -38,7 +39,7 @@ _NONE_FAILED: Final = re.compile(
 _CODES: Final = ("exit_code", "exitcode", "returncode", "return_code")
 _FAILED: Final = frozenset({"error", "failed", "failure", "fatal"})
 _SAYS_FAILED: Final = re.compile(
-    rb"(?i)\s{0,8}(?:(?:error|exception|fatal|failed|failure|traceback)\b|exit ?code:? ?[1-9])"
+    rb"(?i)\A\s{0,8}(?:(?:error|exception|fatal|failed|failure|traceback)\b|exit ?code:? ?[1-9])"
 )
 _LIMITS: Final = ("OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT", "OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT")
 _SAID: Final = 2_000
@@ -146,9 +147,14 @@ def score_of(outcome: Outcome) -> tuple[int, float] | None:
     return None if found is None else (key_of(found[0]), float(found[1]))
 
 
-def reports_failure(outcome: object) -> bool:
-    """Whether an outcome says that it failed: an exit code, a status, a traceback."""
-    found = parsed(outcome)
+def reports_failure(outcome: object, said: object = None) -> bool:
+    """Whether an outcome says that it failed: an exit code, a status, a traceback.
+
+    Args:
+        outcome: The outcome.
+        said: Its JSON value, where that is known already.
+    """
+    found = parsed(outcome) if said is None else said
     if isinstance(found, dict):
         return _fields_report(cast("dict[str, object]", found))
     if not isinstance(outcome, str):
@@ -180,6 +186,13 @@ def outcome_of(step: Step, limit: int) -> Outcome:
         step: The call.
         limit: Bytes that are looked at; of a longer outcome head, tail and length.
     """
+    read = reading_of(step)
+    if (
+        read is not None
+        and read.found is not None
+        and (read.error, read.limit) == (step.error, limit)
+    ):
+        return read.found
     value = step.outcome
     if step.error and (value is None or step.error_text):
         value = error_text(step)

@@ -6,7 +6,8 @@ import re
 from typing import TYPE_CHECKING, Final, cast
 
 from otel_loopguard.core import Kind, Plan, Progress, Step
-from otel_loopguard.identity.canonical import key_of, parsed, text_bytes
+from otel_loopguard.identity.canonical import key_of, text_bytes
+from otel_loopguard.identity.readings import arguments_of
 from otel_loopguard.identity.speakers import speaker_of
 from otel_loopguard.identity.texts import look_of
 
@@ -20,7 +21,7 @@ _ITEM: Final = re.compile(
     r"[ \t]{0,12}(?:[-*+]|\d{1,3}[.)])[ \t]{1,4}(?:\[(?P<box>[ xX~-]?)\][ \t]{1,4})?(?P<task>\S.*)"
 )
 _HEADING: Final = re.compile(
-    r"(?i)[^\n]{0,60}\b(?:plan|to-?dos?|tasks?|next steps|remaining|steps)\b[^\n]{0,30}[:*]?"
+    r"(?i)\A[^\n]{0,60}\b(?:plan|to-?dos?|tasks?|next steps|remaining|steps)\b[^\n]{0,30}[:*]?"
 )
 _DONE: Final = re.compile(
     r"(?i)\u2705|\u2714|~~|\((?:done|completed)\)|\b(?:done|completed)\W{0,3}$"
@@ -76,7 +77,7 @@ class Plans:
         if not step.name or not _TOOL.search(step.name[:_CHARS]):
             return []
         self._kept += opened
-        given = parsed(step.args) if _short(step.args) else None
+        given = arguments_of(step) if _short(step.args) else None
         if not isinstance(given, dict):
             return []
         named = cast("dict[str, object]", given)

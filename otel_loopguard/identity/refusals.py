@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, cast
 
-from otel_loopguard.identity.canonical import parsed, text_bytes
+from otel_loopguard.identity.canonical import text_bytes
 from otel_loopguard.identity.effects import command_of, is_compound, is_shell
 from otel_loopguard.identity.errors import is_call_error
+from otel_loopguard.identity.readings import said_of
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Step
@@ -23,7 +24,7 @@ _REFUSED: Final = re.compile(
     r"\b(?:unrecogni[sz]ed|unknown|invalid|illegal) (?:command(?:[: ]|$)|option\b|arguments?:)|"
     r"the following arguments are required"
 )
-_USAGE: Final = re.compile(r"(?i)[\d:.,\[\]TZ+ -]{0,40}(?:\S{1,40} ?: )?usage:? ")
+_USAGE: Final = re.compile(r"(?i)\A[\d:.,\[\]TZ+ -]{0,40}(?:\S{1,40} ?: )?usage:? ")
 _SYNTAX: Final = re.compile(
     r"syntax error (?:near|:|at) |^\S{0,40}sh: .{0,80}syntax error|"
     r"unexpected EOF while looking for|syntax error: unexpected"
@@ -37,14 +38,15 @@ _HELP: Final = re.compile(
     r"(?:^|[;&|]\s*)(?:help|man|info|cat|head|tail|less|more|grep|sed)\b|\s(?:--?help|-h|-\?|/\?)(?:\s|$)"
 )
 
-_QUIET: Final = re.compile(r"(?i)\W{0,2}[\w ]{0,60}\b(?:no|any) (?:console )?output\W{0,2}$")
+_QUIET: Final = re.compile(r"(?i)\A\W{0,2}[\w ]{0,60}\b(?:no|any) (?:console )?output\W{0,2}$")
 _METER: Final = re.compile(
-    r"(?i)\W*(?:\d{4}-\d\d-\d\d[T ])?\d{1,2}:\d\d[\d:.,Z+-]*\W*|"
-    r"\W*(?:took|in|after|elapsed:?|duration:?|time:?)?\W*[\d.]+ ?(?:ns|us|ms|s|secs?|seconds?)\W*"
+    r"(?i)(?:\d{4}-\d\d-\d\d[T ])?\d{1,2}:\d\d[\d:.,Z+-]*|"
+    r"(?:(?:took|in|after|elapsed|duration|time)\W{1,4})?(?:\d{1,20}(?:\.\d{0,20})?|\.\d{1,20})"
+    r" ?(?:ns|us|ms|s|secs?|seconds?)"
 )
 """A clock or a duration, which some tools put around every answer."""
-_COLON: Final = re.compile(r"\s*(?::(?:\s|$)|true\s*$|#[^\n]*$)")
-_ECHO: Final = re.compile(r"\s*echo\b(?:[^|<>;&$`\n\\]|\\.)*$")
+_COLON: Final = re.compile(r"\A\s*(?::(?:\s|$)|true\s*$|#[^\n]*$)")
+_ECHO: Final = re.compile(r"\A\s*echo\b(?:[^|<>;&$`\n\\]|\\.)*$")
 _REDIRECT: Final = re.compile(r"(?<!\d)(?<!&)>{1,2}\s*(?![&\s]|/dev/null)\S|<<|\$\(|`")
 
 
@@ -113,7 +115,7 @@ def _said(step: Step) -> str:
     """What a call came to, as text: of a map what it has under the names of a process's output."""
     if step.error_text:
         return step.error_text
-    found = parsed(step.outcome)
+    found = said_of(step)
     if isinstance(found, dict):
         named = cast("dict[str, object]", found)
         parts = (named.get(name) for name in _OUTPUTS)
@@ -147,4 +149,6 @@ def _says_nothing(step: Step) -> bool:
     if step.outcome is None:
         return False
     said = _said(step)[:_WIDTH]
-    return not _METER.sub("", said).strip() or _QUIET.match(said) is not None
+    rest = _METER.sub("", said)
+    silent = not said.strip() if rest == said else re.search(r"\w", rest) is None
+    return silent or _QUIET.match(said) is not None

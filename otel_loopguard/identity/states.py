@@ -9,7 +9,6 @@ from otel_loopguard.identity.canonical import bounded, canonical, key_of, parsed
 from otel_loopguard.identity.masks import masked_outcome
 
 _MOST: Final = 256
-_PARSED: Final = 200_000
 _LOOK: Final = 100_000
 _NAMED: Final = 200
 _VOLATILE: Final = frozenset(
@@ -31,8 +30,6 @@ def leaves_of(state: object) -> frozenset[int]:
         state: A JSON value or text. Of more than 256 values the newest of each list are looked at,
             and any change of the whole is a new value.
     """
-    if isinstance(state, str) and len(state) > _PARSED:
-        return frozenset((_leaf("", state),))
     whole = parsed(state)
     waiting: list[tuple[str, object]] = [("", whole)]
     found: set[int] = set()

@@ -10,13 +10,13 @@ from otel_loopguard.identity.canonical import key_of
 
 _SAMPLE: Final = 1_000
 _LOOK: Final = 4_000
-_KEYED: Final = 16_000
 _PROBE: Final = 48
 _FENCE: Final = "```"
 _MARKS: Final = frozenset("{}[]|<>=;`\t")
 _TABLE: Final = 0.5
 _DIGITS: Final = re.compile(r"\d+")
 _CHANTED: Final = 16_000
+_SENTENCES: Final = 500
 _VERSES: Final = 24
 _LEAST: Final = 25
 _WHOLE: Final = 12
@@ -41,9 +41,8 @@ def sample_of(text: str) -> str:
 
 
 def key_of_text(text: str) -> int:
-    """Key of a text; of a long one of head, tail and length."""
-    kept = text if len(text) <= _KEYED else f"{cut(text, _KEYED // 2)}{len(text)}"
-    return key_of(kept.strip().encode("utf-8", "surrogatepass"))
+    """Key of all of a text: a hash of ten megabytes takes less than a pattern of a page."""
+    return key_of(text.strip().encode("utf-8", "surrogatepass"))
 
 
 def shape_of(sample: str) -> int:
@@ -103,7 +102,7 @@ def chant_of(text: str, times: int, chars: int) -> Tail | None:
     Sentences and lines are compared without their case and spaces, in a row and in groups of up to
     24, one of which has 12 characters. What is no prose, as a line of a table, ends a row; blocks
     of code and data are left out. Of a long text head and tail are looked at, 16,000 characters
-    each.
+    and 500 sentences each.
 
     Args:
         text: The text.
@@ -116,7 +115,10 @@ def chant_of(text: str, times: int, chars: int) -> Tail | None:
     if len(text) < chars or text[:_LOOK].lstrip()[:1] in _DATA:
         return None
     prose = _BLOCK.sub("\n`\n", cut(text, _CHANTED))
-    said = [" ".join(one.lower().split()) for one in _SENTENCE.findall(prose)]
+    found: list[str] = _SENTENCE.findall(prose)
+    if len(found) > 2 * _SENTENCES:
+        found = [*found[:_SENTENCES], "`", *found[-_SENTENCES:]]
+    said = [" ".join(one.lower().split()) for one in found]
     said = [one for one in said if one]
     if len(said) < times or len(set(said)) > len(said) - times + 1:
         return None
@@ -130,8 +132,13 @@ def chant_of(text: str, times: int, chars: int) -> Tail | None:
 def _verses(said: list[str], period: int, times: int, chars: int) -> Tail | None:
     """A group of sentences that stands often enough in a row."""
     row = 0
+    prose: dict[str, bool] = {}
     for place in range(period, len(said)):
-        same = said[place] == said[place - period] and _is_prose(f"{said[place]} ")
+        one = said[place]
+        same = one == said[place - period]
+        if same and one not in prose:
+            prose[one] = _is_prose(f"{one} ")
+        same = same and prose[one]
         row = row + 1 if same else 0
         if row < period * (times - 1):
             continue

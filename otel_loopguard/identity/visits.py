@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Final
 
 from otel_loopguard.core import Effect, Kind, Visit
 from otel_loopguard.identity.calls import NAMED, Calls, seed_of
-from otel_loopguard.identity.canonical import bounded, canonical, key_of, parsed, text_bytes
+from otel_loopguard.identity.canonical import bounded, canonical, key_of, text_bytes
 from otel_loopguard.identity.effects import effect_of
 from otel_loopguard.identity.masks import masked_outcome
 from otel_loopguard.identity.outcomes import outcome_of
+from otel_loopguard.identity.readings import arguments_of, reading_of
 from otel_loopguard.identity.sketch import Sketch
 from otel_loopguard.identity.states import leaves_of
 
@@ -149,10 +150,12 @@ class Visits:
     def _state(self, run: _Run, step: Step) -> int | None:
         """Key of the node's state; whether there is anything new in it is noted."""
         gave = step.error_text if step.outcome is None else step.outcome
+        read = reading_of(step)
+        known = (None, None) if read is None else read.leaves
         key: int | None = None
-        for value in (gave, step.args):
+        for value, found in zip((gave, step.args), known, strict=True):
             if value is not None:
-                leaves = leaves_of(value)
+                leaves = leaves_of(value) if found is None else found
                 self._learn(run, list(leaves))
                 if key is None:
                     key = key_of(b"%d" % (sum(leaves) & 0xFFFFFFFFFFFFFFFF))
@@ -188,13 +191,13 @@ class Visits:
             self._model_time += max((step.end or 0) - step.start, 0) if step.start else 0
             self._said(step.text)
         elif step.args:
-            raw = bounded(canonical(parsed(step.args)), _LOOK)
+            raw = bounded(canonical(arguments_of(step)), _LOOK)
             self._told([key_of(raw, seed_of((step.name or "")[:NAMED]))])
 
     def _called(self, step: Step) -> None:
         if self._calls is None:
             self._calls = Calls(self._settings)
-        outcome = outcome_of(step, _LOOK)
+        outcome = outcome_of(step, self._settings.max_value_chars)
         call = self._calls.of(step, outcome.key)
         tool = (step.name or "")[:NAMED]
         keys: list[int] = []

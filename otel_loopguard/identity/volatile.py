@@ -10,7 +10,7 @@ from otel_loopguard.identity.canonical import canonical, key_of, text_bytes
 _ENOUGH: Final = 4
 _TRACKED: Final = 64
 _MOST: Final = 32
-_NONCE: Final = re.compile(r"(?=[\w:#-]{8,64}$)\W*(?:[A-Za-z_#:-]*\d+[A-Za-z]+\d+[A-Za-z])[\w:#-]*")
+_NONCE: Final = re.compile(r"(?=[\w:#-]{8,64}$)(?:[A-Za-z_#:-]*\d+[A-Za-z]+\d+[A-Za-z])[\w:#-]*")
 
 
 _THING: Final = re.compile(

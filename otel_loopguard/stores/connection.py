@@ -38,7 +38,7 @@ _OLDEST: Final = (5, 0)
 
 _FULL: Final = re.compile(r"\bOOM\b|\bMISCONF\b|maxmemory")
 _READ_ONLY: Final = re.compile(r"\bREADONLY\b|\bNOREPLICAS\b|read only replica")
-_CODE: Final = re.compile(r"([A-Z]{3,}) ")
+_CODE: Final = re.compile(r"\A([A-Z]{3,}) ")
 _LASTING: Final = re.compile(r": (?:-?WRONGTYPE|-?LOOPGUARD) ")
 _FINAL: Final = frozenset({"WRONGTYPE", "LOOPGUARD"})
 """Codes of errors that come again however often one asks."""

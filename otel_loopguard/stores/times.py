@@ -6,7 +6,7 @@ import re
 import time
 from typing import Final
 
-_JSON: Final = re.compile(rb"\s*\[\s*(\d{1,19})(?=[\s,\]])")
+_JSON: Final = re.compile(rb"\A\s*\[\s*(\d{1,19})(?=[\s,\]])")
 _MSGPACK: Final = re.compile(
     rb"(?:[\x90-\x9f]|\xdc..|\xdd....)(?:[\xcf\xd3])(.{8})", flags=re.DOTALL
 )

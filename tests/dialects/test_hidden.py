@@ -82,7 +82,12 @@ def test_a_run_with_hidden_content_is_left_alone(dialect: str) -> None:
     [
         "__REDACTED__", "[REDACTED]", "<redacted>", "REDACTED", "[Filtered]", "<masked>", "****",
         "<replaced>", "<not serializable>", '"[REDACTED]"', '{"a": "__REDACTED__", "b": "***"}',
-        "[Scrubbed due to 'password']",
+        "[Scrubbed due to 'password']", "[Scrubbed due to \"pass'word\"]",
+        '{"user": "a", "password": "[Scrubbed due to \'password\']"}',
+        '{"a": [1, {"b": "[Scrubbed due to \'auth\']"}], "c": 2}',
+        '{"text": "{\\"password\\": \\"[Scrubbed due to \'password\']\\"}", "n": 1}',
+        '{"password": "[Scrubbed due to \'password\']", "text": "cut he',
+        "[" + "[]," * 20_000 + '"[Scrubbed due to \'password\']"]',
     ],
 )  # fmt: skip
 def test_what_stands_in_place_of_a_value(value: str) -> None:
@@ -96,6 +101,11 @@ def test_what_stands_in_place_of_a_value(value: str) -> None:
         "", "{}", "[]", "removed", "hidden", "**bold**", "__init__", "[redactedness]", "[1, 2]",
         "The name was [REDACTED].", '{"user": "[REDACTED]", "query": "x"}', '{"a": "***", "n": 1}',
         "<html></html>", "(hidden) 5 files", None, 5,
+        "A page on logfire, which writes [Scrubbed due to 'password'] in place of a value.",
+        "[Scrubbed due to 'password'] and more", "[Scrubbed due to",
+        '{"page": "It writes [Scrubbed due to \'password\'] there.", "n": 1}',
+        '{"page": "a, \\"[Scrubbed due to \'password\']\\", b"}',
+        "x" * 5_000 + "[Scrubbed due to 'password']",
     ],
 )  # fmt: skip
 def test_what_is_a_value(value: object) -> None:
@@ -160,3 +170,31 @@ def test_a_run_whose_content_is_cut() -> None:
 def _search(query: str) -> str:
     """Searches."""
     return f"{query}: {hash(query)} inhabitants."
+
+
+def test_the_words_of_a_mask_on_a_page_hide_no_loop() -> None:
+    """One call, one page that quotes a mask: it ends in an abort like any other."""
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(LoopGuardSpanProcessor())
+    tracer = provider.get_tracer("framework")
+    page = f"{'All about scrubbing. ' * 200}[Scrubbed due to 'password'] is what it writes."
+    said = _GENAI | {"gen_ai.tool.call.arguments": '{"url": "a"}', "gen_ai.tool.call.result": page}
+    with tracer.start_as_current_span("invoke_agent looper"):
+        for _ in range(15):
+            with tracer.start_as_current_span("execute_tool search", attributes=said):
+                pass
+        assert control.current().action is Action.ABORT
+
+
+def test_the_words_of_a_mask_in_arguments_hide_no_loop() -> None:
+    """They are what is asked for."""
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(LoopGuardSpanProcessor())
+    tracer = provider.get_tracer("framework")
+    asked = json.dumps({"query": "what does [Scrubbed due to 'password'] mean"})
+    said = _GENAI | {"gen_ai.tool.call.arguments": asked, "gen_ai.tool.call.result": "no results"}
+    with tracer.start_as_current_span("invoke_agent looper"):
+        for _ in range(15):
+            with tracer.start_as_current_span("execute_tool search", attributes=said):
+                pass
+        assert control.current().action is not Action.ALLOW

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_loopguard.identity.canonical import bounded, canonical, parsed
+from otel_loopguard.identity.masks import masked_call, masked_outcome
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(),
@@ -72,6 +73,34 @@ def test_anything_has_a_form() -> None:
 def test_long_text_keeps_head_tail_and_length() -> None:
     """What is too long is still told apart by its two ends and its length."""
     raw = b"x" * 1000
-    assert len(bounded(raw, 100)) < 120
+    assert len(bounded(raw, 100)) < 130
     assert bounded(raw, 100) != bounded(raw + b"x", 100)
     assert bounded(raw, 1000) is raw
+
+
+def test_long_text_that_differs_in_its_middle_is_different() -> None:
+    """Not even where what stands for the middle is masked like an id."""
+    one, other = (b"x" * 5_000 + middle + b"x" * 5_000 for middle in (b"a", b"b"))
+    assert bounded(one, 1_000) != bounded(other, 1_000)
+    assert masked_call(bounded(one, 1_000)) != masked_call(bounded(other, 1_000))
+    assert masked_outcome(bounded(one, 1_000)) != masked_outcome(bounded(other, 1_000))
+
+
+def test_what_has_too_many_items_is_equal_to_nothing() -> None:
+    """It is not looked at to its end, so nobody knows that it is the same again."""
+    values = {(number, 1): number for number in range(20_000)}
+    assert canonical(values) != canonical(values)
+    assert canonical([b"a", *range(20_000)]) != canonical([b"a", *range(20_000)])
+
+
+@pytest.mark.parametrize(
+    "text", ["[1.0," + "[]," * 100_000 + "1]", '{"a":' * 3_000 + "1" + "}" * 3_000]
+)
+def test_text_that_is_too_costly_to_parse_stays_text(text: str) -> None:
+    """It is told apart as text, by all of it."""
+    assert parsed(text) is text
+
+
+def test_a_long_text_of_few_values_is_parsed() -> None:
+    """What counts are the values, and not the commas inside of a string."""
+    assert parsed('{"page": "' + "a, b [c] " * 50_000 + '"}') == {"page": "a, b [c] " * 50_000}
