@@ -22,7 +22,7 @@ VALUES: Final = 5_000
 MANY: Final = 100_000
 """Values of arguments, which are only written anew (20 ms)."""
 
-_SKIMMED: Final = 2_000
+_SKIMMED: Final = 1_000
 """Strings, numbers and brackets, either side, that are looked at."""
 _NEXT: Final = re.compile(r'[\s,:]{0,64}(?:["\[\]{}]|[^"\s,:\[\]{}]{1,64})?')
 

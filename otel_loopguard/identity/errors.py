@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 from otel_loopguard.core import ErrorClass, Step
@@ -80,8 +81,14 @@ def error_line(step: Step) -> bytes | None:
     text = error_text(step)
     if text is None or (len(text) <= _BRIEF and _UNNAMED.fullmatch(text.strip()) is not None):
         return None
-    lines = _NAMES.findall(look(text))
+    lines = _naming(look(text))
     return text_bytes((lines[-1] if lines else text.strip())[-_BRIEF:])
+
+
+@lru_cache(maxsize=16)
+def _naming(text: str) -> tuple[str, ...]:
+    """The lines that name an error: of one error several parts of the guard ask for them."""
+    return tuple(_NAMES.findall(text))
 
 
 def failure_of(step: Step, line: bytes | None) -> int | None:
@@ -96,7 +103,7 @@ def failure_of(step: Step, line: bytes | None) -> int | None:
     text = error_text(step)
     if line is None or text is None:
         return None
-    named = len(text) <= _BRIEF or _NAMES.search(look(text)) is not None
+    named = len(text) <= _BRIEF or bool(_naming(look(text)))
     return key_of(masked_outcome(line)) if named else None
 
 
