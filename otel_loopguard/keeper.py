@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from otel_loopguard.profiling import Use
     from otel_loopguard.reports import AgentCycle, Context, Happening, Ledger, Report, Topic
     from otel_loopguard.sessions import Sessions
+    from otel_loopguard.settings import Settings
     from otel_loopguard.telemetry import Telemetry
 
 
@@ -33,6 +34,7 @@ class SessionKeeper:
     All of it may be called from any thread.
     """
 
+    settings: Settings
     telemetry: Telemetry
     _lock: threading.RLock
     _sessions: Sessions

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import ast
 import re
-from json.decoder import scanstring
 from typing import NamedTuple
 
+from otel_loopguard.bounded_json import string_at
 from otel_loopguard.dialects.values import identifier, listing, mapping, parsed, text, unquoted
 
 _LITERAL_LIMIT = 100_000
@@ -80,7 +80,7 @@ def _cut_inputs(value: object) -> object:
     if value[len(_CUT_INPUT) : len(_CUT_INPUT) + 1] != '"':
         return value
     try:
-        inner = scanstring(value, len(_CUT_INPUT) + 1)[0]
+        inner = string_at(value, len(_CUT_INPUT) + 1, True)[0]
     except ValueError:
         return value
     return literal(inner)

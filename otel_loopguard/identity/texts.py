@@ -115,10 +115,10 @@ def chant_of(text: str, times: int, chars: int) -> Tail | None:
     if len(text) < chars or text[:_LOOK].lstrip()[:1] in _DATA:
         return None
     prose = _BLOCK.sub("\n`\n", cut(text, _CHANTED))
-    found: list[str] = _SENTENCE.findall(prose)
-    if len(found) > 2 * _SENTENCES:
-        found = [*found[:_SENTENCES], "`", *found[-_SENTENCES:]]
-    said = [" ".join(one.lower().split()) for one in found]
+    sentences: list[str] = _SENTENCE.findall(prose)
+    if len(sentences) > 2 * _SENTENCES:
+        sentences = [*sentences[:_SENTENCES], "`", *sentences[-_SENTENCES:]]
+    said = [" ".join(one.lower().split()) for one in sentences]
     said = [one for one in said if one]
     if len(said) < times or len(set(said)) > len(said) - times + 1:
         return None

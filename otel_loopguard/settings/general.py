@@ -28,8 +28,8 @@ class GeneralSettings(BaseSettings):
     max_value_chars: int = Field(
         1_000_000,
         ge=256,
-        description="Characters of arguments or outcome that are compared; of longer text head, "
-        "tail and length.",
+        description="Characters of arguments or outcome that are compared; of longer text the "
+        "ends, and a key of the rest.",
     )
     digest_key: Key = Field(
         SecretStr(""),
