@@ -99,6 +99,16 @@ class Belonging:
             for session in opened.entered:
                 session.turns.ends(opened.view.span_id, run=run)
 
+    def lost(self, opened: Open) -> None:
+        """An open span is forgotten: nobody will say that it ended.
+
+        Args:
+            opened: The span.
+        """
+        if opened.top is opened:
+            self._drop(opened)
+        opened.entered = ()
+
     def told(self, session: str | None, trace_id: int, span_id: int) -> None:
         """The adapter of a framework says that a run begins, see `SessionKeeper.next_run`."""
         here = self._opens.get(span_id)

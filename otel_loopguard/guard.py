@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from otel_loopguard.judge import Judge
     from otel_loopguard.profiling import ResourceSample
 
+_NEVER: Final = 2**63 - 1
 _ALONE: Final = 5
 """Tool calls that are traces of their own, in no session, until that is told."""
 
@@ -189,6 +190,7 @@ class LoopGuard(SessionKeeper):
             self._belonging.begins(opened, run)
             if gone is not None:
                 self._stalls.closed(gone, None, opened.since)
+                self._belonging.lost(gone)
             self._stalls.opened(opened)
             known = named or self._sessions.of_trace(span.trace_id)
         if known is not None and known.flag.stops:
@@ -278,6 +280,7 @@ class LoopGuard(SessionKeeper):
             if opened is None:
                 return
             self._stalls.closed(opened, None, self._clock())
+            self._belonging.lost(opened)
             left = self._once.closed(opened.view, None, self._clock())
         self._count(tuple(left))
 
@@ -307,12 +310,15 @@ class LoopGuard(SessionKeeper):
         self._count(overdue)
         for stall in self._stalls.due(now):
             self._stall(stall)
+        if self._live and now >= self._sessions.due_at:
+            self._expire(now)
         settle()
 
     @property
     def due(self) -> int:
         """When to call `tick` next, nanoseconds since the epoch; 2**63 - 1: not at all."""
-        return min(self._stalls.due_at, self._once.due)
+        aged = self._sessions.due_at if self._live else _NEVER
+        return min(self._stalls.due_at, self._once.due, aged)
 
     def limit_s(self, tool: str, args: object) -> float:
         """Seconds that a call of a tool may take by its estimate (D14); 600 without one."""
@@ -371,6 +377,8 @@ class LoopGuard(SessionKeeper):
             self.settings, self._registry, self.faults, self._lock, self._backing.shelf
         )
         self._sessions.begun = self._sharing.begun
+        self._sessions.gone = self._forgotten
+        self._sessions.is_open = self._opens.uses
         self._sessions.live = self._live
         self._belonging = Belonging(
             self._sessions, self._opens, self.reader, self.faults, self._clock
@@ -468,6 +476,23 @@ class LoopGuard(SessionKeeper):
             session = opened.session or self._sessions.of_step(stall.step, now)
             decisions = self._rulings.stalled(session, stall)
         self._announcer.running(session, decisions, opened, stall.step.agent)
+
+    def _expire(self, now: int) -> None:
+        """Forgets the sessions that are too old, a few at a time: spans wait for the lock."""
+        found = True
+        while found:
+            with self._lock:
+                aged = self._sessions.expire(now)
+            found = bool(aged)
+            # What they hold is freed here, where nobody waits.
+            del aged
+
+    def _forgotten(self, session: Session) -> None:
+        """A session is known no more; what others remember of it by its key goes too."""
+        self._stalls.forget(session.key)
+        self._sharing.forget(session.key)
+        if self._people is not None:
+            self._people.escalations.register.forget(session.key)
 
     def _joined(self, one: int, other: int) -> None:
         self._sessions.join(one, other)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -103,6 +103,9 @@ class Opens:
     def __init__(self, most: int) -> None:
         self._most = most
         self._open: OrderedDict[int, Open] = OrderedDict()
+        self._in_trace: Counter[int] = Counter()
+        # By identity: an open span keeps the session that the context named for it.
+        self._in_session: Counter[int] = Counter()
 
     def __len__(self) -> int:
         return len(self._open)
@@ -118,12 +121,21 @@ class Opens:
         """Whether this very span is still open."""
         return self._open.get(opened.view.span_id) is opened
 
+    def uses(self, session: Session) -> bool:
+        """Whether a span of a session is open."""
+        return id(session) in self._in_session or not self._in_trace.keys().isdisjoint(
+            session.traces
+        )
+
     def add(self, span_id: int, opened: Open) -> Open | None:
         """Takes a span that started; gives the oldest one where there is no more room."""
         before = self._open.pop(span_id, None)
         self._open[span_id] = opened
+        self._count(opened, 1)
         if before is None and len(self._open) > self._most:
             before = self._open.popitem(last=False)[1]
+        if before is not None:
+            self._count(before, -1)
         return before
 
     def take(self, span_id: int) -> Open | None:
@@ -131,4 +143,16 @@ class Opens:
         opened = self._open.pop(span_id, None)
         if opened is not None:
             opened.ended = True
+            self._count(opened, -1)
         return opened
+
+    def _count(self, opened: Open, by: int) -> None:
+        _add(self._in_trace, opened.view.trace_id, by)
+        if opened.session is not None:
+            _add(self._in_session, id(opened.session), by)
+
+
+def _add(counter: Counter[int], key: int, by: int) -> None:
+    counter[key] += by
+    if counter[key] <= 0:
+        del counter[key]

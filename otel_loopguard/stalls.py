@@ -158,6 +158,14 @@ class Stalls:
         if not run.busy:
             self._look_by(run, self._runs.idle_due(run))
 
+    def forget(self, session: str) -> None:
+        """A session is known no more. The lock is held.
+
+        Args:
+            session: Its key.
+        """
+        self._runs.forget(session)
+
     def due(self, now: int) -> Iterator[Stall]:
         """Everything that runs for too long by now, each thing once, in order of time.
 

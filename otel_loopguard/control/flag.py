@@ -135,6 +135,15 @@ class Flag:
         return now.action is Action.PAUSE and not ends
 
     @property
+    def waits_for_people(self) -> bool:
+        """Whether it is paused, or a person stopped it: its session is forgotten last of all."""
+        # Asked with the guard's lock held, so nothing is taken down in here.
+        now = self._control
+        if now.action is Action.PAUSE:
+            return self.held
+        return now.action.stops and now.by not in (None, POLICY)
+
+    @property
     def raised(self) -> bool:
         """Whether it says anything but `allow`."""
         return self.control.action is not Action.ALLOW

@@ -121,10 +121,12 @@ class Escalations:
         Raises:
             EscalationError: The escalation is over.
         """
-        if self.register.find(escalation_id) is None:
+        found = self.register.find(escalation_id)
+        if found is None:
             return False
+        flag = found.flag
         case = self.register.settle(escalation_id, reply, clock())
-        self._apply(case, reply)
+        self._apply(case, flag, reply)
         self._tell(case)
         return True
 
@@ -159,10 +161,10 @@ class Escalations:
         while self._untold:
             self._tell(self._untold.popleft())
         for case in self.register.late(now):
-            reply = self._fallback(case)
+            reply, flag = self._fallback(case), case.flag
             if self.register.settle_if(case, reply, now):
                 if case.escalation.held:
-                    self._apply(case, reply)
+                    self._apply(case, flag, reply)
                 self._tell(case)
 
     def _cause(self, decision: Decision) -> str | None:
@@ -230,14 +232,14 @@ class Escalations:
         taken = case.escalation.fallback if case.escalation.held else "wait"
         return Reply(None if taken == "wait" else Answer(taken), TIME_LIMIT, via="limit")
 
-    def _apply(self, case: Case, reply: Reply) -> None:
-        if reply.answer is None:
+    def _apply(self, case: Case, own: Flag | None, reply: Reply) -> None:
+        if reply.answer is None or own is None:
             return
         said = f": {reply.guidance}" if reply.guidance else ""
         why = f"{reply.by} answered {reply.answer}{said}"
-        key = case.flag.control.session or case.escalation.session
+        key = own.control.session or case.escalation.session
         # The session may be forgotten while somebody still waits on its flag.
-        for flag in {case.flag, *flags_of(key)}:
+        for flag in {own, *flags_of(key)}:
             if reply.answer is Answer.ABORT:
                 flag.set(Action.ABORT, reason=why, by=reply.by)
             else:

@@ -26,13 +26,13 @@ class Case:
 
     Attributes:
         escalation: The escalation.
-        flag: Flag of its session.
+        flag: Flag of its session; None once it is over.
         reply: How it ended; None while it is open.
         over: When it ended, nanoseconds since the epoch; 0 while it is open.
     """
 
     escalation: Escalation
-    flag: Flag
+    flag: Flag | None
     reply: Reply | None = None
     over: int = 0
 
@@ -159,6 +159,17 @@ class Register:
         with self._lock:
             return self._newest.get(session)
 
+    def forget(self, session: str) -> None:
+        """A session is known no more; what is open stays open, and what was sent cools down.
+
+        Args:
+            session: Its key.
+        """
+        if not self._newest:
+            return
+        with self._lock:
+            self._newest.pop(session, None)
+
     def cases(self) -> list[Case]:
         """The open escalations, oldest first."""
         with self._lock:
@@ -166,7 +177,7 @@ class Register:
 
     def _end(self, case: Case, reply: Reply, now: int) -> Case:
         del self._open[case.escalation.id]
-        case.reply, case.over = reply, now
+        case.reply, case.over, case.flag = reply, now, None
         self._over[case.escalation.id] = case
         if len(self._over) > _OVER:
             self._over.popitem(last=False)

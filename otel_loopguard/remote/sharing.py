@@ -128,6 +128,19 @@ class Sharing:
         if renamed is not None and renamed.stops:
             self.changed(renamed)
 
+    def forget(self, session: str) -> None:
+        """A session is known no more here: what was heard of it is forgotten too.
+
+        Args:
+            session: Its key.
+        """
+        if not (self._known or self._last):
+            return
+        name = wire_name(session)
+        with self._lock:
+            for table in (self._known, self._last, self._done):
+                table.pop(name, None)
+
     def changed(self, flag: Flag) -> None:
         """A flag was changed in this process; on the thread of whoever did, who may hold locks."""
         control, home = flag.control, self._home()

@@ -33,6 +33,7 @@ _BREATH: Final = 20
 _LOOKS: Final = 6
 _IDLE_S: Final = 5.0
 """How often the thread looks whether its scribe is gone."""
+_FORGOTTEN: Final = -1
 
 
 class Scribe:
@@ -116,6 +117,17 @@ class Scribe:
         if waiting >= self._settings.journal_flush_steps and not self.full:
             self.full = True
             self._rouse()
+
+    def forget(self, session: Session) -> None:
+        """A session is known no more: what it left behind is handed on. The lock is held."""
+        for table in (self._dirty, self._asked, self._used):
+            table.pop(id(session), None)
+        history = session.history
+        if history is None:
+            return
+        history.looks = _FORGOTTEN
+        if history.pending:
+            self._hand_on(session.key, history, history.take())
 
     def flush(self) -> None:
         """Hands on all that is still to be written."""
@@ -258,7 +270,12 @@ class Scribe:
             # They are asked for again with those that are in use.
             self.failed += 1
             with self._lock:
-                self._used = OrderedDict([*asked.items(), *self._used.items()])
+                again = {
+                    place: session
+                    for place, session in asked.items()
+                    if session.history is not None and session.history.looks != _FORGOTTEN
+                }
+                self._used = OrderedDict([*again.items(), *self._used.items()])
 
     def _look_again(self, session: Session) -> None:
         history = session.history

@@ -70,14 +70,16 @@ class Session:
         asked: What its models' messages tell of tool calls; None while they tell of none.
         live: Whether its steps happen now; False in a replay.
         shrunk: Whether its last step showed that its context was compacted.
+        traces: The traces that are tied to it.
         unruled: What was found at steps before the last, and has not taken effect.
     """
 
     __slots__ = (
+        "__weakref__",
         "_callers", "_cleared", "_contexts", "_exempt", "_settings", "_silence", "asked", "cycles",
         "detected", "firsts", "flag", "history", "key", "last_used",
         "live", "lock", "named", "panel", "policy", "progress", "record", "run", "senses",
-        "shrunk", "troubled", "turns", "unruled",
+        "shrunk", "traces", "troubled", "turns", "unruled",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913
@@ -90,6 +92,7 @@ class Session:
         self.shrunk = False
         self.troubled = False
         self.run = 0
+        self.traces: dict[int, None] = {}
         self.turns = Turns()
         self.last_used = 0
         self.lock = lock

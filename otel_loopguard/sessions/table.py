@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from itertools import islice
-from typing import TYPE_CHECKING
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Final
 
 from otel_loopguard.core import Kind
 from otel_loopguard.sessions.scribe import Scribe
@@ -22,6 +22,12 @@ if TYPE_CHECKING:
 
 _TRACES_PER_SESSION = 4
 _OWN_SESSION = frozenset({Kind.TOOL, Kind.MODEL})
+_AT_ONCE: Final = 16
+"""Sessions that are let go while the lock is held once: whoever ends a span waits for it."""
+_AGED_PER_NEW: Final = 2
+_NEVER: Final = 2**63 - 1
+_LOOK_AGAIN: Final = 60 * 10**9
+"""How often those are looked at that are old, and were open or stopped by a person: 60 s."""
 
 
 class Sessions:
@@ -33,9 +39,18 @@ class Sessions:
 
     With a shelf every session keeps a journal there, and brings in what stands in it (C6).
 
+    Where there are `max_sessions`, the one unused for longest is forgotten for each new one; one
+    that is unused for `session_ttl_s` is forgotten by `expire`. One that is paused, or that a
+    person stopped, goes last of all, and not by age; one with an open span goes just before those,
+    and not by age.
+
     Attributes:
         begun: Called with the key of each session that is new, or has got its final key; it must
             be quick.
+        gone: Called with each session that is forgotten; it must be quick.
+        is_open: Whether a span of a session is open.
+        due_at: No session is too old before this, nanoseconds since the epoch. May be read
+            without the lock.
     """
 
     def __init__(
@@ -48,10 +63,18 @@ class Sessions:
         self._lock = lock
         self._scribe = None if shelf is None else Scribe(settings, registry, faults, lock, shelf)
         self._ttl = int(settings.session_ttl_s * 1e9)
-        self._by_key: OrderedDict[str, Session] = OrderedDict()
+        self._by_key: dict[str, Session] = {}
+        # By last use. What would have gone, but is open or stopped, stands apart from the others,
+        # so that nobody who makes room passes it by again and again.
+        self._lately: OrderedDict[str, Session] = OrderedDict()
+        self._open: OrderedDict[str, Session] = OrderedDict()
+        self._stopped: OrderedDict[str, Session] = OrderedDict()
         self._by_trace: OrderedDict[int, Session] = OrderedDict()
         self._explicit: OrderedDict[int, None] = OrderedDict()
         self.begun: Callable[[str], None] | None = None
+        self.gone: Callable[[Session], None] | None = None
+        self.is_open: Callable[[Session], bool] = _is_not_open
+        self.due_at = _NEVER
         self.live = False
 
     def __len__(self) -> int:
@@ -61,7 +84,8 @@ class Sessions:
     def all(self) -> list[Session]:
         """The sessions that are known, the one unused for longest first."""
         with self._lock:
-            return list(self._by_key.values())
+            queues = (self._stopped, self._open, self._lately)
+            return [session for queue in queues for session in queue.values()]
 
     def find(self, key: str) -> Session | None:
         """The session of a key, if it is known."""
@@ -73,7 +97,8 @@ class Sessions:
         Args:
             most: How many at most.
         """
-        return list(islice(reversed(self._by_key.values()), most))
+        queues = (self._lately, self._open, self._stopped)
+        return list(islice(chain.from_iterable(reversed(each.values()) for each in queues), most))
 
     def of_trace(self, trace_id: int) -> Session | None:
         """The session of a trace, if it is known."""
@@ -170,10 +195,10 @@ class Sessions:
             self._scribe.close()
 
     def _rename(self, session: Session, key: str) -> None:
-        self._by_key.pop(session.key, None)
+        self._take_out(session.key)
         session.key, session.named = key, True
         session.flag.rename(key)
-        self._by_key[key] = session
+        self._put(session)
         self._begin(session)
 
     def _new(self, key: str, *, named: bool) -> Session:
@@ -190,37 +215,130 @@ class Sessions:
         if self.begun is not None:
             self.begun(session.key)
 
+    def expire(self, now: int) -> list[Session]:
+        """Forgets sessions that were unused for too long, a few of them.
+
+        Args:
+            now: Nanoseconds since the epoch.
+
+        Returns:
+            What was forgotten, to be dropped without the lock; empty: nothing is left that is.
+        """
+        aged = self._aged(now, _AT_ONCE)
+        if aged:
+            return aged
+        self._look_again()
+        aged = self._aged(now, _AT_ONCE)
+        if not aged:
+            oldest = next(iter(self._lately.values()), None)
+            due = _NEVER if oldest is None else oldest.last_used + self._ttl + 1
+            spared = now + _LOOK_AGAIN if self._open or self._stopped else _NEVER
+            self.due_at = max(min(due, spared), now + 1)
+        return aged
+
+    def _aged(self, now: int, most: int) -> list[Session]:
+        """Forgets the sessions that are too old, `most` at most."""
+        found: list[Session] = []
+        while self._lately and len(found) < most:
+            oldest = next(iter(self._lately.values()))
+            if now - oldest.last_used <= self._ttl:
+                break
+            if not self._spare(oldest):
+                self._forget(oldest)
+                found.append(oldest)
+        return found
+
+    def _look_again(self) -> None:
+        """What is neither open nor stopped any more may go by age, first of all."""
+        for queue in (self._open, self._stopped):
+            for key, session in tuple(queue.items()):
+                wanted = self._queue_of(session)
+                if wanted is queue:
+                    continue
+                del queue[key]
+                wanted[key] = session
+                if wanted is self._lately:
+                    wanted.move_to_end(key, last=False)
+
     def _add(self, session: Session, now: int) -> Session:
         self._evict(now)
         session.last_used = now
-        self._by_key[session.key] = session
+        self._put(session)
+        self.due_at = min(self.due_at, now + self._ttl + 1)
         return session
+
+    def _put(self, session: Session) -> None:
+        self._by_key[session.key] = self._lately[session.key] = session
+
+    def _take_out(self, key: str) -> None:
+        self._by_key.pop(key, None)
+        for queue in (self._lately, self._open, self._stopped):
+            queue.pop(key, None)
 
     def _evict(self, now: int) -> None:
         """Makes room for one: the unused go by age, then the one unused for longest."""
-        while self._by_key:
-            oldest = next(iter(self._by_key.values()))
-            full = len(self._by_key) >= self._settings.max_sessions
-            if not full and now - oldest.last_used <= self._ttl:
-                return
-            self._by_key.popitem(last=False)
+        # A few: the others wait for the next one, or for `expire`.
+        self._aged(now, _AGED_PER_NEW)
+        while len(self._by_key) >= self._settings.max_sessions:
+            queues = (self._lately, self._open, self._stopped)
+            oldest = next(next(iter(queue.values())) for queue in queues if queue)
+            if oldest.key not in self._lately or not self._spare(oldest):
+                self._forget(oldest)
+
+    def _spare(self, session: Session) -> bool:
+        """Puts a session whose turn it is to go apart, if it is open or stopped."""
+        queue = self._queue_of(session)
+        if queue is self._lately:
+            return False
+        del self._lately[session.key]
+        queue[session.key] = session
+        return True
+
+    def _queue_of(self, session: Session) -> OrderedDict[str, Session]:
+        if session.flag.waits_for_people:
+            return self._stopped
+        return self._open if self.is_open(session) else self._lately
+
+    def _forget(self, session: Session) -> None:
+        """A session goes out of every table. Its flag stays usable for whoever holds it."""
+        self._take_out(session.key)
+        for trace_id in session.traces:
+            self._by_trace.pop(trace_id, None)
+            self._explicit.pop(trace_id, None)
+        session.traces.clear()
+        if self._scribe is not None:
+            self._scribe.forget(session)
+        if self.gone is not None:
+            self.gone(session)
 
     def _used(self, session: Session, now: int) -> Session:
         standing = self._by_key.get(session.key)
         if standing is None:
             return self._add(session, now)
-        session = standing
-        session.last_used = now
-        self._by_key.move_to_end(session.key)
-        return session
+        standing.last_used = now
+        if standing.key in self._lately:
+            self._lately.move_to_end(standing.key)
+        else:
+            self._take_out(standing.key)
+            self._put(standing)
+        return standing
 
     def _bind(self, trace_id: int, session: Session) -> None:
+        before = self._by_trace.get(trace_id)
+        if before is not None:
+            before.traces.pop(trace_id, None)
         self._by_trace[trace_id] = session
+        session.traces[trace_id] = None
         self._by_trace.move_to_end(trace_id)
         if len(self._by_trace) > self._most_traces:
-            gone, _ = self._by_trace.popitem(last=False)
+            gone, of = self._by_trace.popitem(last=False)
+            of.traces.pop(gone, None)
             self._explicit.pop(gone, None)
 
     @property
     def _most_traces(self) -> int:
         return self._settings.max_sessions * _TRACES_PER_SESSION
+
+
+def _is_not_open(_: Session) -> bool:
+    return False

@@ -23,7 +23,10 @@ class GeneralSettings(BaseSettings):
     max_sessions: int = Field(
         10_000, ge=1, description="Sessions kept; the one unused for longest goes first."
     )
-    session_ttl_s: Seconds = Field(3600, description="Seconds an unused session is kept.")
+    session_ttl_s: Seconds = Field(
+        3600,
+        description="Seconds an unused session is kept, if no person stopped it.",
+    )
     max_open_steps: int = Field(10_000, ge=1, description="Open spans kept; the oldest goes first.")
     max_value_chars: int = Field(
         1_000_000,

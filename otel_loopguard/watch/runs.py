@@ -118,6 +118,14 @@ class Runs:
         if len(self._spent) > self._most:
             self._spent.popitem(last=False)
 
+    def forget(self, session: str) -> None:
+        """A session is known no more.
+
+        Args:
+            session: Its key.
+        """
+        self._spent.pop(session, None)
+
     def _clocks(self, run: Run, spent: int) -> list[Clock]:
         settings = self._settings
         clocks = run_clocks(settings, run.opened.since, spent)
