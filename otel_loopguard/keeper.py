@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 from otel_loopguard.admission.admissions import Asking
 from otel_loopguard.identity import parsed
 from otel_loopguard.planning import Task
+from otel_loopguard.rehearsal import now
 from otel_loopguard.sessions import SavedSession
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class SessionKeeper:
     def flag_named(self, session: str) -> Flag:
         """The flag of a session by its final key, which is made known if need be."""
         with self._lock:
-            return self._sessions.named(session, time.time_ns()).flag
+            return self._sessions.named(session, now()).flag
 
     def concerns(self, session: str, at: int) -> bool:
         """Whether what the policy said at a time concerns the run that a session is at.

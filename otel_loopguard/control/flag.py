@@ -36,6 +36,8 @@ RESERVED: Final = frozenset({POLICY, BY_HAND, APPLICATION, TIME_LIMIT, "baggage"
 _PARTS: Final = 20
 _LONGEST_S: Final = 10.0
 """Who waits looks again this often: an interrupt may have come before it was woken."""
+_LOOK_S: Final = 1.0
+"""The machine's clock may be set, and runs on while the machine sleeps: it is asked again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +242,10 @@ class Flag:
         self._wake()
 
     def wait(self, limit_s: float) -> bool:
-        """Blocks while the session is paused, at most `limit_s` seconds; False at the limit."""
+        """Blocks while the session is paused, at most `limit_s` seconds; False at the limit.
+
+        The limit is on a clock that nobody sets; when the pause itself ends, on the guard's.
+        """
         changed = self._condition()
         deadline = time.monotonic() + waits(limit_s)
         with changed:
@@ -274,9 +279,9 @@ class Flag:
         return True
 
     def _left_s(self) -> float:
-        """Seconds until the control ends by itself; what is over is looked at again at once."""
+        """Seconds after which the clock is asked again whether the control has ended by itself."""
         until = self._control.until
-        return _LONGEST_S if until is None else max((until - clock()) / 1e9, 0.001)
+        return _LONGEST_S if until is None else min(max((until - clock()) / 1e9, 0.001), _LOOK_S)
 
     def _run_out(self, over: Control) -> Control:
         """Takes down a control whose time is over, unless it was changed meanwhile."""

@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from typing import TYPE_CHECKING
 
 import pytest
 
 import otel_loopguard
 from otel_loopguard import LoopGuardAbort, LoopGuardPaused, LoopGuardSpanProcessor, control
 from tests.agents import provider_with, tool_call
+
+if TYPE_CHECKING:
+    from otel_loopguard.rehearsal import Rehearsal
 
 
 @pytest.fixture
@@ -34,8 +38,8 @@ def test_without_a_guard_nothing_happens() -> None:
     assert asyncio.run(_awaited()).action == "allow"
 
 
-async def _awaited() -> control.Control:
-    return await control.gate()
+async def _awaited(limit_s: float | None = None) -> control.Control:
+    return await control.gate(limit_s)
 
 
 def test_a_gate_waits_while_the_session_is_paused(run: str) -> None:
@@ -115,3 +119,41 @@ def test_a_session_needs_a_key(key: object) -> None:
     """The error has the value."""
     with pytest.raises(ValueError, match=repr(key)), otel_loopguard.session(key):  # type: ignore[arg-type]
         pass
+
+
+def test_a_pause_ends_by_the_clock_of_the_guard(run: str) -> None:
+    """Who waits goes on when the machine has slept, or the clock was set, past the pause's end."""
+    with otel_loopguard.set_testing(True, gate_limit_s=600) as testing:
+        assert control.pause(run, limit_s=300)
+        passed = threading.Thread(target=_gate_at, args=(run,), daemon=True)
+        passed.start()
+        waiting = asyncio.run(_gate_and_advance(run, testing))
+        passed.join(30)
+        assert not passed.is_alive()
+    assert waiting.action == "allow"
+
+
+def _gate_at(run: str) -> None:
+    with otel_loopguard.session(run):
+        control.gate(limit_s=600)
+
+
+async def _gate_and_advance(run: str, testing: Rehearsal) -> control.Control:
+    with otel_loopguard.session(run):
+        gate = asyncio.ensure_future(_awaited(600))
+        await asyncio.sleep(0.1)
+        testing.advance(301)
+        return await asyncio.wait_for(gate, 30)
+
+
+def test_a_session_that_is_known_by_its_flag_only_is_as_old_as_its_clock(run: str) -> None:
+    """A clock that a test moved makes nothing too old that was named since."""
+    del run
+    with otel_loopguard.set_testing(True) as testing:
+        guard = otel_loopguard.LoopGuard(otel_loopguard.Settings(session_ttl_s=60))
+        processor = LoopGuardSpanProcessor(guard)
+        testing.advance(3600)
+        flag = guard.flag_named("told")
+        testing.advance(1)
+        assert guard.flag_of("told") is flag
+        processor.shutdown()
