@@ -79,7 +79,8 @@ class Announcer:
             agent: Name of the agent whose it is, if that is known.
         """
         for decision in decisions:
-            self._marks.running(opened.view, decision)
+            with swallow(self._faults, "mark"):
+                self._marks.running(opened.view, decision)
             self._tell(session, decision, opened, agent or opened.agent)
 
     def _tell(

@@ -309,7 +309,8 @@ class LoopGuard(SessionKeeper):
             overdue = self._once.overdue(now)
         self._count(overdue)
         for stall in self._stalls.due(now):
-            self._stall(stall)
+            if not attempt(self.faults, "stall", self._stall, stall):
+                self._stalls.give_up(stall.opened)
         if self._live and now >= self._sessions.due_at:
             self._expire(now)
         settle()
@@ -411,12 +412,14 @@ class LoopGuard(SessionKeeper):
     def _count(self, steps: tuple[Step, ...]) -> None:
         """Counts steps that were held back for a twin that did not come."""
         for step in steps:
-            with self._lock:
-                judged = self._untraced.counted([(self._belonging.of(step, None), step)])
-            for session, counted in judged:
-                with swallow(self.faults, "prepare"):
-                    prepare(counted, self.settings.max_value_chars)
-                self._judge(session, counted, None)
+            # One that cannot be counted does not keep the others from it.
+            with swallow(self.faults, "held"):
+                with self._lock:
+                    judged = self._untraced.counted([(self._belonging.of(step, None), step)])
+                for session, counted in judged:
+                    with swallow(self.faults, "prepare"):
+                        prepare(counted, self.settings.max_value_chars)
+                    self._judge(session, counted, None)
 
     def _judge(self, session: Session, step: Step, opened: Open | None) -> None:
         decisions: list[Decision] = []
@@ -467,15 +470,16 @@ class LoopGuard(SessionKeeper):
                 _ALONE,
             )
 
-    def _stall(self, stall: Stall) -> None:
-        """Says of a span that is open that it is stalled."""
+    def _stall(self, stall: Stall) -> bool:
+        """Says of a span that is open that it is stalled; always True."""
         opened, now = stall.opened, stall.time
         with self._lock:
             if not self._opens.has(opened):
-                return  # it ended meanwhile
+                return True  # it ended meanwhile
             session = opened.session or self._sessions.of_step(stall.step, now)
             decisions = self._rulings.stalled(session, stall)
         self._announcer.running(session, decisions, opened, stall.step.agent)
+        return True
 
     def _expire(self, now: int) -> None:
         """Forgets the sessions that are too old, a few at a time: spans wait for the lock."""

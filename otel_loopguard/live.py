@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -54,8 +55,9 @@ class EndedSpan:
         self.trace_id = context.trace_id
         self.span_id = context.span_id
         self.parent_id = None if parent is None else parent.span_id
-        self.start = told(span.start_time or 0)
-        self.end = None if span.end_time is None else told(span.end_time)
+        self.start = told(_moment(span.start_time) or 0)
+        end = _moment(span.end_time)
+        self.end = None if end is None else told(end)
         self.attributes = _copied(span)
         self.start_attributes: Mapping[str, object] | None = None
         self.status: StatusName = _status(span.status)
@@ -97,7 +99,7 @@ class LiveSpan:
         self.trace_id = context.trace_id
         self.span_id = context.span_id
         self.parent_id = None if parent is None else parent.span_id
-        self.start = told(span.start_time or 0)
+        self.start = told(_moment(span.start_time) or 0)
 
     def wraps(self, span: ReadableSpan) -> bool:
         """Whether it is a view of this very span; ids may be those of another one."""
@@ -118,7 +120,7 @@ class LiveSpan:
 
     @property
     def end(self) -> int | None:
-        end = self._span.end_time
+        end = _moment(self._span.end_time)
         return None if end is None else told(end)
 
     @property
@@ -222,6 +224,16 @@ def _is_taken(span: ReadableSpan) -> bool:
 def _text(name: object) -> str:
     """A name as text: the SDK lets any object be one."""
     return name if isinstance(name, str) else str(name)
+
+
+def _moment(time: object) -> int | None:
+    """A time as a whole number: the SDK lets any object be one, and not every number has an order.
+
+    None: it is unknown.
+    """
+    if isinstance(time, float) and math.isfinite(time):
+        return int(time)
+    return int(time) if isinstance(time, int) else None
 
 
 def _kind(span: ReadableSpan) -> str:

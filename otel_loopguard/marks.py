@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Final
 from otel_loopguard import semconv
 from otel_loopguard.core import Action, Annotation, Kind
 from otel_loopguard.decisions import annotation
+from otel_loopguard.faults import swallow
 from otel_loopguard.identity import prepare
 from otel_loopguard.live import LiveSpan
 from otel_loopguard.locks import new_lock
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from otel_loopguard.control import Control
     from otel_loopguard.core import Decision, Step
     from otel_loopguard.dialects import Reader, SpanView
@@ -93,10 +96,9 @@ class Marks:
         An abort ends the agent, and turns its span to ERROR; a deny does not. What is only noted
         takes no other decision's place.
         """
-        above = [place.view for place in opened.above() if isinstance(place.view, LiveSpan)]
-        if not above:
+        steps = [found for place in opened.above() for found in self._step_of(place)]
+        if not steps:
             return
-        steps = [(view, self._reader.read(view)) for view in above]
         agents = [found for found in steps if found[1] is not None and found[1].kind is Kind.AGENT]
         agent, step = agents[0] if agents else steps[-1]
         aborts = decision.action is Action.ABORT
@@ -111,6 +113,19 @@ class Marks:
         if top is not agent and not (noted and _is_marked(top)):
             outer = annotation(decision, with_session=_lacks_session(step), status=False)
             top.annotate(outer, event=False)
+
+    def _step_of(self, opened: Open) -> Iterator[tuple[LiveSpan, Step | None]]:
+        """An open span of the SDK and its step; nothing if it cannot be read, which counts once."""
+        view = opened.view
+        if not isinstance(view, LiveSpan) or opened.unreadable:
+            return
+        found: tuple[LiveSpan, Step | None] | None = None
+        with swallow(self._faults, "mark"):
+            found = view, self._reader.read(view)
+        if found is None:
+            opened.unreadable = True
+        else:
+            yield found
 
     def running(self, span: SpanView, decision: Decision) -> None:
         """Annotates what is open, and has not failed by that; as `above`, a mere note yields."""

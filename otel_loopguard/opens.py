@@ -36,11 +36,12 @@ class Open:
         entered: The sessions in which it was taken for a run.
         said: Codes of what was said about its limits.
         ticket: When it is to be looked at next; None if it is not.
+        unreadable: Whether it could not be looked at: nobody tries again.
     """
 
     __slots__ = (
         "agent", "ended", "entered", "holds", "parent", "run", "runs", "said", "session", "since",
-        "ticket", "told", "top", "view",
+        "ticket", "told", "top", "unreadable", "view",
     )  # fmt: skip
 
     def __init__(
@@ -65,6 +66,7 @@ class Open:
         self.entered: tuple[Session, ...] = ()
         self.said: set[str] | None = None
         self.ticket: Ticket[object] | None = None
+        self.unreadable = False
 
     def above(self) -> Iterator[Open]:
         """The open spans above it, nearest first; at most 64, whatever the ids say."""

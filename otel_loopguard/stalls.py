@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.detectors import agent_clocks, model_clocks, stalled, step_clocks
+from otel_loopguard.faults import swallow
 from otel_loopguard.opens import Open
 from otel_loopguard.watch import NEVER, Deadlines, Health, InconsistentState, Run, Runs, first_look
 from otel_loopguard.watch import look as look_at
@@ -169,6 +170,8 @@ class Stalls:
     def due(self, now: int) -> Iterator[Stall]:
         """Everything that runs for too long by now, each thing once, in order of time.
 
+        What cannot be looked at is a fault, once, and does not keep the others from it.
+
         Args:
             now: Nanoseconds since the epoch.
         """
@@ -178,7 +181,29 @@ class Stalls:
             if entry is None:
                 return
             due, subject = entry
-            yield from self.look(subject, now if self._live else due)
+            found: list[Stall] | None = None
+            if not _is_unreadable(subject):
+                with swallow(self._faults, "stall"):
+                    found = self.look(subject, now if self._live else due)
+            if found is None:
+                self.give_up(subject)
+            else:
+                yield from found
+
+    def give_up(self, subject: object) -> None:
+        """Something cannot be looked at: nobody does again, and the fault is not counted again.
+
+        Args:
+            subject: An `Open`, a `Run` or the `Health`.
+        """
+        opened = subject.opened if isinstance(subject, Run) else subject
+        if not isinstance(opened, Open):
+            return
+        with self._lock:
+            opened.unreadable = True
+            self._deadlines.drop(opened.ticket)
+            if opened.run is not None and opened.run.opened is opened:
+                self._deadlines.drop(opened.run.ticket)
 
     def look(self, subject: object, now: int) -> list[Stall]:
         """Looks at an open span, an open run, or the state of the guard.
@@ -277,7 +302,8 @@ class Stalls:
             self._look_again(run, due)
 
     def _look_again(self, run: Run, due: int) -> None:
-        run.ticket = None if due == NEVER else self._deadlines.add(due, run)
+        idle = due == NEVER or run.opened.unreadable
+        run.ticket = None if idle else self._deadlines.add(due, run)
 
     def _check(self, now: int) -> None:
         with self._lock:
@@ -304,3 +330,8 @@ class Stalls:
 
 def _at_work(run: Run, clock: Clock) -> str | None:
     return run.phase if clock.reason == "same_phase" else None
+
+
+def _is_unreadable(subject: object) -> bool:
+    opened = subject.opened if isinstance(subject, Run) else subject
+    return isinstance(opened, Open) and opened.unreadable
