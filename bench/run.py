@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 import tracemalloc
+from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
@@ -32,8 +33,11 @@ from opentelemetry.sdk.metrics.export import (
     MetricReader,
     PeriodicExportingMetricReader,
 )
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import SpanContext
 
 from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings, control
 from otel_loopguard.core import Kind, Step
@@ -43,6 +47,7 @@ from otel_loopguard.recordings import Recording, SpanReplay
 HERE = Path(__file__).resolve().parent
 TRAIL = HERE.parent.parent / "shared" / "traces" / "trail.otlp.jsonl.gz"
 ROUNDS, SPANS = 15, 2_000
+MANY = "a hook, until there are 10,000 sessions of 40 steps"
 
 WORDS = "the weather in Paris is mild with some rain later and a light wind from the west".split()
 RESULT = " ".join(itertools.islice(itertools.cycle(WORDS), 60))
@@ -277,6 +282,61 @@ def memory() -> dict[str, float]:
     }
 
 
+def many_sessions(sessions: int = 10_000, steps: int = 40) -> dict[str, float]:
+    """CPU that a hook takes while a process fills with sessions: p50, p99.9, the worst of all.
+
+    One session after the other, so that none comes back. The worst is where the interpreter looks
+    through all objects of the process for garbage; how long that takes alone stands beside it.
+    """
+    processor = LoopGuardSpanProcessor(telemetry_metrics=False, telemetry_events=False)
+    scope, resource = InstrumentationScope("bench.agent"), Resource.get_empty()
+    full: list[float] = []
+    began = 0.0
+
+    def collected(phase: str, info: dict[str, int]) -> None:
+        nonlocal began
+        if info["generation"] == 2:
+            if phase == "start":
+                began = time.thread_time()
+            else:
+                full.append(time.thread_time() - began)
+
+    gc.collect()
+    before = len(gc.get_objects())
+    gc.callbacks.append(collected)
+    hooks = array("q")
+    for session in range(sessions):
+        for number in range(steps):
+            ended = time.time_ns()
+            span = ReadableSpan(
+                "execute_tool search", resource=resource, instrumentation_scope=scope,
+                context=SpanContext(session + 1, session * steps + number + 1, is_remote=False),
+                attributes={
+                    "gen_ai.operation.name": "execute_tool",
+                    "gen_ai.tool.name": "search",
+                    "gen_ai.conversation.id": f"many-{session}",
+                    "gen_ai.tool.call.arguments": f'{{"query": "city {number}", "n": 5}}',
+                    "gen_ai.tool.call.result": f"{RESULT} {number}",
+                },
+                start_time=ended - 1_000_000, end_time=ended,
+            )  # fmt: skip
+            started = time.thread_time_ns()
+            processor.on_end(span)
+            hooks.append(time.thread_time_ns() - started)
+    gc.callbacks.remove(collected)
+    objects = (len(gc.get_objects()) - before) / sessions
+    ordered = sorted(hooks)
+    processor.shutdown()
+    return {
+        "hook_p50_us": round(ordered[len(ordered) // 2] / 1e3, 1),
+        "hook_p999_us": round(ordered[len(ordered) * 999 // 1000] / 1e3, 1),
+        "hook_worst_ms": round(ordered[-1] / 1e6, 1),
+        "full_collections": len(full),
+        "full_collection_worst_ms": round(max(full, default=0) * 1e3, 1),
+        "objects_per_session": round(objects, 1),
+    }
+
+
 def check_cost() -> dict[str, float]:
     """Nanoseconds of `control.check()` where nothing is wrong, inside a span of a session."""
     provider = guarded()
@@ -365,6 +425,7 @@ def rows() -> Iterator[tuple[str, dict[str, float]]]:
     yield "tool span, metrics and log events", told()
     yield "one step, by length of the session", step_cost()
     yield "memory", memory()
+    yield MANY, many_sessions()
     yield "control.check()", check_cost()
     yield "control.admit()", admit_cost()
     yield "replay of trail.otlp.jsonl.gz", replay()

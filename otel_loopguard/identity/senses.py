@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from copy import deepcopy
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Kind, Progress, Step
@@ -45,6 +45,18 @@ class Senses:
         self._registered = registered
         self._made: dict[Factory, Sense] = {}
         self._by_kind: dict[Kind, tuple[Sense, ...]] = {}
+
+    def __getstate__(self) -> tuple[object, ...]:
+        # What is registered is told again by who takes it back.
+        return self._made, self._by_kind, self._progress, self._settings
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self._made, self._by_kind, self._progress, self._settings = state
+        self._registered = {}
+
+    def register(self, registered: dict[Kind, tuple[Factory, ...]]) -> None:
+        """Says anew which factories look at which kind of step."""
+        self._registered = registered
 
     def of(self, kind: Kind) -> tuple[Sense, ...]:
         """What looks at steps of a kind."""

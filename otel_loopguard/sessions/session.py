@@ -5,13 +5,16 @@ from __future__ import annotations
 import weakref
 from copy import deepcopy
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from otel_loopguard.control import Flag
 from otel_loopguard.control.flag import POLICY
-from otel_loopguard.core import Action, Effect, Evidence, Kind, Progress, Step
+from otel_loopguard.core import Action, Effect, Evidence, Kind, Milestones, Progress, Step
+from otel_loopguard.detectors import Registry
+from otel_loopguard.faults import Faults, attempt
 from otel_loopguard.hints import hint
 from otel_loopguard.identity import SENSES, Observer, Senses, Spendings, Standings
+from otel_loopguard.packing import Packed, pack, unpack
 from otel_loopguard.policy import Policy
 from otel_loopguard.reports import Record
 from otel_loopguard.sessions.callers import Callers
@@ -25,20 +28,24 @@ from otel_loopguard.sessions.panel import Panel
 from otel_loopguard.sessions.saved import SavedSession
 from otel_loopguard.sessions.silence import Silence
 from otel_loopguard.sessions.turns import Turns
+from otel_loopguard.settings import Settings
 
 if TYPE_CHECKING:
     import threading
 
     from otel_loopguard.core import Decision, Detection
-    from otel_loopguard.detectors import Registry
-    from otel_loopguard.faults import Faults
     from otel_loopguard.policy import Verdict
     from otel_loopguard.reports import Report
     from otel_loopguard.sessions.asked import AskedCalls
     from otel_loopguard.sessions.history import History
     from otel_loopguard.sessions.past import Past
-    from otel_loopguard.settings import Settings
 
+_JUDGING: Final = (
+    "senses", "panel", "policy", "firsts", "detected", "_silence", "_contexts", "_callers",
+)  # fmt: skip
+_COUNTING: Final = ("record",)
+_SHARED: Final = (Settings, Registry, Faults, Progress, Milestones)
+"""What a session has in common with others, or is known elsewhere by its identity."""
 _LASTING: Final = (Spendings, Standings)
 """What no checkpoint takes back: what was spent is spent."""
 _SILENT_TURNS = 8
@@ -76,7 +83,8 @@ class Session:
 
     __slots__ = (
         "__weakref__",
-        "_callers", "_cleared", "_contexts", "_exempt", "_settings", "_silence", "asked", "cycles",
+        "_broken", "_callers", "_cleared", "_contexts", "_exempt", "_faults", "_packed",
+        "_registry", "_settings", "_silence", "asked", "cycles",
         "detected", "firsts", "flag", "history", "key", "last_used",
         "live", "lock", "named", "panel", "policy", "progress", "record", "run", "senses",
         "shrunk", "traces", "troubled", "turns", "unruled",
@@ -99,22 +107,86 @@ class Session:
         self._cleared = 0
         self.history: History | None = None
         self._settings = settings
+        self._registry = registry
+        self._faults = faults
         self.progress = Progress()
-        self.senses = Senses(settings, self.progress, SENSES)
-        self.panel = Panel(registry, settings, faults)
-        self.policy = Policy(settings)
+        self._packed: dict[tuple[str, ...], Packed] = {}
+        self._broken: tuple[str, ...] = ()
+        self._begin_to_judge()
+        self._begin_to_count()
         self.flag = Flag(key, settings.pause_limit_s)
         self.progress.milestones = self.flag.milestones
-        self.record = Record(settings)
         self.cycles = CycleLog(settings.exchange_window_steps)
         self._exempt = settings.exempt
+        self.asked: AskedCalls | None = None
+        self.unruled: list[Finding] = []
+
+    def __getattr__(self, name: str) -> Any:
+        # Only what is not there is asked for here.
+        group = next((group for group in (_COUNTING, _JUDGING) if name in group), None)
+        if group is None:
+            msg = f"a session has no {name!r}"
+            raise AttributeError(msg)
+        with self.lock:
+            self._unpack(group)
+        return object.__getattribute__(self, name)
+
+    def pack(self) -> bool:
+        """Puts away as bytes what judges and counts its steps, until that is asked for.
+
+        Its lock is held.
+
+        Returns:
+            False if it cannot be put away, and stays as it is.
+        """
+        if self.unruled:
+            return False
+        if _JUDGING not in self._packed:
+            broken = self.panel.broken
+            if not self._put_away(_JUDGING):
+                return False
+            self._broken = broken
+        # Where a decision was made, or an answer given, the record is known by its identity.
+        if _COUNTING not in self._packed and not weakref.getweakrefcount(self.record):
+            self._put_away(_COUNTING)
+        return True
+
+    def _put_away(self, group: tuple[str, ...]) -> bool:
+        packed = pack([getattr(self, name) for name in group], _SHARED)
+        if packed is None:
+            return False
+        self._packed = {**self._packed, group: packed}
+        for name in group:
+            delattr(self, name)
+        return True
+
+    def _unpack(self, group: tuple[str, ...]) -> None:
+        packed = self._packed.get(group)
+        if packed is None:
+            return  # another thread was first
+        things = attempt(self._faults, "unpack", unpack, packed)
+        if things is None:
+            (self._begin_to_judge if group is _JUDGING else self._begin_to_count)()
+        else:
+            for name, thing in zip(group, things, strict=True):
+                setattr(self, name, thing)
+            if group is _JUDGING:
+                self.senses.register(SENSES)
+        self._packed = {name: left for name, left in self._packed.items() if name != group}
+
+    def _begin_to_judge(self) -> None:
+        settings = self._settings
+        self.senses = Senses(settings, self.progress, SENSES)
+        self.panel = Panel(self._registry, settings, self._faults)
+        self.policy = Policy(settings)
+        self.firsts = Firsts()
+        self.detected: list[Detection] = []
         self._silence = Silence()
         self._contexts = Contexts(settings)
-        self.detected: list[Detection] = []
-        self.firsts = Firsts()
-        self.unruled: list[Finding] = []
-        self.asked: AskedCalls | None = None
         self._callers = Callers()
+
+    def _begin_to_count(self) -> None:
+        self.record = Record(self._settings)
 
     def take(self, step: Step) -> tuple[int, list[Finding]]:
         """Counts a canonical step and judges it. Its lock is held.
@@ -171,7 +243,8 @@ class Session:
     def report(self) -> Report:
         """What it has come to. Its lock is held."""
         action = self.flag.control.action
-        return self.record.report(self.key, self.progress, action, self.panel.broken)
+        broken = self._broken if _JUDGING in self._packed else self.panel.broken
+        return self.record.report(self.key, self.progress, action, broken)
 
     def next_run(self, span_id: int) -> None:
         """An agent's run begins: in a conversation, the user's next turn.

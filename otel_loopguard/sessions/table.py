@@ -25,6 +25,9 @@ _OWN_SESSION = frozenset({Kind.TOOL, Kind.MODEL})
 _AT_ONCE: Final = 16
 """Sessions that are let go while the lock is held once: whoever ends a span waits for it."""
 _AGED_PER_NEW: Final = 2
+_AT_HAND: Final = 250
+"""Sessions that are kept as objects; what judges the others is put away until their next step."""
+_REFUSED: Final = 16
 _NEVER: Final = 2**63 - 1
 _LOOK_AGAIN: Final = 60 * 10**9
 """How often those are looked at that are old, and were open or stopped by a person: 60 s."""
@@ -69,6 +72,8 @@ class Sessions:
         self._lately: OrderedDict[str, Session] = OrderedDict()
         self._open: OrderedDict[str, Session] = OrderedDict()
         self._stopped: OrderedDict[str, Session] = OrderedDict()
+        self._at_hand: OrderedDict[str, Session] = OrderedDict()
+        self._refused = 0
         self._by_trace: OrderedDict[int, Session] = OrderedDict()
         self._explicit: OrderedDict[int, None] = OrderedDict()
         self.begun: Callable[[str], None] | None = None
@@ -264,15 +269,26 @@ class Sessions:
         self._evict(now)
         session.last_used = now
         self._put(session)
+        self._pack_one()
         self.due_at = min(self.due_at, now + self._ttl + 1)
         return session
 
+    def _pack_one(self) -> None:
+        """Puts the session away that is at hand and was unused for longest, if there are many."""
+        # One for each that is new: who works with many at once does not pack them all in turn.
+        if len(self._at_hand) <= _AT_HAND or self._refused >= _REFUSED:
+            return
+        _, session = self._at_hand.popitem(last=False)
+        # With a detector of the user's, or a judge, it is the same with all of them.
+        self._refused = 0 if session.pack() else self._refused + 1
+
     def _put(self, session: Session) -> None:
-        self._by_key[session.key] = self._lately[session.key] = session
+        key = session.key
+        self._by_key[key] = self._lately[key] = self._at_hand[key] = session
 
     def _take_out(self, key: str) -> None:
         self._by_key.pop(key, None)
-        for queue in (self._lately, self._open, self._stopped):
+        for queue in (self._lately, self._open, self._stopped, self._at_hand):
             queue.pop(key, None)
 
     def _evict(self, now: int) -> None:
@@ -318,6 +334,8 @@ class Sessions:
         standing.last_used = now
         if standing.key in self._lately:
             self._lately.move_to_end(standing.key)
+            self._at_hand[standing.key] = standing
+            self._at_hand.move_to_end(standing.key)
         else:
             self._take_out(standing.key)
             self._put(standing)

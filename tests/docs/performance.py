@@ -12,6 +12,8 @@ AIMS = {
     ("span of no interest, unknown scope", "guard_over_sdk"): 1.01,
     ("tool span, journal and profiles in Redis", "guard_with_redis_over_guard"): 1.1,
     ("one step, by length of the session", "at_10000_over_at_100"): 1.1,
+    ("a hook, until there are 10,000 sessions of 40 steps", "hook_p999_us"): 2_000,
+    ("a hook, until there are 10,000 sessions of 40 steps", "hook_worst_ms"): 100,
     ("memory", "session_at_10000_steps_kb"): 64,
     ("control.admit()", "admit_p50_us"): 30,
     ("control.admit()", "admit_p99_us"): 200,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING
 
 from otel_loopguard.core import Action, Detection, Severity, Visit
@@ -32,7 +33,7 @@ class RapidIteration:
         self._least = settings.graph_rapid_transitions
         self._limit = settings.graph_rapid_ms * 1e6
         self._runs: GraphRuns[deque[tuple[int, int]]] = GraphRuns(
-            lambda: deque[tuple[int, int]](maxlen=self._least)
+            partial(deque[tuple[int, int]], maxlen=self._least)
         )
 
     def user_turn(self) -> None:

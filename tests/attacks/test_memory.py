@@ -1,0 +1,138 @@
+"""Sessions without end: what a process keeps is bounded, and what is forgotten is freed."""
+
+from __future__ import annotations
+
+import gc
+import time
+import weakref
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import otel_loopguard
+from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings, control
+from otel_loopguard.control import Flag
+from otel_loopguard.core import Milestones, Progress
+from otel_loopguard.opens import Open
+from otel_loopguard.reports import Record
+from otel_loopguard.sessions import Session
+from tests.agents import agent, provider_with, tool_call
+from tests.bad_input.rig import TOOL
+from tests.bad_input.sizes import sizes
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Tracer
+
+pytestmark = pytest.mark.rare
+
+MOST = 500
+ROOM = 300
+"""Flags that escalations still hold open, boards of sessions that come, and the like."""
+_left: list[object] = []
+
+
+def trace(tracer: Tracer, number: int) -> None:
+    """A call that is a trace of its own."""
+    tool_call(tracer, args=f'{{"q": {number}}}')
+
+
+def conversation(tracer: Tracer, number: int) -> None:
+    """A run of an agent that names its conversation."""
+    with agent(tracer, gen_ai__conversation__id=f"c{number}"):
+        tool_call(tracer, args=f'{{"q": {number}}}')
+
+
+def named(tracer: Tracer, number: int) -> None:
+    """A session that the application names, with a plan, results and what it is asked."""
+    with otel_loopguard.session(f"n{number}", [{"id": "1"}]), agent(tracer):
+        tool_call(tracer, args=f'{{"q": {number}}}')
+        control.partial(f"part {number}")
+        control.admit("search", {"q": number}, session=f"n{number}")
+
+
+def loop(tracer: Tracer, number: int) -> None:
+    """A loop that is stopped, and put before people."""
+    with otel_loopguard.session(f"l{number}"), agent(tracer):
+        for _ in range(6):
+            tool_call(tracer)
+    control.escalate("it is stuck", session=f"l{number}")
+
+
+def aborted(tracer: Tracer, number: int) -> None:
+    """A session that a person stops."""
+    with otel_loopguard.session(f"a{number}"):
+        tool_call(tracer, args=f'{{"q": {number}}}')
+    assert control.abort(f"a{number}", by="ada")
+
+
+def unended(tracer: Tracer, number: int) -> None:
+    """A run whose spans nobody ends."""
+    with agent(tracer):
+        _left[:] = [*_left[-9:], tracer.start_span("execute_tool search", attributes=TOOL)]
+    attributes = {"gen_ai.operation.name": "invoke_agent", "gen_ai.conversation.id": f"u{number}"}
+    _left.append(tracer.start_span("invoke_agent a", attributes=attributes))
+
+
+FEEDS = [
+    (trace, 20_000), (conversation, 5_000), (named, 4_000), (loop, 1_500), (aborted, 3_000),
+    (unended, 3_000),
+]  # fmt: skip
+
+
+def alive(*kinds: type) -> Counter[str]:
+    """How many objects of some types there are in the process."""
+    gc.collect()
+    return Counter(type(one).__name__ for one in gc.get_objects() if type(one) in kinds)
+
+
+@pytest.mark.parametrize(("feed", "count"), FEEDS, ids=[feed.__name__ for feed, _ in FEEDS])
+def test_of_any_number_of_sessions_five_hundred_are_left(
+    feed: Callable[[Tracer, int], None], count: int
+) -> None:
+    """Of sessions, flags, records and open spans there are as many as may be, in all tables."""
+    kinds = (Session, Flag, Record, Progress, Milestones, Open)
+    before = alive(*kinds)
+    guard = LoopGuard(Settings(max_sessions=MOST, max_open_steps=MOST, escalation_fallback="wait"))
+    processor = LoopGuardSpanProcessor(guard)
+    tracer = provider_with(processor).get_tracer("my.agent")
+    first: list[weakref.ref[Any]] = []
+    early = 0
+    for number in range(count):
+        feed(tracer, number)
+        if number == 100:
+            first = [weakref.ref(session) for session in guard._sessions.all]
+        if number == count // 2:
+            early = sizes(guard)
+    assert first
+    grown = alive(*kinds) - before
+    # What is open before people keeps its flag, 10,000 at most.
+    waiting = len(control.escalations())
+    allowed = {"Flag": 2 * waiting, "Milestones": 2 * waiting + ROOM, "Open": 3 * MOST}
+    over = {kind: count for kind, count in grown.items() if count > MOST + 3 + allowed.get(kind, 0)}
+    assert over == {}
+    assert sizes(guard) <= early * 1.1 + 4200
+    if feed is not aborted:  # there the first ones are the last
+        assert [one for one in first if one() is not None and not _is_known(guard, one())] == []
+    processor.shutdown()
+    _left.clear()
+
+
+def test_age_leaves_nothing_behind() -> None:
+    """When nobody came for the time that sessions are kept, their objects are gone, of all."""
+    kinds = (Session, Flag, Record, Progress, Open)
+    before = alive(*kinds)
+    processor = LoopGuardSpanProcessor(session_ttl_s=2)
+    tracer = provider_with(processor).get_tracer("my.agent")
+    for number in range(3_000):
+        conversation(tracer, number)
+    deadline = time.monotonic() + 120
+    while (left := alive(*kinds) - before) and time.monotonic() < deadline:
+        time.sleep(0.5)
+    assert left == Counter()
+    processor.shutdown()
+
+
+def _is_known(guard: LoopGuard, session: Session | None) -> bool:
+    return session is not None and guard._sessions.find(session.key) is session

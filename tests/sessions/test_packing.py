@@ -1,0 +1,157 @@
+"""Sessions that are put away as bytes go on as though they never had been."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from otel_loopguard import LoopGuard, Settings, control
+from otel_loopguard.core import Detection, Evidence, Step
+from otel_loopguard.sessions import Session, table
+from tests.calls import call
+from tests.documented.acting import Run
+from tests.scenarios.families import EVERYDAY, HEALTHY, OPEN, STUCK, Family
+
+ALL = [*STUCK, *OPEN, *HEALTHY, *EVERYDAY]
+
+
+def put_away(guard: LoopGuard) -> list[Session]:
+    """Puts all sessions of a guard away; gives those that could be."""
+    return [session for session in guard._sessions.all if session.pack()]
+
+
+def outcome(steps: Iterable[Step], *, packed: bool) -> tuple[list[object], object]:
+    """What is decided about steps, and the report, with the session put away after each or not."""
+    run = Run()
+    for step in steps:
+        run.calls(step)
+        if packed:
+            assert put_away(run.guard)
+    said = [(one.step, one.action, one.reason, one.message) for one in run.decisions]
+    report = run.guard.report("run")
+    assert report is not None
+    return said, replace(report, alerts=())  # decisions have ids of their own
+
+
+def same(family: Family, seed: int) -> bool:
+    """Whether a run of a family is judged alike in both ways."""
+    plain = outcome(family.run(seed)[0], packed=False)
+    return plain == outcome(family.run(seed)[0], packed=True)
+
+
+@pytest.mark.parametrize("family", ALL[::12], ids=lambda family: family.name)
+def test_what_was_put_away_is_judged_alike(family: Family) -> None:
+    """Decisions and report are the same, step by step, for some families of runs."""
+    assert same(family, 1)
+
+
+@pytest.mark.rare
+@pytest.mark.parametrize("family", ALL, ids=lambda family: family.name)
+def test_every_family_is_judged_alike(family: Family) -> None:
+    """For all families of made-up runs, with and without model calls."""
+    assert same(family, 2)
+    assert same(family, 3)
+
+
+def test_only_sessions_in_use_are_at_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that others were used after is put away, and has a tenth of the objects."""
+    monkeypatch.setattr(table, "_AT_HAND", 5)
+    guard = LoopGuard(Settings())
+    for number in range(50):
+        for turn in range(20):
+            guard.observe(call("search", {"q": turn}, f"answer {turn}"), f"s{number}")
+    packed = [session for session in guard._sessions.all if session._packed]
+    assert [session.key for session in packed] == [f"s{number}" for number in range(45)]
+    in_bytes, in_use = (len(_below(guard._sessions.find(key))) for key in ("s0", "s49"))
+    assert in_bytes * 5 < in_use
+
+
+def test_who_comes_back_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that was made before others took the place is a repeat when it is made again."""
+    monkeypatch.setattr(table, "_AT_HAND", 1)
+    guard = LoopGuard(Settings())
+    for turn in range(6):
+        guard.observe(call("search", {"q": "x"}, "nothing"), "loop")
+        for number in range(5):
+            guard.observe(call("search", {"q": number}, f"answer {number}"), f"s{turn}-{number}")
+    flag = guard.flag_of("loop")
+    assert flag is not None
+    assert flag.raised
+
+
+def test_what_is_asked_of_a_session_that_was_put_away_is_there() -> None:
+    """Report, context, feedback and acceptance, as before."""
+    guard = LoopGuard(Settings())
+    for _ in range(4):
+        guard.observe(call("search", {"q": "x"}, "nothing"), "one")
+    guard.remember("one", "insight", "the index is empty")
+    given = control.admit("search", {"q": "y"}, session="one")
+    report = guard.report("one")
+    assert report is not None
+    before = report, guard.context("one"), guard.acceptance("one")
+    assert put_away(guard)
+    assert (guard.report("one"), guard.context("one"), guard.acceptance("one")) == before
+    assert put_away(guard)
+    assert guard.feedback(report.alerts[0].id, false_alarm=True)
+    assert guard.answered(given.id, given.choice)
+    after = guard.report("one")
+    assert after is not None
+    assert after.false_alarms == 1
+
+
+class Own:
+    """A detector of the user's."""
+
+    name = "own"
+    takes = Evidence
+
+    def __init__(self, settings: Settings) -> None:
+        self.seen = 0
+
+    def observe(self, evidence: Any) -> Detection | None:
+        self.seen += 1
+        return None
+
+
+def test_what_is_not_ours_is_not_put_away() -> None:
+    """A session with a detector of the user's stays as it is: nobody copies their objects."""
+    guard = LoopGuard(Settings(detectors=["tests.sessions.test_packing:Own"]))
+    guard.observe(call("search", {"q": "x"}), "one")
+    assert put_away(guard) == []
+    (session,) = guard._sessions.all
+    assert session.panel
+
+
+def test_values_of_the_users_do_not_matter() -> None:
+    """Arguments and answers that are objects are not kept, so a session with them is put away."""
+
+    class Odd:
+        pass
+
+    guard, odd = LoopGuard(Settings()), Odd()
+    gone = weakref.ref(odd)
+    guard.observe(call("search", {"q": odd}, odd), "one")
+    assert put_away(guard)
+    del odd
+    gc.collect()
+    assert gone() is None
+
+
+def _below(start: object) -> set[int]:
+    """What is collected as garbage below an object, without what all sessions share."""
+    seen: set[int] = set()
+    todo = [start]
+    while todo:
+        thing = todo.pop()
+        shared = isinstance(thing, type) or type(thing).__name__ in {
+            "Settings", "Registry", "Faults", "module", "function",
+        }  # fmt: skip
+        if id(thing) not in seen and gc.is_tracked(thing) and not shared:
+            seen.add(id(thing))
+            todo.extend(gc.get_referents(thing))
+    return seen
