@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import io
 import pickle
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping
 
 _KNOWN: Final = frozenset({"array", "builtins", "collections", "functools", "re", "types"})
 _OURS: Final = "otel_loopguard."
@@ -19,59 +19,53 @@ _JUDGE: Final = "otel_loopguard.judge"
 """What asks a judge belongs to a thread."""
 
 
-class Packed(NamedTuple):
-    """Objects as bytes.
-
-    Attributes:
-        data: What was packed.
-        shared: What it refers to and others have too; it is not packed.
-    """
-
-    data: bytes
-    shared: tuple[object, ...]
-
-
-def pack(things: object, common: tuple[type, ...]) -> Packed | None:
+def pack(things: object, common: Mapping[type, object]) -> bytes | None:
     """Packs objects of this package.
 
     Args:
         things: The objects.
-        common: Types of objects that are not packed, but referred to.
+        common: What they have in common with others, by its type; it is not packed.
 
     Returns:
         None if something among them is not of this package, and cannot be told to come back as it
         was: a detector of the user's, or a value of an adapter's.
     """
-    data, shared = io.BytesIO(), list[object]()
+    data = io.BytesIO()
     try:
-        _Pickler(data, shared, common).dump(things)
+        _Pickler(data, common).dump(things)
     except (pickle.PicklingError, TypeError, AttributeError, ValueError, RecursionError):
         return None
-    return Packed(data.getvalue(), tuple(shared))
+    return data.getvalue()
 
 
-def unpack(packed: Packed) -> Any:
-    """The objects that were packed."""
-    return _Unpickler(io.BytesIO(packed.data), packed.shared).load()
+def unpack(data: bytes, common: Mapping[type, object]) -> Any:
+    """The objects that were packed.
+
+    Args:
+        data: What `pack` gave.
+        common: As it was then.
+    """
+    return _Unpickler(io.BytesIO(data), common).load()
 
 
-def _shared(number: int) -> object:
-    """Stands in the bytes for an object that is shared; see `_Unpickler.find_class`."""
-    raise NotImplementedError(number)
+def _common(kind: type) -> object:
+    """Stands in the bytes for an object that is not packed; see `_Unpickler.find_class`."""
+    raise NotImplementedError(kind)
 
 
 class _Pickler(pickle.Pickler):
-    def __init__(self, data: io.BytesIO, shared: list[object], common: tuple[type, ...]) -> None:
+    def __init__(self, data: io.BytesIO, common: Mapping[type, object]) -> None:
         super().__init__(data, 5)
-        self._shared = shared
         self._common = common
 
     def reducer_override(self, thing: object) -> Any:
-        if isinstance(thing, self._common):
-            self._shared.append(thing)
-            return _shared, (len(self._shared) - 1,)
-        place = getattr(thing, "__module__", None) if _is_named(thing) else type(thing).__module__
-        text = str(place)
+        kind = type(thing)
+        if kind in self._common:
+            if self._common[kind] is not thing:
+                msg = f"another {kind.__name__} is not packed"
+                raise pickle.PicklingError(msg)
+            return _common, (kind,)
+        text = str(getattr(thing, "__module__", None) if _is_named(thing) else kind.__module__)
         ours = text.startswith(_OURS) and not text.startswith(_JUDGE)
         if not (ours or text in _KNOWN):
             msg = f"something of {text} is not packed"
@@ -80,17 +74,14 @@ class _Pickler(pickle.Pickler):
 
 
 class _Unpickler(pickle.Unpickler):
-    def __init__(self, data: io.BytesIO, shared: Sequence[object]) -> None:
+    def __init__(self, data: io.BytesIO, common: Mapping[type, object]) -> None:
         super().__init__(data)
-        self._shared = shared
+        self._common = common
 
     def find_class(self, module: str, name: str, /) -> Any:
         if module == __name__:
-            return self._get
+            return self._common.__getitem__
         return super().find_class(module, name)
-
-    def _get(self, number: int) -> object:
-        return self._shared[number]
 
 
 def _is_named(thing: object) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from copy import deepcopy
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_loopguard.control import Flag
@@ -14,7 +15,7 @@ from otel_loopguard.detectors import Registry
 from otel_loopguard.faults import Faults, attempt
 from otel_loopguard.hints import hint
 from otel_loopguard.identity import SENSES, Observer, Senses, Spendings, Standings
-from otel_loopguard.packing import Packed, pack, unpack
+from otel_loopguard.packing import pack, unpack
 from otel_loopguard.policy import Policy
 from otel_loopguard.reports import Record
 from otel_loopguard.sessions.callers import Callers
@@ -41,11 +42,8 @@ if TYPE_CHECKING:
     from otel_loopguard.sessions.past import Past
 
 _JUDGING: Final = (
-    "senses", "panel", "policy", "firsts", "detected", "_silence", "_contexts", "_callers",
+    "senses", "panel", "policy", "firsts", "detected", "turns", "_silence", "_contexts", "_callers",
 )  # fmt: skip
-_COUNTING: Final = ("record",)
-_SHARED: Final = (Settings, Registry, Faults, Progress, Milestones)
-"""What a session has in common with others, or is known elsewhere by its identity."""
 _LASTING: Final = (Spendings, Standings)
 """What no checkpoint takes back: what was spent is spent."""
 _SILENT_TURNS = 8
@@ -83,8 +81,8 @@ class Session:
 
     __slots__ = (
         "__weakref__",
-        "_broken", "_callers", "_cleared", "_contexts", "_exempt", "_faults", "_packed",
-        "_registry", "_settings", "_silence", "asked", "cycles",
+        "_broken", "_callers", "_cleared", "_contexts", "_counting", "_exempt", "_faults",
+        "_judging", "_registry", "_settings", "_silence", "asked", "cycles",
         "detected", "firsts", "flag", "history", "key", "last_used",
         "live", "lock", "named", "panel", "policy", "progress", "record", "run", "senses",
         "shrunk", "traces", "troubled", "turns", "unruled",
@@ -101,7 +99,6 @@ class Session:
         self.troubled = False
         self.run = 0
         self.traces: dict[int, None] = {}
-        self.turns = Turns()
         self.last_used = 0
         self.lock = lock
         self._cleared = 0
@@ -110,10 +107,11 @@ class Session:
         self._registry = registry
         self._faults = faults
         self.progress = Progress()
-        self._packed: dict[tuple[str, ...], Packed] = {}
+        self._judging: bytes | None = None
+        self._counting: bytes | None = None
         self._broken: tuple[str, ...] = ()
         self._begin_to_judge()
-        self._begin_to_count()
+        self.record = Record(settings)
         self.flag = Flag(key, settings.pause_limit_s)
         self.progress.milestones = self.flag.milestones
         self.cycles = CycleLog(settings.exchange_window_steps)
@@ -123,12 +121,14 @@ class Session:
 
     def __getattr__(self, name: str) -> Any:
         # Only what is not there is asked for here.
-        group = next((group for group in (_COUNTING, _JUDGING) if name in group), None)
-        if group is None:
+        if name not in _JUDGING and name != "record":
             msg = f"a session has no {name!r}"
             raise AttributeError(msg)
         with self.lock:
-            self._unpack(group)
+            if name == "record":
+                self._count_again()
+            else:
+                self._judge_again()
         return object.__getattribute__(self, name)
 
     def pack(self) -> bool:
@@ -141,38 +141,47 @@ class Session:
         """
         if self.unruled:
             return False
-        if _JUDGING not in self._packed:
-            broken = self.panel.broken
-            if not self._put_away(_JUDGING):
+        if self._judging is None:
+            data = pack([getattr(self, name) for name in _JUDGING], self._common)
+            if data is None:
                 return False
-            self._broken = broken
+            self._broken, self._judging = self.panel.broken, data
+            for name in _JUDGING:
+                delattr(self, name)
         # Where a decision was made, or an answer given, the record is known by its identity.
-        if _COUNTING not in self._packed and not weakref.getweakrefcount(self.record):
-            self._put_away(_COUNTING)
+        if self._counting is None and not weakref.getweakrefcount(self.record):
+            self._counting = pack(self.record, self._common)
+            if self._counting is not None:
+                del self.record
         return True
 
-    def _put_away(self, group: tuple[str, ...]) -> bool:
-        packed = pack([getattr(self, name) for name in group], _SHARED)
-        if packed is None:
-            return False
-        self._packed = {**self._packed, group: packed}
-        for name in group:
-            delattr(self, name)
-        return True
+    @property
+    def _common(self) -> dict[type, object]:
+        return {
+            Settings: self._settings, Registry: self._registry, Faults: self._faults,
+            Progress: self.progress, Milestones: self.progress.milestones,
+        }  # fmt: skip
 
-    def _unpack(self, group: tuple[str, ...]) -> None:
-        packed = self._packed.get(group)
-        if packed is None:
+    def _unpacked(self, data: bytes) -> Any:
+        return attempt(self._faults, "unpack", partial(unpack, data), self._common)
+
+    def _judge_again(self) -> None:
+        if self._judging is None:
             return  # another thread was first
-        things = attempt(self._faults, "unpack", unpack, packed)
+        things = self._unpacked(self._judging)
         if things is None:
-            (self._begin_to_judge if group is _JUDGING else self._begin_to_count)()
+            self._begin_to_judge()
         else:
-            for name, thing in zip(group, things, strict=True):
+            for name, thing in zip(_JUDGING, things, strict=True):
                 setattr(self, name, thing)
-            if group is _JUDGING:
-                self.senses.register(SENSES)
-        self._packed = {name: left for name, left in self._packed.items() if name != group}
+            self.senses.register(SENSES)
+        self._judging = None
+
+    def _count_again(self) -> None:
+        if self._counting is None:
+            return  # another thread was first
+        self.record = self._unpacked(self._counting) or Record(self._settings)
+        self._counting = None
 
     def _begin_to_judge(self) -> None:
         settings = self._settings
@@ -180,13 +189,11 @@ class Session:
         self.panel = Panel(self._registry, settings, self._faults)
         self.policy = Policy(settings)
         self.firsts = Firsts()
+        self.turns = Turns()
         self.detected: list[Detection] = []
         self._silence = Silence()
         self._contexts = Contexts(settings)
         self._callers = Callers()
-
-    def _begin_to_count(self) -> None:
-        self.record = Record(self._settings)
 
     def take(self, step: Step) -> tuple[int, list[Finding]]:
         """Counts a canonical step and judges it. Its lock is held.
@@ -243,7 +250,7 @@ class Session:
     def report(self) -> Report:
         """What it has come to. Its lock is held."""
         action = self.flag.control.action
-        broken = self._broken if _JUDGING in self._packed else self.panel.broken
+        broken = self.panel.broken if self._judging is None else self._broken
         return self.record.report(self.key, self.progress, action, broken)
 
     def next_run(self, span_id: int) -> None:

@@ -65,7 +65,7 @@ def test_only_sessions_in_use_are_at_hand(monkeypatch: pytest.MonkeyPatch) -> No
     for number in range(50):
         for turn in range(20):
             guard.observe(call("search", {"q": turn}, f"answer {turn}"), f"s{number}")
-    packed = [session for session in guard._sessions.all if session._packed]
+    packed = [session for session in guard._sessions.all if session._judging]
     assert [session.key for session in packed] == [f"s{number}" for number in range(45)]
     in_bytes, in_use = (len(_below(guard._sessions.find(key))) for key in ("s0", "s49"))
     assert in_bytes * 5 < in_use
