@@ -76,8 +76,8 @@ def unended(tracer: Tracer, number: int) -> None:
 
 
 FEEDS = [
-    (trace, 20_000), (conversation, 5_000), (named, 4_000), (loop, 1_500), (aborted, 3_000),
-    (unended, 3_000),
+    (trace, 20_000), (conversation, 3_000), (named, 2_500), (loop, 1_200), (aborted, 2_000),
+    (unended, 2_000),
 ]  # fmt: skip
 
 
