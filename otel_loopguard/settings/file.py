@@ -83,16 +83,16 @@ def _yaml(text: str) -> object:
         return loader.construct_document(node)
     except yaml.MarkedYAMLError as error:
         raise ValueError(_said(error)) from None
-    except yaml.YAMLError as error:
-        msg = f"no valid YAML: {type(error).__name__}"
+    except yaml.YAMLError:
+        msg = "it is no YAML"
         raise ValueError(msg) from None
 
 
 def _said(error: Any) -> str:
-    """What YAML says of a file, without the line that it quotes: it may hold a password."""
+    """Where a file is no YAML, and not what stands there: it may be a password."""
     mark = error.problem_mark or error.context_mark
-    where = f" in line {mark.line + 1}" if mark else ""
-    return f"no valid YAML{where}: {error.problem or error.context}"
+    where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+    return f"it is no YAML{where}"
 
 
 FORMS: Final[Mapping[str, Callable[[str], object]]] = {
