@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
@@ -170,18 +169,6 @@ def _file_source(settings_cls: type[BaseSettings], path: Path) -> PydanticBaseSe
     except ImportError:
         msg = f"{_FILE}={str(path)!r}: YAML needs: pip install 'otel-loopguard[yaml]'"
         raise LoopGuardSettingsError(msg) from None
-    except _yaml_errors() as error:
-        # Where, and not what: its own text may quote a secret.
-        mark: Any = getattr(error, "problem_mark", None)
-        where = "" if mark is None else f" at line {mark.line + 1}, column {mark.column + 1}"
-        msg = f"{_FILE}={str(path)!r}: cannot be read: it is no YAML{where}"
-        raise LoopGuardSettingsError(msg) from None
-
-
-def _yaml_errors() -> tuple[type[Exception], ...]:
-    """What PyYAML raises, if it was needed: it is an extra."""
-    found: Any = sys.modules.get("yaml")
-    return () if found is None else (found.YAMLError,)
 
 
 def _explain(error: ValidationError) -> str:
