@@ -68,11 +68,11 @@ def test_age_frees_without_traffic() -> None:
 def test_age_is_counted_on_the_clock_of_the_guard() -> None:
     """A test that moves the clock past the time sees the session go."""
     with set_testing(True) as testing:
-        guard = shown(1, session_ttl_s=60).guard
+        processor = shown(1, session_ttl_s=60)
         testing.advance(59)
-        assert known(guard, 1) == [1]
+        assert known(processor.guard, 1) == [1]
         testing.advance(2)
-        assert known(guard, 1) == []
+        assert known(processor.guard, 1) == []
 
 
 def test_many_of_an_age_go_in_small_parts() -> None:
