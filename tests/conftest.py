@@ -11,8 +11,9 @@ from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import HealthCheck, settings
-from opentelemetry import context
+from opentelemetry import context, trace
 from opentelemetry.context import Context
+from opentelemetry.util._once import Once
 
 from otel_loopguard import rehearsal
 from otel_loopguard.blind_spots import forget_warnings
@@ -103,6 +104,13 @@ def _no_span_is_current() -> Iterator[None]:
     token = context.attach(Context())
     yield
     context.detach(token)
+
+
+@pytest.fixture(autouse=True)
+def _no_provider_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The global one is set once in a process, and adapters behave as it says.
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", trace._TRACER_PROVIDER)
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER_SET_ONCE", Once())
 
 
 @pytest.fixture(autouse=True)

@@ -18,6 +18,7 @@ from otel_loopguard.escalation.answers import Reply, reply_in
 from otel_loopguard.escalation.encoding import encoded
 from otel_loopguard.escalation.message import message
 from otel_loopguard.escalation.signing import headers, key_of
+from otel_loopguard.locks import Signal, new_lock
 from otel_loopguard.logger import logger
 from otel_loopguard.version import __version__
 
@@ -164,8 +165,8 @@ class _Limit:
 
     def __init__(self, limit_s: float) -> None:
         self._limit_s = limit_s
-        self._over = threading.Event()
-        self._lock = threading.Lock()
+        self._over = Signal()
+        self._lock = new_lock()
         self._socket: socket.socket | None = None
         self._timer = threading.Timer(limit_s, self._shut)
         self._timer.daemon = True
