@@ -22,7 +22,6 @@ _CALL: Final = re.compile(
     r"(?:unknown|no such|not a valid|unrecogni[sz]ed) (?:tool|function|argument|parameter)|"
     r"takes \d+ positional|(?:invalid|unexpected|extra) (?:arguments?|parameters?|inputs?)\b|"
     r"arguments? (?:must|do(?:es)? not|is not)|tool .{0,60}(?:not found|does not exist)",
-    re.IGNORECASE,
 )
 _VALUES: Final = re.compile(rb'"((?:[^"\\\n]|\\.){4,200})"')
 _QUOTES: Final = b"'\"`"
@@ -38,7 +37,6 @@ _NAMES: Final = re.compile(
 _ABSENT: Final = re.compile(
     r"not[ _-]?found|\b404\b|\b(?:key|lookup)error\b|does ?n[o']t exist|"
     r"\bno (?:such )?(?:\w{1,20} )?(?:\w{1,20} )?(?:with|for|named|called|found)\b",
-    re.IGNORECASE,
 )
 _UNNAMED: Final = re.compile(
     r"(?:error:? )?(?:(?:an?|the) (?:(?:unexpected|internal|unknown) )?error (?:has )?(?:occurred|"
@@ -70,7 +68,7 @@ def error_text(step: Step) -> str | None:
 def is_call_error(step: Step) -> bool:
     """Whether the error is about the call itself: unknown tool, wrong or missing arguments."""
     text = error_text(step)
-    return text is not None and _CALL.search(look(text)) is not None
+    return text is not None and _CALL.search(look(text).lower()) is not None
 
 
 def error_line(step: Step) -> bytes | None:
@@ -115,7 +113,7 @@ def says_absent(step: Step) -> bool:
     """
     text = error_text(step) or ""
     said = f"{step.error_type or ''} {text}"
-    return step.error and len(text) <= _BRIEF and _ABSENT.search(said) is not None
+    return step.error and len(text) <= _BRIEF and _ABSENT.search(said.lower()) is not None
 
 
 def error_shape(line: bytes, arguments: bytes = b"") -> int:
