@@ -29,10 +29,11 @@ _QUOTED: Final = re.compile(
     rb"'[^'\n]{1,200}'|\"[^\"\n]{1,200}\"|`[^`\n]{1,200}`|[\w/-]{0,100}[./][\w./-]{2,100}"
 )
 _NAMES: Final = re.compile(
-    r"^.{0,200}?(?:error|exception|failed|failure|fatal|denied|not found|no such|cannot|invalid|"
-    r"unable|refused|timed? ?out)\b.*$",
-    re.IGNORECASE | re.MULTILINE,
+    r"(?:error|exception|failed|failure|fatal|denied|not found|no such|cannot|invalid|unable|"
+    r"refused|timed? ?out)\b"
 )
+_FAR: Final = 200
+"""Characters of a line before the word that says that it names an error."""
 
 _ABSENT: Final = re.compile(
     r"not[ _-]?found|\b404\b|\b(?:key|lookup)error\b|does ?n[o']t exist|"
@@ -86,7 +87,11 @@ def error_line(step: Step) -> bytes | None:
 @lru_cache(maxsize=16)
 def _naming(text: str) -> tuple[str, ...]:
     """The lines that name an error: of one error several parts of the guard ask for them."""
-    return tuple(_NAMES.findall(text))
+    low = text.lower()
+    if _NAMES.search(low) is None:
+        return ()
+    found = zip(text.split("\n"), map(_NAMES.search, low.split("\n")), strict=True)
+    return tuple(line for line, name in found if name is not None and name.start() <= _FAR)
 
 
 def failure_of(step: Step, line: bytes | None) -> int | None:
