@@ -141,9 +141,14 @@ def hidden(value: object) -> bool:
         return False
     if len(value) <= _LONGEST and _taken_out(value):
         return True
-    if _SCRUBBED in value and (_SCRUB.fullmatch(value) is not None or _scrubbed(value)):
+    # A text of megabytes is not searched for it where it begins like none.
+    if (
+        value[:1] in _OPENERS
+        and _SCRUBBED in value
+        and (_SCRUB.fullmatch(value) is not None or _scrubbed(value))
+    ):
         return True
-    return "REDACTED" in value and _emptied(value)
+    return len(value) <= _PARSED and "REDACTED" in value and _emptied(value)
 
 
 def _scrubbed(value: str) -> bool:
@@ -170,8 +175,6 @@ def _scrubbed(value: str) -> bool:
 
 def _emptied(value: str) -> bool:
     """Whether text is that of a map, or of one string, with nothing left in it."""
-    if len(value) > _PARSED:
-        return False
     inner = parsed(value)
     found = mapping(inner)
     values = (inner,) if found is None else found.values()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard.identity.errors import error_line, error_text
@@ -100,6 +101,7 @@ def signature_of(step: Step) -> str | None:
     return _of(told) or _of(f"{text[:_LOOK]}\n{text[-_LOOK:]}") or UNKNOWN
 
 
+@lru_cache(maxsize=16)
 def _of(text: str) -> str | None:
     text = text.lower()
     return next((name for name, pattern in _SIGNATURES if pattern.search(text)), None)
