@@ -147,8 +147,9 @@ def test_the_fallback_at_the_limit() -> None:
 def test_other_fallbacks(fallback: str, error: type[Exception]) -> None:
     """`abort` ends the run; with `wait` it stays paused, and the gate gives up at its limit."""
     guard = watched(pause_limit_s=0.5, escalation_fallback=fallback)
-    stuck(guard, "a")
-    with session("a"), pytest.raises(error):
+    # A name of its own: a guard that another test left would answer for its session, too.
+    stuck(guard, fallback)
+    with session(fallback), pytest.raises(error):
         control.gate()
     until(lambda: not control.escalations())
 
