@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 _NAP_S: Final = 1.0
 _SILENT_S: Final = 5.0
 _FIRST_PAUSE_S: Final = 0.05
+_SPREAD: Final = random.SystemRandom()
+"""Spreads processes over time; the state of `random` is the application's."""
 
 
 class Listening:
@@ -115,4 +117,4 @@ class _Ear:
 
     def _pause_s(self) -> float:
         pause = min(_FIRST_PAUSE_S * 2 ** min(self._failures, 16), self._most_pause_s)
-        return pause * random.uniform(0.5, 1)  # noqa: S311  # spreads processes only
+        return pause * _SPREAD.uniform(0.5, 1)

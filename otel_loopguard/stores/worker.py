@@ -26,6 +26,8 @@ Answered = Callable[[str, float, str], None]
 
 _IDLE_S: Final = 10
 _FIRST_PAUSE_S: Final = 0.05
+_SPREAD: Final = random.SystemRandom()
+"""Spreads processes over time; the state of `random` is the application's."""
 _BROKEN: Final = StoreError("the code of the store failed", "refused")
 
 
@@ -190,7 +192,7 @@ class Worker:
                 return True
             with self.queue.lock:
                 self.retries += 1
-            self.queue.rest(pause * random.uniform(0.5, 1))  # noqa: S311  # spreads processes only
+            self.queue.rest(pause * _SPREAD.uniform(0.5, 1))
             pause = min(2 * pause, self._settings.store_retry_s)
             self._asked()
         return False
