@@ -19,6 +19,7 @@ import pytest
 import otel_loopguard.detectors
 import otel_loopguard.identity
 import otel_loopguard.policy
+from tests.attacks.patterns import within
 
 ROOMS = (otel_loopguard.identity, otel_loopguard.detectors, otel_loopguard.policy)
 LENGTH = 2_000
@@ -38,18 +39,8 @@ def patterns() -> Iterator[tuple[str, re.Pattern[Any]]]:
         for found in pkgutil.iter_modules(room.__path__, f"{room.__name__}."):
             module = importlib.import_module(found.name)
             for name, value in vars(module).items():
-                for number, one in enumerate(_within(value)):
+                for number, one in enumerate(within(value)):
                     yield f"{found.name.removeprefix('otel_loopguard.')}.{name}[{number}]", one
-
-
-def _within(value: object) -> Iterator[re.Pattern[Any]]:
-    if isinstance(value, re.Pattern):
-        yield value
-    elif isinstance(value, dict):
-        yield from _within([*value.keys(), *value.values()])
-    elif isinstance(value, (list, tuple, set, frozenset)):
-        for item in value:
-            yield from _within(item)
 
 
 PATTERNS = dict(patterns())

@@ -51,20 +51,21 @@ def patterns() -> dict[str, re.Pattern[Any]]:
         for attribute, value in vars(module).items():
             owned = vars(value).items() if isinstance(value, type) else ()
             for inner, one in ((attribute, value), *((f"{attribute}.{x}", y) for x, y in owned)):
-                for number, pattern in enumerate(_within(one)):
+                for number, pattern in enumerate(within(one)):
                     if getattr(value, "__module__", name) in {name, "builtins", "re"}:
                         found[f"{name.removeprefix('otel_loopguard.')}.{inner}[{number}]"] = pattern
     return found
 
 
-def _within(value: object) -> Iterator[re.Pattern[Any]]:
+def within(value: object) -> Iterator[re.Pattern[Any]]:
+    """The patterns in a value, or in a table of them."""
     if isinstance(value, re.Pattern):
         yield value
     elif isinstance(value, dict):
-        yield from _within([*value.keys(), *value.values()])
+        yield from within([*value.keys(), *value.values()])
     elif isinstance(value, (list, tuple, set, frozenset)):
         for item in value:
-            yield from _within(item)
+            yield from within(item)
 
 
 def attacks(pattern: re.Pattern[Any], length: int) -> Iterator[str]:
