@@ -10,12 +10,14 @@ import threading
 import time
 import weakref
 from pathlib import Path
-
-import pytest
+from typing import TYPE_CHECKING
 
 import otel_loopguard
 from otel_loopguard import LoopGuard, locks
 from otel_loopguard.timer import Timer
+
+if TYPE_CHECKING:
+    import pytest
 
 PACKAGE = Path(otel_loopguard.__file__).parent
 LIMIT_S = 120
