@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from otel_loopguard.contents import Contents
     from otel_loopguard.control import Flag
     from otel_loopguard.core import Acceptance, Admission, Choice, Objection
+    from otel_loopguard.core.pressure import Use
     from otel_loopguard.opens import Opens
     from otel_loopguard.policy import Preferences
-    from otel_loopguard.profiling import Use
     from otel_loopguard.reports import AgentCycle, Context, Happening, Ledger, Report, Topic
     from otel_loopguard.sessions import Sessions
     from otel_loopguard.settings import Settings

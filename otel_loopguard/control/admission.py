@@ -23,8 +23,8 @@ from otel_loopguard.core import (
 from otel_loopguard.planning import Task, checked
 
 if TYPE_CHECKING:
+    from otel_loopguard.core.pressure import Use
     from otel_loopguard.policy import Preferences
-    from otel_loopguard.profiling import Use
 
 _FORCE: Final = (
     Choice.EXECUTE_SYNC, Choice.AUTO_BACKGROUND, Choice.PROMPT_USER, Choice.DEFER, Choice.DENY,

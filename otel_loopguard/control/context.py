@@ -21,9 +21,9 @@ from otel_loopguard.rehearsal import off
 if TYPE_CHECKING:
     from otel_loopguard.control.flag import Flag
     from otel_loopguard.core import Acceptance, Admission, Choice, Objection
+    from otel_loopguard.core.pressure import Use
     from otel_loopguard.planning import Task
     from otel_loopguard.policy import Preferences
-    from otel_loopguard.profiling import Use
     from otel_loopguard.reports import AgentCycle, Context, Happening, Report, Topic
 
 _KEY = otel_context.create_key("loopguard-session")

@@ -12,7 +12,7 @@ from otel_loopguard.errors import EscalationError
 from otel_loopguard.locks import new_lock
 
 if TYPE_CHECKING:
-    from otel_loopguard.escalation import Escalation
+    from otel_loopguard.core.escalation import Escalation
     from otel_loopguard.planning import Task
     from otel_loopguard.settings import Settings
 

@@ -49,3 +49,18 @@ class Pressure:
 
 UNKNOWN_PRESSURE = Pressure()
 """Where nothing was measured yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """How much of one resource was used, over the samples that are kept (A10).
+
+    Attributes:
+        mean: Mean of the samples that have it, in the unit of `Reading`.
+        peak: The highest of them.
+        samples: How many have it.
+    """
+
+    mean: float
+    peak: float
+    samples: int

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from otel_loopguard.escalation import Case, case_row, totals
+from otel_loopguard.core.escalation import totals
+from otel_loopguard.escalation import Case, case_row
 from otel_loopguard.reports import act_row
 
 if TYPE_CHECKING:

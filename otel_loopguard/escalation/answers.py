@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
 from typing import TYPE_CHECKING, Final, cast
 
 from otel_loopguard.control.flag import is_reserved
 from otel_loopguard.control.tasks import declare, plan_of
 from otel_loopguard.core import Milestones
+from otel_loopguard.core.escalation import Answer
 from otel_loopguard.errors import EscalationError
 
 if TYPE_CHECKING:
@@ -20,17 +20,6 @@ if TYPE_CHECKING:
 GUIDANCE: Final = 2000
 """Characters of guidance that are kept."""
 _NAME: Final = 100
-
-
-class Answer(str, Enum):
-    """What a person answers to an escalation (C8)."""
-
-    CONTINUE = "continue"
-    ABORT = "abort"
-    MODIFY_PLAN = "modify_plan"
-    SKIP_TASK = "skip_task"
-
-    __str__ = str.__str__
 
 
 _SAID: Final = {

@@ -13,7 +13,7 @@ from otel_loopguard.locks import new_lock
 from otel_loopguard.quiet import untraced_thread
 
 if TYPE_CHECKING:
-    from otel_loopguard.escalation.package import Escalation
+    from otel_loopguard.core.escalation import Escalation
 
 _IDLE_S: Final = 5.0
 _LONGEST_S: Final = 60.0

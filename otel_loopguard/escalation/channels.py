@@ -15,7 +15,7 @@ from otel_loopguard.locks import new_lock
 from otel_loopguard.logger import logger
 
 if TYPE_CHECKING:
-    from otel_loopguard.escalation.package import Escalation
+    from otel_loopguard.core.escalation import Escalation
     from otel_loopguard.escalation.register import Case
     from otel_loopguard.faults import Faults
     from otel_loopguard.settings import Settings

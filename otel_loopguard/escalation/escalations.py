@@ -14,11 +14,12 @@ from otel_loopguard.control.people import seat
 from otel_loopguard.control.tasks import declare
 from otel_loopguard.control.watchers import WATCHERS
 from otel_loopguard.core import Action, Severity
-from otel_loopguard.escalation.answers import GUIDANCE, Answer, Reply, reply_of
+from otel_loopguard.core.escalation import Answer, Escalation
+from otel_loopguard.escalation.answers import GUIDANCE, Reply, reply_of
 from otel_loopguard.escalation.channels import Channels
 from otel_loopguard.escalation.limits import Limits
 from otel_loopguard.escalation.message import told
-from otel_loopguard.escalation.package import Escalation, suggestions
+from otel_loopguard.escalation.package import suggestions
 from otel_loopguard.escalation.register import Case, Register
 from otel_loopguard.excerpts import excerpt
 from otel_loopguard.faults import swallow

@@ -11,7 +11,7 @@ from otel_loopguard import semconv
 from otel_loopguard.excerpts import excerpt
 
 if TYPE_CHECKING:
-    from otel_loopguard.escalation.package import Escalation
+    from otel_loopguard.core.escalation import Escalation
     from otel_loopguard.escalation.register import Case
     from otel_loopguard.reports import Act, Context
 

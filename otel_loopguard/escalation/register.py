@@ -11,8 +11,8 @@ from otel_loopguard.locks import new_lock
 
 if TYPE_CHECKING:
     from otel_loopguard.control import Flag
+    from otel_loopguard.core.escalation import Escalation
     from otel_loopguard.escalation.answers import Reply
-    from otel_loopguard.escalation.package import Escalation
 
 _OPEN: Final = 10_000
 _OVER: Final = 1000

@@ -25,7 +25,7 @@ from otel_loopguard.version import __version__
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from otel_loopguard.escalation.package import Escalation
+    from otel_loopguard.core.escalation import Escalation
     from otel_loopguard.settings import Settings
 
 _MOST: Final = 65_536

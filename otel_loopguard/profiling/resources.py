@@ -9,10 +9,11 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 from otel_loopguard.core import UNKNOWN_PRESSURE, Alert, Pressure
+from otel_loopguard.core.pressure import Use
 from otel_loopguard.faults import swallow
 from otel_loopguard.forks import renew_after_fork
 from otel_loopguard.locks import Signal, new_lock, start_thread
@@ -38,21 +39,6 @@ _FIELDS: Final = ("cpu", "memory", "io_wait", "disk", "network", "rss", "queue")
 
 class _Gauges(Protocol):
     def read(self) -> Reading: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Use:
-    """How much of one resource was used, over the samples that are kept (A10).
-
-    Attributes:
-        mean: Mean of the samples that have it, in the unit of `Reading`.
-        peak: The highest of them.
-        samples: How many have it.
-    """
-
-    mean: float
-    peak: float
-    samples: int
 
 
 class Resources:
