@@ -21,31 +21,11 @@ span processors never do.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Decision
-
-
-ProblemKind = Literal["field", "duplicate", "self", "unknown", "cycle", "unreachable"]
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One thing that is wrong with a plan.
-
-    Attributes:
-        kind: `field` (something cannot be read), `duplicate` (an id is there twice), `self` (a task
-            depends on itself), `unknown` (it depends on what is not in the plan), `cycle`, or
-            `unreachable` (it waits for a task with one of those problems).
-        tasks: Ids concerned; of a cycle all of them in order, the first one again at the end.
-        message: What is wrong, in a sentence.
-    """
-
-    kind: ProblemKind
-    tasks: tuple[str, ...]
-    message: str
+    from otel_loopguard.planning.task import Problem
 
 
 class LoopGuardError(Exception):

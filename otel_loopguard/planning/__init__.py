@@ -11,13 +11,12 @@ Knows neither spans nor OpenTelemetry; every function is plain values in, plain 
         ...
 """
 
-from otel_loopguard.errors import Problem
 from otel_loopguard.planning.complexity import Complexity, complexity
 from otel_loopguard.planning.following import follow
 from otel_loopguard.planning.groups import groups, independent, phases
 from otel_loopguard.planning.splitting import Advice, Factors, Strategy, Work, advise
 from otel_loopguard.planning.subtasks import AskSubtasks, answered
-from otel_loopguard.planning.task import Task, read
+from otel_loopguard.planning.task import Problem, Task, read
 from otel_loopguard.planning.validation import checked, validate
 
 __all__ = [

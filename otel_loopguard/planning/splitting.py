@@ -15,8 +15,7 @@ from otel_loopguard.planning.subtasks import AskSubtasks, answered
 from otel_loopguard.settings import Settings
 
 if TYPE_CHECKING:
-    from otel_loopguard.errors import Problem
-    from otel_loopguard.planning.task import Task
+    from otel_loopguard.planning.task import Problem, Task
     from otel_loopguard.settings.planning import PlanningSettings
 
 _CHARS: Final = 20_000

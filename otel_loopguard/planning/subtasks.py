@@ -8,8 +8,7 @@ from typing import Final, cast
 
 import orjson
 
-from otel_loopguard.errors import Problem
-from otel_loopguard.planning.task import Task, read
+from otel_loopguard.planning.task import Problem, Task, read
 from otel_loopguard.planning.validation import validate
 
 AskSubtasks = Callable[[str, str], object]

@@ -5,16 +5,34 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Final, Literal, cast
 
 from pydantic import BaseModel
-
-from otel_loopguard.errors import Problem
 
 _NEEDS: Final = ("depends_on", "dependencies", "needs")
 _WORDS: Final = {"low": 0.0, "medium": 0.5, "normal": 0.5, "high": 1.0, "critical": 1.0}
 _SHOWN: Final = 60
 _ENDLESS: Final = 1e300
+
+
+ProblemKind = Literal["field", "duplicate", "self", "unknown", "cycle", "unreachable"]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong with a plan.
+
+    Attributes:
+        kind: `field` (something cannot be read), `duplicate` (an id is there twice), `self` (a task
+            depends on itself), `unknown` (it depends on what is not in the plan), `cycle`, or
+            `unreachable` (it waits for a task with one of those problems).
+        tasks: Ids concerned; of a cycle all of them in order, the first one again at the end.
+        message: What is wrong, in a sentence.
+    """
+
+    kind: ProblemKind
+    tasks: tuple[str, ...]
+    message: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from otel_loopguard.errors import PlanError, Problem
+from otel_loopguard.errors import PlanError
 from otel_loopguard.planning.cycles import cycles, spelled
-from otel_loopguard.planning.task import Task, read
+from otel_loopguard.planning.task import Problem, Task, read
 
 _LISTED: Final = 100
 
