@@ -66,8 +66,6 @@ class LoopGuardPropagator(TextMapPropagator):
 
 
 def _make(**options: Any) -> TextMapPropagator:
-    from otel_loopguard.propagation import (  # noqa: PLC0415  # later is what this is for
-        LoopGuardPropagator as Asked,
-    )
+    from otel_loopguard.sdk.propagator import LoopGuardPropagator as Asked  # noqa: PLC0415
 
     return Asked(**options)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from otel_loopguard import Settings
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.profiling import Profiler
+from otel_loopguard.execution.profiler import Profiler
 
 ROUNDS = 20_000
 START = 1_700_000_000_000_000_000

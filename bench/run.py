@@ -41,8 +41,8 @@ from opentelemetry.trace import SpanContext
 
 from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings, control
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.dialects import Reader
-from otel_loopguard.recordings import Recording, SpanReplay
+from otel_loopguard.replay import Recording, SpanReplay
+from otel_loopguard.spans.reader import Reader
 
 HERE = Path(__file__).resolve().parent
 TRAIL = HERE.parent.parent / "shared" / "traces" / "trail.otlp.jsonl.gz"

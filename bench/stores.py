@@ -22,9 +22,9 @@ from collections.abc import Callable
 import redis
 
 from otel_loopguard import Settings
-from otel_loopguard.faults import Faults
+from otel_loopguard._util.errors import InternalErrors
 from otel_loopguard.stores import Writer
-from otel_loopguard.stores.redis_store import RedisStore
+from otel_loopguard.stores.redis import RedisStore
 
 STEPS, ENTRY_BYTES, ROUNDS, CALLS = 100, 110, 9, 4_000
 
@@ -135,7 +135,7 @@ def main() -> None:
         settings = Settings(
             store_url=f"redis://127.0.0.1:{server.port}/0", store_delay_s=0.05, store_retry_s=0.5
         )
-        writer = Writer(RedisStore(settings), settings, Faults())
+        writer = Writer(RedisStore(settings), settings, InternalErrors())
         try:
             found = {"cpus": os.cpu_count(), **survive(server, writer, sessions)}
             found |= waiting(server, writer)

@@ -11,7 +11,8 @@ from typing import get_args
 
 from otel_loopguard import Action, LoopGuard, Settings
 from otel_loopguard.core import Decision, Progress, Severity
-from otel_loopguard.reports import Record, Topic
+from otel_loopguard.core.report import Topic
+from otel_loopguard.sessions.stats import SessionStats
 from tests.bad_input.test_memory import span_of
 from tests.calls import call
 from tests.documented.acting import Run
@@ -19,10 +20,10 @@ from tests.documented.acting import Run
 
 def test_a_full_record_stays_small() -> None:
     """Everything new at every step, and every entry as long as it may be: 64 KB at most."""
-    fill(Record(Settings()))  # what is made once for all records is made by now
+    fill(SessionStats(Settings()))  # what is made once for all records is made by now
     gc.collect()
     tracemalloc.start()
-    record = Record(Settings())
+    record = SessionStats(Settings())
     fill(record)
     gc.collect()
     used = tracemalloc.get_traced_memory()[0]
@@ -31,7 +32,7 @@ def test_a_full_record_stays_small() -> None:
     assert used < 64 * 1024
 
 
-def fill(record: Record) -> None:
+def fill(record: SessionStats) -> None:
     for number in range(2000):
         step = call(f"tool{number}" * 9, {"path": f"/a/path/{number}" * 9}, "ok", at=number)
         record.step(step)
@@ -84,7 +85,7 @@ def test_long_names_are_not_kept() -> None:
 
 MEMORY = """
 import resource, sys
-from otel_loopguard.recordings import Recording, Run, SpanReplay
+from otel_loopguard.replay import Recording, Run, SpanReplay
 class Feed:
     spans = 0
     def opened(self, span): pass

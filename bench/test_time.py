@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from otel_loopguard import Settings
+from otel_loopguard._util.errors import InternalErrors
 from otel_loopguard.core import Progress
-from otel_loopguard.faults import Faults
-from otel_loopguard.identity.novelty import Novelty
-from otel_loopguard.identity.plans import Plans
-from otel_loopguard.identity.sayings import Sayings
-from otel_loopguard.planning import Task, groups, validate
-from otel_loopguard.stores.redis_store import RedisStore
-from otel_loopguard.stores.writer import Writer
+from otel_loopguard.core.task import Task
+from otel_loopguard.evidence.model_text import ModelTextExtractor, Novelty
+from otel_loopguard.evidence.plans import Plans
+from otel_loopguard.plans import groups, validate
+from otel_loopguard.stores.redis import RedisStore
+from otel_loopguard.stores.write_behind import Writer
 from tests.adversarial.test_huge import TEXTS
 from tests.calls import call
 from tests.documented.acting import Run
@@ -70,7 +70,7 @@ def _cost(text: str) -> float:
     """Seconds that a text takes in both senses, the least of five."""
     took: list[float] = []
     for _ in range(5):
-        senses = Sayings(Settings(), Progress()), Plans(Settings(), Progress())
+        senses = ModelTextExtractor(Settings(), Progress()), Plans(Settings(), Progress())
         begun = time.perf_counter()
         for sense in senses:
             sense.see(say(text))
@@ -103,7 +103,7 @@ def p99_of_enqueueing(writer: Writer, name: str) -> float:
 def test_a_frozen_server_slows_nobody_down(server: Server) -> None:
     """Adding to the queue takes as long as it does with a healthy one."""
     settings = Settings(store_url=server.url, store_queue=100_000, store_slow_s=0.3)
-    writer = Writer(RedisStore(settings), settings, Faults())
+    writer = Writer(RedisStore(settings), settings, InternalErrors())
     healthy = p99_of_enqueueing(writer, "healthy")
     assert writer.flush(10)
     server.freeze()

@@ -1,7 +1,9 @@
 """Notices agents that loop, stall or get nowhere, from the OpenTelemetry spans they emit."""
 
 from otel_loopguard import control
-from otel_loopguard.control import session
+from otel_loopguard._control.context import session
+from otel_loopguard._util import moved as _moved
+from otel_loopguard._util.clock import set_testing
 from otel_loopguard.core import Action, Decision
 from otel_loopguard.errors import (
     BreakerOpenError,
@@ -15,14 +17,13 @@ from otel_loopguard.errors import (
     RecordingError,
     UnverifiedWriteError,
 )
-from otel_loopguard.exporter import LoopGuardSpanExporter
-from otel_loopguard.guard import LoopGuard
-from otel_loopguard.loop import Refusal, turn
-from otel_loopguard.processor import LoopGuardSpanProcessor
-from otel_loopguard.propagation import LoopGuardPropagator, detach_baggage
-from otel_loopguard.provider import setup
-from otel_loopguard.rehearsal import set_testing
-from otel_loopguard.sampler import LoopGuardSampler
+from otel_loopguard.guard.guard import LoopGuard
+from otel_loopguard.integrations.own_loop import Refusal, turn
+from otel_loopguard.sdk.exporter import LoopGuardSpanExporter
+from otel_loopguard.sdk.processor import LoopGuardSpanProcessor
+from otel_loopguard.sdk.propagator import LoopGuardPropagator, detach_baggage
+from otel_loopguard.sdk.provider import setup
+from otel_loopguard.sdk.sampler import LoopGuardSampler
 from otel_loopguard.settings import Settings
 from otel_loopguard.version import __version__
 
@@ -54,3 +55,5 @@ __all__ = [
     "setup",
     "turn",
 ]
+
+_moved.install()

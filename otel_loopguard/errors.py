@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Decision
-    from otel_loopguard.planning.task import Problem
+    from otel_loopguard.core.task import Problem
 
 
 class LoopGuardError(Exception):

@@ -15,9 +15,9 @@ from opentelemetry import context, trace
 from opentelemetry.context import Context
 from opentelemetry.util._once import Once
 
-from otel_loopguard import rehearsal
-from otel_loopguard.blind_spots import forget_warnings
-from otel_loopguard.faults import raise_faults
+from otel_loopguard._util import clock as rehearsal
+from otel_loopguard._util.errors import raise_faults
+from otel_loopguard._util.logger import forget_warnings
 
 pytest_plugins = ["pytester"]  # for the tests of our own plugin
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from opentelemetry.trace import SpanKind
 
 from otel_loopguard import LoopGuardSpanProcessor, session
-from otel_loopguard.blind_spots import warn_blind
-from otel_loopguard.rehearsal import set_testing
+from otel_loopguard._util.clock import set_testing
+from otel_loopguard._util.logger import warn_blind
 from tests.agents import agent, provider_with, tool_call
 
 if TYPE_CHECKING:

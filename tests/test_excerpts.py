@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_loopguard.excerpts import excerpt
+from otel_loopguard.core.text import truncate
 
 
 @pytest.mark.parametrize(
@@ -25,13 +25,13 @@ from otel_loopguard.excerpts import excerpt
 )
 def test_what_is_shown(value: object, text: str | None) -> None:
     """About as JSON would write it."""
-    assert excerpt(value, 30) == (text if text is not None else '{"q": "x", "n": [1, 2.5, tr...')
+    assert truncate(value, 30) == (text if text is not None else '{"q": "x", "n": [1, 2.5, tr...')
 
 
 @given(st.recursive(st.none() | st.integers() | st.floats() | st.text() | st.binary(), st.lists))
 def test_it_never_throws_and_is_never_longer(value: object) -> None:
     """Whatever the value is."""
-    text = excerpt(value, 20)
+    text = truncate(value, 20)
     assert len(text) <= 20
     assert text == " ".join(text.split())
 
@@ -44,6 +44,6 @@ def test_its_cost_does_not_depend_on_the_value() -> None:
     for _ in range(1000):
         deep = [deep]
     values = ("x" * 10_000_000, {str(n): "y" * 1000 for n in range(100_000)}, endless, deep)
-    assert all(len(excerpt(value, 300)) <= 300 for value in values)
-    took = timeit.repeat(lambda: [excerpt(value, 300) for value in values], number=1, repeat=5)
+    assert all(len(truncate(value, 300)) <= 300 for value in values)
+    took = timeit.repeat(lambda: [truncate(value, 300) for value in values], number=1, repeat=5)
     assert min(took) < 0.05

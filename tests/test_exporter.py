@@ -24,14 +24,16 @@ from opentelemetry.sdk.trace.export import (
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
-from otel_loopguard import faults, onward, semconv
+from otel_loopguard import semconv
+from otel_loopguard._util import errors as faults
 from otel_loopguard.core import Annotation
 from otel_loopguard.errors import LoopGuardSettingsError
-from otel_loopguard.exporter import LoopGuardSpanExporter
+from otel_loopguard.sdk import exporter as onward
+from otel_loopguard.sdk.exporter import LoopGuardSpanExporter
 from otel_loopguard.settings import Settings
 
 if TYPE_CHECKING:
-    from otel_loopguard.dialects.view import SpanView
+    from otel_loopguard.spans.views import SpanView
 
 HINT = {semconv.DECISION_ACTION: "hint", semconv.DETECTION_REPEAT_COUNT: 3.0}
 DENY = {semconv.DECISION_ACTION: "deny", semconv.DECISION_MESSAGE: "3 equal calls"}
@@ -48,7 +50,7 @@ class ScriptedGuard:
         self.ticks: list[int] = []
         self.attached = False
         self.settings = Settings(**settings)
-        self.faults = faults.Faults()
+        self.faults = faults.InternalErrors()
         self.counted: list[tuple[int, int, str]] = []
         self.telemetry = SimpleNamespace(numbers=SimpleNamespace(exported=self.exported))
 

@@ -13,12 +13,12 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from otel_loopguard import exporter as exporters
 from otel_loopguard import semconv
 from otel_loopguard.errors import LoopGuardSettingsError
-from otel_loopguard.exporter import LoopGuardSpanExporter
-from otel_loopguard.guard import LoopGuard
-from otel_loopguard.instrumentor import LoopGuardInstrumentor
+from otel_loopguard.guard.guard import LoopGuard
+from otel_loopguard.sdk import exporter as exporters
+from otel_loopguard.sdk.exporter import LoopGuardSpanExporter
+from otel_loopguard.sdk.instrumentor import LoopGuardInstrumentor
 
 TOOL = {
     "gen_ai.operation.name": "execute_tool",

@@ -18,7 +18,7 @@ import pytest
 
 from otel_loopguard import LoopGuard, Settings
 from otel_loopguard.core import Action, Decision, Kind, Step
-from otel_loopguard.recordings import Recording, Run, replay_run
+from otel_loopguard.replay import Recording, Run, replay_run
 
 NAMES = (
     "trail magentic captainagent sentinel miniswe taubench intercode sweagent "

@@ -465,7 +465,7 @@ provider.add_span_processor(LoopGuardSpanProcessor())
 
 _LOGFIRE = """
 import logfire
-from otel_loopguard.faults import raise_faults
+from otel_loopguard._util.errors import raise_faults
 logfire.configure(send_to_logfire=False, console=False)
 raise_faults(True)
 """

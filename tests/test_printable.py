@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_loopguard import LoopGuard, Settings
+from otel_loopguard._util.errors import InternalErrors
+from otel_loopguard._util.logger import logger
+from otel_loopguard._util.printable import printable
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.faults import Faults
-from otel_loopguard.logger import logger
-from otel_loopguard.printable import printable
 
 FORGED = "a\n2026-01-01 CRITICAL root: all is lost\r\x1b]0;owned\x07\x1b[2J\u202egnp\u200b\x9b1m"
 
@@ -98,7 +98,7 @@ def test_an_exception_forges_no_line_either(printed: io.StringIO) -> None:
     """Below a counted fault its traceback is set in, so that no line of it begins a line."""
     fault = RuntimeError("in the store")
     fault.__cause__ = ValueError(FORGED)
-    Faults().note("store", fault)
+    InternalErrors().note("store", fault)
     first, *more = printed.getvalue().splitlines()
     assert "store:RuntimeError failed" in first
     assert "ValueError: a" in more[0]
@@ -108,7 +108,7 @@ def test_an_exception_forges_no_line_either(printed: io.StringIO) -> None:
 
 def test_a_traceback_of_one_line_stays_as_it_is(printed: io.StringIO) -> None:
     """Only what could forge a line is set in: formatters of the application see all others."""
-    Faults().note("store", ValueError("plain"))
+    InternalErrors().note("store", ValueError("plain"))
     assert printed.getvalue().splitlines()[-1] == "ValueError: plain"
 
 

@@ -19,13 +19,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 
 import otel_loopguard
-from otel_loopguard import (
-    LoopGuard,
-    LoopGuardAbort,
-    LoopGuardSpanProcessor,
-    Settings,
-    control,
-)
+from otel_loopguard import LoopGuard, LoopGuardAbort, LoopGuardSpanProcessor, Settings, control
 from tests.agents import Ended, agent, provider_with, tool_call
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from opentelemetry.sdk.trace.sampling import (
 from opentelemetry.trace import Link, SpanContext, SpanKind, TraceFlags, TraceState
 
 from otel_loopguard.errors import LoopGuardSettingsError
-from otel_loopguard.sampler import LoopGuardSampler, from_environment
+from otel_loopguard.sdk.sampler import LoopGuardSampler, from_environment
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context

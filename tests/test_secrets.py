@@ -17,7 +17,7 @@ from pydantic import SecretStr
 from otel_loopguard import LoopGuardSettingsError, Settings
 from otel_loopguard.errors import StoreError
 from otel_loopguard.stores import open_store
-from otel_loopguard.stores.place import place_of
+from otel_loopguard.stores.redis_connection import parse_redis_url
 from tests.escalation.agents import stuck, until, watched
 from tests.escalation.hooks import Hook, served
 
@@ -112,7 +112,7 @@ def test_no_password_of_a_store_is_told(address: str, sign: str) -> None:
     except LoopGuardSettingsError as error:
         told = chained(error)
     else:
-        told = repr(place_of(url)) + repr(store)
+        told = repr(parse_redis_url(url)) + repr(store)
     for part in ("s3c", "r3t"):
         assert part not in told
 

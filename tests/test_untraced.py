@@ -10,8 +10,9 @@ import pytest
 
 from otel_loopguard import LoopGuard, Settings, semconv
 from otel_loopguard.core import Kind
-from otel_loopguard.dialects import Reader, RecordedSpan
-from otel_loopguard.recordings.replay import SpanReplay
+from otel_loopguard.replay.replay import SpanReplay
+from otel_loopguard.spans.reader import Reader
+from otel_loopguard.spans.views import RecordedSpan
 from tests.dialects import captures, loops
 
 if TYPE_CHECKING:

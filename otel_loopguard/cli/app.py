@@ -13,8 +13,7 @@ from typing import Annotated, Optional
 import typer
 
 from otel_loopguard.cli.live import register
-from otel_loopguard.cli.log import keep_faults
-from otel_loopguard.cli.output import Format, say
+from otel_loopguard.cli.output import Format, keep_faults, say
 from otel_loopguard.errors import LoopGuardError
 from otel_loopguard.settings import Settings
 from otel_loopguard.version import __version__
@@ -158,8 +157,8 @@ def evaluate(  # noqa: PLR0913, PLR0917  # they are options
     ] = 0,
 ) -> None:
     """Measures the guard on labelled runs: what it finds, and what it would wrongly stop."""
-    from otel_loopguard.cli.evaluate import Wanted, print_evaluation  # noqa: PLC0415
-    from otel_loopguard.cli.left_out import Limits  # noqa: PLC0415
+    from otel_loopguard.cli.evaluation.evaluate import Wanted, print_evaluation  # noqa: PLC0415
+    from otel_loopguard.cli.evaluation.left_out import Limits  # noqa: PLC0415
 
     limits = Limits(false_notices, false_stops)
     wanted = Wanted(baselines, leave_one_out, limits, cost, errors, curve, jobs)
@@ -192,7 +191,7 @@ def calibrate(  # noqa: PLR0913, PLR0917
     ] = None,
 ) -> None:
     """Sets the stop line from past runs that went well, for a rate of false stops."""
-    from otel_loopguard.cli.calibrate import Wanted, print_calibration  # noqa: PLC0415
+    from otel_loopguard.cli.evaluation.calibrate import Wanted, print_calibration  # noqa: PLC0415
 
     wanted = Wanted(false_stops, frozenset(except_for or ()), output)
     with _refusing():
@@ -202,7 +201,7 @@ def calibrate(  # noqa: PLR0913, PLR0917
 @app.command()
 def learn(files: Files, form: Form = Format.TABLE, settings: SettingsFile = None) -> None:
     """Prints what is learned of each tool: durations, failures, and how far estimates hold."""
-    from otel_loopguard.cli.learn import print_learned  # noqa: PLC0415
+    from otel_loopguard.cli.evaluation.learn import print_learned  # noqa: PLC0415
 
     with _refusing():
         raise typer.Exit(print_learned(files, form, _settings(settings)))

@@ -1,28 +1,104 @@
-"""`demo`: a live agent that is stopped, then a recorded run of a real one. Memory only."""
+"""`demo`: a live agent that is stopped, then a recorded run of a real one."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from importlib.resources import as_file, files
 from typing import TYPE_CHECKING, Final
 
 from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.trace import Status, StatusCode
 from rich.text import Text
 
-from otel_loopguard.cli.agent import StubbornAgent
+from otel_loopguard import control
 from otel_loopguard.cli.inputs import Inputs
 from otel_loopguard.cli.output import console
-from otel_loopguard.cli.replay import SpanAccounts, show
-from otel_loopguard.cli.tree import Forest
-from otel_loopguard.dialects import Reader
+from otel_loopguard.cli.replay import Forest, SpanAccounts, show
+from otel_loopguard.core import Action
 from otel_loopguard.errors import LoopGuardAbort
-from otel_loopguard.processor import LoopGuardSpanProcessor
-from otel_loopguard.recordings import Run
+from otel_loopguard.replay import Run
+from otel_loopguard.sdk.processor import LoopGuardSpanProcessor
 from otel_loopguard.settings import Settings
+from otel_loopguard.spans.reader import Reader
 
 if TYPE_CHECKING:
+    from opentelemetry.trace import Tracer
     from rich.console import Console
 
-    from otel_loopguard.cli.accounts import Account
+    from otel_loopguard._control.flag import Control
+    from otel_loopguard.cli.replay import Account
+
+_TURNS: Final = 15
+_QUERY: Final = {"query": "refund policy for order 4711"}
+_FOUND: Final = '{"hits": [], "message": "nothing found in the knowledge base"}'
+
+Report = Callable[[str, str], None]
+"""Told what happens: one of `model`, `tool`, `guard`, `refused`, and a sentence."""
+
+
+class StubbornAgent:
+    """An agent whose model asks for the same search again and again, whatever it is told.
+
+    Args:
+        tracer: Makes its spans.
+        report: Told what happens.
+    """
+
+    def __init__(self, tracer: Tracer, report: Report) -> None:
+        self._tracer = tracer
+        self._report = report
+        self._told: str | None = None
+
+    def run(self) -> str:
+        """Runs the loop.
+
+        Returns:
+            Its answer, if nobody stops it in 15 turns.
+
+        Raises:
+            LoopGuardAbort: The guard has aborted the session.
+        """
+        attributes = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "support"}
+        name = "invoke_agent support"
+        with self._tracer.start_as_current_span(name, attributes=attributes):
+            for _ in range(_TURNS):
+                control.check()
+                state = control.current()
+                self._tell(state)
+                self._ask_model(state)
+                self._search(state)
+        return "I could not find it."
+
+    def _tell(self, state: Control) -> None:
+        if state.decision_id != self._told:
+            self._told = state.decision_id
+            self._report("guard", f"{state.action}: {state.hint or state.reason}")
+
+    def _ask_model(self, state: Control) -> None:
+        attributes = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "scripted"}
+        with self._tracer.start_as_current_span("chat scripted", attributes=attributes):
+            told = state.action is not Action.ALLOW
+            says = "I will search once more." if told else "Let me search the knowledge base."
+            self._report("model", says)
+
+    def _search(self, state: Control) -> None:
+        attributes = {
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": "search",
+            "gen_ai.tool.call.arguments": json.dumps(_QUERY),
+        }
+        with self._tracer.start_as_current_span(
+            "execute_tool search", attributes=attributes
+        ) as span:
+            if state.action is Action.DENY:
+                span.set_attribute("error.type", "refused")
+                span.set_status(Status(StatusCode.ERROR, "refused by the guard"))
+                self._report("refused", f"search({_QUERY['query']!r}) is not run")
+                return
+            span.set_attribute("gen_ai.tool.call.result", _FOUND)
+            self._report("tool", f"search({_QUERY['query']!r}) -> nothing found")
+
 
 SAMPLE: Final = "intercode-sql.otlp.jsonl.gz"
 """The recorded run in `otel_loopguard/cli/data`; its licence stands beside it."""

@@ -11,15 +11,15 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from otel_loopguard._util.printable import printable
 from otel_loopguard.cli.output import say
-from otel_loopguard.printable import printable
-from otel_loopguard.recordings import Recording
+from otel_loopguard.replay import Recording
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from otel_loopguard.dialects.view import RecordedSpan
-    from otel_loopguard.recordings import Run
+    from otel_loopguard.replay import Run
+    from otel_loopguard.spans.views import RecordedSpan
 
 _LONG: Final = 4 * 1024 * 1024
 _EVERY: Final = 64

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,17 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from otel_loopguard.printable import printable
+from otel_loopguard._util.printable import printable
+
+
+def keep_faults() -> None:
+    """Leaves decisions, which are printed, out of standard error; faults stay."""
+    logging.getLogger("otel_loopguard").addFilter(_is_fault)
+
+
+def _is_fault(record: logging.LogRecord) -> bool:
+    return record.exc_info is not None
+
 
 _DEPTH: Final = 200
 _PIPE_WIDTH: Final = 10_000

@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Final, cast
 import orjson
 import typer
 
+from otel_loopguard._util.bounded_json import oversized
 from otel_loopguard.cli.output import Format, cell, console, json_line, say, table
+from otel_loopguard.core.task import read
 from otel_loopguard.errors import RecordingError
-from otel_loopguard.planning import Work, advise, complexity, groups, phases, read, validate
-from otel_loopguard.recordings import oversized, read_whole
+from otel_loopguard.plans import Work, advise, complexity, groups, phases, validate
+from otel_loopguard.replay import read_whole
 
 if TYPE_CHECKING:
-    from otel_loopguard.planning import Advice, Complexity, Problem, Task
+    from otel_loopguard.core.task import Problem, Task
+    from otel_loopguard.plans import Advice, Complexity
     from otel_loopguard.settings import Settings
 
 _WIDE: Final = 200

@@ -2,20 +2,229 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
 
-from otel_loopguard.cli.accounts import Account, Book
+from rich.text import Text
+from rich.tree import Tree
+
 from otel_loopguard.cli.inputs import Inputs
-from otel_loopguard.cli.output import Format, cell, console, json_line, table
-from otel_loopguard.cli.tree import Forest
-from otel_loopguard.dialects import Reader
-from otel_loopguard.guard import LoopGuard
-from otel_loopguard.recordings import Run, SpanReplay, replay_run
+from otel_loopguard.cli.output import Format, cell, console, json_line, line, table
+from otel_loopguard.core import Action, Decision
+from otel_loopguard.guard.guard import LoopGuard
+from otel_loopguard.replay import Run, SpanReplay, replay_run
+from otel_loopguard.spans.reader import Reader
 
 if TYPE_CHECKING:
-    from otel_loopguard.dialects.view import RecordedSpan
+    from otel_loopguard.core import Step
+    from otel_loopguard.core.report import Report
+    from otel_loopguard.sessions import Session
     from otel_loopguard.settings import Settings
+    from otel_loopguard.spans.views import RecordedSpan, SpanView
+
+_HELD: Final = 10_000
+
+
+@dataclass(slots=True)
+class Account:
+    """What was decided about one session.
+
+    Attributes:
+        source: Where it comes from: a labelled run's source, else the name of the file.
+        session: Key of the session: a labelled run's id, a conversation id, or a trace id.
+        steps: How many steps were counted.
+        decisions: All decisions, in order.
+        report: What the session came to; None until it is closed.
+    """
+
+    source: str
+    session: str
+    steps: int = 0
+    decisions: list[Decision] = field(default_factory=list[Decision])
+    report: Report | None = None
+
+    @property
+    def strongest(self) -> Action:
+        """The strongest action decided; allow if there was none."""
+        actions = (decision.action for decision in self.decisions)
+        return max(actions, key=lambda action: action.rank, default=Action.ALLOW)
+
+    def row(self) -> dict[str, object]:
+        """The account as one JSON object."""
+        return {
+            "source": self.source,
+            "session": self.session,
+            "steps": self.steps,
+            "decisions": [decision_row(decision) for decision in self.decisions],
+            "strongest": self.strongest.value,
+        }
+
+
+def decision_row(decision: Decision) -> dict[str, object]:
+    """A decision as one JSON object; `step` is the index of the canonical step."""
+    return {
+        "step": decision.step,
+        "action": decision.action.value,
+        "detector": decision.detector,
+        "severity": decision.severity.value,
+        "confidence": decision.confidence,
+        "loop": decision.loop,
+        "count": decision.count,
+        "reason": decision.reason,
+        "message": decision.message,
+        "id": decision.id,
+        "period": decision.period,
+    }
+
+
+class Book:
+    """Accounts of the sessions of one file of spans, kept while the guard calls.
+
+    Args:
+        source: Name of the file.
+        held: Accounts kept open; past that the one unused for longest is closed. A session that
+            goes on after that (the guard has forgotten it by then, too) gets a second account.
+    """
+
+    def __init__(self, source: str, held: int = _HELD) -> None:
+        self._source = source
+        self._max_held = held
+        self._open: OrderedDict[int, tuple[Session, Account]] = OrderedDict()
+        self._closed: list[Account] = []
+
+    def on_step(self, session: Session, _index: int, _step: Step) -> None:
+        """One more step of a session was counted."""
+        self._account(session).steps += 1
+
+    def on_decision(self, session: Session, decision: Decision) -> None:
+        """Something was decided about a session."""
+        self._account(session).decisions.append(decision)
+
+    def closed(self) -> Iterator[Account]:
+        """Accounts that were closed since this was asked last."""
+        closed, self._closed = self._closed, []
+        yield from closed
+
+    def close(self) -> Iterator[Account]:
+        """Closes and gives all that are left, in the order of their last step."""
+        while self._open:
+            self._close_oldest()
+        yield from self.closed()
+
+    def _account(self, session: Session) -> Account:
+        # By the object, for the key may change while spans come in; the object is kept, so that its
+        # id is not given to another.
+        known = self._open.get(id(session))
+        if known is None:
+            known = (session, Account(self._source, session.key))
+            self._open[id(session)] = known
+        self._open.move_to_end(id(session))
+        if len(self._open) > self._max_held:
+            self._close_oldest()
+        return known[1]
+
+    def _close_oldest(self) -> None:
+        _, (session, account) = self._open.popitem(last=False)
+        account.session = session.key
+        account.report = session.report()
+        self._closed.append(account)
+
+
+_STYLES: Final = {"hint": "yellow", "steer": "yellow", "ask": "yellow"}
+_STOP: Final = "bold red"
+_DEPTH: Final = 40
+_SPANS: Final = 100_000
+
+
+@dataclass(slots=True)
+class _Node:
+    """What is shown of a span."""
+
+    span_id: int
+    parent_id: int | None
+    name: str
+    start: int
+    args: str
+    error: str
+
+
+class Forest:
+    """The trees of many traces.
+
+    Keeps names, parents and the beginnings of arguments and errors of the latest 100,000 spans, by
+    whole traces.
+
+    Args:
+        read: Reads a span as a step.
+    """
+
+    def __init__(self, read: Callable[[SpanView], Step | None]) -> None:
+        self._read = read
+        self._traces: OrderedDict[int, dict[int, _Node]] = OrderedDict()
+        self._count = 0
+
+    def add(self, span: RecordedSpan) -> None:
+        """Takes a span in."""
+        trace = self._traces.setdefault(span.trace_id, {})
+        self._count += span.span_id not in trace
+        step = self._read(span)
+        trace[span.span_id] = _Node(
+            span.span_id,
+            span.parent_id,
+            line(span.name, 60),
+            span.start,
+            args=line(step.args, 90) if step else "",
+            error=line(span.description or "error", 90) if span.status == "error" else "",
+        )
+        while self._count > _SPANS and len(self._traces) > 1:
+            _, gone = self._traces.popitem(last=False)
+            self._count -= len(gone)
+
+    def tree(self, account: Account) -> Tree | None:
+        """The trees of the traces that an account's decisions are about; None if none is known."""
+        marks: defaultdict[int, defaultdict[int, list[Decision]]]
+        marks = defaultdict(lambda: defaultdict(list))
+        for decision in account.decisions:
+            marks[decision.trace_id][decision.span_id].append(decision)
+        top = Tree(Text.assemble("session ", cell(account.session, 80)), guide_style="dim")
+        for trace_id, decisions in marks.items():
+            nodes = self._traces.get(trace_id)
+            if nodes:
+                _grow(top, nodes, decisions)
+        return top if top.children else None
+
+
+def _grow(top: Tree, nodes: dict[int, _Node], marks: dict[int, list[Decision]]) -> None:
+    """Hangs spans below their parents in order of start; orphans hang at the top."""
+    seen: set[int] = set()
+    children: defaultdict[int | None, list[_Node]] = defaultdict(list)
+    for node in sorted(nodes.values(), key=lambda node: node.start):
+        children[node.parent_id if node.parent_id in nodes else None].append(node)
+    # Whatever hangs below no root (a circle of parents) is shown all the same, after the rest.
+    waiting = [(node, top, 0) for node in reversed([*children[None], *nodes.values()])]
+    while waiting:
+        node, parent, depth = waiting.pop()
+        if node.span_id in seen:
+            continue
+        branch = parent.add(_label(node, marks.get(node.span_id, [])))
+        seen.add(node.span_id)
+        under, deeper = (branch, depth + 1) if depth < _DEPTH else (parent, depth)
+        waiting.extend((child, under, deeper) for child in reversed(children[node.span_id]))
+
+
+def _label(node: _Node, decisions: list[Decision]) -> Text:
+    label = Text(node.name)
+    if node.args:
+        label.append(f"  {node.args}", style="dim")
+    if node.error:
+        label.append(f"\n✗ {node.error}", style="red")
+    for decision in decisions:
+        style = _STYLES.get(decision.action.value, _STOP)
+        label.append(f"\n◆ {decision.action}", style=style)
+        label.append(f"  {line(decision.message, 160)}")
+    return label
 
 
 def print_replay(files: Sequence[str], form: Format, settings: Settings, *, tree: bool) -> int:

@@ -6,15 +6,14 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from otel_loopguard.cli.accounts import decision_row
 from otel_loopguard.cli.inputs import Inputs
 from otel_loopguard.cli.output import Format, cell, console, json_line, table
-from otel_loopguard.cli.replay import accounts
+from otel_loopguard.cli.replay import accounts, decision_row
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from otel_loopguard.reports import Report, ToolReport
+    from otel_loopguard.core.report import Report, ToolReport
     from otel_loopguard.settings import Settings
 
 _COLUMNS: Final = (

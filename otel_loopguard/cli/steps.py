@@ -10,15 +10,15 @@ import typer
 
 from otel_loopguard.cli.inputs import Inputs
 from otel_loopguard.cli.output import Format, json_line, line
-from otel_loopguard.dialects import Reader
-from otel_loopguard.guard import LoopGuard
-from otel_loopguard.identity import error_class, parsed
-from otel_loopguard.recordings import Recording, Run, SpanReplay
+from otel_loopguard.evidence import error_class, parsed
+from otel_loopguard.guard.guard import LoopGuard
+from otel_loopguard.replay import Recording, Run, SpanReplay
+from otel_loopguard.spans.reader import Reader
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Step
-    from otel_loopguard.dialects.view import RecordedSpan
     from otel_loopguard.sessions import Session
+    from otel_loopguard.spans.views import RecordedSpan
 
 _SECOND: Final = 1e9
 _COLUMNS: Final = (

@@ -1,46 +1,58 @@
 """Plain values that cross the rooms; no behaviour beyond what they are."""
 
+from __future__ import annotations
+
 from otel_loopguard.core.admission import (
+    UNKNOWN_PRESSURE,
     Acceptance,
     Admission,
+    Alert,
     Choice,
     Factors,
     Objection,
+    ResourcePressure,
     Vote,
 )
-from otel_loopguard.core.annotation import Annotation
 from otel_loopguard.core.decision import (
     Action,
+    Annotation,
     Decision,
     Detection,
+    Diagnosis,
+    Fix,
     FollowUp,
+    Risk,
     Severity,
     Source,
 )
-from otel_loopguard.core.diagnosis import Diagnosis, Fix, Risk
-from otel_loopguard.core.evidence import Effect, ErrorClass, Evidence
-from otel_loopguard.core.exchange import Exchange
+from otel_loopguard.core.evidence import (
+    Effect,
+    ErrorClass,
+    Evidence,
+    Exchange,
+    Gain,
+    ModelText,
+    NodeVisit,
+    Plan,
+    Promise,
+    Tail,
+)
 from otel_loopguard.core.milestones import (
     Milestone,
     Milestones,
+    MilestoneStatus,
     Reached,
     SavedMilestones,
-    Standing,
 )
-from otel_loopguard.core.phases import Phase, Phases
-from otel_loopguard.core.pressure import UNKNOWN_PRESSURE, Alert, Pressure
-from otel_loopguard.core.progress import Progress
-from otel_loopguard.core.saying import Gain, Plan, Promise, Saying, Tail
-from otel_loopguard.core.spending import AgentSpent, Spending
+from otel_loopguard.core.progress import AgentUsage, Phase, Phases, Progress, Usage
 from otel_loopguard.core.step import Kind, Step
-from otel_loopguard.core.visit import Visit
 
 __all__ = [
     "UNKNOWN_PRESSURE",
     "Acceptance",
     "Action",
     "Admission",
-    "AgentSpent",
+    "AgentUsage",
     "Alert",
     "Annotation",
     "Choice",
@@ -57,24 +69,24 @@ __all__ = [
     "Gain",
     "Kind",
     "Milestone",
+    "MilestoneStatus",
     "Milestones",
+    "ModelText",
+    "NodeVisit",
     "Objection",
     "Phase",
     "Phases",
     "Plan",
-    "Pressure",
     "Progress",
     "Promise",
     "Reached",
+    "ResourcePressure",
     "Risk",
     "SavedMilestones",
-    "Saying",
     "Severity",
     "Source",
-    "Spending",
-    "Standing",
     "Step",
     "Tail",
-    "Visit",
+    "Usage",
     "Vote",
 ]

@@ -1,4 +1,4 @@
-"""The answer to a call that is about to run: now, ask, in the background, later, or not at all."""
+"""The answer to a call that is about to run, and the load that it is decided under."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from otel_loopguard.core.decision import Decision, FollowUp, Source
-    from otel_loopguard.core.pressure import Pressure
 
 
 class Choice(str, Enum):
@@ -92,7 +91,7 @@ class Factors:
     records: int
     estimates: Mapping[str, str]
     remembered: Choice | None
-    pressure: Pressure
+    pressure: ResourcePressure
     votes: tuple[Vote, ...]
 
     @property
@@ -178,3 +177,64 @@ class Acceptance:
         """Share of the answered `auto_background` that stayed there; None without any."""
         told = self.background_answered
         return self.background_accepted / told if told else None
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """One resource that is past its threshold (A7).
+
+    Attributes:
+        resource: `cpu`, `memory`, `io_wait` or `queue`.
+        value: What was measured: percent, for `queue` tasks that wait.
+        threshold: From where on it is an alert, in the same unit.
+        critical: Whether it is past the critical threshold too.
+    """
+
+    resource: str
+    value: float
+    threshold: float
+    critical: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ResourcePressure:
+    """The newest word on resources. None means *not known*, never *none*.
+
+    Attributes:
+        load: Share of the CPUs that is busy, 0 to 1.
+        queue: Tasks that wait for a worker.
+        alerts: What is past its threshold, in the order CPU, memory, I/O wait, queue.
+    """
+
+    load: float | None = None
+    queue: int | None = None
+    alerts: tuple[Alert, ...] = ()
+
+    @property
+    def critical(self) -> bool:
+        """Whether anything is past its critical threshold, so that what can wait should."""
+        return any(alert.critical for alert in self.alerts)
+
+    @property
+    def scale_workers(self) -> bool:
+        """Whether two or more resources are short, so that more workers would help (A7)."""
+        return len(self.alerts) >= 2
+
+
+UNKNOWN_PRESSURE = ResourcePressure()
+"""Where nothing was measured yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceUse:
+    """How much of one resource was used, over the samples that are kept (A10).
+
+    Attributes:
+        mean: Mean of the samples that have it, in the unit of `Reading`.
+        peak: The highest of them.
+        samples: How many have it.
+    """
+
+    mean: float
+    peak: float
+    samples: int

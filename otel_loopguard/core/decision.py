@@ -2,12 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import Literal
 
-if TYPE_CHECKING:
-    from otel_loopguard.core.diagnosis import Diagnosis
+Risk = Literal["low", "medium", "high"]
+"""What a fix may break: `low` only looks or waits, `medium` can be taken back, `high` cannot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """One thing that may help against an error.
+
+    Attributes:
+        text: What to do, as an instruction.
+        risk: What it may break.
+    """
+
+    text: str
+    risk: Risk = "low"
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """What is known about errors of one kind (C13).
+
+    Attributes:
+        signature: Short code of the kind of error (`not_found`, `permission`, …).
+        cause: Why such errors happen, in a sentence.
+        fixes: What may help, the one to try first in front.
+        prevention: What keeps it from happening again, in a sentence; may be empty.
+    """
+
+    signature: str
+    cause: str
+    fixes: tuple[Fix, ...] = ()
+    prevention: str = ""
 
 
 class Action(str, Enum):
@@ -183,3 +214,19 @@ class Decision:
     question: str | None = None
     diagnosis: Diagnosis | None = None
     earlier: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Annotation:
+    """What is to be put on a span.
+
+    Attributes:
+        attributes: Attributes to add, `loopguard.*`.
+        error: Description of an ERROR status for the span (deny, abort), or None to leave the
+            status alone.
+        links: Trace and span ids of spans to link to.
+    """
+
+    attributes: Mapping[str, str | bool | int | float]
+    error: str | None = None
+    links: tuple[tuple[int, int], ...] = ()

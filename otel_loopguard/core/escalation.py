@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
-from otel_loopguard.reports import act_row
+from otel_loopguard.core.report import act_row
 
 if TYPE_CHECKING:
-    from otel_loopguard.core import Decision
-    from otel_loopguard.reports import Act, Context, Report
+    from otel_loopguard.core.decision import Decision
+    from otel_loopguard.core.report import Act, Context, Report
 
 _TOOLS: Final = 5
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from otel_loopguard.core.step import Kind
 
 
 class ErrorClass(str, Enum):
@@ -151,3 +156,237 @@ class Evidence:
     def shown(self, threshold: float) -> float:
         """The same as a decision says it: the threshold that is in force for this call."""
         return round(self.needs(threshold), 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A hand-off, or the run of a sub-agent that nothing announced, as keys that compare fast.
+
+    Of its text only keys are kept: 4 bytes for each of at most 64 words.
+
+    Attributes:
+        number: Number of the exchange within its session, from 0.
+        source: Name of the agent that gives the work; None if it is not known.
+        agent: Name of the agent that gets it.
+        source_key: Key of the giver's name; None if it is not known.
+        key: Key of the receiver's name, as part of the identity of a loop.
+        words: Keys of the different words of what was said, volatile values masked, in order; of
+            more than 64 the 64 smallest. Empty if nothing is known of it.
+        numbers: Keys of the words with a digit in them, 16 at most.
+        names: Keys of the words that look like names, 16 at most.
+        size: Characters of what was said.
+        silent: Whether it was passed on without a word and without a call, as far as is known for
+            certain: its topic is that of the exchange before.
+        step: Number of its step within the session, of any kind.
+        time: Its end, nanoseconds since the epoch; 0 without times.
+        answers: How many answers of tools and of asked agents the session had seen by then.
+        unseen: How many answers were not captured by then.
+        news: Sum of the novelty of the answers, each 0 to 1.
+    """
+
+    number: int
+    source: str | None
+    agent: str
+    source_key: int | None
+    key: int
+    words: array[int]
+    numbers: frozenset[int]
+    names: frozenset[int]
+    size: int
+    silent: bool
+    step: int
+    time: int
+    answers: int
+    unseen: int
+    news: float
+
+
+@dataclass(frozen=True, slots=True)
+class NodeVisit:
+    """A node of a graph was visited, or an agent beside others has run.
+
+    What is new is told from everything that ended since the visit before in the same graph run:
+    the state of the node, tool calls and their answers, what models wrote, what was handed over.
+
+    Attributes:
+        kind: `NODE` or `AGENT`.
+        name: Name of the node or agent.
+        key: Key of graph run and name, as the identity of a loop.
+        place: Key of graph run, name and state: equal for two visits that gave the same.
+        graph: Key of the graph run; a user's turn and a new root run begin another one.
+        state: Key of what the node gave (where that is unknown: of what it got), whatever order it
+            stands in and however often; None if neither was captured.
+        news: Whether anything was seen that the graph run had not seen before.
+        known: Whether it can be told that there was nothing new: by the node's state, or by a tool
+            call with its answer.
+        unseen: Whether something happened that may be new, and was not captured.
+        waiting: Whether time was given: a wait, or `wait_gap_s` without work of a model.
+        again: Whether there was a visit of the same place since the last news.
+        home: Whether a stretch without news has come round again: true once per go-round, which is
+            where detectors speak, so that a go-round confirms a loop once.
+        gap: Nanoseconds since the start of the visit before in the same graph run; None for the
+            first, or without times.
+    """
+
+    kind: Kind
+    name: str
+    key: int
+    place: int
+    graph: int
+    state: int | None
+    news: bool
+    known: bool
+    unseen: bool
+    waiting: bool
+    again: bool
+    home: bool
+    gap: int | None
+
+    @property
+    def moves(self) -> bool:
+        """Whether the graph got on, or gave time: what was counted before is over."""
+        return self.news or self.waiting
+
+    @property
+    def idle(self) -> bool:
+        """Whether surely nothing new came of it, and no time was given."""
+        return self.known and not (self.news or self.unseen or self.waiting)
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """The end of one text, or a place inside of it, where it repeats itself.
+
+    Attributes:
+        key: Key of what is repeated.
+        period: Its length, in characters.
+        times: How often it stands there, one after the other; of a very long tail at least.
+    """
+
+    key: int
+    period: int
+    times: int
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """An action that a text announces.
+
+    Attributes:
+        words: Keys of the words that say which; none where it is nothing but "the task".
+        begins: Whether it is to begin, or to go on with, something.
+    """
+
+    words: frozenset[int]
+    begins: bool
+
+    def is_like(self, other: Promise) -> bool:
+        """Whether two announcements are of the same action.
+
+        Half of their words are common; or both are to begin, and one does not say with what.
+        """
+        if self.begins and other.begins and not (self.words and other.words):
+            return True
+        common = len(self.words & other.words)
+        return common > 0 and 2 * common >= len(self.words | other.words)
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """What the tool calls of a session had come to by some moment.
+
+    Attributes:
+        answers: Tool outcomes that were captured.
+        unseen: Tool outcomes that were not.
+        news: Sum of the novelty of those that were, each 0 to 1.
+        epoch: How often the world was changed.
+    """
+
+    answers: int
+    unseen: int
+    news: float
+    epoch: int
+
+    def nothing_since(self, before: Gain, most_news: float) -> bool:
+        """Whether nothing came of what was done since an earlier moment.
+
+        Nothing was changed, and what the tools answered was hardly new. An answer that was not
+        captured may all be new.
+
+        Args:
+            before: What the session had come to then.
+            most_news: Mean novelty of the answers, 0 to 1, up to which they are hardly new.
+        """
+        if self.epoch != before.epoch or self.unseen != before.unseen:
+            return False
+        answers = self.answers - before.answers
+        return self.news - before.news <= most_news * answers if answers else True
+
+
+@dataclass(frozen=True, slots=True)
+class ModelText:
+    """One text of a model, with what its session had come to by then.
+
+    Attributes:
+        speaker: Key of who wrote it: agent, node and model.
+        name: What to call it in a message: the agent, or "the model".
+        turn: Number of the turn; from one to the next a user may have spoken.
+        key: Key of the text as it is.
+        size: Characters of the text.
+        words: Words of its sample.
+        structured: Whether it is data rather than prose: JSON, a table, a block of code.
+        alike: How much of its sample is common to the speaker's text before, 0 to 1; 0 for the
+            first of a turn.
+        renumbered: Whether nothing but numbers differs from the speaker's text before.
+        beside: Whether it was begun before the speaker's text before had ended.
+        hedges: Phrases of doubt in its sample.
+        apologies: Phrases of apology in its sample.
+        personal: Whether it speaks of itself: "I", "we", "let me".
+        promise: The action that it announces; None if it announces none.
+        tail: Its end, if that repeats itself; None otherwise.
+        acts: How often the session had done something, or may have: tool calls, hand-offs, model
+            calls without a text.
+        calls: Tool calls of the session by then.
+        gain: What the session had come to by then.
+        chant: Sentences inside of it that are said over and over; None if there are none, and where
+            its end repeats itself.
+    """
+
+    speaker: int
+    name: str
+    turn: int
+    key: int
+    size: int
+    words: int
+    structured: bool
+    alike: float
+    renumbered: bool
+    beside: bool
+    hedges: int
+    apologies: int
+    personal: bool
+    promise: Promise | None
+    tail: Tail | None
+    acts: int
+    calls: int
+    gain: Gain
+    chant: Tail | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A list of tasks, as a model wrote it or handed it to a tool that keeps such lists.
+
+    Attributes:
+        speaker: Key of who wrote it.
+        name: What to call it in a message: the agent, or "the model".
+        items: Keys of the tasks, done or not.
+        done: How many of them are marked as done.
+        epoch: How often the world was changed by then, the keeping of the list itself aside.
+    """
+
+    speaker: int
+    name: str
+    items: frozenset[int]
+    done: int
+    epoch: int

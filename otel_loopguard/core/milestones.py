@@ -40,7 +40,7 @@ class Milestone:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class MilestoneStatus:
     """How a session stands with its milestones at one step.
 
     Attributes:
@@ -121,7 +121,7 @@ class Milestones:
         self._passed = 0
         self._needs = _NO_NEEDS
         self._replaced: Mapping[str, tuple[str, ...]] | None = None
-        self._standing: tuple[int, int, Standing] | None = None
+        self._standing: tuple[int, int, MilestoneStatus] | None = None
         self.changes = 0
         self.task_type: str | None = None
 
@@ -276,7 +276,7 @@ class Milestones:
             total += self._of - len(known) - self._passed
         return round(100.0 * done / total, 1) if total > 0 else 0.0
 
-    def standing(self, since: int, steps: int, seconds: float, key: int) -> Standing:
+    def standing(self, since: int, steps: int, seconds: float, key: int) -> MilestoneStatus:
         """How the session stands.
 
         Args:
@@ -291,7 +291,7 @@ class Milestones:
             before = self._standing = (changes, since, self._counted(since))
         one = before[2]
         # Not `replace`, which takes four times as long.
-        return Standing(
+        return MilestoneStatus(
             one.done, one.failed, one.open, one.percent, one.hopeless, steps, seconds, key,
             one.blocked, one.paced,
         )  # fmt: skip
@@ -305,7 +305,7 @@ class Milestones:
         known = self._known.get(name[:_NAMED])
         return None if known is None else known.reached
 
-    def _counted(self, since: int) -> Standing:
+    def _counted(self, since: int) -> MilestoneStatus:
         known = self._since(since)
         blocked = self._blocked(known)
         states = [one.reached for _, one in known]
@@ -316,7 +316,7 @@ class Milestones:
         lost = [name for name, one in known if one.required and one.reached is Reached.FAILED]
         hopeless = lost[0] if lost and not still else None
         percent, paced = self.percent(since), not self._needs
-        return Standing(
+        return MilestoneStatus(
             done, failed, still, percent, hopeless, 0, 0.0, 0, blocked=len(blocked), paced=paced
         )
 

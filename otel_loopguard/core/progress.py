@@ -1,11 +1,81 @@
-"""What a session has come to, as everything that looks at it may read."""
+"""What a session has come to: totals, phases and usage."""
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
 from otel_loopguard.core.milestones import Milestones
-from otel_loopguard.core.phases import Phases
+
+_KEPT: Final = 48
+_SECOND: Final = 1e9
+
+
+class Phase(NamedTuple):
+    """One stretch of work.
+
+    Attributes:
+        name: Name of the agent that began it.
+        seconds: Seconds from the start of its first step to the newest end in it; None without
+            times.
+    """
+
+    name: str
+    seconds: float | None
+
+
+class Phases:
+    """The newest 48 phases of one session.
+
+    Attributes:
+        over: Those that ended with the newest step.
+    """
+
+    __slots__ = ("_began", "_ended", "_name", "_past", "over")
+
+    def __init__(self) -> None:
+        self.over: tuple[Phase, ...] = ()
+        self._past: deque[Phase] = deque(maxlen=_KEPT)
+        self._name: str | None = None
+        self._began = self._ended = 0
+
+    def begin(self, name: str, start: int) -> None:
+        """A phase begins, and the one before is over.
+
+        Args:
+            name: Name of the agent.
+            start: Start of its first step, nanoseconds since the epoch; 0 without times.
+        """
+        self.end()
+        self._name, self._began, self._ended = name, start, 0
+
+    def work(self, start: int, end: int) -> None:
+        """A step of an agent is over; one that began before the phase encloses it, and is no part.
+
+        Args:
+            start: Its start; 0 without times.
+            end: Its end; 0 without times.
+        """
+        if start >= self._began:
+            self._ended = max(self._ended, end)
+
+    def end(self) -> None:
+        """The phase at hand is over, if there is one."""
+        if self._name is not None:
+            over = Phase(self._name, self._seconds())
+            self._name = None
+            self._past.append(over)
+            self.over = (*self.over, over)
+
+    def now(self) -> tuple[Phase, ...]:
+        """The newest phases, oldest first; one that goes on is the last."""
+        going_on = () if self._name is None else (Phase(self._name, self._seconds()),)
+        return (*self._past, *going_on)[-_KEPT:]
+
+    def _seconds(self) -> float | None:
+        known = self._began > 0 and self._ended >= self._began
+        return (self._ended - self._began) / _SECOND if known else None
 
 
 @dataclass(slots=True)
@@ -40,3 +110,64 @@ class Progress:
     used: float = 0.0
     milestones: Milestones = field(default_factory=Milestones)
     phases: Phases = field(default_factory=Phases)
+
+
+@dataclass(slots=True)
+class AgentUsage:
+    """What one agent used in a session; counted on, never kept.
+
+    Attributes:
+        actions: Its finished tool calls.
+        errors: Those of them that failed, in a row.
+        tokens: Tokens of its model calls.
+        cost: Their cost, in USD.
+    """
+
+    actions: int = 0
+    errors: int = 0
+    tokens: int = 0
+    cost: float = 0.0
+
+
+@dataclass(slots=True)
+class Usage:
+    """Running totals of what one session spent. One object per session, counted on: never keep it.
+
+    What was not captured is not counted: a model call without tokens adds none, so that every
+    total reads "at least".
+
+    Attributes:
+        task: Number of the task at hand, from 0. The user's word and the end of a run begin one.
+        steps: Canonical steps of any kind.
+        calls: Finished tool calls.
+        actions: Finished tool calls of the task at hand.
+        models: Model calls.
+        tokens_in: Input tokens.
+        tokens_out: Output tokens; also where a source has one number for both.
+        tokens: Both together.
+        step_tokens: Tokens of this step; None if it is no model call, or they are not known.
+        cost: Cost of the model calls, in USD, as far as spans say it.
+        elapsed_s: Seconds from the start of the task's first step to the newest end.
+        phases: Stretches of work of one agent, one after the other, within the task at hand.
+        errors: Failed tool calls in a row within the task at hand.
+        agent: Agent that did this step, if that is known.
+        own: What that agent used; None where it has no limits of its own.
+        task_type: Type of the session's task, as its application says; None if it does not.
+    """
+
+    task: int = 0
+    steps: int = 0
+    calls: int = 0
+    actions: int = 0
+    models: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    tokens: int = 0
+    step_tokens: int | None = None
+    cost: float = 0.0
+    elapsed_s: float = 0.0
+    phases: int = 0
+    errors: int = 0
+    agent: str | None = None
+    own: AgentUsage | None = None
+    task_type: str | None = None

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
-from otel_loopguard.control.flag import is_reserved
-from otel_loopguard.control.tasks import declare, plan_of
+from otel_loopguard._control.flag import is_reserved
+from otel_loopguard._control.pending import declare, plan_of
 from otel_loopguard.core import Milestones
 from otel_loopguard.core.escalation import Answer
 from otel_loopguard.errors import EscalationError
@@ -15,7 +15,7 @@ from otel_loopguard.errors import EscalationError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from otel_loopguard.planning import Task
+    from otel_loopguard.core.task import Task
 
 GUIDANCE: Final = 2000
 """Characters of guidance that are kept."""

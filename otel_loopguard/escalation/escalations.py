@@ -8,28 +8,25 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from otel_loopguard.control.context import flags_of
-from otel_loopguard.control.flag import APPLICATION, TIME_LIMIT
-from otel_loopguard.control.people import seat
-from otel_loopguard.control.tasks import declare
-from otel_loopguard.control.watchers import WATCHERS
+from otel_loopguard._control.context import flags_of
+from otel_loopguard._control.escalation import seat
+from otel_loopguard._control.flag import APPLICATION, TIME_LIMIT, WATCHERS
+from otel_loopguard._control.pending import declare
+from otel_loopguard._util.clock import now as clock
+from otel_loopguard._util.errors import swallow
+from otel_loopguard._util.logger import logger
 from otel_loopguard.core import Action, Severity
 from otel_loopguard.core.escalation import Answer, Escalation
+from otel_loopguard.core.text import truncate
 from otel_loopguard.escalation.answers import GUIDANCE, Reply, reply_of
 from otel_loopguard.escalation.channels import Channels
-from otel_loopguard.escalation.limits import Limits
-from otel_loopguard.escalation.message import told
-from otel_loopguard.escalation.package import suggestions
-from otel_loopguard.escalation.register import Case, Register
-from otel_loopguard.excerpts import excerpt
-from otel_loopguard.faults import swallow
-from otel_loopguard.logger import logger
-from otel_loopguard.rehearsal import now as clock
+from otel_loopguard.escalation.payload import suggestions, told
+from otel_loopguard.escalation.registry import Case, EscalationRegistry, EscalationTimeouts
 
 if TYPE_CHECKING:
-    from otel_loopguard.control import Flag
+    from otel_loopguard._control.flag import Flag
+    from otel_loopguard._util.errors import InternalErrors
     from otel_loopguard.core import Decision
-    from otel_loopguard.faults import Faults
     from otel_loopguard.sessions import Session
     from otel_loopguard.settings import Settings
     from otel_loopguard.stores import Writer
@@ -61,7 +58,7 @@ class Escalations:
     def __init__(
         self,
         settings: Settings,
-        faults: Faults,
+        faults: InternalErrors,
         find: Callable[[str], Session | None],
         *,
         process: str = "",
@@ -74,9 +71,9 @@ class Escalations:
         self._listeners: tuple[Listener, ...] = ()
         self._least = _least(settings.escalate_severity)
         self._process = process
-        self.register = Register(settings.escalation_cooldown_s)
+        self.register = EscalationRegistry(settings.escalation_cooldown_s)
         self.channels = Channels(settings, faults, _replying(self), writer)
-        self._limits = Limits(self, faults)
+        self._limits = EscalationTimeouts(self, faults)
         _watch(self)
         seat(self)
 
@@ -99,7 +96,7 @@ class Escalations:
         found = self._find(session)
         if found is None:
             return None
-        reason = excerpt(reason, GUIDANCE)
+        reason = truncate(reason, GUIDANCE)
         if hold:
             found.flag.set(Action.PAUSE, reason=reason, by=APPLICATION)
         return self._raise(found, "application", reason, None)

@@ -1,7 +1,10 @@
-"""Posts escalations to an address; what is answered may be the answer (C8)."""
+"""Posts escalations to an address, signed."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import hmac
 import socket
 import threading
 import time
@@ -13,13 +16,12 @@ from urllib.parse import urlsplit
 import httpx
 import orjson
 
+from otel_loopguard._util.locks import Signal, new_lock
+from otel_loopguard._util.logger import logger
 from otel_loopguard.errors import EscalationError, LoopGuardSettingsError, PlanError
 from otel_loopguard.escalation.answers import Reply, reply_in
-from otel_loopguard.escalation.encoding import encoded
-from otel_loopguard.escalation.message import message
-from otel_loopguard.escalation.signing import headers, key_of
-from otel_loopguard.locks import Signal, new_lock
-from otel_loopguard.logger import logger
+from otel_loopguard.escalation.payload import encoded, message
+from otel_loopguard.settings.fields import key_bytes
 from otel_loopguard.version import __version__
 
 if TYPE_CHECKING:
@@ -27,6 +29,39 @@ if TYPE_CHECKING:
 
     from otel_loopguard.core.escalation import Escalation
     from otel_loopguard.settings import Settings
+
+
+def key_of(secret: str) -> bytes:
+    """The key of a secret: Base64 after `whsec_`, else the text itself.
+
+    Raises:
+        LoopGuardSettingsError: What stands after `whsec_` is not Base64.
+    """
+    try:
+        return key_bytes(secret)
+    except ValueError as error:
+        msg = f"webhook_secret (LOOPGUARD_WEBHOOK_SECRET): {error}"
+        raise LoopGuardSettingsError(msg) from None
+
+
+def headers(message_id: str, timestamp: int, body: bytes, key: bytes) -> dict[str, str]:
+    """The three headers of a post: id, time, and `v1,` with the HMAC-SHA256 in Base64.
+
+    Signed are id, time and body with a dot between each two.
+
+    Args:
+        message_id: Id of the message; the same in every try.
+        timestamp: When it is posted, seconds since the epoch.
+        body: What is posted.
+        key: The key; empty: without a signature.
+    """
+    found = {"webhook-id": message_id, "webhook-timestamp": str(timestamp)}
+    if key:
+        signed = b".".join((message_id.encode(), str(timestamp).encode(), body))
+        digest = hmac.new(key, signed, hashlib.sha256).digest()
+        found["webhook-signature"] = f"v1,{base64.b64encode(digest).decode()}"
+    return found
+
 
 _MOST: Final = 65_536
 """Bytes of a reply that are read."""

@@ -16,19 +16,16 @@ from typing import TYPE_CHECKING, Any, Final
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan
 
-from otel_loopguard.control import named_session, session
-from otel_loopguard.integrations.answers import Answer
-from otel_loopguard.integrations.guarding import Guarding
-from otel_loopguard.integrations.needing import needed
-from otel_loopguard.integrations.noted import noted, noting
-from otel_loopguard.integrations.stops import let_through
+from otel_loopguard._control.context import named_session, session
+from otel_loopguard.integrations._adapter import Adapter, let_through, needed, noted, noting
+from otel_loopguard.integrations._runs import Answer
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from typing_extensions import Unpack
 
-    from otel_loopguard.integrations.guarding import Options
+    from otel_loopguard.integrations._adapter import Options
 
 _framework: Any = needed("agent_framework", "agent-framework")
 _exceptions: Any = needed("agent_framework.exceptions", "agent-framework")
@@ -55,20 +52,20 @@ def loopguard_middleware(**options: Unpack[Options]) -> list[Any]:
     middleware they are as they were.
 
     Args:
-        **options: As of `otel_loopguard.integrations.guarding.Guarding`.
+        **options: As of `otel_loopguard.integrations._adapter.Adapter`.
 
     Returns:
         Middleware for the run, for requests and for tool calls, in this order.
     """
     # Asked inside of the framework's own span of the call, where there is one.
-    guarding = Guarding("agent_framework", instrumented=lambda: False, **options)
+    guarding = Adapter("agent_framework", instrumented=lambda: False, **options)
     return [_OfRuns(guarding), _OfRequests(guarding), _OfCalls(guarding)]
 
 
 class _OfRuns(_framework.AgentMiddleware):
     """Names the session."""
 
-    def __init__(self, guarding: Guarding) -> None:
+    def __init__(self, guarding: Adapter) -> None:
         self._guarding = guarding
 
     async def process(self, context: Any, call_next: _Next) -> None:
@@ -87,7 +84,7 @@ class _OfRuns(_framework.AgentMiddleware):
 class _OfRequests(_framework.ChatMiddleware):
     """Gate and hint."""
 
-    def __init__(self, guarding: Guarding) -> None:
+    def __init__(self, guarding: Adapter) -> None:
         self._guarding = guarding
 
     async def process(self, context: Any, call_next: _Next) -> None:
@@ -110,7 +107,7 @@ class _OfRequests(_framework.ChatMiddleware):
 class _OfCalls(_framework.FunctionMiddleware):
     """Gate and refusal."""
 
-    def __init__(self, guarding: Guarding) -> None:
+    def __init__(self, guarding: Adapter) -> None:
         self._guarding = guarding
 
     async def process(self, context: Any, call_next: _Next) -> None:

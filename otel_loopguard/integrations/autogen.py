@@ -16,17 +16,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 from opentelemetry import context as otel_context
 
-from otel_loopguard.control import named_session
-from otel_loopguard.control.context import naming
+from otel_loopguard._control.context import named_session, naming
 from otel_loopguard.errors import LoopGuardStop
-from otel_loopguard.integrations.answers import Answer
-from otel_loopguard.integrations.guarding import Guarding
-from otel_loopguard.integrations.instrumentors import instrumented_by
-from otel_loopguard.integrations.needing import needed
-from otel_loopguard.integrations.noted import noted, noting
+from otel_loopguard.integrations._adapter import Adapter, instrumented_by, needed, noted, noting
+from otel_loopguard.integrations._runs import Answer
 
 if TYPE_CHECKING:
-    from otel_loopguard.integrations.guarding import GuardedCall, Options
+    from otel_loopguard.integrations._adapter import GuardedCall, Options
 
 _agents: Any = needed("autogen_agentchat.agents", "autogen")
 _messages: Any = needed("autogen_agentchat.messages", "autogen")
@@ -95,7 +91,7 @@ class LoopGuardAssistantAgent(_agents.AssistantAgent):
     Args:
         name: As of `AssistantAgent`.
         model_client: Likewise.
-        loopguard: Options, as of `otel_loopguard.integrations.guarding.Guarding`.
+        loopguard: Options, as of `otel_loopguard.integrations._adapter.Adapter`.
         **options: All that `AssistantAgent` takes besides.
     """
 
@@ -105,7 +101,7 @@ class LoopGuardAssistantAgent(_agents.AssistantAgent):
         known = instrumented_by(
             "openinference.instrumentation.autogen_agentchat:AutogenAgentChatInstrumentor"
         )
-        guarding = Guarding("autogen", instrumented=known, **(loopguard or {}))
+        guarding = Adapter("autogen", instrumented=known, **(loopguard or {}))
         base: Any = super()
         base.__init__(name, _Client(model_client, guarding, name), **options)
         self._guarding = guarding
@@ -185,7 +181,7 @@ class LoopGuardTeam:
 class _Client:
     """A model client that asks the guard before each request."""
 
-    def __init__(self, inner: Any, guarding: Guarding, agent: str) -> None:
+    def __init__(self, inner: Any, guarding: Adapter, agent: str) -> None:
         self._inner = inner
         self._guarding = guarding
         self._agent = agent
@@ -225,7 +221,7 @@ class _Workbench:
         stop: What stopped a call; raised there it would leave the agent waiting for ever.
     """
 
-    def __init__(self, inner: Any, guarding: Guarding, agent: str) -> None:
+    def __init__(self, inner: Any, guarding: Adapter, agent: str) -> None:
         self._inner = inner
         self._guarding = guarding
         self._agent = agent
@@ -283,7 +279,7 @@ class _Streaming(_Workbench, _tools.StaticStreamWorkbench):
                 yield item
 
 
-def _guarded(workbench: Any, guarding: Guarding, agent: str) -> _Workbench:
+def _guarded(workbench: Any, guarding: Adapter, agent: str) -> _Workbench:
     streams = isinstance(workbench, _tools.StaticStreamWorkbench)
     return (_Streaming if streams else _Workbench)(workbench, guarding, agent)
 

@@ -8,20 +8,16 @@ from typing import TYPE_CHECKING, Any, Final
 from opentelemetry import context as otel_context
 from opentelemetry import trace
 
-from otel_loopguard.control import named_session
-from otel_loopguard.control.context import naming
+from otel_loopguard._control.context import named_session, naming
 from otel_loopguard.errors import LoopGuardStop
-from otel_loopguard.integrations.answers import Answer
-from otel_loopguard.integrations.guarding import Guarding
-from otel_loopguard.integrations.instrumentors import instrumented_by
-from otel_loopguard.integrations.made import Calls
-from otel_loopguard.integrations.needing import needed
-from otel_loopguard.integrations.stops import let_through
+from otel_loopguard.integrations._adapter import Adapter, instrumented_by, let_through, needed
+from otel_loopguard.integrations._runs import Answer
+from otel_loopguard.integrations._tool_call import Calls
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
-    from otel_loopguard.integrations.guarding import Options
+    from otel_loopguard.integrations._adapter import Options
 
 _hooks: Any = needed("crewai.hooks.dispatch", "crewai")
 _execution: Any = needed("crewai.execution", "crewai")
@@ -52,15 +48,15 @@ class LoopGuardHooks:
     one, else CrewAI's id of the outermost run.
 
     Args:
-        **options: As of `otel_loopguard.integrations.guarding.Guarding`.
+        **options: As of `otel_loopguard.integrations._adapter.Adapter`.
     """
 
     def __init__(self, **options: Unpack[Options]) -> None:
         spans = instrumented_by(_OPENINFERENCE)
         self._traced = instrumented_by(_OPENINFERENCE, _OPENLLMETRY)
-        self._guarding = Guarding("crewai", instrumented=spans, **options)
+        self._guarding = Adapter("crewai", instrumented=spans, **options)
         # Calls that are read out of a text have no span in OpenInference.
-        self._of_text = Guarding("crewai", instrumented=lambda: False, **options)
+        self._of_text = Adapter("crewai", instrumented=lambda: False, **options)
         self._calls = Calls()
         self._told: dict[tuple[int, int], str | LoopGuardStop] = {}
         self._named: dict[tuple[int, int], Any] = {}

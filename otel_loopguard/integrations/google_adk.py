@@ -9,15 +9,14 @@ from weakref import WeakValueDictionary
 from opentelemetry import trace
 
 from otel_loopguard.errors import LoopGuardStop
-from otel_loopguard.integrations.answers import Answer
-from otel_loopguard.integrations.guarding import Guarding
-from otel_loopguard.integrations.made import Calls
-from otel_loopguard.integrations.needing import needed
+from otel_loopguard.integrations._adapter import Adapter, needed
+from otel_loopguard.integrations._runs import Answer
+from otel_loopguard.integrations._tool_call import Calls
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from otel_loopguard.integrations.guarding import Options
+    from otel_loopguard.integrations._adapter import Options
 
 _plugins: Any = needed("google.adk.plugins.base_plugin", "google-adk")
 _models: Any = needed("google.adk.models", "google-adk")
@@ -48,12 +47,12 @@ class LoopGuardPlugin(_plugins.BasePlugin):
 
     Args:
         name: Name of the plugin, once per runner.
-        **options: As of `otel_loopguard.integrations.guarding.Guarding`.
+        **options: As of `otel_loopguard.integrations._adapter.Adapter`.
     """
 
     def __init__(self, name: str = "loopguard", **options: Unpack[Options]) -> None:
         _plugins.BasePlugin.__init__(self, name)
-        self._guarding = Guarding("google_adk", instrumented=_traced, **options)
+        self._guarding = Adapter("google_adk", instrumented=_traced, **options)
         self._calls = Calls()
         self._runs: WeakValueDictionary[str, Any] = WeakValueDictionary()
         self._stops: OrderedDict[str, LoopGuardStop] = OrderedDict()

@@ -14,19 +14,15 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 from opentelemetry import trace
 
 from otel_loopguard import control
-from otel_loopguard.integrations.answers import Answer
-from otel_loopguard.integrations.guarding import Guarding
-from otel_loopguard.integrations.instrumentors import either, instrumented_by
-from otel_loopguard.integrations.limits import Limit
-from otel_loopguard.integrations.needing import needed
-from otel_loopguard.integrations.runs import Runs
+from otel_loopguard.integrations._adapter import Adapter, Limit, either, instrumented_by, needed
+from otel_loopguard.integrations._runs import Answer, Runs
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
     from typing_extensions import Unpack
 
-    from otel_loopguard.integrations.guarding import GuardedCall, Options
-    from otel_loopguard.integrations.made import Made
+    from otel_loopguard.integrations._adapter import GuardedCall, Options
+    from otel_loopguard.integrations._tool_call import Made
 
 _middleware: Any = needed("langchain.agents.middleware", "langchain")
 _messages: Any = needed("langchain_core.messages", "langchain")
@@ -69,7 +65,7 @@ class LoopGuardMiddleware(_middleware.AgentMiddleware):
             "opentelemetry.instrumentation.genai.langchain:LangChainInstrumentor",
         )
         self._instrumented = either(known, _by_langfuse)
-        self._guarding = Guarding("langchain", instrumented=self._instrumented, **options)
+        self._guarding = Adapter("langchain", instrumented=self._instrumented, **options)
         self._runs = Runs()
         self._began: dict[str, int] = {}
         self._interrupts = pause == "interrupt"

@@ -8,16 +8,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from otel_loopguard.errors import LoopGuardStop
-from otel_loopguard.integrations.answers import Answer
-from otel_loopguard.integrations.guarding import Guarding
-from otel_loopguard.integrations.instrumentors import instrumented_by
-from otel_loopguard.integrations.needing import needed
-from otel_loopguard.integrations.running import Running
+from otel_loopguard.integrations._adapter import Adapter, instrumented_by, needed
+from otel_loopguard.integrations._runs import Answer, Running
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from otel_loopguard.integrations.guarding import Options
+    from otel_loopguard.integrations._adapter import Options
 
 _llms: Any = needed("llama_index.core.llms", "llama-index")
 _Agent = TypeVar("_Agent")
@@ -42,7 +39,7 @@ def guarded(agent: _Agent, **options: Unpack[Options]) -> _Agent:
     Args:
         agent: A `FunctionAgent`, `ReActAgent`, `CodeActAgent` or `AgentWorkflow`. It is changed;
             its tools are not.
-        **options: As of `otel_loopguard.integrations.guarding.Guarding`.
+        **options: As of `otel_loopguard.integrations._adapter.Adapter`.
 
     Returns:
         The same agent.
@@ -61,7 +58,7 @@ class _Guarded:
         self._traced = instrumented_by(
             "openinference.instrumentation.llama_index:LlamaIndexInstrumentor"
         )
-        self._guarding = Guarding("llama_index", instrumented=self._traced, **options)
+        self._guarding = Adapter("llama_index", instrumented=self._traced, **options)
         # An agent is a pydantic model, which takes no attributes but its fields.
         object.__setattr__(agent, "run", self.run)
         object.__setattr__(agent, "get_tools", self.get_tools)
@@ -122,7 +119,7 @@ def _holding(tool: Any, name: str | None, kwargs: dict[str, Any]) -> Any:
 class _Step:
     """The step of one agent."""
 
-    def __init__(self, agent: Any, guarding: Guarding) -> None:
+    def __init__(self, agent: Any, guarding: Adapter) -> None:
         self._agent = agent
         self._kind: Any = type(agent)
         self._guarding = guarding

@@ -18,20 +18,19 @@ from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from otel_loopguard.control import named_session
+from otel_loopguard._control.context import named_session
 from otel_loopguard.errors import LoopGuardStop
-from otel_loopguard.integrations.guarding import Guarding
-from otel_loopguard.integrations.needing import needed
-from otel_loopguard.integrations.runs import Runs
-from otel_loopguard.integrations.spans import OwnSpan
-from otel_loopguard.propagation import LoopGuardPropagator
+from otel_loopguard.integrations._adapter import Adapter, needed
+from otel_loopguard.integrations._runs import Runs
+from otel_loopguard.integrations._tool_call import OwnSpan
+from otel_loopguard.sdk.propagator import LoopGuardPropagator
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator, Mapping
 
     from typing_extensions import Self, Unpack
 
-    from otel_loopguard.integrations.guarding import Options
+    from otel_loopguard.integrations._adapter import Options
 
 _types: Any = needed("mcp_types", "mcp")
 _CALL: Final = "tools/call"
@@ -53,12 +52,12 @@ class LoopGuardClient:
 
     Args:
         client: What calls the server, open or not; all that is asked for besides is its own.
-        **options: As of `otel_loopguard.integrations.guarding.Guarding`.
+        **options: As of `otel_loopguard.integrations._adapter.Adapter`.
     """
 
     def __init__(self, client: Any, **options: Unpack[Options]) -> None:
         self._client = client
-        self._guarding = Guarding("mcp", instrumented=lambda: False, **options)
+        self._guarding = Adapter("mcp", instrumented=lambda: False, **options)
         self._propagator = LoopGuardPropagator()
         self._key = f"run-{uuid.uuid4().hex}"
 
@@ -117,12 +116,12 @@ class LoopGuardServerMiddleware:
     both share a store, or by what came along.
 
     Args:
-        **options: As of `otel_loopguard.integrations.guarding.Guarding`.
+        **options: As of `otel_loopguard.integrations._adapter.Adapter`.
     """
 
     def __init__(self, **options: Unpack[Options]) -> None:
         # The server's own span of the call is the current one where there is one.
-        self._guarding = Guarding("mcp", instrumented=lambda: False, **options)
+        self._guarding = Adapter("mcp", instrumented=lambda: False, **options)
         self._propagator = LoopGuardPropagator()
         self._connections = Runs()
 

@@ -7,19 +7,22 @@ import json
 import weakref
 from typing import TYPE_CHECKING, Any, Final
 
-from otel_loopguard.integrations.answers import Answer
-from otel_loopguard.integrations.guarding import GuardedCall, Guarding
-from otel_loopguard.integrations.instrumentors import either, instrumented_by
-from otel_loopguard.integrations.limits import Limit
-from otel_loopguard.integrations.made import Calls
-from otel_loopguard.integrations.needing import needed
-from otel_loopguard.integrations.runs import Runs
-from otel_loopguard.integrations.stops import let_through
+from otel_loopguard.integrations._adapter import (
+    Adapter,
+    GuardedCall,
+    Limit,
+    either,
+    instrumented_by,
+    let_through,
+    needed,
+)
+from otel_loopguard.integrations._runs import Answer, Runs
+from otel_loopguard.integrations._tool_call import Calls
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from otel_loopguard.integrations.guarding import Options
+    from otel_loopguard.integrations._adapter import Options
 
 _agents: Any = needed("agents", "openai-agents")
 _REFUSED: Final = "refused by the guard"
@@ -48,12 +51,12 @@ class LoopGuardHooks(_agents.RunHooks):
     Args:
         max_turns: The `max_turns` of the runs, which the SDK does not tell its hooks; the model is
             told when four fifths of it are used. By default it is not told.
-        **options: As of `otel_loopguard.integrations.guarding.Guarding`.
+        **options: As of `otel_loopguard.integrations._adapter.Adapter`.
     """
 
     def __init__(self, *, max_turns: int | None = None, **options: Unpack[Options]) -> None:
         self._max_turns = max_turns
-        self._guarding = Guarding("openai_agents", instrumented=_instrumented, **options)
+        self._guarding = Adapter("openai_agents", instrumented=_instrumented, **options)
         self._calls = Calls()
         self._runs = Runs()
 

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from otel_loopguard.integrations.answers import Answer
-from otel_loopguard.integrations.guarding import Guarding
-from otel_loopguard.integrations.limits import Limit
-from otel_loopguard.integrations.needing import needed
+from otel_loopguard.integrations._adapter import Adapter, Limit, needed
+from otel_loopguard.integrations._runs import Answer
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from otel_loopguard.integrations.guarding import Options
+    from otel_loopguard.integrations._adapter import Options
 
 _capabilities: Any = needed("pydantic_ai.capabilities", "pydantic-ai")
 _exceptions: Any = needed("pydantic_ai.exceptions", "pydantic-ai")
@@ -43,7 +41,7 @@ class LoopGuardCapability(_capabilities.AbstractCapability):
 
     def __init__(self, **options: Unpack[Options]) -> None:
         # The framework's own span of a call is the current one where there is one.
-        self._guarding = Guarding("pydantic_ai", instrumented=lambda: False, **options)
+        self._guarding = Adapter("pydantic_ai", instrumented=lambda: False, **options)
 
     async def before_run(self, ctx: Any) -> None:
         """A run of the conversation begins."""

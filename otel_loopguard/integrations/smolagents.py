@@ -6,16 +6,13 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from otel_loopguard.errors import LoopGuardStop
-from otel_loopguard.integrations.answers import Answer
-from otel_loopguard.integrations.guarding import Guarding
-from otel_loopguard.integrations.instrumentors import instrumented_by
-from otel_loopguard.integrations.needing import needed
-from otel_loopguard.integrations.running import Running
+from otel_loopguard.integrations._adapter import Adapter, instrumented_by, needed
+from otel_loopguard.integrations._runs import Answer, Running
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from otel_loopguard.integrations.guarding import Options
+    from otel_loopguard.integrations._adapter import Options
 
 _agents: Any = needed("smolagents", "smolagents")
 _Agent = TypeVar("_Agent")
@@ -41,7 +38,7 @@ def guarded(agent: _Agent, **options: Unpack[Options]) -> _Agent:
     Args:
         agent: A `ToolCallingAgent` or a `CodeAgent` that runs its code in this process. It is
             changed; its tools are not.
-        **options: As of `otel_loopguard.integrations.guarding.Guarding`.
+        **options: As of `otel_loopguard.integrations._adapter.Adapter`.
 
     Returns:
         The same agent.
@@ -66,7 +63,7 @@ class _Guarded:
         self._traced = instrumented_by(
             "openinference.instrumentation.smolagents:SmolagentsInstrumentor"
         )
-        self._guarding = Guarding("smolagents", instrumented=self._traced, **options)
+        self._guarding = Adapter("smolagents", instrumented=self._traced, **options)
         self._running: Running | None = None
         agent.run = self.run
         agent.step_callbacks.register(_agents.ActionStep, self.step_ended)

@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry import trace
 
-from otel_loopguard.integrations.answers import Answer
-from otel_loopguard.integrations.guarding import Guarding
-from otel_loopguard.integrations.made import Calls
-from otel_loopguard.integrations.needing import needed
-from otel_loopguard.integrations.stops import let_through
+from otel_loopguard.integrations._adapter import Adapter, let_through, needed
+from otel_loopguard.integrations._runs import Answer
+from otel_loopguard.integrations._tool_call import Calls
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from otel_loopguard.integrations.guarding import GuardedCall, Options
+    from otel_loopguard.integrations._adapter import GuardedCall, Options
 
 _hooks: Any = needed("strands.hooks", "strands")
 _LoopError: Any = needed("strands.types.exceptions", "strands").EventLoopException
@@ -43,11 +41,11 @@ class LoopGuardHooks(_hooks.HookProvider):
     the trace that Strands writes. Where it writes none, every run is a session.
 
     Args:
-        **options: As of `otel_loopguard.integrations.guarding.Guarding`.
+        **options: As of `otel_loopguard.integrations._adapter.Adapter`.
     """
 
     def __init__(self, **options: Unpack[Options]) -> None:
-        self._guarding = Guarding("strands", instrumented=_traced, **options)
+        self._guarding = Adapter("strands", instrumented=_traced, **options)
         self._calls = Calls()
         self._runs: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 

@@ -1,10 +1,19 @@
 """Sessions: the steps of one conversation or run, and which step belongs to which."""
 
-from otel_loopguard.sessions.cycles import CycleNews
-from otel_loopguard.sessions.finding import Finding
-from otel_loopguard.sessions.saved import SavedSession
-from otel_loopguard.sessions.session import Session
-from otel_loopguard.sessions.shelf import Shelf, WriterShelf
-from otel_loopguard.sessions.table import Sessions
+from __future__ import annotations
 
-__all__ = ["CycleNews", "Finding", "SavedSession", "Session", "Sessions", "Shelf", "WriterShelf"]
+from otel_loopguard.sessions.cycles import CycleNews
+from otel_loopguard.sessions.decisions import Finding
+from otel_loopguard.sessions.journal_worker import JournalStore, WriterJournalStore
+from otel_loopguard.sessions.registry import SessionRegistry
+from otel_loopguard.sessions.session import SavedSession, Session
+
+__all__ = [
+    "CycleNews",
+    "Finding",
+    "JournalStore",
+    "SavedSession",
+    "Session",
+    "SessionRegistry",
+    "WriterJournalStore",
+]

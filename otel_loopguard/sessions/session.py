@@ -3,48 +3,335 @@
 from __future__ import annotations
 
 import weakref
+from collections import OrderedDict
+from collections.abc import Iterable
 from copy import deepcopy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from otel_loopguard.control import Flag
-from otel_loopguard.control.flag import POLICY
+from otel_loopguard import semconv
+from otel_loopguard._control.flag import POLICY, Flag
+from otel_loopguard._util.errors import InternalErrors, attempt
+from otel_loopguard._util.packing import pack, unpack
 from otel_loopguard.core import Action, Effect, Evidence, Kind, Milestones, Progress, Step
 from otel_loopguard.detectors import Registry
-from otel_loopguard.faults import Faults, attempt
-from otel_loopguard.hints import hint
-from otel_loopguard.identity import SENSES, Observer, Senses, Spendings, Standings
-from otel_loopguard.packing import pack, unpack
+from otel_loopguard.evidence import (
+    SENSES,
+    Extractors,
+    MilestoneExtractor,
+    ToolCallExtractor,
+    UsageExtractor,
+)
 from otel_loopguard.policy import Policy
-from otel_loopguard.reports import Record
-from otel_loopguard.sessions.callers import Callers
-from otel_loopguard.sessions.compaction import Contexts
-from otel_loopguard.sessions.cycles import CycleLog
-from otel_loopguard.sessions.finding import Finding, finding_of
-from otel_loopguard.sessions.firsts import Firsts
-from otel_loopguard.sessions.handoffs import attended, receiver, refused_to, stops_handoffs
+from otel_loopguard.policy.hints import hint
+from otel_loopguard.sessions.cycles import CycleLog, attended, receiver, refused_to, stops_handoffs
+from otel_loopguard.sessions.decisions import Finding, finding_of
+from otel_loopguard.sessions.detector_set import DetectorSet
 from otel_loopguard.sessions.journal import Mark
-from otel_loopguard.sessions.panel import Panel
-from otel_loopguard.sessions.saved import SavedSession
-from otel_loopguard.sessions.silence import Silence
-from otel_loopguard.sessions.turns import Turns
+from otel_loopguard.sessions.stats import SessionStats
 from otel_loopguard.settings import Settings
 
 if TYPE_CHECKING:
     import threading
+    from collections.abc import Callable, Mapping
 
-    from otel_loopguard.core import Decision, Detection
+    from otel_loopguard.core import Decision, Detection, SavedMilestones
+    from otel_loopguard.core.report import Report
+    from otel_loopguard.detectors import Detector
+    from otel_loopguard.evidence import Extractor, Factory
     from otel_loopguard.policy import Verdict
-    from otel_loopguard.reports import Report
-    from otel_loopguard.sessions.asked import AskedCalls
-    from otel_loopguard.sessions.history import History
-    from otel_loopguard.sessions.past import Past
+    from otel_loopguard.sessions.journal import JournalBuffer, JournalReplay
+    from otel_loopguard.sessions.requested_calls import RequestedCalls
+
+
+class Silence:
+    """Counts how often the model of a session was asked since its last tool call.
+
+    Model calls may each have a trace of their own. After a pause such a one begins anew: a user may
+    have spoken.
+    """
+
+    __slots__ = ("_end", "_trace_id", "_turns")
+
+    def __init__(self) -> None:
+        self._trace_id = 0
+        self._turns = 0
+        self._end = 0
+
+    def broken(self) -> None:
+        """A tool was called."""
+        self._turns = 0
+
+    def turn(self, step: Step, gap_s: float) -> int:
+        """The model was asked once more; how often by now.
+
+        Args:
+            step: The call of the model.
+            gap_s: Seconds that are a pause.
+        """
+        paused = bool(self._end and step.start) and step.start - self._end >= gap_s * 1e9
+        self._turns = 1 if paused and step.trace_id != self._trace_id else self._turns + 1
+        self._trace_id, self._end = step.trace_id, step.end or 0
+        return self._turns
+
+
+_MOST: Final = 256
+_NAMED: Final = 200
+
+
+class Callers:
+    """The agent that called each tool last, of 256 tools of a session."""
+
+    __slots__ = ("_agents",)
+
+    def __init__(self) -> None:
+        self._agents: dict[str, str | None] = {}
+
+    def note(self, step: Step) -> None:
+        """Remembers who made a call; one that was refused is given to who made it before."""
+        name = (step.name or "")[:_NAMED]
+        if step.error_type == semconv.ERROR_DENY:
+            step.agent = self._agents.get(name, step.agent)
+        elif len(self._agents) < _MOST or name in self._agents:
+            self._agents[name] = step.agent
+
+    def candidates(self, tool: str, agent: str | None) -> set[str | None]:
+        """Whose call of a tool it may be.
+
+        Args:
+            tool: Name of the tool.
+            agent: Name of the agent, as far as it is known.
+        """
+        return {agent, self._agents.get(tool[:_NAMED], agent)}
+
+
+_SPEAKERS: Final = 64
+_MAX_CONTEXTS: Final = 1 << 40
+
+_Speaker = tuple[int, str, str, str]
+
+
+class ContextSizes:
+    """The size of the context of each speaker of a session, the newest 64.
+
+    A context is compacted when the input tokens of one speaker (agent, node and model, within one
+    trace) fall to `stall_compact_drop` (half) of the most that they were, twice in a row, from at
+    least `stall_compact_least` (8000) on. Once is no sign: a short question aside is not the
+    context.
+
+    Source: FEATURES E13.
+    """
+
+    __slots__ = ("_drop", "_least", "_sizes")
+
+    def __init__(self, settings: Settings) -> None:
+        self._drop = settings.stall_compact_drop
+        self._least = settings.stall_compact_least
+        self._sizes: OrderedDict[_Speaker, tuple[int, bool]] = OrderedDict()
+
+    def compacted(self, step: Step) -> bool:
+        """Takes a model call; whether it shows that the context was compacted.
+
+        Args:
+            step: The model call; one without its input tokens says nothing.
+        """
+        tokens = step.tokens_in
+        if tokens is None or not self._drop:
+            return False
+        # A span may say anything.
+        tokens = min(max(tokens, 0), _MAX_CONTEXTS)
+        speaker = _speaker(step)
+        most, fell = self._sizes.pop(speaker, (0, False))
+        falls = most >= self._least and tokens <= most * self._drop
+        over = falls and fell
+        self._sizes[speaker] = (tokens if over else max(most, tokens), falls and not over)
+        if len(self._sizes) > _SPEAKERS:
+            self._sizes.popitem(last=False)
+        return over
+
+    def agent_ended(self, step: Step) -> None:
+        """An agent's run ended: its next one begins with a context of its own.
+
+        Args:
+            step: The run.
+        """
+        names = ("", (step.name or "")[:_NAMED])
+        for speaker in tuple(self._sizes):
+            if speaker[0] == step.trace_id and speaker[1] in names:
+                del self._sizes[speaker]
+
+
+def _speaker(step: Step) -> _Speaker:
+    agent, node, model = ((part or "")[:_NAMED] for part in (step.agent, step.node, step.model))
+    return step.trace_id, agent, node, model
+
+
+_MAX_FIRSTS: Final = 48
+
+Spot = tuple[int, int]
+"""Trace and span id."""
+
+
+class FirstSeen:
+    """The spans that showed the newest 48 calls, answers and errors of a session first.
+
+    What is seen again stays, so that the calls of a loop that goes on are not forgotten. Not
+    thread-safe: the guard's lock is held.
+    """
+
+    __slots__ = ("_spots",)
+
+    def __init__(self) -> None:
+        self._spots: dict[int, Spot] = {}
+
+    def see(self, step: Step, seen: Evidence) -> None:
+        """Takes a finished call.
+
+        Args:
+            step: The call; without a span it is passed over.
+            seen: What was seen of it.
+        """
+        if not step.span_id:
+            return
+        spot = (step.trace_id, step.span_id)
+        self._keep(seen.call, spot)
+        self._keep(seen.outcome, spot)
+        if seen.error:
+            self._keep(seen.error_shape, spot)
+            self._keep(seen.error_line, spot)
+
+    def of(self, keys: Iterable[int], step: Step, most: int) -> tuple[Spot, ...]:
+        """The spans that showed first what a loop is made of, each once.
+
+        Args:
+            keys: Identities of the loop.
+            step: The step at which it was found, which is no link to itself.
+            most: How many at most.
+        """
+        found = dict.fromkeys(self._spots[key] for key in keys if key in self._spots)
+        found.pop((step.trace_id, step.span_id), None)
+        return tuple(found)[:most]
+
+    def _keep(self, key: int | None, spot: Spot) -> None:
+        if key is None:
+            return
+        spots = self._spots
+        spots[key] = spots.pop(key, spot)
+        if len(spots) > _MAX_FIRSTS:
+            del spots[next(iter(spots))]
+
+
+class Turns:
+    """Tells a user's turn from what only happens inside of one. O(open runs) per run.
+
+    A turn begins with a run of an agent, after another one has ended, where none is open in the
+    session: beside an open run it is a sub-agent. Where no run called a tool, and tools were called
+    between the runs, the loop is one of the user's own, which asks its model by an agent: then a
+    run is no turn.
+
+    Attributes:
+        over: Whether a run has ended since the last one began.
+        calls: Tool calls since the last run began that were made while one was open.
+    """
+
+    __slots__ = ("_between", "_open", "_told", "calls", "over")
+
+    def __init__(self) -> None:
+        self.over = False
+        self.calls = 0
+        self._between = 0
+        self._told = False
+        self._open: list[int] = []
+
+    def begins(
+        self, span_id: int, is_open: Callable[[int], bool], *, told: bool = False
+    ) -> bool | None:
+        """A run begins that has none above it.
+
+        Args:
+            span_id: Its span.
+            is_open: Says whether a span is open.
+            told: Whether only an adapter tells of it, so that nobody says when it ends.
+
+        Returns:
+            Whether it is a user's turn; None for a run beside an open one, which is a sub-agent.
+        """
+        if span_id in self._open and is_open(span_id):
+            return None
+        still = [one for one in self._open if is_open(one)]
+        self.over = self.over or len(still) < len(self._open)
+        self._open = [*still, span_id][-_MOST:]
+        if still:
+            return None
+        # What an adapter told of just now is the run of this span.
+        same = self._told and not told and not self.calls
+        turn = self.over and not same and (self.calls > 0 or not self._between)
+        self.over, self._told = False, told
+        self.calls = self._between = 0
+        return turn
+
+    def began(self) -> None:
+        """What was seen until now was a run, which nobody told at its start."""
+        if not self._open:
+            self.over, self._between = True, 0
+
+    def ends(self, span_id: int, *, run: bool) -> None:
+        """A span ended that was taken for a run.
+
+        Args:
+            span_id: The span.
+            run: Whether it was one.
+        """
+        if span_id in self._open:
+            self._open.remove(span_id)
+            self.over = self.over or (run and not self._open)
+
+    def called(self, is_open: Callable[[int], bool]) -> None:
+        """A tool was called.
+
+        Args:
+            is_open: Says whether a span is open.
+        """
+        if self._told or any(is_open(one) for one in self._open):
+            self.calls += 1
+        else:
+            self._between += 1
+
+    def entered(self) -> bool:
+        """Somebody enters the session anew; whether that is after a run, and outside of any."""
+        return self.over and not self._open
+
+
+@dataclass(frozen=True, slots=True)
+class SavedSession:
+    """Copies that nobody counts on; in this process only, for they are made of calls.
+
+    Attributes:
+        key: Key that the session had.
+        flag: Its flag, which stays the same when the session gets its final key.
+        progress: Its totals, which the copies refer to; still counted on.
+        task: Number of the user's task at that time.
+        senses: What its senses knew.
+        detectors: What its detectors had counted, by name.
+        policy: Its ladder; None if the session was stopped.
+        milestones: Its milestones, and the plan that it followed.
+    """
+
+    key: str
+    flag: weakref.ref[Flag]
+    progress: Progress
+    task: int
+    senses: Mapping[Factory, Extractor]
+    detectors: Mapping[str, Detector]
+    policy: Policy | None
+    milestones: SavedMilestones
+
 
 _JUDGING: Final = (
     "senses", "panel", "policy", "firsts", "detected", "turns", "_silence", "_contexts", "_callers",
 )  # fmt: skip
-_LASTING: Final = (Spendings, Standings)
+_LASTING: Final = (UsageExtractor, MilestoneExtractor)
 """What no checkpoint takes back: what was spent is spent."""
 _SILENT_TURNS = 8
 """Model calls of one session, after a deny and without a tool call, that end in an abort."""
@@ -89,7 +376,7 @@ class Session:
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913
-        self, key: str, settings: Settings, registry: Registry, faults: Faults,
+        self, key: str, settings: Settings, registry: Registry, faults: InternalErrors,
         lock: threading.RLock, *, named: bool,
     ) -> None:  # fmt: skip
         self.key = key
@@ -102,7 +389,7 @@ class Session:
         self.last_used = 0
         self.lock = lock
         self._cleared = 0
-        self.history: History | None = None
+        self.history: JournalBuffer | None = None
         self._settings = settings
         self._registry = registry
         self._faults = faults
@@ -111,12 +398,12 @@ class Session:
         self._counting: bytes | None = None
         self._broken: tuple[str, ...] = ()
         self._begin_to_judge()
-        self.record = Record(settings)
+        self.record = SessionStats(settings)
         self.flag = Flag(key, settings.pause_limit_s)
         self.progress.milestones = self.flag.milestones
         self.cycles = CycleLog(settings.exchange_window_steps)
         self._exempt = settings.exempt
-        self.asked: AskedCalls | None = None
+        self.asked: RequestedCalls | None = None
         self.unruled: list[Finding] = []
 
     def __getattr__(self, name: str) -> Any:
@@ -158,7 +445,7 @@ class Session:
     @property
     def _common(self) -> dict[type, object]:
         return {
-            Settings: self._settings, Registry: self._registry, Faults: self._faults,
+            Settings: self._settings, Registry: self._registry, InternalErrors: self._faults,
             Progress: self.progress, Milestones: self.progress.milestones,
         }  # fmt: skip
 
@@ -180,19 +467,19 @@ class Session:
     def _count_again(self) -> None:
         if self._counting is None:
             return  # another thread was first
-        self.record = self._unpacked(self._counting) or Record(self._settings)
+        self.record = self._unpacked(self._counting) or SessionStats(self._settings)
         self._counting = None
 
     def _begin_to_judge(self) -> None:
         settings = self._settings
-        self.senses = Senses(settings, self.progress, SENSES)
-        self.panel = Panel(self._registry, settings, self._faults)
+        self.senses = Extractors(settings, self.progress, SENSES)
+        self.panel = DetectorSet(self._registry, settings, self._faults)
         self.policy = Policy(settings)
-        self.firsts = Firsts()
+        self.firsts = FirstSeen()
         self.turns = Turns()
         self.detected: list[Detection] = []
         self._silence = Silence()
-        self._contexts = Contexts(settings)
+        self._contexts = ContextSizes(settings)
         self._callers = Callers()
 
     def take(self, step: Step) -> tuple[int, list[Finding]]:
@@ -226,7 +513,7 @@ class Session:
     def call_of(self, step: Step) -> int | None:
         """Key of a call before it has an outcome; None if its arguments are not known yet."""
         (observer, *_) = self.senses.of(Kind.TOOL)
-        key = observer.call_of(step) if isinstance(observer, Observer) else None
+        key = observer.call_of(step) if isinstance(observer, ToolCallExtractor) else None
         return key if key is None or self.history is None else self.history.cover(key)
 
     def denies(self, tool: str, args: object, agent: str | None) -> bool:
@@ -279,7 +566,7 @@ class Session:
         if self.history is not None and decision.action is not Action.ALLOW:
             self.history.decided(decision)
 
-    def recall(self, past: Past) -> None:
+    def recall(self, past: JournalReplay) -> None:
         """Takes in what its journal knows of before, and of other processes. Its lock is held."""
         history = self.history
         if history is None:
@@ -489,7 +776,7 @@ class Session:
             if flag.control.by == POLICY:
                 flag.lower()
         self._silence = Silence()
-        self._contexts = Contexts(settings)
+        self._contexts = ContextSizes(settings)
         self._mark(Mark.RESTORED)
         self.cycles.end("restored")
 

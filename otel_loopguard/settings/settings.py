@@ -23,7 +23,7 @@ from pydantic_settings import (
     SettingsError,
 )
 
-from otel_loopguard.blind_spots import warn_blind
+from otel_loopguard._util.logger import warn_blind
 from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.settings.budget import BudgetSettings
 from otel_loopguard.settings.calls import CallSettings

@@ -9,10 +9,64 @@ from collections.abc import Callable, Sequence
 from itertools import dropwhile, islice
 from typing import Final
 
-from otel_loopguard.forks import renew_after_fork
-from otel_loopguard.locks import new_lock
-from otel_loopguard.stores.audience import Audience, Seat
-from otel_loopguard.stores.times import time_of
+from otel_loopguard._util.fork import reset_after_fork
+from otel_loopguard._util.locks import new_lock
+from otel_loopguard.stores.redis import time_of
+
+Take = Callable[[bytes], None]
+
+
+class InMemoryPubSub:
+    """Listeners by topic. Thread-safe; a listener is called without a lock."""
+
+    def __init__(self) -> None:
+        self._takes: dict[str, tuple[Take, ...]] = {}
+        # Re-entrant: a finalizer may end a subscription while it is held.
+        self._lock = new_lock()
+
+    def forked(self) -> None:
+        """In the child of a fork: another thread may have held the lock."""
+        self._lock = new_lock()
+
+    def tell(self, topic: str, message: bytes) -> None:
+        """Calls all who listen, on the caller's thread."""
+        for take in self._takes.get(topic, ()):
+            take(message)
+
+    def add(self, topic: str, take: Take) -> Seat:
+        """Adds a listener."""
+        with self._lock:
+            self._takes[topic] = (*self._takes.get(topic, ()), take)
+        return Seat(self, topic, take)
+
+    def remove(self, topic: str, take: Take) -> None:
+        """Removes a listener."""
+        with self._lock:
+            left = tuple(one for one in self._takes.get(topic, ()) if one is not take)
+            if left:
+                self._takes[topic] = left
+            else:
+                self._takes.pop(topic, None)
+
+
+class Seat:
+    """One listener's place; see `Subscription`.
+
+    Args:
+        audience: Where it is.
+        topic: What it listens to.
+        take: The listener.
+    """
+
+    def __init__(self, audience: InMemoryPubSub, topic: str, take: Take) -> None:
+        self._audience = audience
+        self._topic = topic
+        self._take = take
+
+    def close(self) -> None:
+        """Ends it."""
+        self._audience.remove(self._topic, self._take)
+
 
 _TOOLS: Final = 1000
 _VALUES: Final = 10_000
@@ -53,10 +107,10 @@ class MemoryStore:
         self._bytes = 0
         self._values: dict[str, OrderedDict[str, tuple[bytes, int | None]]] = {}
         self._claims: OrderedDict[tuple[str, str], tuple[str, int]] = OrderedDict()
-        self._audience = Audience()
+        self._audience = InMemoryPubSub()
         # Re-entrant: a finalizer may end a span while it is held.
         self._lock = new_lock()
-        renew_after_fork(self)
+        reset_after_fork(self)
 
     def forked(self) -> None:
         """In the child of a fork: another thread may have held the lock. What is there stays."""

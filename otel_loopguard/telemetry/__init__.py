@@ -1,7 +1,9 @@
 """What the guard tells OpenTelemetry of itself: metrics and log events."""
 
+from __future__ import annotations
+
+from otel_loopguard.telemetry.emitter import Telemetry
 from otel_loopguard.telemetry.metrics import METRICS, Metric
-from otel_loopguard.telemetry.state import State
-from otel_loopguard.telemetry.telemetry import Telemetry
+from otel_loopguard.telemetry.recorder import State
 
 __all__ = ["METRICS", "Metric", "State", "Telemetry"]

@@ -1,4 +1,4 @@
-"""The log events of the guard: what each says, how severe it is, which span it belongs to.
+"""The log events of the guard.
 
 Source: FEATURES A11 (one structured record per decision), B8 (cycles), O3.
 """
@@ -7,19 +7,98 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from opentelemetry._logs import SeverityNumber
+from opentelemetry.context import Context
+from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
 
 from otel_loopguard import semconv
 from otel_loopguard.core import Action
-from otel_loopguard.decisions import annotation
+from otel_loopguard.sessions.decisions import annotation
+from otel_loopguard.spans.sdk_views import ActiveSpanView
 from otel_loopguard.telemetry.metrics import AGENT, TOOL
-from otel_loopguard.telemetry.places import Place
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Decision
+    from otel_loopguard.core.report import Spent
     from otel_loopguard.sessions import CycleNews
+    from otel_loopguard.sessions.active import ActiveSpan
+
+
+class Saved(NamedTuple):
+    """What a stop is reckoned to save.
+
+    Attributes:
+        tokens: Tokens.
+        seconds: Seconds.
+    """
+
+    tokens: float
+    seconds: float
+
+
+def saved(decision: Decision, spent: Spent) -> Saved:
+    """What the rest of a loop would have cost: as long again as it was, at the session's own rate.
+
+    A loop that was seen `count` times with a `period` of so many calls is reckoned to go on for as
+    many calls as it had; each call costs what the calls of the session cost on average, model calls
+    between them included. How long a loop would really have gone on nobody can know; of loops whose
+    length has no scale half go on for longer. What is not known (tokens that no span says, times)
+    saves nothing.
+
+    Args:
+        decision: The first deny, pause or abort of the loop.
+        spent: What its session has spent so far.
+
+    Source: FEATURES A10.
+    """
+    if spent.calls <= 0:
+        return Saved(0, 0)
+    calls = min(max(decision.count, 0) * max(decision.period, 1), spent.calls)
+    share = calls / spent.calls
+    return Saved(spent.tokens * share, spent.seconds * share)
+
+
+class SpanRef(NamedTuple):
+    """A span, by its ids.
+
+    Attributes:
+        trace_id: Its trace; 0 if there is none.
+        span_id: Its id; 0 if there is none.
+        sampled: Whether it is exported.
+    """
+
+    trace_id: int = 0
+    span_id: int = 0
+    sampled: bool = True
+
+
+def span_ref(trace_id: int, span_id: int, opened: ActiveSpan | None) -> SpanRef:
+    """The place of a decision.
+
+    Args:
+        trace_id: Trace of the span concerned.
+        span_id: Its id.
+        opened: It, or the one that was open in its place; None if its start was not seen.
+    """
+    view = None if opened is None else opened.view
+    return SpanRef(trace_id, span_id, view.sampled if isinstance(view, ActiveSpanView) else True)
+
+
+def context_of(place: SpanRef) -> Context:
+    """A context in which a span is the current one; empty for no span."""
+    if not place.trace_id or not place.span_id:
+        return Context()
+    found = span_context(place.trace_id, place.span_id, sampled=place.sampled)
+    return set_span_in_context(NonRecordingSpan(found), Context())
+
+
+def span_context(trace_id: int, span_id: int, *, sampled: bool = True) -> SpanContext:
+    """The context of a span of this process, by its ids."""
+    flags = TraceFlags(TraceFlags.SAMPLED if sampled else TraceFlags.DEFAULT)
+    return SpanContext(trace_id, span_id, is_remote=False, trace_flags=flags)
+
 
 Value = str | bool | int | float | Sequence[str]
 
@@ -49,7 +128,7 @@ class Event:
     body: str
     attributes: Mapping[str, Value]
     time: int
-    place: Place
+    place: SpanRef
     span: bool = False
     links: tuple[tuple[int, int], ...] = ()
     error: str | None = None
@@ -102,7 +181,7 @@ def decided(
     decision: Decision,
     agent: str | None,
     fields: Mapping[str, Value],
-    place: Place,
+    place: SpanRef,
     *,
     span: bool = False,
 ) -> Event:
@@ -136,7 +215,7 @@ def escalated(case: Case) -> Event:
     """The event of what is put before people: when it is made, and when it is over."""
     one, reply = case.escalation, case.reply
     decision = one.decision
-    place = Place() if decision is None else Place(decision.trace_id, decision.span_id)
+    place = SpanRef() if decision is None else SpanRef(decision.trace_id, decision.span_id)
     attributes: dict[str, Value] = {
         semconv.SESSION_ID: one.session,
         semconv.ESCALATION_ID: one.id,
@@ -154,7 +233,7 @@ def escalated(case: Case) -> Event:
     return Event(semconv.EVENT_ESCALATION, _INFO, said, attributes, 0, place)
 
 
-def asked(decision: Decision, agent: str | None, place: Place) -> Event:
+def asked(decision: Decision, agent: str | None, place: SpanRef) -> Event:
     """The event of a decision that calls for a person, where nobody puts it before one."""
     marked = annotation(decision, with_session=True, status=False)
     attributes: dict[str, Value] = {**marked.attributes}
@@ -169,7 +248,7 @@ def asked(decision: Decision, agent: str | None, place: Place) -> Event:
 _ASKING: Final = (Action.ASK, Action.PAUSE)
 
 
-def cycle(session: str, news: CycleNews, place: Place) -> Event:
+def cycle(session: str, news: CycleNews, place: SpanRef) -> Event:
     """The event of a cycle of agents."""
     attributes: dict[str, Value] = {
         semconv.SESSION_ID: session,

@@ -3,8 +3,8 @@
 The pytest plugin (`otel_loopguard_pytest`) gives the same as the fixture `loopguard`.
 """
 
-from otel_loopguard.testing.fixture import LoopGuardFixture, Outcome
-from otel_loopguard.testing.options import options
-from otel_loopguard.testing.watching import watching
+from __future__ import annotations
+
+from otel_loopguard.testing.fixture import LoopGuardFixture, Outcome, options, watching
 
 __all__ = ["LoopGuardFixture", "Outcome", "options", "watching"]

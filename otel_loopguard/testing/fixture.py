@@ -3,27 +3,89 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Collection
-from contextlib import ExitStack
+import json
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, TypeVar
 
-from otel_loopguard.control import session
+from otel_loopguard._control.context import forget, session
+from otel_loopguard._util.clock import now, set_testing
 from otel_loopguard.core import Action, Severity
-from otel_loopguard.errors import LoopGuardStop
-from otel_loopguard.rehearsal import now
-from otel_loopguard.testing.relay import listening
-from otel_loopguard.testing.tree import tree
+from otel_loopguard.errors import LoopGuardSettingsError, LoopGuardStop
+from otel_loopguard.guard.guard import LoopGuard
+from otel_loopguard.sdk.processor import LoopGuardSpanProcessor
+from otel_loopguard.settings import Settings
+from otel_loopguard.testing.spans import Spans, global_provider, listening, own_provider, tree
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
     from opentelemetry.trace import Tracer
 
-    from otel_loopguard.core import Decision
-    from otel_loopguard.guard import LoopGuard
-    from otel_loopguard.rehearsal import Rehearsal
-    from otel_loopguard.testing.spans import Spans
-    from otel_loopguard.testing.tally import Tally
+    from otel_loopguard._util.clock import TestMode
+    from otel_loopguard.core import Decision, Step
+    from otel_loopguard.sessions import Session
+
+
+def options(lines: Iterable[str], marked: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Puts options together; later ones go before earlier ones.
+
+    Args:
+        lines: Lines `name = value` of the ini option. A value is JSON where it can be read so,
+            else text.
+        marked: Keywords of the markers, the farthest from the test first.
+
+    Returns:
+        Keywords of `watching`.
+
+    Raises:
+        LoopGuardSettingsError: A line has no `=`.
+    """
+    found: dict[str, Any] = {}
+    for line in lines:
+        name, equals, value = line.partition("=")
+        if not equals or not name.strip():
+            msg = f"ini option loopguard: expected lines `name = value`, got {line!r}"
+            raise LoopGuardSettingsError(msg)
+        found[name.strip()] = _value(value.strip())
+    for keywords in marked:
+        found.update(keywords)
+    return found
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+_KEPT: Final = 10_000
+
+
+class Tally:
+    """Listens to a guard.
+
+    Attributes:
+        steps: How many steps it judged.
+        decisions: Its newest 10,000 decisions, in their order.
+    """
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self.decisions: deque[Decision] = deque(maxlen=_KEPT)
+
+    def stepped(self, session: Session, index: int, step: Step) -> None:
+        """Takes a step."""
+        del session, index, step
+        self.steps += 1
+
+    def decided(self, session: Session, decision: Decision) -> None:
+        """Takes a decision."""
+        del session
+        self.decisions.append(decision)
+
 
 _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
@@ -61,7 +123,7 @@ class LoopGuardFixture:
         tally: Tally,
         spans: Spans,
         listeners: tuple[SpanProcessor, ...],
-        rehearsal: Rehearsal,
+        rehearsal: TestMode,
         ends: ExitStack,
     ) -> None:
         self.guard = guard
@@ -249,3 +311,77 @@ def _place(severity: Severity | str | None) -> int:
         msg = f"max_severity must be None or one of {names}, got {severity!r}"
         raise ValueError(msg)
     return _SEVERITIES.index(Severity(severity))
+
+
+_ALONE: Final[dict[str, Any]] = {
+    "digest_key": "the same in every test",
+    "store_url": "",
+    "control_socket": "",
+    "webhook_url": "",
+    "telemetry_metrics": False,
+    "telemetry_events": False,
+    "decision_spans": False,
+}
+"""Settings that keep what a test tries out away from everybody else, and the same in each run."""
+
+
+@contextmanager
+def watching(
+    provider: Any = "global",
+    *,
+    name: str = "test",
+    testing: Literal[True, False] = True,
+    gate_limit_s: float = 0.0,
+    **settings: Any,
+) -> Generator[LoopGuardFixture, None, None]:
+    """Watches an agent with a guard of its own, inside of the block.
+
+    ::
+
+        with testing.watching(repeat_threshold=4) as loopguard:
+            my_agent.run("...")
+            loopguard.assert_no_loops()
+
+    Args:
+        provider: Whose spans are watched: `"global"`, the one of the process, which most agents
+            use (the SDK's is set where there is none yet, for good: it can be set once); `"own"`,
+            a new one, to be handed to the agent as `tracer_provider`; or a provider of the SDK.
+        name: Name of the session of `run`.
+        testing: Whether all guards are deterministic inside of the block; see `set_testing`.
+        gate_limit_s: Seconds that a gate waits at most, where they are.
+        **settings: Settings of the guard; what is not named comes from the environment, except that
+            it tells nobody else: no store, socket, webhook, metrics or log events; and digests are
+            the same in each run.
+
+    Yields:
+        What a test asks and asserts. When the block ends the guard is gone, with its flags.
+
+    Raises:
+        LoopGuardSettingsError: A setting cannot be used.
+        LoopGuardError: The provider takes no span processors.
+    """
+    if isinstance(provider, str) and provider not in ("global", "own"):
+        msg = f"provider must be 'global', 'own' or a tracer provider, got {provider!r}"
+        raise LoopGuardSettingsError(msg)
+    tally = Tally()
+    guard = LoopGuard(
+        Settings(**{**_ALONE, **settings}), on_step=tally.stepped, on_decision=tally.decided
+    )
+    found = _provider(provider)
+    live, spans = LoopGuardSpanProcessor(guard), Spans(guard)
+    with ExitStack() as ends:
+        ends.callback(forget, guard)
+        ends.callback(live.shutdown)
+        rehearsal = set_testing(testing, gate_limit_s=gate_limit_s if testing else 0)
+        ends.enter_context(rehearsal)
+        ends.enter_context(listening(found, live, spans))
+        yield LoopGuardFixture(
+            guard, found, name=name, tally=tally, spans=spans, listeners=(live, spans),
+            rehearsal=rehearsal, ends=ends,
+        )  # fmt: skip
+
+
+def _provider(provider: Any) -> Any:
+    if isinstance(provider, str):
+        return own_provider() if provider == "own" else global_provider()
+    return provider

@@ -1,21 +1,235 @@
-"""The spans of one test: those that ended, with decisions on them, and those still open."""
+"""The spans of one test, and their tree as text."""
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+import weakref
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final
 
-from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
+from opentelemetry import trace
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
-from otel_loopguard.exporter import LoopGuardSpanExporter
+from otel_loopguard._util.locks import new_lock
+from otel_loopguard.core.text import truncate
+from otel_loopguard.errors import LoopGuardError
+from otel_loopguard.sdk.exporter import LoopGuardSpanExporter
+from otel_loopguard.spans.sdk_views import EndedSpanView
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.sdk.trace import Span
 
-    from otel_loopguard.guard import LoopGuard
+    from otel_loopguard.core import Decision, Step
+    from otel_loopguard.guard.guard import LoopGuard
+    from otel_loopguard.spans.views import SpanView
+
+
+class Relay(SpanProcessor):
+    """Stays on a provider for good, and hands its spans to whoever listens at the moment."""
+
+    def __init__(self) -> None:
+        self._listeners: tuple[SpanProcessor, ...] = ()
+
+    def on_start(self, span: Span, parent_context: Context | None = None) -> None:
+        """Hands on a span that starts."""
+        for listener in self._listeners:
+            listener.on_start(span, parent_context)
+
+    def on_end(self, span: ReadableSpan) -> None:
+        """Hands on a span that ended."""
+        for listener in self._listeners:
+            listener.on_end(span)
+
+    def add(self, *listeners: SpanProcessor) -> None:
+        """Hands spans to these too, in this order."""
+        with _adding:
+            self._listeners = (*self._listeners, *listeners)
+
+    def remove(self, *listeners: SpanProcessor) -> None:
+        """Hands these no more spans."""
+        with _adding:
+            self._listeners = tuple(one for one in self._listeners if one not in listeners)
+
+
+# Of the one process that runs the test; a test that forks while another thread adds is none.
+_adding = new_lock()
+_relays: weakref.WeakKeyDictionary[Any, Relay] = weakref.WeakKeyDictionary()
+
+
+@contextmanager
+def listening(provider: Any, *listeners: SpanProcessor) -> Generator[None, None, None]:
+    """Shows the spans of a provider to processors, inside of the block.
+
+    Args:
+        provider: A provider with `add_span_processor`.
+        *listeners: Who is shown each span, in this order.
+
+    Raises:
+        LoopGuardError: The provider takes no processors.
+    """
+    relay = _relay_on(provider)
+    relay.add(*listeners)
+    try:
+        yield
+    finally:
+        relay.remove(*listeners)
+
+
+def own_provider() -> TracerProvider:
+    """A provider that samples all, whatever the environment says, and that nobody else knows."""
+    return TracerProvider(sampler=ALWAYS_ON, shutdown_on_exit=False)
+
+
+def global_provider() -> Any:
+    """The provider of the process; a new one is set where there is none yet, and stays."""
+    found = trace.get_tracer_provider()
+    if isinstance(found, trace.ProxyTracerProvider):
+        trace.set_tracer_provider(own_provider())
+        found = trace.get_tracer_provider()
+    return found
+
+
+def _relay_on(provider: Any) -> Relay:
+    with _adding:
+        found = _relays.get(provider)
+        if found is None:
+            if not hasattr(provider, "add_span_processor"):
+                msg = (
+                    f"{type(provider).__name__} takes no span processors, so no span can be "
+                    "watched: use the SDK's TracerProvider, or provider='own'"
+                )
+                raise LoopGuardError(msg)
+            found = _relays[provider] = Relay()
+            provider.add_span_processor(found)
+        return found
+
+
+_FIRST: Final = 30
+_DEPTH: Final = 40
+_NAME: Final = 60
+_TEXT: Final = 90
+_SENTENCE: Final = 300
+
+
+@dataclass(slots=True)
+class _Place:
+    """A span in the tree.
+
+    Attributes:
+        view: The span.
+        begin: What its line begins with.
+        under: What the lines below it begin with.
+        above: What it hangs below.
+        depth: How many hang above it.
+        kept: Whether it is shown however long the tree is.
+    """
+
+    view: EndedSpanView
+    begin: str
+    under: str
+    above: _Place | None
+    depth: int
+    kept: bool = False
+
+
+def tree(
+    spans: Iterable[ReadableSpan],
+    decisions: Sequence[Decision],
+    read: Callable[[SpanView], Step | None],
+    *,
+    arguments: bool = True,
+) -> str:
+    """The spans of all traces as they hung together, those with decisions marked by `◆`.
+
+    Of a long tree are shown the first 30 spans, those with a decision, and what is above these.
+
+    Args:
+        spans: Spans that ended, and spans that are open.
+        decisions: What was decided.
+        read: Reads a span as a step.
+        arguments: Whether the beginnings of arguments and errors are shown.
+
+    Returns:
+        Lines without an end of line at the last one; empty if there are no spans.
+    """
+    marks: defaultdict[int, list[str]] = defaultdict(list)
+    for decision in decisions:
+        marks[decision.span_id].append(_sentence(decision))
+    views = sorted((EndedSpanView(span) for span in spans), key=lambda view: view.start)
+    places = _grown(views)
+    _keep(places, marks)
+    lines: list[str] = []
+    for place, hidden in _with_gaps(places):
+        if hidden:
+            lines.append(f"{place.begin}… {hidden} more spans")
+            continue
+        said = marks.get(place.view.span_id, ())
+        label = _label(place.view, read(place.view), arguments=arguments)
+        lines.append(f"{place.begin}{'◆ ' if said else ''}{label}")
+        lines += [f"{place.under}    {sentence}" for sentence in said]
+    return "\n".join(lines)
+
+
+def _grown(views: Sequence[EndedSpanView]) -> list[_Place]:
+    """Hangs spans below their parents, in order of start; without a known parent at the top."""
+    known = {view.span_id for view in views}
+    children: defaultdict[int | None, list[EndedSpanView]] = defaultdict(list)
+    for view in views:
+        children[view.parent_id if view.parent_id in known else None].append(view)
+    places: list[_Place] = []
+    waiting = [_Place(view, "", "", None, 0) for view in reversed(children[None])]
+    while waiting:
+        place = waiting.pop()
+        places.append(place)
+        begin = place.under if place.depth < _DEPTH else place.begin
+        for number, child in enumerate(reversed(children[place.view.span_id])):
+            joint, gap = ("├─ ", "│  ") if number else ("└─ ", "   ")
+            under = begin + gap if place.depth < _DEPTH else place.under
+            start = begin + joint if place.depth < _DEPTH else begin
+            waiting.append(_Place(child, start, under, place, place.depth + 1))
+    return places
+
+
+def _keep(places: Sequence[_Place], marks: Collection[int]) -> None:
+    for place in places[:_FIRST]:
+        place.kept = True
+    for place in places:
+        above = place if place.view.span_id in marks else None
+        while above is not None and not above.kept:
+            above.kept = True
+            above = above.above
+
+
+def _with_gaps(places: Sequence[_Place]) -> Iterator[tuple[_Place, int]]:
+    """What is shown; in place of what is not, the first of it with how many there are."""
+    for kept, group in groupby(places, key=lambda place: place.kept):
+        found = list(group)
+        yield from ((place, 0) for place in found) if kept else [(found[0], len(found))]
+
+
+def _label(view: EndedSpanView, step: Step | None, *, arguments: bool) -> str:
+    parts = [truncate(view.name, _NAME)]
+    if arguments and step is not None and step.args is not None:
+        parts.append(truncate(step.args, _TEXT))
+    if view.status == "error":
+        said = truncate(view.description, _TEXT) if arguments else ""
+        parts.append(f"✗ {said}".rstrip())
+    if view.end is None:
+        parts.append("(still open)")
+    return "  ".join(parts)
+
+
+def _sentence(decision: Decision) -> str:
+    shadow = ", shadow" if decision.shadow else ""
+    told = f"{decision.action} ({decision.severity}{shadow}) by {decision.detector}: "
+    return told + truncate(decision.message, _SENTENCE)
+
 
 _KEPT: Final = 10_000
 

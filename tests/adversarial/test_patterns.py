@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 
 import otel_loopguard.detectors
-import otel_loopguard.identity
+import otel_loopguard.evidence
 import otel_loopguard.policy
 from tests.attacks.patterns import within
 
-ROOMS = (otel_loopguard.identity, otel_loopguard.detectors, otel_loopguard.policy)
+ROOMS = (otel_loopguard.evidence, otel_loopguard.detectors, otel_loopguard.policy)
 LENGTH = 2_000
 FLOOR_S = 0.01
 """What 8,000 characters may take in any case: quadratic time would be ten times as long."""
@@ -89,7 +89,7 @@ def test_time_grows_with_the_length_only(name: str) -> None:
 def test_there_are_patterns() -> None:
     """The search through the modules finds what is there."""
     assert len(PATTERNS) >= 20
-    assert {name.partition(".")[0] for name in PATTERNS} >= {"identity"}
+    assert {name.partition(".")[0] for name in PATTERNS} >= {"evidence"}
 
 
 @pytest.mark.rare

@@ -24,9 +24,8 @@ from opentelemetry.sdk.trace import ReadableSpan, Span, SpanLimits, TracerProvid
 from opentelemetry.trace import StatusCode, set_span_in_context
 
 from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings
-from otel_loopguard.dialects import registered
-from otel_loopguard.dialects.belonging import AGENT_KEYS, SESSION_KEYS
-from otel_loopguard.dialects.tasks import PLAN_KEYS, TASK_KEYS
+from otel_loopguard.spans.dialects import registered
+from otel_loopguard.spans.keys import AGENT_KEYS, PLAN_KEYS, SESSION_KEYS, TASK_KEYS
 from tests.bad_input.rig import ended, nested
 from tests.bad_input.texts import texts
 

@@ -20,7 +20,7 @@ from opentelemetry.sdk.trace import TracerProvider
 import otel_loopguard
 from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings, control
 from otel_loopguard.errors import LoopGuardStop
-from otel_loopguard.stores.redis_store import RedisStore
+from otel_loopguard.stores.redis import RedisStore
 
 _STEPS = 200
 _LIED = 5

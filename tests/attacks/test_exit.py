@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import otel_loopguard
-from otel_loopguard import LoopGuard, locks
-from otel_loopguard.timer import Timer
+from otel_loopguard import LoopGuard
+from otel_loopguard._util import locks
+from otel_loopguard.guard.timer import WatchdogThread
 
 if TYPE_CHECKING:
     import pytest
@@ -39,10 +40,10 @@ def run(program: str) -> str:
 TIMER = """
 import threading, time
 from otel_loopguard import LoopGuard
-from otel_loopguard.timer import Timer
+from otel_loopguard.guard.timer import WatchdogThread
 
 guard = LoopGuard()
-timer = Timer(guard)
+timer = WatchdogThread(guard)
 timer.wake()
 work = timer._work
 lock = getattr(getattr(work, "_cond", None), "_lock", None)  # as threading.Event has it
@@ -101,7 +102,7 @@ def test_a_guard_with_a_journal_that_goes_last_ends_with_its_process() -> None:
 def test_the_timers_thread_ends_without_being_told() -> None:
     """It looks whether its guard is there, and is not called when the guard goes."""
     guard = LoopGuard()
-    timer = Timer(guard)
+    timer = WatchdogThread(guard)
     before = set(threading.enumerate())
     timer.wake()
     (thread,) = (one for one in threading.enumerate() if one not in before)
@@ -145,8 +146,8 @@ def made_outside_of_locks() -> list[str]:
 def test_every_lock_is_made_in_one_place() -> None:
     """Otherwise `held` would not know it. Two are for threads of ours alone, never for a hook."""
     assert made_outside_of_locks() == [
-        "control/sharing.py: threading.RLock",
-        "sessions/shelf.py: threading.Event",
+        "resilience/breaker.py: threading.RLock",
+        "sessions/journal_worker.py: threading.Event",
     ]
 
 

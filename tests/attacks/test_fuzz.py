@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from otel_loopguard.faults import raise_faults
+from otel_loopguard._util.errors import raise_faults
 from tests.attacks.fuzz import MOST, Fuzz
 from tests.bad_input.sizes import sizes
 

@@ -11,10 +11,10 @@ import pytest
 
 import otel_loopguard
 from otel_loopguard import LoopGuard, Settings
-from otel_loopguard.control.flag import Flag, any_stops
+from otel_loopguard._control.flag import Flag, any_stops
+from otel_loopguard._util.errors import raise_faults
+from otel_loopguard._util.locks import held
 from otel_loopguard.core import Action, Kind, Step
-from otel_loopguard.faults import raise_faults
-from otel_loopguard.locks import held
 
 if TYPE_CHECKING:
     from types import FrameType

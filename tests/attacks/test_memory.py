@@ -13,11 +13,11 @@ import pytest
 
 import otel_loopguard
 from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings, control
-from otel_loopguard.control import Flag
+from otel_loopguard._control.flag import Flag
 from otel_loopguard.core import Milestones, Progress
-from otel_loopguard.opens import Open
-from otel_loopguard.reports import Record
 from otel_loopguard.sessions import Session
+from otel_loopguard.sessions.active import ActiveSpan
+from otel_loopguard.sessions.stats import SessionStats
 from tests.agents import agent, provider_with, tool_call
 from tests.bad_input.rig import TOOL
 from tests.bad_input.sizes import sizes
@@ -92,7 +92,7 @@ def test_of_any_number_of_sessions_five_hundred_are_left(
     feed: Callable[[Tracer, int], None], count: int
 ) -> None:
     """Of sessions, flags, records and open spans there are as many as may be, in all tables."""
-    kinds = (Session, Flag, Record, Progress, Milestones, Open)
+    kinds = (Session, Flag, SessionStats, Progress, Milestones, ActiveSpan)
     before = alive(*kinds)
     guard = LoopGuard(Settings(max_sessions=MOST, max_open_steps=MOST, escalation_fallback="wait"))
     processor = LoopGuardSpanProcessor(guard)
@@ -121,7 +121,7 @@ def test_of_any_number_of_sessions_five_hundred_are_left(
 
 def test_age_leaves_nothing_behind() -> None:
     """When nobody came for the time that sessions are kept, their objects are gone, of all."""
-    kinds = (Session, Flag, Record, Progress, Open)
+    kinds = (Session, Flag, SessionStats, Progress, ActiveSpan)
     before = alive(*kinds)
     processor = LoopGuardSpanProcessor(session_ttl_s=2)
     tracer = provider_with(processor).get_tracer("my.agent")

@@ -9,9 +9,10 @@ from typing import Any
 import orjson
 import pytest
 
-from otel_loopguard import LoopGuard, Settings, bounded_json
+from otel_loopguard import LoopGuard, Settings
+from otel_loopguard._util import bounded_json
 from otel_loopguard.core import Action
-from otel_loopguard.dialects import RecordedSpan
+from otel_loopguard.spans.views import RecordedSpan
 from tests.calls import EPOCH, SECOND
 
 TOOL = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"}

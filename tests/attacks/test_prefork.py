@@ -13,7 +13,8 @@ import os, random, sys, threading, time, warnings
 warnings.simplefilter("ignore")  # newer Pythons warn of a fork beside threads
 from opentelemetry import trace
 import otel_loopguard
-from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, control, locks
+from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, control
+from otel_loopguard._util import locks
 from tests.agents import agent, provider_with, tool_call
 
 guard = LoopGuard()

@@ -19,7 +19,7 @@ import pytest
 import redis
 
 from otel_loopguard import Settings
-from otel_loopguard.stores.redis_store import RedisStore
+from otel_loopguard.stores.redis import RedisStore
 from tests.stores.servers import Server, wait_for
 
 pytestmark = pytest.mark.rare

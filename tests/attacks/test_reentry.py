@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 import pytest
 from opentelemetry import trace
 
-from otel_loopguard import locks
+from otel_loopguard._util import locks
+from otel_loopguard._util.errors import raise_faults
+from otel_loopguard._util.logger import logger
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.faults import raise_faults
-from otel_loopguard.logger import logger
 from otel_loopguard.sessions import Session
 from tests.agents import agent, tool_call
 from tests.bad_input.rig import TOOL, Rig

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from otel_loopguard.faults import raise_faults
+from otel_loopguard._util.errors import raise_faults
 
 
 @pytest.fixture(autouse=True)

@@ -11,8 +11,8 @@ import pytest
 
 from otel_loopguard import LoopGuard, Settings
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.dialects.messages import written
-from otel_loopguard.dialects.unwrapping import (
+from otel_loopguard.spans.messages import written
+from otel_loopguard.spans.values import (
     agent_result,
     call_inputs,
     execution_result,

@@ -9,7 +9,7 @@ import pytest
 
 from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.dialects import RecordedSpan
+from otel_loopguard.spans.views import RecordedSpan
 from tests.bad_input.rig import TOOL, ended
 from tests.bad_input.sizes import sizes
 from tests.calls import EPOCH, SECOND

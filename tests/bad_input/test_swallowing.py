@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from otel_loopguard import control
-from otel_loopguard.dialects import RecordedSpan
-from otel_loopguard.dialects.registry import register, unregister
+from otel_loopguard.spans.dialects.registry import register, unregister
+from otel_loopguard.spans.views import RecordedSpan
 from tests.agents import agent, tool_call
 from tests.bad_input.rig import Rig
 
 if TYPE_CHECKING:
     from otel_loopguard import Settings
     from otel_loopguard.core import Evidence, Step
-    from otel_loopguard.dialects.view import SpanView
+    from otel_loopguard.spans.views import SpanView
 
 pytestmark = pytest.mark.usefixtures("no_raise")
 

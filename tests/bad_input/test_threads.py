@@ -16,7 +16,7 @@ from opentelemetry import trace
 
 import otel_loopguard
 from otel_loopguard import LoopGuard, LoopGuardAbort, control
-from otel_loopguard.control import Flag
+from otel_loopguard._control.flag import Flag
 from otel_loopguard.core import Action, Kind, Step
 from otel_loopguard.errors import LoopGuardPaused
 from tests.agents import agent, tool_call

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from otel_loopguard.cli.cost import costs, rows
-from otel_loopguard.cli.scores import Judgement
+from otel_loopguard.cli.evaluation.scores import Judgement, cost_rows, costs
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.recordings import Run
+from otel_loopguard.replay import Run
 
 
 def run(loop: bool | None, onset: int | None, tokens: int | None = 10) -> Run:
@@ -23,7 +22,7 @@ def row(level: str, *about: tuple[Run, int | None, int | None]) -> dict[str, Any
             each, Judgement("g", "t", "s", each.loop, 20, each.onset_step, noticed, stopped)
         )
     ]
-    return next(row for row in rows(found) if row["level"] == level)
+    return next(row for row in cost_rows(found) if row["level"] == level)
 
 
 def test_a_run_that_is_stopped() -> None:

@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from otel_loopguard.cli.baselines import verdicts
-from otel_loopguard.cli.scores import Judgement, score
-from otel_loopguard.cli.trials import SENSITIVITIES, Trials
+from otel_loopguard._util.errors import InternalErrors, raise_faults
+from otel_loopguard.cli.evaluation.scores import Judgement, score
+from otel_loopguard.cli.evaluation.trials import SENSITIVITIES, Trials, verdicts
 from otel_loopguard.core import Action, Kind, Step
-from otel_loopguard.faults import Faults, raise_faults
-from otel_loopguard.recordings import Recording, Run
+from otel_loopguard.replay import Recording, Run
 from otel_loopguard.settings import Settings
 from tests.cli.conftest import line
 
@@ -131,7 +130,7 @@ def test_what_a_baseline_is_told() -> None:
         ],
     )
     heard = Heard()
-    said = list(verdicts(heard, run, Faults()))
+    said = list(verdicts(heard, run, InternalErrors()))
     assert heard.told == [
         ("bash", "ls", "no", None, "thinking"),
         ("find", {"a": 1}, None, "E", None),
@@ -150,7 +149,7 @@ def test_a_baseline_that_fails() -> None:
         def step(self, *told: object, text: str | None = None) -> str | None:
             raise RuntimeError
 
-    faults = Faults()
+    faults = InternalErrors()
     run = Run("r", steps=[Step(Kind.TOOL, "t")])
     assert list(verdicts(Failing(), run, faults)) == []
     assert sum(faults.counts.values()) == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from otel_loopguard.cli.intervals import interval, wilson
+from otel_loopguard.cli.evaluation.scores import interval, wilson
 
 
 @pytest.mark.parametrize(

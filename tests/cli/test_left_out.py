@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from otel_loopguard.cli.left_out import Limits, choose, rows
-from otel_loopguard.cli.scores import Judgement
-from otel_loopguard.cli.trials import LINES, SENSITIVITIES, Trial, Tried
+from otel_loopguard.cli.evaluation.left_out import Limits, choose, rows
+from otel_loopguard.cli.evaluation.scores import Judgement
+from otel_loopguard.cli.evaluation.trials import LINES, SENSITIVITIES, Trial, Tried
 
 DEFAULT = SENSITIVITIES.index(1.0)
 

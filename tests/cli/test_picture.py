@@ -6,7 +6,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from otel_loopguard.cli.picture import Line, Panel, Point, drawn
+from otel_loopguard.cli.evaluation.curve import Line, Panel, Point, drawn
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -13,11 +13,11 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
 from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings, control, session
-from otel_loopguard.control import Choice
-from otel_loopguard.core import Alert, FollowUp, Kind, Objection, Pressure, Source, Step
+from otel_loopguard.core import Alert, FollowUp, Kind, Objection, ResourcePressure, Source, Step
+from otel_loopguard.core.admission import Choice
+from otel_loopguard.core.task import Task
 from otel_loopguard.errors import PlanError
-from otel_loopguard.planning import Task
-from otel_loopguard.profiling.gauges import Reading
+from otel_loopguard.execution.resources import Reading
 from tests.agents import Ended, agent, provider_with, tool_call
 
 ANSWER = "light rain in the west, twenty degrees, and a little wind"
@@ -52,7 +52,7 @@ def loop(guard: LoopGuard, times: int, args: object = None, key: str = "run") ->
 
 def test_without_a_guard_a_call_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """A program may ask whether or not a guard is installed."""
-    monkeypatch.setattr("otel_loopguard.control.context._keepers", ())
+    monkeypatch.setattr("otel_loopguard._control.context._keepers", ())
     before = control.admit("search", {"q": "x"})
     assert (before.choice, before.confidence, before.id) == (Choice.EXECUTE_SYNC, 0, "")
     assert control.prefer("ada", prompt_threshold_s=3) is None
@@ -251,7 +251,7 @@ def test_a_check_that_would_fail_refuses(guard: LoopGuard) -> None:
 
 def test_an_objector_of_ones_own(guard: LoopGuard) -> None:
     """It is asked about every call; one that fails is counted and says nothing."""
-    from otel_loopguard.faults import raise_faults
+    from otel_loopguard._util.errors import raise_faults
 
     def night(task: Task) -> Objection | None:
         if task.tool != "deploy":
@@ -463,9 +463,9 @@ def test_an_estimate_of_ones_own_is_said_too() -> None:
 def test_alerts_say_what_they_are() -> None:
     """Plain values: nothing known is nothing, and two alerts ask for workers."""
     one = Alert("cpu", 99, 80, critical=True)
-    assert not Pressure().critical
-    assert not Pressure(alerts=(one,)).scale_workers
-    assert Pressure(alerts=(one, one)).scale_workers
+    assert not ResourcePressure().critical
+    assert not ResourcePressure(alerts=(one,)).scale_workers
+    assert ResourcePressure(alerts=(one, one)).scale_workers
 
 
 def test_providers_go(guard: LoopGuard) -> None:

@@ -14,10 +14,9 @@ import orjson
 import pytest
 
 from otel_loopguard import BreakerOpenError, LoopGuard, Settings, control
-from otel_loopguard.control import BreakerState, Standing
-from otel_loopguard.control.breakers import Breakers
 from otel_loopguard.core import ErrorClass, Kind, Step
 from otel_loopguard.errors import StoreError
+from otel_loopguard.resilience.breaker import Breakers, BreakerState, Standing
 from otel_loopguard.stores import MemoryStore
 from tests.stores.servers import Server, need_redis, wait_for
 
@@ -355,7 +354,7 @@ def test_the_child_of_a_fork_goes_on() -> None:
 
 def _worker(url: str, start: Any, allowed: Any, closing: Any) -> None:
     """A process: learns that the breaker is open, and asks for the trial with all the others."""
-    from otel_loopguard.stores.redis_store import RedisStore
+    from otel_loopguard.stores.redis import RedisStore
 
     breakers = Breakers(Settings(breaker_sync_s=0.02), RedisStore(Settings(store_url=url)))
     wait_for(lambda: breakers.standing("search").state is not BreakerState.CLOSED)
@@ -374,7 +373,7 @@ def _worker(url: str, start: Any, allowed: Any, closing: Any) -> None:
 def test_half_open_lets_one_trial_through_across_processes(tmp_path: Path) -> None:
     """Two processes on a real Redis ask at once; its success lets all of them go on."""
     need_redis()
-    from otel_loopguard.stores.redis_store import RedisStore
+    from otel_loopguard.stores.redis import RedisStore
 
     server = Server(tmp_path / "redis").start()
     workers: list[Any] = []
@@ -403,7 +402,7 @@ def test_half_open_lets_one_trial_through_across_processes(tmp_path: Path) -> No
 def test_a_frozen_store_makes_no_span_wait(tmp_path: Path) -> None:
     """The redis-server is stopped (SIGSTOP): what spans feed takes no time."""
     need_redis()
-    from otel_loopguard.stores.redis_store import RedisStore
+    from otel_loopguard.stores.redis import RedisStore
 
     server = Server(tmp_path / "redis").start()
     assert server.process is not None

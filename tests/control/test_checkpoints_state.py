@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from otel_loopguard import Action, LoopGuard, Settings, control, session
+from otel_loopguard._util.errors import raise_faults
 from otel_loopguard.core import Detection, Evidence, Kind, Step
-from otel_loopguard.faults import raise_faults
-from otel_loopguard.recordings import Recording, Run
+from otel_loopguard.replay import Recording, Run
 from otel_loopguard.stores import MemoryStore
 from tests.calls import call
 from tests.escalation.agents import asked, stuck, watched

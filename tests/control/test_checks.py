@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from otel_loopguard import LoopGuard, Settings, control, set_testing
-from otel_loopguard.control.checks import Checks
-from otel_loopguard.control.shapes import described, shape_of
+from otel_loopguard._util.errors import raise_faults
 from otel_loopguard.core import ErrorClass, Kind, Step
-from otel_loopguard.faults import raise_faults
+from otel_loopguard.resilience.checks import Checks, described, shape_of
 
 WRONG = ErrorClass.DETERMINISTIC
 

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from otel_loopguard import BreakerOpenError, LoopGuardAbort, control
-from otel_loopguard.control.degraded import is_degraded
+from otel_loopguard.resilience.degraded import is_degraded
 
 
 def test_dependants_run_on_partial_data(caplog: pytest.LogCaptureFixture) -> None:

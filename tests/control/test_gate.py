@@ -14,7 +14,7 @@ from otel_loopguard import LoopGuardAbort, LoopGuardPaused, LoopGuardSpanProcess
 from tests.agents import provider_with, tool_call
 
 if TYPE_CHECKING:
-    from otel_loopguard.rehearsal import Rehearsal
+    from otel_loopguard._util.clock import TestMode
 
 
 @pytest.fixture
@@ -138,7 +138,7 @@ def _gate_at(run: str) -> None:
         control.gate(limit_s=600)
 
 
-async def _gate_and_advance(run: str, testing: Rehearsal) -> control.Control:
+async def _gate_and_advance(run: str, testing: TestMode) -> control.Control:
     with otel_loopguard.session(run):
         gate = asyncio.ensure_future(_awaited(600))
         await asyncio.sleep(0.1)

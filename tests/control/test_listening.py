@@ -8,7 +8,7 @@ import uuid
 
 from otel_loopguard import Decision, LoopGuardSpanProcessor, control
 from otel_loopguard import session as named
-from otel_loopguard.faults import raise_faults
+from otel_loopguard._util.errors import raise_faults
 from tests.agents import provider_with, tool_call
 
 

@@ -10,8 +10,8 @@ import pytest
 
 import otel_loopguard
 from otel_loopguard import LoopGuard, LoopGuardAbort, Settings, control
-from otel_loopguard.control.recovery import Tally
-from otel_loopguard.faults import raise_faults
+from otel_loopguard._util.errors import raise_faults
+from otel_loopguard.resilience.recovery import Tally
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from otel_loopguard.core import Kind, Step
 from tests.escalation.agents import asked, stuck, watched
 
 if TYPE_CHECKING:
-    from otel_loopguard.desk import Desk
+    from otel_loopguard.escalation.admin import AdminHandlers
 
 
 @pytest.fixture
@@ -24,12 +24,12 @@ def guard() -> LoopGuard:
 
 
 @pytest.fixture
-def desk(guard: LoopGuard) -> Desk:
+def desk(guard: LoopGuard) -> AdminHandlers:
     assert guard._people is not None
     return guard._people.desk
 
 
-def test_the_list(guard: LoopGuard, desk: Desk) -> None:
+def test_the_list(guard: LoopGuard, desk: AdminHandlers) -> None:
     """Where each session is, what its flag says, what it was put before people with; no content."""
     now = time.time_ns()
     tokens = {"tokens_in": 30, "tokens_out": 12, "start": now - 10**9, "end": now}
@@ -78,7 +78,7 @@ def test_stopped_sessions_stay_on_the_list() -> None:
     assert [row["session"] for row in reply["sessions"]] == ["held"]
 
 
-def test_one_session(guard: LoopGuard, desk: Desk) -> None:
+def test_one_session(guard: LoopGuard, desk: AdminHandlers) -> None:
     """Its totals, last actions, decisions, and the package with how it ended."""
     stuck(guard, "held")
     view = desk.reply({"op": "show", "session": "held"})["session"]
@@ -92,7 +92,7 @@ def test_one_session(guard: LoopGuard, desk: Desk) -> None:
     assert view["package"]["ended"]["by"] == "anna"
 
 
-def test_orders(guard: LoopGuard, desk: Desk) -> None:
+def test_orders(guard: LoopGuard, desk: AdminHandlers) -> None:
     """Pause, resume with guidance, abort: with who and why."""
     guard.bind(1, "a")
     flag = guard.flag_of("a")
@@ -110,13 +110,13 @@ def test_orders(guard: LoopGuard, desk: Desk) -> None:
 
 @pytest.mark.parametrize("op", ["show", "pause", "resume", "abort"])
 @pytest.mark.parametrize("session", ["nobody", "", None], ids=repr)
-def test_unknown_sessions(desk: Desk, op: str, session: str | None) -> None:
+def test_unknown_sessions(desk: AdminHandlers, op: str, session: str | None) -> None:
     """Are told of by name."""
     reply = desk.reply({"op": op} if session is None else {"op": op, "session": session})
     assert (reply["ok"], reply["error"]) == (False, "unknown_session")
 
 
-def test_answers(guard: LoopGuard, desk: Desk) -> None:
+def test_answers(guard: LoopGuard, desk: AdminHandlers) -> None:
     """Once; then the reply says how it ended, and nothing is changed."""
     stuck(guard, "held")
     request = {"op": "answer", "escalation": asked(guard)[0].id, "by": "anna"}
@@ -147,7 +147,7 @@ _OPS = st.sampled_from(["sessions", "show", "pause", "resume", "abort", "answer"
         optional=dict.fromkeys(_NAMES, _ANYTHING),
     )
 )
-def test_any_request_gets_a_reply(desk: Desk, request_: dict[str, object]) -> None:
+def test_any_request_gets_a_reply(desk: AdminHandlers, request_: dict[str, object]) -> None:
     """Nothing is raised for what a request holds."""
     reply = desk.reply(request_)
     assert reply["ok"] is True or {"error", "message"} <= set(reply)

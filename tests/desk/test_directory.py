@@ -12,8 +12,8 @@ import pytest
 
 from otel_loopguard import Action, LoopGuard, Settings, control, session
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.desk.client import StoreLines
-from otel_loopguard.desk.directory import Directory
+from otel_loopguard.escalation.admin.client import StoreLines
+from otel_loopguard.escalation.admin.redis_transport import ProcessRegistry
 from tests.escalation.agents import asked, stuck, until, watched
 from tests.stores.servers import Server
 
@@ -97,7 +97,7 @@ def test_a_process_that_ends(guard: LoopGuard, server: Server) -> None:
 
 def test_a_killed_process_is_forgotten(server: Server) -> None:
     """What was not heard of for three heartbeats is not there."""
-    directory = Directory(Settings(store_url=server.url, desk_heartbeat_s=0.1))
+    directory = ProcessRegistry(Settings(store_url=server.url, desk_heartbeat_s=0.1))
     directory.publish("dead", {"a": b'{"session": "a", "process": "dead", "action": "allow"}'}, [])
     assert directory.processes() == ["dead"]
     assert [row["session"] for row in directory.sessions()] == ["a"]
@@ -146,7 +146,7 @@ def test_garbage_in_the_letter_box(guard: LoopGuard, server: Server, letter: byt
     """Is passed over; the next letter is answered."""
     stuck(guard, "a", calls=1)
     until(lambda: lines(server).sessions())
-    (process,) = Directory(guard.settings).processes()
+    (process,) = ProcessRegistry(guard.settings).processes()
     server.client.rpush(f"loopguard:desk:{{{process}}}:in", letter)
     (reply,) = lines(server).ask({"op": "abort", "session": "a"})
     assert reply["ok"]
@@ -157,7 +157,7 @@ def test_garbage_in_the_directory(guard: LoopGuard, server: Server) -> None:
     """What is no row of a session is left out."""
     stuck(guard, "a", calls=1)
     until(lambda: lines(server).sessions())
-    (process,) = Directory(guard.settings).processes()
+    (process,) = ProcessRegistry(guard.settings).processes()
     rows = {b"x": b"{", b"y": b"[]", b"z": json.dumps({"session": 3}).encode()}
     server.client.hset(f"loopguard:desk:{{{process}}}", mapping=rows)
     assert [row["session"] for row in lines(server).sessions()] == ["a"]

@@ -19,9 +19,9 @@ import pytest
 
 from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, control
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.desk import places
-from otel_loopguard.desk.client import SocketLines
 from otel_loopguard.errors import LoopGuardError
+from otel_loopguard.escalation.admin import socket as places
+from otel_loopguard.escalation.admin.client import SocketLines
 from tests.escalation.agents import stuck, until, watched
 
 
@@ -182,9 +182,9 @@ def test_another_user_is_refused(guard: LoopGuard, monkeypatch: pytest.MonkeyPat
         pytest.skip("this system does not tell who connects")
     path = path_of(guard)
     mine = os.getuid()
-    monkeypatch.setattr("otel_loopguard.desk.server.os.getuid", lambda: mine + 1)
+    monkeypatch.setattr("otel_loopguard.escalation.admin.socket.os.getuid", lambda: mine + 1)
     assert said(path, b'{"op": "sessions"}\n') is None
-    monkeypatch.setattr("otel_loopguard.desk.server.os.getuid", lambda: mine)
+    monkeypatch.setattr("otel_loopguard.escalation.admin.socket.os.getuid", lambda: mine)
     assert said(path, b'{"op": "sessions"}\n') is not None
 
 
@@ -198,7 +198,9 @@ def test_a_folder_that_cannot_be_trusted(
     else:
         place.mkdir(mode=0o755 if wrong == "open" else 0o700)
     if wrong == "other":
-        monkeypatch.setattr("otel_loopguard.desk.places.os.getuid", lambda: os.geteuid() + 1)
+        monkeypatch.setattr(
+            "otel_loopguard.escalation.admin.socket.os.getuid", lambda: os.geteuid() + 1
+        )
     guard = watched(control_socket="auto")
     guard.observe(Step(Kind.TOOL, "t", args={}, outcome="x"), "a")
     until(lambda: "cannot be served" in caplog.text)
@@ -213,7 +215,9 @@ def test_a_folder_that_cannot_be_trusted(
 def test_without_a_runtime_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder with the user's number below the one for temporary files."""
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
-    monkeypatch.setattr("otel_loopguard.desk.places.tempfile.gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(
+        "otel_loopguard.escalation.admin.socket.tempfile.gettempdir", lambda: str(tmp_path)
+    )
     assert places.sockets() == []
     found = places.trusted_folder(make=True)
     assert found == tmp_path / f"otel-loopguard-{os.getuid()}"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.detectors.calls.cycle import Cycle
+from otel_loopguard.detectors.repetition import Cycle
 from otel_loopguard.settings import Settings
 from tests.calls import Run, call
 from tests.detectors.alone import actions, alone, evidence

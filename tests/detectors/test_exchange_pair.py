@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from otel_loopguard import Settings
+from otel_loopguard._util.errors import raise_faults
 from otel_loopguard.core import Decision, Detection, Kind, Step
-from otel_loopguard.detectors.exchange.ring import RingCycle
-from otel_loopguard.detectors.exchange.topic import TopicCycle
-from otel_loopguard.faults import raise_faults
+from otel_loopguard.detectors.handoffs import RingCycle, TopicCycle
 from tests.calls import Run, call
 from tests.detectors.exchanges import NOTHING, hand, news, spoke
 

@@ -8,7 +8,7 @@ import pytest
 
 from otel_loopguard import Settings
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.detectors.calls.grinding import Grinding
+from otel_loopguard.detectors.standstill import Grinding
 from tests.calls import call
 from tests.detectors.alone import actions, alone, evidence
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_loopguard.detectors.periods import Periods
+from otel_loopguard.detectors.counters import Periods
 
 LONGEST = 16
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from otel_loopguard import LoopGuard, LoopGuardSettingsError, LoopGuardSpanProcessor, Settings
+from otel_loopguard._util.errors import raise_faults
 from otel_loopguard.core import Evidence, Kind, Step
 from otel_loopguard.detectors import DETECTORS, Registry
-from otel_loopguard.faults import raise_faults
 from tests.calls import Run, call
 
 OWN = """

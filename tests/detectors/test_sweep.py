@@ -8,7 +8,7 @@ import pytest
 
 from otel_loopguard import Settings
 from otel_loopguard.core import Effect, Kind, Step
-from otel_loopguard.detectors.calls.sweep import Sweep
+from otel_loopguard.detectors.repetition import Sweep
 from tests.calls import call
 from tests.detectors.alone import actions, alone, evidence
 

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from otel_loopguard.dialects import Once, Reader, RecordedSpan, Status
+from otel_loopguard.spans.dedup import SpanDeduplicator
+from otel_loopguard.spans.reader import Reader
+from otel_loopguard.spans.views import RecordedSpan, Status
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Kind, Step
@@ -101,7 +103,7 @@ def drive(events: list[tuple[int, bool, RecordedSpan]], reader: Reader | None = 
     """Reads and counts spans as they start and end, in the order of the given times."""
     run = Run()
     reader = reader or Reader()
-    once = Once(joined=lambda one, other: run.joined.append((one, other)))
+    once = SpanDeduplicator(joined=lambda one, other: run.joined.append((one, other)))
     for _, ends, span in sorted(events, key=lambda event: (event[0], event[1])):
         if not ends:
             run.spans += 1

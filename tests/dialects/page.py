@@ -6,13 +6,14 @@ from collections import Counter
 from typing import Any
 
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.dialects import registered
+from otel_loopguard.spans.dialects import registered
 from tests.dialects import captures
 from tests.dialects.captures import PARTLY, SCRIPT, UNREADABLE, Run
 
 EXAMPLE = '''\
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.dialects import SpanView, register
+from otel_loopguard.spans.views import SpanView
+from otel_loopguard.spans.dialects import register
 
 
 class MyAgents:
@@ -170,7 +171,7 @@ A dialect that ships with the package is one file in `otel_loopguard/dialects/` 
 
 def compose(names: list[str]) -> str:
     """The whole page."""
-    from otel_loopguard.dialects.belonging import AGENT_KEYS, SESSION_KEYS
+    from otel_loopguard.spans.keys import AGENT_KEYS, SESSION_KEYS
 
     return _TOP.format(
         captures=len(names),

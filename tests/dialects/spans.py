@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from otel_loopguard.dialects import Reader, RecordedSpan
+from otel_loopguard.spans.reader import Reader
+from otel_loopguard.spans.views import RecordedSpan
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Step

@@ -8,8 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_loopguard.dialects import Once, Reader, RecordedSpan, registered
-from otel_loopguard.dialects.belonging import AGENT_KEYS, SESSION_KEYS
+from otel_loopguard.spans.dedup import SpanDeduplicator
+from otel_loopguard.spans.dialects import registered
+from otel_loopguard.spans.keys import AGENT_KEYS, SESSION_KEYS
+from otel_loopguard.spans.reader import Reader
+from otel_loopguard.spans.views import RecordedSpan
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Step
@@ -182,7 +185,7 @@ def _well_formed(step: Step) -> None:
 @given(st.lists(st.tuples(st.booleans(), SPANS), max_size=30))
 def test_counting_never_throws_and_invents_nothing(events: list[tuple[bool, RecordedSpan]]) -> None:
     """Spans out of order, ended twice, never started, with equal ids: each counts at most once."""
-    once, reader = Once(), Reader()
+    once, reader = SpanDeduplicator(), Reader()
     counted: list[Step] = []
     read = 0
     for starts, span in events:

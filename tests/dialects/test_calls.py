@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from otel_loopguard.core import Kind
-from otel_loopguard.dialects import RecordedSpan
+from otel_loopguard.spans.views import RecordedSpan
 from tests.dialects.pairs import CALLS
 from tests.dialects.spans import (
     EXECUTE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.dialects.twins import absorb
+from otel_loopguard.spans.dedup import absorb
 from tests.dialects.spans import TOOL, ended, ended_oi, read
 
 CHAT = {"gen_ai.operation.name": "chat", "gen_ai.usage.input_tokens": 1}

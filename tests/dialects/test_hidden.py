@@ -13,8 +13,9 @@ from opentelemetry.sdk.trace import SpanLimits, TracerProvider
 
 from otel_loopguard import LoopGuardSpanProcessor, control
 from otel_loopguard.core import Action, Kind, Step
-from otel_loopguard.dialects import Reader, RecordedSpan
-from otel_loopguard.dialects.values import hidden
+from otel_loopguard.spans.reader import Reader
+from otel_loopguard.spans.values import hidden
+from otel_loopguard.spans.views import RecordedSpan
 
 _GENAI = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"}
 _OPENINFERENCE = {"openinference.span.kind": "TOOL", "tool.name": "search"}

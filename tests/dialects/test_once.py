@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.dialects import Once, Reader, RecordedSpan
-from otel_loopguard.dialects.twins import contradict
+from otel_loopguard.spans.dedup import SpanDeduplicator, contradict
+from otel_loopguard.spans.reader import Reader
+from otel_loopguard.spans.views import RecordedSpan
 
 MS = 1_000_000
 PARIS = '{"query": "paris"}'
@@ -18,7 +19,7 @@ class Traces:
 
     def __init__(self) -> None:
         self.joined: list[tuple[int, int]] = []
-        self.once = Once(joined=lambda one, other: self.joined.append((one, other)))
+        self.once = SpanDeduplicator(joined=lambda one, other: self.joined.append((one, other)))
         self.reader = Reader()
         self.counted: list[Step] = []
         self._next = 0

@@ -7,17 +7,11 @@ from collections.abc import Iterator
 import pytest
 
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.dialects import (
-    Dialect,
-    Interest,
-    Reader,
-    RecordedSpan,
-    SpanView,
-    register,
-    registered,
-)
-from otel_loopguard.dialects.registry import DialectError, unregister
 from otel_loopguard.errors import LoopGuardError
+from otel_loopguard.spans.dialects import Dialect, register, registered
+from otel_loopguard.spans.dialects.registry import DialectError, unregister
+from otel_loopguard.spans.reader import Reader, ScopeKind
+from otel_loopguard.spans.views import RecordedSpan, SpanView
 from tests.dialects import page
 
 SCRUBBED = "[Scrubbed due to 'session']"
@@ -55,26 +49,26 @@ def tool(**attributes: object) -> RecordedSpan:
 @pytest.mark.parametrize(
     ("scope", "expected"),
     [
-        ("openinference.instrumentation.langchain", Interest.AGENT),
-        ("opentelemetry.instrumentation.genai.openai_agents", Interest.AGENT),
-        ("opentelemetry.instrumentation.langchain", Interest.AGENT),
-        ("opentelemetry.instrumentation.openai.v1", Interest.AGENT),
-        ("opentelemetry.instrumentation.mcp.instrumentation", Interest.AGENT),
-        ("pydantic-ai", Interest.AGENT),
-        ("ai", Interest.AGENT),
-        ("gcp.vertex.agent", Interest.AGENT),
-        ("strands.telemetry.tracer", Interest.AGENT),
-        ("autogen SingleThreadedAgentRuntime", Interest.AGENT),
-        ("opentelemetry.instrumentation.httpx", Interest.NONE),
-        ("opentelemetry.instrumentation.fastapi", Interest.NONE),
-        ("opentelemetry.instrumentation.sqlalchemy", Interest.NONE),
-        ("@opentelemetry/instrumentation-http", Interest.NONE),
-        ("opentelemetry.instrumentation.botocore", Interest.UNKNOWN),
-        ("my.agent", Interest.UNKNOWN),
-        ("", Interest.UNKNOWN),
+        ("openinference.instrumentation.langchain", ScopeKind.AGENT),
+        ("opentelemetry.instrumentation.genai.openai_agents", ScopeKind.AGENT),
+        ("opentelemetry.instrumentation.langchain", ScopeKind.AGENT),
+        ("opentelemetry.instrumentation.openai.v1", ScopeKind.AGENT),
+        ("opentelemetry.instrumentation.mcp.instrumentation", ScopeKind.AGENT),
+        ("pydantic-ai", ScopeKind.AGENT),
+        ("ai", ScopeKind.AGENT),
+        ("gcp.vertex.agent", ScopeKind.AGENT),
+        ("strands.telemetry.tracer", ScopeKind.AGENT),
+        ("autogen SingleThreadedAgentRuntime", ScopeKind.AGENT),
+        ("opentelemetry.instrumentation.httpx", ScopeKind.NONE),
+        ("opentelemetry.instrumentation.fastapi", ScopeKind.NONE),
+        ("opentelemetry.instrumentation.sqlalchemy", ScopeKind.NONE),
+        ("@opentelemetry/instrumentation-http", ScopeKind.NONE),
+        ("opentelemetry.instrumentation.botocore", ScopeKind.UNKNOWN),
+        ("my.agent", ScopeKind.UNKNOWN),
+        ("", ScopeKind.UNKNOWN),
     ],
 )
-def test_scopes_are_known_by_name(scope: str, expected: Interest) -> None:
+def test_scopes_are_known_by_name(scope: str, expected: ScopeKind) -> None:
     """Agent instrumentations are of interest, those of databases and the web are not."""
     assert Reader().interest(scope) is expected
 
@@ -82,10 +76,10 @@ def test_scopes_are_known_by_name(scope: str, expected: Interest) -> None:
 def test_a_scope_with_a_step_is_learned() -> None:
     """A scope of which one step was read is one of agents from then on."""
     reader = Reader()
-    assert reader.interest("my.agent") is Interest.UNKNOWN
+    assert reader.interest("my.agent") is ScopeKind.UNKNOWN
     assert reader.read(tool()) is not None
-    assert reader.interest("my.agent") is Interest.AGENT
-    assert Reader().interest("my.agent") is Interest.UNKNOWN
+    assert reader.interest("my.agent") is ScopeKind.AGENT
+    assert Reader().interest("my.agent") is ScopeKind.UNKNOWN
 
 
 def test_a_span_without_marks_is_none() -> None:
@@ -94,7 +88,7 @@ def test_a_span_without_marks_is_none() -> None:
     span = RecordedSpan(name="SELECT", scope="db", attributes={"db.system": "x", "session.id": "s"})
     assert not reader.marked(span.attributes)
     assert reader.read(span) is None
-    assert reader.interest("db") is Interest.UNKNOWN
+    assert reader.interest("db") is ScopeKind.UNKNOWN
 
 
 @pytest.mark.parametrize("dialect", registered(), ids=lambda dialect: dialect.name)

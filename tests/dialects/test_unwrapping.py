@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from otel_loopguard.dialects.unwrapping import (
+from otel_loopguard.spans.values import (
     Outcome,
     agent_result,
     call_inputs,

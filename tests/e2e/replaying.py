@@ -13,19 +13,19 @@ from opentelemetry.context import Context
 from opentelemetry.trace import SpanKind, Status, StatusCode
 from stack.agent import Telemetry
 
-from otel_loopguard.recordings import otlp
+from otel_loopguard.replay import formats as otlp
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
 
-    from otel_loopguard.dialects.view import RecordedSpan
+    from otel_loopguard.spans.views import RecordedSpan
 
 
 def recorded(path: Path) -> list[RecordedSpan]:
     """The ended spans of a capture."""
     report: list[str] = []
     lines = path.read_text(encoding="utf-8").splitlines()
-    found = [span for line in lines for span in otlp.spans(json.loads(line), report.append)]
+    found = [span for line in lines for span in otlp.otlp_spans(json.loads(line), report.append)]
     assert report == []
     return [span for span in found if span.end]
 

@@ -10,7 +10,7 @@ from otel_loopguard import LoopGuard, Settings
 from otel_loopguard.core import Kind, Step
 
 if TYPE_CHECKING:
-    from otel_loopguard.escalation import Escalation
+    from otel_loopguard.core.escalation import Escalation
 
 
 def watched(**settings: object) -> LoopGuard:

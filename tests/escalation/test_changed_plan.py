@@ -9,8 +9,9 @@ import pytest
 
 from otel_loopguard import Action, LoopGuard, control, session
 from otel_loopguard.core import Kind, Step
+from otel_loopguard.core.escalation import Answer, Escalation
 from otel_loopguard.errors import EscalationError, PlanError
-from otel_loopguard.escalation import Answer, Escalation, message
+from otel_loopguard.escalation import message
 from otel_loopguard.escalation.answers import reply_in
 from tests.escalation.agents import asked, stuck, until, watched
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from otel_loopguard import Action, control
-from otel_loopguard.faults import raise_faults
+from otel_loopguard._util.errors import raise_faults
 from otel_loopguard.stores import open_store
 from tests.escalation.agents import asked, stuck, until, watched
 from tests.stores.servers import Server

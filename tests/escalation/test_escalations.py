@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -21,9 +22,12 @@ from otel_loopguard import (
 )
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.errors import EscalationError
-from otel_loopguard.escalation import Escalation, message
-from otel_loopguard.escalation.encoding import encoded
+from otel_loopguard.escalation import message
+from otel_loopguard.escalation.payload import encoded
 from tests.escalation.agents import stuck, until, watched
+
+if TYPE_CHECKING:
+    from otel_loopguard.core.escalation import Escalation
 
 
 def only() -> Escalation:
@@ -400,7 +404,7 @@ def test_listeners_hear_both_ends() -> None:
 
 def test_room_for_ten_thousand(monkeypatch: pytest.MonkeyPatch) -> None:
     """What finds no room is counted; the session stays as it was decided."""
-    monkeypatch.setattr("otel_loopguard.escalation.register._OPEN", 2)
+    monkeypatch.setattr("otel_loopguard.escalation.registry._OPEN", 2)
     guard = watched()
     for name in "abc":
         stuck(guard, name)

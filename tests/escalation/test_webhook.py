@@ -20,7 +20,7 @@ from tests.escalation.hooks import Hook, served
 from tests.stores.servers import free_port
 
 if TYPE_CHECKING:
-    from otel_loopguard.escalation.carrier import Carrier
+    from otel_loopguard.escalation.channels import DeliveryQueue
 
 SECRET = "whsec_" + base64.b64encode(b"a secret of twenty-four b").decode()
 
@@ -31,7 +31,7 @@ def hook() -> Iterator[Hook]:
         yield found
 
 
-def carrier(guard: LoopGuard) -> Carrier:
+def carrier(guard: LoopGuard) -> DeliveryQueue:
     assert guard._people is not None
     found = guard._people.escalations.channels.webhook
     assert found is not None

@@ -11,8 +11,8 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings
 from otel_loopguard.core import Kind
-from otel_loopguard.dialects import Reader
-from otel_loopguard.live import EndedSpan
+from otel_loopguard.spans.reader import Reader
+from otel_loopguard.spans.sdk_views import EndedSpanView
 
 FRAMEWORK, WHAT = sys.argv[1:]
 WORDS = ["one", "two", "three", "four", "five", "six"]
@@ -27,7 +27,7 @@ class WithoutTools(LoopGuardSpanProcessor):
     """Passes over the spans of tools, as if nothing had instrumented them."""
 
     def on_end(self, span):
-        step = Reader().read(EndedSpan(span))
+        step = Reader().read(EndedSpanView(span))
         if WHAT == "whole" or step is None or step.kind is not Kind.TOOL:
             super().on_end(span)
 

@@ -56,8 +56,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 import otel_loopguard
 from otel_loopguard import Action, LoopGuard, LoopGuardSpanProcessor, LoopGuardStop, control
 from otel_loopguard.core import Kind
-from otel_loopguard.dialects import Reader
-from otel_loopguard.live import EndedSpan
+from otel_loopguard.spans.reader import Reader
+from otel_loopguard.spans.sdk_views import EndedSpanView
 
 SCENARIOS = ("stubborn", "obedient", "paused")
 FINAL = "I could not find it."
@@ -224,7 +224,7 @@ class Run:
     def _tool_spans(self) -> int:
         read = Reader().read
         # The guard's own spans tell of decisions and are no calls.
-        ended = (EndedSpan(span) for span in self.exporter.get_finished_spans())
+        ended = (EndedSpanView(span) for span in self.exporter.get_finished_spans())
         steps = (read(span) for span in ended if span.scope != "otel_loopguard")
         return sum(step is not None and step.kind is Kind.TOOL for step in steps)
 

@@ -6,7 +6,7 @@ import pytest
 
 from otel_loopguard import Settings
 from otel_loopguard.core import Step
-from otel_loopguard.identity.calls import NAMED, Call, Calls
+from otel_loopguard.evidence.calls import NAMED, Call, Calls
 from tests.calls import call
 
 ONE = "0b9f3a52-1111-4222-8333-444455556666"

@@ -8,8 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_loopguard.identity.canonical import bounded, canonical, parsed
-from otel_loopguard.identity.masks import masked_call, masked_outcome
+from otel_loopguard.evidence.normalize import (
+    bounded,
+    canonical,
+    masked_call,
+    masked_outcome,
+    parsed,
+)
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from otel_loopguard.core import Effect
-from otel_loopguard.identity.effects import effect_of, is_compound, is_runner
+from otel_loopguard.evidence.effects import effect_of, is_compound, is_runner
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from otel_loopguard.core import ErrorClass, Kind, Step
-from otel_loopguard.identity.errors import error_class, error_line, error_shape, is_call_error
+from otel_loopguard.evidence.errors import error_class, error_line, error_shape, is_call_error
 
 
 def failed(text: str | None, kind: str | None = None) -> Step:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from otel_loopguard.identity.habits import Habits
+from otel_loopguard.evidence.polling import RepeatBaseline
 from tests.calls import Run, call
 
 ANSWER = "nothing to be seen in this part of the log"
@@ -10,7 +10,7 @@ ANSWER = "nothing to be seen in this part of the log"
 
 def eased(*repeats: bool) -> list[float]:
     """What a tool's thresholds are multiplied by, after repeats that brought news or not."""
-    habits = Habits()
+    habits = RepeatBaseline()
     return [habits.ease("tail", again=True, changed=changed) for changed in repeats]
 
 
@@ -28,13 +28,13 @@ def test_it_is_lost_again() -> None:
 
 def test_a_first_call_says_nothing() -> None:
     """Only repeats are a habit."""
-    habits = Habits()
+    habits = RepeatBaseline()
     assert {habits.ease("tail", again=False, changed=False) for _ in range(20)} == {1.0}
 
 
 def test_tools_do_not_share_a_habit() -> None:
     """What pays for one does not for another."""
-    habits = Habits()
+    habits = RepeatBaseline()
     for _ in range(8):
         habits.ease("tail", again=True, changed=True)
     assert habits.ease("search", again=True, changed=False) == 1.0
@@ -42,7 +42,7 @@ def test_tools_do_not_share_a_habit() -> None:
 
 def test_memory_is_bounded() -> None:
     """Of a thousand tools 64 are remembered."""
-    habits = Habits()
+    habits = RepeatBaseline()
     for number in range(1000):
         habits.ease(f"tool {number}", again=True, changed=True)
     assert len(habits._tools) == 64

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from otel_loopguard.identity.masks import masked_call, masked_outcome, without_volatile
+from otel_loopguard.evidence.normalize import masked_call, masked_outcome, without_volatile
 
 
 @pytest.mark.parametrize(

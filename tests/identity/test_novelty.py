@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from otel_loopguard.identity.novelty import Novelty
+from otel_loopguard.evidence.model_text import Novelty
 
 
 def shares(*outcomes: str) -> list[float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.identity.outcomes import Outcome, outcome_of, rejects, reports_failure
+from otel_loopguard.evidence.outcomes import Outcome, outcome_of, rejects, reports_failure
 
 
 def of(value: object, limit: int = 1_000_000) -> Outcome:

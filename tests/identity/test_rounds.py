@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from otel_loopguard.identity.rounds import Rounds
+from otel_loopguard.evidence.tool_calls import Rounds
 
 HOUR = 3_600_000_000_000
 

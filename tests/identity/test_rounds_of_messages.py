@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from otel_loopguard.identity import Rounds
+from otel_loopguard.evidence import Rounds
 
 SECOND = 1_000_000_000
 

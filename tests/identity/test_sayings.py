@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from otel_loopguard import Settings
-from otel_loopguard.core import Kind, Plan, Progress, Saying, Step
-from otel_loopguard.identity.plans import Plans
-from otel_loopguard.identity.sayings import Sayings
+from otel_loopguard.core import Kind, ModelText, Plan, Progress, Step
+from otel_loopguard.evidence.model_text import ModelTextExtractor
+from otel_loopguard.evidence.plans import Plans
 from tests.calls import Run, call
 
 MB = 1_000_000
@@ -33,8 +33,8 @@ def say(text: str | None, agent: str | None = "writer", model: str | None = "m")
     return Step(Kind.MODEL, "chat", agent=agent, model=model, text=text)
 
 
-def seen(*steps: Step) -> list[Saying]:
-    sense = Sayings(Settings(), Progress())
+def seen(*steps: Step) -> list[ModelText]:
+    sense = ModelTextExtractor(Settings(), Progress())
     return [found for step in steps if (found := sense.see(step)) is not None]
 
 
@@ -115,7 +115,7 @@ def test_what_is_no_announcement(text: str) -> None:
 
 def test_samples_are_kept_of_few_speakers() -> None:
     """Four samples of 2,000 characters, however many speakers and texts there are."""
-    sense = Sayings(Settings(), Progress())
+    sense = ModelTextExtractor(Settings(), Progress())
     for number in range(500):
         sense.see(say("x y " * 10_000, agent=f"agent {number}"))
     kept = list(sense._last.values())  # pyright: ignore[reportPrivateUsage]
@@ -126,7 +126,9 @@ def test_samples_are_kept_of_few_speakers() -> None:
 def test_what_is_kept_of_a_session_does_not_hold_the_texts() -> None:
     """Evidence is numbers, apart from the name of the agent."""
     saying = seen(say("A secret word is said. " * 40))[0]
-    texts = [value for name in Saying.__slots__ if isinstance(value := getattr(saying, name), str)]
+    texts = [
+        value for name in ModelText.__slots__ if isinstance(value := getattr(saying, name), str)
+    ]
     assert texts == ["'writer'"]
 
 

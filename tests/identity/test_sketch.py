@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest as key_of
 
-from otel_loopguard.identity.sketch import Sketch
+from otel_loopguard._util.sketch import BloomSketch
 
 KEYS = st.lists(st.integers(0, 2**64 - 1), max_size=60)
 
@@ -18,7 +18,7 @@ def keys(start: int, stop: int) -> list[int]:
 @given(KEYS, KEYS)
 def test_what_was_shown_is_known(shown: list[int], others: list[int]) -> None:
     """No key of the newest thousands is ever taken for new again."""
-    sketch = Sketch()
+    sketch = BloomSketch()
     assert set(sketch.add(shown)) <= set(shown)
     sketch.add(others)
     assert sketch.add(shown) == []
@@ -26,19 +26,19 @@ def test_what_was_shown_is_known(shown: list[int], others: list[int]) -> None:
 
 def test_new_keys_are_new() -> None:
     """Few keys that were not shown are taken for known: one in fifty at most."""
-    sketch = Sketch()
+    sketch = BloomSketch()
     new = sum(len(sketch.add(keys(start, start + 50))) for start in range(0, 100_000, 50))
     assert new >= 0.98 * 100_000
 
 
 def test_a_key_counts_once_within_one_call() -> None:
     """The second of two equal keys is known."""
-    assert Sketch().add([5, 5, 5]) == [5]
+    assert BloomSketch().add([5, 5, 5]) == [5]
 
 
 def test_the_newest_keys_are_known() -> None:
     """Whatever was shown before them."""
-    sketch = Sketch()
+    sketch = BloomSketch()
     for start in range(0, 100_000, 500):
         sketch.add(keys(start, start + 500))
     assert sketch.add(keys(97_500, 100_000)) == []
@@ -46,7 +46,7 @@ def test_the_newest_keys_are_known() -> None:
 
 def test_the_oldest_keys_are_forgotten_and_memory_does_not_grow() -> None:
     """Two generations of 4 KiB are all there ever is."""
-    sketch = Sketch()
+    sketch = BloomSketch()
     for start in range(0, 100_000, 500):
         sketch.add(keys(start, start + 500))
         assert len(sketch._new) == 4096

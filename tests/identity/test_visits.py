@@ -7,16 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_loopguard import Settings
-from otel_loopguard.core import Kind, Progress, Step, Visit
-from otel_loopguard.identity.states import leaves_of
-from otel_loopguard.identity.visits import Visits
+from otel_loopguard.core import Kind, NodeVisit, Progress, Step
+from otel_loopguard.evidence.graph import GraphExtractor
+from otel_loopguard.evidence.outcomes import leaves_of
 from tests.calls import EPOCH, SECOND, call
 from tests.detectors.graphs import agent, node, said
 
 
-def visits(*steps: Step, **settings: object) -> list[Visit]:
+def visits(*steps: Step, **settings: object) -> list[NodeVisit]:
     """Evidence of the visits among the steps."""
-    sense = Visits(Settings(**settings), Progress())
+    sense = GraphExtractor(Settings(**settings), Progress())
     return [visit for visit in map(sense.see, steps) if visit is not None]
 
 
@@ -63,7 +63,7 @@ def test_the_state_shows_what_a_model_wrote() -> None:
 def test_a_change_of_the_world_is_news() -> None:
     """The epoch of the session says so."""
     progress = Progress()
-    sense = Visits(Settings(), progress)
+    sense = GraphExtractor(Settings(), progress)
     sense.see(node("a", {"x": 1}))
     progress.epoch += 1
     visit = sense.see(node("a", {"x": 1}))
@@ -156,7 +156,7 @@ def test_thinking_is_no_waiting() -> None:
 
 def test_other_steps_before_the_first_visit_cost_nothing() -> None:
     """A session without a graph keeps no state of this sense."""
-    sense = Visits(Settings(), Progress())
+    sense = GraphExtractor(Settings(), Progress())
     assert [sense.see(step) for step in (call("t", {"q": 1}, "x"), said("text"))] == [None, None]
     assert sense._seen is None
 

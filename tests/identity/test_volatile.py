@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from otel_loopguard.identity.volatile import VolatileArguments
+from otel_loopguard.evidence.normalize import VolatileArguments
 from tests.calls import call
 from tests.detectors.alone import actions, alone
 

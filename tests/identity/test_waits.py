@@ -8,7 +8,7 @@ import pytest
 
 from otel_loopguard import Settings
 from otel_loopguard.core import Effect, Evidence, Kind, Step
-from otel_loopguard.identity import Observer
+from otel_loopguard.evidence import ToolCallExtractor
 from tests.calls import EPOCH, SECOND, call
 
 PENDING = "the build is in progress"
@@ -23,7 +23,7 @@ def model(at: float, took: float) -> Step:
 
 def seen(*steps: Step, **settings: Any) -> list[Evidence]:
     """Evidence of the tool calls among steps."""
-    observer = Observer(Settings(**settings))
+    observer = ToolCallExtractor(Settings(**settings))
     found = [observer.see(step) for step in steps]
     return [evidence for evidence in found if evidence is not None]
 

@@ -14,14 +14,15 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 import otel_loopguard
 from otel_loopguard import Action, LoopGuard, LoopGuardAbort, LoopGuardSpanProcessor, control
-from otel_loopguard import guard as guard_module
-from otel_loopguard.control.context import forget
+from otel_loopguard._control.context import GuardRegistry, forget
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.guards import Guards
-from otel_loopguard.integrations import alone as alone_module
-from otel_loopguard.integrations.alone import _Provider  # pyright: ignore[reportPrivateUsage]
-from otel_loopguard.integrations.answers import Answer
-from otel_loopguard.integrations.guarding import Guarding
+from otel_loopguard.guard.guard import guard as guard_module
+from otel_loopguard.integrations import _adapter as alone_module
+from otel_loopguard.integrations._adapter import (
+    Adapter,
+    _Provider,  # pyright: ignore[reportPrivateUsage]
+)
+from otel_loopguard.integrations._runs import Answer
 
 Seen = list[tuple[str, Step]]
 
@@ -30,7 +31,7 @@ Seen = list[tuple[str, Step]]
 def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[Seen]:
     """What the default guard of a process without any other was shown."""
     steps: Seen = []
-    guards: Guards[LoopGuard] = Guards()
+    guards: GuardRegistry[LoopGuard] = GuardRegistry()
     monkeypatch.setattr(guard_module, "_guards", guards)
     monkeypatch.setattr(alone_module, "_provider", _Provider())
     made: list[LoopGuard] = []
@@ -49,12 +50,12 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[Seen]:
         guard.shutdown()
 
 
-def guarding(**options: Any) -> Guarding:
+def guarding(**options: Any) -> Adapter:
     """What an adapter of a framework without an instrumentation asks."""
-    return Guarding("test", instrumented=lambda: False, **options)
+    return Adapter("test", instrumented=lambda: False, **options)
 
 
-def search(asking: Guarding, session: str | None = "chat-1", query: str = "x") -> str | None:
+def search(asking: Adapter, session: str | None = "chat-1", query: str = "x") -> str | None:
     """One call of a tool; what stands in place of its result, or None if it ran."""
     call = asking.call("search", {"query": query}, session=session, agent="looper")
     said = call.refusal()
@@ -127,7 +128,7 @@ def test_hand_offs_are_steps(seen: Seen) -> None:
     assert "Look at this draft." in str(step.args)
 
 
-def _hand_over(asking: Guarding, number: int) -> str | None:
+def _hand_over(asking: Adapter, number: int) -> str | None:
     """A hand-off by a tool, after a model call without a word; what it is refused with."""
     giver, taker = ("triage", "billing") if number % 2 else ("billing", "triage")
     asking.before_model("chat-1")

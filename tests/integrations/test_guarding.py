@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 import otel_loopguard
 from otel_loopguard import LoopGuardAbort, LoopGuardPaused, LoopGuardSpanProcessor, control
-from otel_loopguard.integrations.guarding import Guarding
+from otel_loopguard.integrations._adapter import Adapter
 
 
 class Agent:
@@ -28,7 +28,7 @@ class Agent:
         self.provider.add_span_processor(self.processor)
         self.provider.add_span_processor(SimpleSpanProcessor(self.memory))
         known = {"instrumented": lambda: False, "tracer_provider": self.provider}
-        self.guarding = Guarding("none", **{**known, **options})
+        self.guarding = Adapter("none", **{**known, **options})
         self.session = uuid.uuid4().hex
         self.ran = 0
         self.told: list[str] = []
@@ -143,7 +143,7 @@ def test_what_is_chosen_is_done_by_the_application(monkeypatch: pytest.MonkeyPat
     """An execution choice other than "now" goes to the callback, and its text to the model."""
     unguarded = control.admit("search", {"query": "x"})
     answer = dataclasses.replace(unguarded, choice=control.Choice.DEFER)
-    monkeypatch.setattr("otel_loopguard.integrations.guarding.admit", lambda *_, **__: answer)
+    monkeypatch.setattr("otel_loopguard.integrations._adapter.admit", lambda *_, **__: answer)
     agent = Agent(on_choice=lambda admission: f"told: {admission.choice}")
     assert agent.turn() == "told: defer"
     assert agent.ran == 0

@@ -12,9 +12,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import Status, StatusCode
 
 from otel_loopguard import LoopGuardAbort, LoopGuardSpanProcessor, control, session
-from otel_loopguard.integrations.guarding import Guarding
-from otel_loopguard.integrations.made import Calls
-from otel_loopguard.integrations.stops import let_through
+from otel_loopguard.integrations._adapter import Adapter, let_through
+from otel_loopguard.integrations._tool_call import Calls
 
 
 class Agent:
@@ -25,7 +24,7 @@ class Agent:
         self.provider = TracerProvider(shutdown_on_exit=False)
         self.provider.add_span_processor(LoopGuardSpanProcessor())
         self.provider.add_span_processor(SimpleSpanProcessor(self.memory))
-        self.guarding = Guarding(
+        self.guarding = Adapter(
             "none", instrumented=lambda: True, tracer_provider=self.provider, **options
         )
         self.tracer = self.provider.get_tracer("framework")

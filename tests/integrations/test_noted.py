@@ -10,8 +10,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from otel_loopguard.integrations.guarding import Guarding
-from otel_loopguard.integrations.noted import noted, noting
+from otel_loopguard.integrations._adapter import Adapter, noted, noting
 
 
 def now(text: str) -> str:
@@ -39,7 +38,7 @@ def test_a_call_is_noted_once_and_only_inside_the_block(function: Any) -> None:
     """The function does the same; the second run in the block, and one outside, are not noted."""
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    guarding = Guarding("x", instrumented=lambda: False, tracer_provider=provider, content=True)
+    guarding = Adapter("x", instrumented=lambda: False, tracer_provider=provider, content=True)
 
     async def run() -> list[list[str]]:
         with noting(guarding.call("search", {"q": "x"})):

@@ -6,8 +6,8 @@ import threading
 from collections.abc import Iterator
 
 import otel_loopguard
-from otel_loopguard.control import named_session
-from otel_loopguard.integrations.running import Running
+from otel_loopguard._control.context import named_session
+from otel_loopguard.integrations._runs import Running
 
 
 def test_a_run_has_a_key_of_its_own_and_leaves_nothing_behind() -> None:

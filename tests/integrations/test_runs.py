@@ -13,9 +13,9 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
 from otel_loopguard import LoopGuardAbort, LoopGuardSpanProcessor, control, session
-from otel_loopguard.control.refusing import spellings
-from otel_loopguard.integrations.guarding import Guarding
-from otel_loopguard.integrations.runs import Given, Runs
+from otel_loopguard._control.gate import spellings
+from otel_loopguard.integrations._adapter import Adapter
+from otel_loopguard.integrations._runs import Given, Runs
 
 
 class Putting(Exception):  # noqa: N818  # as frameworks name theirs
@@ -30,7 +30,7 @@ class App:
         self.provider = TracerProvider(shutdown_on_exit=False)
         self.provider.add_span_processor(self.processor)
         self.tracer = self.provider.get_tracer("my.server")
-        self.guarding = Guarding(
+        self.guarding = Adapter(
             "none", instrumented=lambda: False, tracer_provider=self.provider, limit_s=5
         )
 

@@ -14,7 +14,7 @@ from otel_loopguard.core import Decision, Kind, Step
 from tests.calls import call
 
 if TYPE_CHECKING:
-    from otel_loopguard.judge import Question
+    from otel_loopguard.detectors.llm_judge import Question
 
 
 @dataclass

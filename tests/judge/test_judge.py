@@ -9,9 +9,9 @@ from itertools import islice, pairwise
 import pytest
 
 from otel_loopguard import LoopGuard, LoopGuardSettingsError, Settings
+from otel_loopguard._util.errors import raise_faults
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.faults import raise_faults
-from otel_loopguard.judge import Opinion, Question
+from otel_loopguard.detectors.llm_judge import Opinion, Question
 from tests.calls import call
 from tests.judge.judges import Bench, Judged, failing, healthy, talking, wait_until
 

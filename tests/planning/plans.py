@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from otel_loopguard.planning import Task
+from otel_loopguard.core.task import Task
 
 NAMES = "abcdefgh"
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from otel_loopguard import Settings
-from otel_loopguard.planning import Task, complexity
+from otel_loopguard.core.task import Task
+from otel_loopguard.plans import complexity
 
 
 def test_a_plan_worked_out_by_hand() -> None:

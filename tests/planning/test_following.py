@@ -12,8 +12,9 @@ from opentelemetry.sdk.trace import TracerProvider
 import otel_loopguard
 from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings, control
 from otel_loopguard.core import Decision, Kind, Milestones, Reached, Step
+from otel_loopguard.core.task import Task
 from otel_loopguard.errors import PlanError
-from otel_loopguard.planning import Task, follow
+from otel_loopguard.plans import follow
 
 PLAN = [{"id": "a"}, {"id": "b", "depends_on": ["a"]}, {"id": "c"}]
 QUIET = Settings(switched_off="budget,graph")

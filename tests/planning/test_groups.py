@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 
 from otel_loopguard import Settings
+from otel_loopguard.core.task import Task
 from otel_loopguard.errors import PlanError
-from otel_loopguard.planning import Task, groups, independent, phases
+from otel_loopguard.plans import groups, independent, phases
 from tests.planning.plans import sound_plans
 from tests.planning.test_validation import MANY, plan
 

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+from otel_loopguard.core.task import Task, read
 from otel_loopguard.errors import PlanError
-from otel_loopguard.planning import Task, checked, read
+from otel_loopguard.plans import checked
 
 FIELDS: dict[str, Any] = {
     "id": "b",

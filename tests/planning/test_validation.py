@@ -7,8 +7,9 @@ import itertools
 import pytest
 from hypothesis import given
 
+from otel_loopguard.core.task import Problem, Task
 from otel_loopguard.errors import LoopGuardError, PlanError
-from otel_loopguard.planning import Problem, Task, checked, validate
+from otel_loopguard.plans import checked, validate
 from tests.planning.plans import any_plans
 
 MANY = 10_000

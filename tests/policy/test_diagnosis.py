@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from otel_loopguard import LoopGuard, LoopGuardSettingsError, Settings
+from otel_loopguard._util.errors import InternalErrors, raise_faults
 from otel_loopguard.core import Decision, Diagnosis, Fix, Kind, Step
-from otel_loopguard.faults import Faults, raise_faults
-from otel_loopguard.identity import signature_of
+from otel_loopguard.evidence import signature_of
 from otel_loopguard.policy import DIAGNOSES, Diagnoser, diagnose
 from tests.calls import Run, call
 
@@ -153,7 +153,7 @@ def test_a_users_function_is_asked_about_unknown_errors() -> None:
         asked.append((text, threading.get_ident()))
         return Diagnosis("flux", "The capacitor is misaligned.", (Fix("realign it", "medium"),))
 
-    diagnoser = Diagnoser(function, Faults())
+    diagnoser = Diagnoser(function, InternalErrors())
     assert diagnoser.of(1, "flux capacitor misaligned") is None
     until(lambda: diagnoser.of(1, "again"))
     known = diagnoser.of(1, "again")
@@ -166,7 +166,7 @@ def test_a_users_function_is_asked_about_unknown_errors() -> None:
 
 def test_a_text_is_taken_for_the_cause() -> None:
     """A function may just say why."""
-    diagnoser = Diagnoser(lambda _: " It is Sunday. ", Faults())
+    diagnoser = Diagnoser(lambda _: " It is Sunday. ", InternalErrors())
     until(lambda: diagnoser.of(1, "closed"))
     assert diagnoser.of(1, "closed") == Diagnosis("custom", "It is Sunday.")
 
@@ -180,7 +180,7 @@ def test_a_function_that_fails_is_counted(answer: object) -> None:
             raise answer
         return answer
 
-    faults = Faults()
+    faults = InternalErrors()
     diagnoser = Diagnoser(function, faults)
     raise_faults(False)
     diagnoser.of(1, "closed")
@@ -198,7 +198,7 @@ def test_a_function_that_hangs_holds_up_nobody() -> None:
         asked.append(text)
         free.wait(60)
 
-    diagnoser = Diagnoser(function, Faults())
+    diagnoser = Diagnoser(function, InternalErrors())
     for number in range(1000):
         diagnoser.of(number, "x" * 100_000)
     assert len(asked) <= 1
@@ -212,7 +212,7 @@ def test_a_function_that_hangs_holds_up_nobody() -> None:
 def test_a_forked_child_asks_with_a_thread_of_its_own() -> None:
     """A thread that the parent had is not taken for one of the child."""
     free = threading.Event()
-    diagnoser = Diagnoser(lambda _: free.wait(5) and None, Faults())
+    diagnoser = Diagnoser(lambda _: free.wait(5) and None, InternalErrors())
     diagnoser.of(1, "closed")
     if not hasattr(os, "fork"):
         pytest.skip("no fork here")

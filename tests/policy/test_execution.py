@@ -5,19 +5,13 @@ from __future__ import annotations
 import pytest
 
 from otel_loopguard import LoopGuardSettingsError, Settings
-from otel_loopguard.core import UNKNOWN_PRESSURE, Alert, Choice, FollowUp, Pressure, Source
-from otel_loopguard.policy import (
-    Chosen,
-    Execution,
-    Preferences,
-    Work,
-    default_preferences,
-    execution_follow_ups,
-)
+from otel_loopguard.core import UNKNOWN_PRESSURE, Alert, Choice, FollowUp, ResourcePressure, Source
+from otel_loopguard.execution.advice import Chosen, Execution, Work, execution_follow_ups
+from otel_loopguard.policy import Preferences, default_preferences
 
 SYNC, PROMPT = Choice.EXECUTE_SYNC, Choice.PROMPT_USER
 BACKGROUND, DEFER = Choice.AUTO_BACKGROUND, Choice.DEFER
-BUSY = Pressure(load=0.9)
+BUSY = ResourcePressure(load=0.9)
 
 
 def work(
@@ -28,7 +22,7 @@ def work(
 
 def choose(
     what: Work,
-    pressure: Pressure = UNKNOWN_PRESSURE,
+    pressure: ResourcePressure = UNKNOWN_PRESSURE,
     remembered: Choice | None = None,
     wishes: Preferences | None = None,
     **given: object,
@@ -110,10 +104,10 @@ def test_votes_on_the_tasks(what: Work, cast: list[object]) -> None:
     [
         (28.1, BUSY, [("load_background", BACKGROUND, 0.75)]),
         (28, BUSY, [("load_defer", DEFER, 0.6)]),
-        (28.1, Pressure(load=0.8), []),
-        (17.9, Pressure(queue=11), [("queue_sync", SYNC, 0.7)]),
-        (18, Pressure(queue=11), []),
-        (1, Pressure(queue=10), []),
+        (28.1, ResourcePressure(load=0.8), []),
+        (17.9, ResourcePressure(queue=11), [("queue_sync", SYNC, 0.7)]),
+        (18, ResourcePressure(queue=11), []),
+        (1, ResourcePressure(queue=10), []),
     ],
     ids=[
         "long under load",
@@ -124,7 +118,9 @@ def test_votes_on_the_tasks(what: Work, cast: list[object]) -> None:
         "short queue",
     ],
 )
-def test_votes_on_what_is_busy(seconds: float, pressure: Pressure, cast: list[object]) -> None:
+def test_votes_on_what_is_busy(
+    seconds: float, pressure: ResourcePressure, cast: list[object]
+) -> None:
     """Under load the long goes to the background and the short waits; a queue keeps it here."""
     assert votes(choose(work(seconds), pressure))[1:] == cast
 
@@ -162,7 +158,7 @@ def test_what_is_busy_speaks_against_a_remembered_answer() -> None:
     """Then all votes count; where it is for the same option nothing speaks against it."""
     assert choose(work(60), BUSY, remembered=SYNC).choice is BACKGROUND
     assert choose(work(60), BUSY, remembered=BACKGROUND).choice is BACKGROUND
-    short = Pressure(1.0, None, (Alert("cpu", 99, 80, critical=True),))
+    short = ResourcePressure(1.0, None, (Alert("cpu", 99, 80, critical=True),))
     assert choose(work(1), short, remembered=SYNC).choice is DEFER
 
 
@@ -182,7 +178,7 @@ def test_a_tie_goes_to_the_user_or_to_what_the_user_prefers() -> None:
 
 def test_a_machine_that_is_critically_short_goes_before_the_votes() -> None:
     """Resources are heard before the execution choice, with a certainty of 0.8 (A9)."""
-    short = Pressure(1.0, None, (Alert("cpu", 99, 80, critical=True),))
+    short = ResourcePressure(1.0, None, (Alert("cpu", 99, 80, critical=True),))
     chosen = choose(work(1), short)
     assert (chosen.choice, chosen.confidence) == (DEFER, 0.8)
     assert chosen.source is Source.RESOURCES

@@ -8,7 +8,7 @@ import pytest
 
 from otel_loopguard import Action, Settings
 from otel_loopguard.core import Decision, Diagnosis, Fix
-from otel_loopguard.hints import hint
+from otel_loopguard.policy.hints import hint
 from tests.calls import Run, call
 
 SECRET = "c0ffee-secret"

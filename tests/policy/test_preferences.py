@@ -9,9 +9,9 @@ import orjson
 import pytest
 
 from otel_loopguard import Settings
+from otel_loopguard._util.errors import InternalErrors
 from otel_loopguard.core import Choice
-from otel_loopguard.faults import Faults
-from otel_loopguard.policy import Users
+from otel_loopguard.execution.users import Users
 from otel_loopguard.stores import MemoryStore, Store, open_writer
 
 SYNC, BACKGROUND = Choice.EXECUTE_SYNC, Choice.AUTO_BACKGROUND
@@ -108,7 +108,7 @@ def test_preferences_and_answers_outlive_the_process() -> None:
 def test_the_writer_of_a_guard_keeps_them() -> None:
     """The real writer, on a store in memory."""
     settings = Settings()
-    writer = open_writer(settings, Faults())
+    writer = open_writer(settings, InternalErrors())
     Users(settings, writer).prefer("ada", {"prompt_threshold_s": 3})
     assert Users(settings, writer).preferences("ada").prompt_threshold_s == 3
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from otel_loopguard import Settings
-from otel_loopguard.profiling import BatchEstimate, PlannedCall, Profiler
+from otel_loopguard.execution.profiler import BatchEstimate, PlannedCall, Profiler
 
 TIMES = {"a": 4000, "b": 3000, "c": 2000, "d": 1000, "w": 500}
 SETTINGS = Settings(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from otel_loopguard.profiling import measure
+from otel_loopguard.execution.latency import measure
 
 CIRCLE: dict[str, Any] = {}
 CIRCLE["again"] = CIRCLE

@@ -9,11 +9,16 @@ from itertools import pairwise
 import pytest
 
 from otel_loopguard import Settings
-from otel_loopguard.profiling import Arguments, CallRecord, Knowledge, Profiler
-from otel_loopguard.profiling.calibration import Calibration
-from otel_loopguard.profiling.defaults import DEFAULTS_MS
-from otel_loopguard.profiling.estimate import percentile
-from otel_loopguard.profiling.profile import Profile
+from otel_loopguard.execution.latency import (
+    DEFAULTS_MS,
+    Arguments,
+    Calibration,
+    CallRecord,
+    Knowledge,
+    Profile,
+    percentile,
+)
+from otel_loopguard.execution.profiler import Profiler
 from tests.profiling.past import SECOND, call, record
 
 PLAIN = Settings(profile_prior_records=0, profile_adapts=0, profile_complexity=0)

@@ -9,10 +9,11 @@ from collections.abc import Callable
 import pytest
 
 from otel_loopguard import LoopGuard, Settings
+from otel_loopguard._util.errors import InternalErrors
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.errors import StoreError
-from otel_loopguard.faults import Faults
-from otel_loopguard.profiling import CallRecord, Knowledge, Profiler, ResourceSample
+from otel_loopguard.execution.latency import CallRecord, Knowledge, ResourceSample
+from otel_loopguard.execution.profiler import Profiler
 from otel_loopguard.stores import MemoryStore, Writer
 from tests.profiling.past import SECOND, START, call, encoded, record
 
@@ -161,7 +162,7 @@ class Slow(MemoryStore):
 @pytest.fixture
 def rig() -> tuple[Slow, Writer, Profiler]:
     store = Slow()
-    writer = Writer(store, Settings(), Faults())
+    writer = Writer(store, Settings(), InternalErrors())
     return store, writer, Profiler(Settings(), writer=writer)
 
 

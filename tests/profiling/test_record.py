@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from otel_loopguard.profiling import CallRecord
-from otel_loopguard.stores.times import time_of
+from otel_loopguard.execution.latency import CallRecord
+from otel_loopguard.stores.redis import time_of
 from tests.profiling.past import START
 
 FULL = CallRecord(START, 12.5, 40, "run", True, True, 0.25, 55.0, 3.0, 120.5)

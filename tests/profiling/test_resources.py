@@ -16,15 +16,14 @@ import psutil
 import pytest
 
 from otel_loopguard import LoopGuardSettingsError, Settings
+from otel_loopguard._util.errors import InternalErrors, raise_faults
 from otel_loopguard.core import UNKNOWN_PRESSURE
-from otel_loopguard.faults import Faults, raise_faults
-from otel_loopguard.profiling import Resources, queue_depth
-from otel_loopguard.profiling.gauges import Gauges, Reading
+from otel_loopguard.execution.resources import Gauges, Reading, Resources, queue_depth
 from tests.stores.servers import Server
 
 
 def resources(**given: object) -> Resources:
-    return Resources(Settings(execution_sample_s=0.02, **given), Faults())
+    return Resources(Settings(execution_sample_s=0.02, **given), InternalErrors())
 
 
 def until(true: Callable[[], object], limit_s: float = 5) -> bool:
@@ -194,7 +193,7 @@ def test_the_thread_goes_with_its_guard() -> None:
 
 def test_it_rests_when_nobody_asks_and_starts_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that has nothing to decide pays nothing; what was measured grows stale."""
-    monkeypatch.setattr("otel_loopguard.profiling.resources._IDLE_S", 0.1)
+    monkeypatch.setattr("otel_loopguard.execution.resources._IDLE_S", 0.1)
     known = resources()
     assert known.pressure == UNKNOWN_PRESSURE
     assert until(lambda: not threads())
@@ -217,7 +216,7 @@ def test_a_fault_in_the_thread_does_not_end_it() -> None:
             return Reading(Faulty.looks, cpu=1)
 
     raise_faults(False)
-    faults = Faults()
+    faults = InternalErrors()
     known = Resources(Settings(execution_sample_s=0.02), faults, gauges=Faulty)
     assert known.pressure == UNKNOWN_PRESSURE
     assert until(lambda: len(known.readings) > 1)
@@ -242,7 +241,7 @@ def test_a_child_looks_for_itself() -> None:
 
 def test_a_queue_of_the_applications_own() -> None:
     """Its depth is asked in the thread, with every look."""
-    known = Resources(Settings(execution_sample_s=0.02), Faults(), lambda: 16)
+    known = Resources(Settings(execution_sample_s=0.02), InternalErrors(), lambda: 16)
     assert until(lambda: known.pressure.queue == 16)
     assert "queue" in [alert.resource for alert in known.pressure.alerts]
     known.stop()
@@ -262,7 +261,7 @@ def test_a_queue_by_the_name_of_a_function(monkeypatch: pytest.MonkeyPatch) -> N
         __import__("sys").modules, "queue_of_mine", SimpleNamespace(seven=seven, odd=odd)
     )
     raise_faults(False)
-    faults = Faults()
+    faults = InternalErrors()
     depth, strange = (queue_depth(f"queue_of_mine:{one}", faults) for one in ("seven", "odd"))
     assert depth is not None
     assert depth() == 7
@@ -286,14 +285,14 @@ def test_a_queue_by_the_name_of_a_function(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_queue_that_cannot_be_read(place: str, told: str) -> None:
     """The error comes at the start, with the setting and its value."""
     with pytest.raises(LoopGuardSettingsError, match=told) as error:
-        queue_depth(place, Faults())
+        queue_depth(place, InternalErrors())
     assert repr(place) in str(error.value)
 
 
 def test_a_password_is_not_repeated() -> None:
     """Not in an error either."""
     with pytest.raises(LoopGuardSettingsError) as error:
-        queue_depth("redis://user:secret@localhost/0", Faults())
+        queue_depth("redis://user:secret@localhost/0", InternalErrors())
     assert "secret" not in str(error.value)
 
 
@@ -316,7 +315,7 @@ def library(name: str) -> Any:
 
 
 def depth_of(place: str) -> int | None:
-    asked = queue_depth(place, Faults())
+    asked = queue_depth(place, InternalErrors())
     assert asked is not None
     found = asked()
     asked._client.close()  # type: ignore[attr-defined]
@@ -360,7 +359,7 @@ def test_a_queue_of_rq(redis_url: str) -> None:
 def test_a_queue_that_is_gone_is_not_known() -> None:
     """It is counted, and nobody waits longer than the time-out."""
     raise_faults(False)
-    faults = Faults()
+    faults = InternalErrors()
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         asked = queue_depth(f"redis://127.0.0.1:{free.getsockname()[1]}/0#jobs", faults)

@@ -11,8 +11,8 @@ from opentelemetry.propagators.composite import CompositePropagator
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from otel_loopguard import Settings
-from otel_loopguard.propagation import LoopGuardPropagator
-from otel_loopguard.remote import keyring
+from otel_loopguard._control import signing as keyring
+from otel_loopguard.sdk.propagator import LoopGuardPropagator
 
 
 @pytest.fixture(autouse=True)

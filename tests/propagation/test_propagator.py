@@ -20,11 +20,12 @@ from opentelemetry.util._importlib_metadata import entry_points
 
 import otel_loopguard
 from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings, control, detach_baggage
-from otel_loopguard.control import named_session
+from otel_loopguard._control import signing as keyring
+from otel_loopguard._control.context import named_session
+from otel_loopguard._control.replication import wire_name
+from otel_loopguard._util.errors import raise_faults
 from otel_loopguard.core import Action
-from otel_loopguard.faults import raise_faults
-from otel_loopguard.propagation import LoopGuardPropagator
-from otel_loopguard.remote import keyring, wire_name
+from otel_loopguard.sdk.propagator import LoopGuardPropagator
 
 _numbers = itertools.count()
 TRACER = TracerProvider(shutdown_on_exit=False).get_tracer("t")
@@ -127,7 +128,7 @@ def test_the_next_call_says_that_it_goes_on(propagator: LoopGuardPropagator) -> 
 
 def _again(run: str, carrier: dict[str, str]) -> dict[str, str]:
     """The same call, sent two seconds later."""
-    from otel_loopguard.remote.seal import Seal, sealed
+    from otel_loopguard._control.signing import Seal, sealed
 
     trace_id = int(carrier["traceparent"].split("-")[1], 16)
     seal = Seal(run, Action.ALLOW, int(time.time()) + 2)
@@ -271,7 +272,7 @@ def test_a_replayed_header_is_of_no_use(
     other = {**carrier, "traceparent": f"00-{'1' * 32}-{'2' * 16}-01"}
     assert named_session(received(other)) is None
     now = time.time()
-    monkeypatch.setattr("otel_loopguard.propagation.time.time", lambda: now + 301)
+    monkeypatch.setattr("otel_loopguard.sdk.propagator.time.time", lambda: now + 301)
     assert named_session(received(carrier)) is None
     assert dict(propagator.ignored) == {"forged": 1, "expired": 1}
     monkeypatch.undo()

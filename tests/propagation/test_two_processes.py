@@ -18,13 +18,13 @@ from opentelemetry.sdk.trace import Tracer, TracerProvider
 
 import otel_loopguard
 from otel_loopguard import LoopGuard, LoopGuardAbort, LoopGuardSpanProcessor, Settings, control
+from otel_loopguard._control import signing as keyring
 from otel_loopguard.core import Action
-from otel_loopguard.remote import keyring
 from tests.remote.changes import new_name
 from tests.stores.servers import Server, wait_for
 
 if TYPE_CHECKING:
-    from otel_loopguard.propagation import LoopGuardPropagator
+    from otel_loopguard.sdk.propagator import LoopGuardPropagator
 
 ROOT = Path(__file__).resolve().parents[2]
 PROPAGATORS = "tracecontext,baggage,loopguard"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from otel_loopguard.dialects.view import RecordedSpan
-from otel_loopguard.recordings import Recording, Run
+from otel_loopguard.replay import Recording, Run
+from otel_loopguard.spans.views import RecordedSpan
 
 Reports = list[tuple[str, int, str]]
 Read = Callable[..., list[RecordedSpan | Run]]

@@ -13,8 +13,10 @@ from typing import Any
 
 import pytest
 
+from otel_loopguard._util import bounded_json as shape
 from otel_loopguard.errors import RecordingError
-from otel_loopguard.recordings import Recording, file, lines, recording, shape
+from otel_loopguard.replay import Recording, file, recording
+from otel_loopguard.replay import labelled_runs as lines
 
 RUN = json.dumps({"id": "r", "steps": [{"kind": "tool", "tool": "t", "args": {}, "output": "o"}]})
 

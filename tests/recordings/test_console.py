@@ -11,7 +11,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SimpleSpanProcessor
 
-from otel_loopguard.dialects.view import RecordedSpan
+from otel_loopguard.spans.views import RecordedSpan
 
 
 class Ended:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_loopguard.recordings import jaeger
+from otel_loopguard.replay import formats as jaeger
 
 
 def tag(key: str, value: object, kind: str = "string") -> dict[str, Any]:
@@ -141,6 +141,6 @@ VALUES = st.recursive(
 @given(VALUES, st.sampled_from(["tags", "logs", "references", "startTime", "duration", "traceID"]))
 def test_any_json_is_read(value: Any, field: str) -> None:
     """No JSON value in any place makes the reader throw."""
-    list(jaeger.spans(trace(**{field: value})["data"][0], lambda _why: None))
-    list(jaeger.spans({"spans": value}, lambda _why: None))
-    list(jaeger.spans({"spans": [value]}, lambda _why: None))
+    list(jaeger.jaeger_spans(trace(**{field: value})["data"][0], lambda _why: None))
+    list(jaeger.jaeger_spans({"spans": value}, lambda _why: None))
+    list(jaeger.jaeger_spans({"spans": [value]}, lambda _why: None))

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.recordings import Recording, Run, lines
+from otel_loopguard.replay import Recording, Run
+from otel_loopguard.replay import labelled_runs as lines
 
 
 def entry(**fields: object) -> dict[str, Any]:

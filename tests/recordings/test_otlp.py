@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_loopguard.recordings import Recording, otlp
+from otel_loopguard.replay import Recording
+from otel_loopguard.replay import formats as otlp
 
 TRACE = "5b8aa5a2d2c872e8321cf37308d69df2"
 SPAN = "5fb397be34d26b51"
@@ -283,10 +284,10 @@ def test_any_json_is_read(value: Any) -> None:
     """No JSON value in any place makes the reader throw."""
     for document in (request(value), request(span(attributes=value, events=value)), value):
         if isinstance(document, dict):
-            list(otlp.spans(document, lambda _why: None))
-    list(otlp.spans(request(attribute(value)), lambda _why: None))
-    list(otlp.spans(request({**span(), "kind": value, "status": value}), lambda _why: None))
-    list(otlp.spans(request({**span(), "startTimeUnixNano": value}), lambda _why: None))
+            list(otlp.otlp_spans(document, lambda _why: None))
+    list(otlp.otlp_spans(request(attribute(value)), lambda _why: None))
+    list(otlp.otlp_spans(request({**span(), "kind": value, "status": value}), lambda _why: None))
+    list(otlp.otlp_spans(request({**span(), "startTimeUnixNano": value}), lambda _why: None))
 
 
 def test_deep_nesting(read: Any) -> None:

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_loopguard.errors import RecordingError
-from otel_loopguard.recordings import Recording, Run
+from otel_loopguard.replay import Recording, Run
 
 RUN = json.dumps({"id": "r", "steps": [{"kind": "tool", "tool": "t", "args": {}, "output": "o"}]})
 DEEP = "[" * 50_000
@@ -191,7 +191,7 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch, zipped: bool) -> None:
 def test_a_pipe_is_read_as_it_comes() -> None:
     """A line from a pipe is there before the pipe ends."""
     program = (
-        "from otel_loopguard.recordings import Recording\n"
+        "from otel_loopguard.replay import Recording\n"
         "for run in Recording('-', print): print(run.id, flush=True)"
     )
     with subprocess.Popen(

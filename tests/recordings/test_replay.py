@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.dialects.view import RecordedSpan, SpanView
-from otel_loopguard.recordings import Recording, Run, SpanReplay, replay_run
+from otel_loopguard.replay import Recording, Run, SpanReplay, replay_run
+from otel_loopguard.spans.views import RecordedSpan, SpanView
 
 
 @dataclass

@@ -6,12 +6,12 @@ import itertools
 import time
 from typing import TYPE_CHECKING, Any
 
+from otel_loopguard._control.replication import ControlMessage
 from otel_loopguard.core import Action, Kind, Step
-from otel_loopguard.remote import Notice
 
 if TYPE_CHECKING:
     from otel_loopguard import LoopGuard
-    from otel_loopguard.control import Control, Flag
+    from otel_loopguard._control.flag import Control, Flag
 
 _numbers = itertools.count()
 
@@ -48,11 +48,11 @@ def action_of(guard: LoopGuard, session: str) -> Action:
     return control_of(guard, session).action
 
 
-def notice(**changes: Any) -> Notice:
+def notice(**changes: Any) -> ControlMessage:
     """A pause by Ada, changed as said."""
     given: dict[str, Any] = {
         "id": f"n{next(_numbers)}", "session": "s", "action": Action.PAUSE, "reason": "why",
         "hint": None, "who": "ada", "decision_id": None, "at": time.time_ns(), "until": None,
         "guidance": None, "origin": "elsewhere",
     }  # fmt: skip
-    return Notice(**{**given, **changes})
+    return ControlMessage(**{**given, **changes})

@@ -10,10 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from otel_loopguard._control.replication import MOST_BYTES, ControlMessage, told
 from otel_loopguard.core import Action
-from otel_loopguard.remote import Notice
-from otel_loopguard.remote.notice import MOST_BYTES
-from otel_loopguard.remote.sending import told
 from tests.remote.changes import notice
 
 texts = st.text(max_size=3000)
@@ -23,17 +21,17 @@ times = st.integers(1, 2**63 - 1)
 
 @given(
     st.builds(
-        Notice,
+        ControlMessage,
         id=texts.filter(bool), session=texts.filter(bool), action=st.sampled_from(Action),
         reason=maybe, hint=maybe, who=texts.filter(bool), decision_id=maybe, at=times,
         until=st.none() | times, guidance=maybe, origin=texts,
     )
 )  # fmt: skip
-def test_whatever_is_encoded_can_be_read(made: Notice) -> None:
+def test_whatever_is_encoded_can_be_read(made: ControlMessage) -> None:
     """It fits into 4 KiB, and short texts come out as they went in."""
     raw = made.encode()
     assert len(raw) <= MOST_BYTES
-    read = Notice.decode(raw)
+    read = ControlMessage.decode(raw)
     assert read is not None
     assert (read.action, read.at, read.until) == (made.action, made.at, made.until)
     assert len(made.session) > 60 or read.session == made.session
@@ -41,7 +39,7 @@ def test_whatever_is_encoded_can_be_read(made: Notice) -> None:
 
 def test_lone_surrogates_are_replaced() -> None:
     """A text that JSON cannot hold does not keep a stop from being told."""
-    read = Notice.decode(notice(reason="\ud800 odd").encode())
+    read = ControlMessage.decode(notice(reason="\ud800 odd").encode())
     assert read is not None
     assert read.reason == "? odd"
 
@@ -49,7 +47,7 @@ def test_lone_surrogates_are_replaced() -> None:
 @given(st.binary(max_size=5000))
 def test_garbage_is_no_notice(raw: bytes) -> None:
     """Bytes of anybody are read without an exception."""
-    assert Notice.decode(raw) is None
+    assert ControlMessage.decode(raw) is None
 
 
 WRONG: dict[str, Any] = {
@@ -76,21 +74,24 @@ WRONG: dict[str, Any] = {
 def test_what_is_not_as_it_should_be_is_no_notice(change: dict[str, Any]) -> None:
     """Wrong types, unknown names and large texts are refused as a whole."""
     right: dict[str, Any] = orjson.loads(notice().encode())
-    assert Notice.decode(orjson.dumps(right)) is not None
-    assert Notice.decode(orjson.dumps({**right, **change})) is None
+    assert ControlMessage.decode(orjson.dumps(right)) is not None
+    assert ControlMessage.decode(orjson.dumps({**right, **change})) is None
 
 
 def test_a_missing_field_makes_it_no_notice() -> None:
     """Every field has to be there."""
     right: dict[str, Any] = orjson.loads(notice().encode())
     for name in right:
-        assert Notice.decode(orjson.dumps({k: v for k, v in right.items() if k != name})) is None
+        assert (
+            ControlMessage.decode(orjson.dumps({k: v for k, v in right.items() if k != name}))
+            is None
+        )
 
 
 @pytest.mark.parametrize("raw", [b"[]", b"null", b"1", b'"text"', b"", b"[" * 4000])
 def test_other_json_is_no_notice(raw: bytes) -> None:
     """Only an object is one."""
-    assert Notice.decode(raw) is None
+    assert ControlMessage.decode(raw) is None
 
 
 @pytest.mark.parametrize(
@@ -105,8 +106,8 @@ def test_other_json_is_no_notice(raw: bytes) -> None:
 )
 def test_a_name_of_the_guard_that_no_guard_sent(who: str, origin: str) -> None:
     """Is no notice; nor is one that says that it came in baggage."""
-    assert Notice.decode(notice(who=who, origin=origin).encode()) is None
-    assert Notice.decode(notice(who="policy", origin="elsewhere").encode()) is not None
+    assert ControlMessage.decode(notice(who=who, origin=origin).encode()) is None
+    assert ControlMessage.decode(notice(who="policy", origin="elsewhere").encode()) is not None
 
 
 def test_a_notice_of_the_future_does_not_stand_in_the_store() -> None:

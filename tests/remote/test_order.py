@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from otel_loopguard._control.replication import takes_precedence
 from otel_loopguard.core import Action
-from otel_loopguard.remote.order import stands
 from tests.remote.changes import notice
 
 ALLOW, DENY, PAUSE, ABORT = Action.ALLOW, Action.DENY, Action.PAUSE, Action.ABORT
@@ -37,18 +37,18 @@ CASES: dict[str, Any] = {
 @pytest.mark.parametrize(("last", "new", "expected"), CASES.values(), ids=CASES.keys())
 def test_which_one_counts(last: Any, new: Any, *, expected: bool) -> None:
     """The newer one, but people go before policies."""
-    assert stands(said(*last), said(*new)) is expected
+    assert takes_precedence(said(*last), said(*new)) is expected
 
 
 def test_a_policy_takes_down_only_what_the_same_guard_said() -> None:
     """Another guard's deny that is lowered says nothing about an abort."""
     last = said("policy", ABORT, 1, origin="one")
-    assert stands(last, said("policy", ALLOW, 2, origin="two"))
-    assert not stands(last, said("policy", ALLOW, 2, origin="one"))
+    assert takes_precedence(last, said("policy", ALLOW, 2, origin="two"))
+    assert not takes_precedence(last, said("policy", ALLOW, 2, origin="one"))
 
 
 def test_what_is_over_stands_no_more() -> None:
     """A pause with an end keeps nothing out after it."""
     last = said("ada", PAUSE, 5, until=10)
-    assert stands(last, said("policy", DENY, 9))
-    assert not stands(last, said("policy", DENY, 11))
+    assert takes_precedence(last, said("policy", DENY, 9))
+    assert not takes_precedence(last, said("policy", DENY, 11))

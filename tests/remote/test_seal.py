@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from otel_loopguard._control.replication import wire_name
+from otel_loopguard._control.signing import Entries, Seal, opened, sealed
 from otel_loopguard.core import Action
-from otel_loopguard.remote.names import wire_name
-from otel_loopguard.remote.seal import Entries, Seal, opened, sealed
 
 KEY, TRACE, NOW = b"a secret", 0x1234, 1_800_000_000
 SEAL = Seal("run-42", Action.ABORT, NOW)

@@ -18,9 +18,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 import otel_loopguard
 from otel_loopguard import LoopGuard, LoopGuardAbort, LoopGuardSpanProcessor, Settings, control
+from otel_loopguard._control.replication import KIND, ControlMessage, send, wire_name
+from otel_loopguard._util.errors import raise_faults
 from otel_loopguard.core import Action
-from otel_loopguard.faults import raise_faults
-from otel_loopguard.remote import KIND, Notice, send, wire_name
 from otel_loopguard.stores import open_store
 from tests.remote.changes import action_of, begin, call, control_of, flag, new_name, notice
 from tests.stores.servers import Server, wait_for
@@ -135,7 +135,9 @@ def test_nobody_hears_an_echo(guards: Guards) -> None:
     flag(there, run).clear(by="bob")
     wait_for(lambda: action_of(here, run) is Action.ALLOW, SOON_S)
     time.sleep(0.3)
-    mine = [found for raw in heard if (found := Notice.decode(raw)) and found.session == run]
+    mine = [
+        found for raw in heard if (found := ControlMessage.decode(raw)) and found.session == run
+    ]
     assert [(found.action, found.who) for found in mine] == [("abort", "ada"), ("allow", "bob")]
     subscription.close()
     store.close()
@@ -183,11 +185,11 @@ def test_the_next_turn_is_not_stopped_by_what_stopped_the_last(guards: Guards) -
         assert action_of(there, conversation) is Action.ALLOW
 
 
-def _standing(guard: LoopGuard, session: str) -> Notice:
+def _standing(guard: LoopGuard, session: str) -> ControlMessage:
     store = open_store(guard.settings)
     raw = store.get(KIND, session)
     store.close()
-    found = None if raw is None else Notice.decode(raw)
+    found = None if raw is None else ControlMessage.decode(raw)
     assert found is not None
     return found
 
@@ -307,7 +309,7 @@ def test_garbage_in_the_store_is_written_over(guards: Guards) -> None:
     begin(run, guard)
     wait_for(lambda: guard.faults.counts["sharing:ValueError"], SOON_S)
     flag(guard, run).set(Action.PAUSE, reason="why", by="ada")
-    wait_for(lambda: Notice.decode(store.get(KIND, run) or b""), SOON_S)
+    wait_for(lambda: ControlMessage.decode(store.get(KIND, run) or b""), SOON_S)
     store.close()
 
 

@@ -7,8 +7,8 @@ import timeit
 import pytest
 
 from otel_loopguard import Settings
-from otel_loopguard.reports import Context, Memory
-from otel_loopguard.reports.paths import written_path
+from otel_loopguard.core.report import Context, Memory
+from otel_loopguard.sessions.stats import written_path
 from tests.calls import Run, call
 
 ANSWER = "light rain in the west, twenty degrees, and a little wind"

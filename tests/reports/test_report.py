@@ -8,7 +8,8 @@ import pytest
 
 from otel_loopguard import Action, LoopGuard, Settings
 from otel_loopguard.core import Kind, Progress, Severity, Step
-from otel_loopguard.reports import Record, Report
+from otel_loopguard.core.report import Report
+from otel_loopguard.sessions.stats import SessionStats
 from tests.calls import EPOCH, SECOND, Run, call
 
 ANSWER = "light rain in the west, twenty degrees, and a little wind"
@@ -121,7 +122,7 @@ def test_what_the_spans_lacked_is_counted() -> None:
 
 def test_a_detector_that_failed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """The report says which detectors did not look at the whole session."""
-    from otel_loopguard.faults import raise_faults
+    from otel_loopguard._util.errors import raise_faults
 
     raise_faults(False)
     report = report_of(call(), detectors=("tests.reports.test_report:Broken",))
@@ -176,7 +177,7 @@ def test_every_field_is_explained() -> None:
 
 def test_odd_steps_do_no_harm() -> None:
     """Times before the epoch, no name, a name of a megabyte."""
-    record = Record(Settings())
+    record = SessionStats(Settings())
     for step in (
         Step(Kind.TOOL, None, start=-5, end=-9),
         Step(Kind.TOOL, "x" * 1_000_000, args={"a": 1}),

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, control, session
 from otel_loopguard.cli.app import app
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.reports import RunMetrics
+from otel_loopguard.core.report import RunMetrics
 from tests.agents import tool_call
 from tests.calls import EPOCH, SECOND
 

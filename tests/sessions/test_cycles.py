@@ -9,7 +9,7 @@ import pytest
 
 from otel_loopguard import Settings
 from otel_loopguard.core import Decision, Kind, Step
-from otel_loopguard.guard import LoopGuard
+from otel_loopguard.guard.guard import LoopGuard
 from tests.calls import EPOCH
 from tests.detectors.exchanges import hand
 

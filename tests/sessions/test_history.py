@@ -7,10 +7,10 @@ import threading
 
 import pytest
 
+from otel_loopguard._util.errors import raise_faults
 from otel_loopguard.core import Action, Decision, Evidence, Kind, Step
-from otel_loopguard.faults import raise_faults
-from otel_loopguard.identity import Observer
-from otel_loopguard.sessions import WriterShelf
+from otel_loopguard.evidence import ToolCallExtractor
+from otel_loopguard.sessions import WriterJournalStore
 from otel_loopguard.sessions.journal import VERSION, Codec, Unread
 from otel_loopguard.settings import Settings
 from otel_loopguard.stores import open_writer
@@ -374,7 +374,7 @@ def test_the_writer_of_a_store_is_a_shelf() -> None:
     """Its entries come back through it."""
     one = guard(Shelf())
     writer = open_writer(Settings(), one.faults)
-    shelf = WriterShelf(writer)
+    shelf = WriterJournalStore(writer)
     shelf.submit("run", [("a", b"1"), ("b", b"2"), ("a", b"3")])
     assert writer.flush(2)
     assert shelf.journal("run") == [("a", b"1"), ("b", b"2")]
@@ -396,6 +396,6 @@ def test_all_evidence_of_a_session_is_covered() -> None:
     attempted = session.panel._seat(Evidence)
     session.panel._seats[Evidence] = (("seen", seen.append), *attempted)
     one.observe(call(0), "run")
-    plain = Observer(Settings()).evidence(call(0))
+    plain = ToolCallExtractor(Settings()).evidence(call(0))
     assert seen[0].call == session.call_of(call(0)) != plain.call
     assert seen[0].outcome != plain.outcome

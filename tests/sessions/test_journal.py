@@ -11,11 +11,17 @@ from hypothesis import strategies as st
 
 from otel_loopguard import Settings
 from otel_loopguard.core import Action, Decision, Evidence, Kind, Severity, Step
-from otel_loopguard.identity import Observer
+from otel_loopguard.evidence import ToolCallExtractor
 from otel_loopguard.policy import Loop
-from otel_loopguard.sessions.calls import CallEntry
-from otel_loopguard.sessions.cover import Cover
-from otel_loopguard.sessions.journal import VERSION, Codec, Mark, StepEntry, Unread
+from otel_loopguard.sessions.journal import (
+    VERSION,
+    CallEntry,
+    Codec,
+    Mark,
+    Pseudonymizer,
+    StepEntry,
+    Unread,
+)
 from tests.sessions.journals import EPOCH, SECOND
 
 CODEC = Codec(b"ab")
@@ -24,7 +30,7 @@ NAMES = "call call_exact outcome outcome_exact error_line error_shape place".spl
 
 
 def seen(step: Step) -> Evidence:
-    return Observer(Settings()).evidence(step)
+    return ToolCallExtractor(Settings()).evidence(step)
 
 
 def tool(**more: object) -> Step:
@@ -148,7 +154,7 @@ def test_nothing_of_the_arguments_is_in_it() -> None:
     """Neither text nor a key that anybody could compute."""
     found = seen(tool())
     plain = [getattr(found, name) for name in NAMES if getattr(found, name) is not None]
-    Cover("k").call(found)
+    Pseudonymizer("k").call(found)
     raw = CODEC.call(CallEntry(found, 1, opened=False))
     assert b"secret" not in raw
     assert len(plain) == 5
@@ -189,8 +195,13 @@ def test_a_newer_version_and_another_key_are_told_apart() -> None:
 
 def test_keys_are_covered_with_the_key_of_the_setting() -> None:
     """Equal with equal keys, different otherwise, and never what they were."""
-    one, same, other, none = Cover("a"), Cover("a"), Cover("b"), Cover("")
+    one, same, other, none = (
+        Pseudonymizer("a"),
+        Pseudonymizer("a"),
+        Pseudonymizer("b"),
+        Pseudonymizer(""),
+    )
     assert one.of(7) == same.of(7)
-    assert len({7, one.of(7), one.of(8), other.of(7), none.of(7), Cover("").of(7)}) == 6
+    assert len({7, one.of(7), one.of(8), other.of(7), none.of(7), Pseudonymizer("").of(7)}) == 6
     assert one.id == same.id != other.id
     assert (one.lasting, none.lasting) == (True, False)

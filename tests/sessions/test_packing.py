@@ -12,7 +12,8 @@ import pytest
 
 from otel_loopguard import LoopGuard, Settings, control
 from otel_loopguard.core import Detection, Evidence, Step
-from otel_loopguard.sessions import Session, table
+from otel_loopguard.sessions import Session
+from otel_loopguard.sessions import registry as table
 from tests.calls import call
 from tests.documented.acting import Run
 from tests.scenarios.families import EVERYDAY, HEALTHY, OPEN, STUCK, Family

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import pytest
 
 from otel_loopguard import Settings
+from otel_loopguard._util.errors import InternalErrors, raise_faults
 from otel_loopguard.core import Detection, Severity
 from otel_loopguard.detectors import Registry
-from otel_loopguard.faults import Faults, raise_faults
-from otel_loopguard.sessions.panel import Panel
+from otel_loopguard.sessions.detector_set import DetectorSet
 
 
 @dataclass
@@ -72,9 +72,9 @@ def _faults_are_swallowed(_faults_are_raised: None) -> None:
     Counts.made.clear()
 
 
-def panel(*detectors: type[Counts]) -> tuple[Panel, Faults]:
-    settings, faults = Settings(), Faults()
-    return Panel(Registry(settings, detectors), settings, faults), faults
+def panel(*detectors: type[Counts]) -> tuple[DetectorSet, InternalErrors]:
+    settings, faults = Settings(), InternalErrors()
+    return DetectorSet(Registry(settings, detectors), settings, faults), faults
 
 
 def said(found: list[Detection]) -> list[str]:

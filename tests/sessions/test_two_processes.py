@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from otel_loopguard import LoopGuard, Settings
-from otel_loopguard.faults import Faults
-from otel_loopguard.sessions import WriterShelf
+from otel_loopguard._util.errors import InternalErrors
+from otel_loopguard.sessions import WriterJournalStore
 from otel_loopguard.stores import open_store, open_writer
 from tests.sessions.journals import call, session_of, until
 from tests.stores.servers import Server
@@ -44,9 +44,9 @@ def run(
 ) -> None:
     """One process: waits for the calls of before, makes its own, and ends or is killed."""
     given = settings(address)
-    writer = open_writer(given, Faults())
+    writer = open_writer(given, InternalErrors())
     guard = LoopGuard(
-        given, shelf=WriterShelf(writer), on_decision=lambda _, d: said.put(d.action.value)
+        given, shelf=WriterJournalStore(writer), on_decision=lambda _, d: said.put(d.action.value)
     )
     session = session_of(guard)
     until(lambda: session.history is not None and session.history.before.calls == before)
@@ -94,7 +94,7 @@ def test_two_guards_share_a_session_while_both_run(address: str) -> None:
     guards: list[LoopGuard] = []
     for _ in range(2):
         given = settings(address)
-        shelf = WriterShelf(open_writer(given, Faults()))
+        shelf = WriterJournalStore(open_writer(given, InternalErrors()))
         guards.append(
             LoopGuard(given, shelf=shelf, on_decision=lambda _, d: decided.append(d.action.value))
         )

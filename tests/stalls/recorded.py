@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from otel_loopguard import LoopGuard, Settings
-from otel_loopguard.dialects.view import RecordedSpan
-from otel_loopguard.recordings import SpanReplay
+from otel_loopguard.replay import SpanReplay
+from otel_loopguard.spans.views import RecordedSpan
 from tests.calls import EPOCH, SECOND
 
 if TYPE_CHECKING:

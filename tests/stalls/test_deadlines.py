@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_loopguard.watch import NEVER, Deadlines
+from otel_loopguard.sessions.active import NEVER, Deadlines
 
 
 def test_the_earliest_comes_first_and_nothing_before_its_time() -> None:

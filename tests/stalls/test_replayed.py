@@ -10,7 +10,7 @@ from tests.calls import EPOCH, SECOND
 from tests.stalls.recorded import Replayed, agent, span
 
 if TYPE_CHECKING:
-    from otel_loopguard.dialects.view import RecordedSpan
+    from otel_loopguard.spans.views import RecordedSpan
 
 QUIET: dict[str, Any] = {
     "stall_idle_s": 0, "stall_run_s": 0, "stall_overall_s": 0, "profile_limit_min_s": 600,

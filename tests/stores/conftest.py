@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from otel_loopguard.settings import Settings
-from otel_loopguard.stores.redis_store import RedisStore
+from otel_loopguard.stores.redis import RedisStore
 from tests.stores.servers import Server
 
 

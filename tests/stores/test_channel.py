@@ -11,17 +11,17 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from otel_loopguard.faults import Faults
+from otel_loopguard._util.errors import InternalErrors
 from otel_loopguard.settings import Settings
-from otel_loopguard.stores import Channel, MemoryStore, Told, Writer
-from otel_loopguard.stores.redis_store import RedisStore
+from otel_loopguard.stores import MemoryStore, PubSub, Told, Writer
+from otel_loopguard.stores.redis import RedisStore
 from tests.stores.servers import Server, wait_for
 
 _topics = itertools.count()
 
 
 @pytest.fixture(params=["memory", "redis"])
-def channel(request: pytest.FixtureRequest) -> Iterator[Channel]:
+def channel(request: pytest.FixtureRequest) -> Iterator[PubSub]:
     """Each kind of store."""
     if request.param == "memory":
         yield MemoryStore()
@@ -32,7 +32,7 @@ def channel(request: pytest.FixtureRequest) -> Iterator[Channel]:
     found.close()
 
 
-def listen(channel: Channel, topic: str) -> tuple[list[bytes], object]:
+def listen(channel: PubSub, topic: str) -> tuple[list[bytes], object]:
     """What is heard, from now on, and the subscription."""
     heard: list[bytes] = []
     joined = threading.Event()
@@ -41,7 +41,7 @@ def listen(channel: Channel, topic: str) -> tuple[list[bytes], object]:
     return heard, subscription
 
 
-def test_all_who_listen_to_a_topic_hear(channel: Channel) -> None:
+def test_all_who_listen_to_a_topic_hear(channel: PubSub) -> None:
     """In order, byte for byte; who listens to another topic does not."""
     topic = f"topic-{next(_topics)}"
     one, first = listen(channel, topic)
@@ -58,7 +58,7 @@ def test_all_who_listen_to_a_topic_hear(channel: Channel) -> None:
         subscription.close()  # type: ignore[attr-defined]
 
 
-def test_nobody_hears_after_the_end(channel: Channel) -> None:
+def test_nobody_hears_after_the_end(channel: PubSub) -> None:
     """A closed subscription hears nothing; closing twice is no matter."""
     topic = f"topic-{next(_topics)}"
     heard, subscription = listen(channel, topic)
@@ -69,7 +69,7 @@ def test_nobody_hears_after_the_end(channel: Channel) -> None:
     assert heard == []
 
 
-def test_nobody_has_to_listen(channel: Channel) -> None:
+def test_nobody_has_to_listen(channel: PubSub) -> None:
     """What nobody hears is lost."""
     topic = f"topic-{next(_topics)}"
     channel.publish(topic, b"1")
@@ -140,7 +140,7 @@ def test_a_notice_is_put_and_published(kept: Server) -> None:
     given = Settings(store_url=kept.url, store_delay_s=30)
     store = RedisStore(given)
     heard, subscription = listen(store, "t")
-    writer = Writer(store, given, Faults())
+    writer = Writer(store, given, InternalErrors())
     name = f"name-{next(_topics)}"
     assert writer.tell("control", name, told(b"1"))
     wait_for(lambda: heard == [b"1"], 5)
@@ -159,7 +159,7 @@ def test_a_notice_survives_an_outage(start: Callable[..., Server]) -> None:
     server = start()
     given = Settings(store_url=server.url, store_retry_s=0.1, store_delay_s=0)
     store = RedisStore(given)
-    writer = Writer(store, given, Faults())
+    writer = Writer(store, given, InternalErrors())
     _heard, subscription = listen(store, "t")
     server.kill()
     for value in (b"1", b"2"):

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import redis
 
+from otel_loopguard._util.errors import InternalErrors
 from otel_loopguard.errors import StoreError
-from otel_loopguard.faults import Faults
 from otel_loopguard.settings import Settings
 from otel_loopguard.stores import Writer
-from otel_loopguard.stores.redis_store import RedisStore
+from otel_loopguard.stores.redis import RedisStore
 from tests.stores.servers import Server, free_port, need_redis, wait_for
 
 SLOTS = ((0, 5460), (5461, 10922), (10923, 16383))
@@ -89,7 +89,7 @@ def test_a_node_that_is_killed_comes_back_with_all(cluster: list[Server]) -> Non
     given = Settings(
         store_url=url_of(cluster), store_delay_s=0.01, store_timeout_s=0.5, store_retry_s=0.2
     )
-    writer = Writer(RedisStore(given), given, Faults())
+    writer = Writer(RedisStore(given), given, InternalErrors())
     names = [f"k{number}" for number in range(30)]
     for name in names:
         writer.append(name, [("a", b"1")])
@@ -145,7 +145,7 @@ def test_sentinels_lead_to_the_new_master(watched: tuple[Server, Server, int]) -
     master, replica, port = watched
     url = f"redis+sentinel://127.0.0.1:{free_port()},127.0.0.1:{port}/mine/0"
     given = Settings(store_url=url, store_delay_s=0.01, store_timeout_s=0.5, store_retry_s=0.2)
-    writer = Writer(RedisStore(given), given, Faults())
+    writer = Writer(RedisStore(given), given, InternalErrors())
     writer.append("s", [("a", b"1")])
     assert writer.flush(5)
     assert master.client.exists("loopguard:{s}:journal")

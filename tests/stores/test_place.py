@@ -9,8 +9,8 @@ import pytest
 from otel_loopguard import LoopGuardSettingsError
 from otel_loopguard.settings import Settings
 from otel_loopguard.stores import MemoryStore, open_store
-from otel_loopguard.stores.place import place_of
-from otel_loopguard.stores.redis_store import RedisStore
+from otel_loopguard.stores.redis import RedisStore
+from otel_loopguard.stores.redis_connection import parse_redis_url
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_addresses(
     url: str, mode: str, one: str, hosts: list[tuple[str, int]], service: str
 ) -> None:
     """Each way to reach a Redis has one spelling, and all can be opened without connecting."""
-    found = place_of(url)
+    found = parse_redis_url(url)
     assert found[:4] == (mode, one, tuple(hosts), service)
     assert isinstance(open_store(Settings(store_url=url.replace("?x=1", ""))), RedisStore)
 
@@ -82,7 +82,7 @@ def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPat
     """The package works without redis-py until a Redis is wanted."""
     for name in [name for name in sys.modules if name.startswith("otel_loopguard.stores.re")]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.delitem(sys.modules, "otel_loopguard.stores.connection")
+    monkeypatch.delitem(sys.modules, "otel_loopguard.stores.redis_connection")
     monkeypatch.setitem(sys.modules, "redis", None)
     with pytest.raises(LoopGuardSettingsError, match=r"pip install 'otel-loopguard\[redis\]'"):
         open_store(Settings(store_url="redis://h"))

@@ -13,7 +13,7 @@ import pytest
 
 from otel_loopguard.settings import Settings
 from otel_loopguard.stores import MemoryStore, Store
-from otel_loopguard.stores.redis_store import RedisStore
+from otel_loopguard.stores.redis import RedisStore
 
 _names = itertools.count()
 NOW = time.time_ns()

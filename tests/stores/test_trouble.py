@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
+from otel_loopguard._util.errors import InternalErrors
 from otel_loopguard.errors import StoreError
-from otel_loopguard.faults import Faults
 from otel_loopguard.settings import Settings
 from otel_loopguard.stores import Writer
-from otel_loopguard.stores.redis_store import RedisStore
+from otel_loopguard.stores.redis import RedisStore
 from tests.stores.servers import Server, free_port, wait_for
 
 Start = Callable[..., Server]
@@ -34,7 +34,7 @@ def write(request: pytest.FixtureRequest) -> Iterator[Callable[..., Writer]]:
 
     def writer(url: str, **more: object) -> Writer:
         given = settings(url, **more)
-        made.append(Writer(RedisStore(given), given, Faults()))
+        made.append(Writer(RedisStore(given), given, InternalErrors()))
         return made[-1]
 
     yield writer

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import pytest
 
+from otel_loopguard._util.errors import InternalErrors, raise_faults
 from otel_loopguard.errors import StoreError
-from otel_loopguard.faults import Faults, raise_faults
 from otel_loopguard.settings import Settings
 from otel_loopguard.stores import MemoryStore, Writer, open_writer
 from tests.stores.servers import wait_for
@@ -55,7 +55,7 @@ def entries(count: int, start: int = 0) -> list[tuple[str, bytes]]:
 def test_what_is_taken_is_stored_in_order() -> None:
     """Every family reaches the store, and the counts say so."""
     store = Flaky()
-    writer = Writer(store, settings(), Faults())
+    writer = Writer(store, settings(), InternalErrors())
     assert all(writer.append("s", [entry]) for entry in entries(20))
     assert writer.add_records("t", [b"[1700000000000000000]", b"x"])
     assert writer.put("control", "k", b"1")
@@ -74,7 +74,7 @@ def test_what_is_taken_is_stored_in_order() -> None:
 def test_nothing_waits_while_the_store_hangs() -> None:
     """A thousand writes are taken while it hangs, and are stored when it goes on."""
     store = Flaky()
-    writer = Writer(store, settings(store_slow_s=0.02), Faults())
+    writer = Writer(store, settings(store_slow_s=0.02), InternalErrors())
     store.gate.clear()
     writer.append("s", entries(1))
     wait_for(lambda: store.calls)
@@ -99,7 +99,7 @@ def test_it_is_written_when_the_store_is_back(
     """Retried until it is acknowledged, stored once; one warning says what is wrong (E8)."""
     store = Flaky()
     store.reason, store.after = reason, after
-    writer = Writer(store, settings(), Faults())
+    writer = Writer(store, settings(), InternalErrors())
     writer.append("s", entries(3))
     writer.append("t", entries(2))
     wait_for(lambda: store.calls >= 3)
@@ -122,7 +122,7 @@ def test_what_is_refused_does_not_hold_up_the_rest(caplog: pytest.LogCaptureFixt
     """It is counted and named once; the state stays healthy, and others are stored."""
     store = Flaky()
     store.reason = "refused"
-    writer = Writer(store, settings(store_delay_s=0), Faults())
+    writer = Writer(store, settings(store_delay_s=0), InternalErrors())
     for number in range(3):
         writer.append("bad", entries(1, number))
         assert writer.flush()
@@ -146,7 +146,7 @@ def test_past_its_bound_it_drops_and_counts(limits: dict[str, int], kept: int) -
     """Memory does not grow while the store is away; what was accepted is stored."""
     store = Flaky()
     store.reason = "down"
-    writer = Writer(store, settings(**limits), Faults())
+    writer = Writer(store, settings(**limits), InternalErrors())
     value = b"x" * 100
     taken = [writer.append("s", [(f"{number}", value)]) for number in range(30)]
     assert taken == [True] * kept + [False] * (30 - kept)
@@ -161,7 +161,7 @@ def test_past_its_bound_it_drops_and_counts(limits: dict[str, int], kept: int) -
 
 def test_a_value_that_is_too_large_is_refused(caplog: pytest.LogCaptureFixture) -> None:
     """It would hold up everything behind it."""
-    writer = Writer(MemoryStore(), settings(store_value_bytes=1024), Faults())
+    writer = Writer(MemoryStore(), settings(store_value_bytes=1024), InternalErrors())
     assert not writer.put("control", "k", b"x" * 1025)
     assert writer.put("control", "k", b"x" * 1024)
     assert writer.flush()
@@ -174,7 +174,7 @@ def test_shutdown_ends_within_its_limit(caplog: pytest.LogCaptureFixture) -> Non
     """What could not be stored is counted and told; later writes work again."""
     store = Flaky()
     store.reason = "down"
-    writer = Writer(store, settings(), Faults())
+    writer = Writer(store, settings(), InternalErrors())
     writer.append("s", entries(7))
     writer.close(0.2)
     wait_for(lambda: writer.standing.dropped == 7)
@@ -191,7 +191,7 @@ def test_a_store_that_is_well_again_is_seen_without_a_write() -> None:
     """The state does not stay bad because nothing happens."""
     store = Flaky()
     store.reason = "down"
-    writer = Writer(store, settings(), Faults())
+    writer = Writer(store, settings(), InternalErrors())
     failed: list[bool] = []
     assert writer.ask(lambda found: found.ping(), lambda _: None, lambda: failed.append(True))
     wait_for(lambda: failed)
@@ -205,7 +205,7 @@ def test_a_question_is_answered_on_the_thread() -> None:
     """And before what waits to be written."""
     store = MemoryStore()
     store.append("s", entries(3))
-    writer = Writer(store, settings(), Faults())
+    writer = Writer(store, settings(), InternalErrors())
     said: list[tuple[int, str]] = []
     writer.ask(
         lambda found: found.journal("s"),
@@ -224,7 +224,7 @@ def test_the_code_of_a_store_may_be_broken() -> None:
             raise ZeroDivisionError
 
     raise_faults(False)
-    faults = Faults()
+    faults = InternalErrors()
     store = Broken()
     writer = Writer(store, settings(), faults)
     answered: list[bool] = []
@@ -241,7 +241,7 @@ def test_the_code_of_a_store_may_be_broken() -> None:
 
 def test_in_memory_everything_is_done_at_once() -> None:
     """No thread is started where nothing can block."""
-    writer = open_writer(settings(), Faults())
+    writer = open_writer(settings(), InternalErrors())
     before = threading.active_count()
     writer.append("s", entries(2))
     got: list[int] = []
@@ -259,7 +259,7 @@ def test_the_thread_says_when_it_begins() -> None:
     writer = Writer(
         MemoryStore(),
         settings(),
-        Faults(),
+        InternalErrors(),
         begin=lambda: seen.append(threading.current_thread().name),
     )
     writer.append("s", entries(1))
@@ -270,7 +270,7 @@ def test_the_thread_says_when_it_begins() -> None:
 
 def test_it_may_be_used_by_a_finalizer_inside_of_itself() -> None:
     """A garbage collection within `append` may end a span, which appends again."""
-    writer = Writer(MemoryStore(), settings(store_queue=10**6), Faults())
+    writer = Writer(MemoryStore(), settings(store_queue=10**6), InternalErrors())
 
     taken: list[bool] = []
 
@@ -300,7 +300,7 @@ def test_a_child_of_a_fork_writes_its_own() -> None:
     """The child has its own thread and counts; what waited in the parent, the parent writes."""
     store = Flaky()
     store.reason = "down"
-    writer = Writer(store, settings(), Faults())
+    writer = Writer(store, settings(), InternalErrors())
     writer.append("s", entries(2))
     wait_for(lambda: store.calls)
     # As if another thread held them in the moment of the fork.
@@ -322,7 +322,7 @@ def test_a_child_of_a_fork_writes_its_own() -> None:
 def test_many_threads_lose_nothing() -> None:
     """Every accepted write is stored, whoever made it."""
     store = MemoryStore(journal_entries=10_000)
-    writer = Writer(store, settings(store_queue=10_000, store_batch=50), Faults())
+    writer = Writer(store, settings(store_queue=10_000, store_batch=50), InternalErrors())
 
     def work(number: int) -> None:
         for entry in range(500):

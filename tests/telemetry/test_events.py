@@ -14,19 +14,14 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import StatusCode
 
-from otel_loopguard import (
-    LoopGuard,
-    LoopGuardSampler,
-    LoopGuardSpanProcessor,
-    Settings,
-    control,
-    exporter,
-    marks,
-)
+from otel_loopguard import LoopGuard, LoopGuardSampler, LoopGuardSpanProcessor, Settings, control
+from otel_loopguard._util.errors import raise_faults
 from otel_loopguard.core import Action, Kind, Step
-from otel_loopguard.faults import raise_faults
+from otel_loopguard.sdk import exporter
 from otel_loopguard.sessions import CycleNews
-from otel_loopguard.telemetry import events, herald
+from otel_loopguard.telemetry import emitter as herald
+from otel_loopguard.telemetry import events
+from otel_loopguard.telemetry import span_annotator as marks
 from tests.agents import Ended, agent, provider_with, tool_call
 from tests.detectors.exchanges import hand
 from tests.sessions.test_cycles import TEXTS
@@ -118,7 +113,7 @@ def test_a_cycle_of_agents_is_told_as_it_goes() -> None:
 def test_the_levels_of_a_cycle(state: str, severity: SeverityNumber) -> None:
     """B8: INFO found, WARNING intervened, ERROR escalated."""
     news = CycleNews(state, 1, ("pair_cycle",), 3, None)
-    event = events.cycle("s", news, events.Place())
+    event = events.cycle("s", news, events.SpanRef())
     assert event.severity is severity
     assert event.attributes["loopguard.cycle.patterns"] == ("pair_cycle",)
 

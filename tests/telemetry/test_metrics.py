@@ -19,19 +19,12 @@ from opentelemetry.sdk.metrics.export import (
     PeriodicExportingMetricReader,
 )
 
-from otel_loopguard import (
-    LoopGuard,
-    LoopGuardSpanProcessor,
-    Settings,
-    control,
-    semconv,
-    session,
-)
+from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings, control, semconv, session
+from otel_loopguard._util.errors import raise_faults
 from otel_loopguard.core import Action, Kind, Step
 from otel_loopguard.errors import LoopGuardSettingsError
-from otel_loopguard.faults import raise_faults
 from otel_loopguard.telemetry import METRICS
-from otel_loopguard.telemetry.counts import Counts
+from otel_loopguard.telemetry.recorder import Counts
 from tests.agents import agent, provider_with, tool_call
 from tests.telemetry.scene import Scene, wait_for
 

@@ -319,7 +319,8 @@ def test_the_clock_is_the_tests(inner: pytest.Pytester) -> None:
     done = ran(
         inner,
         """
-from otel_loopguard import LoopGuardPaused, control, rehearsal, session
+from otel_loopguard import LoopGuardPaused, control, session
+from otel_loopguard._util import clock as rehearsal
 CALL = {"gen_ai.tool.name": "search"}
 def test_hang(loopguard):
     with loopguard.tracer().start_as_current_span("execute_tool search", attributes=CALL):

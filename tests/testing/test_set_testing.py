@@ -22,11 +22,11 @@ from otel_loopguard import (
     LoopGuardSpanProcessor,
     Settings,
     control,
-    rehearsal,
     semconv,
     session,
     set_testing,
 )
+from otel_loopguard._util import clock as rehearsal
 from tests.agents import agent, provider_with, tool_call
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ import re
 
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 
-from otel_loopguard.dialects import Reader
+from otel_loopguard.spans.reader import Reader
 from otel_loopguard.testing import LoopGuardFixture, watching
-from otel_loopguard.testing.tree import tree
+from otel_loopguard.testing.spans import tree
 from tests.agents import Ended, agent, provider_with, tool_call
 
 

@@ -13,8 +13,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from otel_loopguard import LoopGuard, LoopGuardSpanExporter
 from otel_loopguard.errors import LoopGuardSettingsError
-from otel_loopguard.instrumentor import LoopGuardInstrumentor
-from otel_loopguard.sampler import from_environment
+from otel_loopguard.sdk.instrumentor import LoopGuardInstrumentor
+from otel_loopguard.sdk.sampler import from_environment
 from tests.agents import provider_with, tool_call
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def test_a_configuration_file_that_nobody_can_read_is_passed_over(
 ) -> None:
     """Without the package that reads such files OpenTelemetry does not read it either."""
     monkeypatch.setenv("OTEL_CONFIG_FILE", str(tmp_path / "otel.yaml"))
-    monkeypatch.setattr("otel_loopguard.instrumentor.import_module", _missing)
+    monkeypatch.setattr("otel_loopguard.sdk.instrumentor.import_module", _missing)
     monkeypatch.setattr("opentelemetry.trace.get_tracer_provider", TracerProvider)
     instrumentor.instrument()
     assert instrumentor._processor is not None

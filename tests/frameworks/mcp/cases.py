@@ -16,13 +16,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 
 import otel_loopguard
-from otel_loopguard import (
-    LoopGuard,
-    LoopGuardAbort,
-    LoopGuardSpanProcessor,
-    Settings,
-    control,
-)
+from otel_loopguard import LoopGuard, LoopGuardAbort, LoopGuardSpanProcessor, Settings, control
 from otel_loopguard.integrations.mcp import LoopGuardClient, LoopGuardServerMiddleware
 
 logging.getLogger("mcp").setLevel(logging.ERROR)

@@ -159,7 +159,7 @@ def contract() -> object:
         "last": told[-1][0],
         "with the result": "No results." in told[-1][1],
         "answer": done,
-        "session": otel_loopguard.control.named_session(),
+        "session": otel_loopguard._control.context.named_session(),
     }
 
 

@@ -1,0 +1,1 @@
+"""The parts behind the public facade `otel_loopguard.control`."""

@@ -1,0 +1,398 @@
+"""The session that the OpenTelemetry context names, and the flag that belongs to it."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, cast
+
+from opentelemetry import context as otel_context
+from opentelemetry import trace
+
+from otel_loopguard._control.flag import any_stops
+from otel_loopguard._control.pending import declare, plan_of, waiting
+from otel_loopguard._util.clock import off
+from otel_loopguard._util.errors import InternalErrors, attempt
+from otel_loopguard._util.locks import new_lock, settle
+from otel_loopguard._util.logger import warn_blind
+
+if TYPE_CHECKING:
+    from otel_loopguard._control.flag import Flag
+    from otel_loopguard.core import Acceptance, Admission, Choice, Objection
+    from otel_loopguard.core.admission import ResourceUse
+    from otel_loopguard.core.report import AgentCycle, Context, Happening, Report, Topic
+    from otel_loopguard.core.task import Task
+    from otel_loopguard.policy import Preferences
+
+_CONFIG: Final = "langchain_core.runnables.config"
+_OPENINFERENCE: Final = "openinference.instrumentation.langchain"
+_KEYS: Final = ("session_id", "conversation_id", "thread_id")
+"""Where the instrumentations of LangChain look for a session, first found wins."""
+_faults: Final = InternalErrors()
+
+
+def places_around() -> Iterator[str | int]:
+    """Where a run of LangChain or LangGraph is, if this is inside of one.
+
+    Yields:
+        The key of its session, by its config; then the id of its trace, as OpenInference knows it.
+    """
+    # Never imported here: who uses it has imported it.
+    module = sys.modules.get(_CONFIG)
+    variable = None if module is None else getattr(module, "var_child_runnable_config", None)
+    config = None if variable is None else variable.get(None)
+    if not isinstance(config, Mapping):
+        return
+    key = _key(cast("Mapping[str, Any]", config))
+    if key is not None:
+        yield key
+    spans = sys.modules.get(_OPENINFERENCE)
+    trace_id = None if spans is None else attempt(_faults, "around", _trace, spans)
+    if trace_id is not None:
+        yield trace_id
+
+
+def _key(config: Mapping[str, Any]) -> str | None:
+    for part in ("metadata", "configurable"):
+        found = config.get(part)
+        if isinstance(found, Mapping):
+            known = cast("Mapping[str, object]", found)
+            key = next((known[name] for name in _KEYS if known.get(name)), None)
+            if isinstance(key, (str, int)):
+                return str(key)
+    return None
+
+
+def _trace(module: Any) -> int | None:
+    if not module.LangChainInstrumentor().is_instrumented_by_opentelemetry:
+        return None
+    span = module.get_current_span()
+    context = None if span is None else span.get_span_context()
+    return context.trace_id if context is not None and context.is_valid else None
+
+
+_KEY = otel_context.create_key("loopguard-session")
+_used = False
+
+
+class Backend(Protocol):
+    """Who keeps flags: a guard."""
+
+    def flag_of(self, session: str) -> Flag | None:
+        """The flag of a session; None if it is not known here."""
+        ...
+
+    def flag_in(self, trace_id: int) -> Flag | None:
+        """The flag of the session that a trace belongs to; None if it is not known here."""
+        ...
+
+    def report(self, session: str) -> Report | None:
+        """What a session has come to; None if it is not known here."""
+        ...
+
+    def cycles(self, session: str) -> tuple[AgentCycle, ...] | None:
+        """The cycles of agents of a session; None if it is not known here."""
+        ...
+
+    def context(self, session: str) -> Context | None:
+        """The long-term context of a session; None if it is not known here."""
+        ...
+
+    def remember(self, session: str, topic: Topic, text: str) -> bool:
+        """Adds to the long-term context of a session; False if it is not known here."""
+        ...
+
+    def feedback(self, decision_id: str, *, false_alarm: bool) -> bool:
+        """Counts whether a decision was right; False if it is not known here."""
+        ...
+
+    def admit(
+        self,
+        tasks: Sequence[Task],
+        *,
+        session: str | None,
+        span_id: int,
+        user: str,
+        parallel: bool | None,
+    ) -> Admission:
+        """How to execute calls that are about to run."""
+        ...
+
+    def answered(self, admission_id: str, choice: Choice) -> bool:
+        """Takes what a user chose about calls; False if they are not known here."""
+        ...
+
+    def preferences(self, user: str) -> Preferences:
+        """What a user prefers about the execution of calls."""
+        ...
+
+    def prefer(self, user: str, changes: Mapping[str, object]) -> Preferences:
+        """Changes what a user prefers."""
+        ...
+
+    def acceptance(self, session: str | None) -> Acceptance | None:
+        """How execution choices were taken; None if nobody asked."""
+        ...
+
+    def resource_use(self) -> Mapping[str, ResourceUse]:
+        """Mean and peak use of the machine."""
+        ...
+
+    def limit_s(self, tool: str, args: object) -> float:
+        """Seconds that a call of a tool may take by its estimate."""
+        ...
+
+    def happened(self, session: str | None, what: Happening, times: int = 1) -> None:
+        """Counts what happened in a run; a session that is None is not known."""
+        ...
+
+    def compacted(self, session: str) -> bool:
+        """Halves the counts of a session; False if it is not known here."""
+        ...
+
+    def saved(self, session: str) -> object:
+        """What is counted of a session now; None if it is not known here."""
+        ...
+
+    def restored(self, session: str, saved: object) -> bool:
+        """Goes back to what was counted of a session; False if it is not known here."""
+        ...
+
+    def tell(self, span_id: int, args: object, outcome: object) -> None:
+        """Takes arguments and result of a call, which its open span does not carry."""
+        ...
+
+    def next_run(self, session: str | None, trace_id: int, span_id: int) -> None:
+        """A run of an agent begins: what the policy stopped in the run before may go on."""
+        ...
+
+    def entered(self, session: str) -> None:
+        """Somebody enters a session anew: what the policy stopped in a run that is over is over."""
+        ...
+
+    def denies(self, session: str, tool: str, args: object, *, span_id: int) -> bool:
+        """Whether a call belongs to a loop of a session that is denied."""
+        ...
+
+    def objection(self, tool: str, args: object, *, span_id: int) -> Objection | None:
+        """What a breaker or a check forbids about a call; None where nothing does."""
+        ...
+
+
+_keepers: tuple[weakref.ref[Backend], ...] = ()
+_keeping = new_lock()
+
+
+def keep(keeper: Backend) -> None:
+    """Makes a keeper known to `current()`; it is held weakly."""
+    global _keepers  # noqa: PLW0603
+    # A tuple replaced whole: readers take no lock.
+    with _keeping:
+        _keepers = (*(known for known in _keepers if known() is not None), weakref.ref(keeper))
+
+
+def forget(keeper: Backend) -> None:
+    """Makes a keeper unknown to `current()`, before it is gone."""
+    global _keepers  # noqa: PLW0603
+    with _keeping:
+        _keepers = tuple(known for known in _keepers if known() not in (None, keeper))
+
+
+@contextmanager
+def session(key: str, tasks: object = None) -> Generator[str, None, None]:
+    """Names the session of everything inside the block, whatever the spans say.
+
+    It lives in the OTel context: asyncio tasks and `copy_context()` inherit it, a bare thread does
+    not. Use it where no span is current (LangChain under OpenInference), or where several traces
+    are one run.
+
+    ::
+
+        with otel_loopguard.session("run-42"):
+            agent.run(...)
+
+    Args:
+        key: Key of the session; any text that is not empty.
+        tasks: Plan of the session: its tasks, as `planning.read` takes them, 1 to 1000. The guard
+            counts them by the steps that name them, and pauses the session when what is left cannot
+            succeed (E10); see docs/planning.md. In place of the milestones and the plan before.
+
+    Yields:
+        The key.
+
+    Raises:
+        ValueError: The key is empty or no text.
+        PlanError: The plan is not sound; the error has everything that is wrong with it (E6).
+    """
+    if not isinstance(key, str) or not key:  # pyright: ignore[reportUnnecessaryIsInstance]
+        msg = f"key of a session must be a text that is not empty, got {key!r}"
+        raise ValueError(msg)
+    if tasks is not None:
+        plan = plan_of(tasks)
+        declare([flag.milestones for flag in flags_of(key)] or [waiting(key)], plan)
+    if any_stops():
+        for keeper in keepers():
+            keeper.entered(key)
+    token = otel_context.attach(naming(key))
+    try:
+        yield key
+    finally:
+        otel_context.detach(token)
+
+
+def naming(key: str, context: otel_context.Context | None = None) -> otel_context.Context:
+    """A context (default: the current one) in which a session is named."""
+    global _used  # noqa: PLW0603
+    _used = True
+    return otel_context.set_value(_KEY, key, context)
+
+
+def named_session(context: otel_context.Context | None = None) -> str | None:
+    """The session that `session()` named in this context (default: the current one), or None."""
+    if not _used:
+        return None
+    found = otel_context.get_value(_KEY, context)
+    return found if isinstance(found, str) else None
+
+
+def current_flag() -> Flag | None:
+    """The flag of the session of the current context; None if there is none."""
+    if not _keepers:
+        return None
+    places = current_places()
+    return next((flag for place in places if (flag := flag_at(place)) is not None), None)
+
+
+def current_places() -> Iterator[str | int]:
+    """Where the current context is: the key of a session, or the id of a trace.
+
+    Yields:
+        The session that the context names, and nothing else then; else what a framework around
+        says, then the trace of the current span.
+    """
+    key = named_session()
+    if key is not None:
+        yield key
+        return
+    yield from places_around()
+    span = trace.get_current_span().get_span_context()
+    if span.is_valid:
+        yield span.trace_id
+
+
+def asked_flag() -> Flag | None:
+    """As `current_flag`, for a loop that asks: it is told where it cannot be answered."""
+    flag = current_flag()
+    if flag is None and any_stops() and not _told():
+        warn_blind(
+            "no_session_asked",
+            "the agent's loop asks where no session is known, while a session of this process is "
+            "denied, paused or aborted; the answer is `allow`. Name the session around the run, "
+            "with otel_loopguard.session(key), and carry the context into threads",
+        )
+    return flag
+
+
+def _told() -> bool:
+    """Whether it can be told which session is asked for, though nothing is known of it yet."""
+    return named_session() is not None or any(isinstance(one, int) for one in current_places())
+
+
+def keepers() -> list[Backend]:
+    """All guards of this process."""
+    if off():
+        return []
+    return [keeper for reference in _keepers if (keeper := reference()) is not None]
+
+
+def happened(what: Happening, times: int = 1) -> None:
+    """Counts something in the run of the current context (E14).
+
+    Every guard that knows the session counts it; where none does, the newest, in its metrics only.
+    """
+    flag = current_flag()
+    key = None if flag is None else flag.control.session
+    made = keepers()
+    knowing = [keeper for keeper in made if key is not None and keeper.flag_of(key) is not None]
+    for keeper in knowing or made[-1:]:
+        keeper.happened(key, what, times)
+
+
+def flags_of(key: str) -> list[Flag]:
+    """The flags of a session by its key, in all guards of this process."""
+    return _known(_keepers, key)
+
+
+def flags_at(place: str | int) -> list[Flag]:
+    """The flags of a session by its key, or of the session of a trace by its id."""
+    return _known(_keepers, place)
+
+
+def flag_at(place: str | int | None) -> Flag | None:
+    """As `current_flag`, for a session by its key or a trace by its id."""
+    return None if place is None else _strongest(_keepers, place)
+
+
+def _strongest(keepers: tuple[weakref.ref[Backend], ...], place: str | int) -> Flag | None:
+    """The flag of a place; where several guards know it, the one that says the most."""
+    return max(_known(keepers, place), key=_rank, default=None)
+
+
+def _known(keepers: tuple[weakref.ref[Backend], ...], place: str | int) -> list[Flag]:
+    flags: list[Flag] = []
+    if off():
+        return flags
+    for reference in keepers:
+        keeper = reference()
+        if keeper is None:
+            continue
+        flag = keeper.flag_of(place) if isinstance(place, str) else keeper.flag_in(place)
+        if flag is not None:
+            flags.append(flag)
+    return flags
+
+
+def _rank(flag: Flag) -> int:
+    return flag.control.action.rank
+
+
+_Guard = TypeVar("_Guard")
+
+
+class GuardRegistry(Generic[_Guard]):
+    """The guards of a process. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._attached: weakref.WeakSet[_Guard] = weakref.WeakSet()
+        self._off: weakref.WeakSet[_Guard] = weakref.WeakSet()
+        self._default: _Guard | None = None
+        self._making = new_lock()
+
+    def default(self, make: Callable[[], _Guard]) -> _Guard:
+        """The default guard, made on first use."""
+        with self._making:
+            if self._default is None:
+                self._default = make()
+            found = self._default
+        settle()
+        return found
+
+    def attach(self, guard: _Guard) -> None:
+        """Says that a live span processor feeds a guard; it is held weakly."""
+        self._attached.add(guard)
+
+    @property
+    def attached(self) -> tuple[_Guard, ...]:
+        """Every guard that a live span processor feeds, or did until it was shut down."""
+        return tuple(self._attached)
+
+    def switch_off(self, guard: _Guard) -> None:
+        """Says that a processor of a guard was made that is switched off; it is held weakly."""
+        self._off.add(guard)
+
+    @property
+    def any_off(self) -> bool:
+        """Whether there is a guard whose processor is switched off."""
+        return bool(self._off)

@@ -1,0 +1,194 @@
+"""People in the loop: putting a session before them, and their answers (C8)."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from otel_loopguard._control.context import current_flag, flags_of
+from otel_loopguard._util.locks import new_lock
+from otel_loopguard.errors import EscalationError
+
+if TYPE_CHECKING:
+    from otel_loopguard.core.escalation import Escalation
+    from otel_loopguard.core.task import Task
+    from otel_loopguard.settings import Settings
+
+
+class EscalationBackend(Protocol):
+    """Where people meet the sessions of one guard."""
+
+    def escalate(self, session: str, reason: str, *, hold: bool) -> str | None:
+        """Puts a session before people; None if it is not known."""
+        ...
+
+    def answer(
+        self, escalation_id: str, answer: object, guidance: object, by: object, plan: object = None
+    ) -> bool:
+        """Takes an answer; False if the escalation is not known here."""
+        ...
+
+    def open_escalations(self) -> list[Escalation]:
+        """What waits for an answer, oldest first."""
+        ...
+
+
+Callback = Callable[["Escalation"], Any]
+
+_seats: tuple[weakref.ref[EscalationBackend], ...] = ()
+_callbacks: tuple[Callback, ...] = ()
+_changing = new_lock()
+
+
+def seat(found: EscalationBackend) -> None:
+    """Makes the seat of a guard known; it is held weakly."""
+    global _seats  # noqa: PLW0603
+    with _changing:
+        _seats = (*(known for known in _seats if known() is not None), weakref.ref(found))
+
+
+def callbacks() -> tuple[Callback, ...]:
+    """Who is called with every escalation."""
+    return _callbacks
+
+
+def can_answer(settings: Settings) -> bool:
+    """Whether there is a way for anybody to let a paused session go on.
+
+    A webhook, a store, a socket or a callback; the application's own calls cannot be foreseen.
+
+    Args:
+        settings: Settings of the guard.
+    """
+    ways = (settings.webhook_url, settings.store_url, settings.control_socket)
+    return any(ways) or bool(_callbacks)
+
+
+def escalate(reason: str, *, session: str | None = None, hold: bool = True) -> str | None:
+    """Puts a session before people: by log, webhook, callback and store, as they are set up (C8).
+
+    ::
+
+        control.escalate("the refund is above 1,000 EUR")
+        control.gate()  # waits for the answer
+
+    Args:
+        reason: Why, in a sentence for people. It is sent to all channels: no secrets.
+        session: Key of the session; the one of the current context by default.
+        hold: Whether it is paused until it is answered, or `pause_limit_s` is over.
+
+    Returns:
+        Id of the escalation; None if the session is not known here: then nothing changes.
+
+    Raises:
+        ValueError: The reason is empty or no text.
+    """
+    if not isinstance(reason, str) or not reason.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
+        msg = f"reason of an escalation must be a text that is not empty, got {reason!r:.100}"
+        raise ValueError(msg)
+    key = session
+    if key is None:
+        flag = current_flag()
+        key = None if flag is None else flag.control.session
+    if key is None:
+        return None
+    for place in _known():
+        found = place.escalate(key, reason.strip(), hold=hold)
+        if found is not None:
+            return found
+    return None
+
+
+def answer(
+    escalation_id: str,
+    answer: str,
+    guidance: str | None = None,
+    *,
+    by: str | None = None,
+    plan: object = None,
+) -> None:
+    """Answers an escalation (C8).
+
+    ::
+
+        control.answer(found.id, "modify_plan", plan=[{"id": "look_up"}, {"id": "refund"}])
+
+    Args:
+        escalation_id: Its id, `Escalation.id`.
+        answer: `continue`, `abort`, `modify_plan` or `skip_task`.
+        guidance: What the model is told next, as its hint; of longer text 2,000 characters.
+        by: Name of the person.
+        plan: With `modify_plan`: the tasks to be done from now on, as `planning.read` takes them, 1
+            to 1000. They take the place of the plan before; what was done under the same id stays
+            done. The model is told them, and `control.plan()` gives them to the runtime (C18).
+
+    Raises:
+        PlanError: The plan is not sound; the error has everything that is wrong with it. Nothing
+            was changed, and the escalation can be answered again.
+        EscalationError: There is no such answer; the escalation is not known here, was answered
+            already, or its time is over. Nothing was changed.
+    """
+    # Each seat knows its own only: the first that does takes it, or says why not.
+    if not any(place.answer(escalation_id, answer, guidance, by, plan) for place in _known()):
+        msg = f"there is no escalation {escalation_id!r:.100} here"
+        raise EscalationError(msg)
+
+
+def plan(session: str | None = None) -> tuple[Task, ...]:
+    """The tasks that a person gave in place of the plan of a session (C18).
+
+    Args:
+        session: Key of the session; the one of the current context by default.
+
+    Returns:
+        The tasks, in their order; empty where nobody changed the plan.
+    """
+    flag = current_flag()
+    found = flags_of(session) if session is not None else [] if flag is None else [flag]
+    return next((flag.plan for flag in found if flag.plan), ())
+
+
+def escalations() -> list[Escalation]:
+    """What waits for an answer in this process, oldest first (C8)."""
+    return [found for place in _known() for found in place.open_escalations()]
+
+
+def on_escalation(callback: Callback) -> Callable[[], None]:
+    """Has a callback called with every escalation of every guard in this process (C8).
+
+    It is called on a thread of its own, one escalation after the other. What it gives back may be
+    the answer: its name, or a map with `answer`, and perhaps `guidance`, `by` and `plan`. What it
+    raises is logged and counted; where it hangs, nobody waits for it.
+
+    Args:
+        callback: Called with an `Escalation`; `escalation.message(found)` is it as text.
+
+    Returns:
+        A function that ends it.
+    """
+    global _callbacks  # noqa: PLW0603
+    with _changing:
+        _callbacks = (*_callbacks, callback)
+
+    def forget() -> None:
+        global _callbacks  # noqa: PLW0603
+        with _changing:
+            _callbacks = tuple(one for one in _callbacks if one is not callback)
+
+    return forget
+
+
+def _renew() -> None:
+    """In the child of a fork: another thread may have held it."""
+    global _changing  # noqa: PLW0603
+    _changing = new_lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew)
+
+
+def _known() -> list[EscalationBackend]:
+    return [found for reference in _seats if (found := reference()) is not None]

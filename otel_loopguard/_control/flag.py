@@ -1,0 +1,389 @@
+"""The control flag of a session, as its runtime sees it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import threading
+import time
+import unicodedata
+import weakref
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from otel_loopguard._control.pending import claimed, early
+from otel_loopguard._util.clock import now as clock
+from otel_loopguard._util.clock import waits
+from otel_loopguard._util.locks import new_lock
+from otel_loopguard.core import Action, Decision
+
+if TYPE_CHECKING:
+    from otel_loopguard.core.task import Task
+
+
+class FlagObservers:
+    """Those who are told of every change of every flag. Nothing here takes a lock."""
+
+    def __init__(self) -> None:
+        # Changed by single operations of a dict: `drop` is called by weak references' callbacks.
+        self._known: dict[Callable[[Flag], None], None] = {}
+
+    def add(self, watcher: Callable[[Flag], None]) -> None:
+        """Has something called whenever a flag changes, on the thread that changes it.
+
+        Args:
+            watcher: Called with the flag, whose `control` is new. It must be quick, and must not
+                raise.
+        """
+        self._known[watcher] = None
+
+    def drop(self, watcher: Callable[[Flag], None]) -> None:
+        """Ends what `add` began."""
+        self._known.pop(watcher, None)
+
+    def tell(self, flag: Flag) -> None:
+        """A flag has changed."""
+        for watcher in tuple(self._known):
+            watcher(flag)
+
+
+WATCHERS = FlagObservers()
+"""Those of this process."""
+
+
+POLICY: Final = "policy"
+"""Who sets a flag where no person does."""
+BY_HAND: Final = "by hand"
+"""Who sets a flag where a person does not say a name."""
+APPLICATION: Final = "application"
+"""Who sets a flag where neither the policy nor a person does."""
+TIME_LIMIT: Final = "time limit"
+"""Who sets a flag where nobody answered."""
+RESERVED: Final = frozenset({POLICY, BY_HAND, APPLICATION, TIME_LIMIT, "baggage"})
+"""Names that the guard gives itself."""
+_PARTS: Final = 20
+_LONGEST_S: Final = 10.0
+"""Who waits looks again this often: an interrupt may have come before it was woken."""
+_LOOK_S: Final = 1.0
+"""The machine's clock may be set, and runs on while the machine sleeps: it is asked again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """What the runtime of a session should do, at this moment.
+
+    Attributes:
+        session: Key of the session; None where no session is known.
+        action: What to do; `allow` where nothing is known.
+        reason: Why, in a sentence; None for `allow`.
+        hint: What to tell the model, ready to be put into its next messages; None for `allow`.
+        decision: The decision behind it; None for `allow` and where a person set it.
+        by: Who set it: `policy`, or the name of a person; None for `allow`.
+        until: When it ends by itself, nanoseconds since the epoch; None: not by itself.
+    """
+
+    session: str | None = None
+    action: Action = Action.ALLOW
+    reason: str | None = None
+    hint: str | None = None
+    decision: Decision | None = None
+    by: str | None = None
+    until: int | None = None
+
+    @property
+    def decision_id(self) -> str | None:
+        """Id of the decision behind it."""
+        return self.decision.id if self.decision else None
+
+
+def is_reserved(name: str) -> bool:
+    """Whether a name is one that the guard gives itself, however it is written: nobody may take it.
+
+    Case, spaces, compatible forms of letters and signs that nobody sees make no other name of it.
+
+    Args:
+        name: Name of who does something.
+    """
+    seen = "".join(sign for sign in unicodedata.normalize("NFKC", name) if sign.isprintable())
+    return " ".join(seen.replace("_", " ").casefold().split()) in RESERVED
+
+
+NOTHING = Control()
+"""The control where no session is known."""
+
+
+class Flag:
+    """Holds the `Control` of one session; readers take no lock.
+
+    An abort is final: nothing but `clear` takes it down.
+
+    Attributes:
+        limit_s: Seconds that a gate waits at most, by default.
+        cleared: How often it was cleared.
+        milestones: Board of its milestones.
+        parts: Results so far, which a stop carries along (D13); the newest 20.
+        plan: The tasks that a person gave in place of the plan (C18); empty: nobody did.
+    """
+
+    __slots__ = (
+        "__weakref__", "_changed", "_control", "_lock", "_told", "_waiters", "cleared", "limit_s",
+        "milestones", "parts", "plan",
+    )  # fmt: skip
+
+    def __init__(self, session: str, limit_s: float) -> None:
+        self._control = Control(session)
+        self._changed: threading.Condition | None = None
+        self._lock: threading.RLock | None = None
+        self._waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
+        self.limit_s = limit_s
+        self.cleared = 0
+        self.milestones = claimed(session)
+        self.parts: deque[object] | None = early(session)
+        self.plan: tuple[Task, ...] = ()
+        self._told: Control | None = None
+
+    @property
+    def control(self) -> Control:
+        """The control as it is now."""
+        now = self._control
+        if now.until is not None and clock() >= now.until:
+            return self._run_out(now)
+        return now
+
+    @property
+    def stops(self) -> bool:
+        """Whether it says deny, pause or abort."""
+        # Not kept beside the control: an interrupt could come between the two.
+        return self._control.action.stops
+
+    @property
+    def held(self) -> bool:
+        """Whether the session is paused."""
+        # Asked with the condition held, so nothing is taken down in here.
+        now = self._control
+        ends = now.until is not None and clock() >= now.until
+        return now.action is Action.PAUSE and not ends
+
+    @property
+    def waits_for_people(self) -> bool:
+        """Whether it is paused, or a person stopped it: its session is forgotten last of all."""
+        # Asked with the guard's lock held, so nothing is taken down in here.
+        now = self._control
+        if now.action is Action.PAUSE:
+            return self.held
+        return now.action.stops and now.by not in (None, POLICY)
+
+    @property
+    def raised(self) -> bool:
+        """Whether it says anything but `allow`."""
+        return self.control.action is not Action.ALLOW
+
+    def rename(self, session: str) -> None:
+        """Gives the session its final key."""
+        with _changing:
+            told = self._told is self._control
+            self._control = replace(self._control, session=session)
+            self._told = self._control if told else self._told
+
+    def take_hint(self) -> str | None:
+        """The hint, for the first who asks; None if there is none, or it was taken."""
+        now = self.control
+        with _changing:
+            if now.hint is None or now is self._told:
+                return None
+            self._told = now
+        return now.hint
+
+    def add_part(self, result: object) -> None:
+        """Keeps a result for whoever the session is stopped for (D13)."""
+        with _changing:
+            self.parts = self.parts or deque(maxlen=_PARTS)
+            self.parts.append(result)
+
+    def adopt_parts(self, trace: str | None) -> None:
+        """Takes over the results that were kept under its trace, before its key was known."""
+        found = None if trace is None else early(trace)
+        if found:
+            with _changing:
+                self.parts = deque((*found, *(self.parts or ())), maxlen=_PARTS)
+
+    def set(  # noqa: PLR0913
+        self,
+        action: Action,
+        *,
+        reason: str | None = None,
+        hint: str | None = None,
+        decision: Decision | None = None,
+        by: str | None = None,
+        until: int | None = None,
+    ) -> bool:
+        """Sets the control and wakes whoever waits, unless what stands goes before.
+
+        An abort does, and a pause before every decision but an abort: a person set it.
+
+        Args:
+            action: What to do.
+            reason: Why, in a sentence.
+            hint: What to tell the model.
+            decision: The decision behind it.
+            by: Who sets it; `policy` by default where there is a decision.
+            until: When it ends by itself, nanoseconds since the epoch.
+
+        Returns:
+            Whether it was set.
+        """
+        by = by or (POLICY if decision is not None else None)
+        self.control  # noqa: B018  # what is over by itself goes before nothing
+        with _changing:
+            now = self._control.action
+            paused = now is Action.PAUSE and decision is not None
+            if now is Action.ABORT or (paused and action is not Action.ABORT):
+                return False
+            session = self._control.session
+            self._put(Control(session, action, reason, hint, decision, by, until))
+        self._wake()
+        return True
+
+    def lower(self) -> None:
+        """Takes a hint or a deny down; a pause or an abort stays."""
+        with _changing:
+            now = self._control
+            if now.action in (Action.ALLOW, Action.PAUSE, Action.ABORT):
+                return
+            self._put(Control(now.session))
+        self._wake()
+
+    def clear(
+        self, *, by: str | None = None, hint: str | None = None, reason: str | None = None
+    ) -> None:
+        """Takes everything down, an abort too.
+
+        Args:
+            by: Who lets the session go on.
+            hint: What to tell the model, if anything.
+            reason: Why, in a sentence.
+        """
+        with _changing:
+            self.cleared += 1
+            action = Action.ALLOW if hint is None else Action.HINT
+            self._put(Control(self._control.session, action, reason, hint, None, by))
+        self._wake()
+
+    def wait(self, limit_s: float) -> bool:
+        """Blocks while the session is paused, at most `limit_s` seconds; False at the limit.
+
+        The limit is on a clock that nobody sets; when the pause itself ends, on the guard's.
+        """
+        changed = self._condition()
+        deadline = time.monotonic() + waits(limit_s)
+        with changed:
+            while self.held:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return False
+                changed.wait(min(left, self._left_s()))
+        return True
+
+    async def wait_async(self, limit_s: float) -> bool:
+        """As `wait`, without blocking the event loop. Costs no thread."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + waits(limit_s)
+        while self.held:
+            future = loop.create_future()
+            entry = (loop, future)
+            with self._condition():
+                self._waiters.append(entry)
+                held = self.held
+            try:
+                if held:
+                    await asyncio.wait_for(future, min(deadline - loop.time(), self._left_s()))
+            except (TimeoutError, asyncio.TimeoutError):  # two classes on Python 3.10
+                if loop.time() >= deadline:
+                    return not self.held
+            finally:
+                with self._condition():
+                    if entry in self._waiters:
+                        self._waiters.remove(entry)
+        return True
+
+    def _left_s(self) -> float:
+        """Seconds after which the clock is asked again whether the control has ended by itself."""
+        until = self._control.until
+        return _LONGEST_S if until is None else min(max((until - clock()) / 1e9, 0.001), _LOOK_S)
+
+    def _run_out(self, over: Control) -> Control:
+        """Takes down a control whose time is over, unless it was changed meanwhile."""
+        with _changing:
+            if self._control is over:
+                self._put(Control(over.session))
+        self._wake()
+        return self._control
+
+    def _put(self, control: Control) -> None:
+        # In this order: an interrupt leaves one that is looked at in vain, none that is overlooked.
+        if control.action.stops:
+            if len(_stopping) >= _most_stopping:
+                _forget_gone()
+            _stopping[id(self)] = weakref.ref(self)
+            self._control = control
+        else:
+            self._control = control
+            _stopping.pop(id(self), None)
+
+    def _condition(self) -> threading.Condition:
+        # Made on first use: most of ten thousand sessions are never waited for.
+        with _changing:
+            if self._changed is None or self._lock is not _changing:
+                self._changed, self._lock = threading.Condition(_changing), _changing
+            return self._changed
+
+    def _wake(self) -> None:
+        WATCHERS.tell(self)
+        if self._changed is None:
+            return
+        with _changing:
+            self._condition().notify_all()
+            waiters, self._waiters = self._waiters, []
+        for loop, future in waiters:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(_finish, future)
+
+
+# One for all flags, held for an assignment or two. Re-entrant: a finalizer may end a span in there.
+_changing = new_lock()
+_stopping: dict[int, weakref.ref[Flag]] = {}
+_most_stopping = 64
+
+
+def _forget_gone() -> None:
+    """Forgets flags that are gone; now and then, so that each costs little."""
+    global _most_stopping  # noqa: PLW0603
+    for place in [place for place, flag in _stopping.items() if flag() is None]:
+        _stopping.pop(place, None)
+    _most_stopping = 64 + 2 * len(_stopping)
+
+
+def _renew() -> None:
+    """In the child of a fork: another thread may have held it."""
+    global _changing  # noqa: PLW0603
+    _changing = new_lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew)
+
+
+def any_stops() -> bool:
+    """Whether any session of this process is denied, paused or aborted.
+
+    While none is, which is nearly always, nobody has to look for the flag of a session.
+    """
+    return bool(_stopping)
+
+
+def _finish(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

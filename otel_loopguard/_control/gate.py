@@ -1,0 +1,387 @@
+"""What an agent's own loop asks, once per step and before a call."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from opentelemetry import trace
+
+from otel_loopguard._control.context import (
+    asked_flag,
+    current_flag,
+    flags_of,
+    keepers,
+    named_session,
+)
+from otel_loopguard._control.flag import BY_HAND, NOTHING, Control, Flag, any_stops, is_reserved
+from otel_loopguard._control.pending import keep_early
+from otel_loopguard._util.clock import now
+from otel_loopguard._util.logger import warn_blind
+from otel_loopguard.core import Action
+from otel_loopguard.errors import LoopGuardAbort, LoopGuardPaused, LoopGuardSettingsError
+
+if TYPE_CHECKING:
+    from otel_loopguard._control.context import Backend
+
+
+def current() -> Control:
+    """The control of the session of the current context; `allow` where none is known.
+
+    The session is the one named by `otel_loopguard.session(...)`, else the one of the current span.
+    """
+    flag = asked_flag()
+    return NOTHING if flag is None else flag.control
+
+
+def check() -> None:
+    """Does nothing, or ends the run: call it once per step of the agent's loop.
+
+    Raises:
+        LoopGuardAbort: The session of the current context is aborted.
+    """
+    if not any_stops():
+        return
+    flag = asked_flag()
+    if flag is not None:
+        check_at(flag)
+
+
+def check_at(flag: Flag) -> None:
+    """As `check`, for the session of a flag."""
+    control = flag.control
+    if control.action is Action.ABORT:
+        raise _abort(flag, control)
+
+
+def hint() -> str | None:
+    """What to tell the model of the current session, given once per decision; else None.
+
+    ::
+
+        if said := control.hint():
+            messages.append({"role": "user", "content": said})
+
+    Whoever asks first gets it: the hints of a session belong into one conversation. The same text
+    stays in `current().hint`.
+    """
+    flag = asked_flag()
+    return None if flag is None else flag.take_hint()
+
+
+def partial(result: object) -> bool:
+    """Keeps a result of the current session, so that a stop carries it along (D13).
+
+    ::
+
+        control.partial(page)
+        ...
+        except LoopGuardAbort as stop:
+            return stop.parts
+
+    The newest 20 are kept, in this process, until the session is forgotten. What is given before
+    the first span of a session waits for it.
+
+    Args:
+        result: What is there so far.
+
+    Returns:
+        False if there is no session to keep it for: none is named, and no span is current. Where
+        there is a guard, that is warned of once.
+    """
+    flag = current_flag()
+    trace_key = _trace_key()
+    if flag is not None:
+        flag.adopt_parts(trace_key)
+        flag.add_part(result)
+        return True
+    if not keepers():
+        return False
+    key = named_session() or trace_key
+    if key is None:
+        warn_blind(
+            "partial_unkept",
+            "control.partial() was given a result where no session is known, and it is lost: name "
+            "the session around the run, with otel_loopguard.session(key)",
+        )
+        return False
+    keep_early(key, result)
+    return True
+
+
+def parts(session: str | None = None) -> tuple[object, ...]:
+    """The results of a session so far, the newest 20 (D13).
+
+    What tools gave under an adapter, and what `partial` kept: for a run that something else than
+    the guard ended, as a framework's own limit does.
+
+    ::
+
+        except GraphRecursionError:
+            return control.parts("thread-1")
+
+    Args:
+        session: Its key; by default the session of the current context.
+    """
+    flags = [current_flag()] if session is None else flags_of(session)
+    known = (flag.parts for flag in flags if flag is not None and flag.parts)
+    return tuple(next(known, None) or ())
+
+
+class Gate:
+    """A passed gate, or one to wait at: `await` it in asyncio.
+
+    Attributes:
+        control: The control at the moment the gate was asked.
+    """
+
+    __slots__ = ("_flag", "_limit_s", "control")
+
+    def __init__(self, control: Control, flag: Flag | None = None, limit_s: float = 0) -> None:
+        self.control = control
+        self._flag = flag
+        self._limit_s = limit_s
+
+    def __await__(self) -> Generator[Any, None, Control]:
+        return self._pass().__await__()
+
+    async def _pass(self) -> Control:
+        if self._flag is None:
+            return self.control
+        return _passed(self._flag, in_time=await self._flag.wait_async(self._limit_s))
+
+
+def gate(limit_s: float | None = None) -> Gate:
+    """As `check`, and waits while the session is paused.
+
+    In asyncio write `await control.gate()`: it waits without blocking the loop (an abort is raised
+    by the call itself). Without a running loop the call blocks until the session goes on.
+
+    Args:
+        limit_s: Seconds to wait at most; default is the setting `pause_limit_s` (60).
+
+    Returns:
+        A `Gate`, which may be awaited; `.control` says what was decided.
+
+    Raises:
+        LoopGuardAbort: The session is aborted.
+        LoopGuardPaused: It was not let go on within the limit.
+    """
+    flag = asked_flag()
+    return Gate(NOTHING) if flag is None else gate_at(flag, limit_s)
+
+
+def gate_at(flag: Flag, limit_s: float | None = None, *, block: bool = False) -> Gate:
+    """As `gate`, for the session of a flag; `block` waits here even where a loop runs."""
+    control = flag.control
+    if control.action is Action.ABORT:
+        raise _abort(flag, control)
+    if control.action is not Action.PAUSE:
+        return Gate(control)
+    limit = flag.limit_s if limit_s is None else limit_s
+    if not block and _in_asyncio():
+        return Gate(control, flag, limit)
+    return Gate(_passed(flag, in_time=flag.wait(limit)))
+
+
+def pause(
+    session: str,
+    reason: str = "paused by hand",
+    *,
+    by: str | None = None,
+    limit_s: float | None = None,
+) -> bool:
+    """Pauses a session: gates wait until `resume` or `abort`.
+
+    Args:
+        session: Its key.
+        reason: Why, in a sentence.
+        by: Name of the person who does it.
+        limit_s: Seconds after which it goes on by itself, on the clock of the guard: those for
+            which the machine sleeps count. Not by itself by default.
+
+    Returns:
+        False if it is not known here.
+
+    Raises:
+        LoopGuardSettingsError: The guard itself has that name, as `policy`.
+    """
+    until = None if limit_s is None else now() + round(limit_s * 1e9)
+    return _set(session, Action.PAUSE, reason, by, until)
+
+
+def resume(session: str, *, by: str | None = None, guidance: str | None = None) -> bool:
+    """Lets a session go on, an aborted one too.
+
+    Args:
+        session: Its key.
+        by: Name of the person who does it.
+        guidance: What the model is told, as a hint.
+
+    Returns:
+        False if it is not known here.
+
+    Raises:
+        LoopGuardSettingsError: The guard itself has that name, as `policy`.
+    """
+    _check_name(by)
+    flags = flags_of(session)
+    for flag in flags:
+        flag.clear(by=by or BY_HAND, hint=guidance, reason=guidance and "told by a person")
+    return bool(flags)
+
+
+def abort(session: str, reason: str = "aborted by hand", *, by: str | None = None) -> bool:
+    """Aborts a session: `check` and `gate` raise.
+
+    Args:
+        session: Its key.
+        reason: Why, in a sentence.
+        by: Name of the person who does it.
+
+    Returns:
+        False if it is not known here.
+
+    Raises:
+        LoopGuardSettingsError: The guard itself has that name, as `policy`.
+    """
+    return _set(session, Action.ABORT, reason, by, None)
+
+
+def _set(session: str, action: Action, reason: str, by: str | None, until: int | None) -> bool:
+    _check_name(by)
+    flags = flags_of(session)
+    for flag in flags:
+        flag.set(action, reason=reason, by=by or BY_HAND, until=until)
+    return bool(flags)
+
+
+def _check_name(by: str | None) -> None:
+    if by is not None and is_reserved(by):
+        msg = f"by = {by!r:.100}: the guard itself has that name; expected that of a person"
+        raise LoopGuardSettingsError(msg)
+
+
+def _passed(flag: Flag, *, in_time: bool) -> Control:
+    control = flag.control
+    if control.action is Action.ABORT:
+        raise _abort(flag, control)
+    if not in_time:
+        flag.adopt_parts(_trace_key())
+        msg = f"session {control.session!r} is paused and was not resumed in time: {control.reason}"
+        raise LoopGuardPaused(msg, control.session or "", control.decision, flag.parts or ())
+    return control
+
+
+def _abort(flag: Flag, control: Control) -> LoopGuardAbort:
+    flag.adopt_parts(_trace_key())
+    msg = f"session {control.session!r} is aborted: {control.reason}"
+    return LoopGuardAbort(msg, control.session or "", control.decision, flag.parts or ())
+
+
+def _trace_key() -> str | None:
+    """The trace of the current span, as a session has it for its key."""
+    span = trace.get_current_span().get_span_context()
+    return f"{span.trace_id:032x}" if span.is_valid else None
+
+
+def _in_asyncio() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+_REASONS = {"breaker_open": "breaker", "check_failed": "check"}
+
+
+def refused(tool: str, args: object = None) -> Control | None:
+    """Whether a call of the current session may run: None, or the control that refuses it.
+
+    Everything that may forbid a call is asked, from memory:
+
+    * the flag: a session that is paused or aborted makes no call;
+    * the loop: while a session is denied, calls of the denied loop are refused, and others may run,
+      for they are what the model was told to do instead;
+    * the breaker of the tool, where it is open (E5);
+    * checks before a call, learned and registered (C14).
+
+    In mode `shadow`, and where `max_action` is below `deny`, nothing is refused but what a person
+    paused or aborted. A refused call must leave a failed span, or the guard does not learn that its
+    deny was heeded; `otel_loopguard.turn` does all of it.
+
+    ::
+
+        if refusal := control.refused("search", args):
+            return refusal.hint or refusal.reason
+
+    Args:
+        tool: Name of the tool.
+        args: Its arguments, a JSON value or text; None if they are not known: then every call of
+            the tool is refused that the decision is about.
+
+    Returns:
+        The control that refuses. Its `by` is `breaker` or `check` where no flag does; its `hint` is
+        what to tell the model.
+    """
+    return refused_at(asked_flag(), tool, args)
+
+
+def refused_at(flag: Flag | None, tool: str, args: object = None) -> Control | None:
+    """As `refused`, for the session of a flag; None where none is known."""
+    by_flag = (flag_refuses(flag, tool, spelled) for spelled in spellings(args))
+    return next(filter(None, by_flag), None) or objected(flag, tool, args)
+
+
+def flag_refuses(flag: Flag | None, tool: str, args: object = None) -> Control | None:
+    """What the flag alone refuses: any call in a session that is held, calls of a denied loop."""
+    if flag is None or not flag.stops:
+        return None
+    control = flag.control
+    if control.action in (Action.PAUSE, Action.ABORT):
+        return control
+    if control.action is not Action.DENY:
+        return None
+    session, span = control.session or "", _span()
+    denied = any(one.denies(session, tool, args, span_id=span) for one in _knowing(flag))
+    return control if denied else None
+
+
+def objected(flag: Flag | None, tool: str, args: object = None) -> Control | None:
+    """What breakers and checks refuse, whatever the flag says."""
+    asked = _knowing(flag) or keepers()[-1:]
+    for keeper in asked:
+        found = keeper.objection(tool, args, span_id=_span())
+        if found is not None:
+            by = _REASONS.get(found.reason, found.reason)
+            # A check may say what the arguments are, which is for the model and not for a log.
+            reason = found.message if by == "breaker" else f"a check speaks against {tool!r}"
+            session = None if flag is None else flag.control.session
+            return Control(session, Action.DENY, reason, found.message, by=by)
+    return None
+
+
+def spellings(args: object) -> Iterator[object]:
+    """Arguments as they are, and as an instrumentation may have written them.
+
+    OpenInference writes a single text in place of the map that has nothing else.
+    """
+    yield args
+    if isinstance(args, Mapping):
+        values = list(cast("Mapping[object, object]", args).values())
+        if len(values) == 1 and isinstance(values[0], str):
+            yield values[0]
+
+
+def _knowing(flag: Flag | None) -> list[Backend]:
+    """The guards that the flag is one of."""
+    session = None if flag is None else flag.control.session
+    if session is None:
+        return []
+    return [one for one in keepers() if one.flag_of(session) is flag]
+
+
+def _span() -> int:
+    return trace.get_current_span().get_span_context().span_id

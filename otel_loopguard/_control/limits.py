@@ -1,0 +1,365 @@
+"""Time limits and cancellation for what an agent awaits."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import math
+import sys
+import weakref
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, Protocol, TypeVar, overload
+
+from opentelemetry import trace
+
+from otel_loopguard import semconv
+from otel_loopguard._control.context import current_places, flag_at, flags_at, keepers
+from otel_loopguard._control.flag import WATCHERS
+from otel_loopguard._control.gate import check_at
+from otel_loopguard._util.locks import new_lock
+from otel_loopguard.core import Action
+from otel_loopguard.errors import LoopGuardLimit
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+    from otel_loopguard._control.flag import Flag
+
+_COUNTS_CANCELS: Final = sys.version_info >= (3, 11)
+
+
+class Scope(Protocol):
+    """What can be cancelled: a scope of anyio or trio."""
+
+    def cancel(self) -> Any:
+        """Cancels what runs inside."""
+        ...
+
+
+class cancelling:  # noqa: N801  # reads as a statement: `async with control.cancelling():`
+    """A block whose awaiting is cancelled when its session is aborted (D13, D14).
+
+    ::
+
+        async with control.cancelling():
+            answer = await agent.run(task)
+
+    The session is the one of the context in which the block begins. The block raises
+    `LoopGuardAbort`, with the results so far, in place of the cancellation. What blocks its event
+    loop, or swallows the cancellation, runs on. A cancellation from outside stays one.
+
+    Args:
+        scope: A cancel scope of anyio or trio that stands around the block; by default the task of
+            asyncio in which the block begins.
+    """
+
+    def __init__(self, scope: Scope | None = None) -> None:
+        self._scope = scope
+        self._flag: Flag | None = None
+        self._lock = new_lock()
+
+    def __enter__(self) -> Self:
+        places = list(current_places())
+        known = (place for place in places if flag_at(place) is not None)
+        # Of a run that nothing is known of yet, the trace: it may get its flag while it waits.
+        self._place = next(known, places[-1] if places else None)
+        self._task = None if self._scope is not None else _current_task()
+        self._soon = _soon()
+        self._cancels = _cancels(self._task)
+        _blocks.add(self)
+        for known in () if self._place is None else flags_at(self._place):
+            check_at(known)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        _blocks.discard(self)
+        with self._lock:
+            flag, self._place = self._flag, None
+        if flag is None:
+            return
+        own = self._task is None or _taken_back(self._task) <= self._cancels
+        if own and kind is not None and not issubclass(kind, Exception):
+            check_at(flag)
+
+    async def __aenter__(self) -> Self:
+        return self.__enter__()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.__exit__(kind, error, traceback)
+
+    def stop(self, flag: Flag) -> None:
+        """Cancels the block if it is one of a session, from any thread."""
+        place = self._place
+        if self._flag is None and place is not None and flag in flags_at(place):
+            self._soon(lambda: self._cancel(flag))
+
+    def _cancel(self, flag: Flag) -> None:
+        with self._lock:
+            if self._place is None or self._flag is not None:
+                return
+            self._flag = flag
+        if self._scope is not None:
+            self._scope.cancel()
+        elif self._task is not None:
+            self._task.cancel()
+
+
+_blocks: weakref.WeakSet[cancelling] = weakref.WeakSet()
+
+
+def _changed(flag: Flag) -> None:
+    if _blocks and flag.control.action is Action.ABORT:
+        for block in tuple(_blocks):
+            block.stop(flag)
+
+
+WATCHERS.add(_changed)
+
+
+def _current_task() -> asyncio.Task[Any]:
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        task = None
+    if task is None:
+        msg = (
+            "control.cancelling cancels what a task of asyncio awaits: use it inside of a "
+            "coroutine, or give it a cancel scope"
+        )
+        raise RuntimeError(msg)
+    return task
+
+
+def _soon() -> Callable[[Callable[[], None]], object]:
+    """What has a function called in the event loop that runs here, from any thread."""
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        trio = sys.modules.get("trio")
+        if trio is None:
+            raise
+        return trio.lowlevel.current_trio_token().run_sync_soon
+    return lambda function: _call_soon(loop, function)
+
+
+def _call_soon(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(function)
+
+
+def _cancels(task: Any) -> int:
+    return task.cancelling() if task is not None and _COUNTS_CANCELS else 0
+
+
+def _taken_back(task: Any) -> int:
+    return task.uncancel() if _COUNTS_CANCELS else 0
+
+
+_Given = ParamSpec("_Given")
+_Result = TypeVar("_Result")
+_UNKNOWN_S: Final = 600.0
+"""Seconds that a call of which nothing is known may take (E3)."""
+
+
+class Limit:
+    """Cancels what is awaited inside the block when its time is over. Used once, in one task.
+
+    Works as `async with` and as `with`, both inside of a coroutine. Limits may be nested; the one
+    that is over first speaks. A cancellation from outside stays one (on Python 3.10 as far as it
+    does not come at the very moment of the limit).
+
+    Attributes:
+        seconds: The limit, in seconds.
+        name: Name of what runs; None if it was not given.
+        exceeded: Whether the limit was passed.
+    """
+
+    def __init__(self, seconds: float, name: str | None = None) -> None:
+        self.seconds = seconds
+        self.name = name
+        self.exceeded = False
+        self._task: asyncio.Task[Any] | None = None
+        self._handle: asyncio.TimerHandle | None = None
+        self._cancels = 0
+        self._span = trace.INVALID_SPAN
+
+    def __enter__(self) -> Self:
+        task = _task_of_limit()
+        if self._task is not None:
+            msg = f"a limit is used once: this one of {self.seconds:g} s was entered before"
+            raise RuntimeError(msg)
+        self._task = task
+        self._cancels = _cancels_limit(task)
+        self._span = trace.get_current_span()
+        self._handle = asyncio.get_running_loop().call_later(self.seconds, self._pass)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+        if not self.exceeded or self._task is None:
+            return
+        own = _taken_back(self._task) <= self._cancels
+        if own and kind is not None and issubclass(kind, asyncio.CancelledError):
+            raise LoopGuardLimit(self._message(), self.seconds, self.name) from error
+
+    async def __aenter__(self) -> Self:
+        return self.__enter__()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.__exit__(kind, error, traceback)
+
+    def _pass(self) -> None:
+        self.exceeded = True
+        if self._span.is_recording():
+            self._span.set_attribute(semconv.LIMIT_EXCEEDED, float(self.seconds))
+        if self._task is not None:
+            self._task.cancel()
+
+    def _message(self) -> str:
+        who = "what was awaited" if self.name is None else repr(self.name[:200])
+        return f"{who} passed its limit of {self.seconds:g} s and was cancelled"
+
+
+def limit(seconds: float | None = None, *, tool: str | None = None, args: object = None) -> Limit:
+    """Gives what is awaited inside of a block a limit in time, and cancels it there (D14).
+
+    ::
+
+        async with control.limit(30):
+            page = await fetch(url)
+
+        async with control.limit(tool="fetch", args={"url": url}):
+            page = await fetch(url)
+
+    The attribute `loopguard.limit.exceeded` on the span that is current where the block begins says
+    that it happened. What blocks its event loop, or swallows the cancellation, runs on.
+
+    Args:
+        seconds: The limit; by default five times the estimate of the tool, within 30 to 600 s, and
+            600 s where nothing is known of it (E3).
+        tool: Name of the tool, for the estimate and the message.
+        args: Its arguments, for the estimate.
+
+    Returns:
+        A context manager, for `async with` and `with`; it raises `LoopGuardLimit`, which is a
+        `TimeoutError` too, when its time is over, and `RuntimeError` outside of a task.
+
+    Raises:
+        ValueError: The limit is no finite number above 0.
+    """
+    if seconds is None:
+        seconds = _estimated(tool, args)
+    _check(seconds)
+    return Limit(seconds, tool)
+
+
+@overload
+def limited(
+    seconds: Callable[_Given, Awaitable[_Result]],
+) -> Callable[_Given, Coroutine[Any, Any, _Result]]: ...
+@overload
+def limited(
+    seconds: float | None = None, *, tool: str | None = None
+) -> Callable[
+    [Callable[_Given, Awaitable[_Result]]], Callable[_Given, Coroutine[Any, Any, _Result]]
+]: ...
+def limited(seconds: Any = None, *, tool: str | None = None) -> Any:
+    """Gives every call of an async function a limit in time, as `limit` does (D14).
+
+    ::
+
+        @control.limited(30)
+        async def fetch(url): ...
+
+        @control.limited
+        async def search(query): ...
+
+    Args:
+        seconds: The limit of one call; by default five times the estimate of the tool, asked at
+            each call, within 30 to 600 s (E3).
+        tool: Name of the tool; by default the name of the function.
+
+    Returns:
+        A decorator, or the function where it stands without brackets. Its calls raise
+        `LoopGuardLimit` when their time is over.
+
+    Raises:
+        ValueError: The limit is no finite number above 0.
+        TypeError: What is decorated is no async function.
+    """
+    if callable(seconds):
+        return _wrapped(seconds, None, tool)
+    if seconds is not None:
+        _check(seconds)
+    return functools.partial(_wrapped, seconds=seconds, tool=tool)
+
+
+def _wrapped(function: Any, seconds: float | None, tool: str | None) -> Any:
+    if not inspect.iscoroutinefunction(function):
+        msg = f"control.limited is for async functions: a plain one cannot be cancelled: {function}"
+        raise TypeError(msg)
+    name = tool or function.__name__
+
+    @functools.wraps(function)
+    async def call(*given: Any, **named: Any) -> Any:
+        async with limit(seconds, tool=name, args=named or None):
+            return await function(*given, **named)
+
+    return call
+
+
+def _estimated(tool: str | None, args: object) -> float:
+    """The longest that any guard of this process allows."""
+    if tool is None:
+        return _UNKNOWN_S
+    return max((keeper.limit_s(tool, args) for keeper in keepers()), default=_UNKNOWN_S)
+
+
+def _check(seconds: object) -> None:
+    if (
+        not isinstance(seconds, (int, float))
+        or isinstance(seconds, bool)
+        or not 0 < seconds < math.inf
+    ):
+        msg = f"a limit must be a finite number of seconds above 0, got {seconds!r}"
+        raise ValueError(msg)
+
+
+def _task_of_limit() -> asyncio.Task[Any]:
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        task = None
+    if task is None:
+        msg = "control.limit cancels what a task awaits: it has to be used inside of a coroutine"
+        raise RuntimeError(msg)
+    return task
+
+
+def _cancels_limit(task: Any) -> int:
+    """How often a task was asked to end and has not yet; Python 3.10 does not count it."""
+    return task.cancelling() if _COUNTS_CANCELS else 0

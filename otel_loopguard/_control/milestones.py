@@ -1,0 +1,183 @@
+"""What an application reports: its milestones, and that its context was compacted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from difflib import get_close_matches
+from typing import Final, cast
+
+from opentelemetry import trace
+
+from otel_loopguard._control.context import current_flag, flags_of, keepers, named_session
+from otel_loopguard._control.pending import claimed, waiting
+from otel_loopguard._util.logger import logger
+from otel_loopguard.core import Milestones, Reached
+
+_DIGITS: Final = re.compile(r"\d+")
+
+_LONGEST: Final = 200
+
+
+def milestones(
+    plan: Mapping[str, float] | Iterable[str], *, optional: Collection[str] = ()
+) -> bool:
+    """Declares all milestones of the task at hand, in place of the plan before.
+
+    What was done before under the same name stays done. From then on a run that reaches none for
+    `milestone_steps` (10) steps or `milestone_s` (60) seconds is hinted at, and one in which a
+    required milestone failed and none is open is paused (`milestone_failed_action`).
+
+    ::
+
+        control.milestones({"data read": 20, "model built": 60, "report written": 20})
+
+    Args:
+        plan: Share by name, in percent or any other unit; or just names, of equal shares. At most
+            256, of names the first 200 characters.
+        optional: Names whose failure does not make the task fail.
+
+    Returns:
+        Whether there is a session to declare them in: the one named by `session(...)`, else the one
+        of the current span.
+
+    Raises:
+        ValueError: A share is below 0 or no finite number, or a name is empty.
+    """
+    if isinstance(plan, Mapping):
+        shares = dict(cast("Mapping[str, float]", plan))
+    else:
+        shares = dict.fromkeys(plan, 1.0)
+    for name, share in shares.items():
+        _check_name(name)
+        if not 0 <= share < float("inf"):
+            msg = f"share of the milestone {name!r} must be a number from 0 on, got {share!r}"
+            raise ValueError(msg)
+    boards = _boards()
+    for board in boards:
+        board.declare(shares, optional)
+    return bool(boards)
+
+
+def milestone(
+    name: str, *, done: bool = True, failed: bool = False, of: int | None = None
+) -> float | None:
+    """Says that a milestone of the session of the current context is reached, or has failed.
+
+    It only notes it, and waits for nothing: the guard reads it at the next step.
+
+    Args:
+        name: Name of the milestone. One that was not declared is from now on, as optional; where it
+            is nearly the name of one that was, that is warned of.
+        done: Whether it is reached; False declares it only.
+        failed: Whether it cannot be reached any more; goes before `done`. It may be reached after
+            all later.
+        of: How many milestones there are in all, where not all of them are declared by name.
+
+    Returns:
+        Percent of the session's milestones that are done, by their shares; None where no session is
+        known, or 256 others are open.
+
+    Raises:
+        ValueError: The name is empty or no text, or `of` is below 1.
+    """
+    _check_name(name)
+    if of is not None and of < 1:
+        msg = f"of must be the number of all milestones, from 1 on, got {of!r}"
+        raise ValueError(msg)
+    if (done or failed) and of is None:
+        _warn_of_misspelling(name)
+    reached = Reached.FAILED if failed else Reached.DONE if done else Reached.OPEN
+    percent: float | None = None
+    for board in _boards():
+        if board.report(name, reached, of):
+            percent = board.percent()
+    return percent
+
+
+def _warn_of_misspelling(name: str) -> None:
+    """A name that is new, and nearly one that is declared, may be that one."""
+    for board in _boards():
+        if board.state(name) is not None:
+            continue
+        # Numbered milestones are alike on purpose.
+        bare = _DIGITS.sub("", name)
+        others = [one for one in board.names() if _DIGITS.sub("", one) != bare]
+        meant = get_close_matches(name, others, 1, 0.8)
+        if meant:
+            logger.warning(
+                "milestone %r was not declared and is a new one now; was %r meant?", name, meant[0]
+            )
+            return
+
+
+def task_type(name: str | None) -> bool:
+    """Says of which type the task of the session of the current context is (C20).
+
+    `task_limits` has limits for types of tasks, beside those of the guard::
+
+        with session("chat-1"):
+            control.task_type("research")
+
+    Args:
+        name: Name of the type, of at most 200 characters; None for none.
+
+    Returns:
+        Whether there is a session to say it of.
+
+    Raises:
+        ValueError: The name is empty or no text.
+    """
+    if name is not None:
+        _check_name(name)
+    boards = _boards()
+    for board in boards:
+        board.task_type = None if name is None else name[:_LONGEST]
+    return bool(boards)
+
+
+def _check_name(name: object) -> None:
+    if not isinstance(name, str) or not name:
+        msg = f"name of a milestone must be a text that is not empty, got {name!r}"
+        raise ValueError(msg)
+
+
+def _boards() -> list[Milestones]:
+    """The boards of the current session, of all guards; one that waits, before its first step."""
+    key, trace_key = named_session(), _trace()
+    flag = current_flag()
+    if flag is None:
+        place = key or trace_key
+        return [] if place is None else [waiting(place)]
+    boards = [one.milestones for one in flags_of(flag.control.session or "") or [flag]]
+    if trace_key is not None and key is None:
+        # The session was made under an id of its spans, which nobody knew when the plan was made.
+        early = claimed(trace_key)
+        for board in boards:
+            board.adopt(early)
+    return boards
+
+
+def _trace() -> str | None:
+    span = trace.get_current_span().get_span_context()
+    return f"{span.trace_id:032x}" if span.is_valid else None
+
+
+def compacted(session: str | None = None) -> bool:
+    """Says that the context of a session was compacted: what was counted before weighs half (E13).
+
+    A model that forgot what it did may do it again without being stuck. The guard notices most
+    compactions by itself, by the input tokens of model calls.
+
+    Args:
+        session: Key of the session; by default the session of the current context.
+
+    Returns:
+        False if no session is known.
+    """
+    flag = None if session is not None else current_flag()
+    key = session if flag is None else flag.control.session
+    if key is None:
+        return False
+    known = [keeper.compacted(key) for keeper in keepers()]
+    return any(known)

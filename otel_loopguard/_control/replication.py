@@ -1,0 +1,583 @@
+"""Replicates the control of a guard's sessions to other processes."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import threading
+import time
+import uuid
+import weakref
+from collections import OrderedDict
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from urllib.parse import quote_plus
+
+import orjson
+
+from otel_loopguard._control import signing as keyring
+from otel_loopguard._control.flag import APPLICATION, POLICY, RESERVED, WATCHERS, is_reserved
+from otel_loopguard._util.errors import swallow
+from otel_loopguard._util.fork import reset_after_fork
+from otel_loopguard._util.locks import new_lock
+from otel_loopguard.core import Action
+from otel_loopguard.policy.hints import hint
+from otel_loopguard.stores import PubSub, Told
+
+if TYPE_CHECKING:
+    from otel_loopguard._control.flag import Control, Flag
+    from otel_loopguard._util.errors import InternalErrors
+    from otel_loopguard.settings import Settings
+    from otel_loopguard.stores import Store, Subscription, Writer
+
+_LONGEST: Final = 48
+_MARK: Final = "~"
+
+
+def wire_name(key: str) -> str:
+    """The name under which other processes know a session (O5).
+
+    Args:
+        key: Key of the session.
+
+    Returns:
+        The key itself, where it takes at most 48 bytes as baggage writes it; else `~` and 22
+        characters of its digest (blake2b, 16 bytes), of which the name is itself.
+    """
+    if len(quote_plus(key, errors="replace")) <= _LONGEST and key.isprintable():
+        return key
+    digest = hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    return _MARK + base64.urlsafe_b64encode(digest).decode().rstrip("=")
+
+
+BAGGAGE: Final = "baggage"
+"""Origin of a notice that came in baggage."""
+MOST_BYTES: Final = 4096
+"""Bytes that an encoded notice has at most; more is no notice."""
+
+_VERSION: Final = 1
+_LONGEST_NOTICE: Final = 500
+_TEXTS: Final = ("id", "session", "who", "origin")
+_MAYBE_TEXTS: Final = ("reason", "hint", "decision_id", "guidance")
+
+
+@dataclass(frozen=True, slots=True)
+class ControlMessage:
+    """One change of a session's control (O5).
+
+    Attributes:
+        id: Id of this change, the same wherever it is heard; unique.
+        session: Name of the session, as `names.wire_name` gives it.
+        action: What its runtimes are to do; `allow`: go on.
+        reason: Why, in a sentence without content of the calls; None for `allow`.
+        hint: What to tell the model, if anything.
+        who: Who set it: `policy`, or the name of a person.
+        decision_id: Id of the decision behind it, or of the one that a person answers.
+        at: When it was set, nanoseconds since the epoch. Of two the newer one counts.
+        until: When it ends by itself, nanoseconds since the epoch; None: not by itself.
+        guidance: What a person says to the model with an answer, if anything.
+        origin: Which guard sent it; empty where no guard did, as from the command line.
+    """
+
+    id: str
+    session: str
+    action: Action
+    reason: str | None
+    hint: str | None
+    who: str
+    decision_id: str | None
+    at: int
+    until: int | None
+    guidance: str | None
+    origin: str = ""
+
+    def encode(self) -> bytes:
+        """JSON of at most 4 KiB: of a longer text its first 500 characters."""
+        values: dict[str, Any] = {"v": _VERSION}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            values[field.name] = _short(value) if isinstance(value, str) else value
+        encoded = orjson.dumps(values)
+        if len(encoded) <= MOST_BYTES:
+            return encoded
+        # Characters of several bytes, or escaped ones: an eighth of them always fits.
+        shorter = {
+            name: value[: _LONGEST_NOTICE // 8] if isinstance(value, str) else value
+            for name, value in values.items()
+        }
+        return orjson.dumps(shorter)
+
+    @classmethod
+    def decode(cls, raw: bytes) -> ControlMessage | None:
+        """A notice; None if it is not one, of another version or larger than 4 KiB.
+
+        Nor is one that claims a name of the guard's own and no guard sent, or to be baggage.
+        """
+        if len(raw) > MOST_BYTES:
+            return None
+        try:
+            found: Any = orjson.loads(raw)
+        except orjson.JSONDecodeError:
+            return None
+        if not isinstance(found, dict) or found.pop("v", None) != _VERSION:  # pyright: ignore[reportUnknownMemberType]
+            return None
+        return _read(found)  # pyright: ignore[reportUnknownArgumentType]
+
+
+def _read(found: dict[str, object]) -> ControlMessage | None:
+    if set(found) != {field.name for field in fields(ControlMessage)}:
+        return None
+    texts = all(isinstance(found[name], str) for name in _TEXTS)
+    maybe = all(found[name] is None or isinstance(found[name], str) for name in _MAYBE_TEXTS)
+    times = _is_time(found["at"]) and (found["until"] is None or _is_time(found["until"]))
+    action = found["action"]
+    if not (texts and maybe and times and found["id"] and found["session"] and found["who"]):
+        return None
+    if not isinstance(action, str) or action not in _ACTIONS:
+        return None
+    who, origin = str(found["who"]), found["origin"]
+    if origin == BAGGAGE or (is_reserved(who) and not (origin and who in RESERVED)):
+        return None
+    values: Any = {**found, "action": Action(action)}
+    return ControlMessage(**values)
+
+
+_ACTIONS: Final = frozenset(action.value for action in Action)
+
+
+def _is_time(value: object) -> bool:
+    return type(value) is int and 0 < value < 2**63
+
+
+def _short(text: str) -> str:
+    """Text that JSON can hold: a lone surrogate is replaced."""
+    return text[:_LONGEST_NOTICE].encode("utf-8", "replace").decode()
+
+
+def takes_precedence(last: ControlMessage, new: ControlMessage) -> bool:
+    """Whether what was heard last goes before what is heard now, in whichever order they came.
+
+    The newer one counts, with three exceptions. A pause or an abort by a person is not taken down
+    by a policy, only made stronger. A pause or an abort by a person does not wait behind a weaker
+    word of a policy. And a policy takes down only what the same guard set.
+
+    Args:
+        last: What was heard last.
+        new: What is heard now.
+    """
+    if last.until is not None and last.until <= new.at:
+        return False
+    by_person, now_person = last.who != POLICY, new.who != POLICY
+    weaker = new.action.rank <= last.action.rank
+    if by_person and not now_person and last.action.stops:
+        return weaker
+    if now_person and not by_person:
+        return weaker and new.at <= last.at
+    if not now_person and new.action is Action.ALLOW:
+        return last.action is Action.ALLOW or new.origin != last.origin or new.at <= last.at
+    return new.at <= last.at
+
+
+class Subscriber(Protocol):
+    """Hears of flags of this process, and of other processes."""
+
+    faults: InternalErrors
+
+    def changed(self, flag: Flag) -> None:
+        """A flag of this process was changed."""
+        ...
+
+    def hear(self, notice: ControlMessage, *, late: bool = False) -> bool:
+        """Another process tells something; `late` if it was looked up."""
+        ...
+
+    def look_again(self) -> None:
+        """Something may have been missed."""
+        ...
+
+
+Weakly = weakref.ref[Subscriber]
+
+_hearers: tuple[Weakly, ...] = ()
+_joining = new_lock()
+
+
+def weakly(hearer: Subscriber) -> Weakly:
+    """A weak reference."""
+    return weakref.ref(hearer)
+
+
+def join(hearer: Subscriber) -> None:
+    """Has one hear of changed flags, and of baggage, as long as it lives."""
+    global _hearers  # noqa: PLW0603
+    reference = weakly(hearer)
+
+    def changed(flag: Flag) -> None:
+        found = reference()
+        if found is not None:
+            with swallow(found.faults, "sharing"):
+                found.changed(flag)
+
+    WATCHERS.add(changed)
+    weakref.finalize(hearer, WATCHERS.drop, changed).atexit = False
+    with _joining:
+        _hearers = (*(known for known in _hearers if known() is not None), reference)
+
+
+def hear_all(notice: ControlMessage) -> None:
+    """Tells every guard of this process what came in baggage."""
+    for reference in _hearers:
+        found = reference()
+        if found is not None:
+            with swallow(found.faults, "sharing"):
+                found.hear(notice)
+
+
+def heard(hearer: Weakly, raw: bytes) -> None:
+    """Something was published."""
+    _tell(hearer, raw, late=False)
+
+
+def found(hearer: Weakly, raw: bytes | None) -> None:
+    """Something was looked up."""
+    if raw is not None:
+        _tell(hearer, raw, late=True)
+
+
+def joined(hearer: Weakly) -> None:
+    """What is published is heard from now on."""
+    known = hearer()
+    if known is not None:
+        with swallow(known.faults, "sharing"):
+            known.look_again()
+
+
+def _tell(hearer: Weakly, raw: bytes, *, late: bool) -> None:
+    known = hearer()
+    if known is None:
+        return
+    with swallow(known.faults, "sharing"):
+        notice = ControlMessage.decode(raw)
+        if notice is None:
+            msg = f"no notice: {raw[:100]!r}"
+            raise ValueError(msg)
+        known.hear(notice, late=late)
+
+
+_EARLY_NS: Final = 60 * 10**9
+"""Nanoseconds that the clock of another host may be ahead."""
+KIND: Final = "control"
+"""Kind of the values in the store, and topic on which they are published."""
+
+
+def told(notice: ControlMessage, ttl_s: float) -> Told:
+    """A notice as a writer takes it: put for those who come later, and published.
+
+    Args:
+        notice: The notice.
+        ttl_s: Seconds that it is kept; not longer than the notice itself says.
+    """
+    left = ttl_s if notice.until is None else (notice.until - notice.at) / 1e9
+    kept_s = max(0.001, min(left, ttl_s))
+    return Told(notice.encode(), kept_s, KIND, partial(_goes_before, notice))
+
+
+def send(store: Store, notice: ControlMessage, ttl_s: float) -> None:
+    """Tells all processes on a store of a change of control, now. Blocks: not for a hook.
+
+    Args:
+        store: The store.
+        notice: The notice; its session as `wire_name` gives it.
+        ttl_s: As of `told`; a guard's setting is `control_ttl_s`.
+
+    Raises:
+        StoreError: The store cannot be reached.
+    """
+    told(notice, ttl_s).do(store, KIND, notice.session)
+
+
+def _goes_before(notice: ControlMessage, raw: bytes) -> bool:
+    """Whether what is in the store stays there. What is no notice does not."""
+    standing = ControlMessage.decode(raw)
+    # One that says to be of the future would stand for ever.
+    if standing is None or standing.at > time.time_ns() + _EARLY_NS:
+        return False
+    return takes_precedence(standing, notice)
+
+
+_LOOKED_AT_AGAIN: Final = 1000
+
+_Value = TypeVar("_Value")
+
+
+class Home(Protocol):
+    """Who has the sessions: a guard."""
+
+    settings: Settings
+    faults: InternalErrors
+
+    def flag_of(self, session: str) -> Flag | None:
+        """The flag of a session by its key; None if it is not known."""
+        ...
+
+    def flag_named(self, session: str) -> Flag:
+        """The flag of a session by its final key, which is made known if need be."""
+        ...
+
+    def concerns(self, session: str, at: int) -> bool:
+        """Whether what the policy said at a time concerns the run that a session is at."""
+        ...
+
+
+class ControlReplication:
+    """Tells other processes of changes of control, and does what they tell (O5).
+
+    Where a session's flag says deny, pause or abort, or goes on again, that is put into the store
+    and published; the writer does it, and tries until it went well. What is heard of others is
+    done to the flag of the session if that is known here, and a session that is seen for the first
+    time is looked up, on the writer's thread. Without a writer nothing is told, and only baggage
+    is heard. Thread-safe; nothing here waits for the network.
+
+    Args:
+        home: The guard; held weakly.
+        writer: Writer of its store; None for no store.
+        live: Whether its steps happen now; what is long over concerns nobody.
+
+    Attributes:
+        origin: Which guard this is, in what it sends; another one after a fork.
+        faults: Where faults are counted.
+    """
+
+    def __init__(self, home: Home, writer: Writer | None, *, live: bool = True) -> None:
+        self._home = weakref.ref(home)
+        self._settings = home.settings
+        self.faults = home.faults
+        self._keys_in = writer if home.settings.propagation_trust == "store" else None
+        shares = writer is not None and isinstance(writer.store, PubSub)
+        self._writer = writer if shares and home.settings.share_control else None
+        self._subscriptions: list[Subscription] = []
+        self._parents: list[Subscription] = []
+        self.forked()
+        reset_after_fork(self)
+        if live:
+            join(self)
+            self._share_keys()
+
+    def forked(self) -> None:
+        """Starts anew in the child of a fork: its thread is not here, its lock may be held."""
+        self.origin = uuid.uuid4().hex[:16]
+        # Re-entrant: a finalizer may end a span while it is held.
+        self._lock = new_lock()
+        self._here = threading.local()
+        self._last: OrderedDict[str, ControlMessage] = OrderedDict()
+        self._done: OrderedDict[str, Control] = OrderedDict()
+        self._known: OrderedDict[str, str] = OrderedDict()
+        # What the parent listens with is kept, and never touched: its thread may hold its lock.
+        self._parents += self._subscriptions
+        self._subscriptions = []
+        self._listens = False
+
+    def begun(self, session: str) -> None:
+        """A session is seen for the first time, or has got its final key. Does not wait.
+
+        Args:
+            session: Its key.
+        """
+        with swallow(self.faults, "sharing"):
+            self._begin(session)
+
+    def _begin(self, session: str) -> None:
+        if not keyring.keys():
+            self._share_keys()
+        if self._writer is None:
+            return
+        name = wire_name(session)
+        with self._lock:
+            _keep(self._known, name, session, self._settings.max_sessions)
+            # Whatever was heard of it was of a session that is forgotten.
+            self._last.pop(name, None)
+        self._listen()
+        self._look(name)
+        home = self._home()
+        renamed = None if home is None else home.flag_of(session)
+        if renamed is not None and renamed.stops:
+            self.changed(renamed)
+
+    def forget(self, session: str) -> None:
+        """A session is known no more here: what was heard of it is forgotten too.
+
+        Args:
+            session: Its key.
+        """
+        if not (self._known or self._last):
+            return
+        name = wire_name(session)
+        with self._lock:
+            for table in (self._known, self._last, self._done):
+                table.pop(name, None)
+
+    def changed(self, flag: Flag) -> None:
+        """A flag was changed in this process; on the thread of whoever did, who may hold locks."""
+        control, home = flag.control, self._home()
+        if control.session is None or home is None or getattr(self._here, "hearing", False):
+            return
+        if home.flag_of(control.session) is not flag:
+            return
+        name = wire_name(control.session)
+        with self._lock:
+            last = self._last.get(name)
+            notice = self._notice(name, control, last)
+            if notice is None or (last is not None and takes_precedence(last, notice)):
+                return
+            _keep(self._last, name, notice, self._settings.max_sessions)
+        if self._writer is not None:
+            self._writer.tell(KIND, name, told(notice, self._settings.control_ttl_s))
+
+    def hear(self, notice: ControlMessage, *, late: bool = False) -> bool:
+        """Does what another process tells, if the session is known here.
+
+        Args:
+            notice: What it tells.
+            late: Whether it was looked up: it may be about a run that is long over.
+
+        Returns:
+            Whether it counts here, whatever it changed.
+        """
+        home = self._home()
+        if home is None or (notice.origin == self.origin and not late):
+            return False
+        notice = replace(notice, at=min(notice.at, time.time_ns()))
+        key = self._known.get(notice.session, notice.session)
+        flag = home.flag_of(key)
+        if flag is None and notice.origin == BAGGAGE and notice.action.stops:
+            flag = home.flag_named(key)
+        if flag is None or (late and notice.who == POLICY and not home.concerns(key, notice.at)):
+            return False
+        with self._lock:
+            last = self._last.get(notice.session)
+            idle = notice.who == POLICY and notice.action is Action.ALLOW
+            if idle if last is None else takes_precedence(last, notice):
+                return False
+            _keep(self._last, notice.session, notice, self._settings.max_sessions)
+        self._do(flag, notice)
+        return True
+
+    def close(self) -> None:
+        """Ends the listening. It may be used further: the next new session starts it again."""
+        with self._lock:
+            left, self._subscriptions = self._subscriptions, []
+            self._listens = False
+        for one in left:
+            one.close()
+
+    def _do(self, flag: Flag, notice: ControlMessage) -> None:
+        self._here.hearing = True
+        try:
+            if notice.action is Action.ALLOW:
+                self._let_go(flag, notice)
+            elif _changes(flag.control, notice):
+                flag.set(
+                    notice.action,
+                    reason=notice.reason,
+                    hint=notice.hint,
+                    by=notice.who,
+                    until=notice.until,
+                )
+        finally:
+            self._here.hearing = False
+        # Read before: to read a control may take the lock of all flags.
+        now = flag.control
+        with self._lock:
+            _keep(self._done, notice.session, now, self._settings.max_sessions)
+
+    def _let_go(self, flag: Flag, notice: ControlMessage) -> None:
+        """What a person says goes; a policy takes down only what another guard put here."""
+        mine = flag.control is self._done.get(notice.session)
+        if notice.who == POLICY and mine and flag.raised:
+            flag.clear(by=POLICY)
+        elif notice.who != POLICY and (flag.raised or notice.guidance):
+            flag.clear(by=notice.who, hint=notice.guidance, reason=notice.reason)
+
+    def _notice(
+        self, name: str, control: Control, last: ControlMessage | None
+    ) -> ControlMessage | None:
+        """What is told of a change; None if it concerns nobody else."""
+        now = time.time_ns()
+        person = control.by is not None and control.by != POLICY
+        stops, decision = control.action.stops, control.decision
+        who = control.by or POLICY
+        if not stops and not person:
+            over = last is None or (last.until is not None and last.until <= now)
+            if last is None or over or last.action is Action.ALLOW:
+                return None
+            who = POLICY if last.who == POLICY else APPLICATION
+        return ControlMessage(
+            id=uuid.uuid4().hex[:16],
+            session=name,
+            action=control.action if stops else Action.ALLOW,
+            reason=control.reason,
+            # Without what the session's context adds to it: content stays in the process.
+            hint=_said(control) if stops else None,
+            who=who,
+            decision_id=control.decision_id,
+            # A decision that the journal brought in is as old as it says.
+            at=now if decision is None else min(decision.time or now, now),
+            until=control.until,
+            guidance=None if stops else control.hint,
+            origin=self.origin,
+        )
+
+    def _listen(self) -> None:
+        if self._listens or self._writer is None:
+            return
+        with self._lock:
+            if self._listens:
+                return
+            self._listens = True
+        store, me = self._writer.store, weakly(self)
+        if isinstance(store, PubSub):
+            self._subscriptions.append(
+                store.subscribe(KIND, partial(heard, me), partial(joined, me))
+            )
+
+    def _look(self, name: str) -> None:
+        """Has the control that stands in the store looked up, soon."""
+        if self._writer is not None:
+            me = weakly(self)
+            self._writer.ask(lambda store: store.get(KIND, name), partial(found, me))
+
+    def look_again(self) -> None:
+        """Has the newest sessions looked up: what was published meanwhile was not heard."""
+        with self._lock:
+            names = list(self._known)[-_LOOKED_AT_AGAIN:]
+        for name in names:
+            self._look(name)
+        self._share_keys()
+
+    def _share_keys(self) -> None:
+        key = self._settings.propagation_key.get_secret_value()
+        if self._settings.propagation_trust == "signed" and key:
+            keyring.add(key.encode("utf-8", "surrogatepass"))
+        elif self._keys_in is not None:
+            self._keys_in.ask(keyring.key_of, keyring.add)
+            self._listen()
+
+
+def _said(control: Control) -> str | None:
+    return control.hint if control.decision is None else hint(control.decision)
+
+
+def _changes(control: Control, notice: ControlMessage) -> bool:
+    """Whether a stop says anything new; of a policy only what is stronger."""
+    if notice.who == POLICY:
+        return notice.action.rank > control.action.rank
+    said = (notice.action, notice.who, notice.reason, notice.until)
+    return (control.action, control.by, control.reason, control.until) != said
+
+
+def _keep(table: OrderedDict[str, _Value], name: str, value: _Value, most: int) -> None:
+    table[name] = value
+    table.move_to_end(name)
+    if len(table) > most:
+        table.popitem(last=False)

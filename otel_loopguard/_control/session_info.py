@@ -1,0 +1,131 @@
+"""What a session has come to, and what is said of it: reports, long-term context, feedback."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from otel_loopguard._control.context import current_flag, keepers
+from otel_loopguard.core import Choice
+
+if TYPE_CHECKING:
+    from otel_loopguard.core.report import AgentCycle, Context, Report, Topic
+
+
+def report(session: str | None = None) -> Report | None:
+    """What a session did, and what was decided about it.
+
+    Args:
+        session: Key of the session; by default the session of the current context.
+
+    Returns:
+        The report; None if no session is known. Where several guards know it, the one that saw most
+        of it.
+    """
+    key = _key(session)
+    if key is None:
+        return None
+    found = [made for keeper in keepers() if (made := keeper.report(key)) is not None]
+    return max(found, key=lambda made: made.steps, default=None)
+
+
+def cycles(session: str | None = None) -> tuple[AgentCycle, ...]:
+    """The cycles of agents that a session came to, and what became of each (B8).
+
+    Args:
+        session: Key of the session; by default the session of the current context.
+
+    Returns:
+        The newest 32, oldest first; empty where there was none, or no session is known.
+    """
+    key = _key(session)
+    if key is None:
+        return ()
+    found = [known for keeper in keepers() if (known := keeper.cycles(key)) is not None]
+    return max(found, key=len, default=())
+
+
+def remember(topic: Topic, text: str, session: str | None = None) -> bool:
+    """Keeps something for the rest of a session; hints may offer it to the model (C17).
+
+    It stays in this process, and goes with the session.
+
+    ::
+
+        control.remember("insight", "the tests need Python 3.12")
+
+    Args:
+        topic: `insight`, `file`, `pattern` or `avoided`.
+        text: What to keep; of longer text the first 200 characters.
+        session: Key of the session; by default the session of the current context.
+
+    Returns:
+        False if no session is known: it begins with its first span.
+
+    Raises:
+        ValueError: There is no such topic.
+    """
+    key = _key(session)
+    if key is None:
+        return False
+    known = [keeper.remember(key, topic, text) for keeper in keepers()]
+    return any(known)
+
+
+def recall(session: str | None = None) -> Context | None:
+    """The long-term context of a session: what was remembered, and what it noticed by itself (C17).
+
+    Args:
+        session: Key of the session; by default the session of the current context.
+
+    Returns:
+        The context; None if no session is known.
+    """
+    key = _key(session)
+    if key is None:
+        return None
+    found = (keeper.context(key) for keeper in keepers())
+    return next((context for context in found if context is not None), None)
+
+
+def feedback(
+    decision_id: str, *, false_alarm: bool | None = None, choice: Choice | str | None = None
+) -> bool:
+    """Says whether a decision was right, or what the user chose about a call (A10, A6).
+
+    Both are counted in the report of the session. Choices are remembered too, and decide about the
+    same tools for the same user the next time, unless that user does not want it.
+
+    ::
+
+        control.feedback(admission.id, choice="auto_background")
+
+    Args:
+        decision_id: `control.current().decision_id`, `Decision.id` or `Admission.id`.
+        false_alarm: Whether it was wrong; of an admission: what spoke against it. Who speaks last
+            is right.
+        choice: What the user chose instead, or agreed to. Who speaks last is right.
+
+    Returns:
+        False if the decision is not known here any more.
+
+    Raises:
+        ValueError: There is no such choice, or nothing was said.
+    """
+    if false_alarm is None and choice is None:
+        msg = f"feedback on {decision_id!r} must say `false_alarm` or `choice`"
+        raise ValueError(msg)
+    known = False
+    if choice is not None:
+        chosen = Choice(choice)
+        known = any(keeper.answered(decision_id, chosen) for keeper in keepers())
+    if false_alarm is not None:
+        wrong = false_alarm
+        known |= any(keeper.feedback(decision_id, false_alarm=wrong) for keeper in keepers())
+    return known
+
+
+def _key(session: str | None) -> str | None:
+    if session is not None:
+        return session
+    flag = current_flag()
+    return None if flag is None else flag.control.session

@@ -1,0 +1,160 @@
+"""Session and action in baggage: signed, short, with a time limit."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import re
+import secrets
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+from otel_loopguard._util.locks import new_lock
+from otel_loopguard.core import Action
+
+if TYPE_CHECKING:
+    from otel_loopguard.stores import Store
+
+_KIND: Final = "propagation"
+_NAME: Final = "key"
+_MOST: Final = 4
+_CLAIM_S: Final = 5.0
+
+_keys: tuple[bytes, ...] = ()
+_adding = new_lock()
+
+
+def keys() -> tuple[bytes, ...]:
+    """The secrets, newest first; at most four. With the first one is signed."""
+    return _keys
+
+
+def add(key: bytes | None) -> None:
+    """Adds a secret, or makes it the newest; does nothing without one."""
+    global _keys  # noqa: PLW0603
+    if key and _keys[:1] != (key,):
+        with _adding:
+            _keys = (key, *(known for known in _keys if known != key))[:_MOST]
+
+
+def forget() -> None:
+    """Forgets all secrets: for tests."""
+    global _keys  # noqa: PLW0603
+    with _adding:
+        _keys = ()
+
+
+def key_of(store: Store) -> bytes | None:
+    """The secret that all processes on one store share; made by the first. May block.
+
+    Args:
+        store: The store.
+
+    Returns:
+        None if another process was about to make it, and did not within a quarter of a second.
+
+    Raises:
+        StoreError: The store cannot be read or written.
+    """
+    for pause_s in (0, 0.02, 0.05, 0.2):
+        time.sleep(pause_s)
+        found = store.get(_KIND, _NAME)
+        if found is not None:
+            return found
+        if store.claim(_KIND, _NAME, secrets.token_hex(8), _CLAIM_S):
+            # Whoever had the claim before may have put one meanwhile.
+            found = store.get(_KIND, _NAME) or secrets.token_bytes(32)
+            store.put(_KIND, _NAME, found)
+            return found
+    return None
+
+
+_SIGNED: Final = re.compile(
+    r"(?P<action>allow|deny|pause|abort)\.(?P<at>[0-9a-f]{8})\.(?P<seal>[\w-]{16})",
+    flags=re.ASCII,
+)
+_MOST_SESSION: Final = 48
+_EARLY_S: Final = 60
+"""Seconds that a sender's clock may be ahead."""
+
+Refusal = Literal["oversized", "garbage", "unsigned", "forged", "expired", "no_key"]
+"""Why incoming baggage was ignored."""
+
+
+class Entries(NamedTuple):
+    """Values of our two entries of baggage.
+
+    Attributes:
+        session: Of `loopguard.session`; empty if it is missing, None if it cannot be used: it is
+            too long, or there are two of them.
+        control: Of `loopguard.control`, likewise.
+    """
+
+    session: str | None
+    control: str | None
+
+
+class Seal(NamedTuple):
+    """What signed baggage says.
+
+    Attributes:
+        session: Name of the session.
+        action: Its action when it was sent: `allow`, `deny`, `pause` or `abort`.
+        at: When it was sent, seconds since the epoch.
+    """
+
+    session: str
+    action: Action
+    at: int
+
+
+def sealed(seal: Seal, key: bytes, trace_id: int) -> Entries:
+    """Both entries: the session; and action, time and signature, 31 bytes at most.
+
+    The signature is an HMAC-SHA256 of session, action, time and trace, 12 bytes of it: it says
+    nothing in another trace or for another session.
+
+    Args:
+        seal: What is said.
+        key: The shared secret.
+        trace_id: Trace in which it is sent; 0 if there is none.
+    """
+    signature = _signature(seal, key, trace_id)
+    return Entries(seal.session, f"{seal.action.value}.{seal.at:08x}.{signature}")
+
+
+def opened(
+    entries: Entries, keys: Sequence[bytes], trace_id: int, now: int, ttl_s: float
+) -> Seal | Refusal:
+    """What entries say; or why they are not to be believed.
+
+    Args:
+        entries: The entries; one at least is not empty.
+        keys: Secrets that count.
+        trace_id: Trace in which they came; 0 if there is none. What was sent outside of any trace
+            counts in none.
+        now: Seconds since the epoch.
+        ttl_s: Seconds after which a signature counts no more.
+    """
+    session, value = entries
+    if session is None or value is None:
+        return "oversized"
+    found = _SIGNED.fullmatch(value)
+    if found is None or not 0 < len(session) <= _MOST_SESSION:
+        return "unsigned" if not value else "garbage"
+    if not keys:
+        return "no_key"
+    seal = Seal(session, Action(found["action"]), int(found["at"], 16))
+    if not any(hmac.compare_digest(found["seal"], _signature(seal, key, trace_id)) for key in keys):
+        return "forged"
+    if not -_EARLY_S <= now - seal.at <= ttl_s:
+        return "expired"
+    return seal
+
+
+def _signature(seal: Seal, key: bytes, trace_id: int) -> str:
+    text = "\n".join(("loopguard-1", seal.session, seal.action.value, str(seal.at), str(trace_id)))
+    digest = hmac.digest(key, text.encode("utf-8", "surrogatepass"), hashlib.sha256)
+    return base64.urlsafe_b64encode(digest[:12]).decode()

@@ -1,0 +1,1 @@
+"""Small parts that everything may use."""

@@ -1,0 +1,171 @@
+"""Test mode: the guard switched off, or on a clock that the test moves."""
+
+from __future__ import annotations
+
+import math
+import time
+import weakref
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+_MOVES: Final = 10_000
+
+
+class _State(NamedTuple):
+    testing: bool
+    off: bool
+    gate_limit_s: float
+
+
+class Ticking(Protocol):
+    """Looks at the clock by itself, and does not while the guard is deterministic."""
+
+    def tick(self) -> None:
+        """The clock was moved: says what is late."""
+        ...
+
+
+class TestMode:
+    """What `set_testing` set. As a context manager it sets back, at its end, what was before."""
+
+    def __init__(self, before: _State) -> None:
+        self._before = before
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        _set(self._before)
+
+    def advance(self, seconds: float) -> None:
+        """Moves the clock of all guards of this process on, and has them look at it.
+
+        Spans that start or end from now on count as that much later. The clock stays moved when
+        the testing ends: it never goes back. Call it from one thread at a time.
+
+        Args:
+            seconds: How far; 0 only has them look.
+
+        Raises:
+            ValueError: The number is below 0, or not finite.
+            RuntimeError: The guard is not deterministic: `set_testing(True)` does not hold.
+        """
+        if not 0 <= seconds < math.inf:
+            msg = f"a clock is moved on by a finite number of seconds from 0, got {seconds!r}"
+            raise ValueError(msg)
+        if not _state.testing:
+            msg = f"the clock was to be moved by {seconds!r} s, but set_testing(True) does not hold"
+            raise RuntimeError(msg)
+        _move(round(seconds * 1e9))
+        for ticking in tuple(_ticking):
+            ticking.tick()
+
+
+def set_testing(
+    testing: bool | Literal["off"] = True,  # noqa: FBT001, FBT002, RUF100
+    *,
+    gate_limit_s: float = 0.0,
+) -> TestMode:
+    """Switches all guards of this process off, or makes them deterministic, for your own tests.
+
+    ::
+
+        otel_loopguard.set_testing("off")  # for good, in conftest.py
+
+        with otel_loopguard.set_testing(True) as rehearsal:  # for a block
+            ...
+            rehearsal.advance(61)
+
+    It holds at once, for all threads, until it is called again; see docs/testing.md.
+
+    Args:
+        testing: `"off"`: as though no guard were there: no decision is taken, `check` and `gate`
+            never raise or wait, and every control is `allow`. True: guards judge what they are
+            shown and nothing else. No thread looks at the clock, a call that hangs is found when
+            the test moves the clock on, gates wait no longer than `gate_limit_s`, and retries do
+            not wait at all. False: as in production.
+        gate_limit_s: Seconds that a gate waits at most where `testing` is True.
+
+    Returns:
+        A context manager that sets back what was before, and moves the clock.
+
+    Raises:
+        ValueError: A value is none of these.
+    """
+    if testing not in (True, False, "off"):
+        msg = f"testing must be True, False or 'off', got {testing!r}"
+        raise ValueError(msg)
+    if not gate_limit_s >= 0:
+        msg = f"gate_limit_s must be a number of seconds from 0, got {gate_limit_s!r}"
+        raise ValueError(msg)
+    before = _state
+    on = testing is True
+    _set(_State(on, testing == "off", gate_limit_s if on else math.inf))
+    return TestMode(before)
+
+
+def off() -> bool:
+    """Whether guards do nothing."""
+    return _state.off
+
+
+def deterministic() -> bool:
+    """Whether guards start no thread and wait for nothing by themselves."""
+    return _state.testing
+
+
+def waits(limit_s: float) -> float:
+    """Seconds that a gate may wait which was to wait for `limit_s`."""
+    return min(limit_s, _state.gate_limit_s)
+
+
+def now() -> int:
+    """The time by the clock of live guards, nanoseconds since the epoch."""
+    return time.time_ns() + _ahead if _ahead else time.time_ns()
+
+
+def told(moment: int) -> int:
+    """What the clock of live guards showed at a moment by the machine's clock.
+
+    Args:
+        moment: Nanoseconds since the epoch, as spans have them.
+    """
+    if not _moves:
+        return moment
+    place = bisect_right(_moves, (moment, 2**63))
+    return moment + _moves[place - 1][1] if place else moment
+
+
+def ticks(ticking: Ticking) -> None:
+    """Has something tick whenever a test moves the clock; it is held weakly."""
+    _ticking.add(ticking)
+
+
+def _set(state: _State) -> None:
+    global _state  # noqa: PLW0603
+    _state = state
+
+
+def _move(by: int) -> None:
+    global _ahead  # noqa: PLW0603
+    if by:
+        _ahead += by
+        _moves.append((time.time_ns(), _ahead))
+        # Spans that started ten thousand moves ago are told by the oldest that is left.
+        del _moves[:-_MOVES]
+
+
+_state = _State(testing=False, off=False, gate_limit_s=math.inf)
+_ahead = 0
+_moves: list[tuple[int, int]] = []
+_ticking: weakref.WeakSet[Ticking] = weakref.WeakSet()

@@ -1,0 +1,158 @@
+"""The package's logger, and warnings about what the guard cannot see.
+
+Where an application configures no logging, Python prints warnings bare on standard error; without
+the name nobody could tell whose they are. What others wrote into a message (names of sessions,
+tools, replies) forges no line and commands no terminal: `printable.py` says what is escaped.
+"""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Iterator, Mapping, MutableMapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from otel_loopguard._util.clock import off
+from otel_loopguard._util.fork import reset_after_fork
+from otel_loopguard._util.locks import held, later, new_lock
+from otel_loopguard._util.printable import printable
+
+_PREFIX: Final = "otel-loopguard: "
+_USUAL: Final = frozenset(vars(logging.LogRecord("", 0, "", 0, "", (), None)))
+_PLAIN: Final = (int, float, type(None))
+_CAUSES: Final = 20
+
+if TYPE_CHECKING:
+    _Adapter = logging.LoggerAdapter[logging.Logger]
+else:  # Python 3.10 cannot subscript it
+    _Adapter = logging.LoggerAdapter
+
+
+class _Named(_Adapter):
+    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
+        # A handler may wait for somebody who waits for a lock of ours.
+        if not self.isEnabledFor(level):
+            return
+        kwargs["stacklevel"] = kwargs.get("stacklevel", 1) + 1
+        if held():
+            later(partial(super().log, level, msg, *args, **kwargs))
+        else:
+            super().log(level, msg, *args, **kwargs)
+
+    def process(
+        self, msg: object, kwargs: MutableMapping[str, Any]
+    ) -> tuple[object, MutableMapping[str, Any]]:
+        return f"{_PREFIX}{msg}", kwargs
+
+
+class _Shown:
+    """A value that is made text when the message is, and then made safe."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: object) -> None:
+        self._value = value
+
+    def __str__(self) -> str:
+        return printable(str(self._value))
+
+    def __repr__(self) -> str:
+        return printable(repr(self._value))
+
+
+def _safe(record: logging.LogRecord) -> bool:
+    """Makes what a record says safe, whichever handler prints it; a filter that keeps all."""
+    if isinstance(record.msg, str):
+        record.msg = printable(record.msg)
+    args: Any = record.args
+    if isinstance(args, Mapping):
+        record.args = {name: _shown(value) for name, value in args.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    elif args:
+        record.args = tuple(_shown(value) for value in args)
+    for name in vars(record).keys() - _USUAL:
+        value = getattr(record, name)
+        if isinstance(value, str):
+            setattr(record, name, printable(value))
+    if record.exc_info and not record.exc_text:
+        fault = record.exc_info[1]
+        if fault is not None and any(_forges(one) for one in _chain(fault)):
+            # Set behind the first line, so that no line of it looks like one of the log.
+            lines = "".join(traceback.format_exception(fault)).rstrip("\n").split("\n")
+            record.exc_text = "\n  ".join(map(printable, lines))
+    return True
+
+
+def _shown(value: object) -> object:
+    if isinstance(value, str):
+        return printable(value)
+    return value if isinstance(value, _PLAIN) else _Shown(value)
+
+
+def _chain(fault: BaseException) -> Iterator[BaseException]:
+    """An exception and what it came of."""
+    one: BaseException | None = fault
+    for _ in range(_CAUSES):
+        if one is None:
+            return
+        yield one
+        one = one.__cause__ or one.__context__
+
+
+def _forges(fault: BaseException) -> bool:
+    """Whether the text of an exception has more than one line, or signs that nobody sees."""
+    said = traceback.format_exception_only(type(fault), fault)
+    return hasattr(fault, "exceptions") or any(
+        printable(line) != line for line in (part.removesuffix("\n") for part in said)
+    )
+
+
+logger: Final = _Named(logging.getLogger("otel_loopguard"), {})
+"""Logs to `otel_loopguard`; `extra=` of a call is kept."""
+
+logger.logger.addFilter(_safe)
+
+
+class _Warned:
+    """The reasons that were warned of. Reasons are literals of ours, so there are few."""
+
+    def __init__(self) -> None:
+        self.reasons: set[str] = set()
+        self.forked()
+
+    def forked(self) -> None:
+        # Re-entrant: a finalizer may end a span, and so come back here, while it is held.
+        self.lock = new_lock()
+
+
+_warned = _Warned()
+reset_after_fork(_warned)
+
+
+def warn_blind(reason: str, message: str, *args: object) -> bool:
+    """Logs a warning, the first time that this process has this reason.
+
+    Never call it while the guard's lock is held: a log handler may wait for whom the guard waits.
+
+    Args:
+        reason: A short literal that names the blind spot; it never holds data of a user's.
+        message: What is not seen, and what to do about it; a format for `args`.
+        *args: Values for the message.
+
+    Returns:
+        Whether it was logged now.
+    """
+    if off():
+        return False
+    with _warned.lock:
+        if reason in _warned.reasons:
+            return False
+        _warned.reasons.add(reason)
+    logger.warning(message, *args)
+    return True
+
+
+def forget_warnings() -> None:
+    """Lets every reason be warned of again, for tests."""
+    with _warned.lock:
+        _warned.reasons.clear()

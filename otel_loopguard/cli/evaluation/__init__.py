@@ -1,0 +1,1 @@
+"""The evaluation lab: `eval`, `calibrate`, `learn`."""

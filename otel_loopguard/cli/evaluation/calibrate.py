@@ -1,0 +1,352 @@
+"""`calibrate`: the stop line from past runs that went well."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from fractions import Fraction
+from math import ceil
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import typer
+
+from otel_loopguard.cli.evaluation.trials import HIGHEST, at_line, changes
+from otel_loopguard.cli.inputs import Inputs
+from otel_loopguard.cli.output import Format, cell, console, json_line, table
+from otel_loopguard.cli.replay import SpanAccounts, account_of
+from otel_loopguard.core import Action
+from otel_loopguard.errors import LoopGuardError
+from otel_loopguard.replay import Recording, Run
+
+if TYPE_CHECKING:
+    from otel_loopguard.cli.replay import Account
+    from otel_loopguard.settings import Settings
+    from otel_loopguard.spans.views import RecordedSpan
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """A stop line, and what it is made from.
+
+    Attributes:
+        rate: How often a good run may be stopped, 0 to 1.
+        runs: How many good runs it is made from.
+        left_out: Runs that are not known to be good.
+        noticed: Good runs that had a hint or stronger; the stop line does not change that.
+        before: Good runs that are stopped with the settings as they are.
+        line: Confirmations after a hint that it takes to stop a run.
+        lines: How many good runs are stopped, by each line that was tried.
+        settings: The settings that put the line there.
+    """
+
+    rate: float
+    runs: int
+    left_out: int
+    noticed: int
+    before: int
+    line: int
+    lines: dict[int, int]
+    settings: dict[str, int]
+
+    def row(self) -> dict[str, object]:
+        """The calibration as one JSON object."""
+        return {
+            "false_stops": self.rate,
+            "runs": self.runs,
+            "left_out": self.left_out,
+            "before": {"noticed": self.noticed, "stopped": self.before},
+            "after": {"noticed": self.noticed, "stopped": self.lines[self.line]},
+            "line": self.line,
+            "lines": [{"line": line, "stopped": self.lines[line]} for line in sorted(self.lines)],
+            "settings": self.settings,
+        }
+
+
+def show(made: Calibration, output: str | None) -> None:
+    """Prints a calibration for people.
+
+    Args:
+        made: The calibration.
+        output: The settings file that was written, if one was.
+    """
+    out = console()
+    typer.echo(f"what it would have done in {made.runs:,} good runs")
+    grid = table(("", "noticed#", "stopped#"))
+    for name, stopped in (("before", made.before), ("after", made.lines[made.line])):
+        grid.add_row(name, *(cell(figure) for figure in (made.noticed, stopped)))
+    out.print(grid)
+    out.print()
+    typer.echo("how many are stopped at each stop line that was tried")
+    grid = table(("stop line#", "stopped#"))
+    for line in sorted(made.lines):
+        grid.add_row(cell(line), cell(made.lines[line]))
+    out.print(grid)
+    out.print()
+    if made.left_out:
+        typer.echo(f"{made.left_out:,} runs that are not known to be good are left out.")
+    typer.echo(
+        f"A run like these {made.runs} is stopped with a probability of {made.rate:g} at most, "
+        f"if a stop takes {made.line} confirmation{'s' if made.line > 1 else ''} after the hint."
+    )
+    typer.echo(f"Written to {output}:\n" if output else "Settings:\n")
+    typer.echo(_toml(made.settings), nl=False)
+
+
+def write(path: Path, made: Calibration) -> None:
+    """Writes the settings that were changed, as TOML or, for a name ending in `.json`, as JSON.
+
+    Raises:
+        LoopGuardError: The file cannot be written.
+    """
+    if path.suffix == ".json":
+        text = json.dumps(made.settings, indent=2) + "\n"
+    else:
+        text = (
+            f"# Set by `otel-loopguard calibrate` from {made.runs} good runs,\n"
+            f"# for a rate of false stops of {made.rate:g}.\n{_toml(made.settings)}"
+        )
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        msg = f"--output {path}: cannot be written: {error.strerror}"
+        raise LoopGuardError(msg) from error
+
+
+def _toml(settings: dict[str, int]) -> str:
+    return "".join(f"{name} = {value}\n" for name, value in settings.items())
+
+
+_SUFFIXES: Final = (".toml", ".json")
+
+_Place = tuple[int, str]
+"""A run: index of its file, and its number (a labelled run) or session (of spans) in there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a calibration is to be made for.
+
+    Attributes:
+        rate: How often a good run may be stopped, 0 to 1.
+        bad: Runs and sessions that did not go well.
+        output: Settings file to write, if any.
+    """
+
+    rate: float
+    bad: AbstractSet[str] = frozenset()
+    output: str | None = None
+
+
+@dataclass(slots=True)
+class _Survey:
+    """What the guard would have done about the good runs, with the settings as they are.
+
+    Attributes:
+        runs: How many good runs there are.
+        other: Runs that are not known to be good, and were left out.
+        noticed: Where the runs are that had a hint or stronger: no other can be stopped.
+        stopped: How many had a stop.
+    """
+
+    runs: int = 0
+    other: int = 0
+    noticed: set[_Place] = field(default_factory=set[_Place])
+    stopped: int = 0
+
+
+def allowed(runs: int, rate: float) -> int:
+    """How many of the calibration runs a stop line may stop.
+
+    Split-conformal: with the line at the ceil((n + 1)(1 - rate)) / n quantile of the runs' scores
+    (the confirmations that a run reached), a further run of the same kind is stopped with
+    probability `rate` at most. So the line is the lowest that stops no more runs than lie above
+    that quantile.
+
+    Args:
+        runs: How many good runs there are.
+        rate: Rate of false stops, 0 to 1.
+
+    Raises:
+        LoopGuardError: There are too few runs for that rate, or it is no rate.
+    """
+    if not 0 < rate <= 1:
+        msg = f"--false-stops {rate:g}: no number of runs shows that; expected more than 0, up to 1"
+        raise LoopGuardError(msg)
+    # As it was written: 0.001 is one in a thousand, and not the float beside it.
+    share = Fraction(repr(float(rate)))
+    above = runs - ceil((runs + 1) * (1 - share))
+    if above < 0:
+        raise LoopGuardError(_too_few(runs, rate, ceil(1 / share) - 1))
+    return above
+
+
+def print_calibration(
+    files: Sequence[str], form: Format, settings: Settings, wanted: Wanted
+) -> int:
+    """Finds the stop line, says what it would have done, and writes a settings file.
+
+    Good runs are labelled lines that do not loop or whose task succeeded, and all sessions of
+    files of spans. The files are read once for every line that is tried; nothing of them is kept.
+
+    Args:
+        files: Files of good runs.
+        form: How the result is printed.
+        settings: The settings to start from.
+        wanted: What is to be made.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        LoopGuardError: There are too few runs for the rate, no line keeps to it, or the settings
+            file cannot be written.
+    """
+    _check(files, settings, wanted.output)
+    with Inputs(files) as inputs:
+        survey = _survey(inputs, settings, wanted.bad)
+    limit = allowed(survey.runs, wanted.rate)
+    tried = _search(files, settings, survey.noticed, limit)
+    lines = {line: len(stopped) for line, stopped in tried.items()}
+    line = min(line for line, stopped in lines.items() if stopped <= limit)
+    made = Calibration(
+        wanted.rate, survey.runs, survey.other, len(survey.noticed), survey.stopped, line, lines,
+        changes(settings, line),
+    )  # fmt: skip
+    if wanted.output is not None:
+        write(Path(wanted.output), made)
+    if form is Format.JSON:
+        json_line(made.row())
+    else:
+        show(made, wanted.output)
+    return inputs.code
+
+
+def _check(files: Sequence[str], settings: Settings, output: str | None) -> None:
+    if "-" in files:
+        msg = "calibrate reads its files more than once, and standard input cannot be: name a file"
+        raise LoopGuardError(msg)
+    for file in files:
+        if Recording(file, _told_already).size is None:
+            msg = f"{file}: calibrate reads its files more than once, and a pipe cannot be"
+            raise LoopGuardError(msg)
+    if not Action(settings.max_action).stops:
+        msg = f"max_action = {settings.max_action!r}: nothing is ever stopped, so there is no line"
+        raise LoopGuardError(msg)
+    path = Path(output) if output is not None else None
+    if path is not None and (path.exists() or not path.parent.is_dir()):
+        msg = f"--output {output}: expected a new file in a folder that exists"
+        raise LoopGuardError(msg)
+    if path is not None and path.suffix not in _SUFFIXES:
+        msg = f"--output {output}: expected a name ending in {' or '.join(_SUFFIXES)}"
+        raise LoopGuardError(msg)
+
+
+def _survey(inputs: Inputs, settings: Settings, bad: AbstractSet[str]) -> _Survey:
+    survey = _Survey()
+    for index, recording in enumerate(inputs):
+        entries = inputs.entries(recording)
+        for place, good, account in _accounts(index, recording.name, entries, settings, None):
+            if not good or account.session in bad:
+                survey.other += 1
+                continue
+            survey.runs += 1
+            survey.stopped += account.strongest.stops
+            if account.strongest.rank >= Action.HINT.rank:
+                survey.noticed.add(place)
+    return survey
+
+
+def _search(
+    files: Sequence[str], settings: Settings, noticed: set[_Place], limit: int
+) -> dict[int, set[_Place]]:
+    """The runs that are stopped at each line tried: doubling up, then halving down.
+
+    What one line does not stop, no higher one does, so that only the runs stopped at a lower line
+    are looked at again.
+    """
+    low, line, stopped = 0, 1, noticed
+    tried: dict[int, set[_Place]] = {}
+    while True:
+        tried[line] = _stopped(files, at_line(settings, line), stopped)
+        if len(tried[line]) <= limit:
+            break
+        if line == HIGHEST:
+            raise LoopGuardError(_no_line(len(tried[line]), limit))
+        low, stopped, line = line, tried[line], min(2 * line, HIGHEST)
+    while line - low > 1:
+        middle = (low + line) // 2
+        tried[middle] = _stopped(files, at_line(settings, middle), stopped)
+        if len(tried[middle]) <= limit:
+            line = middle
+        else:
+            low, stopped = middle, tried[middle]
+    return tried
+
+
+def _stopped(files: Sequence[str], settings: Settings, only: set[_Place]) -> set[_Place]:
+    """Which of some runs are stopped."""
+    found: set[_Place] = set()
+    for index, file in enumerate(files):
+        if not any(place[0] == index for place in only):
+            continue
+        recording = Recording(file, _told_already)
+        for place, _, account in _accounts(index, recording.name, recording, settings, only):
+            if place in only and account.strongest.stops:
+                found.add(place)
+    return found
+
+
+def _accounts(
+    index: int,
+    name: str,
+    entries: Iterable[RecordedSpan | Run],
+    settings: Settings,
+    only: AbstractSet[_Place] | None,
+) -> Iterator[tuple[_Place, bool, Account]]:
+    """Place, whether it is good, and account, for every run; of labelled ones some if `only`."""
+    spans = SpanAccounts(name, settings)
+    for number, entry in enumerate(entries):
+        if not isinstance(entry, Run):
+            for account in spans.add(entry):
+                yield (index, account.session), True, account
+            continue
+        place = (index, str(number))
+        if only is None or place in only:
+            yield place, _good(entry), account_of(entry, settings)
+    for account in spans.finish():
+        yield (index, account.session), True, account
+
+
+def _good(run: Run) -> bool:
+    return run.loop is False or (run.loop is None and run.success is True)
+
+
+def _told_already(_file: str, _number: int, _why: str) -> None:
+    """Broken lines were reported when the file was read first."""
+
+
+def _too_few(runs: int, rate: float, need: int) -> str:
+    smallest = f"{_rounded_up(Fraction(1, runs + 1))}, one in {runs + 1}" if runs else "none"
+    return (
+        f"--false-stops {rate:g} needs at least {need:,} good runs, and there are {runs:,}; "
+        f"the smallest rate that {runs:,} runs support is {smallest}"
+    )
+
+
+def _rounded_up(share: Fraction) -> str:
+    """A share in at most four places behind the zeros, never less than it is."""
+    places = 4
+    while share * 10**places < 100:
+        places += 1
+    return f"{ceil(share * 10**places) / 10**places:.{places}f}".rstrip("0")
+
+
+def _no_line(stopped: int, limit: int) -> str:
+    return (
+        f"{stopped} of these runs are stopped even after {HIGHEST} confirmations, and at most "
+        f"{limit} may be: look at them with `replay`; what did not go well can be left out with "
+        "--except, and a verdict that stands on no ladder (a budget, say) has its own setting"
+    )

@@ -1,0 +1,298 @@
+"""The same runs under other thresholds, and under other detectors.
+
+The file has lists `FIVE` and `EXTRAS` (either may be missing) of factories without arguments; what
+they make has a `name` and::
+
+    step(tool, args, output, error, text) -> str | None   # "<action>:<rule>"
+    reset()                                               # the user spoke
+
+`tool` is None for a model turn without a tool call; `error` is the text of a failure of the call
+itself; `text` is what the model said with the turn.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Protocol, cast
+
+from otel_loopguard._util.errors import InternalErrors, swallow
+from otel_loopguard.cli.output import keep_faults
+from otel_loopguard.cli.replay import account_of
+from otel_loopguard.core import Action, Kind
+from otel_loopguard.errors import LoopGuardError
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from typing_extensions import Self
+
+    from otel_loopguard.core import Step
+    from otel_loopguard.replay import Run
+    from otel_loopguard.settings import Settings
+
+HIGHEST: Final = 100
+"""The highest line that the settings take."""
+
+
+def changes(settings: Settings, line: int) -> dict[str, int]:
+    """The settings that put the stop line somewhere.
+
+    Deny and pause stand on the line, abort as far above it as it stands above deny now.
+
+    Args:
+        settings: The settings as they are.
+        line: Confirmations after a hint, 1 to 100.
+    """
+    apart = max(0, settings.abort_after - settings.deny_after)
+    return {
+        "deny_after": line,
+        "pause_after": line,
+        "abort_after": min(line + apart, HIGHEST),
+    }
+
+
+def at_line(settings: Settings, line: int) -> Settings:
+    """The settings with the stop line somewhere else."""
+    return settings.model_copy(update=changes(settings, line))
+
+
+_LISTS: Final = ("FIVE", "EXTRAS")
+# Tools that run what the agent wrote: that it fails is an answer of theirs, no failure of the call.
+_RUNNERS: Final = frozenset({"bash", "code_executor", "python", "sh", "shell", "sql", "terminal"})
+
+
+class Baseline(Protocol):
+    """A detector as the file makes it."""
+
+    name: str
+
+    def step(
+        self,
+        tool: str | None,
+        args: object = None,
+        output: object = None,
+        error: str | None = None,
+        text: str | None = None,
+    ) -> str | None:
+        """Takes one step; answers an action and a rule, or nothing."""
+        ...
+
+    def reset(self) -> None:
+        """The user spoke."""
+        ...
+
+
+Factory = Callable[[], Baseline]
+
+
+def load(file: str) -> Sequence[Factory]:
+    """The factories in a Python file, which is run for it.
+
+    Raises:
+        LoopGuardError: There is no such file, running it fails, or it has no factories.
+    """
+    faults = InternalErrors()
+    module = None
+    if Path(file).is_file():
+        with swallow(faults, "baselines"):
+            module = _module(file)
+    if module is None:
+        why = ", ".join(faults.counts) or "there is no such file"
+        msg = f"--baselines {file}: cannot be used: {why}"
+        raise LoopGuardError(msg)
+    found = [factory for name in _LISTS for factory in _factories(module, name)]
+    if not found:
+        msg = f"--baselines {file}: has no factories, expected lists FIVE or EXTRAS"
+        raise LoopGuardError(msg)
+    return found
+
+
+def verdicts(baseline: Baseline, run: Run, faults: InternalErrors) -> Iterator[tuple[int, Action]]:
+    """What a fresh baseline says of a run: index of the step and action, for each verdict.
+
+    A baseline that fails is silent for the rest of the run; the fault is counted and logged.
+    """
+    said: tuple[int, Step] | None = None
+    with swallow(faults, f"baseline {baseline.name}"):
+        for index, step in enumerate(run.steps):
+            if said is not None and step.kind is not Kind.TOOL:
+                yield from _verdict(baseline.step(None, text=said[1].text), said[0])
+            text = said[1].text if said is not None and step.kind is Kind.TOOL else None
+            said = (index, step) if step.kind is Kind.MODEL else None
+            if step.kind is Kind.TOOL:
+                yield from _verdict(_call(baseline, step, step.text or text), index)
+            elif step.kind is Kind.OTHER and step.name == "user":
+                baseline.reset()
+        if said is not None:
+            yield from _verdict(baseline.step(None, text=said[1].text), said[0])
+
+
+def _call(baseline: Baseline, step: Step, text: str | None) -> str | None:
+    failed = step.error and step.name not in _RUNNERS
+    error = (step.error_text or "error") if failed else None
+    return baseline.step(step.name or "", step.args, None if failed else step.outcome, error, text)
+
+
+def _verdict(answer: str | None, index: int) -> Iterator[tuple[int, Action]]:
+    if answer:
+        yield index, Action(answer.partition(":")[0])
+
+
+def _module(file: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("_loopguard_baselines", file)
+    if spec is None or spec.loader is None:
+        msg = "expected a Python file"
+        raise ImportError(msg)
+    module = importlib.util.module_from_spec(spec)
+    # Dataclasses and pickles look their module up by its name.
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _factories(module: ModuleType, name: str) -> list[Factory]:
+    found: object = getattr(module, name, None)
+    return cast("list[Factory]", found) if isinstance(found, list) else []
+
+
+SENSITIVITIES: Final = (0.5, 0.67, 0.8, 1.0, 1.25, 1.5, 2.0)
+"""What all thresholds are divided by, one after the other."""
+
+LINES: Final = 4
+"""Stop lines that are tried: 1 to this."""
+
+_BATCH: Final = 16
+_FEW: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What the guard said of one run at one sensitivity.
+
+    Attributes:
+        sensitivity: What the thresholds were divided by.
+        noticed: Whether there was a hint or stronger.
+        stopped: Whether there was a stop, at the stop line of the settings.
+        line: The highest stop line tried at which it is stopped; 0 if it is at none.
+    """
+
+    sensitivity: float
+    noticed: bool
+    stopped: bool
+    line: int
+
+
+Tried = tuple[Trial, ...]
+"""The trials of one run, in the order of `SENSITIVITIES`."""
+
+
+def tried(run: Run, settings: Settings, lines: int) -> Tried:
+    """Tries every sensitivity on a run, and at each the stop lines from 1 to `lines`."""
+    return tuple(_trial(run, settings, sensitivity, lines) for sensitivity in SENSITIVITIES)
+
+
+class Trials:
+    """Tries runs one after the other; few at once are held, whatever their number.
+
+    The first 64 runs are tried here; if there are more, all are given to worker processes. The
+    results are the same and come in the order of the runs.
+
+    Args:
+        settings: Settings that the trials start from.
+        lines: Stop lines that are tried: 1 to this; 0 for none.
+        jobs: Worker processes; with 1 there are none.
+    """
+
+    def __init__(self, settings: Settings, lines: int, jobs: int) -> None:
+        self._settings = settings
+        self._lines = lines
+        self._jobs = jobs
+        self._pool: ProcessPoolExecutor | None = None
+        self._batch: list[Run] = []
+        self._waiting: deque[Future[list[Tried]]] = deque()
+        self._results: list[Tried] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=kind is not None)
+
+    def add(self, run: Run) -> None:
+        """Takes one run."""
+        if self._jobs <= 1:
+            self._results.append(tried(run, self._settings, self._lines))
+            return
+        self._batch.append(run)
+        if len(self._batch) >= (_BATCH if self._pool else _FEW):
+            self._send()
+
+    def results(self) -> list[Tried]:
+        """The trials of all runs, in their order; waits for those under way.
+
+        Raises:
+            LoopGuardError: The worker processes ended before their time.
+        """
+        if self._pool is None:
+            self._results += [tried(run, self._settings, self._lines) for run in self._batch]
+        else:
+            self._send()
+        self._batch = []
+        while self._waiting:
+            self._take()
+        return self._results
+
+    def _send(self) -> None:
+        """Gives what is gathered to the workers, and waits if they have enough to do."""
+        if self._pool is None:
+            # Started anew and not forked: a fork would take over threads and locks.
+            self._pool = ProcessPoolExecutor(
+                self._jobs, mp_context=get_context("spawn"), initializer=keep_faults
+            )
+        batch, self._batch = self._batch, []
+        for first in range(0, len(batch), _BATCH):
+            part = batch[first : first + _BATCH]
+            self._waiting.append(self._pool.submit(_try_all, part, self._settings, self._lines))
+        while len(self._waiting) > 2 * self._jobs + _FEW // _BATCH:
+            self._take()
+
+    def _take(self) -> None:
+        try:
+            self._results += self._waiting.popleft().result()
+        except BrokenProcessPool as error:
+            msg = f"the worker processes ended before their time ({error}); try --jobs 1"
+            raise LoopGuardError(msg) from error
+
+
+def _try_all(runs: Sequence[Run], settings: Settings, lines: int) -> list[Tried]:
+    return [tried(run, settings, lines) for run in runs]
+
+
+def _trial(run: Run, settings: Settings, sensitivity: float, lines: int) -> Trial:
+    scaled = settings.model_copy(update={"sensitivity": sensitivity})
+    strongest = account_of(run, scaled).strongest
+    noticed = strongest.rank >= Action.HINT.rank
+    line = 0
+    # What is not noticed is stopped nowhere, and what one line does not stop, no higher one does.
+    while noticed and line < lines and _stops(run, at_line(scaled, line + 1)):
+        line += 1
+    return Trial(sensitivity, noticed, strongest.stops, line)
+
+
+def _stops(run: Run, settings: Settings) -> bool:
+    return account_of(run, settings).strongest.stops

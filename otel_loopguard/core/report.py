@@ -1,0 +1,439 @@
+"""What a session has come to, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
+
+from otel_loopguard.core.step import Kind
+from otel_loopguard.core.text import truncate
+
+if TYPE_CHECKING:
+    from otel_loopguard.core.admission import Acceptance
+    from otel_loopguard.core.decision import Action, Decision, Severity
+    from otel_loopguard.core.progress import Phase
+    from otel_loopguard.core.step import Step
+
+
+@dataclass(frozen=True, slots=True)
+class AgentCycle:
+    """One cycle of agents, as it stands (B8).
+
+    Attributes:
+        id: Its number within the session, from 1.
+        patterns: The rules that saw it (`pair_cycle`, `agent_cycle`, …), in the order in which they
+            did.
+        count: What was counted, the highest so far.
+        found: Number of the step, within the session, at which it was found.
+        last: Number of the step at which it was seen last.
+        intervention: What was last called for: `break_cycle`, `inject_context` or `escalate_human`;
+            None until something was.
+        escalated: Whether it was put before a human.
+        resolution: How it ended: `faded`, `user_turn`, `cleared` or `restored`; None while it goes
+            on.
+    """
+
+    id: int
+    patterns: tuple[str, ...]
+    count: float
+    found: int
+    last: int
+    intervention: str | None
+    escalated: bool
+    resolution: str | None
+
+
+Happening = Literal["retries", "degraded", "compactions", "missing_dependencies"]
+"""What is counted of a run, by the field of `RunMetrics`."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunMetrics:
+    """How a session ran, as whoever orchestrates it asks. It has no content of calls.
+
+    Source: FEATURES E14.
+
+    Attributes:
+        phases: Stretches of work of one agent, one after the other: name of the agent and seconds.
+            The newest 48, oldest first; one that goes on is the last.
+        retries: Further tries that `control.retrying` and `control.verified` made.
+        degraded: Steps that were skipped or failed and got a degraded result.
+        compactions: How often the context was compacted, as the application said or as the input
+            tokens showed.
+        missing_dependencies: Degraded results among those that `control.combined` took.
+        context_tokens: Input tokens of the newest model call that says them; None if none does.
+        peak_context_tokens: The most input tokens of one model call; None if none says them.
+    """
+
+    phases: tuple[Phase, ...] = ()
+    retries: int = 0
+    degraded: int = 0
+    compactions: int = 0
+    missing_dependencies: int = 0
+    context_tokens: int | None = None
+    peak_context_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolReport:
+    """How one tool was used.
+
+    Attributes:
+        name: Its name.
+        calls: Finished calls.
+        errors: Those that failed.
+    """
+
+    name: str
+    calls: int
+    errors: int
+
+    @property
+    def error_rate(self) -> float:
+        """Share of the calls that failed, 0 to 1."""
+        return self.errors / self.calls if self.calls else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a session did, and what the guard made of it. It has no content of calls.
+
+    Source: FEATURES D9 (totals, progress, alerts, `should_stop`), C15 (counters), C6 (analysis),
+    E14 (`run`), A10 (detected, prevented, confirmed, false alarms).
+
+    Attributes:
+        session: Key of the session.
+        action: What its flag says now.
+        should_stop: Whether the flag says pause or abort; in shadow mode, whether any decision did.
+        highest_severity: The worst severity of all alerts; None without any.
+        steps: Canonical steps of any kind.
+        actions: Finished tool calls.
+        successes: Those that did not fail.
+        failures: Those that failed.
+        recovered: Successes of a tool whose call before had failed.
+        strategy_switches: Changes to another tool after a failure or an alert.
+        escalations: Decisions that call for a person (`ask`, `pause`, `escalate_human`).
+        model_calls: Model calls.
+        changes: How often the world was changed, as far as can be told.
+        milestones: Percent of the declared milestones that are done, 0 to 100; None if none was
+            declared.
+        news: Mean novelty of the tools' answers, 0 to 1; None if none was looked at.
+        loops_detected: Different loops that a hint or more was given for.
+        loops_prevented: Those that were denied, paused or aborted; 0 in shadow mode.
+        alert_count: Decisions that are a hint or more.
+        alerts: The newest of them, at most `report_alerts` (10).
+        alerts_by_type: Alerts by detector.
+        notes_by_type: What was only noted on the trace (`allow`), by detector.
+        cycles: Lengths of the cycles found, in calls, in the order of their discovery.
+        tools: The most used tools, at most `report_tools` (10), by calls.
+        tokens: Input and output tokens of model calls; None if no call said it.
+        mean_interval_s: Mean seconds between the starts of tool calls; None without times.
+        duration_s: Seconds from the first start to the last end; None without times.
+        lacks: Tool calls that lacked something, by what it was: `args`, `outcome`.
+        switched_off: Detectors that failed and were switched off in this session.
+        confirmed: Decisions that feedback confirmed.
+        false_alarms: Decisions that feedback called a false alarm.
+        execution: How often the runtime asked before a call, and how the answers were taken; None
+            if it did not.
+        run: Phases, retries and the like, for whoever orchestrates (E14).
+    """
+
+    session: str
+    action: Action
+    should_stop: bool
+    highest_severity: Severity | None
+    steps: int
+    actions: int
+    successes: int
+    failures: int
+    recovered: int
+    strategy_switches: int
+    escalations: int
+    model_calls: int
+    changes: int
+    milestones: float | None
+    news: float | None
+    loops_detected: int
+    loops_prevented: int
+    alert_count: int
+    alerts: tuple[Decision, ...]
+    alerts_by_type: Mapping[str, int]
+    notes_by_type: Mapping[str, int]
+    cycles: tuple[int, ...]
+    tools: tuple[ToolReport, ...]
+    tokens: int | None
+    mean_interval_s: float | None
+    duration_s: float | None
+    lacks: Mapping[str, int]
+    switched_off: tuple[str, ...]
+    confirmed: int
+    false_alarms: int
+    execution: Acceptance | None = None
+    run: RunMetrics = field(default_factory=RunMetrics)
+
+    @property
+    def error_rate(self) -> float | None:
+        """Share of the tool calls that failed, 0 to 1; None without any."""
+        return self.failures / self.actions if self.actions else None
+
+    @property
+    def precision(self) -> float | None:
+        """Share of the decisions with feedback that it confirmed, 0 to 1; None without any."""
+        told = self.confirmed + self.false_alarms
+        return self.confirmed / told if told else None
+
+
+class Turn(NamedTuple):
+    """What a tool call changed (C15).
+
+    Attributes:
+        recovered: It succeeded, and the call of the tool before had failed.
+        switched: It is of another tool, after a failure or an alert.
+    """
+
+    recovered: bool = False
+    switched: bool = False
+
+
+SAME: Final = Turn()
+
+
+class Meaning(NamedTuple):
+    """What a decision is the first of (A10, C15).
+
+    Attributes:
+        found: Whether its loop was not known before.
+        prevented: Whether its loop is stopped for the first time.
+        escalated: Whether it calls for a person.
+    """
+
+    found: bool = False
+    prevented: bool = False
+    escalated: bool = False
+
+
+class Spent(NamedTuple):
+    """What a session has spent so far.
+
+    Attributes:
+        calls: Finished tool calls.
+        tokens: Input and output tokens of its model calls; 0 where none says it.
+        seconds: From its first start to its last end; 0 without times.
+    """
+
+    calls: int
+    tokens: int
+    seconds: float
+
+
+_NAMED: Final = 100
+_CONTENT: Final = 200
+_TOOL: Final = Kind.TOOL
+
+_Noted = tuple[str, "str | None", bool, bool, "str | None", int, int, "str | None"]
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """One tool call that is over.
+
+    Attributes:
+        name: Name of the tool.
+        agent: Name of the agent that made it, if that is known.
+        outcome: How it ended: `ok`, `failed`, or `unknown` where no outcome was captured.
+        error_type: Type of its error; None without one.
+        at: When it ended, nanoseconds since the epoch; 0 if that is not known.
+        duration_s: Seconds that it took; None without times.
+        content: Its arguments, 200 characters at most; None unless content is wanted.
+    """
+
+    name: str
+    agent: str | None
+    outcome: Literal["ok", "failed", "unknown"]
+    error_type: str | None
+    at: int
+    duration_s: float | None
+    content: str | None = None
+
+
+class RecentActions:
+    """The last tool calls of a session, and where it is now. O(1) per step.
+
+    Not thread-safe: the guard's lock is held.
+
+    Args:
+        most: Calls that are kept.
+        content: Whether a piece of their arguments is kept too.
+
+    Attributes:
+        step: Name of the newest tool, model, agent or node; empty before the first.
+        agent: Name of the agent that was seen last, if one was.
+        task: Id of the task of a plan that was worked on last, if one was named.
+
+    Source: FEATURES C8 (last 5 actions).
+    """
+
+    __slots__ = ("_acts", "_content", "_most", "agent", "step", "task")
+
+    def __init__(self, most: int, *, content: bool) -> None:
+        # A list takes a tenth of what an empty deque does, and there are many sessions.
+        self._acts: list[_Noted] = []
+        self._most = most
+        self._content = content
+        self.step = ""
+        self.agent: str | None = None
+        self.task: str | None = None
+
+    def note(self, step: Step) -> None:
+        """Takes a canonical step."""
+        name = step.name
+        if name is not None:
+            self.step = name
+        if step.agent is not None:
+            self.agent = step.agent
+        if step.task is not None:
+            self.task = step.task
+        if step.kind is _TOOL:
+            known = step.outcome is not None or step.error
+            content = truncate(step.args, _CONTENT) if self._content else None
+            self._acts.append(
+                (name or "", step.agent, step.error, known, step.error_type, step.start,
+                 step.end or 0, content)
+            )  # fmt: skip
+            if len(self._acts) > self._most:
+                del self._acts[0]
+
+    def acts(self) -> tuple[Act, ...]:
+        """The last calls, oldest first."""
+        return tuple(_act(*noted) for noted in self._acts)
+
+
+def _act(  # noqa: PLR0913, PLR0917  # what was noted of one call
+    name: str, agent: str | None, failed: bool, known: bool, error_type: str | None,
+    start: int, end: int, content: str | None,
+) -> Act:  # fmt: skip
+    took = (end - start) / 1e9 if start and end >= start else None
+    return Act(
+        name[:_NAMED],
+        None if agent is None else agent[:_NAMED],
+        "failed" if failed else "ok" if known else "unknown",
+        None if error_type is None else error_type[:_NAMED],
+        end,
+        took,
+        content,
+    )
+
+
+def act_row(act: Act) -> dict[str, object]:
+    """An action as one JSON object; what is unknown is null."""
+    return {
+        "tool": act.name,
+        "agent": act.agent,
+        "outcome": act.outcome,
+        "error_type": act.error_type,
+        "at": act.at or None,
+        "duration_s": act.duration_s,
+        **({} if act.content is None else {"content": act.content}),
+    }
+
+
+Topic = Literal["insight", "file", "pattern", "avoided"]
+"""What an entry is: a key insight, an important file, a learned pattern, an avoided approach."""
+
+_TOPICS: Final = get_args(Topic)
+_CHARS: Final = 200
+_SAID: Final = 3
+_OFFERED: Final[tuple[tuple[Topic, str], ...]] = (
+    ("insight", "Known so far"),
+    ("pattern", "Learned"),
+    ("file", "Files changed most"),
+    ("avoided", "Tried in vain"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """The long-term context of a session, at one moment. It has content of calls.
+
+    Attributes:
+        insights: Key insights, the newest last.
+        files: Important files, the most often written or named first.
+        patterns: Learned patterns, the newest last.
+        avoided: Approaches that were denied or that the application named, the newest last.
+    """
+
+    insights: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    patterns: tuple[str, ...] = ()
+    avoided: tuple[str, ...] = ()
+
+
+class Memory:
+    """Keeps the long-term context of one session. Not thread-safe: the guard's lock is held.
+
+    Each kind has at most `context_entries` (12) entries of at most 200 characters; the oldest goes
+    first, of files the one named least.
+
+    Args:
+        entries: Entries kept of each kind.
+    """
+
+    __slots__ = ("_entries", "_known")
+
+    def __init__(self, entries: int) -> None:
+        self._entries = entries
+        self._known: dict[Topic, dict[str, int]] = {}
+
+    def note(self, topic: Topic, text: str) -> None:
+        """Keeps an entry; one that is known becomes the newest, and counts once more.
+
+        Args:
+            topic: `insight`, `file`, `pattern` or `avoided`.
+            text: What to keep; of longer text the first 200 characters.
+
+        Raises:
+            ValueError: There is no such topic.
+        """
+        if topic not in _TOPICS:
+            msg = f"topic must be one of {', '.join(_TOPICS)}, got {topic!r}"
+            raise ValueError(msg)
+        line = truncate(text, _CHARS)
+        if not line or not self._entries:
+            return
+        known = self._known.setdefault(topic, {})
+        known[line] = known.pop(line, 0) + 1
+        if len(known) > self._entries:
+            self._forget(topic, known, line)
+
+    def context(self) -> Context:
+        """What is kept, as it is now."""
+        files = self._known.get("file") or dict[str, int]()
+        return Context(
+            insights=tuple(self._known.get("insight", ())),
+            files=tuple(sorted(files, key=lambda path: -files[path])),
+            patterns=tuple(self._known.get("pattern", ())),
+            avoided=tuple(self._known.get("avoided", ())),
+        )
+
+    def offer(self) -> str:
+        """What a hint may add for the model: up to three entries of each kind; may be empty."""
+        if not self._known:
+            return ""
+        now = self.context()
+        found: dict[Topic, tuple[str, ...]] = {
+            "insight": now.insights[-_SAID:],
+            "pattern": now.patterns[-_SAID:],
+            "file": now.files[:_SAID],
+            "avoided": now.avoided[-_SAID:],
+        }
+        said = (f"{word}: {'; '.join(found[topic])}." for topic, word in _OFFERED if found[topic])
+        return " ".join(said)
+
+    @staticmethod
+    def _forget(topic: Topic, known: dict[str, int], newest: str) -> None:
+        if topic != "file":
+            del known[next(iter(known))]
+            return
+        # Not the newest: a file that comes in late could never stay.
+        del known[min((path for path in known if path != newest), key=known.__getitem__)]

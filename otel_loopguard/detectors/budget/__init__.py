@@ -1,1 +1,0 @@
-"""Verdicts about what is used up, and about milestones."""

@@ -1,1 +1,0 @@
-"""Detectors that look at finished tool calls."""

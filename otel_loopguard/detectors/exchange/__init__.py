@@ -1,1 +1,0 @@
-"""Detectors that look at work passed between agents."""

@@ -1,1 +1,0 @@
-"""Detectors that look at the nodes of a graph and the agents of a run."""

@@ -1,1 +1,0 @@
-"""Detectors that look at what models write, and at tools tried in vain."""

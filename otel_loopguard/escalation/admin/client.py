@@ -1,0 +1,231 @@
+"""Asks live processes from outside: over their sockets, or over the store."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from otel_loopguard.errors import LoopGuardError
+from otel_loopguard.escalation.admin.handlers import MOST_REPLY, Message, decoded
+from otel_loopguard.escalation.admin.socket import sockets, user
+from otel_loopguard.escalation.channels import KIND
+from otel_loopguard.escalation.payload import encoded
+from otel_loopguard.stores import open_store
+
+if TYPE_CHECKING:
+    from otel_loopguard.settings import Settings
+
+_LIMIT_S: Final = 5.0
+_NO_SOCKET: Final = (
+    "no process of this user was reached: agents are listed where they run with "
+    "control_socket = auto (LOOPGUARD_CONTROL_SOCKET=auto), or share a store (--store)"
+)
+_NO_PROCESS: Final = (
+    "no process has told this store of itself: agents are listed where they run with the same "
+    "store_url (LOOPGUARD_STORE_URL) and store_prefix"
+)
+_UNKNOWN: Final = frozenset({"unknown_session", "unknown_escalation"})
+
+
+class Lines(Protocol):
+    """The ways to the processes that can be asked."""
+
+    def sessions(self) -> list[Message]:
+        """Rows of all sessions of all processes, see `rows.session_row`."""
+        ...
+
+    def ask(self, request: Message) -> list[Message]:
+        """Replies of the processes that know the `session` or `escalation` of a request."""
+        ...
+
+    def why_empty(self) -> str:
+        """Why no session is listed: nobody is reached, or nobody has one; and what to do."""
+        ...
+
+
+class SocketLines:
+    """Asks processes of this user on this machine.
+
+    Args:
+        path: A socket; None: those of all processes with `control_socket` `auto`.
+    """
+
+    def __init__(self, path: str | None = None) -> None:
+        self._path = path
+
+    def sessions(self) -> list[Message]:
+        """Rows of all sessions; see `Lines.sessions`."""
+        replies = (self._asked(path, {"op": "sessions"}) for path in self._paths())
+        return [row for reply in replies if reply for row in _rows(reply)]
+
+    def ask(self, request: Message) -> list[Message]:
+        """Replies of those who know; see `Lines.ask`."""
+        replies = (self._asked(path, request) for path in self._paths())
+        return [reply for reply in replies if reply and reply.get("error") not in _UNKNOWN]
+
+    def why_empty(self) -> str:
+        """Why no session is listed; see `Lines.why_empty`."""
+        replies = (self._asked(path, {"op": "sessions"}) for path in self._paths())
+        reached = sum(reply is not None for reply in replies)
+        return _no_session(reached) if reached else _NO_SOCKET
+
+    def _paths(self) -> list[Path]:
+        """The sockets.
+
+        Raises:
+            LoopGuardError: There is none at the path, or it cannot be trusted.
+        """
+        if self._path is None:
+            try:
+                return sockets()
+            except OSError as error:
+                raise LoopGuardError(str(error)) from None
+        return [_own(Path(self._path))]
+
+    def _asked(self, path: Path, request: Message) -> Message | None:
+        """The reply of one process; None if nobody is there any more.
+
+        Raises:
+            LoopGuardError: Somebody is there and gives no reply.
+        """
+        with socket.socket(socket.AF_UNIX) as line:
+            line.settimeout(_LIMIT_S)
+            try:
+                _connect(line, path)
+            except (FileNotFoundError, ConnectionRefusedError):
+                return None
+            except OSError as error:
+                msg = f"socket {str(path)!r}: {error}"
+                raise LoopGuardError(msg) from None
+            with suppress(OSError):
+                line.sendall(encoded(request) + b"\n")
+            reply = decoded(_all(line), MOST_REPLY)
+        if reply is None:
+            msg = f"socket {str(path)!r}: the process there gave no reply"
+            raise LoopGuardError(msg)
+        return reply
+
+
+class StoreLines:
+    """Asks all processes that tell a store of their sessions.
+
+    Args:
+        settings: `store_url` and what begins so.
+
+    Raises:
+        LoopGuardSettingsError: The address cannot be used, or the extra `redis` is missing.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._store = open_store(settings)
+        from otel_loopguard.escalation.admin.redis_transport import ProcessRegistry  # noqa: PLC0415  # redis is an extra
+
+        self._directory = ProcessRegistry(settings)
+
+    def sessions(self) -> list[Message]:
+        """Rows of all sessions; see `Lines.sessions`.
+
+        Raises:
+            StoreError: The store does not answer.
+        """
+        return [row for row in self._directory.sessions() if _is_row(row)]
+
+    def ask(self, request: Message) -> list[Message]:
+        """Replies of those who know; see `Lines.ask`.
+
+        Raises:
+            StoreError: The store does not answer.
+            LoopGuardError: A process that should know gives no reply.
+        """
+        replies: list[Message] = []
+        for process in self._who(request):
+            reply = self._directory.ask(process, request, _LIMIT_S)
+            if reply is None:
+                msg = f"process {process!r} gave no reply within {_LIMIT_S:g} s"
+                raise LoopGuardError(msg)
+            if reply.get("error") not in _UNKNOWN:
+                replies.append(reply)
+        return replies
+
+    def why_empty(self) -> str:
+        """Why no session is listed; see `Lines.why_empty`.
+
+        Raises:
+            StoreError: The store does not answer.
+        """
+        reached = len(self._directory.processes())
+        return _no_session(reached) if reached else _NO_PROCESS
+
+    def _who(self, request: Message) -> list[str]:
+        """The processes that have the session, or the escalation, that a request is about."""
+        escalation, session = request.get("escalation"), request.get("session")
+        rows = self.sessions()
+        if escalation is None:
+            return sorted({row["process"] for row in rows if row["session"] == session})
+        kept = self._store.get(KIND, str(escalation))
+        package = None if kept is None else decoded(kept, MOST_REPLY)
+        place = None if package is None else package.get("process")
+        has = {row["process"] for row in rows if row.get("escalation") == escalation}
+        return sorted(has | {name for name in self._directory.processes() if name == place})
+
+
+def _no_session(reached: int) -> str:
+    who = "1 process was reached, and it has"
+    if reached > 1:
+        who = f"{reached} processes were reached, and they have"
+    return f"{who} no session now; one begins with the first tool, model or agent span"
+
+
+def _own(path: Path) -> Path:
+    """A path, if it is that of a socket of this user.
+
+    Raises:
+        LoopGuardError: It is not.
+    """
+    if not path.is_socket():
+        msg = f"there is no socket {str(path)!r}"
+        raise LoopGuardError(msg)
+    if path.stat().st_uid != user():
+        msg = f"socket {str(path)!r} belongs to another user"
+        raise LoopGuardError(msg)
+    return path
+
+
+def _rows(reply: Message) -> Iterable[Message]:
+    found: Any = reply.get("sessions")
+    return [row for row in found if _is_row(row)] if isinstance(found, list) else []  # pyright: ignore[reportUnknownVariableType]
+
+
+def _is_row(row: Any) -> bool:
+    """Whether something has what a row of a session must have."""
+    if not isinstance(row, dict):
+        return False
+    return all(isinstance(row.get(name), str) for name in ("session", "process", "action"))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+
+
+def _connect(line: socket.socket, path: Path) -> None:
+    """Connects; where many wait already, it is tried again until the limit of time."""
+    until = time.monotonic() + _LIMIT_S
+    while time.monotonic() < until:
+        with suppress(BlockingIOError):
+            line.connect(str(path))
+            return
+        time.sleep(0.05)
+    line.connect(str(path))
+
+
+def _all(line: socket.socket) -> bytes:
+    """What a process says until it ends, within the limit of time and size."""
+    until = time.monotonic() + _LIMIT_S
+    data = bytearray()
+    with suppress(OSError):
+        while len(data) <= MOST_REPLY and time.monotonic() < until:
+            piece = line.recv(65_536)
+            if not piece:
+                break
+            data += piece
+    return bytes(data)

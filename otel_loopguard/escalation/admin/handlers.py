@@ -1,0 +1,255 @@
+"""Answers requests about the sessions of this process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import orjson
+
+from otel_loopguard._control.flag import is_reserved
+from otel_loopguard._control.gate import abort, pause, resume
+from otel_loopguard._util.clock import now
+from otel_loopguard.core.escalation import totals
+from otel_loopguard.core.report import act_row
+from otel_loopguard.errors import EscalationError, PlanError
+from otel_loopguard.escalation.answers import GUIDANCE, reply_of
+from otel_loopguard.escalation.channels import case_row
+
+if TYPE_CHECKING:
+    from otel_loopguard.core import Decision
+    from otel_loopguard.escalation.escalations import Escalations
+    from otel_loopguard.escalation.registry import Case
+    from otel_loopguard.sessions import Session, SessionRegistry
+    from otel_loopguard.settings import Settings
+
+MOST_REQUEST: Final = 16_384
+"""Bytes of a request."""
+MOST_REPLY: Final = 4 * 1024 * 1024
+"""Bytes of a reply: a thousand sessions take about half a megabyte."""
+
+Message = dict[str, Any]
+
+
+def decoded(data: bytes, most: int) -> Message | None:
+    """The message of a line; None if it is too long, or no JSON object.
+
+    Args:
+        data: The line.
+        most: Bytes that it may have.
+    """
+    if len(data) > most:
+        return None
+    try:
+        found: Any = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return None
+    return cast("Message", found) if isinstance(found, dict) else None
+
+
+def refusal(code: str, why: str) -> Message:
+    """The reply to what cannot be done.
+
+    Args:
+        code: What kind of trouble it is: `unknown_session`, `unknown_escalation`, `refused`, …
+        why: A sentence for people.
+    """
+    return {"ok": False, "error": code, "message": why}
+
+
+_LONGEST: Final = 200
+
+
+def session_row(session: Session, process: str, case: Case | None) -> dict[str, Any]:
+    """A session as one JSON object; times in nanoseconds since the epoch. Its lock is held.
+
+    Args:
+        session: The session.
+        process: Name of its process.
+        case: Its newest escalation, if it has one.
+    """
+    report, control = session.report(), session.flag.control
+    recent = session.record.recent
+    waits = case is not None and case.reply is None
+    return {
+        "session": session.key,
+        "process": process,
+        "agent": _cut(recent.agent),
+        "step": _cut(recent.step),
+        "steps": report.steps,
+        "action": control.action.value,
+        "by": _cut(control.by),
+        "reason": _cut(control.reason),
+        "detector": report.alerts[-1].detector if report.alerts else None,
+        "tokens": report.tokens,
+        "since": session.last_used - round((report.duration_s or 0) * 1e9),
+        "last": session.last_used,
+        "escalation": case.escalation.id if case is not None and waits else None,
+    }
+
+
+def session_view(session: Session, process: str, case: Case | None) -> dict[str, Any]:
+    """All that there is to show of a session. Its lock is held."""
+    report = session.report()
+    return {
+        **session_row(session, process, case),
+        "totals": totals(report),
+        "actions": [act_row(act) for act in session.record.recent.acts()],
+        "decisions": [_decision(decision) for decision in report.alerts],
+        "package": None if case is None else case_row(case),
+    }
+
+
+def _decision(decision: Decision) -> dict[str, Any]:
+    return {
+        "id": decision.id,
+        "step": decision.step,
+        "at": decision.time or None,
+        "action": decision.action.value,
+        "detector": decision.detector,
+        "rule": decision.reason,
+        "message": decision.message,
+    }
+
+
+def _cut(text: str | None) -> str | None:
+    return None if text is None else text[:_LONGEST]
+
+
+_NAME: Final = 100
+
+
+class AdminHandlers:
+    """Answers what people ask about the sessions of one guard. May be called from any thread.
+
+    A request is a map with `op`: `sessions`, `show`, `pause`, `resume`, `abort` or `answer`, and
+    what that takes. A reply has `ok`; where it is false, `error` and `message`.
+
+    Args:
+        settings: Settings of the guard.
+        sessions: Its sessions.
+        lock: The guard's lock.
+        escalations: What it put before people.
+        process: Name of this guard among those of all processes.
+
+    Attributes:
+        process: That name.
+    """
+
+    def __init__(
+        self, settings: Settings, sessions: SessionRegistry, lock: threading.RLock,
+        escalations: Escalations, process: str,
+    ) -> None:  # fmt: skip
+        self._sessions = sessions
+        self._lock = lock
+        self._escalations = escalations
+        self._most = settings.desk_sessions
+        self._idle = int(settings.desk_idle_s * 1e9)
+        self.process = process
+
+    def reply(self, request: Message) -> Message:
+        """Does what a request says; whatever it holds, nothing is raised for it."""
+        op = request.get("op")
+        known = self._known(op)
+        if known is None:
+            return refusal("unknown_request", f"there is no request {op!r:.100}")
+        wrong = [
+            name
+            for name in ("session", "reason", "by", "guidance", "escalation", "answer", "plan")
+            if not isinstance(request.get(name, ""), str)
+        ]
+        if wrong:
+            return refusal("refused", f"{wrong[0]} must be a text")
+        if is_reserved(request.get("by", "")):
+            return refusal(
+                "refused", f"by = {request['by']!r:.100}: the guard itself has that name"
+            )
+        return known(request)
+
+    def _known(self, op: object) -> Callable[[Message], Message] | None:
+        known = {
+            "sessions": self._list,
+            "show": self._show,
+            "pause": self._pause,
+            "resume": self._resume,
+            "abort": self._abort,
+            "answer": self._answer,
+        }
+        return known.get(op) if isinstance(op, str) else None
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The sessions that are listed: the newest in use, and those that are stopped."""
+        with self._lock:
+            found = self._sessions.newest(self._most)
+        oldest = now() - self._idle
+        rows: list[dict[str, Any]] = []
+        for session in found:
+            if session.last_used < oldest and not session.flag.stops:
+                continue
+            # One at a time: agents that end a span wait for this lock.
+            with self._lock:
+                rows.append(session_row(session, self.process, self._case(session)))
+        return rows
+
+    def _case(self, session: Session) -> Case | None:
+        return self._escalations.register.newest_of(session.key)
+
+    def _list(self, request: Message) -> Message:
+        del request
+        return {"ok": True, "process": self.process, "sessions": self.rows()}
+
+    def _show(self, request: Message) -> Message:
+        with self._lock:
+            found = self._sessions.find(request.get("session", ""))
+            if found is None:
+                return self._unknown(request)
+            view = session_view(found, self.process, self._case(found))
+        return {"ok": True, "session": view}
+
+    def _pause(self, request: Message) -> Message:
+        why = request.get("reason", "")[:GUIDANCE] or "paused by hand"
+        return self._done(request, lambda key: pause(key, why, by=_by(request)))
+
+    def _resume(self, request: Message) -> Message:
+        guidance = request.get("guidance", "")[:GUIDANCE] or None
+        return self._done(request, lambda key: resume(key, by=_by(request), guidance=guidance))
+
+    def _abort(self, request: Message) -> Message:
+        why = request.get("reason", "")[:GUIDANCE] or "aborted by hand"
+        return self._done(request, lambda key: abort(key, why, by=_by(request)))
+
+    def _answer(self, request: Message) -> Message:
+        escalation = request.get("escalation", "")
+        try:
+            plan = request.get("plan")
+            said = reply_of(
+                request.get("answer"), request.get("guidance"), request.get("by"), "cli",
+                None if plan is None else orjson.loads(plan),
+            )  # fmt: skip
+            taken = self._escalations.reply(escalation, said)
+        except orjson.JSONDecodeError as error:
+            return refusal("refused", f"plan must be a JSON list of tasks: {error}")
+        except (EscalationError, PlanError) as error:
+            return refusal("refused", str(error))
+        if not taken:
+            return refusal("unknown_escalation", f"there is no escalation {escalation!r:.100}")
+        return {"ok": True, "process": self.process, "escalation": escalation}
+
+    def _done(self, request: Message, do: Callable[[str], object]) -> Message:
+        """Does something to a session, in all guards of the process, if it is known to this one."""
+        with self._lock:
+            found = self._sessions.find(request.get("session", ""))
+        if found is None:
+            return self._unknown(request)
+        do(found.key)
+        action = found.flag.control.action.value
+        return {"ok": True, "process": self.process, "action": action}
+
+    @staticmethod
+    def _unknown(request: Message) -> Message:
+        return refusal("unknown_session", f"there is no session {request.get('session')!r:.200}")
+
+
+def _by(request: Message) -> str | None:
+    return request.get("by", "").strip()[:_NAME] or None

@@ -1,0 +1,251 @@
+"""Sessions of all processes on one Redis, and requests to them."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from otel_loopguard._util.errors import swallow
+from otel_loopguard._util.locks import Signal
+from otel_loopguard._util.suppress import suppress_instrumentation_in_thread
+from otel_loopguard.errors import StoreError
+from otel_loopguard.escalation.admin.handlers import (
+    MOST_REPLY,
+    MOST_REQUEST,
+    Message,
+    decoded,
+    refusal,
+)
+from otel_loopguard.escalation.payload import encoded
+from otel_loopguard.stores.redis import quoted
+from otel_loopguard.stores.redis_connection import Connection, parse_redis_url
+
+if TYPE_CHECKING:
+    from otel_loopguard._util.errors import InternalErrors
+    from otel_loopguard.escalation.admin.handlers import AdminHandlers
+    from otel_loopguard.settings import Settings
+
+_WAIT_S: Final = 1
+"""Seconds that one look into a letter box waits: Redis 5 takes whole ones only."""
+_ANSWER_S: Final = 30
+_PROCESSES: Final = 10_000
+
+
+class ProcessRegistry:
+    """Reads and writes the directory. Blocks, and raises `StoreError` where Redis does not answer.
+
+    `PREFIX:desk` has the processes by the time they were heard of last, `PREFIX:desk:{PROCESS}` the
+    sessions of one, `…:in` the requests to it, `PREFIX:desk:reply:{ID}` the reply to one. All of it
+    goes by itself, soon after a process ended.
+
+    Args:
+        settings: `store_url` and what begins so; `desk_heartbeat_s`.
+
+    Raises:
+        LoopGuardSettingsError: The address cannot be used.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._prefix = f"{settings.store_prefix}:desk"
+        # A letter box is looked into for a second at a time.
+        limit_s = max(settings.store_timeout_s, 3.0 * _WAIT_S)
+        self._redis = Connection(parse_redis_url(settings.store_url.get_secret_value()), limit_s)
+        self._kept_ms = int(max(3 * settings.desk_heartbeat_s, 5.0) * 1000)
+
+    def publish(self, process: str, changed: dict[str, bytes], gone: list[str]) -> None:
+        """Says that a process lives, and what changed of its sessions.
+
+        Args:
+            process: Its name.
+            changed: Rows of sessions by key.
+            gone: Keys of sessions that are listed no more.
+        """
+        key = self._sessions(process)
+        if gone:
+            self._redis.call("HDEL", key, *(_field(name) for name in gone))
+        if changed:
+            given = [part for name, row in changed.items() for part in (_field(name), row)]
+            self._redis.call("HSET", key, *given)
+        self._redis.call("PEXPIRE", key, self._kept_ms)
+        self._redis.call("ZADD", self._prefix, str(time.time_ns() // 10**6), process)
+        self._redis.call("PEXPIRE", self._prefix, max(self._kept_ms, 60_000))
+
+    def withdraw(self, process: str) -> None:
+        """A process ends."""
+        self._redis.call("ZREM", self._prefix, process)
+        self._redis.call("DEL", self._sessions(process))
+        self._redis.call("DEL", self._box(process))
+
+    def processes(self) -> list[str]:
+        """The processes that were heard of lately, 10,000 at most."""
+        since = time.time_ns() // 10**6 - self._kept_ms
+        self._redis.call("ZREMRANGEBYSCORE", self._prefix, "-inf", f"({since}")
+        found: list[Any] = self._redis.call("ZRANGE", self._prefix, 0, _PROCESSES - 1)
+        return [_text(name) for name in found]
+
+    def sessions(self) -> Iterator[Message]:
+        """The rows of all sessions of all processes; what is no row is left out."""
+        for process in self.processes():
+            found: Any = self._redis.call("HGETALL", self._sessions(process))
+            rows = cast("dict[bytes, bytes]", found)
+            for value in rows.values():
+                row = decoded(bytes(value), MOST_REQUEST)
+                if row is not None:
+                    yield row
+
+    def next_request(self, process: str) -> tuple[str, Message] | None:
+        """The next request to a process, waited for up to a second: its id and itself."""
+        found = self._redis.call("BLPOP", self._box(process), _WAIT_S)
+        if not found:
+            return None
+        request = decoded(bytes(found[1]), MOST_REQUEST)
+        reply_to = None if request is None else request.get("reply_to")
+        if request is None or not isinstance(reply_to, str):
+            return None
+        return reply_to, request
+
+    def send_reply(self, reply_to: str, reply: Message) -> None:
+        """Puts a reply where who asked looks for it."""
+        self._redis.call("RPUSH", self._reply(reply_to), encoded(reply))
+        self._redis.call("EXPIRE", self._reply(reply_to), _ANSWER_S)
+
+    def ask(self, process: str, request: Message, limit_s: float) -> Message | None:
+        """Sends a request to a process, and waits for its reply; None if there is none in time."""
+        reply_to = secrets.token_hex(8)
+        until = time.monotonic() + limit_s
+        self._redis.call("RPUSH", self._box(process), encoded({**request, "reply_to": reply_to}))
+        self._redis.call("EXPIRE", self._box(process), _ANSWER_S)
+        while time.monotonic() < until:
+            found = self._redis.call("BLPOP", self._reply(reply_to), _WAIT_S)
+            if found:
+                return decoded(bytes(found[1]), MOST_REPLY)
+        return None
+
+    def forked(self) -> None:
+        """In the child of a fork: connections are the parent's."""
+        self._redis.forked()
+
+    def close(self) -> None:
+        """Closes the connection; the next call opens it again."""
+        self._redis.close()
+
+    def _sessions(self, process: str) -> str:
+        return f"{self._prefix}:{{{quoted(process)}}}"
+
+    def _box(self, process: str) -> str:
+        return f"{self._sessions(process)}:in"
+
+    def _reply(self, reply_to: str) -> str:
+        return f"{self._prefix}:reply:{{{quoted(reply_to)}}}"
+
+
+def _field(key: str) -> bytes:
+    return key.encode("utf-8", "surrogatepass")
+
+
+def _text(data: object) -> str:
+    return data.decode("utf-8", "backslashreplace") if isinstance(data, bytes) else str(data)
+
+
+_FIRST_PAUSE_S: Final = 0.2
+
+
+class RedisTransport:
+    """One daemon thread between a desk and the directory; it ends with the desk.
+
+    Where the store does not answer it waits, at most for `store_retry_s`, and says everything anew
+    as soon as it does.
+
+    Args:
+        settings: Settings of the guard.
+        desk: Answers requests; held weakly.
+        directory: The directory.
+        faults: Where faults are counted.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        desk: AdminHandlers,
+        directory: ProcessRegistry,
+        faults: InternalErrors,
+    ) -> None:
+        self._heartbeat_s = settings.desk_heartbeat_s
+        self._longest_s = settings.store_retry_s
+        self._process = desk.process
+        self._desk = weakref.ref(desk)
+        self._directory = directory
+        self._faults = faults
+        self._sent: dict[str, bytes] = {}
+        self._next = 0.0
+        self._ended = Signal()
+
+    def start(self) -> None:
+        """Starts the thread."""
+        try:
+            threading.Thread(target=self._run, name="loopguard-desk", daemon=True).start()
+        except RuntimeError as fault:
+            self._faults.note("desk", fault)
+
+    def close(self) -> None:
+        """Ends the thread, within about a second; it takes the process out of the directory."""
+        self._ended.set()
+
+    def _run(self) -> None:
+        suppress_instrumentation_in_thread()
+        pause_s = _FIRST_PAUSE_S
+        while not self._ended.is_set() and self._desk() is not None:
+            well = False
+            with swallow(self._faults, "desk"):
+                well = self._works()
+            if well:
+                pause_s = _FIRST_PAUSE_S
+                continue
+            self._sent = {}
+            self._next = 0.0
+            self._ended.wait(pause_s)
+            pause_s = min(2 * pause_s, self._longest_s)
+        with suppress(StoreError):
+            self._directory.withdraw(self._process)
+            self._directory.close()
+
+    def _works(self) -> bool:
+        """One turn; False if the store does not answer: what writes to it says so and why."""
+        try:
+            self._turn()
+        except StoreError:
+            return False
+        return True
+
+    def _turn(self) -> None:
+        if time.monotonic() >= self._next:
+            self._report()
+            self._next = time.monotonic() + self._heartbeat_s
+        found = self._directory.next_request(self._process)
+        desk = self._desk()
+        if found is None or desk is None:
+            return
+        reply_to, request = found
+        reply = refusal("failed", "the process could not do it; its log says why")
+        with swallow(self._faults, "desk"):
+            reply = desk.reply(request)
+        if len(encoded(reply)) > MOST_REPLY:
+            reply = refusal("too_large", "the reply is too large")
+        self._directory.send_reply(reply_to, reply)
+        self._next = 0.0
+
+    def _report(self) -> None:
+        """Sends the rows that changed since the last report, and the keys that are gone."""
+        desk = self._desk()
+        if desk is None:
+            return
+        rows = {row["session"]: encoded(row) for row in desk.rows()}
+        changed = {key: row for key, row in rows.items() if self._sent.get(key) != row}
+        gone = [key for key in self._sent if key not in rows]
+        self._directory.publish(self._process, changed, gone)
+        self._sent = rows

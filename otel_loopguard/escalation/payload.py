@@ -1,0 +1,200 @@
+"""What is put before people: the payload, and its text."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import orjson
+
+from otel_loopguard import semconv
+from otel_loopguard.core.escalation import Answer, Suggestion
+from otel_loopguard.core.text import truncate
+
+if TYPE_CHECKING:
+    from otel_loopguard.core import Decision
+    from otel_loopguard.core.escalation import Escalation
+    from otel_loopguard.core.report import Act, Context
+    from otel_loopguard.escalation.registry import Case
+
+
+def encoded(value: Mapping[str, Any]) -> bytes:
+    """A map as JSON on one line.
+
+    A lone surrogate becomes its escape, a number of more than 64 bits a text.
+
+    Args:
+        value: The map; its values are what JSON knows.
+    """
+    try:
+        return orjson.dumps(value)
+    except TypeError:
+        return orjson.dumps(_plain(value))
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, Mapping):
+        pairs = cast("Mapping[object, object]", value).items()
+        return {_plain(str(name)): _plain(inner) for name, inner in pairs}
+    if isinstance(value, (list, tuple)):
+        return [_plain(inner) for inner in cast("list[object]", value)]
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 2**63:
+        return str(value)
+    return value
+
+
+_SUGGESTED: Final = 3
+
+
+def suggestions(decision: Decision | None) -> tuple[Suggestion, ...]:
+    """What people may do about a decision, the most to the point first."""
+    found: list[Suggestion] = []
+    if decision is not None and decision.diagnosis is not None:
+        found += (
+            Suggestion(Answer.CONTINUE, f"after this: {fix.text} (risk: {fix.risk})")
+            for fix in decision.diagnosis.fixes[:_SUGGESTED]
+        )
+    ways = () if decision is None else decision.alternatives
+    found += (Suggestion(Answer.MODIFY_PLAN, way) for way in ways[:_SUGGESTED])
+    if not ways:
+        other = "go on in another way: say which, or give the tasks that are to be done instead"
+        found.append(Suggestion(Answer.MODIFY_PLAN, other))
+    return (
+        *found,
+        Suggestion(Answer.SKIP_TASK, "leave this task out and go on with the next one"),
+        Suggestion(Answer.CONTINUE, "go on as before, with a word of yours to the model"),
+        Suggestion(Answer.ABORT, "end the run"),
+    )
+
+
+_LONGEST: Final = 500
+_KEPT: Final = 3
+_CAUSES: Final = {
+    "pause": "is paused and waits for you",
+    "ask": "needs a word of yours",
+    "cycle": "has agents that go round in circles",
+    "severity": "is in serious trouble",
+    "application": "asks for you",
+}
+
+
+def message(escalation: Escalation) -> str:
+    """The escalation in some lines of text: what, why, what happened last, what to answer.
+
+    Args:
+        escalation: The escalation.
+    """
+    # A name or a reason with line ends in it must not look like lines of ours.
+    lines = ((line[:1] == " ", truncate(line, _LONGEST)) for line in _lines(escalation))
+    return "\n".join(f"  {line}" if indented else line for indented, line in lines)
+
+
+def told(case: Case) -> tuple[int, str, dict[str, object]]:
+    """What the log says of an escalation, as it stands now: level, text, fields.
+
+    Source: FEATURES A11, B8.
+    """
+    found, reply = case.escalation, case.reply
+    fields: dict[str, object] = {
+        semconv.SESSION_ID: found.session,
+        semconv.ESCALATION_ID: found.id,
+        semconv.ESCALATION_CAUSE: found.cause,
+    }
+    if found.decision is not None:
+        fields[semconv.DECISION_ID] = found.decision.id
+        fields[semconv.DETECTOR_NAME] = found.decision.detector
+    which = f"escalation {found.id}: session {found.session}"
+    if reply is None:
+        return logging.WARNING, f"{which}: {found.cause}: {found.reason}", fields
+    fields[semconv.CONTROL_BY] = reply.by
+    if reply.answer is not None:
+        fields[semconv.ESCALATION_ANSWER] = reply.answer.value
+    said = f": {reply.guidance}" if reply.guidance else ""
+    if reply.via == "limit":
+        taken = "nothing was changed" if reply.answer is None else f"{reply.answer} is taken"
+        return logging.WARNING, f"{which}: nobody answered in time, {taken}", fields
+    if reply.via == "control":
+        return logging.INFO, f"{which}: over, the session was changed by {reply.by}", fields
+    return logging.INFO, f"{which}: {reply.by} answered {reply.answer} by {reply.via}{said}", fields
+
+
+def _lines(found: Escalation) -> Iterator[str]:
+    cause = _CAUSES.get(found.cause, "asks for you")
+    if found.held and found.cause != "pause":
+        cause += ", and waits"
+    yield f"Session {found.session} {cause} (escalation {found.id})."
+    yield f"Why: {found.reason}"
+    yield from _about(found)
+    if found.acts:
+        yield "Last actions:"
+        yield from (f"  {_action(act)}" for act in found.acts)
+    if found.context is not None and found.shows_content:
+        yield from _remembered(found.context)
+    yield "You may answer:"
+    yield from (f"  {one.answer.value}: {one.text}" for one in found.suggestions)
+    limit = datetime.fromtimestamp(found.until / 1e9, timezone.utc)
+    yield f"Without an answer by {limit:%Y-%m-%d %H:%M:%S} UTC: {_fallback(found)}."
+
+
+def _remembered(context: Context) -> Iterator[str]:
+    """The long-term context, the newest three of each kind (C17)."""
+    kinds = (
+        ("Known so far", context.insights[-_KEPT:]),
+        ("Learned", context.patterns[-_KEPT:]),
+        ("Files changed most", context.files[:_KEPT]),
+        ("Tried in vain", context.avoided[-_KEPT:]),
+    )
+    for name, entries in kinds:
+        if entries:
+            yield f"{name}: {'; '.join(entries)}"
+
+
+def _about(found: Escalation) -> Iterator[str]:
+    if found.decision is not None:
+        seen = found.decision
+        about = f"Seen by {seen.detector} ({seen.reason}), {seen.severity.value}"
+        yield f"{about}; decision {seen.id}, trace {found.trace_id or 'unknown'}."
+        if seen.diagnosis is not None:
+            yield f"Likely cause: {seen.diagnosis.cause}"
+    places = (("agent", found.agent), ("task", found.task), ("process", found.process))
+    where = ", ".join(f"{name} {value}" for name, value in places if value)
+    if where:
+        yield f"Where: {where}."
+    if found.report is not None:
+        yield f"So far: {_totals(found)}."
+
+
+def _totals(found: Escalation) -> str:
+    report = found.report
+    if report is None:
+        return ""
+    parts = [
+        f"{report.steps} steps",
+        f"{report.actions} tool calls ({report.failures} failed)",
+        f"{report.model_calls} model calls",
+    ]
+    if report.tokens is not None:
+        parts.append(f"{report.tokens} tokens")
+    if report.duration_s is not None:
+        parts.append(f"{report.duration_s:.0f} s")
+    return ", ".join(parts)
+
+
+def _action(act: Act) -> str:
+    took = "" if act.duration_s is None else f" in {act.duration_s:.2f} s"
+    ended = f"failed ({act.error_type})" if act.outcome == "failed" and act.error_type else None
+    by = f" by {act.agent}" if act.agent else ""
+    content = f" {act.content}" if act.content else ""
+    return f"{act.name}{by}: {ended or act.outcome}{took}{content}"
+
+
+def _fallback(found: Escalation) -> str:
+    if not found.held:
+        return "nothing changes"
+    if found.fallback == "wait":
+        return "it stays paused"
+    return f"{found.fallback} is taken"

@@ -1,0 +1,256 @@
+"""Turns visits of nodes and runs of agents into evidence: was anything new since the last one?"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from otel_loopguard._util.sketch import BloomSketch
+from otel_loopguard.core import Effect, Kind, NodeVisit
+from otel_loopguard.evidence.calls import NAMED, Calls, seed_of
+from otel_loopguard.evidence.effects import effect_of
+from otel_loopguard.evidence.normalize import bounded, canonical, key_of, masked_outcome, text_bytes
+from otel_loopguard.evidence.outcomes import arguments_of, leaves_of, outcome_of, reading_of
+
+if TYPE_CHECKING:
+    from otel_loopguard.core import Progress, Step
+    from otel_loopguard.settings import Settings
+
+_RUNS: Final = 4
+_PASSED: Final = 64
+_FAR: Final = 16
+_LOOK: Final = 16_000
+_HOUR: Final = 3_600_000_000_000
+_DIGITS: Final = "0123456789"
+
+
+@dataclass(slots=True)
+class _Run:
+    """One graph run, and what happened since its last visit."""
+
+    key: int
+    epoch: int
+    model_time: int
+    news: bool = True
+    known: bool = False
+    unseen: bool = False
+    silent: bool = False
+    waited: bool = False
+    start: int = 0
+    end: int = 0
+    moved: int = 0
+    number: int = 0
+    home: int | None = None
+    home_at: int = 0
+    passed: set[int] = field(default_factory=set[int])
+
+
+class GraphExtractor:
+    """The visits of one session's graphs. Not thread-safe: the session's lock is held.
+
+    Nodes that share a parent span are one graph run; the agents of a session are another. A visit
+    that began before the one before it ended is beside it or around it, and follows nothing; an
+    agent at the root of a trace is the whole run. Until the first visit nothing else is looked at,
+    so that agents without a graph cost nothing. Of the newest four graph runs is remembered what
+    they have seen, in one sketch.
+
+    Args:
+        settings: Settings of the guard.
+        progress: Totals of the session; its epoch says whether the world was changed.
+    """
+
+    __slots__ = (
+        "_calls", "_model_time", "_progress", "_runs", "_seen", "_settings", "_turn",
+    )  # fmt: skip
+
+    def __init__(self, settings: Settings, progress: Progress) -> None:
+        self._settings = settings
+        self._progress = progress
+        self._runs: OrderedDict[int, _Run] = OrderedDict()
+        self._seen: BloomSketch | None = None
+        self._calls: Calls | None = None
+        self._model_time = 0
+        self._turn = 0
+
+    def see(self, step: Step) -> NodeVisit | None:
+        """Evidence of a visit; of all other steps only what is new in them is noted."""
+        kind = step.kind
+        if kind is Kind.AGENT or kind is Kind.WORKFLOW:
+            if step.span_id and step.parent_id is None:
+                self._begin()
+                return None
+            return self._visited(step) if kind is Kind.AGENT else None
+        if kind is Kind.NODE:
+            return self._visited(step)
+        if kind is Kind.OTHER:
+            if step.name == "user":
+                self._begin()
+        elif self._runs:
+            self._noted(step)
+        return None
+
+    def _begin(self) -> None:
+        """A run at the root has ended, or a user spoke: what comes is another graph run."""
+        self._turn += 1
+        self._runs.clear()
+
+    def _visited(self, step: Step) -> NodeVisit | None:
+        run = self._run_of(step)
+        if _beside(run, step) or not step.name:
+            run.end = max(run.end, step.end or 0)
+            return None
+        name = _plain(step.name)
+        key = key_of(text_bytes(f"{step.agent or ''}\0{name}"), run.key)
+        state = self._state(run, step)
+        place = key if state is None else key ^ state
+        waiting = self._waiting(run, step)
+        run.news = run.news or self._progress.epoch != run.epoch
+        if run.news or waiting:
+            run.passed.clear()
+            run.home = None
+        gap = step.start - run.start if step.start and run.start else None
+        visit = NodeVisit(
+            kind=step.kind,
+            name=name,
+            key=key,
+            place=place,
+            graph=run.key,
+            state=state,
+            news=run.news,
+            known=run.known or state is not None,
+            unseen=run.unseen or (run.silent and state is None),
+            waiting=waiting,
+            again=place in run.passed,
+            home=_home(run, key, place),
+            gap=gap,
+        )
+        self._start_anew(run, step)
+        return visit
+
+    def _run_of(self, step: Step) -> _Run:
+        """The graph run that a visit belongs to; the one used longest ago is forgotten."""
+        if self._seen is None:
+            self._seen = BloomSketch()
+        above = (0, 0) if step.kind is Kind.AGENT else (step.trace_id, step.parent_id or 0)
+        # What carries no span ids is told apart by the user's turns alone.
+        turn = 0 if above[0] else self._turn
+        key = key_of(f"{step.kind} {above} {turn}".encode())
+        run = self._runs.get(key)
+        if run is None:
+            run = self._runs[key] = _Run(key, self._progress.epoch, self._model_time)
+            if len(self._runs) > _RUNS:
+                self._runs.popitem(last=False)
+        self._runs.move_to_end(key)
+        return run
+
+    def _state(self, run: _Run, step: Step) -> int | None:
+        """Key of the node's state; whether there is anything new in it is noted."""
+        gave = step.error_text if step.outcome is None else step.outcome
+        read = reading_of(step)
+        known = (None, None) if read is None else read.leaves
+        key: int | None = None
+        for value, found in zip((gave, step.args), known, strict=True):
+            if value is not None:
+                leaves = leaves_of(value) if found is None else found
+                self._learn(run, list(leaves))
+                if key is None:
+                    key = key_of(b"%d" % (sum(leaves) & 0xFFFFFFFFFFFFFFFF))
+        return key
+
+    def _learn(self, run: _Run, keys: list[int]) -> None:
+        if self._seen is not None and self._seen.add([key ^ run.key for key in keys]):
+            run.news = True
+
+    def _waiting(self, run: _Run, step: Step) -> bool:
+        """Whether time was given since the visit before ended, within the wait budget."""
+        end, settings = step.end or 0, self._settings
+        took = end - run.end - (self._model_time - run.model_time)
+        long = run.end > 0 and step.start > 0 and took >= settings.wait_gap_s * 1e9
+        within = end - run.moved < settings.wait_budget_s * 1e9
+        return (run.waited or long) and within
+
+    def _start_anew(self, run: _Run, step: Step) -> None:
+        """What is noted from now on belongs to the next visit."""
+        if run.news:
+            run.moved = step.end or 0
+        run.news = run.known = run.unseen = run.silent = run.waited = False
+        run.epoch = self._progress.epoch
+        run.model_time = self._model_time
+        run.start = step.start
+        run.end = step.end or 0
+
+    def _noted(self, step: Step) -> None:
+        """A tool call, model call or hand-off ended inside of the graphs that are under way."""
+        if step.kind is Kind.TOOL:
+            self._called(step)
+        elif step.kind is Kind.MODEL:
+            self._model_time += max((step.end or 0) - step.start, 0) if step.start else 0
+            self._said(step.text)
+        elif step.args:
+            raw = bounded(canonical(arguments_of(step)), _LOOK)
+            self._told([key_of(raw, seed_of((step.name or "")[:NAMED]))])
+
+    def _called(self, step: Step) -> None:
+        if self._calls is None:
+            self._calls = Calls(self._settings)
+        outcome = outcome_of(step, self._settings.max_value_chars)
+        call = self._calls.of(step, outcome.key)
+        tool = (step.name or "")[:NAMED]
+        keys: list[int] = []
+        if call.key is not None:
+            keys.append(call.key)
+        if outcome.key is not None:
+            keys.append(key_of(b"%d %d" % (call.key or seed_of(tool), outcome.key)))
+        self._told(keys)
+        known = call.key is not None and outcome.key is not None
+        waits = self._waits(tool, call.arguments)
+        for run in self._runs.values():
+            run.known = run.known or known
+            run.unseen = run.unseen or not known
+            run.waited = run.waited or waits
+
+    def _waits(self, tool: str, arguments: object) -> bool:
+        settings = self._settings
+        if tool in settings.polling or tool in settings.exempt:
+            return True
+        declared = settings.effects.get(tool)
+        return (effect_of(tool, arguments) if declared is None else declared) == Effect.WAIT
+
+    def _said(self, text: str | None) -> None:
+        """What a model wrote; an empty text is one that only calls tools."""
+        if text:
+            self._told([key_of(masked_outcome(bounded(text_bytes(text), _LOOK)))])
+        elif text is None:
+            for run in self._runs.values():
+                run.silent = True
+
+    def _told(self, keys: list[int]) -> None:
+        for run in self._runs.values():
+            self._learn(run, keys)
+
+
+def _beside(run: _Run, step: Step) -> bool:
+    """Whether a visit began before the one before it ended; a jump of an hour is another clock."""
+    return bool(step.start) and -_HOUR < step.start - run.end < 0
+
+
+def _home(run: _Run, key: int, place: int) -> bool:
+    """Whether the node is the one that a stretch without news came round to first."""
+    run.number += 1
+    if run.number - run.home_at > _FAR:
+        run.home, run.home_at = None, run.number
+    if run.home is None and key in run.passed:
+        run.home = key
+    if len(run.passed) < _PASSED:
+        run.passed.update((key, place))
+    if run.home == key:
+        run.home_at = run.number
+        return True
+    return False
+
+
+def _plain(name: str) -> str:
+    """`Step 7` is a visit of `Step`: some frameworks number them (smolagents)."""
+    plain = name[:NAMED].rstrip(_DIGITS)
+    return plain.rstrip() if plain.endswith(" ") and plain.strip() else name[:NAMED]

@@ -1,0 +1,260 @@
+"""Turns hand-offs and the runs of sub-agents into exchanges, once each."""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
+
+from otel_loopguard import semconv
+from otel_loopguard.core import Exchange, Kind, Progress, Step
+from otel_loopguard.evidence.model_text import Novelty
+from otel_loopguard.evidence.normalize import canonical, key_of, masked_call, text_bytes
+from otel_loopguard.evidence.outcomes import arguments_of
+
+if TYPE_CHECKING:
+    from otel_loopguard.settings import Settings
+
+_LOOK: Final = 4_000
+_PARSED: Final = 100_000
+_NAMED: Final = 200
+_WORDS: Final = 64
+_ITEMS: Final = 16
+_FEW: Final = 3
+_AGENTS: Final = 32
+_ANSWER: Final = 80
+"""Characters from which the outcome of a hand-off is an answer, and no note that it was made."""
+
+_SMALL: Final = 0xFFFF_FFFF
+_WORD: Final = re.compile(r"\w+")
+_DIGIT: Final = re.compile(r"\d")
+_BEGINS: Final = frozenset(".!?:\n")
+_TARGETS: Final = frozenset(("agent_name", "coworker", "agent", "recipient", "to"))
+
+
+class _Said(NamedTuple):
+    """What a text says, as keys."""
+
+    words: array[int]
+    numbers: frozenset[int]
+    names: frozenset[int]
+    size: int
+
+
+_NOTHING: Final = _Said(array("I"), frozenset(), frozenset(), 0)
+
+
+class HandoffExtractor:
+    """Exchanges of one session. Not thread-safe: the session's lock is held.
+
+    What is said comes from the instruction; where that has fewer than three words, from what the
+    giver wrote before (the context of the hand-off; not for the first one of a session). The text
+    that the asked agent writes is its answer, unless it called tools: then theirs are. A
+    sub-agent's run is an exchange only where no hand-off was ever seen, for else it was announced.
+    Runs of one agent side by side are a fan-out, and none of them an exchange with the others. The
+    run at the root of a trace is none, nor is a hand-off that was refused.
+
+    Args:
+        settings: Settings of the guard.
+        progress: Totals of the session.
+
+    Cost per step: O(4,000 characters) at most; memory does not grow.
+
+    Source: FEATURES B1; `notes/evidence.md`, lessons 6 and 7.
+    """
+
+    __slots__ = (
+        "_announced", "_answers", "_calls", "_context", "_giver", "_holder", "_mute", "_news",
+        "_novelty", "_number", "_progress", "_runs", "_said_answers", "_said_news", "_turns",
+        "_unseen", "_untold",
+    )  # fmt: skip
+
+    def __init__(self, settings: Settings, progress: Progress) -> None:
+        del settings
+        self._progress = progress
+        self._announced = False
+        self._number = 0
+        self._holder: str | None = None
+        self._giver: str | None = None
+        self._runs: OrderedDict[str, int] = OrderedDict()
+        self._novelty: Novelty | None = None
+        # Answers of agents, beside those of tools that `Progress` counts.
+        self._answers, self._unseen, self._news = 0, 0, 0.0
+        self._begin()
+
+    def see(self, step: Step) -> Exchange | None:
+        """The exchange that a step is; None if it is none, or says too little."""
+        if step.kind is Kind.HANDOFF:
+            self._announced = True
+            if step.error_type == semconv.ERROR_DENY:
+                return None
+            return self._handed(step)
+        if step.kind is Kind.MODEL:
+            self._turn(step.agent, step.text)
+            return None
+        return self._ran(step)
+
+    def _handed(self, step: Step) -> Exchange | None:
+        outcome = _text_of(step.outcome)
+        answer = outcome if outcome is not None and len(outcome) >= _ANSWER else None
+        found = self._exchange(step, step.agent or self._holder, _instruction(step))
+        if answer is not None:
+            # A call that comes back with the answer: it counts for the exchange after it.
+            self._hear(answer)
+        return found
+
+    def _ran(self, step: Step) -> Exchange | None:
+        """A sub-agent's run ended."""
+        name = None if step.name is None else step.name[:_NAMED]
+        outcome = _text_of(step.outcome)
+        # Nobody but a user gave its work to the run at the root of a trace.
+        root = step.trace_id != 0 and step.parent_id is None
+        if root or self._announced or name is None or self._beside(name, step):
+            self._report(name, outcome)
+            return None
+        giver = self._holder if self._holder != name else None
+        self._report(name, outcome)
+        said = _instruction(step)
+        return self._exchange(step, giver, said if said is not None else outcome)
+
+    def _report(self, name: str | None, outcome: str | None) -> None:
+        """What a run ended with is its answer, where its model calls did not say it before."""
+        if not self._turns and outcome is not None:
+            self._turn(name, outcome)
+
+    def _beside(self, name: str, step: Step) -> bool:
+        """Whether a run of this agent began before its run before had ended."""
+        before = self._runs.pop(name, 0)
+        self._runs[name] = max(before, step.end or 0)
+        if len(self._runs) > _AGENTS:
+            self._runs.popitem(last=False)
+        return 0 < step.start < before
+
+    def _turn(self, agent: str | None, text: str | None) -> None:
+        """An agent spoke. What the giver of the work says to itself is no answer."""
+        if agent is not None and agent == self._giver and agent != self._holder:
+            return
+        self._turns += 1
+        if text is None:
+            self._untold += 1
+            self._mute = False
+        elif text.strip():
+            self._mute = False
+            if self._number:
+                self._context = _said(text, None)
+                self._hear(text)
+
+    def _hear(self, text: str) -> None:
+        if self._novelty is None:
+            self._novelty = Novelty()
+        self._said_answers += 1
+        self._said_news += self._novelty.of(masked_call(text_bytes(text[:_LOOK]))).share
+
+    def _exchange(self, step: Step, source: str | None, text: str | None) -> Exchange | None:
+        silent = self._turns > 0 and self._mute and self._progress.calls == self._calls
+        self._count(told=source is not None and source == self._holder)
+        said = _NOTHING if text is None else _said(text, step.name)
+        if len(said.words) < _FEW:
+            said = self._context
+        if step.name is None:
+            self._begin()
+            return None
+        agent = step.name[:_NAMED]
+        progress = self._progress
+        found = Exchange(
+            number=self._number,
+            source=source,
+            agent=agent,
+            source_key=None if source is None else agent_key(source),
+            key=agent_key(agent),
+            words=said.words,
+            numbers=said.numbers,
+            names=said.names,
+            size=said.size,
+            silent=silent and len(said.words) < _FEW,
+            step=progress.steps,
+            time=step.end or 0,
+            answers=progress.answers + self._answers,
+            unseen=progress.unseen + self._unseen,
+            news=progress.news + self._news,
+        )
+        self._number += 1
+        self._giver, self._holder = source, agent
+        self._begin()
+        return found
+
+    def _count(self, *, told: bool) -> None:
+        """Counts what the asked agent said, if it called no tool.
+
+        Args:
+            told: Whether it is the one that hands the work on: then that tells what it came to.
+        """
+        if self._progress.calls == self._calls:
+            self._answers += self._said_answers
+            self._news += self._said_news
+            if not told:
+                self._unseen += self._untold
+
+    def _begin(self) -> None:
+        """A new stretch, from one exchange to the next."""
+        self._calls = self._progress.calls
+        self._context = _NOTHING
+        self._mute = True
+        self._turns = self._untold = 0
+        self._said_answers, self._said_news = 0, 0.0
+
+
+def _instruction(step: Step) -> str | None:
+    """The text of an instruction, without whom it goes to; None if it was not captured."""
+    value = step.args
+    if not isinstance(value, str) or len(value) <= _PARSED:
+        value = arguments_of(step)
+    if isinstance(value, Mapping):
+        named = cast("Mapping[str, object]", value)
+        kept = [item for name, item in named.items() if name not in _TARGETS]
+        return " \n".join(text for text in map(_text_of, kept) if text is not None)
+    return _text_of(value)
+
+
+def _text_of(value: object) -> str | None:
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return value[:_LOOK]
+    return canonical(value)[:_LOOK].decode("utf-8", "replace")
+
+
+def _said(text: str, agent: str | None) -> _Said:
+    """The words of a text, volatile values masked, without the name of the agent it goes to."""
+    masked = masked_call(text_bytes(text[:_LOOK])).decode("utf-8", "replace")
+    words, numbers, names = set[int](), set[int](), set[int]()
+    own = (agent or "").lower()
+    for match in _WORD.finditer(masked):
+        word = match[0].lower()
+        if word == own:
+            continue
+        key = key_of(word.encode()) & _SMALL
+        words.add(key)
+        if _DIGIT.search(word):
+            numbers.add(key)
+        elif match[0][0].isupper() and not _begins(masked, match.start()):
+            names.add(key)
+    return _Said(
+        array("I", sorted(words)[:_WORDS]),
+        frozenset(sorted(numbers)[:_ITEMS]),
+        frozenset(sorted(names)[:_ITEMS]),
+        len(text),
+    )
+
+
+def _begins(text: str, place: int) -> bool:
+    """Whether a sentence begins at a place."""
+    before = text[max(place - 3, 0) : place].rstrip(" \t'\"")
+    return not before or before[-1] in _BEGINS
+
+
+def agent_key(agent: str) -> int:
+    """Key of the name of an agent, as part of the identity of a loop of hand-offs."""
+    return key_of(text_bytes(f"agent\0{agent}"))

@@ -1,0 +1,474 @@
+"""What models write, as evidence that keeps no text.
+
+All of them stand on word boundaries (F12: "in**stalled**" is no stall), and none means anything
+when it is seen once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from rapidfuzz import fuzz
+
+from otel_loopguard._util.sketch import BloomSketch
+from otel_loopguard.core import Gain, Kind, ModelText, Progress, Promise, Step, Tail
+from otel_loopguard.evidence.normalize import key_of, text_bytes
+
+if TYPE_CHECKING:
+    from otel_loopguard.settings import Settings
+
+_NAMED: Final = 200
+
+
+@lru_cache(maxsize=1024)
+def _key(agent: str, node: str, model: str) -> int:
+    return key_of(text_bytes(f"saying\0{agent}\0{node}\0{model}"))
+
+
+def speaker_of(step: Step) -> tuple[int, str]:
+    """Key and name of who wrote a step's text: its agent, node and model.
+
+    Different agents are different speakers, and so are two models that are asked the same.
+    """
+    agent, node, model = ((part or "")[:_NAMED] for part in (step.agent, step.node, step.model))
+    return _key(agent, node, model), repr(agent or node) if agent or node else "the model"
+
+
+_HEDGES: Final = re.compile(
+    r"\b(?:i(?:'m| am) not (?:entirely |completely |quite |really )?(?:sure|certain)"
+    r"|i (?:might|may|could) be (?:wrong|mistaken)|not (?:entirely |completely )?(?:sure|certain)"
+    r"|i (?:guess|suppose|suspect|assume)|(?:it|that|this) (?:seems|appears|might be|may be"
+    r"|could be)|it(?:'s| is) (?:unclear|possible that|hard to (?:say|tell))|unclear"
+    r"|perhaps|maybe|possibly|presumably)\b"
+)
+_APOLOGIES: Final = re.compile(
+    r"\b(?:i(?:'m| am)? (?:(?:truly|sincerely|deeply|very|so|really) )?(?:apologi[sz]e|sorry)"
+    r"|(?:my|sincere) apolog(?:y|ies)|apologies (?:for|again)|sorry (?:for|about|again)"
+    r"|my (?:mistake|bad))\b"
+)
+# Looking for a plain word costs a tenth of trying a pattern at every word.
+_HEDGING: Final = (
+    "sure", "certain", "wrong", "mistaken", "guess", "suppose", "suspect", "assume", "seems",
+    "appears", "might be", "may be", "could be", "clear", "possibl", "hard to", "perhaps", "maybe",
+    "presumably",
+)  # fmt: skip
+_APOLOGISING: Final = ("apolog", "sorry", "my mistake", "my bad")
+_PERSONAL: Final = re.compile(r"\b(?:i|i'm|i'll|i've|we|we're|we'll|let's|let me|my|our)\b")
+_BEGIN: Final = (
+    "begin|start|proceed|continue|resume|kick off|get (?:started|going|to work|to it|on with|right "
+    "on)|go ahead|dive|move|jump|work|tackle|handle|take care|address"
+)
+_SAY: Final = (
+    "know|explain|say|tell|think|assume|suggest|recommend|note|mention|see|help|answer|describe|"
+    "summari[sz]e|outline|share|ask|point|clarify|elaborate|wait|have|assist|provide|give|show|"
+    "now|first|next|then|also|just|again|immediately|quickly|carefully|go|try|be|get"
+)
+_LEAD: Final = (
+    r"(?:now |first |next |then |also |just |again |immediately |quickly |carefully |go ahead and |"
+    r"proceed to |try to |get ready to |be )"
+)
+_PROMISE: Final = re.compile(
+    rf"\b(?:(?:i|we)(?:'ll| will| am going to|'m going to| are going to|'re going to| shall|"
+    rf" need to| am about to|'m about to| am ready to|'m ready to| have to| should| must| plan to|"
+    rf" intend to| want to|'d like to| would like to)|let me|let's|let us|allow me to|time to|"
+    rf"(?:about|ready|going) to) {_LEAD}?{_LEAD}?(?:(?P<begin>{_BEGIN})(?:ing)?|"
+    rf"(?!(?:{_SAY})\b)[a-z]{{2,20}})\b"
+)
+_ONGOING: Final = re.compile(
+    r"(?:^|\b(?:i am|i'm|we are|we're) )(?:(?:still|now|currently|just) ){0,2}"
+    r"(?:(?P<begin>starting|beginning|proceeding|continuing|resuming|working|thinking|planning|"
+    r"getting|moving|preparing|processing)|searching|looking|checking|running|opening|reading|"
+    r"calling|fetching|querying|executing|browsing|creating|writing|implementing|fixing|"
+    r"analy[sz]ing|investigating|loading|gathering)\b"
+)
+_WORDS: Final = re.compile(r"[^\W\d_]{2,40}")
+_AHEAD: Final = 160
+_BRIEF: Final = 600
+_EMPTY: Final = frozenset(
+    "the a an to on in of for with and or by at it its this that these those is are be now next "
+    "first then also just again right away out up into as so my our your me us you we will ll am "
+    "going let task tasks work job request requested problem assignment step steps plan process "
+    "begin beginning start starting started proceed proceeding continue continuing resume working "
+    "get getting go ahead move moving do doing immediately soon shortly asked given assigned "
+    "required gave "
+    "everything thing things what".split()
+)  # fmt: skip
+
+
+def hedges_in(sample: str) -> int:
+    """How many phrases of doubt a text in lower case has."""
+    return _count(_HEDGES, _HEDGING, sample)
+
+
+def apologies_in(sample: str) -> int:
+    """How many phrases of apology a text in lower case has."""
+    return _count(_APOLOGIES, _APOLOGISING, sample)
+
+
+def _count(phrases: re.Pattern[str], words: tuple[str, ...], sample: str) -> int:
+    plain = sample.replace("\u2019", "'")
+    return len(phrases.findall(plain)) if any(word in plain for word in words) else 0
+
+
+def is_personal(sample: str) -> bool:
+    """Whether a text in lower case speaks of its author."""
+    return _PERSONAL.search(sample) is not None
+
+
+def promise_in(sample: str) -> Promise | None:
+    """The action that a text in lower case announces; None if there is none.
+
+    Only a brief text (up to 600 characters) is an announcement: a long one has done what it speaks
+    of, in words. The words after the announcing phrase, up to the end of the sentence, say which
+    action. To explain or to ask is no action.
+    """
+    if len(sample) > _BRIEF:
+        return None
+    plain = sample.replace("\u2019", "'")
+    found = _PROMISE.search(plain) or _ONGOING.search(plain)
+    if found is None:
+        return None
+    ahead = re.split(r"[.!?:;\n]", plain[found.end() : found.end() + _AHEAD], maxsplit=1)[0]
+    named = [word for word in _WORDS.findall(ahead) if word not in _EMPTY]
+    begins = found.group("begin") is not None
+    said = named if begins else [*named, found.group().rsplit(" ", 1)[-1]]
+    keys = frozenset(key_of(word.encode("utf-8", "replace")) for word in said)
+    return Promise(keys, begins)
+
+
+_SAMPLE: Final = 1_000
+_LOOK: Final = 4_000
+_PROBE: Final = 48
+_FENCE: Final = "```"
+_MARKS: Final = frozenset("{}[]|<>=;`\t")
+_TABLE: Final = 0.5
+_DIGITS: Final = re.compile(r"\d+")
+_CHANTED: Final = 16_000
+_SENTENCES: Final = 500
+_VERSES: Final = 24
+_LEAST: Final = 25
+_WHOLE: Final = 12
+_DATA: Final = ("{", "[", "<")
+_BLOCK: Final = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
+_SENTENCE: Final = re.compile(r"[^.!?\n]+")
+
+
+def cut(text: str, each: int) -> str:
+    """Head and tail of a text, of at most `each` characters; all of a text that is no longer."""
+    return text if len(text) <= 2 * each else f"{text[:each]}\n{text[-each:]}"
+
+
+def look_of(text: str) -> str:
+    """The 8,000 characters of a text that patterns are looked for in."""
+    return cut(text, _LOOK)
+
+
+def sample_of(text: str) -> str:
+    """The 2,000 characters of a text that others are compared with: lower case, evenly spaced."""
+    return " ".join(cut(text, _SAMPLE).lower().split())
+
+
+def key_of_text(text: str) -> int:
+    """Key of all of a text: a hash of ten megabytes takes less than a pattern of a page."""
+    return key_of(text.strip().encode("utf-8", "surrogatepass"))
+
+
+def shape_of(sample: str) -> int:
+    """Key of a sample, whatever its numbers are."""
+    return key_of(_DIGITS.sub("0", sample).encode("utf-8", "surrogatepass"))
+
+
+def is_structured(look: str) -> bool:
+    """Whether a text is data rather than prose: JSON, a block of code, a table.
+
+    Source: F11 (a translation as JSON was cut in the middle of its array).
+    """
+    text = look.strip()
+    if text[:1] in ("{", "[", "<") or text.startswith(_FENCE):
+        return True
+    lines = [line for line in text.split("\n", 200)[:200] if line]
+    rows = sum("|" in line or "\t" in line for line in lines)
+    return rows > _TABLE * len(lines)
+
+
+def tail_of(text: str, longest: int, times: int, chars: int) -> Tail | None:
+    """The end of a text, if it repeats itself; None otherwise, in data and in blocks of code.
+
+    The last 48 characters are looked for right before themselves: how far back they stand is the
+    period. All of it is done by comparing slices of a window of bounded length.
+
+    Args:
+        text: The text.
+        longest: Longest period, in characters.
+        times: Repeats that make a tail.
+        chars: Characters that they cover at least.
+
+    Source: F11 and the numbers of gemini-cli (10 hits of 50 characters, off in fences, tables and
+    lists of data).
+    """
+    window = text[-max(longest * (times + 1), chars + longest) - _PROBE :].rstrip()
+    place = len(window) - _PROBE
+    found = window.rfind(window[-_PROBE:], 0, len(window) - 1) if place > 0 else -1
+    period = place - found
+    if found < 0 or period > longest:
+        return None
+    unit = window[-period:]
+    need = max(times, -(-chars // period))
+    if not window.endswith(unit * need) or not _is_prose(unit) or _fenced(text):
+        return None
+    start = len(window)
+    while start >= period and window.startswith(unit, start - period):
+        start -= period
+    # Its characters in order are the same wherever the tail was cut: one loop.
+    key = key_of("".join(sorted(unit)).encode("utf-8", "surrogatepass"))
+    return Tail(key, period, (len(window) - start) // period)
+
+
+def chant_of(text: str, times: int, chars: int) -> Tail | None:
+    """A sentence, or a few of them, said over and over anywhere in a text; None if there is none.
+
+    Sentences and lines are compared without their case and spaces, in a row and in groups of up to
+    24, one of which has 12 characters. What is no prose, as a line of a table, ends a row; blocks
+    of code and data are left out. Of a long text head and tail are looked at, 16,000 characters
+    and 500 sentences each.
+
+    Args:
+        text: The text.
+        times: Repeats in a row that make a chant.
+        chars: Characters that they cover at least.
+
+    Source: `notes/agents.md`, wish 5 (gemini-cli's check for chanting, reports of Claude Code's
+    users).
+    """
+    if len(text) < chars or text[:_LOOK].lstrip()[:1] in _DATA:
+        return None
+    prose = _BLOCK.sub("\n`\n", cut(text, _CHANTED))
+    sentences: list[str] = _SENTENCE.findall(prose)
+    if len(sentences) > 2 * _SENTENCES:
+        sentences = [*sentences[:_SENTENCES], "`", *sentences[-_SENTENCES:]]
+    said = [" ".join(one.lower().split()) for one in sentences]
+    said = [one for one in said if one]
+    if len(said) < times or len(set(said)) > len(said) - times + 1:
+        return None
+    for period in range(1, min(_VERSES, len(said) // times) + 1):
+        found = _verses(said, period, times, chars)
+        if found is not None:
+            return found
+    return None
+
+
+def _verses(said: list[str], period: int, times: int, chars: int) -> Tail | None:
+    """A group of sentences that stands often enough in a row."""
+    row = 0
+    prose: dict[str, bool] = {}
+    for place in range(period, len(said)):
+        one = said[place]
+        same = one == said[place - period]
+        if same and one not in prose:
+            prose[one] = _is_prose(f"{one} ")
+        same = same and prose[one]
+        row = row + 1 if same else 0
+        if row < period * (times - 1):
+            continue
+        verse = said[place - period + 1 : place + 1]
+        size, often = sum(map(len, verse)) + period, row // period + 1
+        if size >= max(_LEAST, -(-chars // often)) and max(map(len, verse)) >= _WHOLE:
+            key = key_of("".join(sorted(verse)).encode("utf-8", "surrogatepass"))
+            return Tail(key, size, often)
+    return None
+
+
+def _is_prose(unit: str) -> bool:
+    letters = sum(char.isalpha() for char in unit)
+    return letters > 1 and any(char.isspace() for char in unit) and _MARKS.isdisjoint(unit)
+
+
+def _fenced(text: str) -> bool:
+    """Whether the end of a text stands in a block of code, as far as its look tells."""
+    return look_of(text).count(_FENCE) % 2 == 1
+
+
+_NOVELTY_CHARS: Final = 2_000
+_MOST: Final = 64
+_SHORTEST: Final = 3
+_ENDS: Final = b".,;:!?{}[]()|\"'<>=\t\r"
+_PIECES: Final = bytes.maketrans(
+    b"ABCDEFGHIJKLMNOPQRSTUVWXYZ" + _ENDS, b"abcdefghijklmnopqrstuvwxyz" + b"\n" * len(_ENDS)
+)
+
+
+class News(NamedTuple):
+    """What an outcome brought.
+
+    Attributes:
+        share: Part of it that was not seen before in the session, 0 to 1.
+        echo: Whether half or more of it stood in the call's own arguments.
+    """
+
+    share: float
+    echo: bool
+
+
+class Novelty:
+    """Remembers the pieces of what a session has seen, in constant memory.
+
+    A piece is what stands between two marks of punctuation or line ends, three characters or more,
+    in lower case; of a long text those of its head and tail count, 64 at most. A piece weighs as
+    much as it is long: the frame around an answer is not its news.
+    """
+
+    __slots__ = ("_seen",)
+
+    def __init__(self) -> None:
+        self._seen = BloomSketch()
+
+    def of(self, outcome: bytes, arguments: bytes = b"") -> News:
+        """What is new in an outcome; it counts as seen from then on.
+
+        Args:
+            outcome: The outcome, volatile values masked.
+            arguments: Canonical arguments of the call: what stands there is not new.
+        """
+        asked = _pieces(arguments.replace(b"\\n", b"\n"))
+        self._seen.add(asked)
+        said = _pieces(outcome)
+        if not said:
+            return News(0.0, echo=False)
+        length = sum(said.values())
+        new = sum(said[key] for key in self._seen.add(said))
+        return News(new / length, echo=2 * len(said.keys() & asked.keys()) >= len(said))
+
+
+def _pieces(raw: bytes) -> dict[int, int]:
+    """Keys of the pieces of a text, and their lengths."""
+    if not raw:
+        return {}
+    if len(raw) > 2 * _NOVELTY_CHARS:
+        raw = raw[:_NOVELTY_CHARS] + b"\n" + raw[-_NOVELTY_CHARS:]
+    parts = raw.translate(_PIECES).split(b"\n")
+    if len(parts) > _MOST:
+        parts = parts[: _MOST // 2] + parts[-_MOST // 2 :]
+    pieces = {
+        key_of(piece): len(piece) for part in parts if len(piece := part.strip()) >= _SHORTEST
+    }
+    # What is too short to have pieces is told apart as a whole.
+    return pieces or {key_of(raw): len(raw)}
+
+
+_SPEAKERS: Final = 4
+
+
+@dataclass(slots=True)
+class _Last:
+    """The text before of one speaker, as far as the next one is compared with it."""
+
+    sample: str
+    key: int
+    shape: int
+    turn: int
+    end: int
+
+
+class ModelTextExtractor:
+    """Evidence of what is written in one session. Not thread-safe: the session's lock is held.
+
+    Cost per text is bounded, whatever its length: phrases and comparisons look at 2,000 characters,
+    the end that repeats itself at `text_tail_period` times `text_tail_times`. Of the newest 4
+    speakers the sample of the newest text is kept, in the process only.
+
+    Args:
+        settings: Settings of the guard.
+        progress: Totals of the session; read only.
+    """
+
+    __slots__ = ("_acts", "_end", "_last", "_progress", "_settings", "_trace", "_turn")
+
+    def __init__(self, settings: Settings, progress: Progress) -> None:
+        self._settings = settings
+        self._progress = progress
+        self._last: OrderedDict[int, _Last] = OrderedDict()
+        self._acts = 0
+        self._turn = 0
+        self._trace = 0
+        self._end = 0
+
+    def see(self, step: Step) -> ModelText | None:
+        """Evidence of a model call that wrote something; of any other step that it was done.
+
+        A model that wrote nothing has called a tool, as a rule, seen or not.
+        """
+        if step.kind is not Kind.MODEL or not step.text:
+            self._acts += step.kind is not Kind.MODEL or not step.error
+            return None
+        self._next_turn(step)
+        return self._saying(step, step.text)
+
+    def _saying(self, step: Step, text: str) -> ModelText:
+        progress = self._progress
+        speaker, name = speaker_of(step)
+        now = _Last(
+            sample_of(text), key_of_text(text), 0, self._turn, step.end or 0,
+        )  # fmt: skip
+        now.shape = shape_of(now.sample)
+        before = self._remember(speaker, now)
+        alike, renumbered = (0.0, False) if before is None else self._compared(before, now)
+        tail = self._tail(text)
+        return ModelText(
+            speaker=speaker,
+            name=name,
+            turn=self._turn,
+            key=now.key,
+            size=len(text),
+            words=now.sample.count(" ") + 1,
+            structured=is_structured(look_of(text)),
+            alike=alike,
+            renumbered=renumbered,
+            beside=before is not None and 0 < step.start < before.end,
+            hedges=hedges_in(now.sample),
+            apologies=apologies_in(now.sample),
+            personal=is_personal(now.sample),
+            promise=promise_in(now.sample),
+            tail=tail,
+            chant=None if tail is not None else self._chant(text),
+            acts=self._acts,
+            calls=progress.calls,
+            gain=Gain(progress.answers, progress.unseen, progress.news, progress.epoch),
+        )
+
+    def _compared(self, before: _Last, now: _Last) -> tuple[float, bool]:
+        """How much of two samples is common, and whether they differ in numbers only."""
+        if before.turn != now.turn:
+            return 0.0, False
+        if before.sample == now.sample:
+            return 1.0, False
+        least = 100 * self._settings.text_alike
+        alike = fuzz.ratio(before.sample, now.sample, score_cutoff=least) / 100
+        return alike, before.shape == now.shape
+
+    def _tail(self, text: str) -> Tail | None:
+        settings = self._settings
+        longest, times = settings.text_tail_period, settings.text_tail_times
+        return tail_of(text, longest, times, settings.text_tail_chars)
+
+    def _chant(self, text: str) -> Tail | None:
+        settings = self._settings
+        return chant_of(text, settings.text_chant_times, settings.text_tail_chars)
+
+    def _remember(self, speaker: int, now: _Last) -> _Last | None:
+        before = self._last.pop(speaker, None)
+        self._last[speaker] = now
+        if len(self._last) > _SPEAKERS:
+            self._last.popitem(last=False)
+        return before
+
+    def _next_turn(self, step: Step) -> None:
+        """Another trace after a pause: a user may have spoken, and nothing says so."""
+        pause = step.start - self._end
+        if step.trace_id != self._trace and pause >= self._settings.text_turn_gap_s * 1e9:
+            self._turn += 1
+        self._trace = step.trace_id
+        self._end = max(self._end, step.end or 0)

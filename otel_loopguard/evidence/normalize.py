@@ -1,0 +1,364 @@
+"""Canonical JSON of values, and masks for what changes by itself.
+
+A JSON text and the equal map are the same call; the order of keys and the way a number is written
+do not matter (RFC 8785 in spirit). Text that is no JSON stays text.
+
+Plain numbers are never masked: "37 %" -> "41 %" is progress, an offset is a place. The patterns
+run only where a byte-level look says that they could match, because a regular expression over a
+long outcome costs more than everything else the guard does.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sized
+from itertools import count
+from typing import Final, cast
+
+import orjson
+import xxhash
+
+from otel_loopguard._util.bounded_json import VALUES, loads
+
+_DEPTH: Final = 32
+_BUDGET: Final = 10_000
+_BYTES: Final = 4_096
+_REWRITTEN: Final = 8_192
+_WHOLE: Final = 65_536
+_UNLIKE: Final = count()
+"""Numbers the values that are not looked at to their end: they are equal to nothing."""
+
+_DECODER: Final = json.JSONDecoder()
+_WRITTEN: Final = frozenset((b'{"', b"{'", b'["', b"['", b"[{"))
+_LETTERS: Final = bytes.maketrans(b"0123456789abcdef", b"ghijklmnopqrstuv")
+_SORTED: Final = orjson.OPT_SORT_KEYS
+
+key_of = xxhash.xxh3_64_intdigest
+"""Key of bytes: 64 bits, the same in every process."""
+
+
+def parsed(value: object, values: int = VALUES) -> object:
+    """The JSON value of a text that is a JSON object or array; anything else as it is.
+
+    Text that is too costly to parse, of more than `values` values, stays text (`bounded_json`).
+    """
+    if isinstance(value, str) and value[:1] in "{[ \n" and value:
+        try:
+            return loads(value, values)
+        except ValueError:
+            return value
+    return value
+
+
+def canonical(value: object) -> bytes:
+    """Canonical bytes of a value that was `parsed`. Never throws, whatever the value is."""
+    if isinstance(value, str):
+        return text_bytes(value)
+    try:
+        raw = orjson.dumps(value, option=_SORTED)
+    except (TypeError, RecursionError):
+        return orjson.dumps(_plain(value, _DEPTH, [_BUDGET]), option=_SORTED)
+    if b".0" in raw and len(raw) <= _REWRITTEN:
+        # Python's speed, and of long data all of it is written in one way.
+        return orjson.dumps(_plain(value, _DEPTH, [_BUDGET]), option=_SORTED)
+    return raw
+
+
+def text_bytes(text: str) -> bytes:
+    """UTF-8 of a text without the space around it; lone surrogates are kept apart."""
+    try:
+        return text.strip().encode()
+    except UnicodeEncodeError:
+        return text.strip().encode("utf-8", "surrogatepass")
+
+
+def bounded(raw: bytes, limit: int) -> bytes:
+    """At most about `limit` bytes of `raw`; of what is longer its ends, and a key of the rest.
+
+    What differs anywhere is different.
+    """
+    if len(raw) <= limit:
+        return raw
+    half = limit // 2
+    # In letters that no mask takes for an id.
+    middle = (b"%x" % key_of(raw[half:-half])).translate(_LETTERS)
+    return b"%b|%d %b|%b" % (raw[:half], len(raw), middle, raw[-half:])
+
+
+def is_cut_json(raw: bytes) -> bool:
+    """Whether text of a map or a list ends before its end, as a limit of attributes leaves it.
+
+    Two values that begin alike are then equal only by a guess.
+    """
+    if raw[:2] not in _WRITTEN or raw.rstrip()[-1:] in b"}]":
+        return False
+    if len(raw) > _WHOLE:
+        return True
+    try:
+        _DECODER.raw_decode(raw.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return True
+    return False  # a whole value, and text behind it
+
+
+def _plain(value: object, depth: int, left: list[int]) -> object:
+    """The value in JSON's types; a cycle ends at the depth, what has too many items is unlike."""
+    left[0] -= 1
+    if left[0] < 0:
+        return f"…{next(_UNLIKE)}"
+    if value is None or isinstance(value, (bool, int, float)):
+        return _number(value)
+    if isinstance(value, str):
+        return text_bytes(value).decode("utf-8", "backslashreplace")
+    if isinstance(value, (bytes, bytearray)):
+        return "bytes:" + bounded(bytes(value), _BYTES).hex()
+    return _contained(value, depth, left) if depth else "…"
+
+
+def _contained(value: object, depth: int, left: list[int]) -> object:
+    if isinstance(value, (list, tuple, set, frozenset, Mapping)):
+        if len(cast("Sized", value)) > left[0]:
+            return f"…{next(_UNLIKE)}"
+        if isinstance(value, Mapping):
+            named = cast("Mapping[object, object]", value)
+            return {
+                str(_plain(name, 0, left)): _plain(item, depth - 1, left)
+                for name, item in named.items()
+            }
+        return [_plain(item, depth - 1, left) for item in cast("list[object]", value)]
+    return f"<{type(value).__name__}>"
+
+
+def _number(value: float | None) -> object:
+    if isinstance(value, int):
+        # `str` refuses more than 4300 digits.
+        return value if abs(value) < 2**63 else hex(value)
+    if value is None:
+        return None
+    if math.isfinite(value):
+        return int(value) if value.is_integer() and abs(value) < 2**53 else value
+    return str(value)
+
+
+_NAMES: Final = 1_000
+_SPAN: Final = 16_000
+"""Bytes of a text that are masked, half from its head and half from its tail."""
+
+_RIND: Final = b"# \t\r\n\"'{}[]().,:;|"
+
+_FLAT: Final = bytes.maketrans(b"123456789", b"000000000")
+_HEX: Final = bytes.maketrans(b"123456789abcdefABCDEF", b"0" * 21)
+
+_TIMES: Final = re.compile(
+    rb"\d(?<![\w.]\d)(?:"
+    rb"\d{3}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?: ?(?:Z|UTC|GMT)|[+-]\d\d:?\d\d)?"
+    rb"|\d?:\d\d:\d\d(?:[.,]\d+)?(?: ?[AaPp][Mm])?"
+    rb"|\d*(?:\.\d+)? ?(?:ms|us|ns|s|secs?|seconds?|milliseconds?|minutes?|mins?|hours?)(?!\w)"
+    rb"|(?<=1)[4-9]\d{8}(?:\d{3})?(?:\.\d+)?(?!\d)"
+    rb")"
+)
+_TIME_SIGN: Final = re.compile(rb"0(?:0{9}|:00| ?[smunh])")
+"""What every match of `_TIMES` looks like once its digits are zeros."""
+
+_IDS: Final = re.compile(
+    rb"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}|(?:0x)?[0-9a-fA-F]{16,}"
+)
+_POINTER: Final = re.compile(rb"0x[0-9a-fA-F]{6,}")
+_PROCESS: Final = re.compile(rb"(?i)\bpid\W{1,3}\d+")
+_TEMPORARY: Final = re.compile(rb"/(?:tmp|var/tmp|var/folders)/[\w.@+-]+")
+_FIELDS: Final = re.compile(
+    rb'(?i)("?\b(?:took|elapsed|duration|latency|uptime|timestamp|created_at|updated_at|request_?id|'
+    rb"correlation_?id|trace_?id|nonce)(?:_?(?:ms|us|ns|s|secs?|seconds|time))?\"?\s{0,2}[:=]\s{0,2})"
+    rb'(?:"[^"\n]{0,64}"|[\d.]+)'
+)
+_STAMPS: Final = re.compile(
+    rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?: ?(?:Z|UTC|GMT)|[+-]\d\d:?\d\d)?"
+    rb"|1[4-9]\d{8}(?:\d{3})?(?:\.\d+)?(?!\d)"
+)
+_NUMBERS: Final = re.compile(rb"\d+")
+
+VOLATILE_ARGUMENTS: Final = frozenset(
+    {
+        "request_id", "requestId", "req_id", "correlation_id", "correlationId", "trace_id",
+        "traceId", "idempotency_key", "idempotencyKey", "nonce", "timestamp", "ts", "current_time",
+        "tool_call_id", "reason", "reasoning", "description", "thought", "thoughts", "explanation",
+        "rationale", "justification", "task_progress",
+    }
+)  # fmt: skip
+"""Names of arguments that say who asks, when, or why, but not what for."""
+
+
+_ASKING: Final = re.compile(
+    r"(?i)req|trace|span|corr|nonce|idemp|attempt|call_?id|stamp|seed|salt|etag|cache|^rid$|_rid$"
+)
+
+
+def masked_outcome(raw: bytes) -> bytes:
+    """An outcome with volatile values replaced; of a long one in its head and tail only.
+
+    Linear in the length; the middle of a long one counts as it is.
+    """
+    if len(raw) > _SPAN:
+        half = _SPAN // 2
+        middle = b"%x" % key_of(raw[half:-half])
+        return b"%b|%b|%b" % (_masked(raw[:half]), middle, _masked(raw[-half:]))
+    masked = _masked(raw)
+    # Of an answer that is nothing but a time its mask leaves nothing: it is told by the time.
+    return masked if masked is raw or masked.strip(_RIND) else raw
+
+
+def masked_call(raw: bytes) -> bytes:
+    """Arguments with ids, full timestamps, pointers and temporary paths replaced.
+
+    Durations, dates, numbers and places stay: they are what a call asks for. The middle of what is
+    long counts as it is.
+    """
+    if len(raw) > _SPAN:
+        half = _SPAN // 2
+        head, tail = raw[:half], raw[-half:]
+        ends = masked_call(head), masked_call(tail)
+        if ends[0] is head and ends[1] is tail:
+            return raw
+        return b"%b|%x|%b" % (ends[0], key_of(raw[half:-half]), ends[1])
+    flat = raw.translate(_FLAT)
+    if b"0" not in flat:
+        return raw
+    out = raw
+    if b"0:00:00" in flat or b"0000000000" in flat:
+        out = _STAMPS.sub(b"#", out)
+    return _without_ids(raw, flat, out)
+
+
+def masked_numbers(raw: bytes) -> bytes:
+    """An error line with every number replaced: its shape, whatever the arguments were."""
+    return _NUMBERS.sub(b"#", _masked(raw))
+
+
+def without_volatile(arguments: dict[str, object]) -> dict[str, object]:
+    """The arguments without those that are volatile by name, if any others remain."""
+    if VOLATILE_ARGUMENTS.isdisjoint(arguments):
+        return arguments
+    kept = {name: item for name, item in arguments.items() if name not in VOLATILE_ARGUMENTS}
+    return kept or arguments
+
+
+def without_nonces(arguments: dict[str, object]) -> dict[str, object]:
+    """The arguments with the values masked that look volatile; the very same dict if none does.
+
+    Of more than a thousand arguments none is looked at. In a text of several words ids, timestamps
+    and temporary paths are masked. A value that is an id and nothing else says what is asked for,
+    unless its name says that it marks the asking.
+    """
+    masked: dict[str, object] = {}
+    if len(arguments) > _NAMES:
+        return arguments
+    for name, value in arguments.items():
+        # Keys that are no text come from what is no JSON.
+        if isinstance(value, str) and (" " in value or _ASKING.search(str(name))):
+            raw = value.encode("utf-8", "surrogatepass")
+            found = masked_call(raw)
+            if found is not raw:
+                masked[name] = found.decode("utf-8", "replace")
+    return {**arguments, **masked} if masked else arguments
+
+
+def _masked(raw: bytes) -> bytes:
+    flat = raw.translate(_FLAT)
+    if b"0" not in flat:
+        return raw
+    out = raw
+    if b":" in flat or b"=" in flat:
+        if _has_fields(flat):
+            out = _FIELDS.sub(rb"\1#", out)
+        if b"pid" in flat or b"PID" in flat:
+            out = _PROCESS.sub(b"#", out)
+    if _TIME_SIGN.search(flat):
+        out = _TIMES.sub(b"#", out)
+    return _without_ids(raw, flat, out)
+
+
+def _has_fields(flat: bytes) -> bool:
+    # Spelled out: `any` over a generator costs more than all of these together.
+    return (
+        b"took" in flat or b"lapsed" in flat or b"uration" in flat or b"atency" in flat
+        or b"ptime" in flat or b"imestamp" in flat or b"ed_at" in flat or b"equest" in flat
+        or b"trace" in flat or b"orrelation" in flat or b"nonce" in flat
+    )  # fmt: skip
+
+
+def _without_ids(raw: bytes, flat: bytes, out: bytes) -> bytes:
+    if len(raw) >= 16:
+        digits = raw.translate(_HEX)
+        if b"00000000-0000-" in digits or b"0000000000000000" in digits:
+            out = _IDS.sub(b"#", out)
+    if b"x" in flat and b"0x" in flat:
+        out = _POINTER.sub(b"#", out)
+    if b"/" in raw and (b"/tmp/" in raw or b"/var/" in raw):
+        out = _TEMPORARY.sub(b"#", out)
+    return out
+
+
+_ENOUGH: Final = 4
+_TRACKED: Final = 64
+_MOST: Final = 32
+_NONCE: Final = re.compile(r"(?=[\w:#-]{8,64}$)(?:[A-Za-z_#:-]*\d+[A-Za-z]+\d+[A-Za-z])[\w:#-]*")
+
+
+_THING: Final = re.compile(
+    r"(?i)(?:^|_)(?:id|uuid|guid|sha|hash|path|file|url|uri|key|name)s?$|Id$"
+)
+"""Names of arguments that say what is asked for."""
+
+
+class VolatileArguments:
+    """Learns, per tool, which arguments are nonces.
+
+    An argument is learned when its value was new in each of four calls that were equal in all
+    else, outcome included. Only values in which letters and digits change about, in 8 characters or
+    more, can be learned, never the only argument and none that is named like a thing (`id`,
+    `path`): a page, a date, a number counted up or a file name says what is asked for. It is a
+    guess all the same: what rests on it leads to a hint only.
+    """
+
+    __slots__ = ("_learned", "_runs")
+
+    def __init__(self) -> None:
+        self._runs: dict[tuple[int, str], tuple[int, frozenset[int]]] = {}
+        self._learned: set[tuple[int, str]] = set()
+
+    def without(
+        self, tool: int, arguments: dict[str, object], outcome: int | None
+    ) -> dict[str, object]:
+        """The arguments without what was learned; the very same dict if nothing was."""
+        if not 2 <= len(arguments) <= _MOST or outcome is None:
+            return arguments
+        for name, value in arguments.items():
+            if not isinstance(value, str) or _THING.search(str(name)) is not None:
+                continue
+            if 8 <= len(value) <= 64 and _NONCE.match(value):
+                self._note(tool, name, value, arguments, outcome)
+        if not self._learned:
+            return arguments
+        kept = {name: item for name, item in arguments.items() if (tool, name) not in self._learned}
+        return kept if kept and len(kept) < len(arguments) else arguments
+
+    def _note(
+        self, tool: int, name: str, value: str, arguments: dict[str, object], outcome: int
+    ) -> None:
+        place = (tool, name)
+        if place in self._learned:
+            return
+        rest = {other: item for other, item in arguments.items() if other != name}
+        rest_key = key_of(canonical(rest)) ^ outcome
+        run = self._runs.pop(place, None)
+        values = run[1] if run is not None and run[0] == rest_key else frozenset[int]()
+        seen = key_of(text_bytes(value))
+        values = frozenset({seen}) if seen in values else values | {seen}
+        if len(values) >= _ENOUGH and len(self._learned) < _TRACKED:
+            self._learned.add(place)
+            return
+        if len(self._runs) >= _TRACKED:
+            del self._runs[next(iter(self._runs))]
+        self._runs[place] = (rest_key, values)

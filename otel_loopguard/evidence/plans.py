@@ -1,0 +1,191 @@
+"""Plans that models write, and how many of their tasks are done."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final, cast
+
+from otel_loopguard.core import Kind, Plan, Progress, Reached, Step
+from otel_loopguard.core.task import read
+from otel_loopguard.evidence.model_text import look_of, speaker_of
+from otel_loopguard.evidence.normalize import key_of, text_bytes
+from otel_loopguard.evidence.outcomes import arguments_of
+from otel_loopguard.plans import follow, validate
+
+if TYPE_CHECKING:
+    from otel_loopguard.settings import Settings
+
+_LINES: Final = 300
+_ITEMS: Final = 100
+_FEW: Final = 2
+_ITEM: Final = re.compile(
+    r"[ \t]{0,12}(?:[-*+]|\d{1,3}[.)])[ \t]{1,4}(?:\[(?P<box>[ xX~-]?)\][ \t]{1,4})?(?P<task>\S.*)"
+)
+_HEADING: Final = re.compile(
+    r"(?i)\A[^\n]{0,60}\b(?:plan|to-?dos?|tasks?|next steps|remaining|steps)\b[^\n]{0,30}[:*]?"
+)
+_DONE: Final = re.compile(
+    r"(?i)\u2705|\u2714|~~|\((?:done|completed)\)|\b(?:done|completed)\W{0,3}$"
+)
+_PLAIN: Final = re.compile(r"[^\W_]+")
+_TOOL: Final = re.compile(r"(?i)to-?_?do|task_?list|(?:write|update|set|make|create)_?plan|plan_")
+_LISTS: Final = ("todos", "tasks", "plan", "steps", "items")
+_NAMES: Final = ("content", "title", "task", "step", "description", "text", "name")
+_FINISHED: Final = frozenset({"completed", "complete", "done", "finished", "closed"})
+_CHARS: Final = 200
+
+_Task = tuple[str, bool]
+"""What is to be done, and whether it is."""
+
+
+class Plans:
+    """Evidence of the plans of one session. Not thread-safe: the session's lock is held.
+
+    A plan in a text is a list with boxes to tick, or the list under a line that speaks of a plan,
+    of tasks or of steps; other lists are findings, and may grow. Looks at 8,000 characters and 100
+    tasks; keeps nothing but numbers.
+
+    Args:
+        settings: Settings of the guard.
+        progress: Totals of the session; read only.
+    """
+
+    __slots__ = ("_epoch", "_kept", "_progress")
+
+    def __init__(self, settings: Settings, progress: Progress) -> None:
+        del settings
+        self._progress = progress
+        self._epoch = progress.epoch
+        self._kept = 0
+
+    def see(self, step: Step) -> Plan | None:
+        """Evidence of one plan; None where there is none."""
+        if step.kind is Kind.MODEL:
+            tasks = _written(look_of(step.text)) if step.text else []
+        else:
+            tasks = self._handed(step)
+        if len(tasks) < _FEW:
+            return None
+        speaker, name = speaker_of(step)
+        done = sum(finished for _, finished in tasks)
+        items = frozenset(_key(task) for task, _ in tasks)
+        return Plan(speaker, name, items, done, self._progress.epoch - self._kept)
+
+    def _handed(self, step: Step) -> list[_Task]:
+        """The list that a call gives to its tool; to keep it changes nothing in the world."""
+        opened = self._progress.epoch - self._epoch
+        self._epoch = self._progress.epoch
+        if not step.name or not _TOOL.search(step.name[:_CHARS]):
+            return []
+        self._kept += opened
+        given = arguments_of(step) if _short(step.args) else None
+        if not isinstance(given, dict):
+            return []
+        named = cast("dict[str, object]", given)
+        lists = (_listed(named.get(key)) for key in _LISTS)
+        return next((tasks for tasks in lists if tasks), list[_Task]())
+
+
+def _short(value: object) -> bool:
+    return not isinstance(value, str) or len(value) <= 100 * _CHARS
+
+
+def _listed(value: object) -> list[_Task]:
+    if not isinstance(value, list):
+        return []
+    return [task for item in cast("list[object]", value)[:_ITEMS] if (task := _task(item))]
+
+
+def _task(item: object) -> _Task | None:
+    if isinstance(item, str):
+        return item[:_CHARS], False
+    if not isinstance(item, dict):
+        return None
+    named = cast("dict[str, object]", item)
+    said = next((text for key in _NAMES if isinstance(text := named.get(key), str)), None)
+    state = named.get("status") or named.get("state")
+    finished = named.get("done") is True or named.get("completed") is True
+    return None if said is None else (said[:_CHARS], finished or state in _FINISHED)
+
+
+def _written(look: str) -> list[_Task]:
+    """The tasks of a plan in a text; boxes to tick, or else the list under a heading."""
+    boxes: list[_Task] = []
+    listed: list[_Task] = []
+    headed = False
+    for line in look.split("\n", _LINES)[:_LINES]:
+        found = _ITEM.match(line[:_CHARS])
+        if found is None:
+            headed = (
+                _HEADING.fullmatch(line.strip()[:_CHARS]) is not None if line.strip() else headed
+            )
+            continue
+        box, task = found.group("box"), found.group("task")
+        if box is not None:
+            boxes.append((task, box in "xX" and box != ""))
+        elif headed:
+            listed.append((task, _DONE.search(task) is not None))
+    return (boxes or listed)[:_ITEMS]
+
+
+def _key(task: str) -> int:
+    """Key of a task, whether it is done or not, and however it is marked."""
+    words = " ".join(word for word in _PLAIN.findall(task.lower()) if word not in _FINISHED)
+    return key_of(text_bytes(words or task))
+
+
+_RUNS: Final = frozenset({Kind.AGENT, Kind.NODE, Kind.WORKFLOW, Kind.TOOL})
+
+
+class Tasks:
+    """Writes on the board of a session what becomes of the tasks of its plan; gives no evidence.
+
+    A plan comes from the application or from a span (`Step.tasks`); the application's goes before,
+    and so do milestones that it declared, and what a person gave in their place. One on a span that
+    is not sound is passed over: nobody is there to be told. A task is done when an agent, a node, a
+    workflow or a tool call has ended well that names it, by `Step.task` or by its own name, and has
+    failed after `plan_task_failures` (3) that did not; so a step that is tried again harms nobody.
+
+    Args:
+        settings: Settings of the guard.
+        progress: Totals of the session, with its board.
+    """
+
+    __slots__ = ("_declared", "_failures", "_limit", "_progress")
+
+    def __init__(self, settings: Settings, progress: Progress) -> None:
+        self._limit = settings.plan_task_failures
+        self._progress = progress
+        self._declared: tuple[object, ...] | None = None
+        self._failures: dict[str, int] = {}
+
+    def see(self, step: Step) -> None:
+        """Takes one finished step."""
+        if step.tasks is not None and step.tasks != self._declared:
+            self._declare(step.tasks)
+        board = self._progress.milestones
+        if not board.changes or not board.follows or step.kind not in _RUNS:
+            return
+        name = step.task if step.task in board.follows else step.name
+        if name is not None and name in board.follows:
+            self._finished(name, failed=step.error)
+
+    def _declare(self, plan: tuple[object, ...]) -> None:
+        board = self._progress.milestones
+        ours = self._declared is not None and bool(board.follows)
+        self._declared = plan
+        if board.by_person or (board.changes and not ours):
+            return
+        tasks, problems = read(plan)
+        if not problems and not validate(tasks) and follow(board, tasks):
+            self._failures.clear()
+
+    def _finished(self, name: str, *, failed: bool) -> None:
+        if not failed:
+            self._failures.pop(name, None)
+            self._progress.milestones.report(name, Reached.DONE)
+            return
+        failures = self._failures[name] = self._failures.get(name, 0) + 1
+        board = self._progress.milestones
+        if failures >= self._limit and board.state(name) is Reached.OPEN:
+            board.report(name, Reached.FAILED)

@@ -1,0 +1,318 @@
+"""Tool calls as evidence, once per step."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from otel_loopguard.core import Effect, ErrorClass, Evidence, Kind, Progress, Step
+from otel_loopguard.evidence.calls import NAMED, Call, Calls, Items, Revisions, agent_key
+from otel_loopguard.evidence.effects import (
+    effect_of,
+    file_of,
+    is_compound,
+    is_runner,
+    looks_at_files,
+    moves,
+)
+from otel_loopguard.evidence.errors import (
+    error_class,
+    error_line,
+    error_shape,
+    failure_of,
+    is_call_error,
+    says_absent,
+)
+from otel_loopguard.evidence.model_text import Novelty
+from otel_loopguard.evidence.normalize import key_of, text_bytes
+from otel_loopguard.evidence.outcomes import (
+    Outcome,
+    changed_nothing,
+    does_nothing,
+    is_acting,
+    is_bare,
+    outcome_of,
+    refusal_of,
+    rejects,
+    reports_failure,
+    said_of,
+    score_of,
+)
+from otel_loopguard.evidence.polling import Polling, RepeatBaseline
+
+if TYPE_CHECKING:
+    from otel_loopguard.settings import Settings
+
+_HOUR: Final = 3_600_000_000_000
+_AGENTS: Final = 32
+_CALLS: Final = 24
+"""Calls that one message may ask for; more of them are a program's own loop."""
+_EQUAL: Final = 2
+"""Equal calls, one after the other, that one message may ask for; likewise."""
+_PAUSE: Final = 250_000_000
+"""Nanoseconds between two calls in which a model may have been asked unseen."""
+
+
+@dataclass(slots=True)
+class _Message:
+    """The calls since an agent's model was asked last."""
+
+    asked: tuple[int, int]
+    round: int
+    calls: int = 0
+    equal: dict[int, int] = field(default_factory=dict[int, int])
+
+
+class Rounds:
+    """Numbers the rounds of one session: by its model calls where they are seen, else by times."""
+
+    __slots__ = ("_asked", "_end", "_messages", "_models", "_number")
+
+    def __init__(self) -> None:
+        self._number = 0
+        self._end = 0
+        self._models = 0
+        # By agent, and under 0 of those of which it is not known whose they are.
+        self._asked: OrderedDict[int, int] = OrderedDict()
+        self._messages: OrderedDict[int, _Message] = OrderedDict()
+
+    def asked(self, agent: int = 0) -> None:
+        """A model was asked.
+
+        Args:
+            agent: Key of its agent; 0 if that is not known.
+        """
+        self._models += 1
+        self._asked[agent] = self._asked.pop(agent, 0) + 1
+        if len(self._asked) > _AGENTS:
+            self._asked.popitem(last=False)
+
+    def of(self, start: int, end: int, agent: int = 0, call: int | None = None) -> int:
+        """Number of the round; a clock that jumped by an hour or more begins a new one.
+
+        Args:
+            start: Start of the call, nanoseconds since the epoch; 0 if it is not known.
+            end: Its end, likewise.
+            agent: Key of its agent; 0 if that is not known.
+            call: Key of the call; None if it is not known.
+        """
+        beside = bool(start) and -_HOUR < start - self._end < 0
+        paused = bool(start and self._end) and start - self._end > _PAUSE
+        message = self._message(agent, call, paused=paused) if self._models else None
+        self._end = max(self._end, end) if beside else end
+        if message is not None and message.calls > 1 and not beside:
+            return message.round
+        if not beside:
+            self._number += 1
+        if message is not None:
+            message.round = self._number
+        return self._number
+
+    def _message(self, agent: int, call: int | None, *, paused: bool) -> _Message | None:
+        """What the agent's model was asked last, with this call; None if that asks for no more."""
+        own = self._asked.get(agent) if agent else None
+        # Where nothing is known of the agent's model, any model may be its.
+        asked = (-1, self._models) if own is None else (self._asked.get(0, 0), own)
+        message = self._messages.pop(agent, None)
+        if message is None or message.asked != asked or paused:
+            message = _Message(asked, 0)
+        self._messages[agent] = message
+        if len(self._messages) > _AGENTS:
+            self._messages.popitem(last=False)
+        message.calls += 1
+        if call is not None and message.calls <= _CALLS:
+            message.equal[call] = message.equal.get(call, 0) + 1
+            if message.equal[call] > _EQUAL:
+                return None
+        return message if message.calls <= _CALLS else None
+
+
+_REMEMBERED: Final = 128
+_READERS: Final = 8
+"""Agents of which it is known what each has seen; of those beyond, it is what the rest have."""
+
+
+class ToolCallExtractor:
+    """Evidence of one session. Not thread-safe: the session's lock is held.
+
+    Args:
+        settings: Settings of the guard.
+        progress: Totals of the session, counted on.
+
+    Cost per call: O(length of arguments and outcome), bounded; memory is bounded by the number of
+    calls remembered, not by the length of the session.
+    """
+
+    __slots__ = (
+        "_calls", "_habits", "_items", "_novelty", "_progress", "_revisions", "_rounds",
+        "_settings", "_viewer", "_waits", "_writes",
+    )  # fmt: skip
+
+    def __init__(self, settings: Settings, progress: Progress | None = None) -> None:
+        self._settings = settings
+        self._progress = progress or Progress()
+        self._calls = Calls(settings)
+        self._waits = Polling(settings)
+        self._rounds = Rounds()
+        self._habits = RepeatBaseline()
+        self._items = Items()
+        self._revisions = Revisions()
+        self._novelty: dict[int, Novelty] = {}
+        self._viewer = False
+        self._writes: OrderedDict[int, None] = OrderedDict()
+
+    def see(self, step: Step) -> Evidence | None:
+        """Evidence of a tool call; of a model call only its time, and that it was made."""
+        if step.kind is Kind.TOOL:
+            return self.evidence(step)
+        if step.start and step.end:
+            # Without its start nobody knows how long it thought.
+            self._waits.thought(step.end - step.start)
+        self._rounds.asked(agent_key(step.agent))
+        return None
+
+    def evidence(self, step: Step) -> Evidence:
+        """Evidence of one finished tool call; counts it."""
+        tool, end, progress = (step.name or "")[:NAMED], step.end or 0, self._progress
+        outcome = outcome_of(step, self._settings.max_value_chars)
+        call = self._calls.of(step, outcome.key)
+        refusal = refusal_of(step, call.arguments)
+        if refusal is not None and not step.error:
+            step = replace(step, error=True)
+        effect = self._effect(tool, call.arguments)
+        asked = self._waits.asked(step, call, outcome, effect)
+        agent = agent_key(step.agent)
+        seen = self._seen_by(agent)
+        news = seen.of(outcome.masked, call.raw) if outcome.key is not None else None
+        ease = self._habits.ease(tool, again=not asked.fresh, changed=asked.changed)
+        failing = step.error or reports_failure(step.outcome, said_of(step))
+        line = refusal or (error_line(step) if failing else None)
+        runs_code = is_runner(tool)
+        call_error = step.error and is_call_error(step) and not runs_code
+        item = self._items.another(tool, call.sample)
+        found = Evidence(
+            number=progress.calls,
+            tool=tool,
+            call=call.key,
+            call_exact=call.exact,
+            guessed=call.guessed or outcome.cut,
+            fresh=asked.fresh,
+            changed=asked.changed,
+            pending=asked.pending,
+            outcome=outcome.key,
+            outcome_exact=outcome.exact,
+            outcome_size=outcome.size,
+            novelty=None if news is None else news.share,
+            echo=news is not None and news.echo,
+            nothing=outcome.nothing,
+            rejects=rejects(outcome),
+            failing=failing,
+            error=step.error,
+            error_class=error_class(step) if step.error else ErrorClass.UNKNOWN,
+            error_line=None if line is None else error_shape(line),
+            error_shape=None if line is None else error_shape(line, call.raw),
+            call_error=call_error,
+            effect=effect,
+            runs_code=runs_code,
+            sample=call.sample,
+            place=call.place,
+            epoch=progress.epoch,
+            gap=asked.gap,
+            waiting=asked.waiting or effect is Effect.WAIT,
+            time=end,
+            round=self._rounds.of(step.start, end, agent, call.exact),
+            ease=ease * self._tightened / self._settings.sensitivity,
+            agent=agent,
+            refused=refusal is not None,
+            idle=does_nothing(step, call.arguments),
+            failure=failure_of(step, line) if failing else None,
+            polls=asked.polls,
+            spaced=asked.spaced,
+            bare=is_bare(outcome, effect),
+            acts=self._acts(tool, call.arguments, effect),
+            item=item,
+            absent=(
+                item
+                and asked.fresh
+                and not call_error
+                and effect is not Effect.WRITE
+                and _names_no_place(call)
+                and says_absent(step)
+            ),
+            file=None if effect is not Effect.WRITE or runs_code else _file_key(call.arguments),
+            score=score_of(outcome),
+            revises=self._revisions.revises(call, outcome),
+        )
+        untouched = refusal is not None and changed_nothing(refusal, step, call.arguments)
+        self._count(found, call, outcome, untouched=untouched)
+        return found
+
+    def _seen_by(self, agent: int) -> Novelty:
+        """What an agent has seen: what is known to one is news to another."""
+        known = self._novelty.get(agent)
+        if known is None:
+            if len(self._novelty) >= _READERS:
+                agent = 0
+            known = self._novelty[agent] = self._novelty.get(agent) or Novelty()
+        return known
+
+    @property
+    def _tightened(self) -> float:
+        """What is left of a threshold as a budget is used (D12)."""
+        return 1.0 - self._settings.budget_tighten * self._progress.used
+
+    def call_of(self, step: Step) -> int | None:
+        """Key of a call before it has an outcome; None if its arguments are not known yet."""
+        return self._calls.of(step, None).key
+
+    def _count(self, found: Evidence, call: Call, outcome: Outcome, *, untouched: bool) -> None:
+        progress = self._progress
+        progress.calls += 1
+        if found.effect is Effect.WRITE and not untouched:
+            self._written(found, call)
+        if outcome.key is None:
+            progress.unseen += 1
+        else:
+            progress.answers += 1
+            progress.news += found.novelty or 0.0
+
+    def _effect(self, tool: str, arguments: object) -> Effect:
+        declared = self._settings.effects.get(tool)
+        if declared is not None:
+            return Effect(declared)
+        if looks_at_files(tool, arguments):
+            self._viewer = True
+        elif self._viewer and not arguments and moves(tool):
+            # Beside `open a.py` a bare `scroll_down` is the viewer's.
+            return Effect.READ
+        return effect_of(tool, arguments)
+
+    def _acts(self, tool: str, arguments: object, effect: Effect) -> bool:
+        """Whether equal calls are work: it is declared to write, or known to act."""
+        declared = self._settings.effects.get(tool)
+        if declared is not None:
+            return declared == Effect.WRITE.value
+        return is_acting(tool, arguments, effect)
+
+    def _written(self, found: Evidence, call: Call) -> None:
+        """Opens an epoch for a change that was not made before with the same outcome."""
+        if found.error and not is_compound(call.arguments):
+            return
+        change = hash((call.change, found.outcome))
+        known = self._writes.pop(change, self) is None
+        self._writes[change] = None
+        if len(self._writes) > _REMEMBERED:
+            self._writes.popitem(last=False)
+        if not known:
+            self._progress.epoch += 1
+
+
+def _names_no_place(call: Call) -> bool:
+    """Who guesses paths and addresses looks for one thing, not for one item after the other."""
+    return "/" not in call.sample and file_of(call.arguments) is None
+
+
+def _file_key(arguments: object) -> int | None:
+    name = file_of(arguments)
+    return None if name is None else key_of(text_bytes(name))

@@ -1,0 +1,1 @@
+"""How calls are best executed: latency, resources, plans, advice, admission."""

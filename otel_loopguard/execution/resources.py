@@ -1,0 +1,434 @@
+"""How busy the machine and its workers are.
+
+Source: FEATURES A7.
+
+Source: FEATURES A7. The layouts are those of the brokers: Celery (kombu) keeps a queue in the list
+of its name, and one more list per priority; RQ in `rq:queue:<name>`.
+
+Source: FEATURES A7 (thresholds, samples), A10 (mean and peak use).
+"""
+
+from __future__ import annotations
+
+import importlib
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
+from urllib.parse import unquote, urlsplit
+
+import psutil
+
+from otel_loopguard._util.clock import deterministic
+from otel_loopguard._util.errors import attempt, swallow
+from otel_loopguard._util.fork import reset_after_fork
+from otel_loopguard._util.locks import Signal, new_lock, start_thread
+from otel_loopguard.core import UNKNOWN_PRESSURE, Alert, ResourcePressure
+from otel_loopguard.core.admission import ResourceUse
+from otel_loopguard.errors import LoopGuardSettingsError
+from otel_loopguard.execution.latency import ResourceSample
+
+if TYPE_CHECKING:
+    from otel_loopguard._util.errors import InternalErrors
+    from otel_loopguard.settings import Settings
+
+_Value = TypeVar("_Value")
+_BLIND = (psutil.Error, OSError, NotImplementedError, RuntimeError)
+"""What psutil raises where a system does not say something, a container for example."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The machine at one moment. None means *not known*.
+
+    Attributes:
+        time: When, nanoseconds since the epoch.
+        cpu: Percent of all CPUs in use since the reading before, 0 to 100.
+        memory: Percent of the memory in use, 0 to 100.
+        io_wait: Percent of CPU time spent waiting for disks since the reading before; Linux only.
+        disk: Bytes per second read and written on all disks.
+        network: Bytes per second received and sent on all interfaces.
+        rss: Memory of this process, in megabytes (10⁶ bytes).
+        queue: Tasks that wait for a worker.
+    """
+
+    time: int
+    cpu: float | None = None
+    memory: float | None = None
+    io_wait: float | None = None
+    disk: float | None = None
+    network: float | None = None
+    rss: float | None = None
+    queue: int | None = None
+
+
+class Gauges:
+    """Reads the machine. Rates are since the reading before; the first one has none.
+
+    Not thread-safe: one thread reads. It keeps its own counters, because those inside of psutil
+    are shared with whoever else uses it.
+    """
+
+    def __init__(self) -> None:
+        self._process = _or_none(psutil.Process)
+        self._times: Any = None
+        self._bytes: dict[str, tuple[float, int]] = {}
+
+    def read(self) -> Reading:
+        """One reading; takes under a millisecond. Who waits in a queue is not its business."""
+        cpu, io_wait = self._cpu()
+        memory = _or_none(psutil.virtual_memory)
+        process = self._process
+        used = None if process is None else _or_none(process.memory_info)
+        return Reading(
+            time.time_ns(),
+            cpu,
+            None if memory is None else memory.percent,
+            io_wait,
+            self._rate("disk", _disk_bytes),
+            self._rate("network", _network_bytes),
+            None if used is None else used.rss / 1e6,
+        )
+
+    def _cpu(self) -> tuple[float | None, float | None]:
+        now, before = _or_none(psutil.cpu_times), self._times
+        self._times = now
+        if now is None or before is None:
+            return None, None
+        spent = {name: getattr(now, name) - getattr(before, name) for name in now._fields}
+        # Time of guests is counted in `user` and `nice` already.
+        total = sum(value for name, value in spent.items() if not name.startswith("guest"))
+        if total <= 0:
+            return None, None
+        waited = spent.get("iowait")
+        idle = spent.get("idle", 0.0) + (waited or 0.0)
+        return _percent(total - idle, total), None if waited is None else _percent(waited, total)
+
+    def _rate(self, name: str, count: Callable[[], int | None]) -> float | None:
+        bytes_, now, before = _or_none(count), time.monotonic(), self._bytes.pop(name, None)
+        if bytes_ is None:
+            return None
+        self._bytes[name] = (now, bytes_)
+        if before is None or now <= before[0]:
+            return None
+        # A counter that wrapped, or an interface that went away, is no negative rate.
+        return max(0, bytes_ - before[1]) / (now - before[0])
+
+
+def _disk_bytes() -> int | None:
+    found = psutil.disk_io_counters()
+    return None if found is None else found.read_bytes + found.write_bytes
+
+
+def _network_bytes() -> int | None:
+    found: Any = psutil.net_io_counters()
+    return None if not found else found.bytes_recv + found.bytes_sent
+
+
+def _percent(part: float, whole: float) -> float:
+    return min(100.0, max(0.0, part / whole * 100))
+
+
+def _or_none(ask: Callable[[], _Value]) -> _Value | None:
+    try:
+        return ask()
+    except _BLIND:
+        return None
+
+
+_WAIT_S: Final = 0.5
+_PRIORITIES: Final = ("\x06\x163", "\x06\x166", "\x06\x169")
+_NAMES: Final = {"celery": "celery", "rq": "default"}
+_EXPECTED: Final = (
+    "module:function, redis://host/0#list, celery+redis://host/0#queue or rq+redis://host/0#queue"
+)
+
+Depth = Callable[[], "int | None"]
+
+
+def queue_depth(place: str, faults: InternalErrors) -> Depth | None:
+    """What gives the number of waiting tasks; it may block, and raises nothing.
+
+    Args:
+        place: As in the setting `execution_queue`; empty: nowhere.
+        faults: Counts when it cannot be asked; the depth is then not known.
+
+    Raises:
+        LoopGuardSettingsError: The place cannot be read, or its library is not installed.
+    """
+    if not place:
+        return None
+    if "://" in place:
+        return _RedisQueue(place, faults)
+    module, _, name = place.partition(":")
+    if not module or not name:
+        raise _unusable(place, f"expected {_EXPECTED}")
+    try:
+        found: object = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise _unusable(place, str(error)) from None
+    if not callable(found):
+        raise _unusable(place, "is not callable")
+    return guarded_depth(cast("Callable[[], object]", found), faults)
+
+
+def guarded_depth(ask: Callable[[], object], faults: InternalErrors) -> Depth:
+    """A callable of the application's that gives a depth, so that it may fail.
+
+    Args:
+        ask: Gives the number of waiting tasks.
+        faults: Counts when it raises, or gives no number from 0 on.
+    """
+
+    def depth() -> int | None:
+        return attempt(faults, "queue", _number, ask)
+
+    return depth
+
+
+class _RedisQueue:
+    """Length of the lists of a queue on Redis."""
+
+    def __init__(self, place: str, faults: InternalErrors) -> None:
+        kind, _, rest = place.partition("+")
+        if not rest:
+            kind, rest = "", place
+        url = urlsplit(rest)
+        name = unquote(url.fragment) or _NAMES.get(kind, "")
+        if url.scheme not in ("redis", "rediss") or kind not in ("", *_NAMES) or not name:
+            raise _unusable(place, f"expected {_EXPECTED}")
+        self._keys = _keys(kind, name)
+        self._client = _client(place, url._replace(fragment="").geturl())
+        self._faults = faults
+
+    def __call__(self) -> int | None:
+        with swallow(self._faults, "queue"):
+            asked: Any = self._client.pipeline(transaction=False)
+            for key in self._keys:
+                asked.llen(key)
+            return sum(int(length) for length in asked.execute())
+        return None
+
+
+def _keys(kind: str, name: str) -> tuple[str, ...]:
+    if kind == "rq":
+        return (f"rq:queue:{name}",)
+    if kind == "celery":
+        return (name, *(f"{name}{priority}" for priority in _PRIORITIES))
+    return (name,)
+
+
+def _client(place: str, url: str) -> Any:
+    try:
+        redis: Any = importlib.import_module("redis")
+    except ImportError:
+        raise _unusable(place, "needs: pip install 'otel-loopguard[redis]'") from None
+    return redis.Redis.from_url(url, socket_timeout=_WAIT_S, socket_connect_timeout=_WAIT_S)
+
+
+def _number(ask: Callable[[], object]) -> int:
+    found = ask()
+    if isinstance(found, bool) or not isinstance(found, (int, float)) or not found >= 0:
+        msg = f"a queue depth must be a number from 0 on, got {found!r:.100}"
+        raise ValueError(msg)
+    return int(found)
+
+
+def _unusable(place: str, why: str) -> LoopGuardSettingsError:
+    shown = place.rpartition("@")[2]  # a password in a URL is not repeated
+    return LoopGuardSettingsError(f"execution_queue (LOOPGUARD_EXECUTION_QUEUE) = {shown!r}: {why}")
+
+
+_IDLE_S: Final = 60.0
+"""Seconds without a question after which nobody looks any more."""
+
+_STALE: Final = 10
+"""Intervals after which a reading says nothing any more."""
+
+_HIGHEST: Final = 98.0
+"""A percentage that is critical in any case: 1.2 times 85 % would never be reached."""
+
+_FIELDS: Final = ("cpu", "memory", "io_wait", "disk", "network", "rss", "queue")
+
+
+class _Gauges(Protocol):
+    def read(self) -> Reading: ...
+
+
+class Resources:
+    """The newest word on resources. Thread-safe; no question waits for anything.
+
+    The thread is a daemon, is started by the first question and ends a minute after the last one;
+    it is started again in the child of a fork. It holds this object weakly.
+
+    Args:
+        settings: Settings of the guard.
+        faults: Counts what goes wrong in the thread.
+        depth: Gives the number of waiting tasks; may block. None: nobody knows.
+        gauges: Makes what reads the machine; psutil by default.
+
+    Attributes:
+        depth: As given; may be set later.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        faults: InternalErrors,
+        depth: Callable[[], int | None] | None = None,
+        gauges: Callable[[], _Gauges] | None = None,
+    ) -> None:
+        self._settings = settings
+        self._faults = faults
+        self._gauges = gauges or _psutil_gauges
+        self._on = settings.execution_resources
+        self._every = settings.execution_sample_s
+        self._asked = 0.0
+        self._fresh_until = 0.0
+        self._pressure = UNKNOWN_PRESSURE
+        self.depth = depth
+        self._limits = (
+            ("cpu", settings.execution_cpu_percent),
+            ("memory", settings.execution_memory_percent),
+            ("io_wait", settings.execution_io_wait_percent),
+            ("queue", float(settings.execution_queue_depth)),
+        )
+        self.forked()
+        reset_after_fork(self)
+
+    def forked(self) -> None:
+        """In the child of a fork the thread is gone, and its lock may have been held."""
+        self._lock = new_lock()  # a finalizer may start a span in there
+        self._running = False
+        self._stop = Signal()
+        kept: deque[Reading] | tuple[()] = getattr(self, "_readings", ())
+        self._readings: deque[Reading] = deque(kept, maxlen=self._settings.execution_samples)
+
+    @property
+    def pressure(self) -> ResourcePressure:
+        """The newest word; nothing known before the first look, and when nobody looks."""
+        now = time.monotonic()
+        self._asked = now
+        if not self._running and self._on and not deterministic():
+            self._start()
+        return self._pressure if now < self._fresh_until else UNKNOWN_PRESSURE
+
+    @property
+    def newest(self) -> ResourcePressure:
+        """As `pressure`, without a wish to be kept up to date."""
+        fresh = time.monotonic() < self._fresh_until
+        return self._pressure if fresh else UNKNOWN_PRESSURE
+
+    @property
+    def readings(self) -> tuple[Reading, ...]:
+        """The newest readings, at most `execution_samples` (100), oldest first."""
+        with self._lock:
+            return tuple(self._readings)
+
+    @property
+    def sample(self) -> ResourceSample | None:
+        """The newest reading as tool profiles take it (A8); None before the first."""
+        readings = self._readings
+        if not readings:
+            return None
+        last = readings[-1]
+        return ResourceSample(last.cpu, last.rss, last.io_wait)
+
+    def use(self) -> Mapping[str, ResourceUse]:
+        """Mean and peak of every resource that is known (A10), by the names of `Reading`."""
+        found: dict[str, ResourceUse] = {}
+        for name in _FIELDS:
+            known = [value for one in self.readings if (value := getattr(one, name)) is not None]
+            if known:
+                found[name] = ResourceUse(sum(known) / len(known), max(known), len(known))
+        return found
+
+    def take(self, reading: Reading) -> None:
+        """Takes a reading. The thread does; so may a test, or an application that measures itself.
+
+        Args:
+            reading: What was measured.
+        """
+        with self._lock:
+            self._readings.append(reading)
+            newest = list(self._readings)[-self._settings.execution_smoothing :]
+        self._pressure = self._judged(newest)
+        self._fresh_until = time.monotonic() + self._every * _STALE
+
+    def stop(self) -> None:
+        """Ends the thread, for good."""
+        self._on = False
+        self._stop.set()
+
+    def _judged(self, newest: list[Reading]) -> ResourcePressure:
+        means = {name: _mean([getattr(one, name) for one in newest]) for name, _ in self._limits}
+        alerts: list[Alert] = []
+        for name, limit in self._limits:
+            value = means[name]
+            if value is not None and value >= limit:
+                critical = limit * self._settings.execution_critical
+                if name != "queue":
+                    critical = max(limit, min(critical, _HIGHEST))
+                alerts.append(Alert(name, value, limit, critical=value >= critical))
+        cpu = means["cpu"]
+        return ResourcePressure(None if cpu is None else cpu / 100, newest[-1].queue, tuple(alerts))
+
+    def _start(self) -> None:
+        with self._lock:
+            if self._running or not self._on:
+                return
+            self._running = start_thread(
+                "resources", _watch, weakref.WeakMethod(self._look), self._stop
+            )
+
+    def _over(self) -> bool:
+        """Whether nobody has asked for a minute; then the next question starts a new thread."""
+        idle = max(_IDLE_S, 2 * self._every)
+        with self._lock:
+            if self._on and time.monotonic() - self._asked < idle:
+                return False
+            self._running = False
+            return True
+
+    def _look(self, gauges: _Gauges | None) -> tuple[_Gauges | None, float | None]:
+        """One look; gives what to look with next, and in how many seconds; None: not at all."""
+        if self._over():
+            return None, None
+        with swallow(self._faults, "resources"):
+            if gauges is None:
+                gauges = self._gauges()
+                gauges.read()  # rates need two readings
+            else:
+                depth, reading = self.depth, gauges.read()
+                self.take(reading if depth is None else replace(reading, queue=depth()))
+        # The first word comes soon: a tenth of a second is enough for a rate.
+        return gauges, self._every if self._readings else min(self._every, 0.1)
+
+
+def _watch(
+    look: weakref.WeakMethod[Callable[[_Gauges | None], tuple[_Gauges | None, float | None]]],
+    stop: Signal,
+) -> None:
+    """The thread: looks until nobody asks any more, or nobody is there."""
+    gauges: _Gauges | None = None
+    while True:
+        once = look()
+        if once is None:
+            return
+        gauges, pause = once(gauges)
+        del once
+        if pause is None or stop.wait(pause):
+            return
+
+
+def _psutil_gauges() -> _Gauges:
+    # psutil takes longer to import than all else here, and is needed in the thread only.
+
+    return Gauges()
+
+
+def _mean(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None

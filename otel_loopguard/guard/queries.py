@@ -1,0 +1,328 @@
+"""What people and runtimes ask a guard about a session, and tell it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from otel_loopguard._util.clock import now
+from otel_loopguard.core.task import Task
+from otel_loopguard.evidence import parsed
+from otel_loopguard.execution.admission import Asking
+from otel_loopguard.sessions import SavedSession
+
+if TYPE_CHECKING:
+    from otel_loopguard._control.current_call import CapturedContent
+    from otel_loopguard._control.flag import Flag
+    from otel_loopguard.core import Acceptance, Admission, Choice, Objection
+    from otel_loopguard.core.admission import ResourceUse
+    from otel_loopguard.core.report import AgentCycle, Context, Happening, Report, Topic
+    from otel_loopguard.execution.admission import Admissions
+    from otel_loopguard.policy import Preferences
+    from otel_loopguard.sessions import SessionRegistry
+    from otel_loopguard.sessions.active import ActiveSpans
+    from otel_loopguard.sessions.resolver import SessionResolver
+    from otel_loopguard.sessions.stats import DecisionIndex
+    from otel_loopguard.settings import Settings
+    from otel_loopguard.telemetry import Telemetry
+
+
+class SessionQueries:
+    """The part of a guard that `otel_loopguard.control` talks to; it knows sessions by their key.
+
+    All of it may be called from any thread.
+    """
+
+    settings: Settings
+    telemetry: Telemetry
+    _lock: threading.RLock
+    _sessions: SessionRegistry
+    _ledger: DecisionIndex
+    _opens: ActiveSpans
+    _belonging: SessionResolver
+    _admissions: Admissions
+    _contents: CapturedContent
+
+    def flag_of(self, session: str) -> Flag | None:
+        """The flag of a session by its key; None if it is not known."""
+        found = self._sessions.find(session)
+        return None if found is None else found.flag
+
+    def flag_named(self, session: str) -> Flag:
+        """The flag of a session by its final key, which is made known if need be."""
+        with self._lock:
+            return self._sessions.named(session, now()).flag
+
+    def concerns(self, session: str, at: int) -> bool:
+        """Whether what the policy said at a time concerns the run that a session is at.
+
+        A run that begins with a conversation's next turn begins anew, whatever stopped the last.
+
+        Args:
+            session: Key of the session.
+            at: When, nanoseconds since the epoch.
+        """
+        with self._lock:
+            found = self._sessions.find(session)
+            if found is None or not found.run:
+                return found is not None
+            run = self._opens.get(found.run)
+            return run is not None and run.since <= at
+
+    def flag_in(self, trace_id: int) -> Flag | None:
+        """The flag of the session of a trace; None if it is not known."""
+        found = self._sessions.of_trace(trace_id)
+        return None if found is None else found.flag
+
+    def report(self, session: str) -> Report | None:
+        """What a session has come to; None if it is not known.
+
+        Args:
+            session: Key of the session.
+        """
+        with self._lock:
+            found = self._sessions.find(session)
+            if found is None:
+                return None
+            return replace(found.report(), execution=self._admissions.acceptance(found.record))
+
+    def cycles(self, session: str) -> tuple[AgentCycle, ...] | None:
+        """The newest 32 cycles of agents of a session, oldest first (B8); None if it is not known.
+
+        Args:
+            session: Key of the session.
+        """
+        with self._lock:
+            found = self._sessions.find(session)
+            return None if found is None else found.cycles.now()
+
+    def context(self, session: str) -> Context | None:
+        """The long-term context of a session (C17); None if it is not known.
+
+        Args:
+            session: Key of the session.
+        """
+        with self._lock:
+            found = self._sessions.find(session)
+            return None if found is None else found.record.memory.context()
+
+    def remember(self, session: str, topic: Topic, text: str) -> bool:
+        """Adds to the long-term context of a session; False if it is not known.
+
+        Args:
+            session: Key of the session.
+            topic: `insight`, `file`, `pattern` or `avoided`.
+            text: What to keep; of longer text the first 200 characters.
+
+        Raises:
+            ValueError: There is no such topic.
+        """
+        with self._lock:
+            found = self._sessions.find(session)
+            if found is not None:
+                found.record.memory.note(topic, text)
+            return found is not None
+
+    def compacted(self, session: str) -> bool:
+        """The context of a session was compacted: what was counted weighs half (E13).
+
+        Args:
+            session: Key of the session.
+
+        Returns:
+            False if it is not known.
+        """
+        with self._lock:
+            found = self._sessions.find(session)
+            if found is not None:
+                found.compacted()
+        if found is not None:
+            self.telemetry.numbers.happened("compactions")
+        return found is not None
+
+    def happened(self, session: str | None, what: Happening, times: int = 1) -> None:
+        """Counts what the application's own process does in a run, and no span tells (E14).
+
+        Args:
+            session: Key of the session; None if it is not known: then it is in no report.
+            what: The field of `RunMetrics`.
+            times: How often.
+        """
+        with self._lock:
+            found = None if session is None else self._sessions.find(session)
+            if found is not None:
+                found.record.happened(what, times)
+        self.telemetry.numbers.happened(what, times)
+
+    def saved(self, session: str) -> SavedSession | None:
+        """What is counted of a session now, for a checkpoint (C19); None if it is not known.
+
+        Args:
+            session: Key of the session.
+        """
+        with self._lock:
+            found = self._sessions.find(session)
+            return None if found is None else found.saved()
+
+    def restored(self, session: str, saved: object) -> bool:
+        """The application of a session went back to a checkpoint (C19).
+
+        Args:
+            session: Key of the session.
+            saved: What `saved` gave at the checkpoint; of another session, or None, nothing of it
+                is used, and whatever was counted is forgotten.
+
+        Returns:
+            False if the session is not known.
+        """
+        with self._lock:
+            found = self._sessions.find(session)
+            if found is not None:
+                own = saved if isinstance(saved, SavedSession) else None
+                if own is not None and own.key != found.key and own.flag() is not found.flag:
+                    own = None
+                found.restore(own)
+                self._sessions.wrote(found)
+            return found is not None
+
+    def feedback(self, decision_id: str, *, false_alarm: bool) -> bool:
+        """Counts in the report whether a decision was right (A10); nothing else changes.
+
+        Args:
+            decision_id: `Decision.id`; the newest 4096 are known.
+            false_alarm: Whether it was wrong. Who speaks last is right.
+
+        Returns:
+            False if the decision or its session is not known any more.
+        """
+        with self._lock:
+            about = self._admissions.decision_of(decision_id)
+            return self._ledger.feedback(about, false_alarm=false_alarm)
+
+    def admit(
+        self,
+        tasks: Sequence[Task],
+        *,
+        session: str | None = None,
+        span_id: int = 0,
+        user: str = "",
+        parallel: bool | None = None,
+    ) -> Admission:
+        """How to execute calls that are about to run, or what speaks against them (A4).
+
+        Args:
+            tasks: The calls; at least one.
+            session: Key of their session; None if it is not known.
+            span_id: The span that is current, which says whose agent's calls they are.
+            user: Whose preferences count.
+            parallel: Whether a batch is to run in parallel; None: as it may.
+        """
+        found = None if session is None else self._sessions.find(session)
+        opened = self._opens.get(span_id)
+        agent = None if opened is None else opened.agent
+        return self._admissions.admit(tasks, Asking(found, user, agent, parallel))
+
+    def tell(self, span_id: int, args: object, outcome: object) -> None:
+        """Takes arguments and result of a call, which its open span does not carry.
+
+        Args:
+            span_id: The span of the call.
+            args: Its arguments, a JSON value or text; None if they are not known.
+            outcome: Its result, likewise.
+        """
+        with self._lock:
+            if self._opens.get(span_id) is not None:
+                self._contents.tell(span_id, args, outcome)
+
+    def next_run(self, session: str | None, trace_id: int, span_id: int) -> None:
+        """A run of an agent begins, as the adapter of a framework says: the user's next turn.
+
+        What the policy stopped in the run before may go on. Below an open tool call, and beside an
+        open run of the session, it is a sub-agent. A run that has a span is told by that, once.
+
+        Args:
+            session: Key of its session; None: that of its trace.
+            trace_id: Its trace.
+            span_id: The span that is current where it begins; any number that is new where none is.
+        """
+        with self._lock:
+            self._belonging.told(session, trace_id, span_id)
+
+    def entered(self, session: str) -> None:
+        """Somebody enters a session anew: what the policy stopped in a run that is over is over.
+
+        Args:
+            session: Key of the session.
+        """
+        with self._lock:
+            found = self._sessions.find(session)
+            if found is not None and found.flag.stops and found.turns.entered():
+                found.turns.over = False
+                found.next_run(found.run)
+
+    def denies(self, session: str, tool: str, args: object, *, span_id: int = 0) -> bool:
+        """Whether a call that is about to run belongs to a denied loop.
+
+        Args:
+            session: Key of its session.
+            tool: Name of the tool.
+            args: Its arguments; None if they are not known.
+            span_id: The span that is current, which says whose call it is.
+        """
+        if isinstance(args, str) and len(args) <= self.settings.max_value_chars:
+            args = parsed(args)
+        with self._lock:
+            found = self._sessions.find(session)
+            if found is None:
+                return False
+            opened = self._opens.get(span_id)
+            return found.denies(tool, args, None if opened is None else opened.agent)
+
+    def objection(self, tool: str, args: object, *, span_id: int = 0) -> Objection | None:
+        """What a breaker or a check forbids about a call that is about to run.
+
+        Args:
+            tool: Name of the tool.
+            args: Its arguments; None if they are not known.
+            span_id: The span that is current, which says whose call it is.
+
+        Returns:
+            None where nothing does, and in a guard that may not deny.
+        """
+        opened = self._opens.get(span_id)
+        agent = None if opened is None else opened.agent
+        return self._admissions.forbidding(Task("0", tool, args=args, agent=agent))
+
+    def answered(self, admission_id: str, choice: Choice) -> bool:
+        """Takes what a user chose about calls (A6, A10); False if they are not known any more."""
+        return self._admissions.answered(admission_id, choice)
+
+    def preferences(self, user: str) -> Preferences:
+        """What a user prefers about the execution of calls (A6)."""
+        return self._admissions.users.preferences(user)
+
+    def prefer(self, user: str, changes: Mapping[str, object]) -> Preferences:
+        """Changes what a user prefers (A6).
+
+        Raises:
+            ValueError: A name is unknown, or a value cannot be used; the message has both.
+        """
+        return self._admissions.users.prefer(user, changes)
+
+    def acceptance(self, session: str | None) -> Acceptance | None:
+        """How execution choices were taken, of a session or all (A10); None if nobody asked."""
+        if session is None:
+            return self._admissions.acceptance()
+        found = self._sessions.find(session)
+        return None if found is None else self._admissions.acceptance(found.record)
+
+    def resource_use(self) -> Mapping[str, ResourceUse]:
+        """Mean and peak use of the machine, over the newest samples (A7, A10)."""
+        return self._admissions.resources.use()
+
+    @property
+    def admissions(self) -> Admissions:
+        """What answers before a call runs; `objectors` may be added to it."""
+        return self._admissions

@@ -1,0 +1,200 @@
+"""Tool calls that no span tells of, read from the messages of models; and where none tells."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from otel_loopguard._util.logger import warn_blind
+from otel_loopguard.core import Kind, Step
+from otel_loopguard.sessions.requested_calls import RequestedCalls
+from otel_loopguard.spans.messages import asked_on, asks_for_tools, request_on
+
+if TYPE_CHECKING:
+    from otel_loopguard.sessions import Session
+    from otel_loopguard.spans.messages import Asked, Request
+    from otel_loopguard.spans.views import SpanView
+
+_TRACES: Final = 4096
+_BLIND: Final = 5
+_MUTE: Final = 64
+_CALLS: Final = (Kind.TOOL, Kind.HANDOFF)
+
+_NO_CALLS: Final = (
+    "%d model calls asked for tools and no tool span was seen: loops of tool calls go unnoticed. "
+    "Instrument the tools or add the framework's adapter (otel_loopguard.integrations), or let the "
+    "spans of model calls carry their messages: "
+    "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=span_only and "
+    "OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental, TRACELOOP_TRACE_CONTENT=true, no "
+    "OPENINFERENCE_HIDE_*"
+)
+_NO_ARGUMENTS: Final = (
+    "%d tool spans had neither arguments nor results: equal calls cannot be told from others. Let "
+    "them carry content (OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=true or span_only, "
+    "TRACELOOP_TRACE_CONTENT=true, ADK_CAPTURE_MESSAGE_CONTENT_IN_SPANS=true, no "
+    "OPENINFERENCE_HIDE_*), or add the framework's adapter (otel_loopguard.integrations), which "
+    "knows them without the spans"
+)
+
+
+class Messages(NamedTuple):
+    """What the messages on the span of a model say.
+
+    Attributes:
+        calls: The calls that its answer asks for.
+        request: What it was sent; None if that was not captured, or was not read.
+    """
+
+    calls: list[Asked]
+    request: Request | None
+
+
+class Untraced:
+    """Gives the calls of one guard that only messages tell of. The guard's lock is held.
+
+    Which traces have a span of a tool is remembered of the newest 4096: there, and in sessions that
+    have one, the messages do not count. Of several spans that tell of one model call the first is
+    read; another one only where the first has no content.
+    """
+
+    def __init__(self) -> None:
+        self._traced: OrderedDict[int, None] = OrderedDict()
+        self._mute: deque[Step] = deque(maxlen=_MUTE)
+        self._bare = 0
+        self._told = False
+        self._blind = 0
+
+    def read(self, span: SpanView, step: Step | None, session: Session | None) -> Messages | None:
+        """What the messages on a model's span say, if it may matter. The lock is not held.
+
+        Args:
+            span: The span; it has ended.
+            step: Its step; None if it is none.
+            session: Its session, as far as is known by now.
+        """
+        if step is None or step.kind is not Kind.MODEL or step.trace_id in self._traced:
+            return None
+        asked = None if session is None else session.asked
+        if asked is not None and asked.traced:
+            return None
+        calls = asked_on(span)
+        if not calls and asked is None:
+            return Messages(calls, None)
+        request = request_on(span)
+        if request is not None:
+            for _ in request.newest:
+                pass  # read now, and kept
+        return Messages(calls, request)
+
+    def ended(  # noqa: PLR0913
+        self, span: SpanView, step: Step | None, counted: list[tuple[Session, Step]], *,
+        session: Session | None, agent: str | None, read: Messages | None = None,
+    ) -> list[tuple[Session, Step]]:  # fmt: skip
+        """What is to be judged now that a span ended.
+
+        Args:
+            span: The span.
+            step: Its step; None if it is none.
+            counted: What counts by the spans, with the sessions.
+            session: Session of the span, if it has one that is known.
+            agent: Name of the agent whose run it is part of, where its step has none.
+            read: What `read` gave.
+
+        Returns:
+            The same without calls that were counted before their spans came; first of all the calls
+            of which the span of a model shows the results.
+        """
+        kept = self.counted(counted)
+        if step is None:
+            return kept
+        if step.kind in _CALLS:
+            self._trace(step)
+        if step.kind is not Kind.MODEL:
+            return kept
+        own = next((found for found, one in counted if one is step), None)
+        found = own or session
+        if found is None:
+            return kept
+        told = self._told_on(span, step, found, agent, read, first=own is not None)
+        return [*((found, one) for one in told), *kept] if told else kept
+
+    def counted(self, counted: list[tuple[Session, Step]]) -> list[tuple[Session, Step]]:
+        """Steps that count by the spans, without calls that were counted out of messages."""
+        kept: list[tuple[Session, Step]] = []
+        for session, step in counted:
+            if step.kind not in _CALLS or not self._known(step, session):
+                kept.append((session, step))
+        return kept
+
+    def _told_on(  # noqa: PLR0913
+        self, span: SpanView, step: Step, session: Session, agent: str | None,
+        read: Messages | None, *, first: bool,
+    ) -> list[Step]:  # fmt: skip
+        """The calls of which the span of a model shows the results, as steps.
+
+        Args:
+            span: The span; it has ended.
+            step: Its step.
+            session: Its session.
+            agent: Name of the agent whose run it is part of, where its step has none.
+            read: What `read` gave.
+            first: Whether it is the first span that tells of this model call.
+        """
+        asked = session.asked
+        if (asked is not None and asked.traced) or step.trace_id in self._traced:
+            return []
+        if not first and not self._is_mute(step):
+            return []
+        calls = asked_on(span) if read is None else read.calls
+        if first and not calls and not step.text:
+            self._mute.append(step)
+        if asked is None:
+            if not calls and not (first and asks_for_tools(span)):
+                return []
+            asked = session.asked = RequestedCalls()
+        asked.said(session.flag.control.hint)
+        request = None
+        if asked.waits or calls:
+            request = request_on(span) if read is None or read.request is None else read.request
+        steps = asked.answer(step, request) if asked.waits else []
+        for told in steps:
+            told.agent = told.agent or agent
+        if calls:
+            asked.ask(calls, step, request)
+        elif first and asks_for_tools(span):
+            asked.blind += 1
+            self._blind = max(self._blind, asked.blind)
+        return steps
+
+    def _is_mute(self, step: Step) -> bool:
+        """Whether the first span that told of a model call had no content."""
+        end = step.end or step.start
+        return any(
+            mute.trace_id == step.trace_id and mute.start <= end and step.start <= (mute.end or end)
+            for mute in self._mute
+        )
+
+    def _trace(self, step: Step) -> None:
+        self._traced[step.trace_id] = None
+        if len(self._traced) > _TRACES:
+            self._traced.popitem(last=False)
+
+    def _known(self, step: Step, session: Session) -> bool:
+        """Notes a call of which a span tells; whether it was counted already, out of messages."""
+        self._trace(step)
+        if step.kind is Kind.TOOL:
+            bare = step.args is None and step.outcome is None
+            self._bare, self._told = self._bare + bare, self._told or not bare
+        if session.asked is None:
+            session.asked = RequestedCalls()
+        session.asked.trace()
+        return session.asked.counted(step)
+
+    def warn(self) -> None:
+        """Says what cannot be seen; no lock is held."""
+        if self._blind >= _BLIND:
+            self._blind = -_TRACES
+            warn_blind("no_tool_spans", _NO_CALLS, _BLIND)
+        if self._bare >= _BLIND and not self._told:
+            self._told = True
+            warn_blind("no_arguments", _NO_ARGUMENTS, _BLIND)

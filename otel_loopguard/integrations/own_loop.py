@@ -1,0 +1,426 @@
+"""A loop of one's own: `with otel_loopguard.turn() as turn: turn.tool("search", args, search)`."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import sys
+import uuid
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, overload
+
+from opentelemetry import context as otel_context
+from opentelemetry import trace
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.trace import SpanKind, Status, StatusCode
+
+from otel_loopguard import semconv
+from otel_loopguard._control.context import current_flag, flag_at, keepers, named_session, naming
+from otel_loopguard._control.flag import NOTHING
+from otel_loopguard._util.logger import warn_blind
+from otel_loopguard.errors import LoopGuardStop
+from otel_loopguard.integrations._adapter import Adapter
+from otel_loopguard.sdk.provider import shown, unseen
+from otel_loopguard.version import __version__
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from opentelemetry.context import Context
+    from opentelemetry.trace import Span, TracerProvider
+    from typing_extensions import Self
+
+    from otel_loopguard._control.flag import Control
+    from otel_loopguard.integrations._adapter import GuardedCall
+    from otel_loopguard.integrations._tool_call import Made
+
+_Result = TypeVar("_Result")
+_KEY: Final = otel_context.create_key("loopguard-turn")
+_SCOPE: Final = "otel_loopguard.integrations.turn"
+_PLAIN: Final = (str, int, float, bool, dict, list, tuple, type(None))
+_ITEMS: Final = 1000
+
+
+class Refusal(str):
+    """What a model is told in place of the result of a call that was refused."""
+
+    __slots__ = ()
+
+
+class turn:  # noqa: N801  # reads as a statement: `with otel_loopguard.turn() as turn:`
+    """A user's turn in a loop of your own: everything that an adapter does in a framework.
+
+    ::
+
+        with otel_loopguard.turn("chat-1") as turn:
+            while True:
+                if said := turn.hint():
+                    messages.append({"role": "user", "content": said})
+                name, args = ask_model(messages)
+                messages.append({"role": "tool", "content": turn.tool(name, args, TOOLS[name])})
+
+    It writes the `invoke_agent` span of the turn and an `execute_tool` span for each call, names
+    the session, and tells the guard arguments and results beside the spans, which carry them only
+    where `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT` asks for it. No other setting up is
+    needed: a tracer provider that no guard watches yet is set up as by `otel_loopguard.setup`, and
+    where there is none, or the trace is not sampled, the guard alone sees these spans.
+
+    What the policy stopped in the session's turn before may go on. A turn inside of another one is
+    a sub-agent of it, unless it names another session. `async with` does the same. Its methods may
+    be called from any thread.
+
+    Args:
+        session: Key of the session: the conversation. By default the one that is named by
+            `otel_loopguard.session`, or by the framework around; else the turn is a session of its
+            own.
+        agent: Name of the agent, as its spans have it.
+        limit_s: Seconds that a paused turn waits at most; by default the setting `pause_limit_s`.
+        content: Whether spans carry arguments and results; by default what the variable says.
+        tracer_provider: Where spans are made; the global one by default.
+
+    Raises:
+        ValueError: The key is empty or no text.
+        LoopGuardSettingsError: On entering, where the guard is made: a setting cannot be used.
+
+    Attributes:
+        session: Key of its session; empty before it begins.
+    """
+
+    def __init__(
+        self,
+        session: str | None = None,
+        *,
+        agent: str = "agent",
+        limit_s: float | None = None,
+        content: bool | None = None,
+        tracer_provider: TracerProvider | None = None,
+    ) -> None:
+        if session is not None and (not isinstance(session, str) or not session):  # pyright: ignore[reportUnnecessaryIsInstance]
+            msg = f"key of a session must be a text that is not empty, got {session!r}"
+            raise ValueError(msg)
+        self.session = ""
+        self._asked = session
+        self._agent = agent
+        self._limit_s = limit_s
+        self._content = content
+        self._provider = tracer_provider
+        self._begun: tuple[Adapter, Span, Context, Context] | None = None
+
+    @property
+    def control(self) -> Control:
+        """What the guard says of the session now; `allow` where nothing is known."""
+        flag = flag_at(self.session) if self.session else None
+        return NOTHING if flag is None else flag.control
+
+    def hint(self) -> str | None:
+        """Call it before each call of the model: waits while the session is paused.
+
+        Returns:
+            What to tell the model, once per decision; None for nothing.
+
+        Raises:
+            LoopGuardAbort: The session is aborted.
+            LoopGuardPaused: It was not let go on within the limit.
+        """
+        guarding = self._guarding()
+        with self._inside():
+            return guarding.before_model(self.session)
+
+    async def ahint(self) -> str | None:
+        """As `hint`, without blocking the event loop."""
+        guarding = self._guarding()
+        with self._inside():
+            return await guarding.before_model_async(self.session)
+
+    def tool(
+        self,
+        name: str,
+        args: object,
+        function: Callable[..., _Result],
+        *,
+        call_id: str | None = None,
+    ) -> _Result | Refusal:
+        """Makes a call of a tool, or refuses it.
+
+        Waits while the session is paused. A refused call is on the trace as a failed one.
+
+        Args:
+            name: Name of the tool, as the model calls it.
+            args: Its arguments: a map, which the function is given by name, also as the JSON text
+                that models write; a sequence, which it is given in order; None for none; anything
+                else is its one argument.
+            function: What makes the call. A generator is a call until it ends.
+            call_id: Id that the model gave the call.
+
+        Returns:
+            What the function returned, or the `Refusal`, a text for the model.
+
+        Raises:
+            LoopGuardAbort: The session is aborted.
+            LoopGuardPaused: It was not let go on within the limit.
+            TypeError: The function is to be awaited: use `atool`.
+            ValueError: The arguments are a text that begins like a JSON object and is none.
+        """
+        if inspect.iscoroutinefunction(function):
+            msg = f"function of {name!r} is a coroutine function: await turn.atool(...) instead"
+            raise TypeError(msg)
+        with self._inside():
+            call = self._call(name, args, call_id)
+            said = call.refusal()
+            if said is not None:
+                return Refusal(said)
+            if inspect.isgeneratorfunction(function):
+                return cast("_Result", self._driven(call, function, args))
+            with call.span() as made:
+                result = _called(function, args)
+                if inspect.isawaitable(result):
+                    if inspect.iscoroutine(result):
+                        result.close()
+                    msg = f"what {name!r} returned is to be awaited: await turn.atool(...) instead"
+                    raise TypeError(msg)
+                made.result(_plain(result))
+                return result
+
+    @overload
+    async def atool(
+        self,
+        name: str,
+        args: object,
+        function: Callable[..., Awaitable[_Result]],
+        *,
+        call_id: str | None = None,
+    ) -> _Result | Refusal: ...
+    @overload
+    async def atool(
+        self,
+        name: str,
+        args: object,
+        function: Callable[..., _Result],
+        *,
+        call_id: str | None = None,
+    ) -> _Result | Refusal: ...
+    async def atool(
+        self,
+        name: str,
+        args: object,
+        function: Callable[..., Any],
+        *,
+        call_id: str | None = None,
+    ) -> Any:
+        """As `tool`, without blocking the event loop while the session is paused.
+
+        Args:
+            name: As of `tool`.
+            args: As of `tool`.
+            function: What makes the call. What it returns is awaited where it can be; a plain
+                function runs where it is called, on the event loop. An asynchronous generator is a
+                call until it ends.
+            call_id: As of `tool`.
+        """
+        with self._inside():
+            call = self._call(name, args, call_id)
+            said = await call.refusal_async()
+            if said is not None:
+                return Refusal(said)
+            if inspect.isasyncgenfunction(function):
+                return self._driven_async(call, function, args)
+            with call.span() as made:
+                result = _called(function, args)
+                if inspect.isawaitable(result):
+                    result = await result
+                made.result(_plain(result))
+                return result
+
+    def partial(self, result: object) -> None:
+        """Keeps a result, which a stop carries along (D13); those of tools are kept anyway."""
+        flag = flag_at(self.session) if self.session else None
+        if flag is not None:
+            flag.add_part(result)
+
+    def __enter__(self) -> Self:
+        if self._begun is not None:
+            msg = "a turn begins once: make another one"
+            raise RuntimeError(msg)
+        before = otel_context.get_current()
+        outer = otel_context.get_value(_KEY)
+        own = self._asked or named_session() or _known_key()
+        self.session = own or f"turn-{uuid.uuid4().hex}"
+        within = isinstance(outer, turn) and outer.session == self.session
+        context = otel_context.set_value(_KEY, self, naming(self.session))
+        span = self._started(context, named=own is not None)
+        context = trace.set_span_in_context(span, context)
+        guarding = Adapter(
+            "turn", instrumented=lambda: False, spans=True, limit_s=self._limit_s,
+            tracer_provider=self._provider, content=self._content,
+        )  # fmt: skip
+        self._begun = guarding, span, context, before
+        if own is not None and not within:
+            span_id = span.get_span_context().span_id
+            for keeper in keepers():
+                # Whatever trace it is in: it is a turn because the application says so.
+                keeper.next_run(own, 0, span_id)
+        otel_context.attach(context)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._begun is None:
+            return
+        _, span, context, before = self._begun
+        if isinstance(error, Exception) and not isinstance(error, LoopGuardStop):
+            span.set_attribute(semconv.ERROR_TYPE, type(error).__qualname__)
+            span.set_status(Status(StatusCode.ERROR))
+        span.end()
+        if otel_context.get_current() is context:
+            # Not by a token: a generator may end in another context than it began in.
+            otel_context.attach(before)
+
+    async def __aenter__(self) -> Self:
+        return self.__enter__()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.__exit__(kind, error, traceback)
+
+    def _started(self, context: Context, *, named: bool) -> Span:
+        """The span of the turn, which a guard follows."""
+        said = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": self._agent}
+        if named:
+            said["gen_ai.conversation.id"] = self.session
+        name = f"invoke_agent {self._agent}"
+
+        def start() -> Span:
+            tracer = trace.get_tracer(_SCOPE, __version__, self._provider)
+            return tracer.start_span(name, context, kind=SpanKind.INTERNAL, attributes=said)
+
+        span = start()
+        if shown(span, self._provider, context):
+            return span
+        own = unseen()
+        if own is None:
+            return span
+        if isinstance(span, ReadableSpan):
+            span.end()
+        self._provider = own
+        span = start()
+        if not span.is_recording():
+            warn_blind(
+                "no_spans", "turn() makes no spans here, so the guard does not see its calls"
+            )
+        return span
+
+    def _guarding(self) -> Adapter:
+        if self._begun is None:
+            msg = "the turn has not begun: with otel_loopguard.turn() as turn: ..."
+            raise RuntimeError(msg)
+        return self._begun[0]
+
+    def _call(self, name: str, args: object, call_id: str | None) -> GuardedCall:
+        return self._guarding().call(
+            name, _shown(args), call_id=call_id, session=self.session, agent=self._agent
+        )
+
+    def _driven(self, call: GuardedCall, function: Callable[..., Any], args: object) -> Any:
+        """The items of a call that gives them one by one; its span begins with the first."""
+        items: list[object] = []
+        with self._inside():
+            made = call.span()
+        with _ending(made):
+            for item in _called(function, args):
+                if len(items) < _ITEMS:
+                    items.append(_plain(item))
+                yield item
+            made.result(_whole(items))
+
+    async def _driven_async(
+        self, call: GuardedCall, function: Callable[..., Any], args: object
+    ) -> Any:
+        """As `_driven`, of an asynchronous generator."""
+        items: list[object] = []
+        with self._inside():
+            made = call.span()
+        with _ending(made):
+            async for item in _called(function, args):
+                if len(items) < _ITEMS:
+                    items.append(_plain(item))
+                yield item
+            made.result(_whole(items))
+
+    @contextmanager
+    def _inside(self) -> Generator[None, None, None]:
+        """The block in which the turn's context holds, on whatever thread."""
+        self._guarding()
+        if self._begun is None or otel_context.get_value(_KEY) is self:
+            yield
+            return
+        before = otel_context.get_current()
+        otel_context.attach(self._begun[2])
+        try:
+            yield
+        finally:
+            otel_context.attach(before)
+
+
+def _known_key() -> str | None:
+    """The key of the session around, where it has one that is no trace's."""
+    flag = current_flag()
+    key = None if flag is None else flag.control.session
+    span = trace.get_current_span().get_span_context()
+    return None if key == f"{span.trace_id:032x}" else key
+
+
+def _called(function: Callable[..., Any], args: object) -> Any:
+    args = _read(args)
+    if isinstance(args, Mapping):
+        return function(**cast("Mapping[str, Any]", args))
+    if args is None or args == "":
+        return function()
+    if isinstance(args, Sequence) and not isinstance(args, (str, bytes, bytearray)):
+        return function(*cast("Sequence[Any]", args))
+    return function(args)
+
+
+def _read(args: object) -> object:
+    """Arguments as models write them: a JSON object in a text."""
+    if isinstance(args, str) and args.lstrip()[:1] == "{":
+        try:
+            return json.loads(args)
+        except ValueError as error:
+            msg = f"arguments of the call are no JSON: {error}"
+            raise ValueError(msg) from None
+    return args
+
+
+def _shown(args: object) -> object:
+    """Arguments as the guard compares them; that there are none is known."""
+    return {} if args is None or args == "" else args
+
+
+def _plain(result: object) -> object:
+    return cast("object", result) if isinstance(result, _PLAIN) else str(result)
+
+
+@contextmanager
+def _ending(made: Made) -> Generator[None, None, None]:
+    """A block at whose end a call ends that was begun without being the current one."""
+    ended = False
+    try:
+        yield
+        ended = True
+    finally:
+        error = sys.exc_info()[1]
+        # Whoever stops asking for more says nothing of the tool.
+        made.end(error if not ended and isinstance(error, Exception) else None)
+
+
+def _whole(items: list[object]) -> object:
+    return "".join(cast("list[str]", items)) if all(isinstance(i, str) for i in items) else items

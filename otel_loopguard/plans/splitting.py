@@ -1,0 +1,406 @@
+"""Whether a piece of work is better split, and how."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Final, cast
+
+import orjson
+
+from otel_loopguard.core.task import Problem, Task, read
+from otel_loopguard.plans.plans import validate
+from otel_loopguard.settings import Settings
+
+if TYPE_CHECKING:
+    from otel_loopguard.settings.planning import PlanningSettings
+
+CLARIFY: Final = "clarify"
+"""Id of the part that asks what is wanted."""
+
+_CHECK: Final = "check the whole"
+_MOST: Final = 100
+
+
+def parts_of(
+    strategy: str, files: Sequence[str], components: Sequence[str], *, unclear: bool
+) -> list[Task]:
+    """The parts of a piece of work, a sound plan.
+
+    Args:
+        strategy: `by_component`, `by_file`, or else test first.
+        files: Its files, by path.
+        components: Its components.
+        unclear: Whether it has to be made clear first what is wanted.
+
+    Returns:
+        One part per component or file (at most 100, the last one has the rest), with a check of the
+        whole at the end; or tests, work, check.
+    """
+    before = (CLARIFY,) if unclear else ()
+    first = [Task(CLARIFY, description="Say what exactly is wanted, and ask where that is open.")]
+    tasks = first if unclear else []
+    if strategy == "by_component":
+        return tasks + _each(components, "Do what concerns the component {}.", before)
+    if strategy == "by_file":
+        return tasks + _each(files, "Do what concerns {}.", before)
+    return [
+        *tasks,
+        Task("write tests", description="Write tests that fail today.", depends_on=before),
+        Task("implement", description="Make them pass.", depends_on=("write tests",)),
+        Task(_CHECK, description="Run all tests, and look at the change.", depends_on=_AFTER),
+    ]
+
+
+_AFTER: Final = ("implement",)
+
+
+def _each(names: Sequence[str], said: str, before: tuple[str, ...]) -> list[Task]:
+    # A part of the name of another task would be there twice.
+    names = [name for name in dict.fromkeys(names) if name not in (CLARIFY, _CHECK)]
+    kept, rest = names[:_MOST], names[_MOST:]
+    parts = [Task(name, description=said.format(name), depends_on=before) for name in kept]
+    if rest:
+        told = f"Do what concerns the other {len(rest)}."
+        parts.append(Task("the rest", description=told, depends_on=before))
+    needs = tuple(part.id for part in parts) or before
+    check = Task(_CHECK, description="Check that the parts fit together.", depends_on=needs)
+    return [*parts, check]
+
+
+AskSubtasks = Callable[[str, str], object]
+"""Asks a model for the parts of a piece of work.
+
+It gets the description and the name of the strategy, and gives a plan as `read` takes it, or text
+with a JSON list of tasks, fenced or not.
+"""
+
+_CHARS: Final = 1_000_000
+_FENCED: Final = re.compile(r"```(?:json)?[ \t]*\n(.*?)```", re.DOTALL)
+
+
+def answered(answer: object) -> tuple[list[Task], list[Problem]]:
+    """The tasks of an answer, and everything that is wrong with them.
+
+    Args:
+        answer: A plan, or text with JSON; at most a million characters of it.
+
+    Returns:
+        The tasks and the problems, as `read` and `validate` give them. No task at all is a problem.
+    """
+    if isinstance(answer, (str, bytes)):
+        parsed = _parsed(answer)
+        if isinstance(parsed, Problem):
+            return [], [parsed]
+        answer = parsed
+    tasks, problems = read(answer)
+    problems += validate(tasks)
+    if not tasks and not problems:
+        problems.append(Problem("field", (), "expected at least one task, got none"))
+    return tasks, problems
+
+
+def _parsed(answer: str | bytes) -> object:
+    text = answer.decode("utf-8", "replace") if isinstance(answer, bytes) else answer
+    if len(text) > _CHARS:
+        return Problem("field", (), f"expected at most {_CHARS} characters, got {len(text)}")
+    fenced = _FENCED.search(text)
+    try:
+        return cast("object", orjson.loads(fenced[1] if fenced else text))
+    except orjson.JSONDecodeError as error:
+        return Problem("field", (), f"expected a JSON list of tasks: {error}")
+
+
+_MAX_CHARS: Final = 20_000
+_MAX_PARTS: Final = 1000
+_ASKED: Final = re.compile(
+    r"(?i)\b(?:add|build|change|convert|create|delete|design|document|extract|fix|implement|"
+    r"integrate|introduce|migrate|move|port|refactor|remove|rename|replace|rewrite|split|support|"
+    r"test|update|upgrade|write)\b"
+)
+_MORE: Final = re.compile(
+    r"(?i)\b(?:analy[sz]e|automate|book|collect|compare|configure|deploy|draft|evaluate|generate|"
+    r"organi[sz]e|overhaul|plan|prepare|publish|rebuild|redesign|research|send|set up|summari[sz]e|"
+    r"translate)\b"
+)
+"""Further words that ask for work; they do not count as scope, which is kept to code."""
+_HEAVY: Final = re.compile(r"(?i)\b(?:migrate|overhaul|port|rebuild|redesign|rewrite)\b")
+_WHOLE: Final = re.compile(
+    r"(?i)\b(?:app|application|code ?base|dashboard|game|marketplace|micro-?services|monolith|"
+    r"pipeline|platform|portal|product|shop|store ?front|system|web ?app|web ?site)\b"
+)
+_AREA: Final = re.compile(
+    r"(?i)\b(?:admin|api|auth\w*|back-?end|billing|cart|catalog\w*|charts?|ci|cli|database|"
+    r"deployment|docker\w*|docs?|documentation|e-?mails?|front-?end|kubernetes|log-?in|logging|"
+    r"monitoring|notifications?|payments?|permissions?|reports?|schema|search|storage|ui|users?)\b"
+)
+_ITEM: Final = re.compile(r"(?m)^[ \t]*(?:[-*•]|\d{1,2}[.)])[ \t]+\S")
+_JOINED: Final = re.compile(r"(?i)(?:,|;)\s+(?:and\s|then\s)?|\s(?:and|then|plus)\s")
+_CLAUSE: Final = re.compile(r"(?i)(?:,|;|\.\s|\n)\s*(?:and\s|then\s)?|\s(?:and|then|plus)\s")
+_SHORT: Final = 80
+_CLAUSES: Final = 12
+_WIDE: Final = re.compile(
+    r"(?i)\b(?:all|across|each|entire|every|everywhere|overall|throughout|whole)\b"
+)
+_VAGUE: Final = re.compile(
+    r"(?i)\b(?:appropriate\w*|as needed|better|clean(?:er)? ?up|enhance\w*|etc|handle|improve\w*|"
+    r"maybe|nice\w*|optimi[sz]e\w*|perhaps|properly|robust\w*|some(?:how|thing)?|stuff|things?|"
+    r"various)\b|\?"
+)
+_TESTED: Final = re.compile(r"(?i)\b(?:coverage|regressions?|tests?|tested|testing|verif\w+)\b")
+_FILE: Final = re.compile(
+    r"(?<![\w/.-])(?:(?:[\w.-]{1,80}/){1,12}[\w-]{1,80}|[\w-]{2,80})\.[a-z][a-z0-9]{0,4}\b"
+)
+
+
+class Strategy(str, Enum):
+    """How a piece of work is split."""
+
+    NONE = "none"
+    COMPONENT = "by_component"
+    FILE = "by_file"
+    TEST_FIRST = "test_first"
+
+    __str__ = str.__str__
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A piece of work, as far as it is known before it begins.
+
+    Attributes:
+        description: What is to be done, in words; the first 20,000 characters are read.
+        files: Paths that it touches; those that the description names are added.
+        components: Parts of the system that it touches; by default the folders of the files.
+        dependencies: What it depends on: other work, services, packages.
+        has_tests: Whether tests for it are there; None if nobody knows.
+    """
+
+    description: str = ""
+    files: Sequence[str] = ()
+    components: Sequence[str] = ()
+    dependencies: Sequence[str] = ()
+    has_tests: bool | None = None
+
+    @classmethod
+    def of(cls, tasks: Iterable[Task]) -> Work:
+        """A plan as one piece of work: its words, its dependencies, the files it names.
+
+        Args:
+            tasks: Tasks of the plan.
+        """
+        tasks = list(tasks)
+        told = "\n".join(task.description or task.id for task in tasks)
+        edges = [f"{task.id}:{each}" for task in tasks for each in task.depends_on]
+        given = (
+            str(task.args)[:_MAX_CHARS] for task in tasks[:_MAX_PARTS] if task.args is not None
+        )
+        return cls(told, _named(" ".join(given)), (), edges)
+
+
+@dataclass(frozen=True, slots=True)
+class Factors:
+    """What makes a piece of work hard, each 0 to 1.
+
+    Attributes:
+        scope: How much is asked for: verbs that ask for work, and words like `all`, of
+            `plan_scope_full` (8).
+        files: Files, of `plan_files_full` (10).
+        dependencies: Dependencies, `plan_dependency_share` (0.1) each.
+        ambiguity: Vague words, of `plan_vague_full` (4); half, if it says less than four words.
+        testing: 1 if there are no tests, half where tests are asked for or nobody knows, else 0.
+        parts: How many parts the words name, of `plan_parts_full` (8): what is asked for, items of
+            a list, areas such as `database` or `login`, and things that are big by themselves such
+            as `platform`.
+    """
+
+    scope: float
+    files: float
+    dependencies: float
+    ambiguity: float
+    testing: float
+    parts: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """Whether and how to split a piece of work.
+
+    Attributes:
+        score: How complex the work is, 0 to 1.
+        factors: Why.
+        split: Whether it should be split: the score is `plan_split_above` (0.35) or more.
+        strategy: How; `none` where it should not.
+        subtasks: The parts, a sound plan; empty where it should not be split.
+        actions: Estimated actions (tool calls) of each part, by its id; of the whole work under an
+            empty id where it is not split.
+        risks: What may go wrong, in sentences.
+        source: `rules`, or `model` if the parts are a model's.
+        problems: Why a model's parts were not taken.
+    """
+
+    score: float
+    factors: Factors
+    split: bool
+    strategy: Strategy
+    subtasks: tuple[Task, ...]
+    actions: dict[str, int]
+    risks: tuple[str, ...]
+    source: str = "rules"
+    problems: tuple[Problem, ...] = ()
+
+
+def advise(
+    work: Work | str, settings: PlanningSettings | None = None, ask: AskSubtasks | None = None
+) -> Advice:
+    """Says whether a piece of work is better split, how, and what may go wrong.
+
+    A rule of thumb on words and counts, not an understanding of the work. Source: FEATURES C12.
+
+    Args:
+        work: The work, or just its description.
+        settings: Scales and thresholds; from the environment by default.
+        ask: Asks a model for the parts, if the work should be split. It gets the description and
+            the strategy, and its answer is validated like any plan; one that is not sound is not
+            taken, and `Advice.problems` says why. What it raises is raised.
+    """
+    rule = Settings() if settings is None else settings
+    work = Work(work) if isinstance(work, str) else work
+    files = list(dict.fromkeys((*work.files, *_named(work.description[:_MAX_CHARS]))))
+    components = list(dict.fromkeys(work.components)) or _folders(files)
+    factors = _factors(work, files, rule)
+    score = _score(factors, rule)
+    split = score >= rule.plan_split_above
+    if split and not files and not components and factors.ambiguity < 0.5:
+        clauses = _clauses(work.description[:_MAX_CHARS])
+        components = clauses if len(clauses) > 1 else []
+    strategy = _strategy(factors, files, components) if split else Strategy.NONE
+    risks = _risks(factors, work)
+    if not split:
+        actions = {"": rule.plan_actions_base + rule.plan_actions_per_file * len(files)}
+        return Advice(score, factors, False, strategy, (), actions, risks)
+    unclear = factors.ambiguity >= 0.5
+    subtasks = parts_of(strategy.value, files, components, unclear=unclear)
+    problems: list[Problem] = []
+    source = "rules"
+    if ask is not None:
+        told, problems = answered(ask(work.description, strategy.value))
+        if not problems:
+            subtasks, source = told, "model"
+    actions = _actions(subtasks, files, rule)
+    return Advice(
+        score, factors, True, strategy, tuple(subtasks), actions, risks, source, tuple(problems)
+    )
+
+
+def _factors(work: Work, files: Sequence[str], rule: PlanningSettings) -> Factors:
+    text = work.description[:_MAX_CHARS]
+    wanted = len(set(_ASKED.findall(text.lower()))) + len(_WIDE.findall(text))
+    vague = len(_VAGUE.findall(text)) / rule.plan_vague_full
+    if work.description and len(text.split()) < 4:
+        vague = max(vague, 0.5)
+    asked = _TESTED.search(text) is not None
+    testing = 1.0 if work.has_tests is False else 0.5 if asked or work.has_tests is None else 0.0
+    return Factors(
+        min(1.0, wanted / rule.plan_scope_full),
+        min(1.0, len(files) / rule.plan_files_full),
+        min(1.0, len(work.dependencies) * rule.plan_dependency_share),
+        min(1.0, vague),
+        testing,
+        min(1.0, _parts(text) / rule.plan_parts_full),
+    )
+
+
+def _parts(text: str) -> float:
+    """How many parts the words of a description name, by rough weights."""
+    asked = {word.lower() for pattern in (_ASKED, _MORE) for word in pattern.findall(text)}
+    areas = {word.lower().rstrip("s") for word in _AREA.findall(text)}
+    big = {word.lower().rstrip("s") for word in _WHOLE.findall(text)}
+    items = len(_ITEM.findall(text))
+    joined = min(len(_JOINED.findall(text)), 8)
+    heavy = bool(_HEAVY.search(text))
+    named = len(asked) + 2 * heavy + len(areas) + 2 * len(big)
+    return named + items + 0.5 * joined
+
+
+def _clauses(text: str) -> list[str]:
+    """The parts that a description names one after the other, by what each asks for."""
+    lines = [line.strip() for line in text.splitlines() if _ITEM.match(line)]
+    if len(lines) > 1:
+        named = [line.lstrip("-*•0123456789.) \t") for line in lines]
+    else:
+        pieces = (piece.strip(" .\n\t") for piece in _CLAUSE.split(text))
+        named = [piece for piece in pieces if _ASKED.search(piece) or _MORE.search(piece)]
+    return list(dict.fromkeys(name[:_SHORT].strip() for name in named if name))[:_CLAUSES]
+
+
+def _score(factors: Factors, rule: PlanningSettings) -> float:
+    weighted = (
+        rule.plan_split_scope * factors.scope
+        + rule.plan_split_files * factors.files
+        + rule.plan_split_dependencies * factors.dependencies
+        + rule.plan_split_ambiguity * factors.ambiguity
+        + rule.plan_split_testing * factors.testing
+    )
+    if weighted < rule.plan_split_above:
+        # A request that names many parts is big, however little else is known of it.
+        weighted = max(weighted, rule.plan_split_parts * factors.parts)
+    return min(1.0, round(weighted, 6))
+
+
+def _strategy(factors: Factors, files: Sequence[str], components: Sequence[str]) -> Strategy:
+    """By component where several are touched, by file where several are, else test first.
+
+    Work that is unclear, or has no tests, begins with the tests, unless it is mostly wide.
+    """
+    wide = max(factors.scope, factors.files, factors.dependencies, factors.parts)
+    if wide < max(factors.ambiguity, factors.testing if factors.testing > 0.5 else 0.0):
+        return Strategy.TEST_FIRST
+    if len(components) > 1:
+        return Strategy.COMPONENT
+    return Strategy.FILE if len(files) > 1 else Strategy.TEST_FIRST
+
+
+def _actions(tasks: Sequence[Task], files: Sequence[str], rule: PlanningSettings) -> dict[str, int]:
+    """A few actions for each part, and some for each file that it names.
+
+    Files that no part names are shared out among the parts that others wait for.
+    """
+    needed = {need for task in tasks for need in task.depends_on} - {CLARIFY}
+    folders = {task.id: f"{task.id}/" for task in tasks}
+    files_of = {
+        name: sum(file == name or file.startswith(folder) for file in files)
+        for name, folder in folders.items()
+    }
+    left = max(0, len(files) - sum(files_of.values()))
+    share = math.ceil(left / len(needed)) if needed else left
+    return {
+        name: rule.plan_actions_base
+        + rule.plan_actions_per_file * (count + (share if name in needed or not needed else 0))
+        for name, count in files_of.items()
+    }
+
+
+def _risks(factors: Factors, work: Work) -> tuple[str, ...]:
+    found = (
+        (factors.scope >= 0.7, "much is asked for at once; parts of it may be forgotten"),
+        (factors.files >= 0.7, "many files are touched; changes may contradict each other"),
+        (factors.dependencies >= 0.5, "it depends on much else; one failure may hold up the rest"),
+        (factors.ambiguity >= 0.5, "it is unclear what is wanted; ask before work is done twice"),
+        (work.has_tests is False, "there are no tests; what breaks may go unnoticed"),
+    )
+    return tuple(said for there, said in found if there)
+
+
+def _named(text: str) -> list[str]:
+    found = dict.fromkeys(match.group() for match in _FILE.finditer(text))
+    return list(found)[:_MAX_PARTS]
+
+
+def _folders(files: Iterable[str]) -> list[str]:
+    folders = dict.fromkeys(str(PurePosixPath(name).parent) for name in files)
+    return [folder for folder in folders if folder != "."]

@@ -1,0 +1,324 @@
+"""Formats of recorded spans: console JSON, Jaeger, OTLP.
+
+Source of the format: opentelemetry-sdk, `ReadableSpan.to_json` (ids in hex behind `0x`, times in
+ISO 8601, enums by name). It does not say the instrumentation scope.
+
+Source of the format: jaeger `internal/uimodel/model.go` (times in microseconds, tags typed) and the
+translation from OTLP in opentelemetry-collector-contrib `pkg/translator/jaeger` (scope, kind and
+status become tags, events become logs with the name in the field `event`).
+
+Source of the format: opentelemetry-proto, `docs/specification.md#json-protobuf-encoding` (ids in
+hex, 64-bit numbers as text, enums as numbers). Also read, because files have them: ids in base64,
+enums by name, snake_case fields, the older `instrumentationLibrarySpans`, and Tempo's `batches`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime, timezone
+from typing import Final
+
+from otel_loopguard.replay.fields import (
+    Report,
+    decoded,
+    first,
+    identifier,
+    integer,
+    is_map,
+    mapping,
+    rows,
+    sequence,
+    text,
+    time,
+)
+from otel_loopguard.spans.views import RecordedSpan, Status
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_KINDS: Final = frozenset({"INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER"})
+_STATUSES: Final[Mapping[str, Status]] = {"OK": "ok", "ERROR": "error"}
+
+
+def is_span(value: Mapping[str, object]) -> bool:
+    """Whether a JSON object is a span in this form."""
+    context = value.get("context")
+    return is_map(context) and "span_id" in context and "name" in value
+
+
+def console_spans(entry: Mapping[str, object], report: Report) -> Iterator[RecordedSpan]:
+    """The span of one object; none, and a report, where its ids are not valid.
+
+    Args:
+        entry: The object, parsed.
+        report: Told why the span was passed over.
+    """
+    context = mapping(entry.get("context"))
+    trace_id = _id(context.get("trace_id"), 16)
+    span_id = _id(context.get("span_id"), 8)
+    if not trace_id or not span_id:
+        report("a span has no valid trace id and span id")
+        return
+    status = mapping(entry.get("status"))
+    kind = text(entry.get("kind")).removeprefix("SpanKind.")
+    end = _time(entry.get("end_time"))
+    yield RecordedSpan(
+        name=text(entry.get("name")),
+        kind=kind if kind in _KINDS else "INTERNAL",
+        trace_id=trace_id,
+        span_id=span_id,
+        parent_id=_id(entry.get("parent_id"), 8) or None,
+        start=_time(entry.get("start_time")) or end or 0,
+        end=end,
+        attributes=mapping(entry.get("attributes")),
+        events=[
+            (text(event.get("name")), mapping(event.get("attributes")))
+            for event in rows(entry, ("events",), report)
+        ],
+        status=_STATUSES.get(text(status.get("status_code")), "unset"),
+        description=text(status.get("description")) or None,
+    )
+
+
+def _id(value: object, size: int) -> int:
+    return identifier(text(value).removeprefix("0x"), size)
+
+
+def _time(value: object) -> int | None:
+    """Nanoseconds since the epoch; None if it is no time. The form has microseconds."""
+    try:
+        moment = datetime.fromisoformat(text(value).replace("Z", "+00:00"))
+    except ValueError:
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=timezone.utc)
+    since = moment - _EPOCH
+    return ((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds) * 1000
+
+
+_MICROSECOND: Final = 1000
+
+
+def jaeger_spans(trace: Mapping[str, object], report: Report) -> Iterator[RecordedSpan]:
+    """The spans of one trace, in the order they stand there.
+
+    Args:
+        trace: One entry of `data`: an object with `spans`.
+        report: Told what was passed over: spans without valid ids, and what is not of the form it
+            should have.
+    """
+    whole = trace.get("traceID")
+    for entry in rows(trace, ("spans",), report):
+        span = _span(entry, whole)
+        if span is None:
+            report("a span has no valid trace id and span id")
+        else:
+            yield span
+
+
+def _span(entry: Mapping[str, object], whole: object) -> RecordedSpan | None:
+    trace_id = identifier(entry.get("traceID") or whole, 16)
+    span_id = identifier(entry.get("spanID"), 8)
+    if not trace_id or not span_id:
+        return None
+    start = time(entry.get("startTime"), _MICROSECOND)
+    tags = _tags(entry.get("tags"))
+    kind = text(tags.get("span.kind")).upper()
+    return RecordedSpan(
+        name=text(entry.get("operationName")),
+        scope=text(tags.get("otel.scope.name")) or text(tags.get("otel.library.name")),
+        kind=kind if kind in _KINDS else "INTERNAL",
+        trace_id=trace_id,
+        span_id=span_id,
+        parent_id=_parent(entry, trace_id),
+        start=start or 0,
+        end=_end(start, entry.get("duration")),
+        attributes=tags,
+        events=[_event(log) for log in rows(entry, ("logs",), _ignore)],
+        status=_status(tags),
+        description=text(tags.get("otel.status_description")) or None,
+    )
+
+
+def _ignore(_why: str) -> None:
+    """A log that is none says nothing about the span it hangs on."""
+
+
+def _end(start: int | None, duration: object) -> int | None:
+    """Start and duration together; a span in a Jaeger store has ended, so 0 is a length."""
+    length = integer(duration)
+    if start is None or length is None or length < 0:
+        return None
+    return start + length * _MICROSECOND
+
+
+def _parent(entry: Mapping[str, object], trace_id: int) -> int | None:
+    for reference in rows(entry, ("references",), _ignore):
+        same = identifier(reference.get("traceID"), 16) in (trace_id, 0)
+        if same and reference.get("refType") == "CHILD_OF":
+            return identifier(reference.get("spanID"), 8) or None
+    return identifier(entry.get("parentSpanID"), 8) or None
+
+
+def _tags(value: object) -> dict[str, object]:
+    tags = (mapping(tag) for tag in sequence(value))
+    return {text(tag.get("key")): _typed(tag.get("type"), tag.get("value")) for tag in tags if tag}
+
+
+def _typed(kind: object, value: object) -> object:
+    if kind == "int64":
+        known = integer(value)
+        return value if known is None else known
+    if kind == "bool" and isinstance(value, str):
+        return {"true": True, "false": False}.get(value.lower(), value)
+    if kind == "float64" and isinstance(value, str):
+        try:
+            return float(value)
+        except ValueError:
+            return value
+    return decoded(value) if kind == "binary" else value
+
+
+def _event(log: Mapping[str, object]) -> tuple[str, dict[str, object]]:
+    fields = _tags(log.get("fields"))
+    return text(fields.pop("event", "")), fields
+
+
+def _status(tags: Mapping[str, object]) -> Status:
+    code = text(tags.get("otel.status_code")).lower()
+    if code == "error" or tags.get("error") in (True, "true"):
+        return "error"
+    return "ok" if code == "ok" else "unset"
+
+
+ROOTS: Final = ("resourceSpans", "resource_spans", "batches")
+"""Names of the field that makes a document a trace export request."""
+
+_GROUPS: Final = (
+    "scopeSpans",
+    "scope_spans",
+    "instrumentationLibrarySpans",
+    "instrumentation_library_spans",
+)
+_SCOPES: Final = ("scope", "instrumentationLibrary", "instrumentation_library")
+_OTLP_KINDS: Final = ("INTERNAL", "INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER")
+_OTLP_STATUSES: Final[tuple[Status, ...]] = ("unset", "ok", "error")
+_DEPTH: Final = 64
+
+
+def otlp_spans(document: Mapping[str, object], report: Report) -> Iterator[RecordedSpan]:
+    """The spans of one export request, in the order they stand there.
+
+    A span without a valid trace and span id belongs nowhere: it is reported and passed over, and so
+    is whatever is not of the form it should have. A missing end means that the span never ended; a
+    missing start is taken to be the end.
+
+    Args:
+        document: The request, parsed.
+        report: Told what was passed over.
+    """
+    for resource in rows(document, ROOTS, report):
+        for group in rows(resource, _GROUPS, report):
+            scope = text(mapping(first(group, _SCOPES)).get("name"))
+            for entry in rows(group, ("spans",), report):
+                span = _otlp_span(entry, scope)
+                if span is None:
+                    report("a span has no valid trace id and span id")
+                else:
+                    yield span
+
+
+def _otlp_span(entry: Mapping[str, object], scope: str) -> RecordedSpan | None:
+    trace_id = identifier(first(entry, ("traceId", "trace_id")), 16)
+    span_id = identifier(first(entry, ("spanId", "span_id")), 8)
+    if not trace_id or not span_id:
+        return None
+    start = time(first(entry, ("startTimeUnixNano", "start_time_unix_nano")))
+    end = time(first(entry, ("endTimeUnixNano", "end_time_unix_nano")))
+    status = mapping(entry.get("status"))
+    return RecordedSpan(
+        name=text(entry.get("name")),
+        scope=scope,
+        kind=_kind(entry.get("kind")),
+        trace_id=trace_id,
+        span_id=span_id,
+        parent_id=identifier(first(entry, ("parentSpanId", "parent_span_id")), 8) or None,
+        start=start or end or 0,
+        end=end,
+        attributes=_attributes(entry.get("attributes"), 0),
+        events=[
+            (text(mapping(event).get("name")), _attributes(mapping(event).get("attributes"), 0))
+            for event in sequence(entry.get("events"))
+        ],
+        status=_otlp_status(status.get("code")),
+        description=text(status.get("message")) or None,
+    )
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, str) and value.startswith("SPAN_KIND_"):
+        name = value.removeprefix("SPAN_KIND_")
+        return name if name in _OTLP_KINDS else "INTERNAL"
+    place = integer(value) or 0
+    return _OTLP_KINDS[place] if 0 <= place < len(_OTLP_KINDS) else "INTERNAL"
+
+
+def _otlp_status(value: object) -> Status:
+    if isinstance(value, str) and value.startswith("STATUS_CODE_"):
+        for status in _OTLP_STATUSES:
+            if status == value.removeprefix("STATUS_CODE_").lower():
+                return status
+    place = integer(value) or 0
+    return _OTLP_STATUSES[place] if 0 <= place < len(_OTLP_STATUSES) else "unset"
+
+
+def _attributes(value: object, depth: int) -> dict[str, object]:
+    pairs = (mapping(pair) for pair in sequence(value))
+    return {text(pair.get("key")): _value(pair.get("value"), depth) for pair in pairs if pair}
+
+
+def _value(value: object, depth: int) -> object:
+    """The Python value of an AnyValue; what is none, or nested too deep, stays as it is."""
+    if not is_map(value) or depth > _DEPTH:
+        return value
+    for name, inner in value.items():
+        read = _READERS.get(name)
+        return read(inner, depth + 1) if read else value
+    return None
+
+
+def _integer(value: object, _depth: int) -> object:
+    known = integer(value)
+    return value if known is None else known
+
+
+def _double(value: object, _depth: int) -> object:
+    special = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+    return special.get(value, value) if isinstance(value, str) else value
+
+
+def _array(value: object, depth: int) -> object:
+    return [_value(item, depth) for item in sequence(mapping(value).get("values"))]
+
+
+def _pairs(value: object, depth: int) -> object:
+    return _attributes(mapping(value).get("values"), depth)
+
+
+def _plain(value: object, _depth: int) -> object:
+    return value
+
+
+def _bytes(value: object, _depth: int) -> object:
+    return decoded(value)
+
+
+_CASES: Final[Mapping[str, Callable[[object, int], object]]] = {
+    "stringValue": _plain,
+    "boolValue": _plain,
+    "intValue": _integer,
+    "doubleValue": _double,
+    "arrayValue": _array,
+    "kvlistValue": _pairs,
+    "bytesValue": _bytes,
+}
+_READERS: Final = {**_CASES, **{k.replace("Value", "_value"): read for k, read in _CASES.items()}}

@@ -1,0 +1,170 @@
+"""Labelled step lines: one run per line, its steps in the order they ended, and what people said.
+
+{"id", "group", "source", "label": {"tier", "success", …}, "loop": true|false|null, "onset_step",
+ "steps": [{"kind": "tool"|"llm"|"node"|"agent", "agent", "tool", "args", "output", "error",
+            "t_start", "t_end", "tokens", "text"}]}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from otel_loopguard.core import Kind, Step
+from otel_loopguard.replay.fields import (
+    Report,
+    integer,
+    is_map,
+    kind_of,
+    mapping,
+    number,
+    sequence,
+    text,
+)
+
+DIALECT: Final = "steps"
+"""Name that steps read from labelled lines have as their dialect."""
+
+MAX_STEPS: Final = 250_000
+"""Steps of one run: one a second for 69 hours."""
+
+_SECOND: Final = 1_000_000_000
+_KINDS: Final = {"tool": Kind.TOOL, "llm": Kind.MODEL, "node": Kind.NODE}
+_RUN: Final = ".run"
+
+
+@dataclass(slots=True)
+class Run:
+    """One recorded run and its label.
+
+    Attributes:
+        id: Name of the run; for a line without one, file and line number.
+        source: Project or data set that it comes from.
+        tier: How its label came about, `pos_human`, `neg_success`, …; `none` if it has none.
+        loop: Whether the run loops; None where nobody said.
+        onset_step: Index in `steps` at which the label places the trouble, if it does.
+        success: Whether the task succeeded, if that is known.
+        steps: All its steps; the index in here is the index in the line.
+        label: The label as it stands in the line.
+        group: What it shares with related runs (the task, say); empty if it stands alone.
+    """
+
+    id: str
+    source: str = ""
+    tier: str = "none"
+    loop: bool | None = None
+    onset_step: int | None = None
+    success: bool | None = None
+    steps: list[Step] = field(default_factory=list[Step])
+    label: Mapping[str, object] = field(default_factory=dict[str, object])
+    group: str = ""
+
+
+def run(line: Mapping[str, object], name: str, report: Report) -> Run:
+    """Reads one line.
+
+    Args:
+        line: The line, parsed.
+        name: Id for a run that has none.
+        report: Told what is not as it should be. An entry of `steps` that is no object stays in its
+            place as a step of kind `other`, so that indices hold.
+    """
+    if not isinstance(line.get("steps"), list):
+        report(f"`steps` is {kind_of(line.get('steps'))}, expected a list")
+    label = mapping(line.get("label"))
+    return Run(
+        id=text(line.get("id")) or name,
+        source=text(line.get("source")),
+        tier=text(label.get("tier")) or "none",
+        loop=_flag(line.get("loop")),
+        onset_step=integer(line.get("onset_step")),
+        success=_flag(label.get("success")),
+        steps=[_step(entry, report) for entry in sequence(line.get("steps"))],
+        label=label,
+        group=text(line.get("group")),
+    )
+
+
+def _flag(value: object) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+def _step(value: object, report: Report) -> Step:
+    if not is_map(value):
+        report(f"an entry of `steps` is {kind_of(value)}, expected an object")
+    entry = mapping(value)
+    written = entry.get("kind")
+    failed = entry.get("error") is True
+    outcome = _outcome(entry)
+    tokens = integer(entry.get("tokens"))
+    step = Step(
+        kind=_kind(entry),
+        name=text(entry.get("tool")) or None,
+        dialect=DIALECT,
+        start=_nanoseconds(entry.get("t_start")),
+        end=_nanoseconds(entry.get("t_end")),
+        agent=text(entry.get("agent")) or None,
+        args=entry.get("args"),
+        outcome=outcome,
+        error=failed,
+        error_text=(text(outcome) or None) if failed else None,
+        text=text(entry.get("text")) if isinstance(entry.get("text"), str) else None,
+        # One number, and nobody said of what: it stands where `Step.tokens` finds it.
+        tokens_out=tokens if tokens is None or tokens >= 0 else None,
+    )
+    if written not in ("tool", "llm", "node", "agent"):
+        report(f"a step has the kind {_shown(written)}, expected tool, llm, node or agent")
+    return _particular(step)
+
+
+def _kind(entry: Mapping[str, object]) -> Kind:
+    """The kind of a step.
+
+    An `agent` step is a hand-off if it carries an instruction, a user turn if it is named `user`,
+    else (TRAIL) the end of an agent's run.
+    """
+    if entry.get("kind") != "agent":
+        return _KINDS.get(text(entry.get("kind")), Kind.OTHER)
+    name = text(entry.get("tool"))
+    if name == "user":
+        return Kind.OTHER
+    return Kind.AGENT if name.endswith(_RUN) or not entry.get("args") else Kind.HANDOFF
+
+
+def _outcome(entry: Mapping[str, object]) -> object:
+    """The output; None where the source leaves empty what it has not.
+
+    TRAIL (the source whose steps have a `span_id`) writes "" for a tool span without
+    `output.value`: all its 67 empty outputs are such spans. The others write "" for an empty
+    output. A model's output is its text, so that "" (or `null`) says nothing there.
+    """
+    output = entry.get("output")
+    if output == "" and (entry.get("kind") != "tool" or "span_id" in entry):
+        return None
+    return None if entry.get("kind") == "llm" and output == "null" else output
+
+
+def _nanoseconds(value: object) -> int:
+    seconds = number(value)
+    return round(seconds * _SECOND) if seconds is not None and 0 <= seconds < 9e9 else 0
+
+
+def _shown(value: object) -> str:
+    return repr(value[:40]) if isinstance(value, str) else kind_of(value)
+
+
+def _particular(step: Step) -> Step:
+    """What only steps of one kind have or have not."""
+    if step.kind is Kind.MODEL:
+        step.model = step.name
+        step.args = step.args or None
+    elif step.kind is Kind.NODE:
+        step.node = step.name
+        step.args = step.args or None
+    elif step.kind is Kind.AGENT:
+        step.name = step.agent or step.name
+        step.args = step.args or None
+    elif step.kind is Kind.OTHER:
+        step.args = step.args or None
+    return step

@@ -1,0 +1,252 @@
+"""A recording: what a file holds, spans or labelled runs, whatever its format.
+
+The format is told by the shape of each line, not by the file's name: an OTLP/JSON export request,
+Jaeger's JSON, a labelled run, a span as `ReadableSpan.to_json` writes it. A first line that only
+opens a document (`{`, `{"data": [`), and any line that is `{` or `[`, begins a document over many
+lines. It is read whole, up to `file.LIMIT` (256 MiB), and another one may follow it, as
+`ConsoleSpanExporter` writes them; everything else is read line by line.
+
+Files may be made to hurt: lines, documents, their depth and the number of their values are bounded
+(`shape.py`), and so is what a compressed file may hold (`file.py`).
+"""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Iterator, Mapping
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Final
+
+import orjson
+
+from otel_loopguard._util.bounded_json import oversized
+from otel_loopguard.replay import formats as console
+from otel_loopguard.replay import formats as jaeger
+from otel_loopguard.replay import formats as otlp
+from otel_loopguard.replay import labelled_runs as lines
+from otel_loopguard.replay.fields import is_list, is_map, kind_of, sequence
+from otel_loopguard.replay.file import LIMIT, Broken, RecordedFile
+
+if TYPE_CHECKING:
+    from otel_loopguard.replay.labelled_runs import Run
+    from otel_loopguard.spans.views import RecordedSpan
+
+_WRAPPERS: Final = ("data", "trace", "result")
+_DEPTH: Final = 8
+_OPENERS: Final = (b"{", b"[")
+_CLOSERS: Final = (b"}", b"]")
+_LATER: Final = 16 * 1024 * 1024
+"""Bytes of a document further down: a torn line must not collect all that follows it."""
+_LINES: Final = 10_000_000
+"""Lines of a document; each costs eight bytes beside its text."""
+_BARREN: Final = 100_000
+"""Lines in a row that hold nothing, after which the rest is not read."""
+_TRIES: Final = 8
+"""How often a document is parsed before its last line; more would cost the square of its length."""
+EXPECTED: Final = "expected OTLP, Jaeger or console JSON, or labelled steps"
+"""What a file may hold."""
+
+
+class Recording:
+    """What a recorded file holds, in the file's order.
+
+    ::
+
+        for entry in Recording("traces.jsonl.gz", broken):
+            ...  # a RecordedSpan or a Run
+
+    Args:
+        path: Path of the file, or `-` for standard input. gzip is recognised by its content.
+        broken: Told file, line number and reason of every line that was passed over in part or
+            whole. Content never raises.
+        limit: Bytes of the longest line, or of a document over many lines, that is read.
+
+    Raises:
+        RecordingError: At once if there is no such file, it is a folder or may not be read; while
+            reading if the file cannot be read further.
+
+    Attributes:
+        name: The file's name without folders; `-` for standard input.
+        size: Bytes of the file as it lies there; None where that is not known.
+    """
+
+    def __init__(self, path: str, broken: Broken, limit: int = LIMIT) -> None:
+        self._file = RecordedFile(path, broken, limit)
+        self._limit = limit
+        self.name = self._file.name
+        self.size = self._file.size
+
+    @property
+    def done(self) -> int:
+        """How many bytes of `size` were read so far."""
+        return self._file.done
+
+    def __iter__(self) -> Iterator[RecordedSpan | Run]:
+        lines = self._file.lines()
+        last = barren = 0  # of the lines that are in no document; lines in a row that hold nothing
+        first = True
+        while (numbered := next(lines, None)) is not None:
+            number, line = numbered
+            if number > last and (line.strip() in _OPENERS or (first and _opens_document(line))):
+                document = _Document(number, line)
+                limit = self._limit if first else min(self._limit, _LATER)
+                first = False
+                try:
+                    value = document.read(lines, limit)
+                except _Oversized as error:
+                    self._file.report(number, f"the document {error}, the rest is not read")
+                    return
+                if value is None:
+                    last, lines = document.last, chain(document.lines(), lines)
+                    continue
+                entries = self._entries(value, number, 0)
+            else:
+                first = False
+                entries = self._line(number, line)
+            barren += 1
+            for entry in entries:
+                barren = 0
+                yield entry
+            if barren >= _BARREN:
+                why = f"{barren:,} lines in a row hold nothing, the rest is not read"
+                self._file.report(number, f"{why}; {EXPECTED}")
+                return
+        if self._file.empty:
+            self._file.report(1, f"the file is empty, {EXPECTED}")
+
+    def _line(self, number: int, line: bytes) -> Iterator[RecordedSpan | Run]:
+        try:
+            value = _parse(line)
+        except (ValueError, RecursionError) as error:
+            self._file.report(number, _reason(error))
+        else:
+            yield from self._entries(value, number, 0)
+
+    def _entries(self, value: object, number: int, depth: int) -> Iterator[RecordedSpan | Run]:
+        """What a parsed line or document holds, by its shape."""
+        report = partial(self._file.report, number)
+        if is_list(value) and depth <= _DEPTH:
+            for item in value:
+                yield from self._entries(item, number, depth + 1)
+            return
+        if not is_map(value) or depth > _DEPTH:
+            report(f"the line is {kind_of(value)}, {EXPECTED}")
+            return
+        if "steps" in value:
+            count = len(sequence(value["steps"]))
+            if count > lines.MAX_STEPS:
+                report(f"a run of {count:,} steps, more than {lines.MAX_STEPS:,}, is left out")
+                return
+            yield lines.run(value, f"{self.name}:{number}", report)
+        elif any(root in value for root in otlp.ROOTS):
+            yield from otlp.otlp_spans(value, report)
+        elif "spans" in value:
+            yield from jaeger.jaeger_spans(value, report)
+        elif console.is_span(value):
+            yield from console.console_spans(value, report)
+        else:
+            yield from self._wrapped(value, number, depth)
+
+    def _wrapped(
+        self, entry: Mapping[str, object], number: int, depth: int
+    ) -> Iterator[RecordedSpan | Run]:
+        """What stands under `data` and the like; an empty request holds nothing, and rightly so."""
+        names = [name for name in _WRAPPERS if name in entry]
+        for name in names:
+            if entry[name] is not None:
+                yield from self._entries(entry[name], number, depth + 1)
+        if entry and not names:
+            self._file.report(number, f"holds neither spans nor labelled steps, {EXPECTED}")
+
+
+class _Oversized(ValueError):  # noqa: N818  # says what the text is
+    """The text is too much to parse."""
+
+
+class _Document:
+    """Lines that may make one document, kept close together: a line may be of two bytes."""
+
+    def __init__(self, number: int, line: bytes) -> None:
+        self._text = bytearray(line)
+        self._numbers = array("Q", (number,))
+
+    @property
+    def last(self) -> int:
+        """Number of its last line."""
+        return self._numbers[-1]
+
+    def read(self, lines: Iterator[tuple[int, bytes]], limit: int) -> object:
+        """Takes lines up to its end, and gives what it holds; None if it is no document.
+
+        Raises:
+            _Oversized: It is too much to parse.
+        """
+        tries = 0
+        for number, line in lines:
+            self._numbers.append(number)
+            self._text += b"\n"
+            self._text += line
+            if len(self._text) > limit or len(self._numbers) > _LINES:
+                _check(self._text)
+                return None
+            if line.rstrip() in _CLOSERS and tries < _TRIES:
+                tries += 1
+                value = self._value()
+                if value is not None:
+                    return value
+        return self._value()
+
+    def lines(self) -> Iterator[tuple[int, bytes]]:
+        """Its lines, as they were taken."""
+        place = 0
+        for number in self._numbers:
+            end = self._text.find(b"\n", place)
+            end = end if end >= 0 else len(self._text)
+            yield number, bytes(self._text[place:end])
+            place = end + 1
+
+    def _value(self) -> object:
+        try:
+            return _parse(self._text)
+        except _Oversized:
+            raise
+        except (ValueError, RecursionError):
+            return None
+
+
+def _check(text: bytes | bytearray) -> None:
+    why = oversized(text)
+    if why:
+        raise _Oversized(why)
+
+
+def _parse(line: bytes | bytearray) -> object:
+    """Parses JSON; also with lone surrogates, NaN, invalid UTF-8, which strict parsers refuse."""
+    _check(line)
+    try:
+        return orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return json.loads(line.decode("utf-8", "surrogateescape"))
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, json.JSONDecodeError):
+        return f"no valid JSON at column {error.colno}: {error.msg}"
+    if isinstance(error, _Oversized):
+        return f"the line {error}"
+    if isinstance(error, RecursionError):
+        return "nested too deep"
+    return "no valid JSON: a number that is too long"
+
+
+def _opens_document(line: bytes) -> bool:
+    """Whether a first line is the head of a document: it ends open, and parses not by itself."""
+    if not line.rstrip().endswith((b"{", b"[", b",", b":")):
+        return False
+    try:
+        _parse(line)
+    except (ValueError, RecursionError) as error:
+        return not isinstance(error, _Oversized)
+    return False

@@ -1,0 +1,200 @@
+"""Replay: what was recorded goes to a guard as it happened, on the recording's own clock.
+
+Files hold spans in the order of their export, roughly by end; a guard has to see them start and
+end. A bounded buffer puts starts and ends back in order of time.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import replace
+from heapq import heappop, heappush
+from math import inf
+from typing import TYPE_CHECKING, Final, Protocol
+
+from otel_loopguard.replay.fields import is_map, sequence
+from otel_loopguard.spans.views import RecordedSpan, SpanView
+
+if TYPE_CHECKING:
+    from otel_loopguard.core import Step
+    from otel_loopguard.replay.labelled_runs import Run
+
+_TRACES: Final = 100_000
+_SPAN_CHARS: Final = 1_000
+_START: Final = 1
+_END: Final = 0
+
+
+class Feed(Protocol):
+    """What a replay needs of a guard; `LoopGuard(clock="replay")` has it."""
+
+    def opened(self, span: SpanView) -> None:
+        """A span started."""
+        ...
+
+    def closed(self, span: SpanView) -> None:
+        """A span ended."""
+        ...
+
+    def observe(self, step: Step, session: str) -> None:
+        """A canonical step of a session."""
+        ...
+
+    def tick(self, now: int) -> None:
+        """The clock is now `now`, in nanoseconds since the epoch."""
+        ...
+
+    def bind(self, trace_id: int, session: str) -> None:
+        """A trace belongs to a session."""
+        ...
+
+
+class SpanReplay:
+    """Feeds recorded spans to a guard, their starts and ends in order of time.
+
+    Of events at one time, ends come before starts, and parents start before and end after their
+    children (as far as times or the order of export tell). The clock is moved before each event.
+    When the buffer is full its earliest event goes; a span that comes after its time is still fed,
+    at once. A trace that comes as a whole after its time (files whose traces do not stand in order
+    of time) waits until the buffer has run empty, and the clock goes back to its start.
+
+    Args:
+        feed: The guard.
+        read: Reads a span as a step, to learn its session id before anything of it is fed.
+        max_spans: Spans that the buffer holds.
+        max_chars: Characters of names and attribute values that the buffer holds, about.
+    """
+
+    def __init__(
+        self,
+        feed: Feed,
+        read: Callable[[SpanView], Step | None],
+        *,
+        max_spans: int = 20_000,
+        max_chars: int = 64_000_000,
+    ) -> None:
+        self._feed = feed
+        self._read = read
+        self._max_spans = max_spans
+        self._max_chars = max_chars
+        self._heap: list[_Event] = []
+        self._later: list[tuple[RecordedSpan, int]] = []
+        self._waiting: set[int] = set()
+        self._fed = _Traces()
+        self._bound = _Traces()
+        self._now = 0
+        self._order = 0
+        self._spans = 0
+        self._chars = 0
+
+    def add(self, span: RecordedSpan) -> None:
+        """Takes one span; feeds what the buffer can no longer hold."""
+        self._bind(span)
+        chars = _chars(span)
+        self._spans += 1
+        self._chars += chars
+        late = span.start < self._now and not self._fed.has(span.trace_id)
+        if late or span.trace_id in self._waiting:
+            self._waiting.add(span.trace_id)
+            self._later.append((span, chars))
+        else:
+            self._start(span, chars)
+        while self._spans > self._max_spans or self._chars > self._max_chars:
+            self._advance()
+
+    def finish(self) -> None:
+        """Feeds all that the buffer still holds."""
+        while self._spans:
+            self._advance()
+
+    def _bind(self, span: RecordedSpan) -> None:
+        if self._bound.has(span.trace_id):
+            return
+        step = self._read(span)
+        if step is not None and step.session is not None:
+            self._bound.add(span.trace_id)
+            self._feed.bind(span.trace_id, step.session)
+
+    def _start(self, span: RecordedSpan, chars: int) -> None:
+        self._fed.add(span.trace_id)
+        self._order += 1
+        end = inf if span.end is None else span.end
+        heappush(self._heap, (span.start, _START, -end, -self._order, span, chars))
+
+    def _advance(self) -> None:
+        """Feeds the earliest event."""
+        if not self._heap:
+            self._turn_back()
+        time, phase, _, order, span, chars = heappop(self._heap)
+        if time > self._now:
+            self._now = time
+            self._feed.tick(time)
+        if phase == _START:
+            # Attributes set at the start cannot be told from later ones; the outcome can.
+            self._feed.opened(replace(span, end=None, events=(), status="unset", description=None))
+        if phase == _START and span.end is not None:
+            end = max(span.end, span.start)
+            heappush(self._heap, (end, _END, -span.start, -order, span, chars))
+            return
+        if span.end is not None:
+            self._feed.closed(span)
+        self._spans -= 1
+        self._chars -= chars
+
+    def _turn_back(self) -> None:
+        """Begins again with the traces that came after their time; nothing else is under way."""
+        self._now = 0
+        self._fed = _Traces()
+        self._waiting.clear()
+        later, self._later = self._later, []
+        for span, chars in later:
+            self._start(span, chars)
+
+
+def replay_run(feed: Feed, run: Run) -> None:
+    """Feeds a labelled run: its steps in order, in a session named after the run.
+
+    The clock is moved to the start of each step whose start is known, never back.
+    """
+    now = 0
+    for step in run.steps:
+        if step.start > now:
+            now = step.start
+            feed.tick(now)
+        feed.observe(step, run.id)
+
+
+_Event = tuple[int, int, float, int, RecordedSpan, int]
+"""Time, phase, rank in it, order of arrival (children are exported first), span, characters."""
+
+
+class _Traces:
+    """The trace ids seen last, up to a fixed number of them."""
+
+    def __init__(self) -> None:
+        self._ids: OrderedDict[int, None] = OrderedDict()
+
+    def has(self, trace_id: int) -> bool:
+        return trace_id in self._ids
+
+    def add(self, trace_id: int) -> None:
+        self._ids[trace_id] = None
+        self._ids.move_to_end(trace_id)
+        if len(self._ids) > _TRACES:
+            self._ids.popitem(last=False)
+
+
+def _chars(span: RecordedSpan) -> int:
+    """Characters of the text in a span, and a flat amount for the rest."""
+    total = _SPAN_CHARS + len(span.name)
+    waiting: list[object] = [span.attributes, *(attributes for _, attributes in span.events)]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, (str, bytes)):
+            total += len(value)
+        elif is_map(value):
+            waiting.extend(value.values())
+        else:
+            waiting.extend(sequence(value))
+    return total

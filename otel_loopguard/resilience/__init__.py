@@ -1,0 +1,1 @@
+"""What helps after failures: retries, breakers, recovery, checks, checkpoints."""

@@ -1,0 +1,613 @@
+"""Circuit breakers per tool and agent, shared between processes."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+import weakref
+from collections import OrderedDict
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+import orjson
+
+from otel_loopguard._util.errors import InternalErrors, swallow
+from otel_loopguard._util.fork import reset_after_fork
+from otel_loopguard._util.locks import Signal, new_lock, start_thread
+from otel_loopguard._util.logger import logger
+from otel_loopguard._util.suppress import suppress_instrumentation
+from otel_loopguard.core import ErrorClass
+from otel_loopguard.core.error_kinds import exception_class
+from otel_loopguard.errors import BreakerOpenError, StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from otel_loopguard.settings import Settings
+    from otel_loopguard.stores import Store
+
+
+class BreakerState(str, Enum):
+    """Whether calls pass: all of them, none, or one trial."""
+
+    CLOSED = "closed"
+    OPEN = "open"
+    HALF_OPEN = "half_open"
+
+    __str__ = str.__str__
+
+
+class Standing(NamedTuple):
+    """How a breaker stands at a moment.
+
+    Attributes:
+        state: Whether calls pass.
+        failures: Failures in a row that counted.
+        until: End of the time that it is open, nanoseconds since the epoch; 0 if it is closed.
+    """
+
+    state: BreakerState = BreakerState.CLOSED
+    failures: int = 0
+    until: int = 0
+
+
+class Record(NamedTuple):
+    """What processes tell each other of a breaker.
+
+    Attributes:
+        until: End of the time that it is open, nanoseconds since the epoch; 0 if it is closed.
+        at: When it was opened or closed, nanoseconds since the epoch; the later record holds.
+        failures: Failures in a row that opened it.
+    """
+
+    until: int
+    at: int
+    failures: int
+
+
+@dataclass(slots=True)
+class Breaker:
+    """The breaker of one tool or agent. Times are nanoseconds since the epoch. Takes no lock.
+
+    Attributes:
+        failures: Failures in a row that counted.
+        until: End of the time that it is open; 0 if it is closed.
+        changed: When it was opened or closed last; 0 if it never was.
+        trial: Until when the trial that is under way may take; 0 if none is.
+    """
+
+    failures: int = 0
+    until: int = 0
+    changed: int = 0
+    trial: int = 0
+
+    def state(self, now: int) -> BreakerState:
+        """Whether calls pass at `now`."""
+        if not self.until:
+            return BreakerState.CLOSED
+        return BreakerState.OPEN if now < self.until else BreakerState.HALF_OPEN
+
+    def failed(self, now: int, most: int, open_ns: int) -> bool:
+        """Counts a failure; whether it opened (again). While it is open nothing changes."""
+        state = self.state(now)
+        if state is BreakerState.OPEN:
+            return False
+        self.failures += 1
+        if state is BreakerState.CLOSED and self.failures < most:
+            return False
+        self._change(now, now + open_ns)
+        return True
+
+    def succeeded(self, now: int) -> bool:
+        """Counts a success; whether that closed it. Also while it is open: the tool works."""
+        self.failures = 0
+        if not self.until:
+            return False
+        self._change(now, 0)
+        return True
+
+    def learn(self, told: Record, latest: int) -> bool:
+        """Takes what another process said, if it is newer; whether that changed anything.
+
+        Args:
+            told: The other's record.
+            latest: Time until which it may be open at most: a clock that is wrong shuts nothing
+                for days.
+        """
+        if told.at <= self.changed:
+            return False
+        self.failures, self.changed, self.trial = told.failures, told.at, 0
+        self.until = min(told.until, latest)
+        return True
+
+    @property
+    def record(self) -> Record:
+        """What to tell other processes."""
+        return Record(self.until, self.changed, self.failures)
+
+    def _change(self, now: int, until: int) -> None:
+        self.until, self.trial = until, 0
+        # Later than what it follows, also where another process' clock is ahead.
+        self.changed = max(now, self.changed + 1)
+
+
+_KIND: Final = "breaker"
+_MOST: Final = 1024
+
+
+class BreakerReplication:
+    """Tells a store how breakers stand, and asks it how those of other processes do.
+
+    The store is talked to by a daemon thread, which starts with the first breaker that is asked
+    for and sleeps while none is; only `claim` does so on the caller's thread. What a store that
+    fails was not told stays here (of 1024 breakers) and is told when it is back.
+
+    Args:
+        store: The store.
+        faults: Where faults of the thread are counted.
+        learn: Takes key and record of a breaker of another process.
+        every_s: Seconds between two looks.
+        keep_s: Seconds that a record stays in the store.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        faults: InternalErrors,
+        learn: Callable[[str, Record], None],
+        every_s: float,
+        keep_s: float,
+    ) -> None:
+        self._store = store
+        self._faults = faults
+        self._learn = learn
+        self._every_s = every_s
+        self._keep_s = keep_s
+        self._strange: set[str] = set()
+        self._failing = False
+        self._stopped = Signal()
+        self.forked()
+        reset_after_fork(self)
+
+    def forked(self) -> None:
+        """In the child of a fork: the thread is not here, and the lock may be held."""
+        # Re-entrant: a finalizer may end a span while it is held.
+        self._lock = new_lock()
+        self._work = Signal()
+        # No hook ever takes this one; it is held while the store is talked to.
+        self._turn = threading.RLock()
+        self._running = False
+        self._asked: OrderedDict[str, Record | None] = OrderedDict()
+
+    def look(self, key: str) -> None:
+        """Has the store asked for a breaker, soon. Does not wait."""
+        if key not in self._asked:
+            self._note(key, None)
+
+    def tell(self, key: str, record: Record) -> None:
+        """Has the store told of a breaker, soon. Does not wait."""
+        self._note(key, record)
+
+    def claim(self, key: str, opened: int, trial_s: float) -> bool:
+        """Whether this caller may make the one trial of all processes. Talks to the store.
+
+        Where the store fails each process makes a trial of its own: a tool that works again is
+        not kept shut by a store that is down.
+
+        Args:
+            key: Key of the breaker.
+            opened: When it was opened, the same in all processes; each opening has one trial.
+            trial_s: Seconds after which another one may be made if this had no outcome.
+        """
+        try:
+            owner = uuid.uuid4().hex
+            with suppress_instrumentation():
+                return self._store.claim(_KIND, f"{key}:trial:{opened}", owner, trial_s)
+        except StoreError as error:
+            self._fails(error)
+            return True
+
+    def sync(self) -> None:
+        """Tells and asks what is to be told and asked; what fails is tried again next time."""
+        # Whoever is at it is waited for: afterwards all that was said is told.
+        with self._turn:
+            self._sync()
+
+    def _sync(self) -> None:
+        with self._lock:
+            asked, self._asked = self._asked, OrderedDict()
+        while asked:
+            key, record = asked.popitem(last=False)
+            try:
+                self._exchange(key, record)
+            except StoreError as error:
+                self._fails(error)
+                asked[key] = record
+                self._put_back(asked)
+                return
+        self._failing = False
+
+    def stop(self) -> None:
+        """Tells what is left to be told, and ends the thread."""
+        self._stopped.set()
+        self._work.set()
+        self.sync()
+
+    def refresh(self, key: str) -> None:
+        """Exchanges one breaker with the store now, on the caller's thread."""
+        with self._lock:
+            record = self._asked.pop(key, None)
+        try:
+            self._exchange(key, record)
+        except StoreError as error:
+            self._fails(error)
+            self._put_back(OrderedDict({key: record}))
+
+    def _put_back(self, left: OrderedDict[str, Record | None]) -> None:
+        """Keeps what the store was not told; what was said meanwhile is newer."""
+        with self._lock:
+            for key, record in left.items():
+                self._asked[key] = self._asked.get(key) or record
+
+    def _exchange(self, key: str, record: Record | None) -> None:
+        """Takes a newer record from the store, or puts ours there; nobody's span."""
+        with suppress_instrumentation():
+            self._exchange_untraced(key, record)
+
+    def _exchange_untraced(self, key: str, record: Record | None) -> None:
+        raw = self._store.get(_KIND, key)
+        found = None if raw is None else _read(raw)
+        if raw is not None and found is None:
+            self._pass_over(key)
+        elif found is not None and (record is None or found.at > record.at):
+            self._learn(key, found)
+        elif record is not None:
+            self._store.put(_KIND, key, orjson.dumps(record._asdict()), self._keep_s)
+
+    def _pass_over(self, key: str) -> None:
+        """What is not understood is not overwritten."""
+        if key not in self._strange and len(self._strange) < _MOST:
+            self._strange.add(key)
+            logger.warning("the record of breaker %r in the store is not readable: left alone", key)
+
+    def _note(self, key: str, record: Record | None) -> None:
+        with self._lock:
+            self._asked[key] = record or self._asked.get(key)
+            if len(self._asked) > _MOST:
+                self._asked.popitem(last=False)
+            if not (self._running or self._stopped.is_set()):
+                parts = (weakref.ref(self), self._work, self._stopped, self._every_s)
+                self._running = start_thread("breakers", _run, *parts)
+        self._work.set()
+
+    def _fails(self, error: StoreError) -> None:
+        if not self._failing:
+            self._failing = True
+            logger.warning("breakers are not shared while the store fails: %s", error)
+
+    def work(self) -> None:
+        """One turn of the thread."""
+        with swallow(self._faults, "breakers"):
+            self.sync()
+        if self._asked:
+            self._work.set()
+
+
+def _run(
+    owner: weakref.ref[BreakerReplication], work: Signal, stopped: Signal, every_s: float
+) -> None:
+    while not stopped.is_set():
+        # It wakes now and then to see whether its owner is gone.
+        if work.wait(60):
+            work.clear()
+            found = owner()
+            if found is None:
+                return
+            found.work()
+            del found
+            stopped.wait(every_s)
+        elif owner() is None:
+            return
+
+
+def _read(raw: bytes) -> Record | None:
+    """A record from the store; None if it is not one."""
+    try:
+        found = orjson.loads(raw)
+        record = Record(*(found[name] for name in ("until", "at", "failures")))
+    except (orjson.JSONDecodeError, LookupError, TypeError):
+        return None
+    whole = all(type(value) is int and 0 <= value < 2**63 for value in record)
+    return record if whole else None
+
+
+Of = Literal["tool", "agent"]
+
+_NAMED: Final = 200
+_NOTHING: Final = Standing()
+
+
+class Breakers:
+    """The breakers of a process, of all its runs. Any thread may call it.
+
+    A breaker opens after `breaker_failures` (3) failures in a row that count, for `breaker_open_s`
+    (300) seconds. Then one call is let through, of all threads and, with a store, of all
+    processes: it closes the breaker or opens it again. Which errors count says `breaker_errors`:
+    by default only those where trying again may help, for three calls with wrong arguments say
+    nothing about a tool that other runs use. Such an error is an answer: it starts the count anew.
+    An error of unknown kind neither counts nor starts anew.
+
+    The newest 1024 that have failed are kept. In mode `shadow` they are counted and let all pass.
+
+    Args:
+        settings: Settings of the guard.
+        store: Where breakers are shared; None: only in this process.
+        faults: Where faults of its thread are counted.
+        clock: Nanoseconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store | None = None,
+        faults: InternalErrors | None = None,
+        clock: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._open_ns = int(settings.breaker_open_s * 1e9)
+        self._trial_s = settings.breaker_trial_s
+        self._shadow = settings.mode == "shadow"
+        self._breakers: OrderedDict[str, Breaker] = OrderedDict()
+        self._by_hand: OrderedDict[str, None] = OrderedDict()
+        self._sharing: BreakerReplication | None = None
+        self.forked()
+        if store is not None:
+            keep_s = 2 * settings.breaker_open_s + settings.breaker_trial_s
+            every_s = settings.breaker_sync_s
+            self._sharing = BreakerReplication(
+                store, faults or InternalErrors(), self._learn, every_s, keep_s
+            )
+        reset_after_fork(self)
+
+    def forked(self) -> None:
+        """In the child of a fork: another thread may have held the lock."""
+        # Re-entrant: a finalizer may end a span while it is held.
+        self._lock = new_lock()
+
+    def standing(self, name: str, of: Of = "tool") -> Standing:
+        """How a breaker stands, from memory. Waits for nothing and begins no trial.
+
+        Args:
+            name: Name of the tool or agent.
+            of: `tool` or `agent`.
+        """
+        key = _key(name, of)
+        self._look(key)
+        breaker = self._breakers.get(key)
+        if breaker is None:
+            return _NOTHING
+        return Standing(breaker.state(self._clock()), breaker.failures, breaker.until)
+
+    @property
+    def all(self) -> list[tuple[str, Of, bool]]:
+        """Name, kind, and whether it is open, of every breaker that has failed; from memory."""
+        now = self._clock()
+        with self._lock:
+            known = list(self._breakers.items())
+        return [
+            (name, "agent" if of == "agent" else "tool", breaker.state(now) is BreakerState.OPEN)
+            for key, breaker in known
+            for of, _, name in [key.partition(":")]
+        ]
+
+    def allow(self, name: str, of: Of = "tool") -> bool:
+        """Whether a call may be made now. For one that is half-open, this begins the trial.
+
+        With a store it is asked for the trial, which may take as long as the store does.
+
+        Args:
+            name: Name of the tool or agent.
+            of: `tool` or `agent`.
+        """
+        key, now = _key(name, of), self._clock()
+        self._look(key)
+        with self._lock:
+            breaker = self._breakers.get(key)
+            if breaker is None or self._shadow:
+                return True
+            state = breaker.state(now)
+            if state is not BreakerState.HALF_OPEN or now < breaker.trial:
+                return state is BreakerState.CLOSED
+            breaker.trial = now + int(self._trial_s * 1e9)
+            opened = breaker.changed
+        return self._sharing is None or self._may_try(self._sharing, key, breaker, opened)
+
+    def check(self, name: str, of: Of = "tool") -> None:
+        """As `allow`, and raises.
+
+        Raises:
+            BreakerOpenError: No call may be made now; the message says for how long.
+        """
+        if self.allow(name, of):
+            return
+        standing = self.standing(name, of)
+        left = (standing.until - self._clock()) / 1e9
+        wait = f"for another {left:.0f} s" if left > 0 else "until the trial has an outcome"
+        failed = f"after {standing.failures} failures in a row"
+        msg = f"breaker of {of} {name!r} is {standing.state} {failed}: no call passes {wait}"
+        raise BreakerOpenError(msg)
+
+    def guarding(self, name: str, of: Of = "tool") -> Guarding:
+        """A `with` block that runs if its breaker lets it, and that counts by how it ends.
+
+        From then on spans of that tool do not count here: the block does.
+
+        Args:
+            name: Name of the tool or agent.
+            of: `tool` or `agent`.
+        """
+        return Guarding(self, name, of)
+
+    def ended(self, name: str, of: Of, error: BaseException | None) -> None:
+        """Counts how a call ended that is counted by hand. Waits for nothing.
+
+        Args:
+            name: Name of the tool or agent.
+            of: `tool` or `agent`.
+            error: What it raised; one that is no `Exception` (a cancelled task) says nothing of
+                the tool, and gives a trial back.
+        """
+        key = _key(name, of)
+        if error is None or isinstance(error, Exception):
+            self._ended(key, None if error is None else exception_class(error))
+            return
+        with self._lock:
+            if key in self._breakers:
+                self._breakers[key].trial = 0
+
+    def count_by_hand(self, name: str, of: Of = "tool") -> None:
+        """Says that calls are counted by `ended`, so that their spans do not count as well."""
+        key = _key(name, of)
+        if key not in self._by_hand:
+            with self._lock:
+                self._by_hand[key] = None
+                if len(self._by_hand) > _MOST:
+                    self._by_hand.popitem(last=False)
+
+    def finished(
+        self, tool: str | None, agent: str | None, error: bool, error_class: ErrorClass
+    ) -> None:
+        """Counts a call that ended, as a span tells it. Waits for nothing.
+
+        Args:
+            tool: Name of the tool; None for a run of an agent.
+            agent: Name of the agent. Beside a tool it only made the call, and is not counted.
+            error: Whether it failed.
+            error_class: What kind of error it was.
+        """
+        name = tool or agent
+        if not name or name in self._settings.exempt:
+            return
+        key = _key(name, "tool" if tool else "agent")
+        self._look(key)
+        if (error or key in self._breakers) and key not in self._by_hand:
+            self._ended(key, error_class if error else None)
+
+    def reset(self, name: str, of: Of = "tool") -> None:
+        """Closes a breaker by hand, in all processes."""
+        self._ended(_key(name, of), None)
+
+    def sync(self) -> None:
+        """Exchanges with the store now, on the caller's thread."""
+        if self._sharing is not None:
+            self._sharing.sync()
+
+    def close(self) -> None:
+        """Tells the store what is left to be told, and ends the thread."""
+        if self._sharing is not None:
+            self._sharing.stop()
+
+    def _ended(self, key: str, error: ErrorClass | None) -> None:
+        now, counts = self._clock(), self._counts(error)
+        with self._lock:
+            breaker = self._breakers.get(key)
+            if breaker is None:
+                if not counts:
+                    return
+                breaker = self._add(key)
+            if counts:
+                changed = breaker.failed(now, self._settings.breaker_failures, self._open_ns)
+            elif error is None or self._answers(error, breaker.state(now)):
+                changed = breaker.succeeded(now)
+            else:
+                return
+            record = breaker.record
+        if changed:
+            self._changed(key, record)
+
+    def _counts(self, error: ErrorClass | None) -> bool:
+        which = self._settings.breaker_errors
+        if error is None or which == "all":
+            return error is not None
+        if which == "unclear":
+            return error is not ErrorClass.DETERMINISTIC
+        return error is ErrorClass.TRANSIENT
+
+    @staticmethod
+    def _answers(error: ErrorClass, state: BreakerState) -> bool:
+        """Whether an error that does not count says that the tool is there."""
+        if state is BreakerState.CLOSED:
+            return error is ErrorClass.DETERMINISTIC
+        # It is no outage any more: a trial has to have an outcome.
+        return state is BreakerState.HALF_OPEN
+
+    def _changed(self, key: str, record: Record) -> None:
+        of, _, name = key.partition(":")
+        if record.until:
+            open_s = self._settings.breaker_open_s
+            said = "breaker of %s %r is open for %.0f s after %d failures in a row"
+            logger.warning(said, of, name, open_s, record.failures)
+        else:
+            logger.info("breaker of %s %r is closed", of, name)
+        if self._sharing is not None:
+            self._sharing.tell(key, record)
+
+    def _may_try(
+        self, sharing: BreakerReplication, key: str, breaker: Breaker, opened: int
+    ) -> bool:
+        """Whether the one trial of all processes is this one, after a look at what they know."""
+        sharing.refresh(key)
+        if breaker.changed != opened:
+            return breaker.state(self._clock()) is BreakerState.CLOSED
+        return sharing.claim(key, opened, self._trial_s)
+
+    def _learn(self, key: str, record: Record) -> None:
+        """Takes what another process said."""
+        with self._lock:
+            breaker = self._breakers.get(key) or self._add(key)
+            breaker.learn(record, self._clock() + self._open_ns)
+
+    def _add(self, key: str) -> Breaker:
+        breaker = self._breakers[key] = Breaker()
+        if len(self._breakers) > _MOST:
+            self._breakers.popitem(last=False)
+        return breaker
+
+    def _look(self, key: str) -> None:
+        if self._sharing is not None:
+            self._sharing.look(key)
+
+
+class Guarding:
+    """Lets a block run if its breaker does; made by `Breakers.guarding`. Reusable, also by threads.
+
+    Raises:
+        BreakerOpenError: On entering: no call may be made now.
+    """
+
+    __slots__ = ("_breakers", "_name", "_of")
+
+    def __init__(self, breakers: Breakers, name: str, of: Of) -> None:
+        self._breakers = breakers
+        self._name = name
+        self._of: Of = of
+
+    def __enter__(self) -> None:
+        self._breakers.check(self._name, self._of)
+        self._breakers.count_by_hand(self._name, self._of)
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        self._breakers.ended(self._name, self._of, error)
+
+
+def _key(name: str, of: Of) -> str:
+    return f"{of}:{name[:_NAMED]}"

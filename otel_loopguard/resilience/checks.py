@@ -1,0 +1,504 @@
+"""Checks before a call: learned from failures, registered, or ready-made."""
+
+from __future__ import annotations
+
+import ast
+import os
+import shutil
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sized
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeVar, cast
+
+import orjson
+import psutil
+
+from otel_loopguard._util.clock import now
+from otel_loopguard._util.errors import InternalErrors, attempt_each
+from otel_loopguard._util.fork import reset_after_fork
+from otel_loopguard._util.locks import new_lock
+from otel_loopguard.core import ErrorClass
+
+if TYPE_CHECKING:
+    from otel_loopguard.settings import Settings
+
+_NAMES: Final = 32
+_NAMED: Final = 64
+_SIZES: Final = ((0, "empty"), (10, "tiny"), (100, "short"), (1_000, "long"), (10_000, "very long"))
+_HUGE: Final = "huge"
+_SIZED: Final = ((str, "text"), (Mapping, "object"), ((list, tuple), "list"))
+
+
+class Argument(NamedTuple):
+    """One argument.
+
+    Attributes:
+        name: Its name; empty where the arguments as a whole have none.
+        type: `text`, `number`, `yes or no`, `list`, `object`, `null` or `other`.
+        size: Its order of magnitude, as a word; empty where there is none.
+    """
+
+    name: str
+    type: str
+    size: str
+
+
+Shape = tuple[Argument, ...]
+
+
+def shape_of(args: object) -> Shape:
+    """The kind of arguments; O(number of arguments), of which the first 32 by name count.
+
+    Args:
+        args: A mapping of arguments by name, or any other value.
+    """
+    if not isinstance(args, Mapping):
+        return (Argument("", *_kind(args)),)
+    named = sorted(
+        (str(name)[:_NAMED], value) for name, value in _items(cast("Mapping[object, object]", args))
+    )
+    return tuple(Argument(name, *_kind(value)) for name, value in named)
+
+
+def described(shape: Shape) -> str:
+    """A shape in words."""
+    if not shape:
+        return "none"
+    return ", ".join(f"{one.name}: {_worded(one)}" if one.name else _worded(one) for one in shape)
+
+
+def change(shape: Shape, good: Shape | None) -> str:
+    """What to change about a call so that it is like one that went well, in a sentence.
+
+    Args:
+        shape: The kind of the call that would fail.
+        good: The kind of the last call of the tool that went well; None if none is known.
+    """
+    if good is None:
+        return "No call of this tool has gone well yet: look at its description, or leave it."
+    have, had = {one.name: one for one in shape}, {one.name: one for one in good}
+    advice = [f"leave out {_quoted(name)}" for name in have if name not in had]
+    advice += [f"give {_quoted(name)} ({_worded(one)})" for name, one in had.items()
+               if name not in have]  # fmt: skip
+    advice += [
+        f"make {_quoted(name)} {_worded(one)} instead of {_worded(have[name])}"
+        for name, one in had.items()
+        if name in have and have[name] != one
+    ]
+    if not advice:
+        return "Calls of this kind have gone well before: change what the arguments say."
+    return f"As in the last call that went well: {'; '.join(advice[:4])}."
+
+
+def _items(args: Mapping[object, object]) -> list[tuple[object, object]]:
+    items: list[tuple[object, object]] = []
+    for name in args:
+        items.append((name, args[name]))
+        if len(items) == _NAMES:
+            break
+    return items
+
+
+def _kind(value: object) -> tuple[str, str]:
+    """Type and size of a value."""
+    if value is None:
+        return "null", ""
+    if isinstance(value, bool):
+        return "yes or no", ""
+    if isinstance(value, (int, float)):
+        return "number", _magnitude(value)
+    name = next((name for kind, name in _SIZED if isinstance(value, kind)), None)
+    return ("other", "") if name is None else (name, _size(len(cast("Sized", value))))
+
+
+def _size(count: int) -> str:
+    return next((word for most, word in _SIZES if count <= most), _HUGE)
+
+
+def _magnitude(value: float) -> str:
+    """Sign and rough size of a number; one that is not finite is of no size."""
+    if value == 0:
+        return "zero"
+    if value < 0:
+        return "negative"
+    if value < 1:
+        return "below 1"
+    # Compared, not measured: no logarithm of a number of a thousand digits.
+    return "up to 1,000" if value <= 1_000 else "above 1,000"
+
+
+def _worded(one: Argument) -> str:
+    if one.type == "number":
+        return (
+            f"a number {one.size}"
+            if one.size not in ("zero", "negative")
+            else f"a {one.size} number"
+        )
+    return f"{one.size} {one.type}".strip()
+
+
+def _quoted(name: str) -> str:
+    return f"`{name}`" if name else "the arguments"
+
+
+_MOST: Final = 1024
+_NO_ARGUMENTS: Final[Mapping[str, object]] = {}
+_BY_VALUE: Final = frozenset(
+    {
+        "assertion", "auth", "conflict", "disk_full", "missing_module", "no_match", "not_found",
+        "out_of_memory", "permission", "syntax", "unknown_name",
+    }
+)  # fmt: skip
+"""Kinds of errors that depend on what the arguments say, or on the machine, and not on their kind.
+The tool took the call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a call would fail.
+
+    Attributes:
+        tool: Name of the tool.
+        check: Name of the check that says so; `learned` for what failed before.
+        reason: What would fail, in a sentence.
+        change: What to change, in a sentence.
+        warns: Whether it only warns, and the call may be made: what was learned is a guess.
+    """
+
+    tool: str
+    check: str
+    reason: str
+    change: str
+    warns: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.reason} {self.change}"
+
+
+Check = Callable[[Mapping[str, object]], "tuple[str, str] | None"]
+"""Takes the arguments; gives what would fail and what to change, or None. It is run on the thread
+that asks and should be quick."""
+
+
+@dataclass(slots=True)
+class _Failing:
+    """How often one kind of call failed in a row with one kind of error, and when at last."""
+
+    signature: str
+    count: int
+    at: int
+
+
+class Checks:
+    """What speaks against a call before it is made. Any thread may call it.
+
+    It learns from finished calls: after `recovery_check_failures` (3) failures in a row of a tool
+    with one kind of arguments and one kind of error, the next such call is warned of, until one
+    goes well, or `recovery_check_ttl_s` (600) seconds after the last failure. The kind of arguments
+    is their names, types and orders of magnitude; what they say is not kept. So errors that depend
+    on what they say (not found, no match, permission and the like) are not learned, and show that
+    a call of this kind is taken. Errors that may pass (time-outs, 429 and the like) are not learned
+    either: breakers are for those. The newest 1024 kinds are kept.
+
+    Args:
+        settings: Settings of the guard.
+        faults: Where checks that raise are counted; they say nothing then.
+    """
+
+    def __init__(self, settings: Settings, faults: InternalErrors | None = None) -> None:
+        self._most = settings.recovery_check_failures
+        self._kept = round(settings.recovery_check_ttl_s * 1e9)
+        self._warns = settings.recovery_check_learned == "warn"
+        self._exempt = settings.exempt
+        self._faults = faults or InternalErrors()
+        self._registered: tuple[tuple[str, str, Check], ...] = ()
+        self._failing: OrderedDict[tuple[str, Shape], _Failing] = OrderedDict()
+        self._good: OrderedDict[str, Shape] = OrderedDict()
+        self._troubled: OrderedDict[str, int] = OrderedDict()
+        self.forked()
+        reset_after_fork(self)
+
+    def forked(self) -> None:
+        """In the child of a fork: another thread may have held the lock."""
+        # Re-entrant: a finalizer may end a span while it is held.
+        self._lock = new_lock()
+
+    def register(self, name: str, check: Check, *, tool: str = "*") -> None:
+        """Adds a check; one of the same name is replaced.
+
+        Args:
+            name: Its name.
+            check: Takes the arguments; gives what would fail and what to change, or None.
+            tool: Which tools, as a name or a pattern such as `write_*`.
+
+        Raises:
+            ValueError: The name is empty.
+        """
+        if not name:
+            msg = f"name of a check must be a text that is not empty, got {name!r}"
+            raise ValueError(msg)
+        with self._lock:
+            others = tuple(known for known in self._registered if known[0] != name)
+            self._registered = (*others, (name, tool, check))
+
+    def of(self, tool: str, args: Mapping[str, object] | None = None) -> tuple[Problem, ...]:
+        """Everything that speaks against a call; empty if nothing does.
+
+        Args:
+            tool: Name of the tool.
+            args: Its arguments by name.
+        """
+        learned = self.learned(tool, args)
+        given = _NO_ARGUMENTS if args is None else args
+        fitting = [(name, run) for name, which, run in self._registered if fnmatchcase(tool, which)]
+        found, _ = attempt_each(self._faults, fitting, given)
+        problems = [Problem(tool, name, *said) for name, said in found]
+        return tuple(problems if learned is None else [learned, *problems])
+
+    def learned(self, tool: str, args: object) -> Problem | None:
+        """What failed before like this, from memory alone: no registered check is run.
+
+        Args:
+            tool: Name of the tool.
+            args: Its arguments: a mapping, or any other value.
+        """
+        if tool not in self._troubled:
+            return None
+        shape = shape_of(args)
+        failing = self._failing.get((tool, shape))
+        if failing is None or failing.count < self._most or now() - failing.at > self._kept:
+            return None
+        reason = (
+            f"{tool!r} with arguments of this kind ({described(shape)}) failed {failing.count} "
+            f"times in a row: {failing.signature.replace('_', ' ')}."
+        )
+        return Problem(tool, "learned", reason, change(shape, self._good.get(tool)), self._warns)
+
+    def finished(
+        self,
+        tool: str,
+        args: object,
+        error: bool,
+        error_class: ErrorClass = ErrorClass.UNKNOWN,
+        signature: str | None = None,
+    ) -> None:
+        """Learns from a call that ended. Waits for nothing.
+
+        Args:
+            tool: Name of the tool.
+            args: Its arguments; None if they were not captured: nothing is learned.
+            error: Whether it failed.
+            error_class: What class of error it was; transient ones are not learned.
+            signature: What kind of error it was (`not_found`, …); None if nothing was said.
+        """
+        if args is None or tool in self._exempt:
+            return
+        if error and signature in _BY_VALUE:
+            if tool in self._troubled:
+                self._forget(tool, shape_of(args))
+        elif error and error_class is not ErrorClass.TRANSIENT:
+            self._failed(tool, shape_of(args), signature or "an error without a text")
+        elif not error and (tool in self._troubled or tool not in self._good):
+            self._went_well(tool, shape_of(args))
+
+    def _failed(self, tool: str, shape: Shape, signature: str) -> None:
+        with self._lock:
+            failing = self._failing.get((tool, shape))
+            kinds = self._troubled.get(tool, 0) + (failing is None)
+            _put(self._troubled, tool, kinds)
+            time = now()
+            if failing is None or failing.signature != signature or time - failing.at > self._kept:
+                failing = _Failing(signature, 0, time)
+            failing.count += 1
+            failing.at = time
+            _put(self._failing, (tool, shape), failing)
+
+    def _went_well(self, tool: str, shape: Shape) -> None:
+        with self._lock:
+            self._forget(tool, shape)
+            _put(self._good, tool, shape)
+
+    def _forget(self, tool: str, shape: Shape) -> None:
+        """Calls of this kind are taken: what failed before is over."""
+        with self._lock:
+            if self._failing.pop((tool, shape), None) is not None:
+                kinds = self._troubled.pop(tool, 1) - 1
+                if kinds > 0:
+                    _put(self._troubled, tool, kinds)
+
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+
+
+def _put(table: OrderedDict[_Key, _Value], key: _Key, value: _Value) -> None:
+    table[key] = value
+    table.move_to_end(key)
+    if len(table) > _MOST:
+        table.popitem(last=False)
+
+
+Language = Literal["python", "json", "toml"]
+Said = tuple[str, str]
+
+_LONG: Final = 1_000_000
+"""Characters up to which a syntax is checked: it is done on the thread that asks."""
+
+_loads_toml: Callable[[str], object] = import_module(
+    "tomllib" if sys.version_info >= (3, 11) else "tomli"
+).loads
+
+_MODES: Final = {"read": os.R_OK, "write": os.W_OK, "run": os.X_OK}
+
+
+def file_exists(argument: str = "path") -> Check:
+    """A check that the file or folder of an argument is there.
+
+    Args:
+        argument: Name of the argument; a call without it passes.
+    """
+
+    def check(args: Mapping[str, object]) -> Said | None:
+        path = _path(args, argument)
+        if path is None or _there(path) is not False:
+            return None
+        folder = "its folder is there" if _there(path.parent) else "neither is its folder"
+        change = f"Give a `{argument}` that exists, or make it first."
+        return f"The file of `{argument}` does not exist ({folder}).", change
+
+    return check
+
+
+def permitted(mode: Literal["read", "write", "run"] = "read", argument: str = "path") -> Check:
+    """A check that this process may read, write or run the file of an argument.
+
+    For a file to write that is not there its nearest folder that is there is asked.
+
+    Args:
+        mode: What is to be done with it.
+        argument: Name of the argument; a call without it passes, and a missing file to read.
+    """
+
+    def check(args: Mapping[str, object]) -> Said | None:
+        path = _path(args, argument)
+        if path is None:
+            return None
+        while mode == "write" and _there(path) is False and path != path.parent:
+            path = path.parent
+        if not _there(path) or os.access(path, _MODES[mode]):
+            return None
+        what = "folder" if path.is_dir() else "file"
+        change = f"Choose another `{argument}`, or have somebody give the permission."
+        return f"This process may not {mode} the {what} of `{argument}`.", change
+
+    return check
+
+
+def syntax(language: Language, argument: str = "content") -> Check:
+    """A check that the text of an argument is Python, JSON or TOML.
+
+    Args:
+        language: The language; Python as the running interpreter reads it.
+        argument: Name of the argument; a call without it passes, and more than a million
+            characters.
+    """
+    parse = _PARSERS[language]
+
+    def check(args: Mapping[str, object]) -> Said | None:
+        text = args.get(argument)
+        if not isinstance(text, str) or len(text) > _LONG:
+            return None
+        wrong = parse(text)
+        if wrong is None:
+            return None
+        version = f" {sys.version_info[0]}.{sys.version_info[1]}" if language == "python" else ""
+        name = {"python": "Python", "json": "JSON", "toml": "TOML"}[language]
+        return f"`{argument}` is no valid {name}{version}: {wrong}.", f"Correct `{argument}` there."
+
+    return check
+
+
+def resources(
+    *, memory_mb: float | None = None, disk_mb: float | None = None, folder: str = "."
+) -> Check:
+    """A check that enough memory and disk space are left. 1 MB is a million bytes.
+
+    Args:
+        memory_mb: Memory that has to be available.
+        disk_mb: Space that has to be free where `folder` is.
+        folder: The folder.
+    """
+
+    def check(_args: Mapping[str, object]) -> Said | None:
+        if memory_mb is not None:
+            free = psutil.virtual_memory().available / 1e6
+            if free < memory_mb:
+                said = f"{free:,.0f} MB of memory are available, {memory_mb:,.0f} are needed."
+                return said, "End something else first, or do it in smaller parts."
+        if disk_mb is not None:
+            free = shutil.disk_usage(folder).free / 1e6
+            if free < disk_mb:
+                said = f"{free:,.0f} MB of disk space are free, {disk_mb:,.0f} are needed."
+                return said, "Make room first, or write less."
+        return None
+
+    return check
+
+
+def _path(args: Mapping[str, object], argument: str) -> Path | None:
+    path = args.get(argument)
+    if not isinstance(path, str) or not path or "\0" in path:
+        return None
+    return Path(path)
+
+
+def _there(path: Path) -> bool | None:
+    """Whether a path leads to something; None where that cannot be told."""
+    try:
+        return path.exists()
+    except OSError:
+        return None
+
+
+def _python(text: str) -> str | None:
+    try:
+        ast.parse(text)
+    except SyntaxError as error:
+        # A warning about an escape, in a program that has warnings raised.
+        if error.msg.startswith("invalid escape"):
+            return None
+        return f"line {error.lineno}: {error.msg}"
+    except ValueError:
+        return "it has a null byte"
+    except (RecursionError, MemoryError):
+        return None  # nested too deeply to tell
+    return None
+
+
+def _json(text: str) -> str | None:
+    try:
+        orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        return f"line {error.lineno}: {error.msg}"
+    return None
+
+
+def _toml(text: str) -> str | None:
+    try:
+        _loads_toml(text)
+    except ValueError as error:
+        return str(error)
+    except RecursionError:
+        return None  # nested too deeply to tell
+    return None
+
+
+_PARSERS: Final[dict[Language, Callable[[str], str | None]]] = {
+    "python": _python,
+    "json": _json,
+    "toml": _toml,
+}

@@ -1,0 +1,365 @@
+"""What is done between a failure and the next try, by tool or by error."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import uuid
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Final
+
+from otel_loopguard._control.context import current_flag, named_session
+from otel_loopguard._util.errors import InternalErrors, swallow
+from otel_loopguard._util.fork import reset_after_fork
+from otel_loopguard._util.locks import new_lock
+from otel_loopguard._util.logger import logger
+from otel_loopguard.errors import LoopGuardError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from otel_loopguard.settings import Settings
+
+_LOOK: Final = 2_000
+
+
+@dataclass(slots=True)
+class Call:
+    """The call that is tried, as the next try is to make it. Strategies change it.
+
+    Attributes:
+        tool: Name of the tool.
+        args: Its arguments.
+        limit_s: Seconds it may take; None: no limit is known.
+        error: What the try before raised; None in the first.
+        fresh: What a strategy has read anew, for the next try to use.
+    """
+
+    tool: str
+    args: dict[str, object] = field(default_factory=dict[str, object])
+    limit_s: float | None = None
+    error: Exception | None = None
+    fresh: object = None
+
+
+Apply = Callable[[Call], object]
+"""Prepares the next try. Gives False where it has nothing to try; may be a coroutine function."""
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """One way to recover.
+
+    Attributes:
+        name: Its name, for counts and logs.
+        apply: Prepares the next try.
+        tool: Which tools, as a name or a pattern such as `browser_*`.
+        error: Which errors: classes, or a regular expression that is searched for, without regard
+            to case, in the name of the class and the text.
+    """
+
+    name: str
+    apply: Apply
+    tool: str = "*"
+    error: type[Exception] | tuple[type[Exception], ...] | re.Pattern[str] = Exception
+
+    def fits(self, tool: str, error: Exception) -> bool:
+        """Whether it is meant for this failure."""
+        if not fnmatchcase(tool, self.tool):
+            return False
+        if isinstance(self.error, re.Pattern):
+            return bool(self.error.search(f"{type(error).__name__}: {error}"[:_LOOK]))
+        return isinstance(error, self.error)
+
+
+def reconnect(connect: Callable[[], object]) -> Apply:
+    """A strategy that connects anew before the next try (C9).
+
+    Args:
+        connect: Connects; a coroutine function where it is used in `async for`.
+    """
+
+    def apply(_call: Call) -> object:
+        return _done(connect())
+
+    return apply
+
+
+def reread(read: Callable[[str], object], argument: str = "path") -> Apply:
+    """A strategy that reads a file again before it is edited again (C9).
+
+    What was read is `call.fresh` in the next try. Where an editor wants the file to be read by its
+    own tool first, let `read` do so.
+
+    Args:
+        read: Takes the path and gives the content; a coroutine function in `async for`.
+        argument: Name of the argument that has the path; without it there is nothing to try.
+    """
+
+    def apply(call: Call) -> object:
+        path = call.args.get(argument)
+        if not isinstance(path, str):
+            return False
+        found = read(path)
+        if inspect.isawaitable(found):
+            return _kept(call, found)
+        call.fresh = found
+        return True
+
+    return apply
+
+
+def longer_limit(factor: float = 2, most_s: float = 600) -> Apply:
+    """A strategy that gives the next try more time (C9).
+
+    Args:
+        factor: What the limit of the try before is multiplied by.
+        most_s: Seconds that it has at most. From there on, and without a limit, there is nothing
+            to try.
+
+    Raises:
+        ValueError: The factor is not above 1.
+    """
+    if not factor > 1:
+        msg = f"factor of a longer limit must be above 1, got {factor!r}"
+        raise ValueError(msg)
+
+    def apply(call: Call) -> object:
+        if call.limit_s is None or call.limit_s >= most_s:
+            return False
+        call.limit_s = min(call.limit_s * factor, most_s)
+        return True
+
+    return apply
+
+
+async def _kept(call: Call, found: Awaitable[object]) -> bool:
+    call.fresh = await found
+    return True
+
+
+def _done(result: object) -> object:
+    return result if inspect.isawaitable(result) else True
+
+
+_MOST: Final = 1024
+
+
+@dataclass(slots=True)
+class Tally:
+    """How a strategy fared.
+
+    Attributes:
+        tried: Tries that it prepared.
+        recovered: Tries of those that went well.
+        broke: Times that it failed itself, or had nothing to try.
+    """
+
+    tried: int = 0
+    recovered: int = 0
+    broke: int = 0
+
+
+class Recoveries:
+    """Strategies by tool and error, what each has left, and how each fared.
+
+    Strategies are asked in the order in which they were registered. Each has `recovery_attempts`
+    (3) tries in one session and for one tool, over all its failing calls, and gets them back when
+    a call of that tool went well: an agent that fails in a loop does not recover for ever. Where no
+    session is known they are the tries of one call: what others do uses up none of them.
+
+    Args:
+        settings: Settings of the guard.
+        faults: Where failures of strategies are counted.
+    """
+
+    def __init__(self, settings: Settings, faults: InternalErrors | None = None) -> None:
+        self._most = settings.recovery_attempts
+        self._faults = faults or InternalErrors()
+        self._strategies: tuple[Strategy, ...] = ()
+        self._used: OrderedDict[tuple[str, str], dict[str, int]] = OrderedDict()
+        self.tallies: dict[str, Tally] = {}
+        self.forked()
+        reset_after_fork(self)
+
+    def forked(self) -> None:
+        """In the child of a fork: another thread may have held the lock."""
+        self._lock = new_lock()
+
+    def register(
+        self,
+        name: str,
+        apply: Apply,
+        *,
+        tool: str = "*",
+        error: type[Exception] | tuple[type[Exception], ...] | str = Exception,
+    ) -> None:
+        """Adds a strategy; one of the same name is replaced.
+
+        ::
+
+            control.recoveries().register("reconnect", reconnect(db.connect), error=ConnectionError)
+
+        Args:
+            name: Its name, which is logged and counted.
+            apply: Prepares the next try; `reconnect`, `reread` and `longer_limit` make one.
+            tool: Which tools, as a name or a pattern such as `browser_*`.
+            error: Which errors: classes, or a regular expression for class name and text.
+
+        Raises:
+            ValueError: The name is empty, or the expression is none.
+        """
+        if not name:
+            msg = f"name of a strategy must be a text that is not empty, got {name!r}"
+            raise ValueError(msg)
+        which = _pattern(name, error) if isinstance(error, str) else error
+        with self._lock:
+            others = tuple(known for known in self._strategies if known.name != name)
+            self._strategies = (*others, Strategy(name, apply, tool, which))
+            self.tallies.setdefault(name, Tally())
+
+    def recovering(
+        self, tool: str, args: dict[str, object] | None = None, limit_s: float | None = None
+    ) -> Recovering:
+        """Tries a call until it goes well or no strategy is left; see `control.recovering`."""
+        return Recovering(self, Call(tool, dict(args or {}), limit_s))
+
+    def take(self, session: str, call: Call, error: Exception) -> Strategy | None:
+        """The next strategy for a failure, with one of its tries used; None if none is left."""
+        with self._lock:
+            used = self._used.setdefault((session, call.tool), {})
+            self._used.move_to_end((session, call.tool))
+            if len(self._used) > _MOST:
+                self._used.popitem(last=False)
+            for strategy in self._strategies:
+                if used.get(strategy.name, 0) < self._most and strategy.fits(call.tool, error):
+                    used[strategy.name] = used.get(strategy.name, 0) + 1
+                    return strategy
+        return None
+
+    def went_well(self, session: str, call: Call, strategy: Strategy | None) -> None:
+        """A try went well: what was used of the tool's strategies is given back."""
+        if strategy is None and not self._used:
+            return
+        with self._lock:
+            self._used.pop((session, call.tool), None)
+            if strategy is not None:
+                self.tallies[strategy.name].recovered += 1
+                logger.info("tool %r recovered by %r", call.tool, strategy.name)
+
+    def applied(self, strategy: Strategy, call: Call) -> object:
+        """Applies a strategy: False if it broke or has nothing to try, or what is to be awaited."""
+        with swallow(self._faults, f"recovery.{strategy.name}"):
+            return strategy.apply(call)
+        return False
+
+    async def awaited(self, strategy: Strategy, waiting: Awaitable[object]) -> object:
+        """What a strategy that is a coroutine function gave; False if it broke."""
+        with swallow(self._faults, f"recovery.{strategy.name}"):
+            return await waiting
+        return False
+
+    def count(self, strategy: Strategy, *, prepared: bool) -> None:
+        """Counts what came of a strategy."""
+        with self._lock:
+            tally = self.tallies[strategy.name]
+            tally.tried += prepared
+            tally.broke += not prepared
+
+
+class Recovering:
+    """The tries of one call; each is a `with` block that gives the `Call` to make."""
+
+    def __init__(self, recoveries: Recoveries, call: Call) -> None:
+        self._recoveries = recoveries
+        self._call = call
+        self._session = _session()
+        self._strategy: Strategy | None = None
+        self._next: Strategy | None = None
+        self._begun = False
+
+    def __iter__(self) -> Iterator[Recovering]:
+        """Tries, until one goes well or raises."""
+        while self._goes_on():
+            if self._next is None:
+                yield self
+                continue
+            strategy = self._next
+            result = self._recoveries.applied(strategy, self._call)
+            if inspect.isawaitable(result):
+                if inspect.iscoroutine(result):
+                    result.close()
+                msg = f"strategy {strategy.name!r} is to be awaited: use `async for`"
+                raise TypeError(msg)
+            if self._prepared(strategy, result):
+                yield self
+
+    async def __aiter__(self) -> AsyncIterator[Recovering]:
+        """As iterating, with strategies that may be coroutine functions."""
+        while self._goes_on():
+            if self._next is None:
+                yield self
+                continue
+            strategy = self._next
+            result = self._recoveries.applied(strategy, self._call)
+            if inspect.isawaitable(result):
+                result = await self._recoveries.awaited(strategy, result)
+            if self._prepared(strategy, result):
+                yield self
+
+    def __enter__(self) -> Call:
+        self._begun = True
+        return self._call
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> bool:
+        tried, self._strategy, self._next = self._next, None, None
+        if error is None:
+            self._recoveries.went_well(self._session, self._call, tried)
+            self._call.error = None
+            return False
+        # What this package raises to stop is no failure of the tool.
+        if not isinstance(error, Exception) or isinstance(error, LoopGuardError):
+            return False
+        self._call.error = error
+        self._next = self._recoveries.take(self._session, self._call, error)
+        return self._next is not None
+
+    def _goes_on(self) -> bool:
+        """Whether there is a try to make; raises what failed where no strategy is left."""
+        if not self._begun or self._next is not None:
+            return True
+        if self._call.error is not None:
+            raise self._call.error
+        return False
+
+    def _prepared(self, strategy: Strategy, result: object) -> bool:
+        prepared = result is not False
+        self._recoveries.count(strategy, prepared=prepared)
+        if prepared:
+            logger.info("tool %r failed: trying %r", self._call.tool, strategy.name)
+        elif self._call.error is not None:
+            self._next = self._recoveries.take(self._session, self._call, self._call.error)
+        return prepared
+
+
+def _pattern(name: str, text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text, re.IGNORECASE)
+    except re.error as error:
+        msg = f"error of the strategy {name!r} is no regular expression: {text!r}: {error}"
+        raise ValueError(msg) from None
+
+
+def _session() -> str:
+    """The session that tries are counted in; without one every call counts for itself."""
+    flag = current_flag()
+    key = (None if flag is None else flag.control.session) or named_session()
+    return key or f"call-{uuid.uuid4().hex}"

@@ -1,0 +1,216 @@
+"""The breakers, recoveries and checks of one guard, and what they learn from steps."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING
+
+from otel_loopguard import semconv
+from otel_loopguard._util.errors import InternalErrors
+from otel_loopguard._util.locks import new_lock
+from otel_loopguard.core import ErrorClass, Kind
+from otel_loopguard.evidence import error_class, is_runner, parsed, signature_of
+from otel_loopguard.resilience.breaker import Breakers, Guarding, Of
+from otel_loopguard.resilience.checks import Checks, Problem
+from otel_loopguard.resilience.recovery import Recoveries, Recovering
+from otel_loopguard.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from otel_loopguard.core import Step
+    from otel_loopguard.stores import Store
+
+
+class ResilienceRegistry:
+    """Breakers, recoveries and checks of one guard.
+
+    Args:
+        settings: Settings of the guard.
+        faults: Where faults are counted.
+        store: Where breakers are shared with other processes; None: they are not.
+
+    Attributes:
+        settings: The settings.
+        breakers: Its breakers (E5).
+        recoveries: Its ways to recover (C9).
+        checks: Its checks before a call (C14).
+    """
+
+    def __init__(
+        self, settings: Settings, faults: InternalErrors | None = None, store: Store | None = None
+    ) -> None:
+        faults = faults or InternalErrors()
+        self.settings = settings
+        self.breakers = Breakers(settings, store, faults)
+        self.recoveries = Recoveries(settings, faults)
+        self.checks = Checks(settings, faults)
+
+    def finished(  # noqa: PLR0913
+        self,
+        tool: str,
+        agent: str | None,
+        args: object,
+        *,
+        error: bool,
+        error_class: ErrorClass,
+        signature: str | None = None,
+    ) -> None:
+        """A tool call ended: breakers count it, checks learn from it. Waits for nothing.
+
+        Args:
+            tool: Name of the tool.
+            agent: Name of the agent that made it, if that is known.
+            args: Its arguments; None if nothing is to be learned of them.
+            error: Whether it failed.
+            error_class: What class of error it was.
+            signature: What kind of error it was; None if nothing was said.
+        """
+        self.breakers.finished(tool, agent, error, error_class)
+        self.checks.finished(tool, args, error, error_class, signature)
+
+
+# Held weakly: a guard that is gone leaves nothing behind.
+_of_guard: weakref.ref[ResilienceRegistry] | None = None
+_own: ResilienceRegistry | None = None
+_making = new_lock()
+
+
+def offer(remedies: ResilienceRegistry) -> None:
+    """Makes the remedies of a guard those that `control` uses; the latest guard's are used."""
+    global _of_guard  # noqa: PLW0603
+    _of_guard = weakref.ref(remedies)
+
+
+def current() -> ResilienceRegistry:
+    """The remedies of the guard that was made last, or a set of its own where there is no guard."""
+    global _own  # noqa: PLW0603
+    found = None if _of_guard is None else _of_guard()
+    if found is not None:
+        return found
+    with _making:
+        _own = _own or ResilienceRegistry(Settings())
+        return _own
+
+
+def breakers() -> Breakers:
+    """The breakers of the guard that was made last (E5)."""
+    return current().breakers
+
+
+def recoveries() -> Recoveries:
+    """The ways to recover of the guard that was made last (C9)."""
+    return current().recoveries
+
+
+def checks() -> Checks:
+    """The checks before a call of the guard that was made last (C14)."""
+    return current().checks
+
+
+def breaker(name: str, of: Of = "tool") -> Guarding:
+    """A block, sync or async code in it, that runs if a breaker lets it (E5).
+
+    ::
+
+        with control.breaker("search"):
+            found = search(query)
+
+    How it ends counts; spans of that tool do not count any more then.
+
+    Args:
+        name: Name of the tool or agent.
+        of: `tool` or `agent`.
+
+    Returns:
+        What to write behind `with`; entering it raises `BreakerOpenError` where no call may be
+        made.
+    """
+    return current().breakers.guarding(name, of)
+
+
+def recovering(
+    tool: str, args: dict[str, object] | None = None, limit_s: float | None = None
+) -> Recovering:
+    """Tries a call, and after each failure what was registered for it, until none is left (C9).
+
+    ::
+
+        for attempt in control.recovering("edit", {"path": "a.py"}, limit_s=30):
+            with attempt as call:
+                edit(**call.args, timeout=call.limit_s)
+
+    With strategies that are coroutine functions: `async for attempt in ...`. Where no strategy is
+    left the last error is raised as it is.
+
+    Args:
+        tool: Name of the tool.
+        args: Its arguments by name; strategies may change them.
+        limit_s: Seconds that the call may take, for strategies to change.
+    """
+    return current().recoveries.recovering(tool, args, limit_s)
+
+
+def problems(tool: str, args: Mapping[str, object] | None = None) -> tuple[Problem, ...]:
+    """What speaks against a call before it is made: what would fail, what to change (C14).
+
+    Args:
+        tool: Name of the tool.
+        args: Its arguments by name.
+
+    Returns:
+        Empty if nothing is known to speak against it.
+    """
+    return current().checks.of(tool, args)
+
+
+class ResilienceSubscriber:
+    """Tells the breakers and checks of one guard of every step.
+
+    Args:
+        settings: Settings of the guard.
+        faults: Where faults are counted.
+        store: Where breakers are shared with other processes; None: they are not.
+        live: Whether the steps happen now. What a replay shows is long over: it teaches nothing,
+            and its guard is not the one that `control` asks.
+    """
+
+    def __init__(
+        self, settings: Settings, faults: InternalErrors, store: Store | None = None, *, live: bool
+    ) -> None:
+        self.remedies = ResilienceRegistry(settings, faults, store) if live else None
+        if self.remedies is not None:
+            offer(self.remedies)
+
+    def learn(self, step: Step) -> None:
+        """Takes a canonical step that ended; tool calls and runs of agents say something.
+
+        Of a tool that runs what the agent wrote (a shell, an interpreter) the kind of arguments is
+        always the same and says nothing: no error pattern is learned there. A call that was refused
+        was not made: it says nothing of its tool.
+
+        Source: FEATURES C14, E5.
+        """
+        remedies = self.remedies
+        if remedies is None or not step.name or step.error_type == semconv.ERROR_DENY:
+            return
+        error = error_class(step) if step.error else ErrorClass.UNKNOWN
+        if step.kind is Kind.AGENT:
+            remedies.breakers.finished(None, step.name, step.error, error)
+        elif step.kind is Kind.TOOL:
+            args = None if is_runner(step.name) else parsed(step.args)
+            # It costs more than all the rest, and only checks of such errors want it.
+            named = step.error and args is not None and error is not ErrorClass.TRANSIENT
+            remedies.finished(
+                step.name,
+                step.agent,
+                args,
+                error=step.error,
+                error_class=error,
+                signature=signature_of(step) if named else None,
+            )
+
+    def close(self) -> None:
+        """Tells other processes what they do not know yet."""
+        if self.remedies is not None:
+            self.remedies.breakers.close()

@@ -1,0 +1,264 @@
+"""Tries again what failed, where trying again can help (E4), and writes until it is stored (E8).
+
+The tries are made by tenacity (extra `retry`): it has no dependencies, most agent frameworks bring
+it along, and it has the three forms that are needed (decorator, iterator with a `with` block, the
+same in asyncio), with delays that tests can replace. stamina stands on top of it, but its waits
+cannot be told exactly, and it logs and counts through hooks of its own. What is ours is which
+error may be retried, and that an aborted session does not go on trying.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import TYPE_CHECKING, ParamSpec, TypedDict, TypeVar, cast, overload
+
+from otel_loopguard._control.context import happened
+from otel_loopguard._control.gate import check
+from otel_loopguard._util.clock import deterministic
+from otel_loopguard._util.logger import logger
+from otel_loopguard.core import ErrorClass
+from otel_loopguard.core.error_kinds import exception_class
+from otel_loopguard.errors import LoopGuardError, UnverifiedWriteError
+from otel_loopguard.resilience.registry import current
+
+if TYPE_CHECKING:
+    import tenacity
+    from typing_extensions import Unpack
+
+_Given = ParamSpec("_Given")
+_Result = TypeVar("_Result")
+
+On = type[Exception] | tuple[type[Exception], ...] | Callable[[Exception], bool]
+"""Which errors are tried again: classes, or a function that says so."""
+
+_MISSING = "retries need tenacity: pip install 'otel-loopguard[retry]'"
+
+
+class Retrying:
+    """Rules of trying again; made by `control.retrying`. It may be shared by threads and tasks.
+
+    Attributes:
+        limit: Further tries after the first.
+        delay_s: Seconds before the first further try; each next delay is twice as long.
+        max_delay_s: Seconds that a delay has at most.
+        jitter_s: Seconds, drawn at random up to this, that a delay is longer.
+    """
+
+    def __init__(
+        self, *, limit: int, delay_s: float, max_delay_s: float, jitter_s: float, on: On | None
+    ) -> None:
+        if limit < 0 or delay_s < 0 or max_delay_s < 0 or jitter_s < 0:
+            msg = f"limit and delays must be 0 or more, got {limit=}, {delay_s=}, {max_delay_s=}, "
+            raise ValueError(msg + f"{jitter_s=}")
+        self.limit = limit
+        self.delay_s = delay_s
+        self.max_delay_s = max_delay_s
+        self.jitter_s = jitter_s
+        self._on = _predicate(on)
+
+    def __call__(self, function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
+        """Makes a function, or a coroutine function, one that is tried again."""
+        if inspect.iscoroutinefunction(function):
+            return cast("Callable[_Given, _Result]", self._waiting_async().wraps(function))
+        return self._waiting().wraps(function)
+
+    def __iter__(self) -> Iterator[tenacity.AttemptManager]:
+        """Tries, each a `with` block: an error inside it is swallowed if another try follows."""
+        return iter(self._waiting())
+
+    def __aiter__(self) -> AsyncIterator[tenacity.AttemptManager]:
+        """As iterating, with delays that do not block the event loop."""
+        return aiter(self._waiting_async())
+
+    def may_retry(self, error: BaseException) -> bool:
+        """Whether an error is one to try again after; what this package raises to stop is not."""
+        if not isinstance(error, Exception):
+            return False
+        if isinstance(error, LoopGuardError) and not isinstance(error, UnverifiedWriteError):
+            return False
+        return self._on(error)
+
+    def _waiting(self) -> tenacity.Retrying:
+        tenacity = _tenacity()
+        return tenacity.Retrying(
+            retry=tenacity.retry_if_exception(self.may_retry),
+            stop=tenacity.stop_after_attempt(self.limit + 1),
+            wait=self._delays(),
+            before=_go_on,
+            before_sleep=self._tell,
+            reraise=True,
+        )
+
+    def _waiting_async(self) -> tenacity.AsyncRetrying:
+        tenacity = _tenacity()
+        return tenacity.AsyncRetrying(
+            retry=tenacity.retry_if_exception(self.may_retry),
+            stop=tenacity.stop_after_attempt(self.limit + 1),
+            wait=self._delays(),
+            before=_go_on,
+            before_sleep=self._tell,
+            reraise=True,
+        )
+
+    def _delays(self) -> tenacity.wait.wait_base:
+        tenacity = _tenacity()
+        if deterministic():
+            return tenacity.wait_none()
+        doubling = tenacity.wait_exponential(multiplier=self.delay_s, max=self.max_delay_s)
+        return doubling + tenacity.wait_random(0, self.jitter_s) if self.jitter_s else doubling
+
+    def _tell(self, state: tenacity.RetryCallState) -> None:
+        failed = None if state.outcome is None else state.outcome.exception()
+        happened("retries")
+        delay = 0.0 if state.next_action is None else state.next_action.sleep
+        logger.info(
+            "try %d of %d failed with %s; the next one is in %.1f s",
+            state.attempt_number, self.limit + 1, type(failed).__name__, delay,
+        )  # fmt: skip
+
+
+class Rules(TypedDict, total=False):
+    """What `control.retrying` may be told; what is not given is as in the settings (E4).
+
+    Attributes:
+        limit: Further tries after the first (`retry_limit`: 3).
+        delay_s: Seconds before the first further try, then doubled (`retry_delay_s`: 2).
+        max_delay_s: Seconds of a delay at most (`retry_max_delay_s`: 30).
+        jitter_s: Seconds of a random addition at most (`retry_jitter_s`: 0).
+        on: Which errors; by default those after which trying again can help: time-outs,
+            connections, 408, 429 and 5xx.
+    """
+
+    limit: int
+    delay_s: float
+    max_delay_s: float
+    jitter_s: float
+    on: On
+
+
+@overload
+def retrying(function: Callable[_Given, _Result], /) -> Callable[_Given, _Result]: ...
+@overload
+def retrying(**rules: Unpack[Rules]) -> Retrying: ...
+def retrying(
+    function: Callable[_Given, _Result] | None = None, /, **rules: Unpack[Rules]
+) -> Callable[_Given, _Result] | Retrying:
+    """Tries again after errors that may pass: at most 3 times, 2, 4 and 8 s later (E4).
+
+    ::
+
+        @control.retrying
+        def search(query): ...
+
+        for attempt in control.retrying(limit=2, on=ConnectionError):
+            with attempt:
+                page = fetch(url)
+
+        async for attempt in control.retrying():
+            with attempt:
+                page = await fetch(url)
+
+    The last error is raised as it is. Between two tries the session is asked: in an aborted one
+    `LoopGuardAbort` is raised instead of trying again. Every try leaves a span if the function
+    makes one, so that the detectors see a storm of errors all the same.
+
+    Args:
+        function: A function or coroutine function, for the form without brackets.
+        **rules: See `Rules`.
+
+    Returns:
+        The function, or a decorator that can be iterated over as well.
+
+    Raises:
+        ImportError: The extra `retry` is missing; said when the first try is made.
+        ValueError: A limit or delay is below 0.
+    """
+    settings = current().settings
+    made = Retrying(
+        limit=rules.get("limit", settings.retry_limit),
+        delay_s=rules.get("delay_s", settings.retry_delay_s),
+        max_delay_s=rules.get("max_delay_s", settings.retry_max_delay_s),
+        jitter_s=rules.get("jitter_s", settings.retry_jitter_s),
+        on=rules.get("on"),
+    )
+    return made if function is None else made(function)
+
+
+def verified(
+    write: Callable[[], object], stored: Callable[[], bool], **rules: Unpack[Rules]
+) -> None:
+    """Writes, reads back, and writes again with growing delays until it is there (E8).
+
+    Args:
+        write: Writes; has to bear being called again.
+        stored: Reads back; whether what was written is there.
+        **rules: See `Rules`; an unverified write is tried again whatever `on` says.
+
+    Raises:
+        UnverifiedWriteError: It is not there after the last try; what `write` and `stored` raise
+            in the last try is raised as it is.
+    """
+    for attempt in _verifying(rules):
+        with attempt:
+            write()
+            _require(stored(), write)
+
+
+async def verified_async(
+    write: Callable[[], Awaitable[object]],
+    stored: Callable[[], Awaitable[bool]],
+    **rules: Unpack[Rules],
+) -> None:
+    """As `verified`, with coroutine functions, without blocking the event loop (E8).
+
+    Args:
+        write: Writes; has to bear being called again.
+        stored: Reads back; whether what was written is there.
+        **rules: See `Rules`.
+
+    Raises:
+        UnverifiedWriteError: It is not there after the last try.
+    """
+    async for attempt in _verifying(rules):
+        with attempt:
+            await write()
+            _require(await stored(), write)
+
+
+def _predicate(on: On | None) -> Callable[[Exception], bool]:
+    if on is None:
+        return lambda error: exception_class(error) is ErrorClass.TRANSIENT
+    if isinstance(on, (type, tuple)):
+        kinds = cast("tuple[type[Exception], ...]", on)
+        return lambda error: isinstance(error, kinds)
+    return on
+
+
+def _verifying(rules: Rules) -> Retrying:
+    inner = retrying(**rules)
+
+    def on(error: Exception) -> bool:
+        return isinstance(error, UnverifiedWriteError) or inner.may_retry(error)
+
+    return retrying(**{**rules, "on": on})
+
+
+def _require(there: object, write: Callable[[], object]) -> None:
+    if not there:
+        name = getattr(write, "__qualname__", type(write).__name__)
+        msg = f"what {name} was to store is not there when it is read back"
+        raise UnverifiedWriteError(msg)
+
+
+def _go_on(state: tenacity.RetryCallState) -> None:
+    if state.attempt_number > 1:
+        check()
+
+
+def _tenacity():
+    try:
+        import tenacity  # noqa: PLC0415
+    except ImportError:
+        raise ImportError(_MISSING) from None
+    return tenacity

@@ -1,0 +1,1 @@
+"""The faces to the OpenTelemetry SDK: processor, exporter, sampler, propagator, instrumentor."""

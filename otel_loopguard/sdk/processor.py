@@ -1,0 +1,165 @@
+"""The one line on a tracer provider: spans come in here."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
+from opentelemetry.trace import get_current_span
+
+from otel_loopguard._control.context import named_session
+from otel_loopguard._util.clock import off
+from otel_loopguard._util.errors import hook
+from otel_loopguard._util.locks import held, later, settle
+from otel_loopguard.guard.guard import LoopGuard
+from otel_loopguard.guard.timer import WatchdogThread
+from otel_loopguard.settings import Settings
+from otel_loopguard.spans.reader import ScopeKind
+from otel_loopguard.spans.sdk_views import ActiveSpanView, EndedSpanView
+
+if TYPE_CHECKING:
+    from opentelemetry._logs import LoggerProvider
+    from opentelemetry.context import Context
+    from opentelemetry.metrics import MeterProvider
+    from opentelemetry.sdk.trace import Span
+
+_SCOPES: Final = 1024
+_OWN: Final = "otel_loopguard"
+"""The scope of decision spans, which are no steps."""
+
+
+class LoopGuardSpanProcessor(SpanProcessor):
+    """Shows a guard every span that starts and ends.
+
+    ::
+
+        provider.add_span_processor(LoopGuardSpanProcessor())
+
+    It may stand first or last among the processors. No exception leaves it, and it never waits. A
+    decision is written on the spans that are still open (the agent span above, the topmost span of
+    the trace); for the ended span itself wrap the exporter in `LoopGuardSpanExporter` with the same
+    guard.
+
+    Args:
+        guard: The guard to feed; a new one by default.
+        meter_provider: Whose metrics tell of the new guard; the global one by default.
+        logger_provider: Who emits its log events; the global one by default.
+        **settings: Settings of the new guard, by name; see `Settings`.
+
+    Raises:
+        LoopGuardSettingsError: A setting cannot be used.
+        ValueError: Both a guard and settings were given.
+    """
+
+    attaches = True
+    """Whether its guard counts as fed live: not where an adapter feeds it for want of another."""
+
+    def __init__(
+        self,
+        guard: LoopGuard | None = None,
+        *,
+        meter_provider: MeterProvider | None = None,
+        logger_provider: LoggerProvider | None = None,
+        **settings: Any,
+    ) -> None:
+        providers = {"meter_provider": meter_provider, "logger_provider": logger_provider}
+        named = {name for name, value in providers.items() if value is not None}
+        if guard is not None and (settings or named):
+            msg = f"a guard was given: set {sorted({*settings, *named})} in its Settings instead"
+            raise ValueError(msg)
+        self.guard = guard or LoopGuard(
+            Settings(**settings), meter_provider=meter_provider, logger_provider=logger_provider
+        )
+        self.faults = self.guard.faults
+        self._reader = self.guard.reader
+        self._numbers = self.guard.telemetry.numbers
+        self._passed_over: set[str] = {_OWN}
+        self._timer = WatchdogThread(self.guard)
+        self._again = False
+        self._on = self.guard.settings.enabled
+        if not self.attaches:
+            return
+        if self._on:
+            self.guard.attach()
+        else:
+            self.guard.switch_off()
+
+    def on_start(self, span: Span, parent_context: Context | None = None) -> None:
+        """Takes a span that starts; O(1), on the thread that starts it."""
+        scope = span.instrumentation_scope
+        name = "" if scope is None else scope.name
+        if name not in self._passed_over:
+            self._started(span, name, parent_context)
+
+    def on_end(self, span: ReadableSpan) -> None:
+        """Takes a span that ended; O(size of its arguments and result, bounded)."""
+        scope = span.instrumentation_scope
+        name = "" if scope is None else scope.name
+        if name not in self._passed_over:
+            self._ended(span, name)
+
+    def shutdown(self) -> None:
+        """Counts what is held back, and stops listening."""
+        self._on = False
+        self._timer.stop()
+        self.guard.shutdown()
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        """There is nothing to flush: every span is judged when it ends."""
+        del timeout_millis
+        return True
+
+    @hook
+    def _started(self, span: Span, scope: str, context: Context | None) -> None:
+        if held():
+            # The garbage collector or a signal handler runs within our own code.
+            later(partial(self._started, span, scope, context))
+            return
+        settle()
+        interest = self._reader.interest(scope)
+        if interest is not ScopeKind.AGENT and not self._concerns(span, scope, interest):
+            return
+        if self._on and not off():
+            view = ActiveSpanView(span)
+            if self._again or self.guard.watches(span):
+                # Another processor on this provider feeds the same guard.
+                self._again = True
+                return
+            follows = view.parent_id is None or self.guard.follows(view.parent_id)
+            self.guard.opened(
+                view, named_session(context), None if follows else _live_parent(context)
+            )
+            self._timer.wake()
+
+    @hook
+    def _ended(self, span: ReadableSpan, scope: str) -> None:
+        if held():
+            later(partial(self._ended, span, scope))
+            return
+        settle()
+        if not self._on or self._again or off():
+            return
+        if self._reader.interest(scope) is ScopeKind.AGENT or self._reader.marked(
+            span.attributes or {}
+        ):
+            began = self._numbers.began()
+            view = EndedSpanView(span)
+            self.guard.closed(view, named_session())
+            self._timer.wake()
+            if began:
+                self._numbers.ended(began, view.trace_id, view.span_id)
+
+    def _concerns(self, span: ReadableSpan, scope: str, interest: ScopeKind) -> bool:
+        """Whether a span that starts in a scope not known for agents is followed all the same."""
+        if interest is ScopeKind.NONE:
+            if len(self._passed_over) < _SCOPES:
+                self._passed_over.add(scope)
+            return False
+        return self._reader.marked(span.attributes or {})
+
+
+def _live_parent(context: Context | None) -> ActiveSpanView | None:
+    """The span above, if it lives in this process: it may be of a scope that is not followed."""
+    parent = get_current_span(context)
+    return ActiveSpanView(parent) if isinstance(parent, ReadableSpan) else None

@@ -1,0 +1,247 @@
+"""The tracer provider that is there: the guard is put on it, once."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from typing import TYPE_CHECKING, Any, Final
+
+from opentelemetry import trace
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.sampling import ALWAYS_ON
+
+from otel_loopguard._util.clock import off
+from otel_loopguard._util.fork import reset_after_fork
+from otel_loopguard._util.locks import new_lock
+from otel_loopguard._util.logger import warn_blind
+from otel_loopguard.errors import LoopGuardError, LoopGuardSettingsError
+from otel_loopguard.guard.guard import LoopGuard
+from otel_loopguard.sdk.exporter import LoopGuardSpanExporter, exporter_settings
+from otel_loopguard.sdk.processor import LoopGuardSpanProcessor
+from otel_loopguard.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from opentelemetry.context import Context
+    from opentelemetry.sdk.trace.export import SpanExporter
+    from opentelemetry.trace import Span
+
+_EXPORTER: Final = "OTEL_TRACES_EXPORTER"
+_ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+_DISABLED: Final = "OTEL_SDK_DISABLED"
+
+
+class _Watched:
+    """A provider with a processor of ours on it."""
+
+    def __init__(self, provider: Any, processor: LoopGuardSpanProcessor) -> None:
+        # Compared by identity: providers of others need not have a hash.
+        self.provider: weakref.ref[Any] = weakref.ref(provider)
+        self.processor = processor
+        self.exports = False
+
+
+class _Providers:
+    """Which providers of this process were set up, and one that shows its spans to a guard only."""
+
+    def __init__(self) -> None:
+        self.watched: list[_Watched] = []
+        self.unseen: _Watched | None = None
+        self.own: TracerProvider | None = None
+        self.forked()
+
+    def forked(self) -> None:
+        """In the child of a fork: the lock may be held."""
+        self.lock = new_lock()
+
+    def of(self, provider: Any) -> _Watched | None:
+        """What is known of a provider."""
+        self.watched = [one for one in self.watched if one.provider() is not None]
+        return next((one for one in self.watched if one.provider() is provider), None)
+
+
+_providers = _Providers()
+reset_after_fork(_providers)
+
+
+def setup(
+    guard: LoopGuard | None = None,
+    *,
+    tracer_provider: Any = None,
+    exporter: SpanExporter | str | Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> LoopGuard:
+    """Puts the guard on the tracer provider that is there, and on the way of what it exports.
+
+    ::
+
+        logfire.configure()
+        otel_loopguard.setup()
+
+    Call it after whatever makes the provider (`logfire.configure()`, `Langfuse()`, a distribution
+    of OpenTelemetry). Where nothing did, it sets the SDK's `TracerProvider`, which exports where
+    `OTEL_TRACES_EXPORTER` or `OTEL_EXPORTER_OTLP_ENDPOINT` say, if one of them is set. To call it
+    again changes nothing.
+
+    Decisions are written on spans that are open. On ended spans they can only be written by a
+    wrapped exporter, and an exporter that is on a provider already cannot be wrapped any more: give
+    yours as `exporter`, in place of adding it yourself.
+
+    Args:
+        guard: The guard. By default the one that is attached already, else that of the process.
+        tracer_provider: The provider; the global one by default.
+        exporter: Where spans go, wrapped and behind a `BatchSpanProcessor`: an exporter, or its
+            name as for `LoopGuardSpanExporter`.
+        **settings: Settings of a new guard, by name; see `Settings`.
+
+    Returns:
+        The guard that watches the provider.
+
+    Raises:
+        LoopGuardSettingsError: A setting cannot be used, `guard` and settings were both given, or
+            the provider was set up with a guard or settings that are others.
+        LoopGuardError: The provider takes no span processors.
+    """
+    if guard is not None and settings:
+        msg = f"a guard was given: set {sorted(settings)} in its Settings instead"
+        raise LoopGuardSettingsError(msg)
+    with _providers.lock:
+        there: Any = tracer_provider or trace.get_tracer_provider()
+        made = type(there) is trace.ProxyTracerProvider
+        known = None if made else _providers.of(_innermost(there))
+        if known is not None:
+            _same(known.processor.guard, guard, settings)
+        else:
+            # Before anything is changed: a setting may be wrong.
+            chosen = guard or _guard_for(settings)
+            there = _made() if made else there
+            known = _watch(there, chosen)
+        if exporter is None and made:
+            exporter = _from_environment()
+        if exporter is not None and not known.exports:
+            known.exports = True
+            out = LoopGuardSpanExporter(exporter, known.processor.guard)
+            there.add_span_processor(BatchSpanProcessor(out))
+    if os.environ.get(_DISABLED, "").strip().lower() == "true":
+        warn_blind("sdk_disabled", "%s is set: there are no spans, and nothing is seen", _DISABLED)
+    return known.processor.guard
+
+
+def note(provider: Any, processor: LoopGuardSpanProcessor) -> None:
+    """Says that a processor was put on a provider by another way of ours."""
+    with _providers.lock:
+        _providers.watched.append(_Watched(_innermost(provider), processor))
+
+
+def shown(span: Span, provider: Any, context: Context) -> bool:
+    """Sees to it that a guard follows a span that has just started.
+
+    Where no guard watches the provider that it is of, the provider is set up now.
+
+    Args:
+        span: The span.
+        provider: Its provider; None for the global one.
+        context: The context that it started in.
+
+    Returns:
+        False where the span records nothing, so that no guard can.
+    """
+    if off() or _followed(span):
+        return True
+    there = provider or trace.get_tracer_provider()
+    if not isinstance(span, ReadableSpan) or not span.is_recording() or not _takes(there):
+        return False
+    guard = setup(tracer_provider=provider)
+    if not guard.settings.enabled:
+        return True
+    known = _providers.of(_innermost(there))
+    if known is not None:
+        span_of_sdk: Any = span
+        # It started before the processor was there.
+        known.processor.on_start(span_of_sdk, context)
+    return _followed(span)
+
+
+def unseen() -> TracerProvider | None:
+    """A provider whose spans nobody but a guard sees, for where others make none or drop them.
+
+    Returns:
+        None where the guard is switched off.
+    """
+    with _providers.lock:
+        guard = _present()
+        if not guard.settings.enabled:
+            return None
+        if _providers.unseen is None or _providers.unseen.processor.guard is not guard:
+            own = TracerProvider(sampler=ALWAYS_ON, shutdown_on_exit=False)
+            processor = LoopGuardSpanProcessor(guard)
+            own.add_span_processor(processor)
+            _providers.unseen, _providers.own = _Watched(own, processor), own
+        return _providers.own
+
+
+def _watch(provider: Any, guard: LoopGuard) -> _Watched:
+    if not _takes(provider):
+        msg = (
+            f"{type(provider).__name__} takes no span processors, so no span can be watched: set "
+            "up the SDK's TracerProvider first, or pass it: setup(tracer_provider=...)"
+        )
+        raise LoopGuardError(msg)
+    processor = LoopGuardSpanProcessor(guard)
+    provider.add_span_processor(processor)
+    known = _Watched(_innermost(provider), processor)
+    _providers.watched.append(known)
+    return known
+
+
+def _guard_for(settings: dict[str, Any]) -> LoopGuard:
+    settings = {**exporter_settings(), **settings}
+    return LoopGuard(Settings(**settings)) if settings else _present()
+
+
+def _present() -> LoopGuard:
+    """The guard that is meant where none is named."""
+    attached = LoopGuard.all_attached()
+    # One that a processor was made for by hand.
+    return attached[0] if len(attached) == 1 else LoopGuard.default()
+
+
+def _same(known: LoopGuard, guard: LoopGuard | None, settings: dict[str, Any]) -> None:
+    if guard is not None and guard is not known:
+        msg = "the tracer provider is set up already, with another guard: call setup() once"
+        raise LoopGuardSettingsError(msg)
+    wanted = Settings(**settings) if settings else known.settings
+    changed = [name for name, value in wanted if value != getattr(known.settings, name)]
+    if changed:
+        msg = f"the tracer provider is set up already, with another {changed[0]}: call setup() once"
+        raise LoopGuardSettingsError(msg)
+
+
+def _made() -> Any:
+    trace.set_tracer_provider(TracerProvider())
+    return trace.get_tracer_provider()
+
+
+def _from_environment() -> str | None:
+    named = os.environ.get(_EXPORTER, "").split(",")[0].strip()
+    if named:
+        # Its own name stands for the exporter that `LOOPGUARD_EXPORTER` names.
+        return os.environ.get("LOOPGUARD_EXPORTER", "otlp") if named == "loopguard" else named
+    return "otlp" if any(os.environ.get(name) for name in _ENDPOINTS) else None
+
+
+def _followed(span: Span) -> bool:
+    span_id = span.get_span_context().span_id
+    return any(guard.follows(span_id) for guard in LoopGuard.all_attached())
+
+
+def _takes(provider: Any) -> bool:
+    return hasattr(_innermost(provider), "add_span_processor")
+
+
+def _innermost(provider: Any) -> Any:
+    """The SDK's provider behind one that only hands on, as logfire's does."""
+    inner = getattr(provider, "provider", None)
+    return inner if isinstance(inner, trace.TracerProvider) else provider

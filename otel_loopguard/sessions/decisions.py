@@ -1,0 +1,178 @@
+"""Makes decisions out of verdicts."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from typing import TYPE_CHECKING, NamedTuple
+
+from otel_loopguard import semconv
+from otel_loopguard.core import Action, Annotation, Decision, Severity
+from otel_loopguard.evidence import signature_of
+from otel_loopguard.policy import alternatives, certainty_of, diagnose, follow_ups_of, source_of
+from otel_loopguard.policy.hints import question
+
+if TYPE_CHECKING:
+    from otel_loopguard.core import Detection, Diagnosis, Evidence, Step
+    from otel_loopguard.policy import Diagnoser, Verdict
+    from otel_loopguard.settings import Settings
+
+
+class Finding(NamedTuple):
+    """What the policy of a session says about one step.
+
+    Attributes:
+        verdict: What follows.
+        call: Key of the call concerned; None if its arguments are not known.
+        tool: Name of its tool; empty if no call is concerned.
+        signature: Kind of the error behind it; None if no error is.
+        error: Key of the line that names that error.
+        earlier: Trace and span ids of the steps that showed the calls of the loop first.
+    """
+
+    verdict: Verdict
+    call: int | None = None
+    tool: str = ""
+    signature: str | None = None
+    error: int | None = None
+    earlier: tuple[tuple[int, int], ...] = ()
+
+
+def finding_of(verdict: Verdict, step: Step, seen: Evidence | None) -> Finding:
+    """A verdict with what is known of the call concerned, if one is."""
+    if seen is None:
+        return Finding(verdict)
+    error = seen.error_shape
+    about = {seen.call, seen.error_line, error} - {None}
+    if not seen.error or about.isdisjoint(verdict.loop.keys):
+        return Finding(verdict, seen.call, seen.tool)
+    return Finding(verdict, seen.call, seen.tool, signature_of(step), error)
+
+
+class Decisions:
+    """Makes the decisions of one guard. Thread-safe: it has no state but its settings.
+
+    Args:
+        settings: Settings of the guard.
+        diagnoser: Asked about errors of unknown kind, if there is one.
+    """
+
+    def __init__(self, settings: Settings, diagnoser: Diagnoser | None = None) -> None:
+        self._shadow = settings.mode == "shadow"
+        key = settings.digest_key.get_secret_value()
+        self._key = key.encode()[:64] or secrets.token_bytes(32)
+        self._strategies = settings.strategies
+        self._diagnoser = diagnoser
+
+    def decide(
+        self, session: str, finding: Finding, step: Step, *, index: int, time: int
+    ) -> Decision:
+        """The decision of one finding.
+
+        Args:
+            session: Key of the session.
+            finding: What its policy says, and about which call.
+            step: The step concerned.
+            index: Its index within its session.
+            time: When, nanoseconds since the epoch.
+        """
+        action, found = finding.verdict.action, finding.verdict.detection
+        source = source_of(found)
+        known = self._diagnosis(finding, step)
+        return Decision(
+            id=secrets.token_hex(8),
+            session=session,
+            action=action,
+            detector=found.detector,
+            reason=found.reason,
+            severity=_severity(action, found),
+            confidence=round(found.confidence, 3),
+            message=found.message,
+            loop=self._digest(finding.verdict.loop.id),
+            count=found.count,
+            threshold=found.threshold,
+            period=found.period,
+            step=index,
+            time=time,
+            trace_id=step.trace_id,
+            span_id=step.span_id,
+            fingerprint=None if finding.call is None else self._digest(finding.call),
+            shadow=self._shadow,
+            tool=finding.tool,
+            source=source,
+            certainty=certainty_of(source, action, found.confidence),
+            follow_ups=follow_ups_of(action, found.intervention),
+            intervention=found.intervention,
+            advice=found.advice,
+            alternatives=self._alternatives(action, finding.tool, known),
+            question=question(action, found, known),
+            diagnosis=known,
+            earlier=finding.earlier,
+        )
+
+    def _alternatives(self, action: Action, tool: str, known: Diagnosis | None) -> tuple[str, ...]:
+        if not tool or action not in (Action.STEER, Action.DENY):
+            return ()
+        # What helps against the error at hand is more to the point than ways for its kind of tool.
+        return alternatives(tool, self._strategies, shipped=known is None)
+
+    def _diagnosis(self, finding: Finding, step: Step) -> Diagnosis | None:
+        """What is known about the error that the loop is about; None where there is none."""
+        known = diagnose(finding.signature)
+        if known is not None or self._diagnoser is None:
+            return known
+        text = step.error_text or step.outcome
+        if finding.signature is None or finding.error is None or not isinstance(text, str):
+            return None
+        return self._diagnoser.of(finding.error, text)
+
+    def _digest(self, key: int) -> str:
+        """Keyed digest of an identity, 16 hex digits: it cannot be searched for an argument."""
+        raw = (key & 0xFFFF_FFFF_FFFF_FFFF).to_bytes(8, "big")
+        return hashlib.blake2b(raw, key=self._key, digest_size=8).hexdigest()
+
+
+def annotation(decision: Decision, *, with_session: bool, status: bool = True) -> Annotation:
+    """What a decision adds to a span.
+
+    Args:
+        decision: The decision.
+        with_session: Whether the span has no session id of its own, so that ours is added.
+        status: Whether a deny or an abort turns it to ERROR. Not where the span only starts: its
+            call may go well, and our status would be read back as a failure of the tool.
+    """
+    attributes: dict[str, str | bool | int | float] = {
+        semconv.DECISION_ACTION: decision.action.value,
+        semconv.DECISION_ID: decision.id,
+        semconv.DECISION_REASON: decision.reason,
+        semconv.DECISION_MESSAGE: decision.message,
+        semconv.DETECTOR_NAME: decision.detector,
+        semconv.DETECTION_SEVERITY: decision.severity.value,
+        semconv.DETECTION_SCORE: decision.confidence,
+        semconv.DETECTION_REPEAT_COUNT: float(decision.count),
+        semconv.DETECTION_CYCLE_LENGTH: decision.period,
+        semconv.LOOP_ID: decision.loop,
+        semconv.RULESET: semconv.RULES,
+    }
+    if decision.intervention is not None:
+        attributes[semconv.DECISION_INTERVENTION] = decision.intervention
+    if decision.diagnosis is not None:
+        attributes[semconv.DIAGNOSIS_SIGNATURE] = decision.diagnosis.signature
+    if decision.fingerprint is not None:
+        attributes[semconv.CALL_FINGERPRINT] = decision.fingerprint
+    if decision.shadow:
+        attributes[semconv.DECISION_SHADOW] = True
+    if with_session:
+        attributes[semconv.SESSION_ID] = decision.session
+    if decision.shadow or not status or not decision.action.stops:
+        return Annotation(attributes, links=decision.earlier)
+    aborts = decision.action is Action.ABORT
+    attributes[semconv.ERROR_TYPE] = semconv.ERROR_ABORT if aborts else semconv.ERROR_DENY
+    said = f"loopguard {decision.action}: {decision.message}"
+    return Annotation(attributes, said, decision.earlier)
+
+
+def _severity(action: Action, found: Detection) -> Severity:
+    if action is Action.ABORT:
+        return Severity.FATAL
+    return Severity.CRITICAL if action.stops else found.severity

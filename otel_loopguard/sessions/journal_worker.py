@@ -1,0 +1,366 @@
+"""Carries journals to the store and back on a thread of its own."""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections import Counter, OrderedDict
+from typing import TYPE_CHECKING, Final, Protocol
+
+from otel_loopguard._util.errors import swallow
+from otel_loopguard._util.locks import Signal, start_thread
+from otel_loopguard._util.logger import logger
+from otel_loopguard.errors import StoreError
+from otel_loopguard.sessions.journal import (
+    Codec,
+    JournalBuffer,
+    JournalReplay,
+    Pseudonymizer,
+    Unread,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from otel_loopguard._util.errors import InternalErrors
+    from otel_loopguard.detectors import Registry
+    from otel_loopguard.sessions.journal import Entry, Noted, Written
+    from otel_loopguard.sessions.session import Session
+    from otel_loopguard.settings import Settings
+    from otel_loopguard.stores import Writer
+
+_LIMIT_S: Final = 30.0
+
+
+class JournalStore(Protocol):
+    """Where the scribe puts journals, and takes them from."""
+
+    def submit(self, session: str, entries: Sequence[Written]) -> None:
+        """Takes entries to be stored. Called where steps end: it must not block."""
+        ...
+
+    def journal(self, session: str, after: str | None = None) -> list[Written]:
+        """What is stored of a session, as `Store.journal`. May block; raises `StoreError`."""
+        ...
+
+
+class WriterJournalStore:
+    """Journals in a store, written and read by its writer.
+
+    Args:
+        writer: Writes behind, and reads on its own thread.
+        limit_s: Seconds that a reading waits at most.
+    """
+
+    def __init__(self, writer: Writer, limit_s: float = _LIMIT_S) -> None:
+        self._writer = writer
+        self._limit_s = limit_s
+
+    def submit(self, session: str, entries: Sequence[Written]) -> None:
+        """Gives entries to the writer, which counts what it has to drop."""
+        self._writer.append(session, entries)
+
+    def journal(self, session: str, after: str | None = None) -> list[Written]:
+        """What is stored of a session, in the order in which it was stored. Blocks.
+
+        Raises:
+            StoreError: It cannot be read, or not within the limit.
+        """
+        found: list[list[Written]] = []
+        answered = threading.Event()
+
+        def take(entries: list[Written]) -> None:
+            found.append(entries)
+            answered.set()
+
+        asked = self._writer.ask(lambda store: store.journal(session, after), take, answered.set)
+        if asked:
+            answered.wait(self._limit_s)
+        if not found:
+            msg = f"the journal of session {session!r} cannot be read"
+            raise StoreError(msg)
+        return found[0]
+
+
+_WARNED: Final = 1024
+_BREATH: Final = 20
+_LOOKS: Final = 6
+_IDLE_S: Final = 5.0
+"""How often the thread looks whether its scribe is gone."""
+_FORGOTTEN: Final = -1
+
+
+class JournalWorker:
+    """Gives sessions a history, writes it behind, and brings in what the store knows of before.
+
+    Entries are handed on after `journal_flush_steps` (100), after a decision, after
+    `journal_flush_s` (1 s) and at `close`. A new session is asked for at once, one in use every
+    `journal_read_s` (5 s), and 6 times after its last step. What is new is shown to new detectors
+    beside the session, on the thread; under its lock they only change places, and see what came
+    meanwhile.
+
+    Args:
+        settings: Settings of the guard.
+        registry: Its detectors.
+        faults: Counts what fails.
+        lock: The guard's lock.
+        shelf: Where journals are put.
+
+    Attributes:
+        full: Whether a session has enough entries to be handed on.
+        unread: Entries that were not read, counted by why.
+        failed: How often the store could not be read.
+    """
+
+    def __init__(
+        self, settings: Settings, registry: Registry, faults: InternalErrors, lock: threading.RLock,
+        shelf: JournalStore,
+    ) -> None:  # fmt: skip
+        self._settings = settings
+        self._registry = registry
+        self._faults = faults
+        self._lock = lock
+        self._shelf = shelf
+        self._cover = Pseudonymizer(settings.digest_key.get_secret_value())
+        self._codec = Codec(self._cover.id)
+        self._dirty: OrderedDict[int, Session] = OrderedDict()
+        self._asked: OrderedDict[int, Session] = OrderedDict()
+        self._used: OrderedDict[int, Session] = OrderedDict()
+        self._warned: OrderedDict[str, None] = OrderedDict()
+        self._wake = Signal()
+        self._running = False
+        self._closed = False
+        # Where the thread does not come to it, for whatever reason, whoever makes steps does.
+        self._most_pending = 10 * settings.journal_flush_steps
+        self.full = False
+        self.unread: Counter[Unread] = Counter()
+        self.failed = 0
+
+    def begin(self, session: Session) -> None:
+        """A session was made, or got its final key: its past is asked for. The lock is held."""
+        if session.history is None:
+            session.history = JournalBuffer(self._cover, self._settings.journal_steps)
+        else:
+            session.history.start_over()
+        session.history.looks = _LOOKS
+        self._asked[id(session)] = session
+        if len(self._asked) > self._settings.max_sessions:
+            self._asked.popitem(last=False)
+        self._rouse()
+
+    def wrote(self, session: Session, *, now: bool = False) -> None:
+        """A session has entries to be written. The lock is held.
+
+        Args:
+            session: The session.
+            now: Whether they are handed on at once.
+        """
+        history = session.history
+        if history is None or not history.pending:
+            return
+        self._used[id(session)] = session
+        history.looks = _LOOKS
+        waiting = len(history.pending)
+        if now or waiting >= self._most_pending or len(self._dirty) >= self._settings.max_sessions:
+            self._dirty.pop(id(session), None)
+            self._hand_on(session.key, history, history.take())
+            return
+        if waiting == 1 or id(session) not in self._dirty:
+            self._dirty[id(session)] = session
+            self._rouse()
+        if waiting >= self._settings.journal_flush_steps and not self.full:
+            self.full = True
+            self._rouse()
+
+    def forget(self, session: Session) -> None:
+        """A session is known no more: what it left behind is handed on. The lock is held."""
+        for table in (self._dirty, self._asked, self._used):
+            table.pop(id(session), None)
+        history = session.history
+        if history is None:
+            return
+        history.looks = _FORGOTTEN
+        if history.pending:
+            self._hand_on(session.key, history, history.take())
+
+    def flush(self) -> None:
+        """Hands on all that is still to be written."""
+        with self._lock:
+            self.full = False
+            dirty, self._dirty = self._dirty, OrderedDict()
+            taken = [
+                (one.key, one.history, one.history.take()) for one in dirty.values() if one.history
+            ]
+        for key, history, noted in taken:
+            self._hand_on(key, history, noted)
+
+    def _hand_on(self, key: str, history: JournalBuffer, noted: list[Noted]) -> None:
+        with swallow(self._faults, "journal"):
+            written = history.packed(noted)
+            with self._lock:
+                history.keep(written)
+            if written:
+                self._shelf.submit(key, written)
+
+    def close(self) -> None:
+        """Hands on what is left, and ends the thread."""
+        self._closed = True
+        self.flush()
+        self._wake.set()
+
+    def read(self, session: Session) -> bool:
+        """Brings in what the store knows of a session. Blocks: called on the thread.
+
+        Returns:
+            Whether anything was new.
+
+        Raises:
+            StoreError: The store cannot be read.
+        """
+        key, history = session.key, session.history
+        found = [] if history is None else self._shelf.journal(key, history.after)
+        if history is None or not found:
+            return False
+        with self._lock:
+            if session.key != key:
+                return False  # it got another key meanwhile, and is asked for again
+            own: list[Noted] = [*history.entries, *history.pending]
+            history.since = []
+        new = self._new(key, found, {name for name, _ in own})
+        if new:
+            self._rebuild(session, history, sorted([*history.packed(own), *new]))
+        with self._lock:
+            history.since = None
+            if session.key == key:
+                history.after = found[-1][0]
+        return bool(new)
+
+    def _new(self, session: str, found: list[Written], known: set[str]) -> list[Written]:
+        """The entries that are not known yet and can be read."""
+        new: list[Written] = []
+        for name, value in dict(found).items():
+            if name not in known:
+                entry = self._codec.read(value, session)
+                if isinstance(entry, Unread):
+                    self._skip(entry, session)
+                else:
+                    new.append((name, value))
+        return new
+
+    def _rebuild(self, session: Session, history: JournalBuffer, entries: list[Written]) -> None:
+        entries = entries[-self._settings.journal_steps :]
+        past = JournalReplay(self._settings, self._registry, self._faults)
+        for number, entry in enumerate(self._entries(session.key, entries)):
+            past.take(entry)
+            if not number % _BREATH:
+                time.sleep(0)  # whoever runs the agent does not wait for this thread
+        with self._lock:
+            late = history.packed(history.since or [])
+            for entry in self._entries(session.key, late):
+                past.take(entry)
+            pending = {name for name, _ in history.pending}
+            history.entries.clear()
+            history.keep(one for one in (*entries, *late) if one[0] not in pending)
+            session.recall(past)
+
+    def _entries(self, session: str, written: Iterable[Written]) -> Iterable[Entry]:
+        for _, value in written:
+            entry = self._codec.read(value, session)
+            if not isinstance(entry, Unread):
+                yield entry
+
+    def _skip(self, why: Unread, session: str) -> None:
+        """Counts an entry that was not read; the first of a session is told."""
+        self.unread[why] += 1
+        if session in self._warned:
+            return
+        self._warned[session] = None
+        if len(self._warned) > _WARNED:
+            self._warned.popitem(last=False)
+        logger.warning("session %r: an entry of its journal is %s and was skipped", session, why)
+
+    def _rouse(self) -> None:
+        if not (self._running or self._closed):
+            given = (weakref.ref(self), self._wake, self._settings.journal_flush_s, self._faults)
+            self._running = start_thread("journal", _run, *given)
+        self._wake.set()
+
+    @property
+    def read_s(self) -> float:
+        """Seconds between two looks at the sessions in use."""
+        return self._settings.journal_read_s
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._closed
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything is to be written or read."""
+        return bool(self._dirty or self._asked or self._used)
+
+    def work(self, *, flush: bool, read: bool) -> None:
+        """One round of the thread.
+
+        Args:
+            flush: Whether what waits is written.
+            read: Whether the sessions in use are asked for too.
+        """
+        if flush:
+            self.flush()
+        with self._lock:
+            asked, self._asked = self._asked, OrderedDict()
+            if read:
+                used, self._used = self._used, OrderedDict()
+                asked = OrderedDict([*asked.items(), *used.items()])
+        try:
+            while asked:
+                session = next(iter(asked.values()))
+                self.read(session)
+                asked.popitem(last=False)
+                self._look_again(session)
+        except StoreError:
+            # They are asked for again with those that are in use.
+            self.failed += 1
+            with self._lock:
+                again = {
+                    place: session
+                    for place, session in asked.items()
+                    if session.history is not None and session.history.looks != _FORGOTTEN
+                }
+                self._used = OrderedDict([*again.items(), *self._used.items()])
+
+    def _look_again(self, session: Session) -> None:
+        history = session.history
+        if history is not None and history.looks > 0:
+            history.looks -= 1
+            with self._lock:
+                self._used[id(session)] = session
+
+
+def _run(
+    reference: weakref.ref[JournalWorker], wake: Signal, flush_s: float, faults: InternalErrors
+) -> None:
+    began = time.monotonic()
+    flush_at, read_at = began + flush_s, began
+    while True:
+        scribe = reference()
+        if scribe is None or scribe.closed:
+            return
+        wait = flush_s if scribe.busy else _IDLE_S
+        read_s = scribe.read_s
+        del scribe
+        wake.wait(wait)
+        wake.clear()
+        scribe = reference()
+        if scribe is None or scribe.closed:
+            return
+        now = time.monotonic()
+        flush, read = scribe.full or now >= flush_at, now >= read_at
+        with swallow(faults, "journal"):
+            scribe.work(flush=flush, read=read)
+        flush_at = now + flush_s if flush else flush_at
+        read_at = now + read_s if read else read_at
+        del scribe

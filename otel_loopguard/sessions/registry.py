@@ -1,0 +1,364 @@
+"""The sessions of one guard: which step belongs to which, bounded in number and age."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Final
+
+from otel_loopguard.core import Kind
+from otel_loopguard.sessions.journal_worker import JournalWorker
+from otel_loopguard.sessions.session import Session
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable
+
+    from otel_loopguard._util.errors import InternalErrors
+    from otel_loopguard.core import Step
+    from otel_loopguard.detectors import Registry
+    from otel_loopguard.sessions.journal_worker import JournalStore
+    from otel_loopguard.settings import Settings
+
+_TRACES_PER_SESSION = 4
+_OWN_SESSION = frozenset({Kind.TOOL, Kind.MODEL})
+_AT_ONCE: Final = 16
+"""Sessions that are let go while the lock is held once: whoever ends a span waits for it."""
+_AGED_PER_NEW: Final = 2
+_AT_HAND: Final = 250
+"""Sessions that are kept as objects; what judges the others is put away until their next step."""
+_REFUSED: Final = 16
+_NEVER: Final = 2**63 - 1
+_LOOK_AGAIN: Final = 60 * 10**9
+"""How often those are looked at that are old, and were open or stopped by a person: 60 s."""
+
+
+class SessionRegistry:
+    """Sessions by key and by trace. Not thread-safe: the guard's lock is held.
+
+    Key of a session, first found wins: the one named by `otel_loopguard.session(...)`, the
+    conversation or session id that a span carries, the trace id. An id that is learned late
+    renames the session of its trace.
+
+    With a shelf every session keeps a journal there, and brings in what stands in it (C6).
+
+    Where there are `max_sessions`, the one unused for longest is forgotten for each new one; one
+    that is unused for `session_ttl_s` is forgotten by `expire`. One that is paused, or that a
+    person stopped, goes last of all, and not by age; one with an open span goes just before those,
+    and not by age.
+
+    Attributes:
+        begun: Called with the key of each session that is new, or has got its final key; it must
+            be quick.
+        gone: Called with each session that is forgotten; it must be quick.
+        is_open: Whether a span of a session is open.
+        due_at: No session is too old before this, nanoseconds since the epoch. May be read
+            without the lock.
+    """
+
+    def __init__(
+        self, settings: Settings, registry: Registry, faults: InternalErrors, lock: threading.RLock,
+        shelf: JournalStore | None = None,
+    ) -> None:  # fmt: skip
+        self._settings = settings
+        self._registry = registry
+        self._faults = faults
+        self._lock = lock
+        self._scribe = (
+            None if shelf is None else JournalWorker(settings, registry, faults, lock, shelf)
+        )
+        self._ttl = int(settings.session_ttl_s * 1e9)
+        self._by_key: dict[str, Session] = {}
+        # By last use. What would have gone, but is open or stopped, stands apart from the others,
+        # so that nobody who makes room passes it by again and again.
+        self._lately: OrderedDict[str, Session] = OrderedDict()
+        self._open: OrderedDict[str, Session] = OrderedDict()
+        self._stopped: OrderedDict[str, Session] = OrderedDict()
+        self._at_hand: OrderedDict[str, Session] = OrderedDict()
+        self._refused = 0
+        self._by_trace: OrderedDict[int, Session] = OrderedDict()
+        self._explicit: OrderedDict[int, None] = OrderedDict()
+        self.begun: Callable[[str], None] | None = None
+        self.gone: Callable[[Session], None] | None = None
+        self.is_open: Callable[[Session], bool] = _is_not_open
+        self.due_at = _NEVER
+        self.live = False
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+    @property
+    def all(self) -> list[Session]:
+        """The sessions that are known, the one unused for longest first."""
+        with self._lock:
+            queues = (self._stopped, self._open, self._lately)
+            return [session for queue in queues for session in queue.values()]
+
+    def find(self, key: str) -> Session | None:
+        """The session of a key, if it is known."""
+        return self._by_key.get(key)
+
+    def newest(self, most: int) -> list[Session]:
+        """The sessions used last, the newest first.
+
+        Args:
+            most: How many at most.
+        """
+        queues = (self._lately, self._open, self._stopped)
+        return list(islice(chain.from_iterable(reversed(each.values()) for each in queues), most))
+
+    def of_trace(self, trace_id: int) -> Session | None:
+        """The session of a trace, if it is known."""
+        return self._by_trace.get(trace_id)
+
+    def named(self, key: str, now: int) -> Session:
+        """The session of a final key, made if need be."""
+        session = self._by_key.get(key)
+        if session is None:
+            session = self._add(self._new(key, named=True), now)
+        session.named = True
+        return self._used(session, now)
+
+    def explicit(self, trace_id: int, key: str, now: int) -> Session:
+        """Binds a trace to a session that the context names; ids on spans no longer count."""
+        session = self.named(key, now)
+        self._bind(trace_id, session)
+        self._explicit[trace_id] = None
+        if len(self._explicit) > self._most_traces:
+            self._explicit.popitem(last=False)
+        return session
+
+    def run(self, trace_id: int, key: str, now: int) -> Session | None:
+        """The conversation in which an agent's run begins, with a trace of its own.
+
+        Returns:
+            The session of the key; None if the context named another one for this trace.
+        """
+        if trace_id in self._explicit:
+            return None
+        session = self._by_trace.get(trace_id)
+        if session is None or session.key != key:
+            session = self.bind(trace_id, key, now)
+        return session
+
+    def used(self, session: Session, now: int) -> Session:
+        """Marks a session as used, and gives the one that stands for its key."""
+        return self._used(session, now)
+
+    def of_step(self, step: Step, now: int) -> Session:
+        """The session a step belongs to, made if need be."""
+        session = self._by_trace.get(step.trace_id)
+        key = step.session
+        if session is not None and (key is None or key == session.key):
+            return self._used(session, now)
+        if key is None:
+            session = self._add(self._new(f"{step.trace_id:032x}", named=False), now)
+            self._bind(step.trace_id, session)
+            return session
+        if step.trace_id in self._explicit and session is not None:
+            return self._used(session, now)
+        if session is not None and session.named:
+            # A sub-agent with a conversation of its own, inside the trace of its caller. Of an
+            # agent or a node two instrumentations may name two ids; they stay with their trace.
+            own = step.kind in _OWN_SESSION
+            return self.named(key, now) if own else self._used(session, now)
+        return self.bind(step.trace_id, key, now)
+
+    def bind(self, trace_id: int, key: str, now: int) -> Session:
+        """Says that a trace belongs to the session of a final key."""
+        known, here = self._by_key.get(key), self._by_trace.get(trace_id)
+        if known is None and here is not None and not here.named:
+            self._rename(here, key)
+            return self._used(here, now)
+        session = known or self.named(key, now)
+        self._bind(trace_id, session)
+        return self._used(session, now)
+
+    def join(self, one: int, other: int) -> None:
+        """Two traces turned out to be one run: both get the session that has a final key."""
+        first, second = self._by_trace.get(one), self._by_trace.get(other)
+        if first is None or first is second:
+            if first is None and second is not None:
+                self._bind(one, second)
+            return
+        if second is not None and second.named and not first.named:
+            first = second
+        self._bind(one, first)
+        self._bind(other, first)
+
+    def wrote(self, session: Session, *, now: bool = False) -> None:
+        """A step of a session is over: what it left behind goes to the journal, if there is one.
+
+        Args:
+            session: The session.
+            now: Whether it is handed on at once.
+        """
+        if self._scribe is not None:
+            self._scribe.wrote(session, now=now)
+
+    def close(self) -> None:
+        """Hands on what is still to be written to journals."""
+        if self._scribe is not None:
+            self._scribe.close()
+
+    def _rename(self, session: Session, key: str) -> None:
+        self._take_out(session.key)
+        session.key, session.named = key, True
+        session.flag.rename(key)
+        self._put(session)
+        self._begin(session)
+
+    def _new(self, key: str, *, named: bool) -> Session:
+        session = Session(
+            key, self._settings, self._registry, self._faults, self._lock, named=named
+        )
+        session.live = self.live
+        self._begin(session)
+        return session
+
+    def _begin(self, session: Session) -> None:
+        if self._scribe is not None:
+            self._scribe.begin(session)
+        if self.begun is not None:
+            self.begun(session.key)
+
+    def expire(self, now: int) -> list[Session]:
+        """Forgets sessions that were unused for too long, a few of them.
+
+        Args:
+            now: Nanoseconds since the epoch.
+
+        Returns:
+            What was forgotten, to be dropped without the lock; empty: nothing is left that is.
+        """
+        aged = self._aged(now, _AT_ONCE)
+        if aged:
+            return aged
+        self._look_again()
+        aged = self._aged(now, _AT_ONCE)
+        if not aged:
+            oldest = next(iter(self._lately.values()), None)
+            due = _NEVER if oldest is None else oldest.last_used + self._ttl + 1
+            spared = now + _LOOK_AGAIN if self._open or self._stopped else _NEVER
+            self.due_at = max(min(due, spared), now + 1)
+        return aged
+
+    def _aged(self, now: int, most: int) -> list[Session]:
+        """Forgets the sessions that are too old, `most` at most."""
+        found: list[Session] = []
+        while self._lately and len(found) < most:
+            oldest = next(iter(self._lately.values()))
+            if now - oldest.last_used <= self._ttl:
+                break
+            if not self._spare(oldest):
+                self._forget(oldest)
+                found.append(oldest)
+        return found
+
+    def _look_again(self) -> None:
+        """What is neither open nor stopped any more may go by age, first of all."""
+        for queue in (self._open, self._stopped):
+            for key, session in tuple(queue.items()):
+                wanted = self._queue_of(session)
+                if wanted is queue:
+                    continue
+                del queue[key]
+                wanted[key] = session
+                if wanted is self._lately:
+                    wanted.move_to_end(key, last=False)
+
+    def _add(self, session: Session, now: int) -> Session:
+        self._evict(now)
+        session.last_used = now
+        self._put(session)
+        self._pack_one()
+        self.due_at = min(self.due_at, now + self._ttl + 1)
+        return session
+
+    def _pack_one(self) -> None:
+        """Puts the session away that is at hand and was unused for longest, if there are many."""
+        # One for each that is new: who works with many at once does not pack them all in turn.
+        if len(self._at_hand) <= _AT_HAND or self._refused >= _REFUSED:
+            return
+        _, session = self._at_hand.popitem(last=False)
+        # With a detector of the user's, or a judge, it is the same with all of them.
+        self._refused = 0 if session.pack() else self._refused + 1
+
+    def _put(self, session: Session) -> None:
+        key = session.key
+        self._by_key[key] = self._lately[key] = self._at_hand[key] = session
+
+    def _take_out(self, key: str) -> None:
+        self._by_key.pop(key, None)
+        for queue in (self._lately, self._open, self._stopped, self._at_hand):
+            queue.pop(key, None)
+
+    def _evict(self, now: int) -> None:
+        """Makes room for one: the unused go by age, then the one unused for longest."""
+        # A few: the others wait for the next one, or for `expire`.
+        self._aged(now, _AGED_PER_NEW)
+        while len(self._by_key) >= self._settings.max_sessions:
+            queues = (self._lately, self._open, self._stopped)
+            oldest = next(next(iter(queue.values())) for queue in queues if queue)
+            if oldest.key not in self._lately or not self._spare(oldest):
+                self._forget(oldest)
+
+    def _spare(self, session: Session) -> bool:
+        """Puts a session whose turn it is to go apart, if it is open or stopped."""
+        queue = self._queue_of(session)
+        if queue is self._lately:
+            return False
+        del self._lately[session.key]
+        queue[session.key] = session
+        return True
+
+    def _queue_of(self, session: Session) -> OrderedDict[str, Session]:
+        if session.flag.waits_for_people:
+            return self._stopped
+        return self._open if self.is_open(session) else self._lately
+
+    def _forget(self, session: Session) -> None:
+        """A session goes out of every table. Its flag stays usable for whoever holds it."""
+        self._take_out(session.key)
+        for trace_id in session.traces:
+            self._by_trace.pop(trace_id, None)
+            self._explicit.pop(trace_id, None)
+        session.traces.clear()
+        if self._scribe is not None:
+            self._scribe.forget(session)
+        if self.gone is not None:
+            self.gone(session)
+
+    def _used(self, session: Session, now: int) -> Session:
+        standing = self._by_key.get(session.key)
+        if standing is None:
+            return self._add(session, now)
+        standing.last_used = now
+        if standing.key in self._lately:
+            self._lately.move_to_end(standing.key)
+            self._at_hand[standing.key] = standing
+            self._at_hand.move_to_end(standing.key)
+        else:
+            self._take_out(standing.key)
+            self._put(standing)
+        return standing
+
+    def _bind(self, trace_id: int, session: Session) -> None:
+        before = self._by_trace.get(trace_id)
+        if before is not None:
+            before.traces.pop(trace_id, None)
+        self._by_trace[trace_id] = session
+        session.traces[trace_id] = None
+        self._by_trace.move_to_end(trace_id)
+        if len(self._by_trace) > self._most_traces:
+            gone, of = self._by_trace.popitem(last=False)
+            of.traces.pop(gone, None)
+            self._explicit.pop(gone, None)
+
+    @property
+    def _most_traces(self) -> int:
+        return self._settings.max_sessions * _TRACES_PER_SESSION
+
+
+def _is_not_open(_: Session) -> bool:
+    return False

@@ -1,0 +1,209 @@
+"""Which session a run or a step belongs to, by its span and by what is open around it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from otel_loopguard._util.errors import attempt
+from otel_loopguard.core import Kind
+from otel_loopguard.spans.keys import RUNS, holds_runs, is_message, is_task, tells_late
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from otel_loopguard._util.errors import InternalErrors
+    from otel_loopguard.core import Step
+    from otel_loopguard.sessions.active import ActiveSpan, ActiveSpans
+    from otel_loopguard.sessions.registry import SessionRegistry
+    from otel_loopguard.sessions.session import Session
+    from otel_loopguard.spans.reader import Reader
+    from otel_loopguard.spans.views import SpanView
+
+_SESSIONS: Final = 8
+_BESIDE: Final = 256
+_TRACES: Final = 10_000
+
+
+class SessionResolver:
+    """Finds the sessions of one guard's runs and steps. The guard's lock is held.
+
+    Args:
+        sessions: The sessions.
+        opens: The open spans.
+        reader: Reads steps off spans.
+        faults: Where faults are counted.
+        clock: The time of the guard; takes the time that a span says, nanoseconds since the epoch.
+    """
+
+    def __init__(
+        self, sessions: SessionRegistry, opens: ActiveSpans, reader: Reader, faults: InternalErrors,
+        clock: Callable[[int | None], int],
+    ) -> None:  # fmt: skip
+        self._sessions = sessions
+        self._opens = opens
+        self._reader = reader
+        self._faults = faults
+        self._clock = clock
+        self._tops: dict[int, tuple[ActiveSpan, ...]] = {}
+
+    def run(self, view: SpanView) -> Step | None:
+        """The run that an open span is, as far as it tells by now. The lock is not held."""
+        return attempt(self._faults, "read", self._reader.run, view)
+
+    def begins(self, opened: ActiveSpan, step: Step | None) -> None:
+        """A span started: is it a run of an agent, whose, and in which session?
+
+        Args:
+            opened: Its open span; whether it is a run, and of which agent, is put on it.
+            step: What `run` gave for it.
+        """
+        view, parent = opened.view, opened.parent
+        if step is None:
+            opened.told = self._reader.marked(view.attributes)
+            if parent is not None and parent.holds and is_task(view):
+                self._holds(parent)
+                opened.runs = True
+                self._root(opened, None)
+            elif opened.top is None and tells_late(view.scope):
+                self._root(opened, None)
+            return
+        opened.runs = True
+        opened.agent = step.name if step.kind is Kind.AGENT else opened.agent
+        if opened.top is None and not (parent is not None and is_message(view.scope)):
+            opened.holds = holds_runs(view)
+            self._root(opened, step)
+
+    def says_late(self, opened: ActiveSpan, step: Step | None) -> bool:
+        """A first span starts below one that did not say what it is: it may have said it since.
+
+        Args:
+            opened: The span above.
+            step: What `run` gave for it.
+
+        Returns:
+            Whether it is a run, as is known by now.
+        """
+        opened.told = True
+        self.begins(opened, step)
+        opened.told = True
+        return opened.runs
+
+    def ends(self, opened: ActiveSpan, step: Step | None) -> None:
+        """A span ended, and its step has been given to its session.
+
+        Args:
+            opened: The span.
+            step: What it was; None if nothing.
+        """
+        if opened.top is opened:
+            self._drop(opened)
+            run = opened.runs or (step is not None and step.kind in RUNS)
+            for session in opened.entered:
+                session.turns.ends(opened.view.span_id, run=run)
+
+    def lost(self, opened: ActiveSpan) -> None:
+        """An open span is forgotten: nobody will say that it ended.
+
+        Args:
+            opened: The span.
+        """
+        if opened.top is opened:
+            self._drop(opened)
+        opened.entered = ()
+
+    def told(self, session: str | None, trace_id: int, span_id: int) -> None:
+        """The adapter of a framework says that a run begins, see `SessionKeeper.next_run`."""
+        here = self._opens.get(span_id)
+        found = None if session is None else self._sessions.find(session)
+        found = found or self._sessions.of_trace(trace_id)
+        if found is None:
+            return
+        if not found.run and found.progress.steps:
+            # The run before began before anything made the session known.
+            found.turns.began()
+        if here is None:
+            self._begin(found, span_id, told=True)
+        elif here.top is not None:
+            if here.top.holds and found in here.top.entered:
+                # The spans do not tell one run of this trace from the next; the adapter does.
+                if found.turns.calls:
+                    found.turns.calls = 0
+                    found.next_run(found.run)
+                return
+            self._enters(found, here.top)
+        elif not any(self._is_call(one.view) for one in (here, *here.above())):
+            self._begin(found, span_id, told=True)
+
+    def is_open(self, span_id: int) -> bool:
+        """Whether a span is open."""
+        return self._opens.get(span_id) is not None
+
+    def _is_call(self, view: SpanView) -> bool:
+        step = attempt(self._faults, "read", self._reader.read, view)
+        return step is not None and step.kind is Kind.TOOL
+
+    def _holds(self, opened: ActiveSpan) -> None:
+        """A trace of an SDK shows its runs one by one: it is none itself."""
+        opened.top = None
+        self._drop(opened)
+        for session in opened.entered:
+            session.turns.ends(opened.view.span_id, run=False)
+        opened.entered = ()
+
+    def _root(self, opened: ActiveSpan, step: Step | None) -> None:
+        """A run begins that has none above it, or what may be one."""
+        opened.top = opened
+        view, session = opened.view, opened.session
+        self._tops[view.trace_id] = (*self._tops.get(view.trace_id, ()), opened)[-_BESIDE:]
+        if len(self._tops) > _TRACES:
+            del self._tops[next(iter(self._tops))]
+        named = None if step is None else step.session
+        if session is None and named is not None:
+            if view.parent_id is None:
+                session = self._sessions.run(view.trace_id, named, self._clock(view.start))
+            else:
+                session = self._sessions.find(named)
+        session = session or self._sessions.of_trace(view.trace_id)
+        if session is not None:
+            self._enters(session, opened)
+
+    def _drop(self, opened: ActiveSpan) -> None:
+        """A span is no open run any more."""
+        trace_id = opened.view.trace_id
+        left = tuple(one for one in self._tops.pop(trace_id, ()) if one is not opened)
+        if left:
+            self._tops[trace_id] = left
+
+    def _enters(self, session: Session, top: ActiveSpan) -> None:
+        """A run is seen to be one of a session: at its start, else at its first step."""
+        if session not in top.entered:
+            top.entered = (*top.entered, session)[-_SESSIONS:]
+            self._begin(session, top.view.span_id)
+
+    def _begin(self, session: Session, span_id: int, *, told: bool = False) -> None:
+        turn = session.turns.begins(span_id, self.is_open, told=told)
+        if turn or (turn is not None and not session.run):
+            session.run = (session.run or span_id) if turn else 0
+            session.next_run(span_id)
+        elif turn is not None:
+            session.run = span_id
+
+    def of(self, step: Step, opened: ActiveSpan | None) -> Session:
+        """The session of a step; a new one if there is none.
+
+        Args:
+            step: The step.
+            opened: Its open span, if its start was shown.
+        """
+        if opened is not None and opened.session is not None:
+            session = self._sessions.used(opened.session, self._clock(step.end))
+        else:
+            session = self._sessions.of_step(step, self._clock(step.end))
+        if opened is not None and opened.top is not None:
+            # Of runs in one trace the outer one comes first, whatever stands between them.
+            for top in self._tops.get(step.trace_id, ()):
+                self._enters(session, top)
+            self._enters(session, opened.top)
+        if step.kind is Kind.TOOL:
+            session.turns.called(self.is_open)
+        return session

@@ -1,0 +1,454 @@
+"""Counts what one session does, and what was decided about it."""
+
+from __future__ import annotations
+
+import re
+import weakref
+from collections import Counter, OrderedDict, deque
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final, cast
+
+from otel_loopguard.core import Action, Decision, Kind, Severity
+from otel_loopguard.core.report import (
+    SAME,
+    Meaning,
+    Memory,
+    RecentActions,
+    Report,
+    RunMetrics,
+    Spent,
+    ToolReport,
+    Turn,
+)
+from otel_loopguard.core.text import truncate
+
+if TYPE_CHECKING:
+    from otel_loopguard.core import Progress, Step
+    from otel_loopguard.core.report import Happening
+    from otel_loopguard.settings import Settings
+
+_NAMES: Final = (
+    "path", "file_path", "filepath", "file", "filename", "file_name", "target_file",
+    "notebook_path", "destination", "output_path",
+)  # fmt: skip
+_SHELL: Final = ("command", "cmd", "script")
+_HEAD: Final = 4_000
+_TAIL: Final = 1_000
+_LONGEST: Final = 300
+_IN_JSON: Final = re.compile(
+    r'"(?:' + "|".join(_NAMES) + r')"\s{0,4}:\s{0,4}"([^"\\\n]{1,300})"', re.IGNORECASE
+)
+_IN_COMMAND: Final = re.compile(r'"(?:command|cmd|script)"\s{0,4}:\s{0,4}"')
+_REDIRECT: Final = re.compile(r"(?:^|\s)>{1,2}[ \t]{0,4}['\"]?([\w./~+-]{1,300})")
+
+
+def written_path(arguments: object) -> str | None:
+    """The file that a changing call writes; None where that cannot be told.
+
+    Looks at arguments named `path`, `file_path`, `filename` and the like, and at the redirects of a
+    shell command; at most 5,000 characters of a text.
+
+    Args:
+        arguments: Arguments of a call: a map, JSON text or a command.
+    """
+    if isinstance(arguments, Mapping):
+        return _of_map(cast("Mapping[object, object]", arguments))
+    if isinstance(arguments, str):
+        return _of_text(arguments)
+    return None
+
+
+def _of_map(named: Mapping[object, object]) -> str | None:
+    for name in _NAMES:
+        found = named.get(name)
+        if isinstance(found, str) and 0 < len(found) <= _LONGEST and "\n" not in found:
+            return found
+    for name in _SHELL:
+        command = named.get(name)
+        if isinstance(command, str):
+            return _redirected(command)
+    return None
+
+
+def _of_text(text: str) -> str | None:
+    if text.lstrip()[:1] != "{":
+        return _redirected(text)
+    found = _IN_JSON.search(text, 0, _HEAD)
+    if found is None and len(text) > _HEAD:
+        found = _IN_JSON.search(text[-_TAIL:])
+    if found is not None:
+        return found[1]
+    command = _IN_COMMAND.search(text, 0, _HEAD)
+    return None if command is None else _redirected(text[command.end() : command.end() + _HEAD])
+
+
+def _redirected(command: str) -> str | None:
+    for found in _REDIRECT.finditer(command, 0, _HEAD):
+        path = found[1]
+        # `x > 5` in a program on the command line is no file.
+        if not path.startswith("/dev/") and any(sign.isalpha() for sign in path):
+            return path
+    return None
+
+
+_MOST: Final = 48
+_NAMED: Final = 100
+
+
+class ToolCount:
+    """Calls of one tool.
+
+    Attributes:
+        calls: Finished calls.
+        errors: Those that failed.
+        failing: Whether the newest one failed.
+    """
+
+    __slots__ = ("calls", "errors", "failing")
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.errors = 0
+        self.failing = False
+
+
+class Tools(dict[str, ToolCount]):
+    """Counts of the 48 tools used most, by name; a further tool takes the place of the least used.
+
+    So the figures of tools that are hardly used may be too low; those used most are exact, unless a
+    session has more than 48 tools from its start.
+    """
+
+    __slots__ = ()
+
+    def add(self, name: str) -> ToolCount:
+        """The counts of a tool that is not there under its full name, made if need be."""
+        name = name[:_NAMED]
+        if name in self:
+            return self[name]
+        if len(self) >= _MOST:
+            del self[min(self, key=lambda known: self[known].calls)]
+        count = self[name] = ToolCount()
+        return count
+
+    def most_used(self, limit: int) -> list[tuple[str, ToolCount]]:
+        """Tools and their counts, the most used first, then by name."""
+        return sorted(self.items(), key=lambda one: (-one[1].calls, one[0]))[:limit]
+
+
+_KEPT: Final = 4096
+
+
+class _Entry:
+    __slots__ = ("false_alarm", "record")
+
+    def __init__(self, record: SessionStats) -> None:
+        self.record = weakref.ref(record)
+        self.false_alarm: bool | None = None
+
+
+class DecisionIndex:
+    """The newest 4096 decisions of a guard, and what people said of them (A10).
+
+    Not thread-safe: the guard's lock is held.
+
+    Attributes:
+        told: How many decisions are a false alarm (True), or right (False), as people said last.
+    """
+
+    __slots__ = ("_entries", "told")
+
+    def __init__(self) -> None:
+        self._entries: OrderedDict[str, _Entry] = OrderedDict()
+        self.told: Counter[bool] = Counter()
+
+    def enter(self, decision_id: str, record: SessionStats) -> None:
+        """Takes a decision about the session of a record."""
+        self._entries[decision_id] = _Entry(record)
+        if len(self._entries) > _KEPT:
+            self._entries.popitem(last=False)
+
+    def feedback(self, decision_id: str, *, false_alarm: bool) -> bool:
+        """Counts what a person says of a decision; whoever speaks last is right.
+
+        Returns:
+            False if the decision, or its session, is not known any more.
+        """
+        entry = self._entries.get(decision_id)
+        record = None if entry is None else entry.record()
+        if entry is None or record is None:
+            return False
+        if entry.false_alarm is not None:
+            record.told(false_alarm=entry.false_alarm, times=-1)
+            self.told[entry.false_alarm] -= 1
+        entry.false_alarm = false_alarm
+        record.told(false_alarm=false_alarm)
+        self.told[false_alarm] += 1
+        return True
+
+
+_LOOPS: Final = 64
+_TYPES: Final = 32
+_CYCLES: Final = 32
+_ARGUMENTS: Final = 120
+_SECOND: Final = 1e9
+_MAX_RECORDED: Final = 1 << 40
+_SEEN, _CYCLIC, _STOPPED = 1, 2, 4
+"""What was counted of a loop."""
+
+_TOOL: Final = Kind.TOOL
+_MODEL: Final = Kind.MODEL
+_TO_A_PERSON: Final = "escalate_human"
+_WORSE: Final = {severity: rank for rank, severity in enumerate(Severity)}
+
+
+class SessionStats:
+    """What one session did, in O(1) per step and of bounded size, whatever its length.
+
+    Not thread-safe: the guard's lock is held.
+
+    Args:
+        settings: Settings of the guard.
+
+    Attributes:
+        memory: Its long-term context.
+        recent: Its last actions, and where it is now.
+        turn: What the last tool call changed.
+    """
+
+    __slots__ = (
+        "__weakref__", "_alerts", "_confirmed", "_context", "_counts", "_cycles", "_ended",
+        "_escalations", "_false_alarms", "_first", "_first_call", "_happened", "_last_call",
+        "_left", "_listed", "_loops", "_notes", "_offering", "_peak", "_prevented", "_recovered",
+        "_seen_loops", "_severity", "_shadow", "_stopped", "_switches", "_timed",
+        "_token_calls", "_tokens", "_tools", "_types", "_without", "memory", "recent", "turn",
+    )  # fmt: skip
+
+    def __init__(self, settings: Settings) -> None:
+        self.memory = Memory(settings.context_entries)
+        self.recent = RecentActions(
+            settings.escalation_actions, content=settings.escalation_content
+        )
+        self._shadow = settings.mode == "shadow"
+        self._listed = settings.report_tools
+        self._offering = settings.context_in_hints
+        self._tools = Tools()
+        self._counts = [0, 0]
+        self._without = [0, 0]
+        self._recovered = self._switches = self._escalations = 0
+        self._tokens = self._token_calls = 0
+        self._first = self._ended = 0
+        self._first_call = self._last_call = self._timed = 0
+        self._left: str | None = None
+        self._alerts: deque[Decision] = deque(maxlen=settings.report_alerts)
+        self._types: Counter[str] = Counter()
+        self._notes: Counter[str] = Counter()
+        self._seen_loops: dict[str, int] = {}
+        self._loops = self._prevented = 0
+        self._cycles: list[int] = []
+        self._severity: Severity | None = None
+        self._stopped = False
+        self._confirmed = self._false_alarms = 0
+        self._happened: Counter[Happening] = Counter()
+        self._context: int | None = None
+        self._peak: int | None = None
+        self.turn = SAME
+
+    def step(self, step: Step) -> None:
+        """Counts a canonical step."""
+        self.recent.note(step)
+        kind = step.kind
+        start, end = step.start, step.end
+        if kind is _TOOL:
+            self._call(step, start)
+        elif kind is _MODEL:
+            if (tokens := step.tokens) is not None:
+                self._tokens += tokens
+                self._token_calls += 1
+            if step.tokens_in is not None:
+                # A span may say anything.
+                self._context = min(max(step.tokens_in, 0), _MAX_RECORDED)
+                self._peak = max(self._peak or 0, self._context)
+        if start and (start < self._first or not self._first):
+            self._first = start
+        if end and end > self._ended:
+            self._ended = end
+
+    def wrote(self, step: Step) -> None:
+        """A call that changed something succeeded: the file that it wrote is an important one."""
+        path = written_path(step.args)
+        if path is not None:
+            self.memory.note("file", path)
+
+    def happened(self, what: Happening, times: int = 1) -> None:
+        """Counts what is counted of a run (E14).
+
+        Args:
+            what: The field of `RunMetrics`.
+            times: How often.
+        """
+        self._happened[what] += times
+
+    @property
+    def spent(self) -> Spent:
+        """What it has spent so far."""
+        return Spent(sum(self._counts), self._tokens, self._duration() or 0.0)
+
+    def decided(self, decision: Decision, step: Step | None, *, loop: bool) -> Meaning:
+        """Counts a decision, and says what it is the first of.
+
+        Args:
+            decision: The decision.
+            step: The finished step concerned; None for one that still runs.
+            loop: Whether it is about a loop, and no verdict of its own (a limit, a stall).
+        """
+        noted = decision.action is Action.ALLOW
+        types = self._notes if noted else self._types
+        known = decision.detector in types or len(types) < _TYPES
+        types[decision.detector if known else "other"] += 1
+        if noted:
+            return Meaning()
+        loops, prevented, escalations = self._loops, self._prevented, self._escalations
+        self._alert(decision, step, loop=loop)
+        return Meaning(
+            self._loops > loops, self._prevented > prevented, self._escalations > escalations
+        )
+
+    def offer(self, action: Action) -> str:
+        """What a hint adds of the long-term context: empty, or sentences after a space.
+
+        What a decision is about is not in it, if this is asked before the decision is counted.
+
+        Args:
+            action: The action that the hint is about; a run that is aborted needs no advice.
+        """
+        if not self._offering or action is Action.ABORT:
+            return ""
+        known = self.memory.offer()
+        return f" {known}" if known else ""
+
+    def told(self, *, false_alarm: bool, times: int = 1) -> None:
+        """Counts a person's word on a decision; `times` -1 takes it back."""
+        if false_alarm:
+            self._false_alarms += times
+        else:
+            self._confirmed += times
+
+    def report(
+        self, session: str, progress: Progress, action: Action, switched_off: Sequence[str]
+    ) -> Report:
+        """The report as it is now.
+
+        Args:
+            session: Key of the session.
+            progress: Its totals.
+            action: What its flag says.
+            switched_off: Detectors that failed in it.
+        """
+        successes, failures = self._counts
+        marks = progress.milestones
+        return Report(
+            session=session, action=action, should_stop=self._should_stop(action),
+            highest_severity=self._severity, steps=progress.steps, actions=successes + failures,
+            successes=successes, failures=failures, recovered=self._recovered,
+            strategy_switches=self._switches, escalations=self._escalations,
+            model_calls=progress.models, changes=progress.epoch,
+            milestones=marks.percent() if marks.changes else None,
+            news=progress.news / progress.answers if progress.answers else None,
+            loops_detected=self._loops, loops_prevented=self._prevented,
+            alert_count=self._types.total(), alerts=tuple(self._alerts),
+            alerts_by_type=dict(self._types.most_common()),
+            notes_by_type=dict(self._notes.most_common()), cycles=tuple(self._cycles),
+            tools=self._used(), tokens=self._tokens if self._token_calls else None,
+            mean_interval_s=self._interval(), duration_s=self._duration(),
+            lacks={"args": self._without[0], "outcome": self._without[1]},
+            switched_off=tuple(switched_off), confirmed=self._confirmed,
+            false_alarms=self._false_alarms, run=self._run(progress),
+        )  # fmt: skip
+
+    def _run(self, progress: Progress) -> RunMetrics:
+        return RunMetrics(
+            phases=progress.phases.now(), context_tokens=self._context,
+            peak_context_tokens=self._peak, **self._happened,
+        )  # fmt: skip
+
+    def _should_stop(self, action: Action) -> bool:
+        return action in (Action.PAUSE, Action.ABORT) or (self._shadow and self._stopped)
+
+    def _call(self, step: Step, start: int) -> None:
+        name, error = step.name or "", step.error
+        self._counts[error] += 1
+        count = self._tools.get(name) or self._tools.add(name)
+        count.calls += 1
+        switched = self._left is not None and self._left != name
+        recovered = not error and count.failing
+        if switched:
+            self._switches += 1
+            self._left = None
+        if error:
+            count.errors += 1
+            count.failing = True
+            self._left = name
+        elif recovered:
+            count.failing = False
+            self._recovered += 1
+            self._left = None
+        self.turn = Turn(recovered, switched) if switched or recovered else SAME
+        if step.args is None:
+            self._without[0] += 1
+        if step.outcome is None and not (error and step.error_text is not None):
+            self._without[1] += 1
+        if start:
+            self._timed += 1
+            if start > self._last_call:  # noqa: PLR1730  # half the price of max()
+                self._last_call = start
+            if start < self._first_call or not self._first_call:
+                self._first_call = start
+
+    def _alert(self, decision: Decision, step: Step | None, *, loop: bool) -> None:
+        """Counts a decision that is a hint or more."""
+        self._alerts.append(decision)
+        if self._severity is None or _WORSE[decision.severity] > _WORSE[self._severity]:
+            self._severity = decision.severity
+        asks = decision.action in (Action.ASK, Action.PAUSE)
+        self._escalations += asks or decision.intervention == _TO_A_PERSON
+        self._stopped |= decision.action in (Action.PAUSE, Action.ABORT)
+        if loop:
+            self._loop(decision, step)
+        if step is not None and step.kind is Kind.TOOL:
+            self._left = step.name or ""
+
+    def _loop(self, decision: Decision, step: Step | None) -> None:
+        """Counts a loop once, and once more as prevented when it is stopped first."""
+        prevents = decision.action.stops and not decision.shadow
+        before = self._seen_loops.pop(decision.loop, 0)
+        now = before | _SEEN | _CYCLIC * (decision.period > 1) | _STOPPED * prevents
+        self._seen_loops[decision.loop] = now
+        if len(self._seen_loops) > _LOOPS:
+            del self._seen_loops[next(iter(self._seen_loops))]
+        new = now & ~before
+        self._loops += bool(new & _SEEN)
+        if new & _CYCLIC:
+            self._cycles = [*self._cycles, decision.period][:_CYCLES]
+        if new & _STOPPED:
+            self._prevented += 1
+            if step is not None:
+                self.memory.note("avoided", _approach(step, decision))
+
+    def _used(self) -> tuple[ToolReport, ...]:
+        found = self._tools.most_used(self._listed)
+        return tuple(ToolReport(name, count.calls, count.errors) for name, count in found)
+
+    def _interval(self) -> float | None:
+        if self._timed < 2:
+            return None
+        return (self._last_call - self._first_call) / (self._timed - 1) / _SECOND
+
+    def _duration(self) -> float | None:
+        known = self._first and self._ended >= self._first
+        return (self._ended - self._first) / _SECOND if known else None
+
+
+def _approach(step: Step, decision: Decision) -> str:
+    """What was tried in vain, for the model: the call, and the rule that stopped it."""
+    return f"{step.name or step.kind} {truncate(step.args, _ARGUMENTS)} ({decision.reason})"

@@ -1,0 +1,389 @@
+"""Time-outs of open spans and runs."""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from otel_loopguard._util.errors import swallow
+from otel_loopguard.core import Kind, Step
+from otel_loopguard.detectors import agent_clocks, model_clocks, stalled, step_clocks
+from otel_loopguard.sessions.active import NEVER, ActiveSpan, Deadlines, Run, Runs, first_look
+from otel_loopguard.sessions.active import look as look_at
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable, Iterable
+
+    from otel_loopguard._util.errors import InternalErrors
+    from otel_loopguard.core import Detection
+    from otel_loopguard.detectors import Clock
+    from otel_loopguard.sessions.active import ActiveSpans, Limits, Ticket
+    from otel_loopguard.sessions.registry import SessionRegistry
+    from otel_loopguard.sessions.session import Session
+    from otel_loopguard.settings import Settings
+    from otel_loopguard.spans.reader import Reader
+    from otel_loopguard.spans.views import SpanView
+
+
+class InconsistentState(RuntimeError):  # noqa: N818  # it is noted, never raised
+    """What a guard knows does not agree with itself; it was put right as far as it can be."""
+
+
+class Health:
+    """Looks for what cannot be, every `stall_health_s` (300 s) while spans are open.
+
+    An ended span among the open ones, a session that is kept no more while its span is open, and a
+    run whose count of open steps is not the number of its open steps (which is put right).
+
+    Source: FEATURES E11.
+
+    Args:
+        opens: The open spans.
+        kept: Whether a session is still the one of its key.
+    """
+
+    def __init__(self, opens: Iterable[ActiveSpan], kept: Callable[[Session], bool]) -> None:
+        self._opens = opens
+        self._kept = kept
+
+    def check(self) -> list[str]:
+        """What is wrong, a sentence each; empty where all is well. O(open spans)."""
+        spans = list(self._opens)
+        ended = sum(opened.ended for opened in spans)
+        lost = sum(one.session is not None and not self._kept(one.session) for one in spans)
+        wrong: list[str] = []
+        if ended:
+            wrong.append(f"{ended} ended spans are kept as open ones")
+        if lost:
+            wrong.append(f"{lost} open spans belong to sessions that are not kept any more")
+        counted = _counted(spans).items()
+        wrong += [_put_right(run, busy) for run, busy in counted if run.busy != busy]
+        return wrong
+
+
+def _counted(spans: list[ActiveSpan]) -> dict[Run, int]:
+    busy: Counter[Run] = Counter(
+        one.run for one in spans if one.run is not None and not one.runs and not one.ended
+    )
+    runs = {one.run for one in spans if one.run is not None and not one.run.opened.ended}
+    return {run: busy[run] for run in runs}
+
+
+def _put_right(run: Run, busy: int) -> str:
+    said = f"a run counts {run.busy} open steps and has {busy}"
+    run.busy = busy
+    return said
+
+
+_NAMES: Final = 1024
+_OWN: Final = frozenset({Kind.MODEL, Kind.AGENT, Kind.TOOL})
+
+
+class Stall(NamedTuple):
+    """Something that runs for too long.
+
+    Attributes:
+        opened: Its open span.
+        step: What runs, as far as it can be read by now.
+        detection: What is said about it.
+        time: When it was found, nanoseconds since the epoch.
+    """
+
+    opened: ActiveSpan
+    step: Step
+    detection: Detection
+    time: int
+
+
+class Watchdog:
+    """Watches the open spans of one guard: tool and model calls, agents, and runs as a whole.
+
+    Nothing is looked at before it is due. In `live` a look says how long a thing runs by now; on
+    another clock every look is made at its own time, so that a replay says what was said live.
+
+    Some dialects name the tool only when its span ends; so the names of spans that turned out to
+    be tool calls are remembered, the newest 1024.
+
+    Args:
+        settings: Settings of the guard.
+        reader: Reads steps off spans.
+        opens: The open spans.
+        sessions: The sessions of the guard.
+        lock: The guard's lock.
+        faults: Where an inconsistent state is counted.
+        live: Whether time is the machine's.
+        limits: What past runs say.
+
+    Source: FEATURES D3, D4, E2, E3, E11.
+    """
+
+    def __init__(  # noqa: PLR0913
+        self, settings: Settings, reader: Reader, opens: ActiveSpans, sessions: SessionRegistry, *,
+        lock: threading.RLock, faults: InternalErrors, live: bool, limits: Limits,
+    ) -> None:  # fmt: skip
+        self._settings = settings
+        self._reader = reader
+        self._opens = opens
+        self._sessions = sessions
+        self._lock = lock
+        self._faults = faults
+        self._live = live
+        self._limits = limits
+        self._tools: OrderedDict[str, str] = OrderedDict()
+        self._runs = Runs(settings)
+        self._health = Health(opens, lambda session: sessions.find(session.key) is session)
+        self._checks = live and settings.stall_health_s > 0
+        self._checking: Ticket[object] | None = None
+        self._deadlines: Deadlines[object] = Deadlines()
+        self._off = "stall" in settings.switched_off
+        self._first = first_look(settings)
+
+    @property
+    def due_at(self) -> int:
+        """When something is to be looked at next, nanoseconds since the epoch; else `NEVER`."""
+        return self._deadlines.top
+
+    def opened(self, opened: ActiveSpan) -> None:
+        """A span started. The lock is held; O(log open spans).
+
+        Args:
+            opened: The span; whether it is a run, and of which agent, is known.
+        """
+        if self._off:
+            return
+        run = opened.run
+        if run is not None and run.opened.ended:
+            run = opened.run = None
+        if run is not None:
+            run.busy += not opened.runs
+            # A call may name an agent of its own, which is read when it ends.
+            if run.works(opened.agent if opened.runs else None, opened.since):
+                self._look_by(run, self._runs.phase_due(run))
+        elif opened.runs:
+            self.runs(opened)
+        opened.ticket = self._deadlines.add(opened.since + self._first, opened)
+        if self._checks and self._checking is None:
+            self._check_after(opened.since)
+
+    def runs(self, opened: ActiveSpan) -> None:
+        """A span is a run of an agent, which it may say only after its start. The lock is held.
+
+        Args:
+            opened: The span.
+        """
+        if self._off or opened.run is not None:
+            return
+        run = opened.run = Run(opened)
+        run.works(opened.agent, opened.since)
+        self._look_again(run, self._runs.look(run, self._key(opened), opened.since).next)
+
+    def closed(self, opened: ActiveSpan, step: Step | None, now: int) -> None:
+        """A span ended, or was forgotten. The lock is held.
+
+        Args:
+            opened: The span.
+            step: Its step; None if it is none.
+            now: Nanoseconds since the epoch.
+        """
+        opened.ended = True
+        self._deadlines.drop(opened.ticket)
+        if not len(self._opens):
+            self._deadlines.drop(self._checking)
+            self._checking = None
+        if step is not None and step.kind is Kind.TOOL and step.name is not None:
+            self._learn(opened.view, step.name)
+        run = opened.run
+        if run is None:
+            return
+        if run.opened is opened:
+            self._deadlines.drop(run.ticket)
+            self._runs.ended(run, self._key(opened), now)
+            return
+        run.busy -= not opened.runs
+        agent = opened.agent if step is None else step.agent or opened.agent
+        began = run.works(None if opened.runs else agent, now)
+        if run.opened.ended:
+            return
+        if began:
+            self._look_by(run, self._runs.phase_due(run))
+        if not run.busy:
+            self._look_by(run, self._runs.idle_due(run))
+
+    def forget(self, session: str) -> None:
+        """A session is known no more. The lock is held.
+
+        Args:
+            session: Its key.
+        """
+        self._runs.forget(session)
+
+    def due(self, now: int) -> Iterator[Stall]:
+        """Everything that runs for too long by now, each thing once, in order of time.
+
+        What cannot be looked at is a fault, once, and does not keep the others from it.
+
+        Args:
+            now: Nanoseconds since the epoch.
+        """
+        while True:
+            with self._lock:
+                entry = self._deadlines.pop(now)
+            if entry is None:
+                return
+            due, subject = entry
+            found: list[Stall] | None = None
+            if not _is_unreadable(subject):
+                with swallow(self._faults, "stall"):
+                    found = self.look(subject, now if self._live else due)
+            if found is None:
+                self.give_up(subject)
+            else:
+                yield from found
+
+    def give_up(self, subject: object) -> None:
+        """Something cannot be looked at: nobody does again, and the fault is not counted again.
+
+        Args:
+            subject: An `Open`, a `Run` or the `Health`.
+        """
+        opened = subject.opened if isinstance(subject, Run) else subject
+        if not isinstance(opened, ActiveSpan):
+            return
+        with self._lock:
+            opened.unreadable = True
+            self._deadlines.drop(opened.ticket)
+            if opened.run is not None and opened.run.opened is opened:
+                self._deadlines.drop(opened.run.ticket)
+
+    def look(self, subject: object, now: int) -> list[Stall]:
+        """Looks at an open span, an open run, or the state of the guard.
+
+        Args:
+            subject: An `Open`, a `Run` or the `Health`.
+            now: Nanoseconds since the epoch.
+        """
+        if isinstance(subject, ActiveSpan):
+            return self._look_at_span(subject, now)
+        if isinstance(subject, Run):
+            return self._look_at_run(subject, now)
+        self._check(now)
+        return []
+
+    def limit_s(self, tool: str, args: object) -> float:
+        """Seconds that a call of a tool may take by its estimate (D14); 600 without one."""
+        return self._limits.time_limit(tool, args)
+
+    def health(self) -> list[str]:
+        """What does not agree with itself in the state of the guard; empty where all is well."""
+        with self._lock:
+            return self._health.check()
+
+    def _learn(self, span: SpanView, tool: str) -> None:
+        if len(span.name) < 512 and span.name not in self._tools:
+            self._tools[span.name] = tool
+            if len(self._tools) > _NAMES:
+                self._tools.popitem(last=False)
+
+    def _look_at_span(self, opened: ActiveSpan, now: int) -> list[Stall]:
+        span, settings = opened.view, self._settings
+        step = self._reader.read(span)
+        kind = Kind.TOOL if step is None or step.kind not in _OWN else step.kind
+        tool = self._tool(span, step)
+        clocks = self._clocks(kind, tool, step, opened.since)
+        speaks = kind is not Kind.TOOL or (tool is not None and tool not in settings.exempt)
+        # What is not known as a call yet may be told to be one before its limit.
+        said = opened.said = opened.said or set()
+        found = look_at(clocks, said if speaks else set(said), now, settings.stall_warning)
+        with self._lock:
+            if self._opens.has(opened) and found.next != NEVER:
+                opened.ticket = self._deadlines.add(max(found.next, now + 1), opened)
+        if not speaks:
+            return []
+        read = step or Step(Kind.TOOL, tool)
+        read.trace_id, read.span_id = span.trace_id, span.span_id
+        name = tool or read.name or read.kind.value
+        return [self._stall(opened, read, clock, name, now, near=near) for clock, near in found[0]]
+
+    def _clocks(self, kind: Kind, tool: str | None, step: Step | None, since: int) -> list[Clock]:
+        if kind is Kind.MODEL:
+            return model_clocks(self._settings, since)
+        if kind is Kind.AGENT:
+            name = step.name if step is not None else None
+            return agent_clocks(self._settings, since, self._limits.agent_limit(name or ""))
+        if tool is None:
+            return step_clocks(self._settings, since, None)
+        own = self._settings.of(tool)
+        set_own = tool in self._settings.tools and self._settings.tools[tool].step_timeout_s
+        if set_own:
+            return step_clocks(own, since, None)
+        args = None if step is None else step.args
+        return step_clocks(own, since, self._limits.limit_for(tool, args))
+
+    def _look_at_run(self, run: Run, now: int) -> list[Stall]:
+        with self._lock:
+            if not self._opens.has(run.opened):
+                return []
+            found = self._runs.look(run, self._key(run.opened), now)
+            self._look_again(run, max(found.next, now + 1))
+        if not found.found:
+            return []
+        span = run.opened.view
+        step = self._reader.read(span) or Step(Kind.AGENT)
+        step.trace_id, step.span_id = span.trace_id, span.span_id
+        name = step.name or "the run"
+        return [
+            self._stall(
+                run.opened, step, clock, _at_work(run, clock) or name, now, near=near
+            )
+            for clock, near in found.found
+        ]  # fmt: skip
+
+    def _stall(  # noqa: PLR0913
+        self, opened: ActiveSpan, step: Step, clock: Clock, name: str, now: int, *, near: bool
+    ) -> Stall:
+        own = self._settings.of(name) if step.kind is Kind.TOOL else self._settings
+        found = stalled(own, clock, name, opened.view.span_id, now, near=near)
+        return Stall(opened, step, found, now)
+
+    def _look_by(self, run: Run, due: int | None) -> None:
+        """A run is looked at no later than `due`."""
+        if due is not None and (run.ticket is None or due < run.ticket.due):
+            self._deadlines.drop(run.ticket)
+            self._look_again(run, due)
+
+    def _look_again(self, run: Run, due: int) -> None:
+        idle = due == NEVER or run.opened.unreadable
+        run.ticket = None if idle else self._deadlines.add(due, run)
+
+    def _check(self, now: int) -> None:
+        with self._lock:
+            wrong = self._health.check()
+            self._checking = None
+            if len(self._opens):
+                self._check_after(now)
+        for sentence in wrong:
+            self._faults.note("health", InconsistentState(sentence))
+
+    def _check_after(self, now: int) -> None:
+        due = now + round(self._settings.stall_health_s * 1e9)
+        self._checking = self._deadlines.add(due, self._health)
+
+    def _key(self, opened: ActiveSpan) -> str | None:
+        session = opened.session or self._sessions.of_trace(opened.view.trace_id)
+        return None if session is None else session.key
+
+    def _tool(self, span: SpanView, step: Step | None) -> str | None:
+        if step is not None and step.kind is not Kind.TOOL:
+            return None
+        return (None if step is None else step.name) or self._tools.get(span.name)
+
+
+def _at_work(run: Run, clock: Clock) -> str | None:
+    return run.phase if clock.reason == "same_phase" else None
+
+
+def _is_unreadable(subject: object) -> bool:
+    opened = subject.opened if isinstance(subject, Run) else subject
+    return isinstance(opened, ActiveSpan) and opened.unreadable

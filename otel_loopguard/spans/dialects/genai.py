@@ -1,0 +1,190 @@
+"""OTel GenAI semantic conventions, current and the names of v1.36 and before.
+
+Spans: https://opentelemetry.io/docs/specs/semconv/gen-ai/gen-ai-agent-spans/. Written by the
+official instrumentations, pydantic-ai, agent-framework, AutoGen, Strands, ADK, MCP and others.
+pydantic-ai's format 2 names arguments and result `tool_arguments` and `tool_response`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from otel_loopguard.core import Kind, Step
+from otel_loopguard.spans.errors import failed
+from otel_loopguard.spans.keys import NO_AGENT, after, tool_in
+from otel_loopguard.spans.messages import asked, written
+from otel_loopguard.spans.values import (
+    begin,
+    captured,
+    count,
+    hidden,
+    identifier,
+    known,
+    listing,
+    mapping,
+    parsed,
+    revealed,
+    text,
+    unquoted,
+)
+
+if TYPE_CHECKING:
+    from otel_loopguard.spans.views import SpanView
+
+NAME = "genai"
+
+KINDS = {
+    "execute_tool": Kind.TOOL,
+    "chat": Kind.MODEL,
+    "generate_content": Kind.MODEL,
+    "text_completion": Kind.MODEL,
+    "invoke_agent": Kind.AGENT,
+    "invoke_workflow": Kind.WORKFLOW,
+    "execute_task": Kind.NODE,
+    "handoff": Kind.HANDOFF,
+    "agent_handoff": Kind.HANDOFF,
+}
+"""Kind of a step by `gen_ai.operation.name`; other operations are of no interest: `OTHER`."""
+
+_DETAILS = "gen_ai.client.inference.operation.details"
+
+
+class GenAI:
+    """Reads spans that have `gen_ai.operation.name`."""
+
+    name = NAME
+    marks = frozenset(("gen_ai.operation.name", "gen_ai.tool.name"))
+
+    def read(self, span: SpanView) -> Step | None:
+        """Step of the span, or None without an operation and without the name of a tool."""
+        return read(span, NAME)
+
+
+def read(span: SpanView, dialect: str) -> Step | None:
+    """Step of a span of the GenAI conventions, under the name of a dialect that builds on them."""
+    attributes = span.attributes
+    operation = attributes.get("gen_ai.operation.name")
+    if not isinstance(operation, str):
+        return tool(span, dialect) if "gen_ai.tool.name" in attributes else None
+    if operation == "execute_tool":
+        return tool(span, dialect)
+    kind = KINDS.get(operation, Kind.OTHER)
+    if kind is Kind.MODEL:
+        return model(span, dialect)
+    if kind is Kind.HANDOFF:
+        return _handoff(span, dialect)
+    return failed(_enclosing(span, kind, dialect), span)
+
+
+def tool(span: SpanView, dialect: str) -> Step:
+    """A tool call. Arguments and result stay as they are; identity parses them."""
+    get = span.attributes.get
+    name = get("gen_ai.tool.name")
+    args = get("gen_ai.tool.call.arguments")
+    if args is None or hidden(args):
+        args = captured(span, "gen_ai.tool.call.arguments", "tool_arguments")
+    result = get("gen_ai.tool.call.result")
+    if result is None or hidden(result) or (isinstance(result, str) and result[:1] == '"'):
+        result = unquoted(captured(span, "gen_ai.tool.call.result", "tool_response"))
+    call_id = get("gen_ai.tool.call.id")
+    if not isinstance(name, str) or not name:
+        name = tool_in(span.name)
+    step = begin(span, Kind.TOOL, name, dialect)
+    step.call_id = call_id if isinstance(call_id, str) else identifier(call_id)
+    step.args, step.outcome = args, result
+    troubled = span.status == "error" or get("error.type") is not None
+    # Reading events is dear, and where all is well and captured there is nothing in them.
+    if args is None or result is None or troubled:
+        if span.events:
+            _from_events(step, span)
+        if troubled or span.events:
+            failed(step, span)
+    return step
+
+
+def _from_events(step: Step, span: SpanView) -> None:
+    """Arguments and result out of events, where the attributes have none."""
+    for name, attributes in span.events:
+        if step.args is None and name == "gen_ai.tool.message":
+            step.args = known(attributes.get("content"))
+        elif step.outcome is None and name == "gen_ai.choice":
+            step.outcome = known(attributes.get("message"))
+        elif name == _DETAILS:
+            if step.args is None:
+                step.args = _part(attributes.get("gen_ai.input.messages"), "arguments")
+            if step.outcome is None:
+                step.outcome = _part(attributes.get("gen_ai.output.messages"), "response")
+
+
+def _part(messages: object, key: str) -> object:
+    """Value of a key in the last part of the last message: a tool span has one call."""
+    for message in reversed(listing(parsed(known(messages))) or ()):
+        for part in reversed(listing((mapping(message) or {}).get("parts")) or ()):
+            found = mapping(part)
+            if found is not None and key in found:
+                return known(found[key])
+    return None
+
+
+def model(span: SpanView, dialect: str) -> Step:
+    """A model call: name of the model, tokens, what it wrote."""
+    attributes = span.attributes
+    step = begin(span, Kind.MODEL, None, dialect)
+    step.model = _model_name(attributes.get("gen_ai.response.model"))
+    step.model = step.model or _model_name(attributes.get("gen_ai.request.model"))
+    step.name = step.model or after(span.name, "chat ")
+    step.tokens_in = count(attributes.get("gen_ai.usage.input_tokens"))
+    if step.tokens_in is None:
+        step.tokens_in = count(attributes.get("gen_ai.usage.prompt_tokens"))
+    step.tokens_out = count(attributes.get("gen_ai.usage.output_tokens"))
+    if step.tokens_out is None:
+        step.tokens_out = count(attributes.get("gen_ai.usage.completion_tokens"))
+    step.text = written(captured(span, "gen_ai.output.messages"))
+    if step.text is None and span.events:
+        step.text = _text_from_events(span)
+    return failed(step, span)
+
+
+def _model_name(value: object) -> str | None:
+    return None if value == "unknown" else text(value)
+
+
+def _text_from_events(span: SpanView) -> str | None:
+    for name, attributes in span.events:
+        if name == "gen_ai.choice":
+            return written(known(attributes.get("message")))
+        if name == _DETAILS and "gen_ai.output.messages" in attributes:
+            return written(known(attributes["gen_ai.output.messages"]))
+    return None
+
+
+def _enclosing(span: SpanView, kind: Kind, dialect: str) -> Step:
+    """An agent run, a workflow or a graph node. Its tokens repeat those of its model calls."""
+    attributes = span.attributes
+    step = begin(span, kind, None, dialect)
+    if kind is Kind.AGENT:
+        name = identifier(attributes.get("gen_ai.agent.name"))
+        if name is None and span.name.endswith(".workflow"):
+            step.kind = Kind.WORKFLOW
+        step.agent = None if name == NO_AGENT else name
+        step.name = step.agent or after(span.name, "invoke_agent ")
+        step.args = asked(captured(span, "gen_ai.input.messages"))
+        step.outcome = written(captured(span, "gen_ai.output.messages")) or None
+    elif kind is Kind.WORKFLOW:
+        name = revealed(span, "gen_ai.workflow.name", attributes.get("gen_ai.workflow.name"))
+        step.name = text(name) or after(span.name, "invoke_workflow ")
+    elif kind is Kind.NODE:
+        step.name = text(attributes.get("gen_ai.task.name")) or after(span.name, "execute_task ")
+        step.node = step.name
+    else:
+        step.name = span.name
+    return step
+
+
+def _handoff(span: SpanView, dialect: str) -> Step:
+    attributes = span.attributes
+    step = begin(span, Kind.HANDOFF, None, dialect)
+    step.agent = identifier(attributes.get("gen_ai.handoff.from_agent"))
+    target = identifier(attributes.get("gen_ai.handoff.to_agent"))
+    step.name = None if target == "unknown" else target
+    return failed(step, span)

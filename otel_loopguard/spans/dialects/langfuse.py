@@ -1,0 +1,94 @@
+"""Langfuse: `langfuse.observation.type`, `.input`, `.output`; metadata as JSON, with quotes.
+
+https://langfuse.com/integrations/native/opentelemetry. The tool's name is the name of the span.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from otel_loopguard.core import Kind, Step
+from otel_loopguard.spans.errors import fail, failed
+from otel_loopguard.spans.messages import written
+from otel_loopguard.spans.values import (
+    begin,
+    captured,
+    count,
+    identifier,
+    text,
+    tool_message,
+    within,
+)
+
+if TYPE_CHECKING:
+    from otel_loopguard.spans.views import SpanView
+
+NAME = "langfuse"
+
+_METADATA = "langfuse.observation.metadata."
+_KINDS = {
+    "tool": Kind.TOOL,
+    "generation": Kind.MODEL,
+    "agent": Kind.AGENT,
+    "chain": Kind.OTHER,
+}
+
+
+class Langfuse:
+    """Reads spans that have `langfuse.observation.type`."""
+
+    name = NAME
+    marks = frozenset(("langfuse.observation.type",))
+
+    def read(self, span: SpanView) -> Step | None:
+        """Step of the span, or None without a type."""
+        named = span.attributes.get("langfuse.observation.type")
+        if not isinstance(named, str):
+            return None
+        step = begin(span, _KINDS.get(named, Kind.OTHER), span.name, NAME)
+        step.node = identifier(span.attributes.get(f"{_METADATA}langgraph_node"))
+        if step.kind is Kind.TOOL:
+            _tool(step, span)
+        elif step.kind is Kind.MODEL:
+            _model(step, span)
+        elif named == "chain":
+            _chain(step, span)
+        return _failed(step, span)
+
+
+def _tool(step: Step, span: SpanView) -> None:
+    step.call_id = identifier(span.attributes.get(f"{_METADATA}tool_call_id"))
+    step.args = captured(span, "langfuse.observation.input")
+    result = captured(span, "langfuse.observation.output")
+    if result is not None:
+        outcome = tool_message(result)
+        step.outcome = outcome.value
+        step.call_id = step.call_id or outcome.call_id
+        if outcome.failed:
+            fail(step, outcome.error)
+
+
+def _model(step: Step, span: SpanView) -> None:
+    attributes = span.attributes
+    step.model = text(attributes.get("langfuse.observation.model.name"))
+    step.name = step.model or span.name
+    usage = attributes.get("langfuse.observation.usage_details")
+    step.tokens_in = count(within(usage, "input"))
+    step.tokens_out = count(within(usage, "output"))
+    step.text = written(captured(span, "langfuse.observation.output"))
+
+
+def _chain(step: Step, span: SpanView) -> None:
+    if step.node == span.name:
+        step.kind = Kind.NODE
+    elif span.parent_id is None:
+        agent = identifier(span.attributes.get(f"{_METADATA}lc_agent_name"))
+        step.kind = Kind.AGENT if agent == span.name else Kind.WORKFLOW
+
+
+def _failed(step: Step, span: SpanView) -> Step:
+    attributes = span.attributes
+    failed(step, span)
+    if attributes.get("langfuse.observation.level") == "ERROR":
+        fail(step, attributes.get("langfuse.observation.status_message"))
+    return step

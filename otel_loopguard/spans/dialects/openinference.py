@@ -1,0 +1,229 @@
+"""OpenInference (Arize): `openinference.span.kind`, `input.value`, `output.value`, `llm.*`.
+
+https://github.com/Arize-ai/openinference/blob/main/spec/semantic_conventions.md.
+`tool.parameters` is the JSON schema in some instrumentations and the arguments in others, so it is
+never read. Arguments and results are wrapped differently by each instrumentation (`_WRAPPED`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from otel_loopguard.core import Kind, Step
+from otel_loopguard.spans.errors import fail, failed
+from otel_loopguard.spans.keys import tool_in
+from otel_loopguard.spans.messages import written
+from otel_loopguard.spans.values import (
+    Outcome,
+    agent_result,
+    begin,
+    call_inputs,
+    captured,
+    count,
+    entry,
+    hidden,
+    identifier,
+    parsed,
+    text,
+    tool_message,
+    tool_output,
+    unquoted,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from otel_loopguard.spans.views import SpanView
+
+NAME = "openinference"
+
+_KINDS = {
+    "TOOL": Kind.TOOL,
+    "LLM": Kind.MODEL,
+    "AGENT": Kind.AGENT,
+    "CHAIN": Kind.OTHER,
+}
+_CALL_IDS = ("tool_call.id", "tool.id", "tool.call_id")
+_RESULTS: dict[str, Callable[[object], Outcome]] = {
+    "langchain": tool_message,
+    "llama_index": tool_output,
+    "google_adk": agent_result,
+}
+_CALLS = frozenset(("smolagents", "llama_index"))
+_STABLE_NODES = frozenset(("crewai", "openai_agents", "autogen_agentchat"))
+_AGENT_ENDS = ("._execute_core", ".on_messages_stream", ".on_messages", ".execute", ".run")
+_CREW_PROMPT = "\n\n\nYou ONLY have access to the following tools"
+_PREFIX = "openinference.instrumentation."
+_CONTENT = "llm.output_messages.0.message.content"
+
+
+class OpenInference:
+    """Reads spans that have `openinference.span.kind`."""
+
+    name = NAME
+    marks = frozenset(("openinference.span.kind",))
+
+    def read(self, span: SpanView) -> Step | None:
+        """Step of the span, or None without a kind."""
+        kind = span.attributes.get("openinference.span.kind")
+        if not isinstance(kind, str):
+            return None
+        step = begin(span, _KINDS.get(kind, Kind.OTHER), span.name, NAME)
+        framework = _framework(span.scope)
+        if step.kind is Kind.TOOL:
+            _tool(step, span, framework)
+        elif step.kind is Kind.MODEL:
+            _model(step, span)
+        elif step.kind is Kind.AGENT:
+            _agent(step, span, framework)
+        facts = parsed(span.attributes.get("metadata")) if framework == "langchain" else None
+        if kind == "CHAIN" or (kind == "AGENT" and framework == "langchain"):
+            _chain(step, span, framework, facts)
+        _facts(step, span, framework, facts)
+        return step
+
+
+def _framework(scope: str) -> str:
+    """`langchain` of `openinference.instrumentation.langchain`; another scope as it is."""
+    return scope.removeprefix(_PREFIX).partition(".")[0] if scope.startswith(_PREFIX) else scope
+
+
+def _tool(step: Step, span: SpanView, framework: str) -> None:
+    attributes = span.attributes
+    name = text(attributes.get("tool.name"))
+    if name is None and span.name.startswith("handoff"):
+        _handoff(step, span)
+        return
+    step.name = name or tool_in(span.name)
+    for key in _CALL_IDS:
+        step.call_id = step.call_id or identifier(attributes.get(key))
+    args = captured(span, "input.value")
+    if framework in _CALLS or (isinstance(args, str) and "sanitize_inputs_outputs" in args):
+        args = call_inputs(args)
+    step.args = args
+    _result(step, captured(span, "output.value"), framework)
+    failed(step, span)
+    if name == "final_answer" and "smolagents" in (framework, _library(span.name)):
+        step.kind = Kind.OTHER
+
+
+def _library(span_name: str) -> str:
+    """The class of smolagents' final answer says whose it is, where the scope does not."""
+    return "smolagents" if span_name == "FinalAnswerTool" else ""
+
+
+def _result(step: Step, value: object, framework: str) -> None:
+    if value is None:
+        return
+    unwrap = _RESULTS.get(framework)
+    if unwrap is None:
+        # In ReAct mode CrewAI hands every third result out with its whole prompt behind it.
+        if framework == "crewai" and isinstance(value, str):
+            value = value.partition(_CREW_PROMPT)[0]
+        step.outcome = unquoted(value)
+        return
+    outcome = unwrap(value)
+    step.outcome = outcome.value
+    step.call_id = step.call_id or outcome.call_id
+    if outcome.failed:
+        fail(step, outcome.error)
+
+
+def _handoff(step: Step, span: SpanView) -> None:
+    step.kind = Kind.HANDOFF
+    step.agent = identifier(captured(span, "input.value"))
+    target = identifier(captured(span, "output.value"))
+    step.name = target or text(span.name.partition("handoff to ")[2])
+    failed(step, span)
+
+
+def _model(step: Step, span: SpanView) -> None:
+    """A model call. Without tokens and messages it is none (LlamaIndex `_prepare_chat_with_tools`).
+
+    ADK's OpenInference writes the model's attributes on `invoke_agent` spans, the last call over
+    those before: that is an agent, and its tokens are not counted.
+    """
+    attributes = span.attributes
+    if span.name.startswith("invoke_agent "):
+        _agent(step, span, "google_adk")
+        return
+    step.tokens_in = count(attributes.get("llm.token_count.prompt"))
+    step.tokens_out = count(attributes.get("llm.token_count.completion"))
+    answered = "llm.output_messages.0.message.role" in attributes
+    step.model = text(attributes.get("llm.model_name"))
+    step.text = _written(span, attributes, answered)
+    known = answered or step.tokens is not None or "llm.token_count.total" in attributes
+    failed(step, span)
+    if span.name.endswith("._prepare_chat_with_tools") or not (
+        known or step.error or span.end is None
+    ):
+        step.kind = Kind.OTHER
+        step.tokens_in = step.tokens_out = step.text = None
+    else:
+        step.name = step.model or span.name
+
+
+def _written(span: SpanView, attributes: Mapping[str, object], answered: bool) -> str | None:
+    content = captured(span, _CONTENT)
+    if content is None:
+        content = captured(span, "llm.output_messages.0.message.contents.0.message_content.text")
+    if content is None and hidden(attributes.get(_CONTENT)):
+        return None
+    if content is None and not answered:
+        return written(captured(span, "output.value")) if span.end is not None else None
+    return written(content) if content is not None else ""
+
+
+def _agent(step: Step, span: SpanView, framework: str) -> None:
+    attributes = span.attributes
+    step.kind = Kind.AGENT
+    name = text(attributes.get("agent.name")) or text(attributes.get("graph.node.name"))
+    if name is None and framework in _STABLE_NODES:
+        name = text(attributes.get("graph.node.id"))
+    step.agent = name or text(attributes.get("gen_ai.agent.name"))
+    step.name = step.agent or _plain(span.name)
+    failed(step, span)
+
+
+def _plain(span_name: str) -> str:
+    for end in _AGENT_ENDS:
+        if span_name.endswith(end):
+            return span_name.removesuffix(end) or span_name
+    return span_name.removeprefix("invoke_agent ") or span_name
+
+
+def _chain(step: Step, span: SpanView, framework: str, facts: object) -> None:
+    node = entry(facts, "langgraph_node")
+    if node is not None:
+        # Other chains inside a node (`RunnableCallable`, `X.wrap_tool_call`) carry its name too.
+        step.kind = Kind.NODE if span.name == node else Kind.OTHER
+    elif framework == "langchain":
+        if entry(facts, "lc_agent_name") == span.name:
+            step.kind = Kind.AGENT
+        elif span.parent_id is None and step.kind is Kind.OTHER:
+            step.kind = Kind.WORKFLOW
+    elif _is_node(span.name):
+        step.kind = Kind.NODE
+        step.node = span.name
+    elif span.parent_id is None or span.name.endswith(".kickoff"):
+        step.kind = Kind.WORKFLOW
+    if step.kind is Kind.NODE:
+        step.args = captured(span, "input.value")
+        step.outcome = captured(span, "output.value")
+    failed(step, span)
+
+
+def _is_node(name: str) -> bool:
+    """Turns of openai-agents, steps of smolagents and of LlamaIndex's agent workflows."""
+    return name == "turn" or name.startswith(("Step ", "BaseWorkflowAgent."))
+
+
+def _facts(step: Step, span: SpanView, framework: str, facts: object) -> None:
+    """Session, agent and node that LangChain hands on as JSON in `metadata`; AutoGen's team."""
+    if framework == "langchain":
+        step.node = entry(facts, "langgraph_node")
+        step.agent = step.agent or entry(facts, "lc_agent_name")
+        if "session.id" not in span.attributes:
+            step.session = entry(facts, "session_id") or entry(facts, "thread_id")
+    elif framework == "autogen_agentchat":
+        step.session = identifier(span.attributes.get("team_id"))

@@ -1,0 +1,186 @@
+"""OpenLLMetry (traceloop): `traceloop.span.kind`, `traceloop.entity.*`, beside GenAI names.
+
+https://github.com/traceloop/openllmetry. Its LangChain instrumentation writes GenAI keys with
+wrapped values, which is why it comes before GenAI. LangChain puts the id of the call and the step
+of the graph into the arguments: six equal calls have six different texts until they are unwrapped.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from otel_loopguard.core import Kind, Step
+from otel_loopguard.spans.dialects import genai
+from otel_loopguard.spans.errors import fail, failed
+from otel_loopguard.spans.keys import tool_in
+from otel_loopguard.spans.messages import written
+from otel_loopguard.spans.values import (
+    Outcome,
+    begin,
+    call_inputs,
+    captured,
+    execution_result,
+    identifier,
+    protocol_result,
+    run_inputs,
+    text,
+    tool_message,
+    tool_output,
+    within,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from otel_loopguard.spans.views import SpanView
+
+NAME = "openllmetry"
+
+_KINDS = {
+    "tool": Kind.TOOL,
+    "task": Kind.NODE,
+    "agent": Kind.AGENT,
+    "workflow": Kind.WORKFLOW,
+    "handoff": Kind.HANDOFF,
+}
+_PROPERTY = "traceloop.association.properties."
+_RESULTS: dict[str, Callable[[object], Outcome]] = {
+    "langchain": tool_message,
+    "llamaindex": tool_output,
+    "agno": execution_result,
+    "mcp": protocol_result,
+}
+_ASYNC_HOOK = re.compile(r"\.a((?:before|after)_(?:agent|model))$")
+_NAME_IN_REPR = re.compile(r"\"tool_name\": ?\"([^\"]+)\"")
+_PREFIX = "opentelemetry.instrumentation."
+_INNER = (".wrap_tool_call", ".awrap_tool_call", ".wrap_model_call", ".awrap_model_call")
+
+
+class OpenLLMetry:
+    """Reads spans that have `traceloop.span.kind` or a task of LangGraph."""
+
+    name = NAME
+    marks = frozenset(("traceloop.span.kind", "gen_ai.task.name"))
+
+    def read(self, span: SpanView) -> Step | None:
+        """Step of the span, or None without a kind of traceloop and without a task."""
+        attributes = span.attributes
+        named = attributes.get("traceloop.span.kind")
+        kind = _KINDS.get(named) if isinstance(named, str) else None
+        operation = attributes.get("gen_ai.operation.name")
+        if kind is None and operation != "execute_task":
+            return None
+        if kind is Kind.TOOL or (kind is Kind.NODE and _is_function_tool(span)):
+            return _tool(span)
+        if kind is Kind.HANDOFF or (kind is Kind.WORKFLOW and operation == "invoke_agent"):
+            step = genai.read(span, NAME)
+            return step if step is None else _named(step, span)
+        return _enclosing(span, kind or Kind.NODE)
+
+
+def _framework(scope: str) -> str:
+    return scope.removeprefix(_PREFIX).partition(".")[0] if scope.startswith(_PREFIX) else scope
+
+
+def _is_function_tool(span: SpanView) -> bool:
+    """Its LlamaIndex instrumentation has no kind for tools: they are tasks of this name."""
+    return span.name == "FunctionTool.task" and _framework(span.scope) == "llamaindex"
+
+
+def _tool(span: SpanView) -> Step:
+    step = begin(span, Kind.TOOL, None, NAME)
+    framework = _framework(span.scope)
+    attributes = span.attributes
+    step.call_id = identifier(attributes.get("gen_ai.tool.call.id"))
+    args = captured(span, "gen_ai.tool.call.arguments", "traceloop.entity.input")
+    if framework == "langchain":
+        step.args, call_id = run_inputs(args)
+        step.call_id = step.call_id or call_id
+    elif framework == "mcp":
+        inner = within(args, "arguments")
+        step.args = args if inner is None else inner
+    else:
+        step.args = call_inputs(args)
+    result = captured(span, "gen_ai.tool.call.result", "traceloop.entity.output")
+    step.name = _tool_name(span, framework, result)
+    if result is not None:
+        _result(step, _RESULTS.get(framework, Outcome)(result))
+    node = attributes.get(f"{_PROPERTY}langgraph_node")
+    step.node = text(node)
+    return failed(step, span) if not step.error or span.status == "error" else step
+
+
+def _result(step: Step, outcome: Outcome) -> None:
+    step.outcome = outcome.value
+    step.call_id = step.call_id or outcome.call_id
+    if outcome.failed:
+        fail(step, outcome.error)
+
+
+def _tool_name(span: SpanView, framework: str, result: object) -> str | None:
+    attributes = span.attributes
+    name = text(attributes.get("gen_ai.tool.name"))
+    if name is not None:
+        return name
+    if framework == "llamaindex" and span.name == "FunctionTool.task":
+        # The name of the tool stands nowhere but in its result.
+        found = text(within(result, "tool_name"))
+        if found is None and isinstance(result, str):
+            match = _NAME_IN_REPR.search(result)
+            found = match[1] if match else None
+        return found or "FunctionTool"
+    return text(attributes.get("traceloop.entity.name")) or tool_in(span.name)
+
+
+def _enclosing(span: SpanView, kind: Kind) -> Step:
+    """A graph node, an agent, a workflow; inner chains of a node are of no interest."""
+    attributes = span.attributes
+    name = text(attributes.get("gen_ai.task.name"))
+    name = name or text(attributes.get("traceloop.entity.name"))
+    if kind is Kind.AGENT:
+        name = text(attributes.get("gen_ai.agent.name")) or span.name.removesuffix(".agent")
+    elif kind is Kind.WORKFLOW:
+        name = name or text(attributes.get("traceloop.workflow.name"))
+    step = begin(span, kind, name or span.name, NAME)
+    if kind is Kind.NODE:
+        _node(step, span)
+    return failed(step, span)
+
+
+def _node(step: Step, span: SpanView) -> None:
+    """Names a node. An asynchronous hook of a middleware is the node of its synchronous name."""
+    name = step.name or ""
+    node = text(span.attributes.get(f"{_PROPERTY}langgraph_node"))
+    if name.endswith(_INNER) or (node is not None and node != name):
+        step.kind = Kind.OTHER
+    step.name = _ASYNC_HOOK.sub(r".\1", name)
+    step.node = node or step.name
+    if step.kind is Kind.NODE:
+        got = captured(span, "traceloop.entity.input", "gen_ai.task.input")
+        gave = captured(span, "traceloop.entity.output", "gen_ai.task.output")
+        step.args = None if got is None else run_inputs(got)[0]
+        step.outcome = within(gave, "outputs") or gave
+
+
+def _named(step: Step, span: SpanView) -> Step:
+    if step.kind is Kind.HANDOFF and step.agent is None:
+        # `planner → unknown.handoff`: the target is not written, and neither may the source be.
+        step.agent = text(span.name.partition(" → ")[0])
+    return step
+
+
+class OpenLLMetryModel:
+    """Reads model calls in the names of older OpenLLMetry: `llm.request.type`, `llm.usage.*`."""
+
+    name = "openllmetry-old"
+    marks = frozenset(("llm.request.type",))
+
+    def read(self, span: SpanView) -> Step | None:
+        """Step of a `chat` or `completion` request, else None."""
+        attributes = span.attributes
+        if attributes.get("llm.request.type") not in ("chat", "completion"):
+            return None
+        step = genai.model(span, self.name)
+        step.text = step.text or written(captured(span, "gen_ai.completion.0.content"))
+        return step

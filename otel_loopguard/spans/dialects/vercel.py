@@ -1,0 +1,74 @@
+"""Vercel AI SDK: `ai.operationId`, `ai.toolCall.*`, `ai.usage.*`.
+
+https://ai-sdk.dev/docs/ai-sdk-core/telemetry. Results are JSON text: a string has quotes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from otel_loopguard.core import Kind, Step
+from otel_loopguard.spans.errors import failed
+from otel_loopguard.spans.messages import written
+from otel_loopguard.spans.values import begin, captured, count, identifier, text, unquoted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from otel_loopguard.spans.views import SpanView
+
+NAME = "vercel"
+
+_CALLS = (".doGenerate", ".doStream")
+_IN = ("gen_ai.usage.input_tokens", "ai.usage.inputTokens", "ai.usage.promptTokens")
+_OUT = ("gen_ai.usage.output_tokens", "ai.usage.outputTokens", "ai.usage.completionTokens")
+
+
+class Vercel:
+    """Reads spans that have `ai.operationId`."""
+
+    name = NAME
+    marks = frozenset(("ai.operationId",))
+
+    def read(self, span: SpanView) -> Step | None:
+        """Step of the span, or None without an operation."""
+        operation = span.attributes.get("ai.operationId")
+        if not isinstance(operation, str):
+            return None
+        if operation == "ai.toolCall":
+            return failed(_tool(span), span)
+        if operation.endswith(_CALLS):
+            return failed(_model(span), span)
+        function = text(span.attributes.get("ai.telemetry.functionId"))
+        kind = Kind.AGENT if operation in ("ai.generateText", "ai.streamText") else Kind.OTHER
+        return failed(begin(span, kind, function or operation, NAME), span)
+
+
+def _tool(span: SpanView) -> Step:
+    attributes = span.attributes
+    step = begin(span, Kind.TOOL, text(attributes.get("ai.toolCall.name")), NAME)
+    step.call_id = identifier(attributes.get("ai.toolCall.id"))
+    step.args = captured(span, "ai.toolCall.args", "ai.toolCall.input")
+    step.outcome = unquoted(captured(span, "ai.toolCall.result", "ai.toolCall.output"))
+    return step
+
+
+def _model(span: SpanView) -> Step:
+    attributes = span.attributes
+    model = text(attributes.get("ai.response.model")) or text(attributes.get("ai.model.id"))
+    step = begin(span, Kind.MODEL, model or span.name, NAME)
+    step.model = model
+    step.tokens_in = _first(attributes, _IN)
+    step.tokens_out = _first(attributes, _OUT)
+    step.text = written(captured(span, "ai.response.text"))
+    if step.text is None and "ai.response.toolCalls" in attributes:
+        step.text = ""
+    return step
+
+
+def _first(attributes: Mapping[str, object], keys: tuple[str, ...]) -> int | None:
+    for key in keys:
+        found = count(attributes.get(key))
+        if found is not None:
+            return found
+    return None

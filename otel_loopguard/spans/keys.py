@@ -1,0 +1,286 @@
+"""The session, agent and task that a span belongs to, by its attributes and its name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from otel_loopguard import semconv
+from otel_loopguard.core import Kind, Step
+from otel_loopguard.spans.values import (
+    begin,
+    captured,
+    identifier,
+    listing,
+    mapping,
+    parsed,
+    revealed,
+    text,
+    within,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from otel_loopguard.spans.views import SpanView
+
+SESSION_KEYS: Final = (
+    "gen_ai.conversation.id",
+    "session.id",
+    "langfuse.session.id",
+    "langfuse.trace.metadata.session_id",
+    "langfuse.trace.metadata.thread_id",
+    "traceloop.association.properties.session_id",
+    "traceloop.association.properties.thread_id",
+    "langsmith.metadata.session_id",
+    "langsmith.metadata.thread_id",
+    "gcp.vertex.agent.session_id",
+    "ai.telemetry.metadata.sessionId",
+    "ai.telemetry.metadata.threadId",
+    "ai.telemetry.metadata.conversationId",
+    "workflow.id",
+    "crew_id",
+    "crewai.crew.id",
+)
+"""Keys of a session id. `langsmith.trace.session_name` is a project and is not one of them."""
+
+AGENT_KEYS: Final = (
+    "gen_ai.agent.name",
+    "agent.name",
+    "tool.agent_role",
+    "graph.node.name",
+    "traceloop.association.properties.lc_agent_name",
+    "langsmith.metadata.lc_agent_name",
+    "langfuse.observation.metadata.lc_agent_name",
+    "traceloop.workflow.name",
+    "ai.telemetry.functionId",
+    "crewai.agent.role",
+)
+"""Keys of the name of an agent."""
+
+NO_AGENT: Final = "OpenAI Agent"
+"""What opentelemetry-instrumentation-openai-agents-v2 writes on every span for any agent."""
+
+
+def session_of(span: SpanView, keys: tuple[str, ...]) -> str | None:
+    """Session id that the span carries, under the first of the keys that has one.
+
+    Never a trace id. A scrubbed id would make one session of all: it is unknown.
+    """
+    attributes = span.attributes
+    for key in keys:
+        found = identifier(revealed(span, key, attributes.get(key)))
+        if found is not None:
+            return found
+    return None
+
+
+def agent_of(span: SpanView, keys: tuple[str, ...]) -> str | None:
+    """Name of the agent that the span carries, under the first of the keys that has one."""
+    attributes = span.attributes
+    for key in keys:
+        found = identifier(attributes.get(key))
+        if found is not None and found != NO_AGENT:
+            return found
+    return None
+
+
+_BEFORE = ("execute_tool ", "MCP send tools/call ", "tools/call ")
+_AFTER = (".tool", ".run")
+
+
+def tool_in(span_name: str) -> str | None:
+    """Name of the tool in the name of a tool's span; None if the span name has none.
+
+    `execute_tool X`, `MCP send tools/call X`, `tools/call X`, `X.tool`, `X.run`; others are the
+    name of the tool itself (LangChain, Langfuse).
+    """
+    for prefix in _BEFORE:
+        if span_name.startswith(prefix):
+            return span_name[len(prefix) :] or None
+    for suffix in _AFTER:
+        if span_name.endswith(suffix):
+            return span_name[: -len(suffix)] or None
+    return span_name or None
+
+
+def after(span_name: str, prefix: str) -> str:
+    """The span name without a prefix, if it has it."""
+    return span_name.removeprefix(prefix) or span_name
+
+
+RUNS: Final = frozenset({Kind.AGENT, Kind.WORKFLOW})
+"""The kinds of steps that are a run of an agent, or of several."""
+
+_INVOKES: Final = "invoke_agent "
+_GENAI: Final = "genai"
+_OTHERS: Final = {
+    "gen_ai.operation.name": frozenset(
+        (
+            "execute_tool",
+            "chat",
+            "generate_content",
+            "text_completion",
+            "embeddings",
+            "execute_task",
+        )
+    ),
+    "openinference.span.kind": frozenset(
+        ("TOOL", "LLM", "RETRIEVER", "EMBEDDING", "RERANKER", "GUARDRAIL", "EVALUATOR", "PROMPT")
+    ),
+    "traceloop.span.kind": frozenset(("tool", "task")),
+    "langfuse.observation.type": frozenset(("tool", "generation", "embedding", "retriever")),
+    "langsmith.span.kind": frozenset(("tool", "llm", "retriever")),
+    "ai.operationId": frozenset(("ai.toolCall",)),
+}
+"""What says in one word that a span is no run, so that it need not be read at its start."""
+_LATE: Final = (
+    "openinference.instrumentation.langchain",
+    "openinference.instrumentation.llama_index",
+)
+"""Instrumentations that say what a span is only when it ends."""
+_MESSAGES: Final = "autogen"
+"""Its agents run once for each message, in spans of its runtime: never a run by themselves."""
+_SDK_TRACES: Final = (
+    "openinference.instrumentation.openai_agents",
+    "opentelemetry.instrumentation.openai_agents",
+    "opentelemetry.instrumentation.genai.openai_agents",
+    "logfire.openai_agents",
+)
+"""Instrumentations of the OpenAI Agents SDK: its trace is a span around any number of runs."""
+_TASKS: Final = ("CHAIN", "Task: ")
+
+
+def is_other(attributes: Mapping[str, object]) -> bool:
+    """Whether the attributes say in one word that a span is a call, and no run."""
+    for key, words in _OTHERS.items():
+        word = attributes.get(key)
+        if word is not None and isinstance(word, str) and word in words:
+            return True
+    return False
+
+
+def run_by_name(span: SpanView) -> Step | None:
+    """A run known by the span's name alone: ADK, Strands and others set attributes only later."""
+    if not span.name.startswith(_INVOKES):
+        return None
+    name = span.name.removeprefix(_INVOKES)
+    step = begin(span, Kind.AGENT, name or None, _GENAI)
+    step.agent = step.name
+    return step
+
+
+def tells_late(scope: str) -> bool:
+    """Whether a span of this scope may turn out to be a run only when it ends."""
+    return scope.startswith(_LATE)
+
+
+def is_message(scope: str) -> bool:
+    """Whether agents of this scope run once for each message that they get."""
+    return scope.startswith(_MESSAGES)
+
+
+def holds_runs(span: SpanView) -> bool:
+    """Whether a topmost span may be a trace of the OpenAI Agents SDK, around several runs."""
+    return span.scope.startswith(_SDK_TRACES)
+
+
+def is_task(span: SpanView) -> bool:
+    """Whether a span right below a trace of the OpenAI Agents SDK is one `Runner.run`."""
+    attributes = span.attributes
+    if attributes.get("openinference.span.kind") == _TASKS[0]:
+        return True
+    template = attributes.get("logfire.msg_template")
+    return isinstance(template, str) and template.startswith(_TASKS[1])
+
+
+_OPENINFERENCE_CREW: Final = "crew_tasks"
+PLAN_KEYS: Final = (semconv.PLAN, _OPENINFERENCE_CREW, "crewai.crew.tasks")
+"""Keys of a list of tasks: our own, CrewAI under OpenInference, CrewAI under OpenLLMetry."""
+
+TASK_KEYS: Final = (semconv.TASK, "crewai.task.id", "task_id")
+"""Keys of the id of the task that a span is the work of."""
+
+_CHARS: Final = 200_000
+_TASK_KEYS: Final = 500
+
+
+def task_of(span: SpanView, keys: tuple[str, ...] = TASK_KEYS) -> str | None:
+    """Id of the task that a span is the work of, or None.
+
+    Args:
+        span: The span.
+        keys: Which keys to look at.
+    """
+    found = (identifier(span.attributes.get(key)) for key in keys)
+    return next((name for name in found if name is not None), None)
+
+
+def plan_of(span: SpanView) -> tuple[object, ...] | None:
+    """The tasks that a span declares, as maps; None without any, and for more than 500.
+
+    CrewAI names what a task needs by the descriptions of the other tasks; they are written as ids.
+
+    Args:
+        span: The span.
+    """
+    for key in PLAN_KEYS:
+        written = captured(span, key) if key in span.attributes else None
+        if written is None or (isinstance(written, str) and len(written) > _CHARS):
+            continue
+        plan = parsed(written)
+        named = mapping(plan)
+        found = listing(plan if named is None else named.get("tasks"))
+        if found and len(found) <= _TASK_KEYS:
+            return _crew(found) if key == _OPENINFERENCE_CREW else tuple(found)
+    return None
+
+
+def plan_above(spans: Iterable[SpanView]) -> tuple[object, ...] | None:
+    """The plan of the nearest of these spans that declares one.
+
+    Args:
+        spans: Open spans, nearest first.
+    """
+    return next((plan for span in spans if (plan := plan_of(span)) is not None), None)
+
+
+def _crew(found: Iterable[object]) -> tuple[object, ...]:
+    tasks = [task for each in found if (task := mapping(each)) is not None]
+    ids = {text(task.get("description")): task.get("id") for task in tasks}
+    return tuple(_crew_task(task, ids) for task in tasks)
+
+
+def _crew_task(task: Mapping[str, object], ids: Mapping[str | None, object]) -> dict[str, object]:
+    context = listing(parsed(task.get("context"))) or ()
+    needs = [ids.get(text(each), each) for each in context]
+    return {**task, "agent": task.get("agent_role"), "depends_on": needs}
+
+
+_TRANSFER = "transfer_to_"
+_DELEGATES = frozenset(("delegate_work_to_coworker", "Delegate work to coworker"))
+_NAMED = frozenset((*_DELEGATES, "transfer_to_agent", "handoff_to_agent"))
+"""Tools that name the agent in an argument."""
+_TARGETS = ("agent_name", "coworker", "agent")
+
+
+def hands_off(name: str) -> bool:
+    """Whether a tool of this name hands the work to another agent.
+
+    The names are those of ADK (`transfer_to_agent`), AutoGen Swarm and LangGraph
+    (`transfer_to_<agent>`), Strands (`handoff_to_agent`) and CrewAI (`delegate_work_to_coworker`).
+    """
+    return name.startswith(_TRANSFER) or name in _NAMED
+
+
+def as_handoff(step: Step) -> Step:
+    """Turns a tool call into a handoff: `name` becomes the agent it goes to, if that is known."""
+    name = step.name or ""
+    target = None
+    if name in _NAMED:
+        for key in _TARGETS:
+            target = target or text(within(step.args, key))
+    else:
+        target = name[len(_TRANSFER) :] or None
+    step.kind = Kind.HANDOFF
+    step.name = target
+    return step

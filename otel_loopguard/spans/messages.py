@@ -1,0 +1,530 @@
+"""Model texts, tool calls and results, read from messages on spans.
+
+A model's answer holds the calls that it asks for, and its next request holds what came of them.
+Read are `gen_ai.output.messages` and `gen_ai.input.messages` (OTel GenAI), the numbered attributes
+`llm.output_messages.N…` (OpenInference) and `gen_ai.completion.N…` (OpenLLMetry) with their inputs,
+`ai.response.toolCalls` and `ai.prompt.messages` (Vercel), `langfuse.observation.*` (Langfuse),
+`gen_ai.completion` and `gen_ai.prompt` (LangSmith), `events`, `response_data` and `request_data`
+(logfire), and the events of spans. The shapes inside are those of OpenAI (chat and responses),
+Anthropic, Google, Bedrock, LangChain and the AI SDK, whichever key they stand under.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from otel_loopguard.core.text import truncate
+from otel_loopguard.spans.values import (
+    agent_result,
+    hidden,
+    identifier,
+    known,
+    listing,
+    mapping,
+    parsed,
+    revealed,
+    text,
+    texts,
+)
+
+if TYPE_CHECKING:
+    from otel_loopguard.spans.views import SpanView
+
+_PARTS = ("message", "parts", "text", "content")
+_CALLS = frozenset(("tool_call", "tool_call_response", "tool_use", "function_call"))
+_OTHERS = frozenset(("tool", "user", "system"))
+_LIMIT = 2_000
+
+
+def written(value: object) -> str | None:
+    """Text of an assistant's messages; empty if it wrote none, None if they were not captured.
+
+    Understands `gen_ai.output.messages` (`[{"role", "parts": [{"type": "text", "content"}]}]`),
+    chat messages (`{"role", "content"}`), blocks (`[{"text"}]`) and plain text. Text that was cut
+    stays as it is. Calls of tools and messages of others are left out.
+    """
+    if value is None:
+        return None
+    whole = parsed(value)
+    if isinstance(whole, str):
+        return whole
+    found: list[str] = []
+    # A stack and a limit, because live attributes may hold lists that contain themselves.
+    stack: list[object] = [whole]
+    for _ in range(_LIMIT):
+        if not stack or len(stack) > _LIMIT:
+            break
+        item = stack.pop()
+        if isinstance(item, str):
+            found.append(item)
+        else:
+            stack.extend(_inside(item))
+    return "\n".join(line for line in found if line)
+
+
+def asked(value: object) -> str | None:
+    """Text of the newest message of a user, as of `written`; None if there is none."""
+    for item in reversed(listing(parsed(value)) or ()):
+        message = mapping(item)
+        if message is not None and message.get("role") == "user":
+            said = {name: part for name, part in message.items() if name != "role"}
+            return written(said) or None
+    return None
+
+
+def _inside(item: object) -> list[object]:
+    items = listing(item)
+    if items is not None:
+        return list(items[:_LIMIT])[::-1]
+    part = mapping(item)
+    if part is None or _one_of(part.get("role"), _OTHERS) or _one_of(part.get("type"), _CALLS):
+        return []
+    return [part[key] for key in _PARTS if key in part][::-1]
+
+
+def _one_of(value: object, names: frozenset[str]) -> bool:
+    return isinstance(value, str) and value in names
+
+
+_NODES: Final = 4096
+_CALL_KEYS: Final = 64
+_NEWEST: Final = 256
+_WHOLE: Final = 262_144
+_COSTLY: Final = 32_768
+_BEGINNINGS: Final = 4
+_HEAD: Final = 400
+_ROLE: Final = re.compile(r'\{\s?"role"')
+
+_CALL_TYPES: Final = frozenset(("tool_call", "tool_use", "tool-call", "function_call", "function"))
+_RESULT_TYPES: Final = frozenset(
+    ("tool_call_response", "tool_result", "tool-result", "function_call_output")
+)
+_WRAPPED_CALLS: Final = ("toolUse", "functionCall", "function_call", "tool_call")
+_WRAPPED_RESULTS: Final = ("toolResult", "functionResponse", "function_response")
+_INSIDE: Final = (
+    "message", "messages", "choices", "candidates", "generations", "output", "content", "parts",
+    "kwargs", "data", "additional_kwargs",
+)  # fmt: skip
+_CALL_IDS: Final = ("call_id", "tool_call_id", "toolCallId", "toolUseId", "tool_use_id", "id")
+_NAMES: Final = ("name", "toolName")
+_ARGUMENTS: Final = ("arguments", "args", "input")
+_RESULTS: Final = ("response", "result", "output", "content")
+_ASKING: Final = frozenset(("assistant", "ai", "model"))
+_ANSWERING: Final = frozenset(("tool", "function"))
+_ERROR_OUTPUTS: Final = frozenset(("error-text", "error-json"))
+_OUTPUTS: Final = frozenset(("text", "json", "content", *_ERROR_OUTPUTS))
+_FAILED: Final = re.compile(
+    r"\A\s{0,8}(?:error|exception|traceback|[\w.]{1,60}(?:Error|Exception))\b[:( ]", re.IGNORECASE
+)
+_LONGEST_ERROR: Final = 4000
+
+_ANSWERS: Final = (
+    "gen_ai.output.messages", "ai.response.toolCalls", "langfuse.observation.output",
+    "gen_ai.completion", "response_data",
+)  # fmt: skip
+_REQUESTS: Final = (
+    "gen_ai.input.messages", "ai.prompt.messages", "langfuse.observation.input", "gen_ai.prompt",
+    "request_data",
+)  # fmt: skip
+_EVENTS: Final = "events"
+_DETAILS: Final = "gen_ai.client.inference.operation.details"
+_SAID: Final = ("gen_ai.assistant.message", "gen_ai.tool.message", "gen_ai.user.message")
+_REASONS: Final = (
+    "gen_ai.response.finish_reasons", "llm.finish_reason", "ai.response.finishReason",
+    "gen_ai.completion.0.finish_reason",
+)  # fmt: skip
+_ASKS: Final = re.compile(r"tool_call|tool-call|tool_use|function_call")
+
+
+class Asked(NamedTuple):
+    """A call that a model asks for.
+
+    Attributes:
+        call_id: Its id; None if the message has none.
+        name: Name of the tool.
+        args: Its arguments, a JSON value or text; None if they were not captured.
+    """
+
+    call_id: str | None
+    name: str
+    args: object
+
+
+class Answered(NamedTuple):
+    """What came of a call.
+
+    Attributes:
+        call_id: Id of the call; None if the message has none.
+        value: The result, a JSON value or text; None if it was not captured.
+        failed: Whether the message says that the call failed.
+    """
+
+    call_id: str | None
+    value: object
+    failed: bool
+
+
+class Message(NamedTuple):
+    """One message of a request, as far as calls of tools go.
+
+    Attributes:
+        asking: Whether it is one of the model's own.
+        calls: What it asks for.
+        results: Results that it holds.
+    """
+
+    asking: bool
+    calls: tuple[Asked, ...]
+    results: tuple[Answered, ...]
+
+
+class Request(NamedTuple):
+    """What a model was sent.
+
+    Attributes:
+        read: Reads a message of the newest.
+        places: Where the newest stand, the newest first; 256 at most.
+        head: Stands for its first message; None if that was not captured.
+    """
+
+    read: Callable[[int], Message]
+    places: Sequence[int]
+    head: int | None
+
+    @property
+    def newest(self) -> Iterator[Message]:
+        """Its newest messages, the newest first; only those that are asked for are read."""
+        return map(self.read, self.places)
+
+
+def asked_on(span: SpanView) -> list[Asked]:
+    """The calls that the answer on a model's span asks for, in order; 64 at most.
+
+    A span whose answer has none costs a few look-ups: its text is searched for a word, not parsed.
+    """
+    attributes = span.attributes
+    for key in _ANSWERS:
+        value = attributes.get(key)
+        if value is not None:
+            found = _calls_in(revealed(span, key, value))
+            if found:
+                return found
+    if "llm.output_messages.0.message.role" in attributes:
+        return _listed_calls(attributes, "llm.output_messages.", ".message.")
+    if (
+        "gen_ai.completion.0.role" in attributes
+        or "gen_ai.completion.0.tool_calls.0.name" in attributes
+    ):
+        return _listed_calls(attributes, "gen_ai.completion.", ".")
+    if "logfire.msg_template" in attributes:
+        events = listing(_json(attributes.get(_EVENTS)))
+        return _calls_in(events[-1]) if events else []
+    for name, carried in span.events or ():
+        key = "gen_ai.output.messages" if name == _DETAILS else "message"
+        if name in (_DETAILS, "gen_ai.choice") and key in carried:
+            found = _calls_in(carried) if "tool_calls" in carried else _calls_in(carried[key])
+            if found:
+                return found
+    return []
+
+
+def asks_for_tools(span: SpanView) -> bool:
+    """Whether a model's span says that its answer asks for tools, whatever else it says."""
+    attributes = span.attributes
+    for key in _REASONS:
+        why = attributes.get(key)
+        if why is not None:
+            said = listing(why)
+            return any(_asks(one) for one in (said or (why,)))
+    return False
+
+
+def _asks(why: object) -> bool:
+    return isinstance(why, str) and _ASKS.search(why[:200]) is not None
+
+
+def request_on(span: SpanView) -> Request | None:
+    """What stands at the end of the request on a model's span; None if it was not captured.
+
+    Of a long request the end is parsed (262,144 characters); a value that a limit has cut has lost
+    just that, and is not captured.
+    """
+    attributes = span.attributes
+    for key in _REQUESTS:
+        value = attributes.get(key)
+        if value is not None:
+            found = _request_of(revealed(span, key, value))
+            if found is not None:
+                return found
+    found = _listed_request(attributes, "llm.input_messages.", ".message.")
+    found = found or _listed_request(attributes, "gen_ai.prompt.", ".")
+    if found is None and "logfire.msg_template" in attributes:
+        events = listing(_json(attributes.get(_EVENTS)))
+        # The last one is the answer.
+        found = _request_of(events[:-1]) if events else None
+    return found or (_request_from_events(span) if span.events else None)
+
+
+def _request_from_events(span: SpanView) -> Request | None:
+    messages: list[object] = []
+    for name, carried in span.events:
+        if name == _DETAILS and "gen_ai.input.messages" in carried:
+            return _request_of(carried["gen_ai.input.messages"])
+        if name in _SAID:
+            role = name.removeprefix("gen_ai.").removesuffix(".message")
+            messages.append({"role": role, **carried, "content": _json(carried.get("content"))})
+    return _request_of(messages) if messages else None
+
+
+def _json(value: object) -> object:
+    return parsed(known(value))
+
+
+def _calls_in(value: object) -> list[Asked]:
+    if isinstance(value, str) and not _may_ask(value):
+        return []
+    calls: list[Asked] = []
+    _collect(_json(value), calls, [])
+    return calls[:_CALL_KEYS]
+
+
+def _may_ask(value: str) -> bool:
+    # What every call has in it; to parse the text costs a hundred times as much.
+    return "tool" in value or "function" in value
+
+
+def _request_of(value: object) -> Request | None:
+    messages, whole = _messages(value)
+    if not messages:
+        return None
+    last = len(messages) - 1
+
+    @cache
+    def read(place: int) -> Message:
+        return _message(messages[place])
+
+    return Request(
+        read,
+        range(last, max(last - _NEWEST, -1), -1),
+        _head(messages[0]) if whole else None,
+    )
+
+
+def _head(message: object) -> int:
+    return hash(truncate(message, _HEAD))
+
+
+def _messages(value: object) -> tuple[list[object] | tuple[object, ...], bool]:
+    """The messages of a request, or those at its end, and whether they are all."""
+    if isinstance(value, str) and len(value) > _COSTLY:
+        found = _json(value) if len(value) <= _WHOLE else value
+        if found is value:
+            # Too long, of too many values, or cut: what its end says may be known all the same.
+            return _tail(value, _WHOLE) or _tail(value, _COSTLY), False
+    else:
+        found = _json(value)
+    for key in ("messages", "input", "contents"):
+        inner = mapping(found)
+        found = inner[key] if inner is not None and key in inner else found
+    messages = listing(found) or ()
+    batch = listing(messages[0]) if len(messages) == 1 else None
+    return messages if batch is None else batch, True
+
+
+def _tail(value: str, size: int) -> list[object] | tuple[object, ...]:
+    """The messages at the end of a long JSON list: from where on a message begins, it parses."""
+    end = value[-size:]
+    for place, _ in zip(_ROLE.finditer(end), range(_BEGINNINGS), strict=False):
+        found = listing(parsed(f"[{end[place.start() :]}"))
+        if found is not None:
+            return found
+    return ()
+
+
+def _message(item: object) -> Message:
+    calls: list[Asked] = []
+    results: list[Answered] = []
+    _collect(item, calls, results)
+    return Message(bool(calls) or _one_of(_role(item), _ASKING), tuple(calls), tuple(results))
+
+
+def _role(item: object) -> object:
+    found = mapping(item) or {}
+    kwargs = mapping(found.get("kwargs"))
+    if kwargs is not None:
+        return kwargs.get("type")
+    return found.get("role", found.get("type"))
+
+
+def _collect(item: object, calls: list[Asked], results: list[Answered]) -> None:
+    """Walks through the shapes of messages, in order and within a bound."""
+    stack = [item]
+    for _ in range(_NODES):
+        if not stack or len(stack) > _NODES:
+            return
+        value = stack.pop()
+        items = listing(value)
+        if items is not None:
+            stack.extend(reversed(items[:_NODES]))
+            continue
+        part = mapping(value)
+        if part is None:
+            continue
+        answered = _result(part)
+        if answered is not None:
+            results.append(answered)
+            continue
+        asked = _call(part)
+        if asked is not None:
+            calls.append(asked)
+        else:
+            stack.extend(reversed(_message_inside(part)))
+
+
+def _message_inside(part: Mapping[str, object]) -> list[object]:
+    """What may hold calls or results; where calls stand twice, in one of the two places."""
+    called = listing(part.get("tool_calls"))
+    if called:
+        return list(called[:_CALL_KEYS])
+    return [part[key] for key in _INSIDE if key in part]
+
+
+def _call(part: Mapping[str, object]) -> Asked | None:
+    for key in _WRAPPED_CALLS:
+        inner = mapping(part.get(key))
+        if inner is not None:
+            asked = _call({"type": "tool_call", **inner})
+            return asked if asked is None or asked.call_id else asked._replace(call_id=_id(part))
+    function = mapping(part.get("function"))
+    if function is not None:
+        name, args = text(function.get("name")), _first(function, _ARGUMENTS)
+    elif _one_of(part.get("type"), _CALL_TYPES) or "toolName" in part:
+        name, args = text(_first(part, _NAMES)), _first(part, _ARGUMENTS)
+    elif "name" in part and "args" in part:
+        name, args = text(part["name"]), part["args"]
+    else:
+        return None
+    if name is None or hidden(name):
+        return None
+    return Asked(_id(part), name, "{}" if args == "" else known(args))
+
+
+def _result(part: Mapping[str, object]) -> Answered | None:
+    for key in _WRAPPED_RESULTS:
+        inner = mapping(part.get(key))
+        if inner is not None:
+            return _result({"type": "tool_result", **inner})
+    answering = _one_of(part.get("role"), _ANSWERING) or (
+        "tool_call_id" in part and "content" in part
+    )
+    if not answering and not _one_of(part.get("type"), _RESULT_TYPES):
+        return None
+    if answering and (_holds_results(part.get("content")) or "parts" in part):
+        return None
+    value, failed = _value(_first(part, _RESULTS))
+    failed = failed or part.get("is_error") is True or part.get("status") == "error"
+    return Answered(_id(part, results=True), value, failed or _says_failed(value))
+
+
+def _holds_results(content: object) -> bool:
+    inner = listing(content)
+    first = mapping(inner[0]) if inner else None
+    return first is not None and (
+        _one_of(first.get("type"), _RESULT_TYPES) or any(key in first for key in _WRAPPED_RESULTS)
+    )
+
+
+def _value(value: object) -> tuple[object, bool]:
+    """A result without what messages put around it, and whether that says that it failed."""
+    output = mapping(value)
+    kind = None if output is None else output.get("type")
+    if output is not None and _one_of(kind, _OUTPUTS) and "value" in output:
+        return texts(output["value"]), _one_of(kind, _ERROR_OUTPUTS)
+    outcome = agent_result(texts(known(value)))
+    return outcome.error if outcome.failed else outcome.value, outcome.failed
+
+
+def _says_failed(value: object) -> bool:
+    """Whether a result is the text of an error: no other sign is left of it in a message."""
+    return (
+        isinstance(value, str) and len(value) <= _LONGEST_ERROR and _FAILED.match(value) is not None
+    )
+
+
+def _id(part: Mapping[str, object], *, results: bool = False) -> str | None:
+    for key in _CALL_IDS:
+        # The id of a message that holds a result is the message's own where it names the call too.
+        if key in part and (key != "id" or not results or "tool_call_id" not in part):
+            found = identifier(part[key])
+            if found is not None:
+                return found
+    return None
+
+
+def _first(part: Mapping[str, object], keys: tuple[str, ...]) -> object:
+    return next((part[key] for key in keys if key in part), None)
+
+
+def _listed_calls(attributes: Mapping[str, object], prefix: str, between: str) -> list[Asked]:
+    """Calls in messages whose fields are attributes of their own."""
+    calls: list[Asked] = []
+    for index in range(_CALL_KEYS):
+        head = f"{prefix}{index}{between}"
+        found = list(_calls_at(attributes, head))
+        if not found and index and f"{head}role" not in attributes:
+            break
+        calls.extend(found)
+    return calls[:_CALL_KEYS]
+
+
+def _calls_at(attributes: Mapping[str, object], head: str) -> Iterator[Asked]:
+    get = attributes.get
+    for number in range(_CALL_KEYS):
+        one = f"{head}tool_calls.{number}."
+        name, arguments, call_id = "name", "arguments", "id"
+        if f"{one}name" not in attributes:
+            name, arguments = "tool_call.function.name", "tool_call.function.arguments"
+            call_id = "tool_call.id"
+        called = text(get(f"{one}{name}"))
+        if called is None or hidden(called):
+            return
+        args = get(f"{one}{arguments}")
+        # Without arguments OpenInference leaves the key out, and so it does where it hides them.
+        yield Asked(identifier(get(f"{one}{call_id}")), called, "{}" if args == "" else known(args))
+
+
+def _listed_request(attributes: Mapping[str, object], prefix: str, between: str) -> Request | None:
+    size = len(prefix)
+    indices = {
+        int(number)
+        for number in (key[size:].partition(".")[0] for key in attributes if key.startswith(prefix))
+        if number.isdecimal() and len(number) < 7
+    }
+    if not indices:
+        return None
+    newest = sorted(indices, reverse=True)[:_NEWEST]
+    first = min(indices)
+    head = None
+    if first < 2:
+        # Attributes over the limit are dropped from the oldest on: then it is no longer the first.
+        head = hash(str(attributes.get(f"{prefix}{first}{between}content"))[:_HEAD])
+
+    @cache
+    def read(place: int) -> Message:
+        return _listed(attributes, f"{prefix}{place}{between}")
+
+    return Request(read, newest, head)
+
+
+def _listed(attributes: Mapping[str, object], head: str) -> Message:
+    get = attributes.get
+    role = get(f"{head}role")
+    calls = tuple(_calls_at(attributes, head))
+    if not _one_of(role, _ANSWERING):
+        return Message(bool(calls) or _one_of(role, _ASKING), calls, ())
+    value, failed = _value(get(f"{head}content"))
+    call_id = identifier(get(f"{head}tool_call_id"))
+    return Message(False, calls, (Answered(call_id, value, failed or _says_failed(value)),))

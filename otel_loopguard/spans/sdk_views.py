@@ -1,0 +1,265 @@
+"""Spans of the SDK, seen as dialects see spans: open ones on demand, ended ones at once."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, cast
+
+from opentelemetry.trace import Span, SpanContext, SpanKind, Status, StatusCode
+
+from otel_loopguard import semconv
+from otel_loopguard._util.clock import told
+from otel_loopguard._util.locks import busy, later
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import ReadableSpan
+
+    from otel_loopguard.core import Annotation
+    from otel_loopguard.spans.views import SpanView
+    from otel_loopguard.spans.views import Status as StatusName
+
+# Compared one by one: looking an enum up in a dict, or its `.name`, costs several times as much.
+_UNSET, _ERROR, _INTERNAL = StatusCode.UNSET, StatusCode.ERROR, SpanKind.INTERNAL
+_NO_CONTEXT = SpanContext(0, 0, is_remote=False)
+_LINKS = 32
+"""Links that a span has at most, so that ours push out nobody's."""
+
+
+_LOOKS = 20
+_LOOK_S = 0.001
+_REWRITTEN = "logfire.span_type"
+
+
+class EndedSpanView:
+    """`SpanView` over a span that ended. What every dialect asks for is read at once.
+
+    Args:
+        span: What `on_end` was given.
+    """
+
+    __slots__ = (
+        "_span", "attributes", "end", "name", "parent_id", "scope", "span_id", "start",
+        "start_attributes", "status", "trace_id",
+    )  # fmt: skip
+
+    def __init__(self, span: ReadableSpan) -> None:
+        context = span.get_span_context() or _NO_CONTEXT
+        parent = span.parent
+        scope = span.instrumentation_scope
+        self._span = span
+        self.name = _text(span.name)
+        self.scope = "" if scope is None else _text(scope.name)
+        self.trace_id = context.trace_id
+        self.span_id = context.span_id
+        self.parent_id = None if parent is None else parent.span_id
+        self.start = told(_moment(span.start_time) or 0)
+        end = _moment(span.end_time)
+        self.end = None if end is None else told(end)
+        self.attributes = _copied(span)
+        self.start_attributes: Mapping[str, object] | None = None
+        self.status: StatusName = _status(span.status)
+
+    def compare(self, opened: SpanView) -> None:
+        """Looks at the live span too, where its values may have been scrubbed since.
+
+        logfire scrubs before other processors see the ended span; the live one still has all.
+        """
+        if _REWRITTEN in self.attributes:
+            self.start_attributes = opened.attributes
+
+    @property
+    def kind(self) -> str:
+        return _kind(self._span)
+
+    @property
+    def events(self) -> Sequence[tuple[str, Mapping[str, object]]]:
+        return _events(self._span)
+
+    @property
+    def description(self) -> str | None:
+        return self._span.status.description
+
+
+class ActiveSpanView:
+    """`SpanView` over an open span of the SDK; what was set on it meanwhile is there.
+
+    Args:
+        span: What `on_start` was given.
+    """
+
+    __slots__ = ("_span", "parent_id", "span_id", "start", "trace_id")
+
+    def __init__(self, span: ReadableSpan) -> None:
+        context = span.get_span_context() or _NO_CONTEXT
+        parent = span.parent
+        self._span = span
+        self.trace_id = context.trace_id
+        self.span_id = context.span_id
+        self.parent_id = None if parent is None else parent.span_id
+        self.start = told(_moment(span.start_time) or 0)
+
+    def wraps(self, span: ReadableSpan) -> bool:
+        """Whether it is a view of this very span; ids may be those of another one."""
+        return self._span is span
+
+    @property
+    def name(self) -> str:
+        return _text(self._span.name)
+
+    @property
+    def scope(self) -> str:
+        scope = self._span.instrumentation_scope
+        return "" if scope is None else _text(scope.name)
+
+    @property
+    def kind(self) -> str:
+        return _kind(self._span)
+
+    @property
+    def end(self) -> int | None:
+        end = _moment(self._span.end_time)
+        return None if end is None else told(end)
+
+    @property
+    def attributes(self) -> Mapping[str, object]:
+        return _copied(self._span)
+
+    @property
+    def start_attributes(self) -> Mapping[str, object] | None:
+        return None
+
+    @property
+    def events(self) -> Sequence[tuple[str, Mapping[str, object]]]:
+        return _events(self._span)
+
+    @property
+    def status(self) -> StatusName:
+        return _status(self._span.status)
+
+    @property
+    def description(self) -> str | None:
+        return self._span.status.description
+
+    @property
+    def sampled(self) -> bool:
+        """Whether it is exported when it ends."""
+        context = self._span.get_span_context()
+        return context is not None and context.trace_flags.sampled
+
+    def annotate(self, annotation: Annotation, *, event: bool) -> bool:
+        """Puts an annotation on the span, if it is still open. False if it is not.
+
+        Args:
+            annotation: What to put on it.
+            event: Whether to add a span event too, and the links.
+        """
+        if _is_taken(self._span):
+            later(partial(self._annotate_if_free, annotation, event=event))
+            return True
+        with busy():
+            return self._annotate(annotation, event=event)
+
+    def _annotate_if_free(self, annotation: Annotation, *, event: bool) -> None:
+        if not _is_taken(self._span):
+            with busy():
+                self._annotate(annotation, event=event)
+
+    def _annotate(self, annotation: Annotation, *, event: bool) -> bool:
+        span = self._span
+        if not isinstance(span, Span) or not span.is_recording():
+            return False
+        span.set_attributes(annotation.attributes)
+        if event:
+            self.tell(annotation)
+            self._link(span, annotation.links)
+        if annotation.error is not None:
+            span.set_status(Status(StatusCode.ERROR, annotation.error))
+        return True
+
+    def tell(self, annotation: Annotation, name: str = semconv.EVENT_DECISION) -> None:
+        """Adds an annotation as a span event only, if the span is still open.
+
+        Args:
+            annotation: What to add.
+            name: Name of the event.
+        """
+        span = self._span
+        if isinstance(span, Span) and not _is_taken(self._span):
+            with busy():
+                if span.is_recording():
+                    span.add_event(name, dict(annotation.attributes))
+
+    def _link(self, span: Span, spots: Sequence[tuple[int, int]]) -> None:
+        """Links the span to others, each once; a full span would lose its oldest links."""
+        if not spots:
+            return
+        links = self._span.links
+        known = {(link.context.trace_id, link.context.span_id) for link in links}
+        flags = span.get_span_context().trace_flags
+        for trace_id, span_id in spots:
+            if (trace_id, span_id) not in known and len(known) < _LINKS:
+                known.add((trace_id, span_id))
+                span.add_link(SpanContext(trace_id, span_id, is_remote=False, trace_flags=flags))
+
+
+def _is_taken(span: ReadableSpan) -> bool:
+    """Whether somebody holds the span's own lock, and does not let go soon.
+
+    It is not re-entrant, and it may be this thread that holds it: a finalizer or a signal handler
+    ended another span while an attribute was set on this one.
+    """
+    lock = getattr(span, "_lock", None)
+    if lock is None or not lock.locked():
+        return False
+    for _ in range(_LOOKS):
+        time.sleep(_LOOK_S)
+        if not lock.locked():
+            return False
+    return True
+
+
+def _text(name: object) -> str:
+    """A name as text: the SDK lets any object be one."""
+    return name if isinstance(name, str) else str(name)
+
+
+def _moment(time: object) -> int | None:
+    """A time as a whole number: the SDK lets any object be one, and not every number has an order.
+
+    None: it is unknown.
+    """
+    if isinstance(time, float) and math.isfinite(time):
+        return int(time)
+    return int(time) if isinstance(time, int) else None
+
+
+def _kind(span: ReadableSpan) -> str:
+    kind = span.kind
+    return "INTERNAL" if kind is _INTERNAL else kind.name
+
+
+def _status(status: Status) -> StatusName:
+    code = status.status_code
+    return "unset" if code is _UNSET else "error" if code is _ERROR else "ok"
+
+
+def _events(span: ReadableSpan) -> Sequence[tuple[str, Mapping[str, object]]]:
+    events = span.events
+    if not events:
+        return ()
+    return [(event.name, cast("Mapping[str, object]", event.attributes or {})) for event in events]
+
+
+def _copied(span: ReadableSpan) -> Mapping[str, object]:
+    attributes = span.attributes
+    if not attributes:
+        return {}
+    try:
+        # A proxy hands `copy` on to the SDK's own container: a plain dict at C speed, where
+        # reading key by key would pay Python calls for each.
+        return attributes.copy()  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
+    except AttributeError:
+        return dict(cast("Mapping[str, object]", attributes))

@@ -1,0 +1,60 @@
+"""Opens the store that the settings name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from otel_loopguard.errors import LoopGuardSettingsError
+from otel_loopguard.stores.memory import MemoryStore
+from otel_loopguard.stores.redis_connection import shown
+from otel_loopguard.stores.write_behind import Writer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from otel_loopguard._util.errors import InternalErrors
+    from otel_loopguard.settings.stores import StoreSettings
+    from otel_loopguard.stores.store import Store
+
+
+def open_store(settings: StoreSettings) -> Store:
+    """The store that `store_url` names; in memory, if it is empty. Connects to nothing yet.
+
+    Raises:
+        LoopGuardSettingsError: The address cannot be used, or the extra `redis` is missing.
+    """
+    if not settings.store_url:
+        return MemoryStore(
+            records=settings.store_records,
+            records_ttl_s=settings.store_records_ttl_s,
+            journal_entries=settings.store_journal_entries,
+            journal_bytes=settings.store_memory_bytes,
+        )
+    try:
+        from otel_loopguard.stores.redis import RedisStore  # noqa: PLC0415  # an extra
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "redis":
+            raise
+        url = shown(settings.store_url.get_secret_value())
+        msg = (
+            f"store_url (LOOPGUARD_STORE_URL) = {url!r} needs: pip install 'otel-loopguard[redis]'"
+        )
+        raise LoopGuardSettingsError(msg) from None
+    return RedisStore(settings)
+
+
+def open_writer(
+    settings: StoreSettings, faults: InternalErrors, *, begin: Callable[[], object] | None = None
+) -> Writer:
+    """The writer of a guard, with the store that its settings name.
+
+    Args:
+        settings: Settings of the guard.
+        faults: Where faults are counted.
+        begin: Called by the writer's thread when it starts.
+
+    Raises:
+        LoopGuardSettingsError: As of `open_store`.
+    """
+    direct = not settings.store_url
+    return Writer(open_store(settings), settings, faults, direct=direct, begin=begin)

@@ -1,0 +1,298 @@
+"""The store of several processes: Redis."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from otel_loopguard._util.fork import reset_after_fork
+from otel_loopguard._util.locks import new_lock
+from otel_loopguard.errors import StoreError
+from otel_loopguard.stores import redis_connection as scripts
+from otel_loopguard.stores.redis_connection import (
+    Connection,
+    LogOnce,
+    RedisSubscription,
+    parse_redis_url,
+)
+
+if TYPE_CHECKING:
+    from otel_loopguard.settings.stores import StoreSettings
+
+_JSON: Final = re.compile(rb"\A\s*\[\s*(\d{1,19})(?=[\s,\]])")
+_MSGPACK: Final = re.compile(
+    rb"(?:[\x90-\x9f]|\xdc..|\xdd....)(?:[\xcf\xd3])(.{8})", flags=re.DOTALL
+)
+_LATEST: Final = 1 << 62
+
+
+def time_of(record: bytes) -> int:
+    """When a record was made, nanoseconds since the epoch.
+
+    Args:
+        record: Starts with eight bytes, big endian; or is a JSON or msgpack list that has the time
+            first. A record that does not is taken to be made now: it is kept, not refused.
+    """
+    json = _JSON.match(record)
+    if json is not None:
+        return min(int(json[1]), _LATEST)
+    packed = _MSGPACK.match(record)
+    if packed is not None:
+        return min(int.from_bytes(packed[1], "big"), _LATEST)
+    found = int.from_bytes(record[:8], "big") if len(record) >= 8 else _LATEST
+    return found if found < _LATEST else time.time_ns()
+
+
+_BUCKET: Final = 500
+_LONGEST: Final = 200
+_UNSAFE: Final = re.compile(r"[^\w.:@/+=~-]|^$", flags=re.ASCII)
+
+
+class Keys:
+    """Names of keys.
+
+    `PREFIX:tool_profile:{TOOL}`, `PREFIX:{SESSION}:journal`, `PREFIX:KIND:{KEY}`. What stands in
+    braces decides on which node of a Cluster a key lies, so that all that is written at once
+    lies on one. In a name, other characters than letters, digits and `_.:@/+=~-` are
+    written as `%` and their bytes; a name of more than 200 characters is cut, with a digest behind.
+
+    Args:
+        prefix: What all begin with: the setting `store_prefix`.
+        entries: Entries of a journal that are kept.
+    """
+
+    def __init__(self, prefix: str, entries: int) -> None:
+        self._prefix = prefix
+        self._buckets = -(-entries // _BUCKET) + 1
+
+    @property
+    def bucket(self) -> int:
+        """How many ids one set of ids has. A set of up to 512 numbers takes 8 bytes for each."""
+        return _BUCKET
+
+    def profile(self, tool: str) -> str:
+        """The profile of a tool: a sorted set (A1)."""
+        return f"{self._prefix}:tool_profile:{{{quoted(tool)}}}"
+
+    def journal(self, session: str) -> list[str]:
+        """The journal of a session: a stream, and the sets of the ids that are in it."""
+        tag = f"{self._prefix}:{{{quoted(session)}}}"
+        return [f"{tag}:journal", *(f"{tag}:ids:{number}" for number in range(self._buckets))]
+
+    def value(self, kind: str, key: str) -> str:
+        """A value: a string."""
+        return f"{self._prefix}:{quoted(kind)}:{{{quoted(key)}}}"
+
+    def claim(self, kind: str, key: str) -> str:
+        """The claim beside a value: a string."""
+        return f"{self.value(kind, key)}:claim"
+
+    def topic(self, name: str) -> str:
+        """A topic that is published to; no key."""
+        return f"{self._prefix}:{quoted(name)}:topic"
+
+
+def quoted(name: str) -> str:
+    """A name as it stands in a key."""
+    text = _UNSAFE.sub(_bytes_of, name)
+    if len(text) <= _LONGEST:
+        return text
+    digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    return f"{text[:100]}~{digest}"
+
+
+def id_number(entry_id: str) -> int:
+    """The number that stands for an entry's id among the ids of a journal; 64 bits, signed."""
+    data = entry_id.encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "big", signed=True)
+
+
+def _bytes_of(found: re.Match[str]) -> str:
+    data = found[0].encode("utf-8", "surrogatepass")
+    return "".join(f"%{byte:02X}" for byte in data) or "%"
+
+
+_MARK: Final = b"\x01"
+"""Stands before every value: written by this version."""
+
+_POSITIONS: Final = 10_000
+
+
+class RedisStore:
+    """Keeps everything in a Redis of version 5 or newer. Connects when it is first used.
+
+    What is there and was not understood (a key of another type, a value of another version, a
+    stream of somebody else) is left as it is: reads take it as missing, writes raise `StoreError`
+    with the reason `refused`, and one warning names the key.
+
+    Args:
+        settings: `store_url`, and all else that begins with `store_`.
+
+    Raises:
+        LoopGuardSettingsError: The address cannot be used.
+    """
+
+    def __init__(self, settings: StoreSettings) -> None:
+        place = parse_redis_url(settings.store_url.get_secret_value())
+        self._redis = Connection(place, settings.store_timeout_s)
+        self._keys = Keys(settings.store_prefix, settings.store_journal_entries)
+        self._entries = settings.store_journal_entries
+        self._journal_ms = _milliseconds(settings.store_journal_ttl_s)
+        self._records = settings.store_records
+        self._records_ms = _milliseconds(settings.store_records_ttl_s)
+        self._most_pause_s = settings.store_retry_s
+        self._complaints = LogOnce()
+        self._positions: OrderedDict[str, tuple[str, bytes]] = OrderedDict()
+        self._lock = new_lock()
+        reset_after_fork(self)
+
+    def forked(self) -> None:
+        """In the child of a fork: connections and locks are the parent's."""
+        self._lock = new_lock()
+        self._redis.forked()
+        self._complaints.forked()
+
+    def add_records(self, tool: str, records: Sequence[bytes]) -> None:
+        """Adds to the profile of a tool; see `Store.add_records`."""
+        if not records:
+            return
+        given: list[object] = [self._records, self._records_ms]
+        for record in records:
+            given += (f"{time_of(record) / 1e6:.3f}", record)
+        self._redis.run(scripts.ADD_RECORDS, [self._keys.profile(tool)], given)
+
+    def records(self, tool: str) -> list[bytes]:
+        """The profile of a tool, oldest first; see `Store.records`."""
+        key = self._keys.profile(tool)
+        since = f"{time.time() * 1e3 - self._records_ms:.3f}"
+        return self._read("ZRANGEBYSCORE", key, since, "+inf") or []
+
+    def append(self, session: str, entries: Sequence[tuple[str, bytes]]) -> None:
+        """Adds to the journal of a session; see `Store.append`."""
+        if not entries:
+            return
+        given: list[object] = [self._entries, self._journal_ms, self._keys.bucket]
+        for entry_id, value in entries:
+            given += (id_number(entry_id), _encoded(entry_id), value)
+        keys = self._keys.journal(session)
+        stored = self._redis.run(scripts.APPEND, keys, given)
+        if stored != len(entries):
+            msg = f"key {keys[0]!r}: {stored!r} of {len(entries)} entries were stored"
+            raise StoreError(msg, "down")
+
+    def journal(self, session: str, after: str | None = None) -> list[tuple[str, bytes]]:
+        """The journal of a session; see `Store.journal`."""
+        key = self._keys.journal(session)[0]
+        with self._lock:
+            known, position = self._positions.get(session, (None, b"-"))
+        start = position if after is not None and known == after else b"-"
+        found: list[Any] = self._read("XRANGE", key, start, "+") or []
+        entries = self._entries_of(key, found)
+        if start != b"-" and (not entries or entries[0][1] != after):
+            # The stream is another one than the one that was read before.
+            entries = self._entries_of(key, self._read("XRANGE", key, "-", "+") or [])
+        self._remember(session, entries)
+        ids = [entry_id for _, entry_id, _ in entries]
+        first = ids.index(after) + 1 if after is not None and after in ids else 0
+        return [(entry_id, value) for _, entry_id, value in entries[first:]]
+
+    def put(self, kind: str, key: str, value: bytes, ttl_s: float | None = None) -> None:
+        """Stores a value; see `Store.put`."""
+        ttl: int | str = "" if ttl_s is None else _milliseconds(ttl_s)
+        self._redis.run(scripts.PUT, [self._keys.value(kind, key)], [_MARK, value, ttl])
+
+    def get(self, kind: str, key: str) -> bytes | None:
+        """A value, or None; see `Store.get`."""
+        name = self._keys.value(kind, key)
+        value = self._read("GET", name)
+        if isinstance(value, bytes) and value.startswith(_MARK):
+            return value[len(_MARK) :]
+        if value is not None:
+            self._complaints.tell(
+                name, f"key {name!r}: a value that this version did not write is left as it is"
+            )
+        return None
+
+    def delete(self, kind: str, key: str) -> None:
+        """Removes a value and its claim; see `Store.delete`."""
+        keys = [self._keys.value(kind, key), self._keys.claim(kind, key)]
+        self._redis.run(scripts.DELETE, keys, [_MARK])
+
+    def claim(self, kind: str, key: str, owner: str, ttl_s: float) -> bool:
+        """Takes what only one may have; see `Store.claim`."""
+        given = [_encoded(owner), _milliseconds(ttl_s)]
+        return self._redis.run(scripts.CLAIM, [self._keys.claim(kind, key)], given) == 1
+
+    def publish(self, topic: str, message: bytes) -> None:
+        """Hands a message to all that listen; see `Channel.publish`."""
+        self._redis.call("PUBLISH", self._keys.topic(topic), message)
+
+    def subscribe(
+        self,
+        topic: str,
+        take: Callable[[bytes], None],
+        joined: Callable[[], None] | None = None,
+    ) -> RedisSubscription:
+        """Listens to a topic on a daemon thread; see `Channel.subscribe`."""
+        name = self._keys.topic(topic)
+        connection = self._redis
+        return RedisSubscription(lambda: connection.hear(name), take, joined, self._most_pause_s)
+
+    def ping(self) -> None:
+        """Raises `StoreError` if Redis cannot be reached, lets nobody in or is too old."""
+        self._redis.ping()
+
+    def close(self) -> None:
+        """Closes the connections; the next call opens new ones."""
+        self._redis.close()
+
+    def _read(self, command: str, key: str, *values: object) -> Any:
+        """What a command gives; None where something else lies at the key."""
+        try:
+            return self._redis.call(command, key, *values)
+        except StoreError as error:
+            if error.reason != "refused":
+                raise
+            self._complaints.tell(key, f"{error}; it is taken as missing, and left as it is")
+            return None
+
+    def _entries_of(self, key: str, found: Sequence[Any]) -> list[tuple[bytes, str, bytes]]:
+        """Number, id and value of each; what is no entry is left out."""
+        entries: list[tuple[bytes, str, bytes]] = []
+        for number, fields in found:
+            if len(fields or ()) != 1:
+                self._complaints.tell(key, f"key {key!r}: {number!r} is no journal entry: left out")
+                continue
+            ((entry_id, value),) = fields.items()
+            entries.append((number, _decoded(entry_id), value))
+        return entries
+
+    def _remember(self, session: str, entries: Sequence[tuple[bytes, str, bytes]]) -> None:
+        """Where the last entry lies, so that the next read begins there."""
+        if not entries:
+            return
+        number, entry_id, _ = entries[-1]
+        with self._lock:
+            self._positions[session] = (entry_id, number)
+            self._positions.move_to_end(session)
+            if len(self._positions) > _POSITIONS:
+                self._positions.popitem(last=False)
+
+
+def _milliseconds(seconds: float) -> int:
+    return max(1, int(seconds * 1000))
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _decoded(data: bytes) -> str:
+    try:
+        return data.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return data.decode("utf-8", "backslashreplace")

@@ -1,0 +1,659 @@
+"""The connection to a Redis, and its subscriptions."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import re
+import time
+import weakref
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import Any, Final, Literal, NamedTuple
+from urllib.parse import quote
+
+import redis
+from redis.backoff import NoBackoff
+from redis.cluster import ClusterNode, RedisCluster
+from redis.exceptions import (
+    NoPermissionError,
+    NoScriptError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisClusterException,
+    RedisError,
+)
+from redis.retry import Retry
+from redis.sentinel import Sentinel
+
+from otel_loopguard._util.locks import Signal, new_lock, start_thread
+from otel_loopguard._util.logger import logger
+from otel_loopguard.errors import LoopGuardSettingsError, StoreError
+
+_MOST: Final = 256
+
+
+class LogOnce:
+    """Says once of each key what is wrong with it. Of more than 256 keys nothing more is said."""
+
+    def __init__(self) -> None:
+        self._told: set[str] = set()
+        self._lock = new_lock()
+
+    def forked(self) -> None:
+        """In the child of a fork: another thread may have held the lock."""
+        self._lock = new_lock()
+
+    def tell(self, key: str, what: str) -> None:
+        """Logs a warning, the first time that it is about this key."""
+        with self._lock:
+            if key in self._told or len(self._told) >= _MOST:
+                return
+            self._told.add(key)
+        logger.warning("store: %s", what)
+
+
+_URL: Final = re.compile(
+    r"(?P<scheme>rediss?|unix|rediss?\+sentinel|rediss?\+cluster)://"
+    r"(?:(?P<who>[^@/?#]*)@)?(?P<hosts>[^@/?#]*)(?P<path>/[^@?#]*)?(?:\?(?P<query>[^@#]*))?"
+)
+"""Where a password has one of `@/?#` as it is, nobody can tell where it ends: nothing matches."""
+_SCHEME: Final = re.compile(r"[a-z]{1,6}(?:\+[a-z]{1,8})?(?=://)")
+_HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]\s]+)(?::(\d{1,5}))?")
+_EXPECTED: Final = (
+    "expected redis://HOST:PORT/DB, rediss://…, unix:///PATH, "
+    "redis+sentinel://HOST:PORT,…/SERVICE or redis+cluster://HOST:PORT,…; in a user, a password or "
+    "an option @ is written %40, / %2F, ? %3F and # %23"
+)
+_PORTS: Final = {"single": 6379, "sentinel": 26379, "cluster": 6379}
+
+Mode = Literal["single", "sentinel", "cluster"]
+
+
+class RedisUrl(NamedTuple):
+    """Where a Redis is.
+
+    Attributes:
+        mode: Whether it is one server, one that Sentinels know, or a Cluster.
+        url: Address of one server, as redis-py reads it: user, password, database, options. It is
+            secret.
+        hosts: Host and port of each that is named.
+        service: The name that Sentinels know it by.
+        shown: The address without user, password and options.
+    """
+
+    mode: Mode
+    url: str
+    hosts: tuple[tuple[str, int], ...]
+    service: str
+    shown: str
+
+    def __repr__(self) -> str:
+        return f"Place({self.shown!r})"
+
+
+def parse_redis_url(url: str) -> RedisUrl:
+    """What a `store_url` says.
+
+    Raises:
+        LoopGuardSettingsError: It says nothing that can be used; passwords are left out of the
+            message.
+    """
+    found = _URL.fullmatch(url.strip())
+    if found is None or (found["scheme"] == "unix" and found["hosts"]):
+        raise _wrong(url, _EXPECTED)
+    scheme, _, kind = found["scheme"].partition("+")
+    mode: Mode = "sentinel" if kind == "sentinel" else "cluster" if kind else "single"
+    if scheme == "unix":
+        return RedisUrl(mode, url.strip(), (), "", shown(url))
+    hosts = _hosts(url, found["hosts"], _PORTS[mode])
+    service, database = _path(url, found["path"] or "", mode)
+    who = "" if found["who"] is None else f"{found['who']}@"
+    query = "" if found["query"] is None else f"?{found['query']}"
+    host, port = hosts[0]
+    host = f"[{host}]" if ":" in host else host
+    one = f"{scheme}://{who}{host}:{port}/{database}{query}"
+    return RedisUrl(mode, one, hosts, service, shown(url))
+
+
+def shown(url: str) -> str:
+    """An address without what may be secret in it: of one that cannot be read, only its scheme."""
+    found = _URL.fullmatch(url.strip())
+    if found is None or found["hosts"].startswith(":"):
+        scheme = _SCHEME.match(url.strip())
+        return f"{scheme[0]}://***" if scheme else "***"
+    who = "" if found["who"] is None else "***@"
+    return f"{found['scheme']}://{who}{found['hosts']}{found['path'] or ''}"
+
+
+def _hosts(url: str, text: str, port: int) -> tuple[tuple[str, int], ...]:
+    hosts: list[tuple[str, int]] = []
+    for part in text.split(","):
+        found = _HOST.fullmatch(part)
+        if part.startswith(":"):
+            # A password in front of which, or behind which, something is missing.
+            raise _wrong(url, _EXPECTED)
+        if found is None or int(found[2] or port) > 65535:
+            raise _wrong(url, f"{part!r} is no HOST:PORT")
+        hosts.append((found[1].strip("[]"), int(found[2] or port)))
+    return tuple(hosts)
+
+
+def _path(url: str, path: str, mode: Mode) -> tuple[str, str]:
+    """Name of the service, and the database."""
+    parts = path.strip("/").split("/") if path.strip("/") else []
+    service = ""
+    if mode == "sentinel":
+        if not parts:
+            raise _wrong(url, "the name of the service is missing: …/SERVICE")
+        service = parts.pop(0)
+    database = parts.pop(0) if parts and mode != "cluster" else "0"
+    if parts or not database.isdecimal():
+        raise _wrong(url, f"{path!r} is no number of a database")
+    return service, database
+
+
+def _wrong(url: str, why: str) -> LoopGuardSettingsError:
+    msg = f"store_url (LOOPGUARD_STORE_URL) = {shown(url)!r}: {why}"
+    return LoopGuardSettingsError(msg)
+
+
+class Script(NamedTuple):
+    """A Lua script.
+
+    Attributes:
+        text: Its text.
+        sha: Its name in Redis.
+    """
+
+    text: str
+    sha: str
+
+
+def _script(text: str) -> Script:
+    return Script(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
+
+
+# ZADD comes first: at a key of another type it ends the script, before anything gets an expiry.
+# A process whose clock is ahead must not have the newest records for ever, so times are cut at now.
+ADD_RECORDS: Final = _script("""
+local time = redis.call('TIME')
+local now = time[1] * 1000 + time[2] / 1000
+local keep, ttl = tonumber(ARGV[1]), tonumber(ARGV[2])
+for i = 3, #ARGV, 2 do
+  local at = math.min(tonumber(ARGV[i]), now)
+  redis.call('ZADD', KEYS[1], string.format('%.3f', at), ARGV[i + 1])
+end
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('(%.3f', now - ttl))
+redis.call('ZREMRANGEBYRANK', KEYS[1], 0, -keep - 1)
+redis.call('PEXPIRE', KEYS[1], string.format('%d', ttl))
+return (#ARGV - 2) / 2
+""")
+"""Keys: the profile. Arguments: records kept, milliseconds kept, then time in ms and record."""
+
+# Entries are numbered 1-0, 2-0, ...; a stream that numbers by the clock is somebody else's. The
+# sets of ids take turns: as many ids are known as there are entries kept, at least. XADD comes
+# first: after a DEL a full server would let the rest of the script pass, above its limit. Where
+# entries were removed from outside (XTRIM, XDEL) Redis still knows the last number that it gave,
+# and takes none below it.
+APPEND: Final = _script("""
+local keep, ttl, per = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
+local sets, number = #KEYS - 1, 0
+local function given()
+  local told = redis.call('XINFO', 'STREAM', KEYS[1])
+  for i = 1, #told, 2 do
+    if told[i] == 'last-generated-id' then return told[i + 1] end
+  end
+end
+local function is_ours(id)
+  local high, low = string.match(id, '^(%d+)-(%d+)$')
+  number = tonumber(high)
+  return low == '0' and number < 2 ^ 40
+end
+local foreign = redis.error_reply('LOOPGUARD this stream is not a journal of otel-loopguard')
+local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)[1]
+if last then last = last[1] elseif redis.call('EXISTS', KEYS[1]) == 1 then last = given() end
+if last and not is_ours(last) then return foreign end
+for s = 2, #KEYS do redis.call('SCARD', KEYS[s]) end
+local seen = 0
+for i = 4, #ARGV, 3 do
+  local known = false
+  for s = 2, #KEYS do
+    if redis.call('SISMEMBER', KEYS[s], ARGV[i]) == 1 then known = true end
+  end
+  if not known then
+    local entry = {KEYS[1], string.format('%d-0', number + 1), ARGV[i + 1], ARGV[i + 2]}
+    if type(redis.pcall('XADD', unpack(entry))) == 'table' then
+      if redis.call('EXISTS', KEYS[1]) == 1 and not is_ours(given()) then return foreign end
+      entry[2] = string.format('%d-0', number + 1)
+      redis.call('XADD', unpack(entry))
+    end
+    local set = KEYS[2 + math.floor(number / per) % sets]
+    if number % per == 0 then redis.call('DEL', set) end
+    redis.call('SADD', set, ARGV[i])
+    number = number + 1
+  end
+  seen = seen + 1
+end
+redis.call('XTRIM', KEYS[1], 'MAXLEN', keep)
+for _, key in ipairs(KEYS) do redis.call('PEXPIRE', key, ttl) end
+return seen
+""")
+"""Keys: the journal, its sets of ids. Arguments: entries kept, milliseconds kept, ids of a set,
+then number of the id, id and value of each entry. Gives the number of entries that are in."""
+
+_OURS: Final = """
+local kind = redis.call('TYPE', KEYS[1])['ok']
+if kind ~= 'none' and kind ~= 'string' then
+  return redis.error_reply('WRONGTYPE this key holds a ' .. kind)
+end
+if kind == 'string' and redis.call('GETRANGE', KEYS[1], 0, 0) ~= ARGV[1] then
+  return redis.error_reply('LOOPGUARD this value was not written by this version')
+end
+"""
+"""SET would replace a key of any type."""
+
+PUT: Final = _script(
+    _OURS
+    + """
+if ARGV[3] == '' then
+  redis.call('SET', KEYS[1], ARGV[1] .. ARGV[2])
+else
+  redis.call('SET', KEYS[1], ARGV[1] .. ARGV[2], 'PX', ARGV[3])
+end
+return 1
+"""
+)
+"""Keys: the value. Arguments: mark of ours, value, milliseconds kept or nothing."""
+
+DELETE: Final = _script(_OURS + "return redis.call('DEL', KEYS[1], KEYS[2])")
+"""Keys: the value, the claim beside it. Arguments: mark of ours."""
+
+CLAIM: Final = _script("""
+local owner = redis.call('GET', KEYS[1])
+if owner then return owner == ARGV[1] and 1 or 0 end
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+return 1
+""")
+"""Keys: the claim. Arguments: owner, milliseconds."""
+
+
+# redis-py says only in part what it takes and gives.
+_redis: Final[Any] = redis
+_cluster: Final[Any] = RedisCluster
+
+_OLDEST: Final = (5, 0)
+"""Streams, and scripts that may ask for the time before they write."""
+
+_FULL: Final = re.compile(r"\bOOM\b|\bMISCONF\b|maxmemory")
+_READ_ONLY: Final = re.compile(r"\bREADONLY\b|\bNOREPLICAS\b|read only replica")
+_CODE: Final = re.compile(r"\A([A-Z]{3,}) ")
+_LASTING: Final = re.compile(r": (?:-?WRONGTYPE|-?LOOPGUARD) ")
+_FINAL: Final = frozenset({"WRONGTYPE", "LOOPGUARD"})
+"""Codes of errors that come again however often one asks."""
+
+_REPEATED: Final = "with args beginning with"
+"""What a server says of a command that it does not know; what follows may be half a password."""
+
+_Reason = Literal["down", "slow", "full", "read_only", "refused"]
+
+
+class Connection:
+    """Asks one Redis. Opened by the first call; may be used from any thread.
+
+    Args:
+        place: Where it is.
+        timeout_s: Seconds that a call may take, and an attempt to connect.
+
+    Raises:
+        LoopGuardSettingsError: The address has an option that redis-py does not know.
+    """
+
+    def __init__(self, place: RedisUrl, timeout_s: float) -> None:
+        self._place = place
+        self._options, self._secrets = _options(place, timeout_s)
+        self._client: Any = None
+        self._lock = new_lock()
+
+    def forked(self) -> None:
+        """In the child of a fork: the connections are the parent's."""
+        self._lock = new_lock()
+        self._client = None
+
+    def run(self, script: Script, keys: Sequence[str], values: Sequence[object]) -> Any:
+        """Runs a script.
+
+        Args:
+            script: The script.
+            keys: The keys that it uses.
+            values: Its other arguments: bytes, text or numbers.
+
+        Raises:
+            StoreError: It did not run, or said that it cannot.
+        """
+        with self._told(keys[0]):
+            client = self._open()
+            try:
+                return client.evalsha(script.sha, len(keys), *keys, *values)
+            except NoScriptError:
+                return client.eval(script.text, len(keys), *keys, *values)
+
+    def call(self, command: str, key: str, *values: object) -> Any:
+        """Gives a command.
+
+        Args:
+            command: Its name.
+            key: The key that it uses.
+            *values: Its other arguments.
+
+        Raises:
+            StoreError: It was not carried out.
+        """
+        with self._told(key):
+            return self._open().execute_command(command, key, *values)
+
+    def hear(self, topic: str) -> Hearing:
+        """Subscribes to a topic, on a connection of its own.
+
+        Args:
+            topic: Its name in Redis.
+
+        Raises:
+            StoreError: It could not be subscribed to.
+        """
+        with self._told(topic):
+            client = self._connect()
+            hearing = Hearing(client, self._told, topic)
+        hearing.begin()
+        return hearing
+
+    def ping(self) -> None:
+        """Asks whether anybody is there; see `Store.ping`."""
+        with self._told(""):
+            self._open().ping()
+
+    def close(self) -> None:
+        """Closes what is open. The next call opens it again."""
+        with self._lock:
+            client, self._client = self._client, None
+        if client is not None:
+            with self._told(""):
+                client.close()
+
+    def _open(self) -> Any:
+        with self._lock:
+            if self._client is None:
+                client = self._connect()
+                self._check(client)
+                self._client = client
+            return self._client
+
+    def _connect(self) -> Any:
+        place, options = self._place, self._options
+        if place.mode == "cluster":
+            nodes = [ClusterNode(host, port) for host, port in place.hosts]
+            # A second attempt goes by the newest map of the slots.
+            return _cluster(startup_nodes=nodes, **{**options, "retry": Retry(NoBackoff(), 1)})
+        if place.mode == "sentinel":
+            sentinel: Any = _sentinel(place, options)
+            return sentinel.master_for(place.service, **options)
+        return _redis.Redis.from_url(place.url, **options)
+
+    def _check(self, client: Any) -> None:
+        """Whether the server is new enough; where it does not tell, it is taken to be."""
+        cluster = isinstance(client, RedisCluster)
+        more: dict[str, Any] = {"target_nodes": _cluster.RANDOM} if cluster else {}
+        try:
+            said = client.info("server", **more)
+        except NoPermissionError:
+            return
+        version = str(said.get("redis_version", ""))
+        found = re.match(r"(\d+)\.(\d+)", version)
+        if found is not None and (int(found[1]), int(found[2])) < _OLDEST:
+            msg = f"{self._place.shown}: Redis {version} is too old: 5.0 or newer is needed"
+            raise StoreError(msg, "down")
+
+    @contextmanager
+    def _told(self, key: str) -> Generator[None, None, None]:
+        try:
+            yield
+        except (RedisError, RedisClusterException, OSError) as error:
+            where = f"{self._place.shown}, key {key!r}" if key else self._place.shown
+            said = _said(error, self._secrets)
+            msg = f"{where}: {type(error).__name__}: {said}"
+            told = StoreError(msg, _reason(error))
+            # With its cause a traceback would print the secret all the same.
+            raise told from (error if said == str(error) else None)
+
+
+class Hearing:
+    """A topic that is subscribed to, on a connection of its own. For one thread.
+
+    Args:
+        client: The client.
+        told: Turns what redis-py raises into a `StoreError` that names the topic.
+        topic: Its name in Redis.
+    """
+
+    def __init__(
+        self, client: Any, told: Callable[[str], AbstractContextManager[None]], topic: str
+    ) -> None:
+        self._client = client
+        self._told = told
+        self._topic = topic
+        self._pubsub: Any = client.pubsub()
+
+    def begin(self) -> None:
+        """Subscribes; the first message says that it is done.
+
+        Raises:
+            StoreError: It could not.
+        """
+        try:
+            with self._told(self._topic):
+                self._pubsub.subscribe(self._topic)
+        except StoreError:
+            self.close()
+            raise
+
+    def next(self, limit_s: float) -> Any:
+        """The next message as redis-py has it; None if none came within the limit.
+
+        Raises:
+            StoreError: The connection failed.
+        """
+        with self._told(self._topic):
+            return self._pubsub.get_message(timeout=limit_s)
+
+    def ask(self) -> None:
+        """Asks whether the server is there; its answer is a message.
+
+        Raises:
+            StoreError: The connection failed.
+        """
+        with self._told(self._topic):
+            self._pubsub.ping()
+
+    def close(self) -> None:
+        """Closes the connection."""
+        with suppress(StoreError), self._told(self._topic):
+            self._pubsub.close()
+            self._client.close()
+
+
+def _said(error: Exception, secrets: frozenset[str]) -> str:
+    """What an error says, unless it holds a secret: servers without AUTH repeat what they got."""
+    said = str(error)
+    if secrets and (_REPEATED in said or any(secret in said for secret in secrets)):
+        return "its text is not shown, for it holds a password"
+    return said
+
+
+def _options(place: RedisUrl, timeout_s: float) -> tuple[dict[str, Any], frozenset[str]]:
+    """What redis-py is told beside the address, in a Cluster and for Sentinels that too; secrets.
+
+    Raises:
+        LoopGuardSettingsError: The address has an option that redis-py does not know.
+    """
+    options: dict[str, Any] = {
+        "socket_timeout": timeout_s,
+        "socket_connect_timeout": timeout_s,
+        # The writer tries again by itself, and must not wait longer than it knows.
+        "retry": Retry(NoBackoff(), 0),
+        "protocol": 2,
+    }
+    said: dict[str, Any] = {}
+    try:
+        said = dict(_redis.connection.parse_url(place.url))
+        own = {name: value for name, value in said.items() if not name.startswith("sentinel_")}
+        kind = own.pop("connection_class", redis.Connection)
+        kind(**{**own, **options})
+    except (TypeError, ValueError) as error:
+        msg = f"store_url (LOOPGUARD_STORE_URL) = {place.shown!r}: {_said(error, _secret(said))}"
+        raise LoopGuardSettingsError(msg) from None
+    hidden = _secret(said)
+    if place.mode == "single":
+        return options, hidden
+    for name in ("host", "port", "path"):
+        said.pop(name, None)
+    if place.mode == "cluster":
+        said.pop("db", None)
+    secure = said.pop("connection_class", None) is not None
+    return {**said, **options, **({"ssl": True} if secure else {})}, hidden
+
+
+def _secret(said: dict[str, Any]) -> frozenset[str]:
+    """The passwords among options, as they are and as an address has them."""
+    found = {str(value) for name, value in said.items() if "password" in name and value}
+    spelled = {spelling for one in found for spelling in (quote(one, safe=""), repr(one)[1:-1])}
+    return frozenset(found | spelled)
+
+
+def _sentinel(place: RedisUrl, options: dict[str, Any]) -> Sentinel:
+    """The Sentinels; they have a user and a password of their own."""
+    their = {name: options[name] for name in options if name.startswith(("ssl", "socket", "retry"))}
+    for name in ("username", "password"):
+        if f"sentinel_{name}" in options:
+            their[name] = options.pop(f"sentinel_{name}")
+    return Sentinel(list(place.hosts), sentinel_kwargs=their)
+
+
+def _reason(error: Exception) -> _Reason:
+    text = str(error)
+    if isinstance(error, OutOfMemoryError) or _FULL.search(text):
+        return "full"
+    if isinstance(error, ReadOnlyError) or _READ_ONLY.search(text):
+        return "read_only"
+    if isinstance(error, (redis.TimeoutError, TimeoutError)):
+        return "slow"
+    if type(error) not in (redis.ResponseError, redis.DataError):
+        # Not reached, not let in, a Cluster that finds itself: redis-py has a class for each.
+        return "down"
+    # Redis before 7 puts `ERR Error running script` before the code.
+    code = _CODE.match(text)
+    return "refused" if code is None or code[1] in _FINAL or _LASTING.search(text) else "down"
+
+
+_NAP_S: Final = 1.0
+_SILENT_S: Final = 5.0
+_FIRST_PAUSE_S: Final = 0.05
+_SPREAD: Final = random.SystemRandom()
+"""Spreads processes over time; the state of `random` is the application's."""
+
+
+class RedisSubscription:
+    """A subscription to one topic of a Redis; see `Channel.subscribe`.
+
+    Its thread ends within two seconds of `close`, or when nobody holds this object any more. Where
+    nothing is heard for five seconds it asks whether the server is there, and connects anew after
+    as long without an answer.
+
+    Args:
+        hear: Subscribes, on a connection of its own.
+        take: Gets each message.
+        joined: Called whenever messages begin to arrive.
+        most_pause_s: Longest pause between two attempts to connect, in seconds.
+    """
+
+    def __init__(
+        self,
+        hear: Callable[[], Hearing],
+        take: Callable[[bytes], None],
+        joined: Callable[[], None] | None,
+        most_pause_s: float,
+    ) -> None:
+        self._closed = Signal()
+        # The thread does not hold this object, so that it ends with it.
+        ear = _Ear(hear, take, joined, most_pause_s, self._closed)
+        weakref.finalize(self, self._closed.set).atexit = False
+        start_thread("listening", ear.run)
+
+    def close(self) -> None:
+        """Ends it, soon."""
+        self._closed.set()
+
+
+class _Ear:
+    """The thread of a subscription."""
+
+    def __init__(
+        self,
+        hear: Callable[[], Hearing],
+        take: Callable[[bytes], None],
+        joined: Callable[[], None] | None,
+        most_pause_s: float,
+        closed: Signal,
+    ) -> None:
+        self._hear = hear
+        self._take = take
+        self._joined = joined
+        self._most_pause_s = most_pause_s
+        self._closed = closed
+        self._failures = 0
+
+    def run(self) -> None:
+        """Hears until it is closed."""
+        while not self._closed.is_set():
+            try:
+                hearing = self._hear()
+                try:
+                    self._attend(hearing)
+                finally:
+                    hearing.close()
+            except StoreError as error:
+                self._fails(error)
+            self._closed.wait(self._pause_s())
+
+    def _attend(self, hearing: Hearing) -> None:
+        asked = heard = time.monotonic()
+        while not self._closed.is_set():
+            if self._takes(hearing.next(_NAP_S)):
+                asked = heard = time.monotonic()
+            elif time.monotonic() - heard > 2 * _SILENT_S:
+                msg = f"no answer for {2 * _SILENT_S:.0f} s"
+                raise StoreError(msg, "down")
+            elif time.monotonic() - asked > _SILENT_S:
+                hearing.ask()
+                asked = time.monotonic()
+
+    def _takes(self, message: Any) -> bool:
+        """Takes what came; False if nothing did."""
+        if message is None:
+            return False
+        if message["type"] == "subscribe":
+            self._failures = 0
+            if self._joined is not None:
+                self._joined()
+        elif message["type"] == "message" and isinstance(message["data"], bytes):
+            self._take(message["data"])
+        return True
+
+    def _fails(self, error: StoreError) -> None:
+        """Says once of an outage that nothing is heard."""
+        self._failures += 1
+        if self._failures == 1:
+            logger.warning("other processes are not heard while the store fails: %s", error)
+
+    def _pause_s(self) -> float:
+        pause = min(_FIRST_PAUSE_S * 2 ** min(self._failures, 16), self._most_pause_s)
+        return pause * _SPREAD.uniform(0.5, 1)

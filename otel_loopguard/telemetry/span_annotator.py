@@ -1,0 +1,186 @@
+"""What decisions write on spans: open ones at once, ended ones on their way to an exporter."""
+
+from __future__ import annotations
+
+import weakref
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final
+
+from otel_loopguard import semconv
+from otel_loopguard._util.errors import swallow
+from otel_loopguard._util.locks import new_lock
+from otel_loopguard.core import Action, Annotation, Kind
+from otel_loopguard.evidence import prepare
+from otel_loopguard.sessions.decisions import annotation
+from otel_loopguard.spans.sdk_views import ActiveSpanView
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from otel_loopguard._control.flag import Control
+    from otel_loopguard._util.errors import InternalErrors
+    from otel_loopguard.core import Decision, Step
+    from otel_loopguard.sessions import Session
+    from otel_loopguard.sessions.active import ActiveSpan
+    from otel_loopguard.spans.reader import Reader
+    from otel_loopguard.spans.views import SpanView
+
+_KEPT: Final = 4096
+
+writers: weakref.WeakKeyDictionary[object, object] = weakref.WeakKeyDictionary()
+"""The exporters that write decisions on ended spans, and the faults of whose guard; None: all."""
+
+
+def is_written(faults: InternalErrors) -> bool:
+    """Whether an exporter of this process writes the decisions of the guard of these faults."""
+    return any(of is None or of is faults for of in list(writers.values()))
+
+
+class SpanAnnotator:
+    """Writes the decisions of one guard on spans. Thread-safe.
+
+    Args:
+        reader: Tells which span is an agent's.
+        faults: Those of its guard, which tell it from others.
+        events: Whether open spans get a span event too.
+
+    Attributes:
+        capacity: Decisions that wait for an exporter at most.
+        dropped: Those that gave way to newer ones.
+    """
+
+    def __init__(self, reader: Reader, faults: InternalErrors, *, events: bool) -> None:
+        self._reader = reader
+        self._faults = faults
+        self._events = events
+        self._lock = new_lock()
+        self._ended: OrderedDict[tuple[int, int], Annotation] = OrderedDict()
+        self.capacity = _KEPT
+        self.dropped = 0
+
+    @property
+    def written(self) -> bool:
+        """Whether there is an exporter that they wait for."""
+        return is_written(self._faults)
+
+    @property
+    def waiting(self) -> int:
+        """Decisions that wait for an exporter."""
+        return len(self._ended)
+
+    def keep(
+        self, decision: Decision, *, with_session: bool, opened: ActiveSpan | None = None
+    ) -> None:
+        """Keeps what an ended span gets, until an exporter takes it; the newest 4096.
+
+        Args:
+            decision: What was decided at its end.
+            with_session: Whether the span has no session id of its own.
+            opened: The span; None if its start was not seen. One that is not sampled gets nothing.
+        """
+        view = None if opened is None else opened.view
+        if not decision.span_id or (isinstance(view, ActiveSpanView) and not view.sampled):
+            return
+        with self._lock:
+            place = (decision.trace_id, decision.span_id)
+            self._ended[place] = annotation(decision, with_session=with_session)
+            if len(self._ended) > self.capacity:
+                self._ended.popitem(last=False)
+                # Without such an exporter nobody waits for them.
+                self.dropped += self.written
+
+    def take(self, trace_id: int, span_id: int) -> Annotation | None:
+        """What an ended span gets; given once."""
+        return self._ended.pop((trace_id, span_id), None) if self._ended else None
+
+    def above(self, opened: ActiveSpan, decision: Decision) -> None:
+        """Annotates the open agent span above, and the topmost open span.
+
+        An abort ends the agent, and turns its span to ERROR; a deny does not. What is only noted
+        takes no other decision's place.
+        """
+        steps = [found for place in opened.above() for found in self._step_of(place)]
+        if not steps:
+            return
+        agents = [found for found in steps if found[1] is not None and found[1].kind is Kind.AGENT]
+        agent, step = agents[0] if agents else steps[-1]
+        aborts = decision.action is Action.ABORT
+        own = annotation(decision, with_session=_lacks_session(step), status=aborts)
+        noted = decision.action is Action.ALLOW
+        if noted and _is_marked(agent):
+            if self._events:
+                agent.tell(own)
+        else:
+            agent.annotate(own, event=self._events)
+        top, step = steps[-1]
+        if top is not agent and not (noted and _is_marked(top)):
+            outer = annotation(decision, with_session=_lacks_session(step), status=False)
+            top.annotate(outer, event=False)
+
+    def _step_of(self, opened: ActiveSpan) -> Iterator[tuple[ActiveSpanView, Step | None]]:
+        """An open span of the SDK and its step; nothing if it cannot be read, which counts once."""
+        view = opened.view
+        if not isinstance(view, ActiveSpanView) or opened.unreadable:
+            return
+        found: tuple[ActiveSpanView, Step | None] | None = None
+        with swallow(self._faults, "mark"):
+            found = view, self._reader.read(view)
+        if found is None:
+            opened.unreadable = True
+        else:
+            yield found
+
+    def running(self, span: SpanView, decision: Decision) -> None:
+        """Annotates what is open, and has not failed by that; as `above`, a mere note yields."""
+        if isinstance(span, ActiveSpanView):
+            without = _lacks_session(self._reader.read(span))
+            added = annotation(decision, with_session=without, status=False)
+            if decision.action is not Action.ALLOW or _is_noted(span):
+                span.annotate(added, event=self._events)
+            elif self._events:
+                span.tell(added)
+
+    def starting(self, opened: ActiveSpan, session: Session) -> None:
+        """Annotates a call that starts although its loop is denied or its session aborted."""
+        control, span = session.flag.control, opened.view
+        decision = control.decision
+        if not isinstance(span, ActiveSpanView):
+            return
+        if decision is None:
+            if opened.parent is None or opened.runs:
+                span.annotate(_set_by(control), event=False)
+            return
+        step = self._reader.read(span)
+        if step is None or step.kind is not Kind.TOOL:
+            return
+        step.agent = step.agent or opened.agent
+        prepare(step)
+        with session.lock:
+            call = session.call_of(step)
+            mine = decision.action is Action.ABORT or call is None or session.policy.denies(call)
+        if mine:
+            added = annotation(decision, with_session=step.session is None, status=False)
+            span.annotate(added, event=False)
+
+
+def _set_by(control: Control) -> Annotation:
+    """What says of a span that its session was stopped before it started, and by whom."""
+    attributes: dict[str, str | bool | int | float] = {
+        semconv.DECISION_ACTION: control.action.value,
+        semconv.CONTROL_BY: control.by or "",
+        semconv.DECISION_MESSAGE: control.reason or "",
+        semconv.SESSION_ID: control.session or "",
+    }
+    return Annotation(attributes)
+
+
+def _is_noted(span: ActiveSpanView) -> bool:
+    return span.attributes.get(semconv.DECISION_ACTION, "allow") == "allow"
+
+
+def _is_marked(span: ActiveSpanView) -> bool:
+    return semconv.DECISION_ACTION in span.attributes
+
+
+def _lacks_session(step: Step | None) -> bool:
+    return step is None or step.session is None
