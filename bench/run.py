@@ -39,7 +39,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext
 
-from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings, control
+from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings, control, execution
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.replay import Recording, SpanReplay
 from otel_loopguard.spans.reader import Reader
@@ -355,17 +355,17 @@ def check_cost() -> dict[str, float]:
 
 
 def admit_cost() -> dict[str, float]:
-    """Microseconds of `control.admit()` for a tool with a profile, and of a batch of ten."""
+    """Microseconds of `execution.admit()` for a tool with a profile, and of a batch of ten."""
     guard = LoopGuard(Settings())
     for number in range(100):
         guard.observe(call(number, "q"), "one")
-    control.admit("search", {"query": "q"})
+    execution.admit("search", {"query": "q"})
     time.sleep(1.2)  # the thread that measures the machine has begun
     result: dict[str, float] = {}
     batch = [("search", {"query": f"q {number}"}) for number in range(10)]
     asked: dict[str, Callable[[], object]] = {
-        "admit": lambda: control.admit("search", {"query": "q"}, user="ada", session="one"),
-        "admit_batch": lambda: control.admit_batch(batch, user="ada", session="one"),
+        "admit": lambda: execution.admit("search", {"query": "q"}, user="ada", session="one"),
+        "admit_batch": lambda: execution.admit_batch(batch, user="ada", session="one"),
     }
     for name, ask in asked.items():
         taken: list[int] = []
@@ -427,7 +427,7 @@ def rows() -> Iterator[tuple[str, dict[str, float]]]:
     yield "memory", memory()
     yield MANY, many_sessions()
     yield "control.check()", check_cost()
-    yield "control.admit()", admit_cost()
+    yield "execution.admit()", admit_cost()
     yield "replay of trail.otlp.jsonl.gz", replay()
 
 

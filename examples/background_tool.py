@@ -9,7 +9,7 @@ import asyncio
 from opentelemetry.sdk.trace import TracerProvider
 
 import otel_loopguard
-from otel_loopguard import LoopGuardSpanProcessor, control
+from otel_loopguard import LoopGuardSpanProcessor, execution
 
 provider = TracerProvider()
 provider.add_span_processor(LoopGuardSpanProcessor())  # the one line
@@ -28,9 +28,9 @@ async def agent() -> None:
     """Three calls; what takes long is not waited for."""
     waiting: list[asyncio.Task[str]] = []
     for tool, seconds in (("file_read", 0.01), ("video_process", 0.1), ("file_write", 0.01)):
-        choice = control.admit(tool)
+        choice = execution.admit(tool)
         print(f"{tool}: {choice.choice}, about {choice.estimate_ms / 1000:.0f} s expected")
-        if choice.choice is control.Choice.AUTO_BACKGROUND:
+        if choice.choice is execution.Choice.AUTO_BACKGROUND:
             waiting.append(asyncio.create_task(call(tool, seconds)))
         else:
             print(await call(tool, seconds))

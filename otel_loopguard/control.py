@@ -1,9 +1,17 @@
-"""The control flag, for the agent's own loop: `control.check()`, `await control.gate()`."""
+"""The control flag, for the agent's own loop: `control.check()`, `await control.gate()`.
+
+Retries, breakers, recovery, checks and checkpoints are in `otel_loopguard.resilience`; admission
+and preferences in `otel_loopguard.execution`; what a session has come to in
+`otel_loopguard.sessions`.
+"""
 
 from __future__ import annotations
 
-from otel_loopguard._control.callbacks import on_decision, tell_listeners
-from otel_loopguard._control.context import Backend, keep, named_session, session
+import importlib
+from typing import Any, Final
+
+from otel_loopguard._control.callbacks import on_decision
+from otel_loopguard._control.context import session
 from otel_loopguard._control.escalation import answer, escalate, escalations, on_escalation, plan
 from otel_loopguard._control.flag import Control, Flag
 from otel_loopguard._control.gate import (
@@ -13,118 +21,44 @@ from otel_loopguard._control.gate import (
     current,
     gate,
     hint,
-    partial,
-    parts,
     pause,
     refused,
     resume,
 )
-from otel_loopguard._control.limits import Limit, cancelling, limit, limited
+from otel_loopguard._control.limits import cancelling, limit, limited
 from otel_loopguard._control.milestones import compacted, milestone, milestones, task_type
-from otel_loopguard._control.session_info import cycles, feedback, recall, remember, report
-from otel_loopguard.core import Acceptance, Admission, Choice
-from otel_loopguard.execution.runtime import (
-    acceptance,
-    admit,
-    admit_batch,
-    prefer,
-    preferences,
-    resource_use,
-)
-from otel_loopguard.resilience.breaker import BreakerState, Standing
-from otel_loopguard.resilience.checkpoints import Callbacks, Checkpoint, Checkpoints
-from otel_loopguard.resilience.checks import Problem, file_exists, permitted, resources, syntax
-from otel_loopguard.resilience.degraded import Degraded, Partial, combined, degraded, degrading
-from otel_loopguard.resilience.git_workspace import GitWorkspace
-from otel_loopguard.resilience.recovery import Call, longer_limit, reconnect, reread
-from otel_loopguard.resilience.registry import (
-    ResilienceRegistry,
-    breaker,
-    breakers,
-    checks,
-    offer,
-    problems,
-    recoveries,
-    recovering,
-)
-from otel_loopguard.resilience.retry import retrying, verified, verified_async
+from otel_loopguard._util.moved import warn_moved
 
 __all__ = [
-    "Acceptance",
-    "Admission",
-    "Backend",
-    "BreakerState",
-    "Call",
-    "Callbacks",
-    "Checkpoint",
-    "Checkpoints",
-    "Choice",
-    "Control",
-    "Degraded",
-    "Flag",
-    "Gate",
-    "GitWorkspace",
-    "Limit",
-    "Partial",
-    "Problem",
-    "ResilienceRegistry",
-    "Standing",
-    "abort",
-    "acceptance",
-    "admit",
-    "admit_batch",
-    "answer",
-    "breaker",
-    "breakers",
-    "cancelling",
-    "check",
-    "checks",
-    "combined",
-    "compacted",
-    "current",
-    "cycles",
-    "degraded",
-    "degrading",
-    "escalate",
-    "escalations",
-    "feedback",
-    "file_exists",
-    "gate",
-    "hint",
-    "keep",
-    "limit",
-    "limited",
-    "longer_limit",
-    "milestone",
-    "milestones",
-    "named_session",
-    "offer",
-    "on_decision",
-    "on_escalation",
-    "partial",
-    "parts",
-    "pause",
-    "permitted",
-    "plan",
-    "prefer",
-    "preferences",
-    "problems",
-    "recall",
-    "reconnect",
-    "recoveries",
-    "recovering",
-    "refused",
-    "remember",
-    "report",
-    "reread",
-    "resource_use",
-    "resources",
-    "resume",
-    "retrying",
-    "session",
-    "syntax",
-    "task_type",
-    "tell_listeners",
-    "verified",
-    "verified_async",
-]
+    "Control", "Flag", "Gate", "abort", "answer", "cancelling", "check", "compacted", "current",
+    "escalate", "escalations", "gate", "hint", "limit", "limited", "milestone", "milestones",
+    "on_decision", "on_escalation", "pause", "plan", "refused", "resume", "session", "task_type",
+]  # fmt: skip
+
+_MOVED: Final = {
+    "execution": (
+        "Acceptance", "Admission", "Choice", "acceptance", "admit", "admit_batch", "prefer",
+        "preferences", "resource_use",
+    ),
+    "resilience": (
+        "BreakerState", "Call", "Callbacks", "Checkpoint", "Checkpoints", "Degraded",
+        "GitWorkspace", "Partial", "Problem", "Remedies", "Standing", "breaker", "breakers",
+        "checks", "combined", "degraded", "degrading", "file_exists", "longer_limit", "offer",
+        "partial", "parts", "permitted", "problems", "reconnect", "recoveries", "recovering",
+        "reread", "resources", "retrying", "syntax", "verified", "verified_async",
+    ),
+    "sessions": ("cycles", "feedback", "named_session", "recall", "remember", "report"),
+}  # fmt: skip
+"""Names that were here in 0.3, by the namespace that has them now."""
+
+_RENAMED: Final = {"Remedies": "ResilienceRegistry"}
+
+
+def __getattr__(name: str) -> Any:
+    for namespace, names in _MOVED.items():
+        if name in names:
+            new = f"otel_loopguard.{namespace}"
+            warn_moved(f"{__name__}.{name}", f"{new}.{_RENAMED.get(name, name)}", 3)
+            return getattr(importlib.import_module(new), _RENAMED.get(name, name))
+    message = f"module {__name__!r} has no attribute {name!r}"
+    raise AttributeError(message)

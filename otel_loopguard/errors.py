@@ -113,7 +113,7 @@ class LoopGuardStop(LoopGuardError):  # noqa: N818  # it says what to do, not wh
     Attributes:
         session: Key of the session.
         decision: What was decided, or None where a person stopped the session by hand.
-        parts: Results so far, as `control.partial` was given them, oldest first (D13).
+        parts: Results so far, as `resilience.partial` was given them, oldest first (D13).
     """
 
     def __init__(

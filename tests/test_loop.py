@@ -27,6 +27,7 @@ from otel_loopguard import (
     LoopGuardSpanProcessor,
     Refusal,
     control,
+    sessions,
     turn,
 )
 from tests.agents import Ended, provider_with
@@ -404,7 +405,7 @@ def test_a_provider_that_no_guard_watches_is_set_up_by_the_first_turn() -> None:
     key = uuid.uuid4().hex
     with turn(key, tracer_provider=provider) as now:
         now.tool("search", {"query": "x"}, lambda query: "No results.")
-    report = control.report(key)
+    report = sessions.report(key)
     assert report is not None
     assert [span.name for span in ended.spans] == ["execute_tool search", "invoke_agent agent"]
 

@@ -112,7 +112,7 @@ def _held(made: build.Dashboard) -> build.Dashboard:
                   Query(f"sum(loopguard_step_open{{{_JOB}}})", "open spans"), width=8)
         )
         .with_panel(
-            lines("The machine", "As `control.admit` samples it.",
+            lines("The machine", "As `execution.admit` samples it.",
                   Query(used, "{{loopguard_resource_name}} {{loopguard_resource_statistic}}"),
                   unit="percent", width=8)
         )

@@ -190,7 +190,7 @@ def _people(made: build.Dashboard) -> build.Dashboard:
                   Query(waits, "{{job}} waits"), Query(paused, "{{job}} paused"), width=8)
         )
         .with_panel(
-            lines("Advice before calls", "What `control.admit` said.",
+            lines("Advice before calls", "What `execution.admit` said.",
                   Query(asked % ("loopguard_execution_choice", "execution_choices"),
                         "{{loopguard_execution_choice}}"), stacked=True, width=8)
         )

@@ -75,7 +75,7 @@ def partial(result: object) -> bool:
 
     ::
 
-        control.partial(page)
+        resilience.partial(page)
         ...
         except LoopGuardAbort as stop:
             return stop.parts
@@ -102,7 +102,7 @@ def partial(result: object) -> bool:
     if key is None:
         warn_blind(
             "partial_unkept",
-            "control.partial() was given a result where no session is known, and it is lost: name "
+            "resilience.partial() was given a result where no session is known; it is lost: name "
             "the session around the run, with otel_loopguard.session(key)",
         )
         return False
@@ -119,7 +119,7 @@ def parts(session: str | None = None) -> tuple[object, ...]:
     ::
 
         except GraphRecursionError:
-            return control.parts("thread-1")
+            return resilience.parts("thread-1")
 
     Args:
         session: Its key; by default the session of the current context.

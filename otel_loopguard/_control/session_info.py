@@ -51,7 +51,7 @@ def remember(topic: Topic, text: str, session: str | None = None) -> bool:
 
     ::
 
-        control.remember("insight", "the tests need Python 3.12")
+        sessions.remember("insight", "the tests need Python 3.12")
 
     Args:
         topic: `insight`, `file`, `pattern` or `avoided`.
@@ -97,7 +97,7 @@ def feedback(
 
     ::
 
-        control.feedback(admission.id, choice="auto_background")
+        sessions.feedback(admission.id, choice="auto_background")
 
     Args:
         decision_id: `control.current().decision_id`, `Decision.id` or `Admission.id`.

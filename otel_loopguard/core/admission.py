@@ -105,7 +105,7 @@ class Admission:
     """What was decided about a call, or a batch of calls, before it runs.
 
     Attributes:
-        id: Unique id, 16 hex digits: for `control.feedback`.
+        id: Unique id, 16 hex digits: for `sessions.feedback`.
         choice: How to execute it.
         confidence: How sure, 0 to 1.
         estimate_ms: How long all of it will take, with everything that is added; milliseconds.

@@ -57,11 +57,11 @@ class RunMetrics:
     Attributes:
         phases: Stretches of work of one agent, one after the other: name of the agent and seconds.
             The newest 48, oldest first; one that goes on is the last.
-        retries: Further tries that `control.retrying` and `control.verified` made.
+        retries: Further tries that `resilience.retrying` and `resilience.verified` made.
         degraded: Steps that were skipped or failed and got a degraded result.
         compactions: How often the context was compacted, as the application said or as the input
             tokens showed.
-        missing_dependencies: Degraded results among those that `control.combined` took.
+        missing_dependencies: Degraded results among those that `resilience.combined` took.
         context_tokens: Input tokens of the newest model call that says them; None if none does.
         peak_context_tokens: The most input tokens of one model call; None if none says them.
     """

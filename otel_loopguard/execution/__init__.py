@@ -1,1 +1,19 @@
-"""How calls are best executed: latency, resources, plans, advice, admission."""
+"""How calls are best executed: latency, resources, advice, admission."""
+
+from __future__ import annotations
+
+from otel_loopguard.core import Acceptance, Admission, Choice
+from otel_loopguard.execution.profiler import PlannedCall
+from otel_loopguard.execution.runtime import (
+    acceptance,
+    admit,
+    admit_batch,
+    prefer,
+    preferences,
+    resource_use,
+)
+
+__all__ = [
+    "Acceptance", "Admission", "Choice", "PlannedCall", "acceptance", "admit", "admit_batch",
+    "prefer", "preferences", "resource_use",
+]  # fmt: skip

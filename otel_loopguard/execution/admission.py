@@ -2,7 +2,7 @@
 
 Source: FEATURES A9.
 
-Source: FEATURES E5, C14; asked by `control.admit`.
+Source: FEATURES E5, C14; asked by `execution.admit`.
 
 Source: FEATURES A4, A9 (order), A10 (overrides), A11 (one log record per decision).
 """

@@ -38,12 +38,12 @@ def admit(
     """How to execute a call that is about to run, or what speaks against it (A4).
 
     Answered from memory, in microseconds; it may be called on an event loop. It decides nothing by
-    itself: the runtime does what it thinks right, and may say so with `control.feedback`.
+    itself: the runtime does what it thinks right, and may say so with `sessions.feedback`.
 
     ::
 
-        match control.admit("web_crawl", args, user="ada").choice:
-            case control.Choice.AUTO_BACKGROUND: ...
+        match execution.admit("web_crawl", args, user="ada").choice:
+            case execution.Choice.AUTO_BACKGROUND: ...
 
     Args:
         tool: Name of the tool.
@@ -71,7 +71,7 @@ def admit_batch(
 
     ::
 
-        control.admit_batch(["file_read", ("web_search", {"query": "x"})])
+        execution.admit_batch(["file_read", ("web_search", {"query": "x"})])
 
     Args:
         calls: Each the name of a tool, a pair of name and arguments, or a task as `planning.read`
@@ -113,7 +113,7 @@ def prefer(user: str = "", **changes: object) -> Preferences | None:
 
     ::
 
-        control.prefer("ada", auto_background_enabled=False, prompt_threshold_s=5)
+        execution.prefer("ada", auto_background_enabled=False, prompt_threshold_s=5)
 
     Args:
         user: Id of the user; empty for everybody who has none.

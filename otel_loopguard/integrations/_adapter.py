@@ -388,7 +388,7 @@ class Adapter:
             at each call.
         spans: Whether the adapter writes a span for each tool call; by default where nothing else
             does.
-        on_choice: Called with the answer of `control.admit` before each call, where that is not to
+        on_choice: Called with the answer of `execution.admit` before each call, unless that is to
             execute it now (A4): it may wait, ask, or hand the call to a queue. A text that it
             gives is told in place of the result. By default a call that is to be denied is
             refused, and all others are made.

@@ -1,1 +1,30 @@
 """What helps after failures: retries, breakers, recovery, checks, checkpoints."""
+
+from __future__ import annotations
+
+from otel_loopguard._control.gate import partial, parts
+from otel_loopguard.resilience.breaker import BreakerState, Standing
+from otel_loopguard.resilience.checkpoints import Callbacks, Checkpoint, Checkpoints
+from otel_loopguard.resilience.checks import Problem, file_exists, permitted, resources, syntax
+from otel_loopguard.resilience.degraded import Degraded, Partial, combined, degraded, degrading
+from otel_loopguard.resilience.git_workspace import GitWorkspace
+from otel_loopguard.resilience.recovery import Call, longer_limit, reconnect, reread
+from otel_loopguard.resilience.registry import (
+    ResilienceRegistry,
+    breaker,
+    breakers,
+    checks,
+    offer,
+    problems,
+    recoveries,
+    recovering,
+)
+from otel_loopguard.resilience.retry import retrying, verified, verified_async
+
+__all__ = [
+    "BreakerState", "Call", "Callbacks", "Checkpoint", "Checkpoints", "Degraded", "GitWorkspace",
+    "Partial", "Problem", "ResilienceRegistry", "Standing", "breaker", "breakers", "checks",
+    "combined", "degraded", "degrading", "file_exists", "longer_limit", "offer", "partial", "parts",
+    "permitted", "problems", "reconnect", "recoveries", "recovering", "reread", "resources",
+    "retrying", "syntax", "verified", "verified_async",
+]  # fmt: skip

@@ -107,8 +107,8 @@ class Checkpoints:
 
     ::
 
-        points = control.Checkpoints(control.Callbacks(create=save, restore=load))
-        points = control.Checkpoints(control.GitWorkspace("."))
+        points = resilience.Checkpoints(resilience.Callbacks(create=save, restore=load))
+        points = resilience.Checkpoints(resilience.GitWorkspace("."))
 
     Args:
         source: What makes and restores them.

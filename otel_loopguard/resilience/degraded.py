@@ -108,12 +108,12 @@ def combined(results: Mapping[str, object]) -> Partial:
     return found
 
 
-class degrading:  # noqa: N801  # reads as a statement: `with control.degrading("search") as step:`
+class degrading:  # noqa: N801  # reads as a statement: `with resilience.degrading("search") as step:`
     """A block whose failure becomes a degraded result (E7). Logged.
 
     ::
 
-        with control.degrading("search", value=[]) as step:
+        with resilience.degrading("search", value=[]) as step:
             step.value = search(query)
         results["search"] = step.result
 

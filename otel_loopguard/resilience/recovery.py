@@ -201,7 +201,7 @@ class Recoveries:
 
         ::
 
-            control.recoveries().register("reconnect", reconnect(db.connect), error=ConnectionError)
+            recoveries().register("reconnect", reconnect(db.connect), error=ConnectionError)
 
         Args:
             name: Its name, which is logged and counted.
@@ -224,7 +224,7 @@ class Recoveries:
     def recovering(
         self, tool: str, args: dict[str, object] | None = None, limit_s: float | None = None
     ) -> Recovering:
-        """Tries a call until it goes well or no strategy is left; see `control.recovering`."""
+        """Tries a call until it goes well or no strategy is left; see `resilience.recovering`."""
         return Recovering(self, Call(tool, dict(args or {}), limit_s))
 
     def take(self, session: str, call: Call, error: Exception) -> Strategy | None:

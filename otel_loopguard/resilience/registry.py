@@ -113,7 +113,7 @@ def breaker(name: str, of: Of = "tool") -> Guarding:
 
     ::
 
-        with control.breaker("search"):
+        with resilience.breaker("search"):
             found = search(query)
 
     How it ends counts; spans of that tool do not count any more then.
@@ -136,7 +136,7 @@ def recovering(
 
     ::
 
-        for attempt in control.recovering("edit", {"path": "a.py"}, limit_s=30):
+        for attempt in resilience.recovering("edit", {"path": "a.py"}, limit_s=30):
             with attempt as call:
                 edit(**call.args, timeout=call.limit_s)
 

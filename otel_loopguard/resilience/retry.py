@@ -36,7 +36,7 @@ _MISSING = "retries need tenacity: pip install 'otel-loopguard[retry]'"
 
 
 class Retrying:
-    """Rules of trying again; made by `control.retrying`. It may be shared by threads and tasks.
+    """Rules of trying again; made by `resilience.retrying`. It may be shared by threads and tasks.
 
     Attributes:
         limit: Further tries after the first.
@@ -119,7 +119,7 @@ class Retrying:
 
 
 class Rules(TypedDict, total=False):
-    """What `control.retrying` may be told; what is not given is as in the settings (E4).
+    """What `resilience.retrying` may be told; what is not given is as in the settings (E4).
 
     Attributes:
         limit: Further tries after the first (`retry_limit`: 3).
@@ -148,14 +148,14 @@ def retrying(
 
     ::
 
-        @control.retrying
+        @resilience.retrying
         def search(query): ...
 
-        for attempt in control.retrying(limit=2, on=ConnectionError):
+        for attempt in resilience.retrying(limit=2, on=ConnectionError):
             with attempt:
                 page = fetch(url)
 
-        async for attempt in control.retrying():
+        async for attempt in resilience.retrying():
             with attempt:
                 page = await fetch(url)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from otel_loopguard._control.context import named_session
+from otel_loopguard._control.session_info import cycles, feedback, recall, remember, report
 from otel_loopguard.sessions.cycles import CycleNews
 from otel_loopguard.sessions.decisions import Finding
 from otel_loopguard.sessions.journal_worker import JournalStore, WriterJournalStore
@@ -16,4 +18,10 @@ __all__ = [
     "Session",
     "SessionRegistry",
     "WriterJournalStore",
+    "cycles",
+    "feedback",
+    "named_session",
+    "recall",
+    "remember",
+    "report",
 ]

@@ -118,7 +118,7 @@ METRICS: Final = (
     ),
     Metric(
         semconv.METRIC_RUN_RETRIES, "counter", "{retry}", (),
-        "Further tries that `control.retrying` and `control.verified` make.",
+        "Further tries that `resilience.retrying` and `resilience.verified` make.",
     ),
     Metric(
         semconv.METRIC_RUN_DEGRADED_STEPS, "counter", "{step}", (),
@@ -130,7 +130,7 @@ METRICS: Final = (
     ),
     Metric(
         semconv.METRIC_RUN_MISSING_DEPENDENCIES, "counter", "{dependency}", (),
-        "Degraded results among those that `control.combined` took.",
+        "Degraded results among those that `resilience.combined` took.",
     ),
     Metric(
         semconv.METRIC_RUN_CONTEXT_TOKENS, "histogram", "{token}", (AGENT,),
@@ -143,7 +143,7 @@ METRICS: Final = (
     ),
     Metric(
         semconv.METRIC_EXECUTION_CHOICES, "counter", "{choice}", (semconv.EXECUTION_CHOICE,),
-        "Answers of `control.admit`.",
+        "Answers of `execution.admit`.",
     ),
     Metric(
         semconv.METRIC_EXECUTION_ANSWERS, "updowncounter", "{answer}",
@@ -152,7 +152,7 @@ METRICS: Final = (
     ),
     Metric(
         semconv.METRIC_ESTIMATES, "counter", "{estimate}", (semconv.ESTIMATE_SOURCE,),
-        "Estimates that `control.admit` used, one for each tool, by what they rest on.",
+        "Estimates that `execution.admit` used, one for each tool, by what they rest on.",
     ),
     Metric(
         semconv.METRIC_ESTIMATE_ERROR, "histogram", "%", (),
@@ -192,7 +192,7 @@ METRICS: Final = (
     Metric(
         semconv.METRIC_RESOURCE_UTILIZATION, "gauge", "%",
         (semconv.RESOURCE_NAME, semconv.RESOURCE_STATISTIC),
-        "Mean and peak use of the machine over the newest samples; only while `control.admit` is "
+        "Mean and peak use of the machine over the newest samples; only while `execution.admit` is "
         "used, which is what they are taken for.",
     ),
     Metric(

@@ -18,7 +18,7 @@ from contextlib import suppress
 from opentelemetry.sdk.trace import TracerProvider
 
 import otel_loopguard
-from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings, control
+from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings, control, resilience
 from otel_loopguard.errors import LoopGuardStop
 from otel_loopguard.stores.redis import RedisStore
 
@@ -64,7 +64,7 @@ def _ask_people(session: str, step: int) -> None:
     """What an application does about a session: nothing of it may raise for the store's sake."""
     control.pause(session, "to be looked at", by="ada", limit_s=5)
     control.resume(session, by="ada")
-    control.partial(step)
+    resilience.partial(step)
     # Another agent may have paused it just now.
     with otel_loopguard.session(session), suppress(LoopGuardStop):
         control.check()

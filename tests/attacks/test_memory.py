@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import otel_loopguard
-from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings, control
+from otel_loopguard import (
+    LoopGuard,
+    LoopGuardSpanProcessor,
+    Settings,
+    control,
+    execution,
+    resilience,
+)
 from otel_loopguard._control.flag import Flag
 from otel_loopguard.core import Milestones, Progress
 from otel_loopguard.sessions import Session
@@ -48,8 +55,8 @@ def named(tracer: Tracer, number: int) -> None:
     """A session that the application names, with a plan, results and what it is asked."""
     with otel_loopguard.session(f"n{number}", [{"id": "1"}]), agent(tracer):
         tool_call(tracer, args=f'{{"q": {number}}}')
-        control.partial(f"part {number}")
-        control.admit("search", {"q": number}, session=f"n{number}")
+        resilience.partial(f"part {number}")
+        execution.admit("search", {"q": number}, session=f"n{number}")
 
 
 def loop(tracer: Tracer, number: int) -> None:

@@ -12,7 +12,16 @@ from collections.abc import Iterator
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
-from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings, control, session
+from otel_loopguard import (
+    LoopGuard,
+    LoopGuardSpanProcessor,
+    Settings,
+    control,
+    execution,
+    resilience,
+    session,
+    sessions,
+)
 from otel_loopguard.core import Alert, FollowUp, Kind, Objection, ResourcePressure, Source, Step
 from otel_loopguard.core.admission import Choice
 from otel_loopguard.core.task import Task
@@ -53,10 +62,10 @@ def loop(guard: LoopGuard, times: int, args: object = None, key: str = "run") ->
 def test_without_a_guard_a_call_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """A program may ask whether or not a guard is installed."""
     monkeypatch.setattr("otel_loopguard._control.context._keepers", ())
-    before = control.admit("search", {"q": "x"})
+    before = execution.admit("search", {"q": "x"})
     assert (before.choice, before.confidence, before.id) == (Choice.EXECUTE_SYNC, 0, "")
-    assert control.prefer("ada", prompt_threshold_s=3) is None
-    assert not control.feedback("0" * 16, choice="defer")
+    assert execution.prefer("ada", prompt_threshold_s=3) is None
+    assert not sessions.feedback("0" * 16, choice="defer")
 
 
 @pytest.mark.parametrize(
@@ -71,7 +80,7 @@ def test_without_a_guard_a_call_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_past_of_a_tool_decides(guard: LoopGuard, seconds: float, choice: Choice) -> None:
     """By the estimate from its own calls, with everything it was made of."""
     past(guard, "crawl", seconds)
-    found = control.admit("crawl", {"q": "city 3"})
+    found = execution.admit("crawl", {"q": "city 3"})
     assert found.choice is choice
     assert found.estimate_ms == pytest.approx(seconds * 1e3, rel=0.2)
     assert found.factors.records == 20
@@ -84,36 +93,36 @@ def test_the_past_of_a_tool_decides(guard: LoopGuard, seconds: float, choice: Ch
 
 def test_a_table_answers_for_what_was_never_called(guard: LoopGuard) -> None:
     """Cold start: A2's defaults."""
-    assert control.admit("video_process").choice is Choice.AUTO_BACKGROUND
-    found = control.admit("web_search", '{"q": "x"}')
+    assert execution.admit("video_process").choice is Choice.AUTO_BACKGROUND
+    found = execution.admit("web_search", '{"q": "x"}')
     assert (found.choice, found.factors.records) == (Choice.EXECUTE_SYNC, 0)
 
 
 def test_a_batch_is_answered_as_one(guard: LoopGuard) -> None:
     """Names, pairs, maps and tasks may be mixed."""
     calls = ["file_read", ("file_write", {"p": 1}), {"tool": "api_call"}, Task("x", "file_read")]
-    found = control.admit_batch(calls)
+    found = execution.admit_batch(calls)
     assert found.factors.tools == ("api_call", "file_read", "file_write")
     assert found.factors.tasks == 4
     assert found.estimate_ms == 500 + 1000 + 4000 + 500
     assert found.factors.switching_ms == 8000
     assert found.choice is Choice.EXECUTE_SYNC
-    assert control.admit_batch([*calls, "file_read"]).choice is Choice.PROMPT_USER
+    assert execution.admit_batch([*calls, "file_read"]).choice is Choice.PROMPT_USER
 
 
 def test_a_batch_runs_in_parallel_where_it_may() -> None:
     """No call needs another, the tools are declared safe, and the user prefers it (A3, A6)."""
     kept = LoopGuard(Settings(execution_resources=False, read_tools="file_process"))
     calls = [("file_process", {"p": number}) for number in range(3)]
-    found = control.admit_batch(calls)
+    found = execution.admit_batch(calls)
     assert found.factors.parallel
     assert (found.estimate_ms, found.factors.switching_ms) == (5000, 1500)
-    assert not control.admit_batch([*calls, "file_write"]).factors.parallel
+    assert not execution.admit_batch([*calls, "file_write"]).factors.parallel
     linked = [{"id": "a", "tool": "file_process"}, {"tool": "file_process", "depends_on": ["a"]}]
-    assert not control.admit_batch(linked).factors.parallel
-    assert control.admit_batch(linked, parallel=True).factors.parallel
-    control.prefer(parallel_execution_preferred=False)
-    assert not control.admit_batch(calls).factors.parallel
+    assert not execution.admit_batch(linked).factors.parallel
+    assert execution.admit_batch(linked, parallel=True).factors.parallel
+    execution.prefer(parallel_execution_preferred=False)
+    assert not execution.admit_batch(calls).factors.parallel
     assert kept.settings.read_tools == {"file_process"}
 
 
@@ -132,7 +141,7 @@ def test_a_batch_runs_in_parallel_where_it_may() -> None:
 def test_a_batch_that_cannot_be_read(guard: LoopGuard, calls: list[object], told: str) -> None:
     """The error has the value; it is raised in the caller's own call."""
     with pytest.raises(ValueError, match=told):
-        control.admit_batch(calls)
+        execution.admit_batch(calls)
 
 
 def test_a_batch_that_is_no_plan(guard: LoopGuard) -> None:
@@ -142,31 +151,31 @@ def test_a_batch_that_is_no_plan(guard: LoopGuard) -> None:
         {"id": "b", "tool": "t", "depends_on": ["a", "nowhere"]},
     ]
     with pytest.raises(PlanError, match=r"(?s)nowhere.*a -> b -> a|a -> b -> a.*nowhere"):
-        control.admit_batch(calls)
+        execution.admit_batch(calls)
 
 
 def test_a_denied_call_is_refused_and_others_are_not(guard: LoopGuard) -> None:
     """A loop goes before the choice, with the certainty and the follow-ups of its decision (A9)."""
     loop(guard, 4)
     assert guard.flag_of("run").control.action == "deny"  # type: ignore[union-attr]
-    found = control.admit("search", {"q": "x"}, session="run")
+    found = execution.admit("search", {"q": "x"}, session="run")
     assert (found.choice, found.confidence) == (Choice.DENY, 0.95)
     assert (found.source, found.session) == (Source.TOOL_LOOP, "run")
     assert found.decision is not None
     assert found.reason == found.decision.message
     assert found.follow_ups == found.decision.follow_ups
-    assert control.admit("search", {"q": "y"}, session="run").choice is Choice.EXECUTE_SYNC
-    assert control.admit("search", session="run").choice is Choice.DENY
-    assert control.admit("read", session="run").choice is Choice.EXECUTE_SYNC
-    assert control.admit("search", {"q": "x"}, session="other").choice is Choice.EXECUTE_SYNC
-    batch = control.admit_batch(["read", ("search", {"q": "x"})], session="run")
+    assert execution.admit("search", {"q": "y"}, session="run").choice is Choice.EXECUTE_SYNC
+    assert execution.admit("search", session="run").choice is Choice.DENY
+    assert execution.admit("read", session="run").choice is Choice.EXECUTE_SYNC
+    assert execution.admit("search", {"q": "x"}, session="other").choice is Choice.EXECUTE_SYNC
+    batch = execution.admit_batch(["read", ("search", {"q": "x"})], session="run")
     assert batch.choice is Choice.DENY
 
 
 def test_an_aborted_session_makes_no_call(guard: LoopGuard) -> None:
     """Whatever the call is."""
     loop(guard, 5)
-    found = control.admit("read", {"path": "a"}, session="run")
+    found = execution.admit("read", {"path": "a"}, session="run")
     assert found.choice is Choice.DENY
     assert FollowUp.ABORT_EXECUTION in found.follow_ups
 
@@ -175,11 +184,11 @@ def test_what_a_person_set_is_heard_first(guard: LoopGuard) -> None:
     """A paused session waits, and the answer says what a runtime does about it."""
     loop(guard, 1)
     control.pause("run", "looking into it")
-    found = control.admit("search", {"q": "y"}, session="run")
+    found = execution.admit("search", {"q": "y"}, session="run")
     assert (found.choice, found.confidence, found.reason) == (Choice.DEFER, 1, "looking into it")
     assert FollowUp.PAUSE_EXECUTION in found.follow_ups
     control.abort("run")
-    assert control.admit("search", {"q": "y"}, session="run").choice is Choice.DENY
+    assert execution.admit("search", {"q": "y"}, session="run").choice is Choice.DENY
 
 
 def test_where_the_user_is_to_be_asked() -> None:
@@ -187,10 +196,10 @@ def test_where_the_user_is_to_be_asked() -> None:
     guard = LoopGuard(Settings(execution_resources=False, ask_after=1, max_action="ask"))
     loop(guard, 5, key="asked")
     assert guard.flag_of("asked").control.action == "ask"  # type: ignore[union-attr]
-    found = control.admit("search", {"q": "x"}, session="asked")
+    found = execution.admit("search", {"q": "x"}, session="asked")
     assert found.choice is Choice.PROMPT_USER
     assert FollowUp.WAIT_FOR_USER_INPUT in found.follow_ups
-    assert control.admit("search", {"q": "y"}, session="asked").choice is Choice.EXECUTE_SYNC
+    assert execution.admit("search", {"q": "y"}, session="asked").choice is Choice.EXECUTE_SYNC
 
 
 def test_the_session_and_the_agent_come_from_the_context(guard: LoopGuard) -> None:
@@ -199,26 +208,26 @@ def test_the_session_and_the_agent_come_from_the_context(guard: LoopGuard) -> No
     with agent(tracer):
         for _ in range(4):
             tool_call(tracer, result=ANSWER)
-        found = control.admit("search", '{"q": "x"}')
+        found = execution.admit("search", '{"q": "x"}')
         assert found.choice is Choice.DENY
         assert found.session == control.current().session
     with session("named"):
-        assert control.admit("search").session is None  # no guard knows it yet
+        assert execution.admit("search").session is None  # no guard knows it yet
 
 
 def test_resources_go_before_the_choice_and_loops_before_resources(guard: LoopGuard) -> None:
     """The order of A9, and more workers are advised where two resources are short (A7)."""
     guard.admissions.resources.take(Reading(1, cpu=99, queue=20))
-    found = control.admit("search", {"q": "x"})
+    found = execution.admit("search", {"q": "x"})
     assert (found.choice, found.confidence, found.source) == (Choice.DEFER, 0.8, Source.RESOURCES)
     assert found.scale_workers
     assert found.follow_ups == (
         FollowUp.QUEUE_FOR_LATER, FollowUp.RETRY_WHEN_RESOURCES_AVAILABLE,
     )  # fmt: skip
     loop(guard, 4)
-    found = control.admit("search", {"q": "x"}, session="run")
+    found = execution.admit("search", {"q": "x"}, session="run")
     assert (found.choice, found.source) == (Choice.DENY, Source.TOOL_LOOP)
-    assert control.resource_use()["cpu"].peak == 99
+    assert execution.resource_use()["cpu"].peak == 99
 
 
 def test_profiles_get_what_was_measured(guard: LoopGuard) -> None:
@@ -233,18 +242,18 @@ def test_profiles_get_what_was_measured(guard: LoopGuard) -> None:
 def test_an_open_breaker_refuses(guard: LoopGuard) -> None:
     """As long as it is open (E5); asking begins no trial."""
     for _ in range(3):
-        control.breakers().ended("flaky", "tool", ConnectionError())
-    found = control.admit("flaky", {"q": 1})
-    control.breakers().reset("flaky")
+        resilience.breakers().ended("flaky", "tool", ConnectionError())
+    found = execution.admit("flaky", {"q": 1})
+    resilience.breakers().reset("flaky")
     assert (found.choice, found.objection) == (Choice.DENY, "breaker_open")
     assert "'flaky' is open after 3 failures" in found.reason
-    assert control.admit("flaky", {"q": 1}).choice is Choice.EXECUTE_SYNC
+    assert execution.admit("flaky", {"q": 1}).choice is Choice.EXECUTE_SYNC
 
 
 def test_a_check_that_would_fail_refuses(guard: LoopGuard) -> None:
     """It says what would fail and what to change (C14)."""
-    control.checks().register("exists", control.file_exists(), tool="edit_here")
-    found = control.admit("edit_here", '{"path": "/no/such/file"}')
+    resilience.checks().register("exists", resilience.file_exists(), tool="edit_here")
+    found = execution.admit("edit_here", '{"path": "/no/such/file"}')
     assert (found.choice, found.objection) == (Choice.DENY, "check_failed")
     assert "does not exist" in found.reason
 
@@ -259,99 +268,99 @@ def test_an_objector_of_ones_own(guard: LoopGuard) -> None:
         return Objection("night", "nobody is awake", Choice.DEFER, 0.9)
 
     guard.admissions.objectors.append(night)
-    found = control.admit_batch(["read", "deploy"])
+    found = execution.admit_batch(["read", "deploy"])
     assert (found.choice, found.confidence, found.reason) == (Choice.DEFER, 0.9, "nobody is awake")
     guard.admissions.objectors[:] = [lambda _: 1 / 0]  # type: ignore[list-item,return-value]
     raise_faults(False)
-    assert control.admit("deploy").choice is Choice.EXECUTE_SYNC
+    assert execution.admit("deploy").choice is Choice.EXECUTE_SYNC
     assert guard.faults.counts == {"objector:ZeroDivisionError": 1}
 
 
 def test_preferences_count(guard: LoopGuard) -> None:
     """Of the user who is named; others have their own (A6)."""
-    control.prefer("ada", prompt_threshold_s=1, notification_channels=("mail",))
-    assert control.admit("web_search", user="ada").choice is Choice.PROMPT_USER
-    assert control.admit("web_search", user="ada").channels == ("mail",)
-    assert control.admit("web_search", user="bob").choice is Choice.EXECUTE_SYNC
-    found = control.preferences("ada")
+    execution.prefer("ada", prompt_threshold_s=1, notification_channels=("mail",))
+    assert execution.admit("web_search", user="ada").choice is Choice.PROMPT_USER
+    assert execution.admit("web_search", user="ada").channels == ("mail",)
+    assert execution.admit("web_search", user="bob").choice is Choice.EXECUTE_SYNC
+    found = execution.preferences("ada")
     assert found is not None
     assert found.prompt_threshold_s == 1
     with pytest.raises(ValueError, match="colour = 'red'"):
-        control.prefer("ada", colour="red")
+        execution.prefer("ada", colour="red")
 
 
 def test_answers_are_counted_and_remembered(guard: LoopGuard) -> None:
     """Overrides, accepted backgrounds, and a vote the next time (A6, A10)."""
     loop(guard, 1)
-    first = control.admit("video_process", user="ada", session="run")
-    second = control.admit("video_process", user="ada", session="run")
-    asked = control.admit("data_analysis", user="ada", session="run")
+    first = execution.admit("video_process", user="ada", session="run")
+    second = execution.admit("video_process", user="ada", session="run")
+    asked = execution.admit("data_analysis", user="ada", session="run")
     assert (first.choice, asked.choice) == (Choice.AUTO_BACKGROUND, Choice.PROMPT_USER)
-    assert control.feedback(first.id, choice="execute_sync")
-    assert control.feedback(second.id, choice=Choice.AUTO_BACKGROUND)
-    assert control.feedback(asked.id, choice="defer")
-    report = control.report("run")
+    assert sessions.feedback(first.id, choice="execute_sync")
+    assert sessions.feedback(second.id, choice=Choice.AUTO_BACKGROUND)
+    assert sessions.feedback(asked.id, choice="defer")
+    report = sessions.report("run")
     assert report is not None
     found = report.execution
-    assert found == control.acceptance() == control.acceptance("run")
+    assert found == execution.acceptance() == execution.acceptance("run")
     assert found is not None
     assert found.choices == {"auto_background": 2, "prompt_user": 1}
     assert (found.answered, found.overridden) == (3, 1)
     assert found.override_rate == pytest.approx(1 / 3)
     assert found.background_acceptance_rate == 0.5
-    assert control.admit("data_analysis", user="ada").factors.remembered is Choice.DEFER
-    assert control.admit("data_analysis", user="bob").factors.remembered is None
+    assert execution.admit("data_analysis", user="ada").factors.remembered is Choice.DEFER
+    assert execution.admit("data_analysis", user="bob").factors.remembered is None
 
 
 def test_agreeing_again_and_again_changes_nothing(guard: LoopGuard) -> None:
     """Sixteen jobs in the background, and the next one goes there too (A6)."""
     for _ in range(16):
-        given = control.admit("video_process", user="ada")
+        given = execution.admit("video_process", user="ada")
         assert given.choice is Choice.AUTO_BACKGROUND
-        control.feedback(given.id, choice=given.choice)
+        sessions.feedback(given.id, choice=given.choice)
 
 
 def test_overrides_count(guard: LoopGuard) -> None:
     """One decides where nothing was agreed to before, three after that; of others nothing."""
     for taken in ("execute_sync", "defer"):
         for _ in range(3):
-            given = control.admit("video_process", user="ada")
-            control.feedback(given.id, choice=taken)
-        assert control.admit("video_process", user="ada").choice is Choice(taken)
-    assert control.admit("video_process", user="bob").choice is Choice.AUTO_BACKGROUND
+            given = execution.admit("video_process", user="ada")
+            sessions.feedback(given.id, choice=taken)
+        assert execution.admit("video_process", user="ada").choice is Choice(taken)
+    assert execution.admit("video_process", user="bob").choice is Choice.AUTO_BACKGROUND
 
 
 def test_a_loop_speaks_against_a_remembered_answer(guard: LoopGuard) -> None:
     """What was denied stays denied."""
-    given = control.admit("search", {"q": "x"}, user="ada", session="run")
-    control.feedback(given.id, choice="execute_sync")
+    given = execution.admit("search", {"q": "x"}, user="ada", session="run")
+    sessions.feedback(given.id, choice="execute_sync")
     loop(guard, 4)
-    found = control.admit("search", {"q": "x"}, user="ada", session="run")
+    found = execution.admit("search", {"q": "x"}, user="ada", session="run")
     assert found.choice is not Choice.EXECUTE_SYNC
 
 
 def test_who_speaks_last_is_right(guard: LoopGuard) -> None:
     """An answer may change, and is counted once."""
-    given = control.admit("video_process")
+    given = execution.admit("video_process")
     for _ in range(2):
-        assert control.feedback(given.id, choice="execute_sync")
-    assert control.feedback(given.id, choice="auto_background")
-    found = control.acceptance()
+        assert sessions.feedback(given.id, choice="execute_sync")
+    assert sessions.feedback(given.id, choice="auto_background")
+    found = execution.acceptance()
     assert found is not None
     assert (found.answered, found.overridden, found.background_acceptance_rate) == (1, 0, 1)
     with pytest.raises(ValueError, match="'perhaps'"):
-        control.feedback(given.id, choice="perhaps")
+        sessions.feedback(given.id, choice="perhaps")
     with pytest.raises(ValueError, match="must say"):
-        control.feedback(given.id)
-    assert not control.feedback("0" * 16, choice="defer")
+        sessions.feedback(given.id)
+    assert not sessions.feedback("0" * 16, choice="defer")
 
 
 def test_a_refusal_that_was_wrong(guard: LoopGuard) -> None:
     """A false alarm said of an admission is one of the decision behind it."""
     loop(guard, 4)
-    found = control.admit("search", {"q": "x"}, session="run")
-    assert control.feedback(found.id, false_alarm=True)
-    report = control.report("run")
+    found = execution.admit("search", {"q": "x"}, session="run")
+    assert sessions.feedback(found.id, false_alarm=True)
+    report = sessions.report("run")
     assert report is not None
     assert report.false_alarms == 1
 
@@ -363,7 +372,7 @@ def test_every_answer_is_one_structured_record(
     loop(guard, 1)
     guard.admissions.resources.take(Reading(1, cpu=85))
     with caplog.at_level(logging.DEBUG, "otel_loopguard"):
-        given = control.admit_batch(["file_read", "web_search"], session="run")
+        given = execution.admit_batch(["file_read", "web_search"], session="run")
         loop(guard, 3)
     assert caplog.records[0].levelno == logging.DEBUG
     assert (
@@ -388,7 +397,7 @@ def test_it_is_safe_on_an_event_loop_and_between_threads(guard: LoopGuard) -> No
     found: list[str] = []
 
     async def ask() -> None:
-        found.append(control.admit("web_search", {"q": "x"}).id)
+        found.append(execution.admit("web_search", {"q": "x"}).id)
 
     async def go() -> None:
         await asyncio.gather(*(ask() for _ in range(250)))
@@ -399,7 +408,7 @@ def test_it_is_safe_on_an_event_loop_and_between_threads(guard: LoopGuard) -> No
     for one in several:
         one.join()
     assert len(set(found)) == 1000
-    counted = control.acceptance()
+    counted = execution.acceptance()
     assert counted is not None
     assert counted.choices == {"execute_sync": 1000}
 
@@ -473,4 +482,4 @@ def test_providers_go(guard: LoopGuard) -> None:
     provider = TracerProvider()
     provider.add_span_processor(LoopGuardSpanProcessor(guard))
     provider.shutdown()
-    assert control.admit("web_search").choice is Choice.EXECUTE_SYNC
+    assert execution.admit("web_search").choice is Choice.EXECUTE_SYNC

@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 import pytest
 
-from otel_loopguard import BreakerOpenError, LoopGuard, Settings, control
+from otel_loopguard import BreakerOpenError, LoopGuard, Settings, resilience
 from otel_loopguard.core import ErrorClass, Kind, Step
 from otel_loopguard.errors import StoreError
 from otel_loopguard.resilience.breaker import Breakers, BreakerState, Standing
@@ -177,14 +177,14 @@ def test_one_trial_of_many_threads(clock: Clock) -> None:
 
 
 def test_a_block_counts_and_refuses() -> None:
-    """`with control.breaker(...)`: three time-outs, then no call; the message has all of it."""
+    """`with resilience.breaker(...)`: three time-outs, then no call; the message has all of it."""
     guard = LoopGuard(Settings())
     for _ in range(3):
-        with pytest.raises(TimeoutError), control.breaker("search"):
+        with pytest.raises(TimeoutError), resilience.breaker("search"):
             raise TimeoutError
     with pytest.raises(BreakerOpenError, match=r"tool 'search' is open after 3 .* another 300 s"):
-        control.breaker("search").__enter__()
-    assert control.breakers().standing("search").state == "open"
+        resilience.breaker("search").__enter__()
+    assert resilience.breakers().standing("search").state == "open"
     assert guard.faults.counts == {}
 
 
@@ -209,7 +209,7 @@ def test_spans_feed_it(kind: Kind, of: Any) -> None:
     guard = LoopGuard(Settings())
     for number in range(3):
         guard.observe(call("503 Service Unavailable", kind), f"run {number}")
-    assert not control.breakers().allow("search", of)
+    assert not resilience.breakers().allow("search", of)
     assert guard.faults.counts == {}
 
 
@@ -217,10 +217,10 @@ def test_a_call_counts_once() -> None:
     """Where a block counts it, its span does not."""
     guard = LoopGuard(Settings())
     for _ in range(2):
-        with pytest.raises(ConnectionError), control.breaker("search"):
+        with pytest.raises(ConnectionError), resilience.breaker("search"):
             guard.observe(call("connection refused"), "run")
             raise ConnectionError
-    assert control.breakers().standing("search").failures == 2
+    assert resilience.breakers().standing("search").failures == 2
 
 
 def test_a_replay_shuts_nothing() -> None:
@@ -229,7 +229,7 @@ def test_a_replay_shuts_nothing() -> None:
     replay = LoopGuard(Settings(), clock="replay")
     for _ in range(5):
         replay.observe(call("503"), "run")
-    assert control.breakers().allow("search")
+    assert resilience.breakers().allow("search")
     assert live.faults.counts == {}
 
 

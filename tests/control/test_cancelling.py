@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 import otel_loopguard
-from otel_loopguard import LoopGuardAbort, LoopGuardSpanProcessor, control
+from otel_loopguard import LoopGuardAbort, LoopGuardSpanProcessor, control, resilience
 from tests.agents import provider_with, tool_call
 
 _LONG_S = 30
@@ -39,7 +39,7 @@ def test_a_task_is_cancelled_and_the_block_says_why(run: str) -> None:
     """The abort comes from another thread; the results so far come along."""
 
     async def agent() -> None:
-        control.partial("half of it")
+        resilience.partial("half of it")
         _abort_soon(run)
         async with control.cancelling():
             await asyncio.sleep(_LONG_S)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_loopguard import CheckpointError, control
+from otel_loopguard import CheckpointError, resilience
 
 if shutil.which("git") is None:
     if os.environ.get("CI"):
@@ -81,9 +81,9 @@ def repository(template: Path, tmp_path: Path) -> Repository:
     return made
 
 
-def points(folder: Path, keep: int | None = None) -> control.Checkpoints:
+def points(folder: Path, keep: int | None = None) -> resilience.Checkpoints:
     """The checkpoints of a workspace."""
-    return control.Checkpoints(control.GitWorkspace(folder), keep=keep)
+    return resilience.Checkpoints(resilience.GitWorkspace(folder), keep=keep)
 
 
 def test_nothing_of_the_users_is_touched(repository: Repository) -> None:
@@ -304,27 +304,27 @@ def test_it_refuses_what_is_no_working_tree(repository: Repository, place: str) 
     elif place == "inside":
         folder = repository.folder / ".git"
     with pytest.raises(CheckpointError, match=str(folder.name)):
-        control.GitWorkspace(folder)
+        resilience.GitWorkspace(folder)
 
 
 def test_without_git_it_says_so(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a sentence."""
     monkeypatch.setenv("PATH", "")
     with pytest.raises(CheckpointError, match="there is no git"):
-        control.GitWorkspace(repository.folder)
+        resilience.GitWorkspace(repository.folder)
 
 
 def test_a_git_that_hangs_is_left(repository: Repository) -> None:
     """After its limit."""
     with pytest.raises(CheckpointError, match="longer than 1e-05 s"):
-        control.GitWorkspace(repository.folder, limit_s=0.00001)
+        resilience.GitWorkspace(repository.folder, limit_s=0.00001)
 
 
 def test_an_application_brings_its_own() -> None:
     """Create, restore and drop are its functions; the newest are kept."""
     state, dropped = {"step": 0}, []
-    checkpoints = control.Checkpoints(
-        control.Callbacks(lambda label: dict(state), state.update, dropped.append),
+    checkpoints = resilience.Checkpoints(
+        resilience.Callbacks(lambda label: dict(state), state.update, dropped.append),
         keep=2,
     )
     made = []
@@ -353,7 +353,7 @@ def test_a_checkpoint_that_fails_drops_none() -> None:
             raise OSError(msg)
         return label
 
-    checkpoints = control.Checkpoints(control.Callbacks(create, print), keep=1)
+    checkpoints = resilience.Checkpoints(resilience.Callbacks(create, print), keep=1)
     made = checkpoints.create("good")
     fails.append(True)
     with pytest.raises(OSError, match="full"):
@@ -364,4 +364,4 @@ def test_a_checkpoint_that_fails_drops_none() -> None:
 def test_keep_has_to_be_one_or_more() -> None:
     """The value is in the message."""
     with pytest.raises(ValueError, match="0"):
-        control.Checkpoints(control.Callbacks(str, print), keep=0)
+        resilience.Checkpoints(resilience.Callbacks(str, print), keep=0)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_loopguard import Action, LoopGuard, Settings, control, session
+from otel_loopguard import Action, LoopGuard, Settings, control, resilience, session, sessions
 from otel_loopguard._util.errors import raise_faults
 from otel_loopguard.core import Detection, Evidence, Kind, Step
 from otel_loopguard.replay import Recording, Run
@@ -39,7 +39,7 @@ class Scene:
             self.settings, on_decision=lambda _, found: self.actions.append(found.action.value)
         )
         self.guard.flag_named(self.key)
-        self.points = control.Checkpoints(control.Callbacks(str, print))
+        self.points = resilience.Checkpoints(resilience.Callbacks(str, print))
 
     def does(self, *steps: Step) -> list[str]:
         """Does the steps; what was decided at them, without notes."""
@@ -48,11 +48,11 @@ class Scene:
             self.guard.observe(step, self.key)
         return [action for action in self.actions[before:] if action != "allow"]
 
-    def saves(self) -> control.Checkpoint:
+    def saves(self) -> resilience.Checkpoint:
         with session(self.key):
             return self.points.create()
 
-    def restores(self, point: control.Checkpoint) -> None:
+    def restores(self, point: resilience.Checkpoint) -> None:
         with session(self.key):
             self.points.restore(point)
 
@@ -132,7 +132,7 @@ def test_what_a_person_set_stays(stop: Callable[..., bool]) -> None:
 def test_a_pause_of_the_policy_stays() -> None:
     """People were asked; going back is no answer."""
     guard = watched()
-    points = control.Checkpoints(control.Callbacks(str, print))
+    points = resilience.Checkpoints(resilience.Callbacks(str, print))
     guard.flag_named("a")
     with session("a"):
         point = points.create()
@@ -150,14 +150,14 @@ def test_milestones_and_the_plan_are_as_they_were() -> None:
         scene.does(call("search", {"q": "x"}, FORECAST))
         point = scene.points.create()
         scene.does(call("report", {"of": "x"}, "written"))
-        assert control.report().milestones == 100  # type: ignore[union-attr]
+        assert sessions.report().milestones == 100  # type: ignore[union-attr]
         scene.points.restore(point)
-        assert control.report().milestones == 50  # type: ignore[union-attr]
+        assert sessions.report().milestones == 50  # type: ignore[union-attr]
         control.milestones(["something", "else", "altogether"])
         scene.points.restore(point)
-        assert control.report().milestones == 50  # type: ignore[union-attr]
+        assert sessions.report().milestones == 50  # type: ignore[union-attr]
         scene.does(call("report", {"of": "x"}, "written"))
-        assert control.report().milestones == 100  # type: ignore[union-attr]
+        assert sessions.report().milestones == 100  # type: ignore[union-attr]
 
 
 def test_milestones_count_after_a_turn_of_the_user() -> None:
@@ -176,7 +176,7 @@ def test_milestones_count_after_a_turn_of_the_user() -> None:
 def test_a_plan_of_a_person_stays() -> None:
     """What was done of it since is to be done again."""
     guard = watched()
-    points = control.Checkpoints(control.Callbacks(str, print))
+    points = resilience.Checkpoints(resilience.Callbacks(str, print))
     with session("a", tasks=PLAN):
         guard.flag_named("a")
         point = points.create()
@@ -186,9 +186,9 @@ def test_a_plan_of_a_person_stays() -> None:
         guard.observe(call("look_up", {"n": 1}, "it is the third one"), "a")
         points.restore(point)
         assert [task.id for task in control.plan()] == ["look_up", "say"]
-        assert control.report().milestones == 0  # type: ignore[union-attr]
+        assert sessions.report().milestones == 0  # type: ignore[union-attr]
         guard.observe(call("look_up", {"n": 1}, "it is the third one"), "a")
-        assert control.report().milestones == 50  # type: ignore[union-attr]
+        assert sessions.report().milestones == 50  # type: ignore[union-attr]
 
 
 def test_what_was_spent_stays_spent() -> None:
@@ -237,7 +237,7 @@ def test_a_restore_that_fails_takes_nothing_back() -> None:
         raise OSError(msg)
 
     scene = Scene()
-    scene.points = control.Checkpoints(control.Callbacks(str, fails))
+    scene.points = resilience.Checkpoints(resilience.Callbacks(str, fails))
     point = scene.saves()
     scene.does(*equal_calls())
     with pytest.raises(OSError, match="gone"):
@@ -285,7 +285,7 @@ def test_in_a_journal_the_restore_is_written_down() -> None:
     """Another process forgets what was done before it, and counts what was done since."""
     store = MemoryStore()
     one = journalled(Shelf(store))
-    points = control.Checkpoints(control.Callbacks(str, print))
+    points = resilience.Checkpoints(resilience.Callbacks(str, print))
     session_of(one, "restored")
     with session("restored"):
         point = points.create()

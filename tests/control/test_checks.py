@@ -1,4 +1,4 @@
-"""control.problems: what was learned, and what was registered."""
+"""resilience.problems: what was learned, and what was registered."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from otel_loopguard import LoopGuard, Settings, control, set_testing
+from otel_loopguard import LoopGuard, Settings, execution, resilience, set_testing
 from otel_loopguard._util.errors import raise_faults
 from otel_loopguard.core import ErrorClass, Kind, Step
 from otel_loopguard.resilience.checks import Checks, described, shape_of
@@ -124,9 +124,9 @@ def test_what_depends_on_the_value_is_not_learned(guard: LoopGuard, said: str) -
     for name in ("x.txt", "y.txt", "z.txt", "w.txt"):
         miss = Step(Kind.TOOL, "read_file", args={"path": name}, error=True, error_text=said)
         guard.observe(miss, "one")
-    found = control.admit("read_file", {"path": "3.txt"}, session="two")
-    assert (found.choice, found.warnings) == (control.Choice.EXECUTE_SYNC, ())
-    assert control.problems("read_file", {"path": "3.txt"}) == ()
+    found = execution.admit("read_file", {"path": "3.txt"}, session="two")
+    assert (found.choice, found.warnings) == (execution.Choice.EXECUTE_SYNC, ())
+    assert resilience.problems("read_file", {"path": "3.txt"}) == ()
 
 
 def test_a_type_alone_is_enough_to_learn_nothing(guard: LoopGuard) -> None:
@@ -135,7 +135,7 @@ def test_a_type_alone_is_enough_to_learn_nothing(guard: LoopGuard) -> None:
         args = {"path": f"{number}.txt"}
         miss = Step(Kind.TOOL, "read", args=args, error=True, error_type="FileNotFoundError")
         guard.observe(miss, "one")
-    assert control.problems("read", {"path": "9.txt"}) == ()
+    assert resilience.problems("read", {"path": "9.txt"}) == ()
 
 
 def teach(guard: LoopGuard) -> None:
@@ -148,22 +148,22 @@ def teach(guard: LoopGuard) -> None:
 def test_what_was_learned_warns(guard: LoopGuard) -> None:
     """The call may be made, and the admission says what failed before."""
     teach(guard)
-    found = control.admit("search", {"q": "y", "year": 2})
-    assert (found.choice, found.objection) == (control.Choice.EXECUTE_SYNC, None)
+    found = execution.admit("search", {"q": "y", "year": 2})
+    assert (found.choice, found.objection) == (execution.Choice.EXECUTE_SYNC, None)
     (said,) = found.warnings
     assert "failed 3 times in a row: wrong arguments" in said
-    assert [problem.warns for problem in control.problems("search", {"q": "y", "year": 2})] == [
+    assert [problem.warns for problem in resilience.problems("search", {"q": "y", "year": 2})] == [
         True
     ]
-    assert control.admit("search", {"q": "y"}).warnings == ()
+    assert execution.admit("search", {"q": "y"}).warnings == ()
 
 
 def test_what_was_learned_may_deny() -> None:
     """Where `recovery_check_learned` says so."""
     guard = LoopGuard(Settings(recovery_check_learned="deny"))
     teach(guard)
-    found = control.admit("search", {"q": "y", "year": 2})
-    assert (found.choice, found.objection) == (control.Choice.DENY, "check_failed")
+    found = execution.admit("search", {"q": "y", "year": 2})
+    assert (found.choice, found.objection) == (execution.Choice.DENY, "check_failed")
     assert found.warnings == ()
 
 
@@ -173,10 +173,10 @@ def test_what_was_learned_expires() -> None:
         guard = LoopGuard(Settings(recovery_check_ttl_s=60))
         teach(guard)
         rehearsal.advance(59)
-        assert control.problems("search", {"q": "y", "year": 2})
+        assert resilience.problems("search", {"q": "y", "year": 2})
         rehearsal.advance(2)
-        assert control.problems("search", {"q": "y", "year": 2}) == ()
-        assert control.admit("search", {"q": "y", "year": 2}).warnings == ()
+        assert resilience.problems("search", {"q": "y", "year": 2}) == ()
+        assert execution.admit("search", {"q": "y", "year": 2}).warnings == ()
 
 
 @pytest.mark.parametrize(("tool", "learned"), [("search", True), ("bash", False)])
@@ -186,7 +186,7 @@ def test_spans_teach_it(guard: LoopGuard, tool: str, learned: bool) -> None:
     for number in range(3):
         step = Step(Kind.TOOL, tool, args={"q": "x"}, error=True, error_text=said)
         guard.observe(step, f"run {number}")
-    assert bool(control.problems(tool, {"q": "y"})) is learned
+    assert bool(resilience.problems(tool, {"q": "y"})) is learned
 
 
 def test_the_tables_are_bounded() -> None:
@@ -222,23 +222,23 @@ def test_a_kind_is_names_types_and_sizes(args: object, words: str) -> None:
 
 def test_a_file_has_to_be_there(guard: LoopGuard, tmp_path: Path) -> None:
     """For the tools it is registered for."""
-    control.checks().register("there", control.file_exists(), tool="read_*")
+    resilience.checks().register("there", resilience.file_exists(), tool="read_*")
     (tmp_path / "a.txt").write_text("x")
-    assert control.problems("read_file", {"path": str(tmp_path / "a.txt")}) == ()
-    assert control.problems("list", {"path": str(tmp_path / "b.txt")}) == ()
-    (found,) = control.problems("read_file", {"path": str(tmp_path / "b.txt")})
+    assert resilience.problems("read_file", {"path": str(tmp_path / "a.txt")}) == ()
+    assert resilience.problems("list", {"path": str(tmp_path / "b.txt")}) == ()
+    (found,) = resilience.problems("read_file", {"path": str(tmp_path / "b.txt")})
     assert found.reason == "The file of `path` does not exist (its folder is there)."
     assert found.change == "Give a `path` that exists, or make it first."
-    (found,) = control.problems("read_file", {"path": str(tmp_path / "c" / "b.txt")})
+    (found,) = resilience.problems("read_file", {"path": str(tmp_path / "c" / "b.txt")})
     assert "neither is its folder" in found.reason
 
 
 @pytest.mark.parametrize("path", [None, 3, "", "a\0b", "x" * 5000], ids=lambda path: repr(path)[:9])
 def test_a_path_that_is_none_is_left_to_the_tool(path: object) -> None:
     """Nothing is raised."""
-    check = control.file_exists()
+    check = resilience.file_exists()
     assert check({"path": path}) is None
-    assert control.permitted("write")({"path": path}) is None
+    assert resilience.permitted("write")({"path": path}) is None
 
 
 def test_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,12 +248,12 @@ def test_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.access
     # Who runs the tests may be allowed everything.
     monkeypatch.setattr(os, "access", lambda path, mode: path != place and real(path, mode))
-    check = control.permitted("write")
+    check = resilience.permitted("write")
     said = check({"path": str(place / "deep" / "new.txt")})
     assert said is not None
     assert said[0] == "This process may not write the folder of `path`."
     assert check({"path": str(tmp_path / "new.txt")}) is None
-    assert control.permitted("read")({"path": str(tmp_path / "gone.txt")}) is None
+    assert resilience.permitted("read")({"path": str(tmp_path / "gone.txt")}) is None
 
 
 @pytest.mark.parametrize(
@@ -269,7 +269,7 @@ def test_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.filterwarnings("ignore:invalid escape")
 def test_syntax(language: Any, good: str, bad: str, said: str) -> None:
     """The line that is wrong is named, its text is not."""
-    check = control.syntax(language)
+    check = resilience.syntax(language)
     assert check({"content": good}) is None
     assert check({}) is None
     assert check({"content": 3}) is None
@@ -284,7 +284,7 @@ def test_syntax(language: Any, good: str, bad: str, said: str) -> None:
 @pytest.mark.parametrize("language", ["python", "json", "toml"])
 def test_what_is_nested_too_deeply_raises_nothing(language: Any) -> None:
     """Nor what is too long to be read in passing."""
-    check = control.syntax(language)
+    check = resilience.syntax(language)
     text = {"toml": "a = "}.get(language, "") + "[" * 50_000 + "]" * 50_000
     check({"content": text})
     assert check({"content": "(" * 2_000_000}) is None
@@ -292,9 +292,9 @@ def test_what_is_nested_too_deeply_raises_nothing(language: Any) -> None:
 
 def test_resources(tmp_path: Path) -> None:
     """Enough memory and disk space, or how much is missing."""
-    assert control.resources(memory_mb=1, disk_mb=1, folder=str(tmp_path))({}) is None
-    memory = control.resources(memory_mb=1e9)({})
-    disk = control.resources(disk_mb=1e12, folder=str(tmp_path))({})
+    assert resilience.resources(memory_mb=1, disk_mb=1, folder=str(tmp_path))({}) is None
+    memory = resilience.resources(memory_mb=1e9)({})
+    disk = resilience.resources(disk_mb=1e12, folder=str(tmp_path))({})
     assert memory is not None
     assert "MB of memory are available, 1,000,000,000 are needed" in memory[0]
     assert disk is not None
@@ -308,10 +308,10 @@ def test_a_check_that_raises_says_nothing(guard: LoopGuard) -> None:
     def broken(args: Any) -> None:
         raise ZeroDivisionError
 
-    control.checks().register("broken", broken)
-    control.checks().register("no", lambda args: ("It is closed.", "Come tomorrow."))
-    (found,) = control.problems("search")
-    assert found == control.Problem("search", "no", "It is closed.", "Come tomorrow.")
+    resilience.checks().register("broken", broken)
+    resilience.checks().register("no", lambda args: ("It is closed.", "Come tomorrow."))
+    (found,) = resilience.problems("search")
+    assert found == resilience.Problem("search", "no", "It is closed.", "Come tomorrow.")
     assert guard.faults.counts == {"broken:ZeroDivisionError": 1}
     with pytest.raises(ValueError, match="not empty"):
-        control.checks().register("", broken)
+        resilience.checks().register("", broken)

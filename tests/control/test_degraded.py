@@ -1,4 +1,4 @@
-"""control.degraded, control.degrading, control.combined."""
+"""resilience.degraded, resilience.degrading, resilience.combined."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from otel_loopguard import BreakerOpenError, LoopGuardAbort, control
+from otel_loopguard import BreakerOpenError, LoopGuardAbort, resilience
 from otel_loopguard.resilience.degraded import is_degraded
 
 
@@ -15,10 +15,10 @@ def test_dependants_run_on_partial_data(caplog: pytest.LogCaptureFixture) -> Non
     with caplog.at_level(logging.WARNING, "otel_loopguard"):
         results = {
             "prices": {"a": 1},
-            "news": control.degraded("news", "its breaker is open"),
-            "rates": control.degraded("rates", "time-out", value="secret rates"),
+            "news": resilience.degraded("news", "its breaker is open"),
+            "rates": resilience.degraded("rates", "time-out", value="secret rates"),
         }
-    found = control.combined(results)
+    found = resilience.combined(results)
     assert found.values == {"prices": {"a": 1}, "rates": "secret rates"}
     assert found.missing == {"news": "its breaker is open", "rates": "time-out"}
     assert not found.complete
@@ -35,13 +35,13 @@ def test_dependants_run_on_partial_data(caplog: pytest.LogCaptureFixture) -> Non
 
 def test_what_was_missing_two_steps_ago_is_still_told() -> None:
     """A partial result hands its own on."""
-    first = control.combined({"news": control.degraded("news", "time-out"), "prices": 3})
-    second = control.combined({"summary": first, "rest": 4})
+    first = resilience.combined({"news": resilience.degraded("news", "time-out"), "prices": 3})
+    second = resilience.combined({"summary": first, "rest": 4})
     assert second.missing == {"news": "time-out"}
     assert second.values == {"summary": {"prices": 3}, "rest": 4}
     assert is_degraded(second)
-    assert not is_degraded(control.combined({"rest": 4}))
-    assert control.combined({"rest": 4}).note is None
+    assert not is_degraded(resilience.combined({"rest": 4}))
+    assert resilience.combined({"rest": 4}).note is None
 
 
 @pytest.mark.parametrize(
@@ -55,14 +55,14 @@ def test_what_was_missing_two_steps_ago_is_still_told() -> None:
 )
 def test_a_failing_step_becomes_a_degraded_result(error: Exception, reason: str) -> None:
     """The class of the error is its reason; its text is not."""
-    with control.degrading("search", value=[]) as step:
+    with resilience.degrading("search", value=[]) as step:
         raise error
-    assert step.result == control.Degraded("search", reason, [])
+    assert step.result == resilience.Degraded("search", reason, [])
 
 
 def test_a_step_that_goes_well_has_its_result() -> None:
     """As it was set."""
-    with control.degrading("search") as step:
+    with resilience.degrading("search") as step:
         step.value = 5
     assert step.result == 5
 
@@ -74,23 +74,23 @@ def test_a_step_that_goes_well_has_its_result() -> None:
 )
 def test_other_errors_go_through(error: Exception, on: tuple[type[Exception], ...]) -> None:
     """A bug is no degraded result, and an abort is over."""
-    with pytest.raises(type(error)), control.degrading("search", on=on):
+    with pytest.raises(type(error)), resilience.degrading("search", on=on):
         raise error
 
 
 def test_a_degraded_result_says_why() -> None:
     """An empty reason is refused."""
     with pytest.raises(ValueError, match="reason"):
-        control.degraded("search", "")
+        resilience.degraded("search", "")
 
 
 def test_a_step_that_sets_no_value_is_no_complete_one() -> None:
     """Its result says so; None that was set is a value."""
-    with control.degrading("search", value=[]) as step:
+    with resilience.degrading("search", value=[]) as step:
         pass
-    assert step.result == control.Degraded("search", "it gave no result", [])
-    assert not control.combined({"search": step.result}).complete
-    with control.degrading("search") as step:
+    assert step.result == resilience.Degraded("search", "it gave no result", [])
+    assert not resilience.combined({"search": step.result}).complete
+    with resilience.degrading("search") as step:
         step.value = None
     assert step.result is None
-    assert control.combined({"search": step.result}).complete
+    assert resilience.combined({"search": step.result}).complete

@@ -1,4 +1,4 @@
-"""control.recovering and the strategies."""
+"""resilience.recovering and the strategies."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import otel_loopguard
-from otel_loopguard import LoopGuard, LoopGuardAbort, Settings, control
+from otel_loopguard import LoopGuard, LoopGuardAbort, Settings, resilience
 from otel_loopguard._util.errors import raise_faults
 from otel_loopguard.resilience.recovery import Tally
 
@@ -18,14 +18,14 @@ from otel_loopguard.resilience.recovery import Tally
 def guard() -> LoopGuard:
     """The guard whose strategies `control` uses."""
     guard = LoopGuard(Settings(recovery_attempts=2))
-    assert control.recoveries().tallies == {}
+    assert resilience.recoveries().tallies == {}
     return guard
 
 
 def failing(tool: str, error: Exception, times: int = 99) -> int:
     """Tries of a call that fails some times; its error goes through."""
     tries = 0
-    for attempt in control.recovering(tool):
+    for attempt in resilience.recovering(tool):
         with attempt:
             tries += 1
             if tries <= times:
@@ -36,24 +36,24 @@ def failing(tool: str, error: Exception, times: int = 99) -> int:
 def test_a_connection_is_made_anew(guard: LoopGuard) -> None:
     """Then the call goes well, which is counted."""
     connections: list[int] = []
-    control.recoveries().register(
-        "reconnect", control.reconnect(lambda: connections.append(1)), error=ConnectionError
+    resilience.recoveries().register(
+        "reconnect", resilience.reconnect(lambda: connections.append(1)), error=ConnectionError
     )
     assert failing("query", ConnectionError(), times=1) == 2
     assert connections == [1]
-    assert control.recoveries().tallies == {"reconnect": Tally(tried=1, recovered=1)}
+    assert resilience.recoveries().tallies == {"reconnect": Tally(tried=1, recovered=1)}
 
 
 def test_a_file_is_read_again_before_it_is_edited(guard: LoopGuard, tmp_path: Path) -> None:
     """The next try has what stands in it now."""
     file = tmp_path / "a.py"
     file.write_text("new")
-    control.recoveries().register(
-        "reread", control.reread(lambda path: Path(path).read_text()),
+    resilience.recoveries().register(
+        "reread", resilience.reread(lambda path: Path(path).read_text()),
         tool="edit_*", error="(text|string) not found",
     )  # fmt: skip
     seen: list[object] = []
-    for attempt in control.recovering("edit_file", {"path": str(file)}):
+    for attempt in resilience.recovering("edit_file", {"path": str(file)}):
         with attempt as call:
             seen.append(call.fresh)
             if call.fresh is None:
@@ -64,24 +64,24 @@ def test_a_file_is_read_again_before_it_is_edited(guard: LoopGuard, tmp_path: Pa
 
 def test_a_time_out_gets_more_time_up_to_a_limit(guard: LoopGuard) -> None:
     """30, 60, then 100 s; then the error is raised."""
-    control.recoveries().register(
-        "longer", control.longer_limit(most_s=100), error=TimeoutError
+    resilience.recoveries().register(
+        "longer", resilience.longer_limit(most_s=100), error=TimeoutError
     )  # fmt: skip
     limits: list[float | None] = []
     with pytest.raises(TimeoutError):
-        for attempt in control.recovering("build", limit_s=30):
+        for attempt in resilience.recovering("build", limit_s=30):
             with attempt as call:
                 limits.append(call.limit_s)
                 raise TimeoutError
     assert limits == [30, 60, 100]
-    assert control.recoveries().tallies["longer"] == Tally(tried=2)
+    assert resilience.recoveries().tallies["longer"] == Tally(tried=2)
 
 
 def test_strategies_follow_each_other_at_most_n_times_each(guard: LoopGuard) -> None:
     """In the order in which they were registered; the last error is raised as it is."""
     used: list[str] = []
     for name in ("first", "second"):
-        control.recoveries().register(name, lambda call, name=name: used.append(name))
+        resilience.recoveries().register(name, lambda call, name=name: used.append(name))
     error = RuntimeError("for good")
     with pytest.raises(RuntimeError) as raised:
         failing("search", error)
@@ -91,12 +91,12 @@ def test_strategies_follow_each_other_at_most_n_times_each(guard: LoopGuard) -> 
 
 def test_a_loop_of_failing_calls_does_not_recover_for_ever(guard: LoopGuard) -> None:
     """Tries are counted over all calls of a tool in a session, until one goes well."""
-    control.recoveries().register("again", lambda call: None)
+    resilience.recoveries().register("again", lambda call: None)
 
     def tries(times: int) -> int:
         made = 0
         with contextlib.suppress(OSError):
-            for attempt in control.recovering("search"):
+            for attempt in resilience.recovering("search"):
                 with attempt:
                     made += 1
                     if made <= times:
@@ -120,10 +120,10 @@ def test_a_strategy_is_for_its_tool_and_error(
     guard: LoopGuard, tool: str, error: Exception
 ) -> None:
     """Other failures are raised at once."""
-    control.recoveries().register("again", lambda call: None, tool="sea*", error=OSError)
+    resilience.recoveries().register("again", lambda call: None, tool="sea*", error=OSError)
     with pytest.raises(type(error)):
         failing(tool, error)
-    assert control.recoveries().tallies["again"] == Tally()
+    assert resilience.recoveries().tallies["again"] == Tally()
 
 
 def test_a_strategy_that_breaks_makes_way_for_the_next(guard: LoopGuard) -> None:
@@ -131,23 +131,23 @@ def test_a_strategy_that_breaks_makes_way_for_the_next(guard: LoopGuard) -> None
     raise_faults(False)
     used: list[str] = []
 
-    def broken(call: control.Call) -> None:
+    def broken(call: resilience.Call) -> None:
         raise ZeroDivisionError
 
-    control.recoveries().register("broken", broken)
-    control.recoveries().register("whole", lambda call: used.append("whole"))
+    resilience.recoveries().register("broken", broken)
+    resilience.recoveries().register("whole", lambda call: used.append("whole"))
     assert failing("search", OSError(), times=1) == 2
     assert used == ["whole"]
-    assert control.recoveries().tallies["broken"].broke == 2
+    assert resilience.recoveries().tallies["broken"].broke == 2
     assert guard.faults.counts == {"recovery.broken:ZeroDivisionError": 2}
 
 
 def test_what_has_nothing_to_try_uses_no_try_of_the_tool(guard: LoopGuard) -> None:
     """Without a limit there is no longer one: the error is raised after one try."""
-    control.recoveries().register("longer", control.longer_limit())
+    resilience.recoveries().register("longer", resilience.longer_limit())
     tries = 0
     with pytest.raises(TimeoutError):
-        for attempt in control.recovering("build"):
+        for attempt in resilience.recovering("build"):
             with attempt:
                 tries += 1
                 raise TimeoutError
@@ -163,7 +163,7 @@ def test_in_asyncio_strategies_may_be_awaited(guard: LoopGuard) -> None:
 
     async def go() -> int:
         tries = 0
-        async for attempt in control.recovering("query"):
+        async for attempt in resilience.recovering("query"):
             with attempt:
                 tries += 1
                 if not connected:
@@ -171,7 +171,7 @@ def test_in_asyncio_strategies_may_be_awaited(guard: LoopGuard) -> None:
         return tries
 
     connected: list[int] = []
-    control.recoveries().register("reconnect", control.reconnect(connect))
+    resilience.recoveries().register("reconnect", resilience.reconnect(connect))
     assert asyncio.run(go()) == 2
     with pytest.raises(TypeError, match="'reconnect' is to be awaited"):
         failing("query", ConnectionError())
@@ -179,17 +179,17 @@ def test_in_asyncio_strategies_may_be_awaited(guard: LoopGuard) -> None:
 
 def test_an_abort_is_no_failure_of_the_tool(guard: LoopGuard) -> None:
     """Nothing recovers from it."""
-    control.recoveries().register("again", lambda call: None)
+    resilience.recoveries().register("again", lambda call: None)
     with pytest.raises(LoopGuardAbort):
         failing("search", LoopGuardAbort("over", "s"))
-    assert control.recoveries().tallies["again"] == Tally()
+    assert resilience.recoveries().tallies["again"] == Tally()
 
 
 def test_a_block_left_early_ends_the_tries(guard: LoopGuard) -> None:
     """`return` inside of it, as one writes it."""
 
     def answer() -> str:
-        for attempt in control.recovering("search"):
+        for attempt in resilience.recovering("search"):
             with attempt:
                 return "answer"
         raise AssertionError
@@ -200,9 +200,9 @@ def test_a_block_left_early_ends_the_tries(guard: LoopGuard) -> None:
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (lambda: control.recoveries().register("", print), "not empty"),
-        (lambda: control.recoveries().register("a", print, error="("), "no regular expression"),
-        (lambda: control.longer_limit(1), "above 1"),
+        (lambda: resilience.recoveries().register("", print), "not empty"),
+        (lambda: resilience.recoveries().register("a", print, error="("), "no regular expression"),
+        (lambda: resilience.longer_limit(1), "above 1"),
     ],
     ids=["no name", "no pattern", "no factor"],
 )
@@ -215,11 +215,11 @@ def test_what_cannot_be_is_refused(guard: LoopGuard, wrong: object, said: str) -
 
 def test_without_a_session_nobody_uses_up_the_tries_of_others(guard: LoopGuard) -> None:
     """Each call has its own; within one they still end."""
-    control.recoveries().register("again", lambda call: None)
+    resilience.recoveries().register("again", lambda call: None)
     for _ in range(3):
         tries = 0
         with pytest.raises(ConnectionError):
-            for attempt in control.recovering("fetch"):
+            for attempt in resilience.recovering("fetch"):
                 with attempt:
                     tries += 1
                     raise ConnectionError

@@ -1,4 +1,4 @@
-"""control.refused, control.hint, control.partial, and how long a flag stands."""
+"""control.refused, control.hint, resilience.partial, and how long a flag stands."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from otel_loopguard import LoopGuardAbort, LoopGuardSpanProcessor, control, session
+from otel_loopguard import (
+    LoopGuardAbort,
+    LoopGuardSpanProcessor,
+    control,
+    execution,
+    resilience,
+    session,
+)
 from tests.agents import provider_with, tool_call
 
 if TYPE_CHECKING:
@@ -73,14 +80,14 @@ def test_one_question_asks_breakers_and_checks_too(run: Run) -> None:
     """What `admit`, `problems` and `breaker` say is heard, with a session and without a step."""
     assert control.refused("fetch", {"q": "x"}) is None
     for _ in range(3):
-        control.breakers().ended("fetch", "tool", ConnectionError("reset"))
+        resilience.breakers().ended("fetch", "tool", ConnectionError("reset"))
     refusal = control.refused("fetch", {"q": "x"})
     assert refusal is not None
     assert (refusal.action, refusal.by) == ("deny", "breaker")
-    assert refusal.hint == control.admit("fetch", {"q": "x"}).reason
+    assert refusal.hint == execution.admit("fetch", {"q": "x"}).reason
     run.calls(1)
     assert control.refused("fetch") is not None
-    control.checks().register("length", lambda args: ("it is too long.", "Cut it."), tool="post")
+    resilience.checks().register("length", lambda args: ("it is too long.", "Cut it."), tool="post")
     refusal = control.refused("post", '{"text": "secret"}')
     assert refusal is not None
     assert (refusal.session, refusal.by) == (run.key, "check")
@@ -94,7 +101,7 @@ def test_a_guard_that_may_not_deny_refuses_nothing(settings: dict[str, Any]) -> 
     """Neither by a breaker nor by a check; what a person does holds all the same."""
     processor = LoopGuardSpanProcessor(**settings)
     tracer = provider_with(processor).get_tracer("my.agent")
-    control.checks().register("never", lambda args: ("it fails.", "Do not."))
+    resilience.checks().register("never", lambda args: ("it fails.", "Do not."))
     with session(uuid.uuid4().hex) as key:
         tool_call(tracer)
         assert control.refused("search", {"q": "x"}) is None
@@ -118,14 +125,14 @@ def test_a_hint_is_given_once_per_decision(run: Run) -> None:
 
 def test_results_so_far_come_with_the_stop(run: Run) -> None:
     """The newest twenty, oldest first, those before the first step too."""
-    assert control.partial("a plan, before the session has a step")
+    assert resilience.partial("a plan, before the session has a step")
     run.calls(1)
-    assert all(control.partial(number) for number in range(19))
+    assert all(resilience.partial(number) for number in range(19))
     control.abort(run.key, by="ada")
     with pytest.raises(LoopGuardAbort) as stop:
         control.check()
     assert stop.value.parts == ("a plan, before the session has a step", *range(19))
-    assert control.partial(19)
+    assert resilience.partial(19)
     with pytest.raises(LoopGuardAbort) as stop:
         control.check()
     assert stop.value.parts == tuple(range(20))
@@ -137,7 +144,7 @@ def test_an_early_result_waits_under_its_trace() -> None:
     tracer = provider_with(processor).get_tracer("my.agent")
     key = uuid.uuid4().hex
     with tracer.start_as_current_span("request"):
-        assert control.partial("early")
+        assert resilience.partial("early")
         with tracer.start_as_current_span(
             "execute_tool t", attributes={"gen_ai.tool.name": "t", "gen_ai.conversation.id": key}
         ):
@@ -152,8 +159,8 @@ def test_an_early_result_waits_under_its_trace() -> None:
 def test_a_result_that_no_session_can_keep_is_told(caplog: pytest.LogCaptureFixture) -> None:
     """Once, where there is a guard to stop anything."""
     processor = LoopGuardSpanProcessor()
-    assert not control.partial("a")
-    assert not control.partial("b")
+    assert not resilience.partial("a")
+    assert not resilience.partial("b")
     (record,) = caplog.records
     assert "it is lost" in record.getMessage()
     processor.shutdown()

@@ -1,4 +1,4 @@
-"""control.retrying, control.verified."""
+"""resilience.retrying, resilience.verified."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 import otel_loopguard
-from otel_loopguard import LoopGuard, LoopGuardAbort, UnverifiedWriteError, control
+from otel_loopguard import LoopGuard, LoopGuardAbort, UnverifiedWriteError, control, resilience
 from otel_loopguard.core import ErrorClass, Kind, Step
 from otel_loopguard.core.error_kinds import exception_class
 
@@ -42,7 +42,7 @@ def test_three_more_tries_after_2_4_and_8_seconds(slept: list[float]) -> None:
     """The defaults of E4; the last error is raised as it is."""
     tool = Failing(9, ConnectionError("refused"))
     with pytest.raises(ConnectionError, match="refused"):
-        control.retrying(tool)()
+        resilience.retrying(tool)()
     assert tool.calls == 4
     assert slept == [2, 4, 8]
 
@@ -50,14 +50,14 @@ def test_three_more_tries_after_2_4_and_8_seconds(slept: list[float]) -> None:
 def test_a_delay_has_at_most_30_seconds(slept: list[float]) -> None:
     """Whatever the number of tries."""
     with pytest.raises(TimeoutError):
-        control.retrying(limit=6)(Failing(9, TimeoutError()))()
+        resilience.retrying(limit=6)(Failing(9, TimeoutError()))()
     assert slept == [2, 4, 8, 16, 30, 30]
 
 
 def test_jitter_makes_a_delay_longer_only(slept: list[float]) -> None:
     """By no more than it says."""
     with pytest.raises(TimeoutError):
-        control.retrying(limit=2, jitter_s=1)(Failing(9, TimeoutError()))()
+        resilience.retrying(limit=2, jitter_s=1)(Failing(9, TimeoutError()))()
     assert 2 <= slept[0] <= 3
     assert 4 <= slept[1] <= 5
 
@@ -66,7 +66,7 @@ def test_jitter_makes_a_delay_longer_only(slept: list[float]) -> None:
 def test_every_form_gets_the_answer(form: str) -> None:
     """A tool that fails twice answers at the third try."""
     tool = Failing(2, ConnectionError())
-    rules = control.retrying(**FAST)
+    rules = resilience.retrying(**FAST)
 
     async def waiting() -> str:
         return tool()
@@ -126,7 +126,7 @@ def test_only_what_may_pass_is_retried(error: Exception, kind: ErrorClass) -> No
     """Told from the status, the class and the text."""
     assert exception_class(error) is kind
     tool = Failing(1, error)
-    rules = control.retrying(**FAST)
+    rules = resilience.retrying(**FAST)
     if kind is ErrorClass.TRANSIENT:
         assert rules(tool)() == "answer"
     else:
@@ -141,9 +141,9 @@ def test_only_what_may_pass_is_retried(error: Exception, kind: ErrorClass) -> No
 )  # fmt: skip
 def test_the_application_may_say_which(on: object) -> None:
     """A class, several, or a function."""
-    assert control.retrying(on=on, **FAST)(Failing(1, KeyError("key")))() == "answer"
+    assert resilience.retrying(on=on, **FAST)(Failing(1, KeyError("key")))() == "answer"
     with pytest.raises(ConnectionError):
-        control.retrying(on=KeyError, **FAST)(Failing(1, ConnectionError()))()
+        resilience.retrying(on=KeyError, **FAST)(Failing(1, ConnectionError()))()
 
 
 def test_a_cancelled_task_is_not_retried() -> None:
@@ -152,7 +152,7 @@ def test_a_cancelled_task_is_not_retried() -> None:
     async def go() -> int:
         calls = 0
 
-        @control.retrying(on=lambda error: True, **FAST)
+        @resilience.retrying(on=lambda error: True, **FAST)
         async def hang() -> None:
             nonlocal calls
             calls += 1
@@ -176,7 +176,7 @@ def test_an_aborted_session_does_not_try_again() -> None:
         guard.observe(Step(Kind.TOOL, "search", args={"q": 1}, outcome="x"), key)
         control.abort(key, "enough")
         with pytest.raises(LoopGuardAbort, match="enough"):
-            control.retrying(**FAST)(tool)()
+            resilience.retrying(**FAST)(tool)()
     assert tool.calls == 1
 
 
@@ -184,7 +184,7 @@ def test_an_aborted_session_does_not_try_again() -> None:
 def test_rules_that_cannot_be_are_refused(rules: dict[str, float]) -> None:
     """With the value."""
     with pytest.raises(ValueError, match=str(next(iter(rules.values())))):
-        control.retrying(**rules)
+        resilience.retrying(**rules)
 
 
 def test_without_tenacity_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,7 +198,7 @@ def test_without_tenacity_it_says_what_to_install(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(ImportError, match=r"otel-loopguard\[retry\]"):
-        list(control.retrying())
+        list(resilience.retrying())
 
 
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
@@ -221,9 +221,9 @@ def test_a_write_is_verified(asynchronous: bool, lost: int) -> None:
 
     def go() -> None:
         if asynchronous:
-            asyncio.run(control.verified_async(write_later, stored_later, on=KeyError, **FAST))
+            asyncio.run(resilience.verified_async(write_later, stored_later, on=KeyError, **FAST))
         else:
-            control.verified(write, stored, on=KeyError, **FAST)
+            resilience.verified(write, stored, on=KeyError, **FAST)
 
     if lost > 3:
         with pytest.raises(UnverifiedWriteError, match="write"):

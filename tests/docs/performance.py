@@ -15,8 +15,8 @@ AIMS = {
     ("a hook, until there are 10,000 sessions of 40 steps", "hook_p999_us"): 2_000,
     ("a hook, until there are 10,000 sessions of 40 steps", "hook_worst_ms"): 100,
     ("memory", "session_at_10000_steps_kb"): 64,
-    ("control.admit()", "admit_p50_us"): 30,
-    ("control.admit()", "admit_p99_us"): 200,
+    ("execution.admit()", "admit_p50_us"): 30,
+    ("execution.admit()", "admit_p99_us"): 200,
 }
 """Figures that are aimed at: at most so much."""
 

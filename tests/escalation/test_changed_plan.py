@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from otel_loopguard import Action, LoopGuard, control, session
+from otel_loopguard import Action, LoopGuard, control, session, sessions
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.core.escalation import Answer, Escalation
 from otel_loopguard.errors import EscalationError, PlanError
@@ -173,8 +173,8 @@ def test_the_long_term_context_is_in_the_package(content: bool) -> None:
     """For callbacks of this process; it leaves it where content may (C17)."""
     guard = watched(escalation_content=content)
     stuck(guard, "a", calls=1)
-    control.remember("insight", "order 4711 was paid twice", session="a")
-    control.remember("avoided", "searching by name", session="a")
+    sessions.remember("insight", "order 4711 was paid twice", session="a")
+    sessions.remember("avoided", "searching by name", session="a")
     stuck(guard, "a", calls=3)
     (found,) = asked(guard)
     assert found.context is not None

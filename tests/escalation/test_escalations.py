@@ -19,6 +19,7 @@ from otel_loopguard import (
     Settings,
     control,
     session,
+    sessions,
 )
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.errors import EscalationError
@@ -216,17 +217,17 @@ def test_people_hear_that_the_session_waits_now(channel: list[Escalation]) -> No
 
 
 def test_anybody_may_read_the_log_of_cycles() -> None:
-    """`control.cycles` has what was found, what was called for, and how it ended (B8)."""
+    """`sessions.cycles` has what was found, what was called for, and how it ended (B8)."""
     guard = LoopGuard(Settings())
-    assert control.cycles("a") == ()
+    assert sessions.cycles("a") == ()
     hand_over(guard, "a", 12)
-    (cycle,) = control.cycles("a")
+    (cycle,) = sessions.cycles("a")
     assert "pair_cycle" in cycle.patterns
     assert (cycle.found, cycle.last, cycle.resolution) == (3, 11, None)
     assert (cycle.intervention, cycle.escalated) == ("escalate_human", True)
     guard.observe(Step(Kind.OTHER, "user", text="leave it"), "a")
     with session("a"):
-        assert [one.resolution for one in control.cycles()] == ["user_turn"]
+        assert [one.resolution for one in sessions.cycles()] == ["user_turn"]
 
 
 def test_a_second_pause_is_a_pause(channel: list[Escalation]) -> None:

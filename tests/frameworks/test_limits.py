@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
-from otel_loopguard import LoopGuardSpanProcessor, control, session
+from otel_loopguard import LoopGuardSpanProcessor, resilience, session
 
 PAGES = "one two three four five six seven eight nine ten".split()
 Run = Callable[[TracerProvider, list[str]], None]
@@ -95,7 +95,7 @@ def search(query: str) -> str:
 
 @pytest.mark.parametrize("run", [langgraph, pydantic_ai, openai_agents])
 def test_the_model_hears_of_a_limit_and_no_result_is_lost(run: Run) -> None:
-    """At four fifths, once; when the limit strikes `control.parts` has what the tools gave."""
+    """At four fifths, once; when the limit strikes `resilience.parts` has what the tools gave."""
     provider, heard, key = TracerProvider(), list[str](), f"limits-{uuid.uuid4().hex}"
     provider.add_span_processor(LoopGuardSpanProcessor())
     with session(key):
@@ -103,11 +103,11 @@ def test_the_model_hears_of_a_limit_and_no_result_is_lost(run: Run) -> None:
     warned = [number for number, text in enumerate(heard, 1) if "which ends the run" in text]
     assert len(warned) == 1
     assert 8 <= warned[0] <= 9
-    assert len(control.parts(key)) >= 9
-    assert "The page one says" in str(control.parts(key)[0])
+    assert len(resilience.parts(key)) >= 9
+    assert "The page one says" in str(resilience.parts(key)[0])
 
 
 def test_of_a_session_that_is_not_known_there_are_no_parts() -> None:
     """Nothing is raised."""
-    assert control.parts("nobody") == ()
-    assert control.parts() == ()
+    assert resilience.parts("nobody") == ()
+    assert resilience.parts() == ()

@@ -13,7 +13,14 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import otel_loopguard
-from otel_loopguard import Action, LoopGuard, LoopGuardAbort, LoopGuardSpanProcessor, control
+from otel_loopguard import (
+    Action,
+    LoopGuard,
+    LoopGuardAbort,
+    LoopGuardSpanProcessor,
+    control,
+    execution,
+)
 from otel_loopguard._control.context import GuardRegistry, forget
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.guard.guard import guard as guard_module
@@ -183,8 +190,8 @@ def test_a_loop_of_agents_at_ask_asks_before_every_call() -> None:
     flag = asking.flag("chat-1")
     assert flag is not None
     assert flag.control.action is Action.ASK
-    admission = control.admit("search", {"query": "x"}, session="chat-1")
-    assert admission.choice is control.Choice.PROMPT_USER
+    admission = execution.admit("search", {"query": "x"}, session="chat-1")
+    assert admission.choice is execution.Choice.PROMPT_USER
 
 
 def test_the_next_run_of_a_conversation_is_the_users_next_turn() -> None:

@@ -14,7 +14,14 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import otel_loopguard
-from otel_loopguard import LoopGuardAbort, LoopGuardPaused, LoopGuardSpanProcessor, control
+from otel_loopguard import (
+    LoopGuardAbort,
+    LoopGuardPaused,
+    LoopGuardSpanProcessor,
+    control,
+    execution,
+    resilience,
+)
 from otel_loopguard.integrations._adapter import Adapter
 
 
@@ -141,8 +148,8 @@ def test_no_span_is_doubled() -> None:
 
 def test_what_is_chosen_is_done_by_the_application(monkeypatch: pytest.MonkeyPatch) -> None:
     """An execution choice other than "now" goes to the callback, and its text to the model."""
-    unguarded = control.admit("search", {"query": "x"})
-    answer = dataclasses.replace(unguarded, choice=control.Choice.DEFER)
+    unguarded = execution.admit("search", {"query": "x"})
+    answer = dataclasses.replace(unguarded, choice=execution.Choice.DEFER)
     monkeypatch.setattr("otel_loopguard.integrations._adapter.admit", lambda *_, **__: answer)
     agent = Agent(on_choice=lambda admission: f"told: {admission.choice}")
     assert agent.turn() == "told: defer"
@@ -152,14 +159,14 @@ def test_what_is_chosen_is_done_by_the_application(monkeypatch: pytest.MonkeyPat
 def test_a_call_that_a_breaker_or_a_check_forbids_is_refused() -> None:
     """Without a callback what forbids a call is followed, in a session with and without a loop."""
     agent = Agent()
-    control.checks().register("size", lambda args: ("it is too big.", "Ask for less."))
+    resilience.checks().register("size", lambda args: ("it is too big.", "Ask for less."))
     assert agent.turn("y") == "it is too big. Ask for less."
-    control.checks().register("size", lambda _: None)
+    resilience.checks().register("size", lambda _: None)
     for _ in range(3):
-        control.breakers().ended("search", "tool", ConnectionError("reset"))
+        resilience.breakers().ended("search", "tool", ConnectionError("reset"))
     assert "breaker" in agent.turn("y")
     assert agent.ran == 0
     assert agent.refused == 2
-    control.breakers().reset("search")
+    resilience.breakers().reset("search")
     agent.turn("y")
     assert agent.ran == 1

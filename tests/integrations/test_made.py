@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import Status, StatusCode
 
-from otel_loopguard import LoopGuardAbort, LoopGuardSpanProcessor, control, session
+from otel_loopguard import LoopGuardAbort, LoopGuardSpanProcessor, resilience, session
 from otel_loopguard.integrations._adapter import Adapter, let_through
 from otel_loopguard.integrations._tool_call import Calls
 
@@ -139,7 +139,7 @@ def test_a_refused_call_says_nothing_of_its_tool(error_type: str, known: int) ->
     agent = Agent()
     for query in ("a", "b", "c", "d"):
         _leave(agent, query, error_type)
-    assert len(control.problems("search", {"query": "e"})) == known
+    assert len(resilience.problems("search", {"query": "e"})) == known
 
 
 def test_the_next_run_of_a_conversation_goes_on() -> None:

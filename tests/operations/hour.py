@@ -31,7 +31,10 @@ from otel_loopguard import (
     LoopGuardSpanProcessor,
     Settings,
     control,
+    execution,
+    resilience,
     session,
+    sessions,
 )
 from tests.operations.exposition import START_S, Exposition
 from tests.stores.servers import Server
@@ -118,7 +121,7 @@ class Shop:
     def _people(self, turn: int) -> None:
         if turn % 12 == 8:
             for decision_id in self._agents.decided[-1:]:
-                control.feedback(decision_id, false_alarm=turn == 92)
+                sessions.feedback(decision_id, false_alarm=turn == 92)
         for key, (begin, end) in _PAUSED.items():
             if turn == begin:
                 control.pause(key, by="ada")
@@ -195,7 +198,7 @@ class Agents:
     def crawls(self, name: str, key: str, *, well: bool) -> None:
         """A run with a tool that may be out of order, and then helps itself; or tries again."""
         with session(key), self._run(name):
-            control.breakers()  # asked for, they are fed by what is seen on spans
+            resilience.breakers()  # asked for, they are fed by what is seen on spans
             about = {"url": f"https://example.com/{key}"}
             if not well or self._dice.random() < 0.1:
                 self._call(name, "crawl", about, None)
@@ -216,9 +219,11 @@ class Agents:
         """A runtime that asks before a call, and does as it likes."""
         with session(key), self._run("support"):
             tool = ("search", "data_analysis", "video_process", "crawl")[turn % 4]
-            found = control.admit(tool, {"path": f"{turn}.csv"}, user="ada")
+            found = execution.admit(tool, {"path": f"{turn}.csv"}, user="ada")
             if turn % 3 == 0:
-                control.feedback(found.id, choice=self._dice.choice(("execute_sync", found.choice)))
+                sessions.feedback(
+                    found.id, choice=self._dice.choice(("execute_sync", found.choice))
+                )
             self._call("support", "search", {"path": f"{turn}.csv"}, f"{turn} rows.")
 
     def begins(self, name: str, key: str) -> Span:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
-from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, control, session
+from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, control, session, sessions
 
 CALL = {
     "gen_ai.tool.name": "search",
@@ -34,14 +34,14 @@ def search(provider: TracerProvider, times: int) -> None:
 def test_the_report_of_the_current_session(provider: TracerProvider) -> None:
     """By its context, or by its key from anywhere."""
     with session("report-run"):
-        assert control.report() is None
+        assert sessions.report() is None
         search(provider, 2)
-        report = control.report()
+        report = sessions.report()
     assert report is not None
     assert (report.session, report.actions) == ("report-run", 2)
-    assert control.report("report-run") == report
-    assert control.report("nobody") is None
-    assert control.report() is None
+    assert sessions.report("report-run") == report
+    assert sessions.report("nobody") is None
+    assert sessions.report() is None
 
 
 def test_the_current_span_names_the_session_too(provider: TracerProvider) -> None:
@@ -49,7 +49,7 @@ def test_the_current_span_names_the_session_too(provider: TracerProvider) -> Non
     tracer = provider.get_tracer("my.agent")
     with tracer.start_as_current_span("invoke_agent helper"):
         search(provider, 3)
-        report = control.report()
+        report = sessions.report()
     assert report is not None
     assert report.actions == 3
 
@@ -60,25 +60,25 @@ def test_of_several_guards_the_one_that_saw_most_reports(provider: TracerProvide
     other.bind(1, "two-guards")
     with session("two-guards"):
         search(provider, 2)
-        report = control.report()
+        report = sessions.report()
     assert report is not None
     assert report.actions == 2
 
 
 def test_what_is_remembered_can_be_recalled(provider: TracerProvider) -> None:
     """For the session of the context, or one that is named."""
-    assert not control.remember("insight", "too early")
-    assert control.recall() is None
+    assert not sessions.remember("insight", "too early")
+    assert sessions.recall() is None
     with session("remembering"):
         search(provider, 1)
-        assert control.remember("insight", "the tests need Python 3.12")
-        assert control.remember("pattern", "ids begin with A", "remembering")
-        known = control.recall()
+        assert sessions.remember("insight", "the tests need Python 3.12")
+        assert sessions.remember("pattern", "ids begin with A", "remembering")
+        known = sessions.recall()
     assert known is not None
     assert known.insights == ("the tests need Python 3.12",)
     assert known.patterns == ("ids begin with A",)
-    assert not control.remember("insight", "x", "nobody")
-    assert control.recall("nobody") is None
+    assert not sessions.remember("insight", "x", "nobody")
+    assert sessions.recall("nobody") is None
 
 
 def test_feedback_is_counted_and_may_change(provider: TracerProvider) -> None:
@@ -87,15 +87,15 @@ def test_feedback_is_counted_and_may_change(provider: TracerProvider) -> None:
         search(provider, 3)
         decision = control.current().decision_id
         assert decision is not None
-        assert control.feedback(decision, false_alarm=True)
-        first = control.report()
-        assert control.feedback(decision, false_alarm=False)
-        second = control.report()
+        assert sessions.feedback(decision, false_alarm=True)
+        first = sessions.report()
+        assert sessions.feedback(decision, false_alarm=False)
+        second = sessions.report()
     assert first is not None
     assert second is not None
     assert (first.false_alarms, first.confirmed, first.precision) == (1, 0, 0)
     assert (second.false_alarms, second.confirmed, second.precision) == (0, 1, 1)
-    assert not control.feedback("0" * 16, false_alarm=True)
+    assert not sessions.feedback("0" * 16, false_alarm=True)
 
 
 def test_feedback_about_a_session_that_is_gone() -> None:

@@ -12,7 +12,7 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from typer.testing import CliRunner
 
-from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, control, session
+from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, control, resilience, session, sessions
 from otel_loopguard.cli.app import app
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.core.report import RunMetrics
@@ -44,7 +44,7 @@ def run_of(*steps: Step) -> RunMetrics:
 
 
 def of_session(key: str) -> RunMetrics:
-    report = control.report(key)
+    report = sessions.report(key)
     assert report is not None
     return report.run
 
@@ -112,7 +112,7 @@ def test_retries_are_counted(provider: TracerProvider) -> None:
     """The further tries, and not the first."""
     with session("retried-run"):
         tool_call(provider.get_tracer("agent"))
-        for attempt in control.retrying(limit=3, delay_s=0):
+        for attempt in resilience.retrying(limit=3, delay_s=0):
             with attempt:
                 if attempt.retry_state.attempt_number < 3:
                     raise TimeoutError
@@ -123,10 +123,12 @@ def test_degraded_steps_and_what_misses_them_are_counted(provider: TracerProvide
     """A degraded result counts once as a step, and once where a step builds on it."""
     with session("degraded-run"):
         tool_call(provider.get_tracer("agent"))
-        with control.degrading("search") as step:
+        with resilience.degrading("search") as step:
             raise TimeoutError
-        part = control.combined({"search": step.result, "read": "text"})
-        whole = control.combined({"part": part, "mail": control.degraded("mail", "no account")})
+        part = resilience.combined({"search": step.result, "read": "text"})
+        whole = resilience.combined(
+            {"part": part, "mail": resilience.degraded("mail", "no account")}
+        )
     assert set(whole.missing) == {"search", "mail"}
     run = of_session("degraded-run")
     assert (run.degraded, run.missing_dependencies) == (2, 2)
@@ -134,10 +136,10 @@ def test_degraded_steps_and_what_misses_them_are_counted(provider: TracerProvide
 
 def test_outside_of_a_session_nothing_is_in_the_way() -> None:
     """Without a guard, and with one that knows no session here."""
-    assert control.degraded("search", "it is down").reason == "it is down"
+    assert resilience.degraded("search", "it is down").reason == "it is down"
     guard = LoopGuard()
     guard.observe(work("a", 0, 1), "other-run")
-    control.degraded("search", "it is down")
+    resilience.degraded("search", "it is down")
     assert of_session("other-run").degraded == 0
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from otel_loopguard import LoopGuard, Settings, control
+from otel_loopguard import LoopGuard, Settings, execution
 from otel_loopguard.core import Detection, Evidence, Step
 from otel_loopguard.sessions import Session
 from otel_loopguard.sessions import registry as table
@@ -91,7 +91,7 @@ def test_what_is_asked_of_a_session_that_was_put_away_is_there() -> None:
     for _ in range(4):
         guard.observe(call("search", {"q": "x"}, "nothing"), "one")
     guard.remember("one", "insight", "the index is empty")
-    given = control.admit("search", {"q": "y"}, session="one")
+    given = execution.admit("search", {"q": "y"}, session="one")
     report = guard.report("one")
     assert report is not None
     before = report, guard.context("one"), guard.acceptance("one")

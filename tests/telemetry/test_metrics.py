@@ -19,7 +19,17 @@ from opentelemetry.sdk.metrics.export import (
     PeriodicExportingMetricReader,
 )
 
-from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings, control, semconv, session
+from otel_loopguard import (
+    LoopGuard,
+    LoopGuardSpanProcessor,
+    Settings,
+    control,
+    execution,
+    resilience,
+    semconv,
+    session,
+    sessions,
+)
 from otel_loopguard._util.errors import raise_faults
 from otel_loopguard.core import Action, Kind, Step
 from otel_loopguard.errors import LoopGuardSettingsError
@@ -206,9 +216,9 @@ def test_choices_and_answers_are_counted() -> None:
     for number in range(40):
         step = Step(Kind.TOOL, "fast", args={"n": number}, outcome=f"{number}", **call)  # type: ignore[arg-type]
         scene.guard.observe(step, "s")
-    known = control.admit("fast", {"n": 99})
-    control.admit("never_seen", {"n": 1})
-    control.feedback(known.id, choice="deny")
+    known = execution.admit("fast", {"n": 99})
+    execution.admit("never_seen", {"n": 1})
+    sessions.feedback(known.id, choice="deny")
     assert scene.total("loopguard.execution.choices") == 2
     overridden = {"loopguard.execution.choice": known.choice.value}
     overridden["loopguard.execution.answer"] = "overridden"
@@ -226,9 +236,9 @@ def test_what_people_say_of_decisions_is_counted() -> None:
     with agent(scene.tracer):
         scene.loop(3)
         decision = control.current().decision_id or ""
-    assert control.feedback(decision, false_alarm=False)
+    assert sessions.feedback(decision, false_alarm=False)
     assert scene.total("loopguard.feedback", loopguard__feedback__verdict="confirmed") == 1
-    assert control.feedback(decision, false_alarm=True)
+    assert sessions.feedback(decision, false_alarm=True)
     assert scene.total("loopguard.feedback", loopguard__feedback__verdict="confirmed") == 0
     assert scene.total("loopguard.feedback", loopguard__feedback__verdict="false_alarm") == 1
 
@@ -237,10 +247,10 @@ def test_an_open_breaker_is_told() -> None:
     """1 while it is open, 0 afterwards, by its tool."""
     scene = Scene(breaker_failures=2)
     for _ in range(2):
-        with pytest.raises(TimeoutError), control.breaker("flaky"):
+        with pytest.raises(TimeoutError), resilience.breaker("flaky"):
             raise TimeoutError
     assert scene.total("loopguard.breaker.open", gen_ai__tool__name="flaky") == 1
-    control.breakers().reset("flaky")
+    resilience.breakers().reset("flaky")
     assert scene.total("loopguard.breaker.open") == 0
 
 
@@ -476,11 +486,11 @@ def test_what_is_tried_again_and_done_without_is_counted() -> None:
     names = ("retries", "degraded_steps", "compactions", "missing_dependencies")
     for name in names:
         assert scene.values(f"loopguard.run.{name}", zeros=True) == [({}, 0)]
-    for attempt in control.retrying(limit=1, delay_s=0):
+    for attempt in resilience.retrying(limit=1, delay_s=0):
         with attempt:
             if attempt.retry_state.attempt_number == 1:
                 raise TimeoutError
-    control.combined({"search": control.degraded("search", "it is down")})
+    resilience.combined({"search": resilience.degraded("search", "it is down")})
     assert [scene.total(f"loopguard.run.{name}") for name in names] == [1, 1, 0, 1]
 
 
@@ -490,6 +500,6 @@ def test_two_guards_of_one_session_both_count_its_run() -> None:
     for each in (scene, other):
         each.guard.observe(Step(Kind.TOOL, "search"), "two-guards-run")
     with session("two-guards-run"):
-        control.degraded("search", "it is down")
+        resilience.degraded("search", "it is down")
     told = [each.total("loopguard.run.degraded_steps") for each in (scene, other, stranger)]
     assert told == [1, 1, 0]

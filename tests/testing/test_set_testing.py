@@ -22,6 +22,7 @@ from otel_loopguard import (
     LoopGuardSpanProcessor,
     Settings,
     control,
+    resilience,
     semconv,
     session,
     set_testing,
@@ -221,7 +222,7 @@ def test_retries_do_not_wait() -> None:
 
     began = time.monotonic()
     with set_testing(True), pytest.raises(ConnectionError):
-        control.retrying(limit=3, delay_s=60, max_delay_s=600)(fails)()
+        resilience.retrying(limit=3, delay_s=60, max_delay_s=600)(fails)()
     assert len(tries) == 4
     assert time.monotonic() - began < 50
 
