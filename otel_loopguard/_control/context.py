@@ -34,11 +34,7 @@ _faults: Final = InternalErrors()
 
 
 def places_around() -> Iterator[str | int]:
-    """Where a run of LangChain or LangGraph is, if this is inside of one.
-
-    Yields:
-        The key of its session, by its config; then the id of its trace, as OpenInference knows it.
-    """
+    """Where a run of LangChain or LangGraph is, if this is inside of one."""
     # Never imported here: who uses it has imported it.
     module = sys.modules.get(_CONFIG)
     variable = None if module is None else getattr(module, "var_child_runnable_config", None)
@@ -266,12 +262,7 @@ def current_flag() -> Flag | None:
 
 
 def current_places() -> Iterator[str | int]:
-    """Where the current context is: the key of a session, or the id of a trace.
-
-    Yields:
-        The session that the context names, and nothing else then; else what a framework around
-        says, then the trace of the current span.
-    """
+    """Where the current context is: the key of a session, or the id of a trace."""
     key = named_session()
     if key is not None:
         yield key

@@ -33,12 +33,7 @@ def making() -> CurrentCall | None:
 
 
 def make(call: CurrentCall | None) -> CurrentCall | None:
-    """Says which call is made from here on in this context.
-
-    Returns:
-        What was said before, to be said again afterwards: a token would have to be given back in
-        the same context, where a generator need not end.
-    """
+    """Says which call is made from here on in this context."""
     before = _now.get()
     _now.set(call)
     return before
@@ -59,35 +54,19 @@ class CapturedContent:
         self._within: OrderedDict[int, CurrentCall] = OrderedDict()
 
     def tell(self, span_id: int, args: object, outcome: object) -> None:
-        """Takes what is known of a call whose span is open.
-
-        Args:
-            span_id: Its span.
-            args: Its arguments, a JSON value or text; None if they are not known.
-            outcome: Its result, likewise.
-        """
+        """Takes what is known of a call whose span is open."""
         self._told[span_id] = (args, outcome)
         if len(self._told) > _MOST:
             self._told.popitem(last=False)
 
     def began(self, span_id: int, call: CurrentCall) -> None:
-        """A span starts while an adapter makes a call: it may be the one of that call.
-
-        Args:
-            span_id: The span.
-            call: The call.
-        """
+        """A span starts while an adapter makes a call: it may be the one of that call."""
         self._within[span_id] = call
         if len(self._within) > _MOST:
             self._within.popitem(last=False)
 
     def complete(self, span_id: int, step: Step | None) -> None:
-        """Puts on the step of a span that ends what the span does not say.
-
-        Args:
-            span_id: The span.
-            step: Its step; None if it is none.
-        """
+        """Puts on the step of a span that ends what the span does not say."""
         told = self._told.pop(span_id, None) if self._told else None
         call = self._within.pop(span_id, None) if self._within else None
         if step is None:

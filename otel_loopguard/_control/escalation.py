@@ -58,9 +58,6 @@ def can_answer(settings: Settings) -> bool:
     """Whether there is a way for anybody to let a paused session go on.
 
     A webhook, a store, a socket or a callback; the application's own calls cannot be foreseen.
-
-    Args:
-        settings: Settings of the guard.
     """
     ways = (settings.webhook_url, settings.store_url, settings.control_socket)
     return any(ways) or bool(_callbacks)

@@ -32,12 +32,7 @@ class FlagObservers:
         self._known: dict[Callable[[Flag], None], None] = {}
 
     def add(self, watcher: Callable[[Flag], None]) -> None:
-        """Has something called whenever a flag changes, on the thread that changes it.
-
-        Args:
-            watcher: Called with the flag, whose `control` is new. It must be quick, and must not
-                raise.
-        """
+        """Has something called whenever a flag changes, on the thread that changes it."""
         self._known[watcher] = None
 
     def drop(self, watcher: Callable[[Flag], None]) -> None:
@@ -103,9 +98,6 @@ def is_reserved(name: str) -> bool:
     """Whether a name is one that the guard gives itself, however it is written: nobody may take it.
 
     Case, spaces, compatible forms of letters and signs that nobody sees make no other name of it.
-
-    Args:
-        name: Name of who does something.
     """
     seen = "".join(sign for sign in unicodedata.normalize("NFKC", name) if sign.isprintable())
     return " ".join(seen.replace("_", " ").casefold().split()) in RESERVED

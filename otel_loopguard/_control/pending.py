@@ -20,11 +20,7 @@ _waiting: OrderedDict[str, Milestones] = OrderedDict()
 
 
 def waiting(key: str) -> Milestones:
-    """The board that a session will get when its first step is seen; the newest 1024 are kept.
-
-    Args:
-        key: Key of the session, or the id of its trace in 32 hex digits.
-    """
+    """The board that a session will get when its first step is seen; the newest 1024 are kept."""
     board = _waiting.setdefault(key, Milestones())
     while len(_waiting) > _MOST:
         # Another thread may have been here first.
@@ -33,11 +29,7 @@ def waiting(key: str) -> Milestones:
 
 
 def claimed(key: str) -> Milestones:
-    """The board of a session that begins: the one that waits for it, or a new one.
-
-    Args:
-        key: Key of the session.
-    """
+    """The board of a session that begins: the one that waits for it, or a new one."""
     return _waiting.pop(key, None) or Milestones()
 
 
@@ -47,36 +39,19 @@ _early: OrderedDict[str, deque[object]] = OrderedDict()
 
 
 def keep_early(key: str, result: object) -> None:
-    """Keeps a result for a session until its first step is seen; of the newest 256 sessions.
-
-    Args:
-        key: Key of the session, or the id of its trace in 32 hex digits.
-        result: The result.
-    """
+    """Keeps a result for a session until its first step is seen; of the newest 256 sessions."""
     _early.setdefault(key, deque(maxlen=_PARTS)).append(result)
     while len(_early) > _EARLY:
         _early.pop(next(iter(list(_early)), ""), None)
 
 
 def early(key: str) -> deque[object] | None:
-    """The results that wait for a session, which has them from now on; None if there are none.
-
-    Args:
-        key: As of `keep_early`.
-    """
+    """The results that wait for a session, which has them from now on; None if there are none."""
     return _early.pop(key, None) if _early else None
 
 
 def plan_of(tasks: object) -> list[Task]:
-    """The tasks of a plan that a session can follow.
-
-    Args:
-        tasks: See `planning.read`.
-
-    Raises:
-        PlanError: The plan is not sound, is empty or has more than 1000 tasks, or two ids are one
-            in their first 200 characters.
-    """
+    """The tasks of a plan that a session can follow."""
     plan = checked(tasks)
     if not 0 < len(plan) <= MOST_FOLLOWED:
         msg = f"a session can follow 1 to {MOST_FOLLOWED} tasks, got {len(plan)}"
@@ -85,16 +60,7 @@ def plan_of(tasks: object) -> list[Task]:
 
 
 def declare(boards: Iterable[Milestones], plan: Sequence[Task], *, by_person: bool = False) -> None:
-    """Puts a plan on the boards of a session.
-
-    Args:
-        boards: The boards.
-        plan: Tasks of a sound plan.
-        by_person: Whether a person gave it, in place of the one before (C18).
-
-    Raises:
-        PlanError: Two ids are one in their first 200 characters.
-    """
+    """Puts a plan on the boards of a session."""
     for board in boards:
         if not follow(board, plan, by_person=by_person):
             msg = "two ids of tasks are one in their first 200 characters"

@@ -36,15 +36,7 @@ _MARK: Final = "~"
 
 
 def wire_name(key: str) -> str:
-    """The name under which other processes know a session (O5).
-
-    Args:
-        key: Key of the session.
-
-    Returns:
-        The key itself, where it takes at most 48 bytes as baggage writes it; else `~` and 22
-        characters of its digest (blake2b, 16 bytes), of which the name is itself.
-    """
+    """The name under which other processes know a session (O5)."""
     if len(quote_plus(key, errors="replace")) <= _LONGEST and key.isprintable():
         return key
     digest = hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16).digest()
@@ -161,10 +153,6 @@ def takes_precedence(last: ControlMessage, new: ControlMessage) -> bool:
     The newer one counts, with three exceptions. A pause or an abort by a person is not taken down
     by a policy, only made stronger. A pause or an abort by a person does not wait behind a weaker
     word of a policy. And a policy takes down only what the same guard set.
-
-    Args:
-        last: What was heard last.
-        new: What is heard now.
     """
     if last.until is not None and last.until <= new.at:
         return False
@@ -272,28 +260,14 @@ KIND: Final = "control"
 
 
 def told(notice: ControlMessage, ttl_s: float) -> Told:
-    """A notice as a writer takes it: put for those who come later, and published.
-
-    Args:
-        notice: The notice.
-        ttl_s: Seconds that it is kept; not longer than the notice itself says.
-    """
+    """A notice as a writer takes it: put for those who come later, and published."""
     left = ttl_s if notice.until is None else (notice.until - notice.at) / 1e9
     kept_s = max(0.001, min(left, ttl_s))
     return Told(notice.encode(), kept_s, KIND, partial(_goes_before, notice))
 
 
 def send(store: Store, notice: ControlMessage, ttl_s: float) -> None:
-    """Tells all processes on a store of a change of control, now. Blocks: not for a hook.
-
-    Args:
-        store: The store.
-        notice: The notice; its session as `wire_name` gives it.
-        ttl_s: As of `told`; a guard's setting is `control_ttl_s`.
-
-    Raises:
-        StoreError: The store cannot be reached.
-    """
+    """Tells all processes on a store of a change of control, now. Blocks: not for a hook."""
     told(notice, ttl_s).do(store, KIND, notice.session)
 
 
@@ -339,11 +313,6 @@ class ControlReplication:
     time is looked up, on the writer's thread. Without a writer nothing is told, and only baggage
     is heard. Thread-safe; nothing here waits for the network.
 
-    Args:
-        home: The guard; held weakly.
-        writer: Writer of its store; None for no store.
-        live: Whether its steps happen now; what is long over concerns nobody.
-
     Attributes:
         origin: Which guard this is, in what it sends; another one after a fork.
         faults: Where faults are counted.
@@ -379,11 +348,7 @@ class ControlReplication:
         self._listens = False
 
     def begun(self, session: str) -> None:
-        """A session is seen for the first time, or has got its final key. Does not wait.
-
-        Args:
-            session: Its key.
-        """
+        """A session is seen for the first time, or has got its final key. Does not wait."""
         with swallow(self.faults, "sharing"):
             self._begin(session)
 
@@ -405,11 +370,7 @@ class ControlReplication:
             self.changed(renamed)
 
     def forget(self, session: str) -> None:
-        """A session is known no more here: what was heard of it is forgotten too.
-
-        Args:
-            session: Its key.
-        """
+        """A session is known no more here: what was heard of it is forgotten too."""
         if not (self._known or self._last):
             return
         name = wire_name(session)
@@ -435,15 +396,7 @@ class ControlReplication:
             self._writer.tell(KIND, name, told(notice, self._settings.control_ttl_s))
 
     def hear(self, notice: ControlMessage, *, late: bool = False) -> bool:
-        """Does what another process tells, if the session is known here.
-
-        Args:
-            notice: What it tells.
-            late: Whether it was looked up: it may be about a run that is long over.
-
-        Returns:
-            Whether it counts here, whatever it changed.
-        """
+        """Does what another process tells, if the session is known here."""
         home = self._home()
         if home is None or (notice.origin == self.origin and not late):
             return False

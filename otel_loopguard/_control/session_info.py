@@ -29,14 +29,7 @@ def report(session: str | None = None) -> Report | None:
 
 
 def cycles(session: str | None = None) -> tuple[AgentCycle, ...]:
-    """The cycles of agents that a session came to, and what became of each (B8).
-
-    Args:
-        session: Key of the session; by default the session of the current context.
-
-    Returns:
-        The newest 32, oldest first; empty where there was none, or no session is known.
-    """
+    """The cycles of agents that a session came to, and what became of each (B8)."""
     key = _key(session)
     if key is None:
         return ()

@@ -47,17 +47,7 @@ def forget() -> None:
 
 
 def key_of(store: Store) -> bytes | None:
-    """The secret that all processes on one store share; made by the first. May block.
-
-    Args:
-        store: The store.
-
-    Returns:
-        None if another process was about to make it, and did not within a quarter of a second.
-
-    Raises:
-        StoreError: The store cannot be read or written.
-    """
+    """The secret that all processes on one store share; made by the first. May block."""
     for pause_s in (0, 0.02, 0.05, 0.2):
         time.sleep(pause_s)
         found = store.get(_KIND, _NAME)
@@ -115,11 +105,6 @@ def sealed(seal: Seal, key: bytes, trace_id: int) -> Entries:
 
     The signature is an HMAC-SHA256 of session, action, time and trace, 12 bytes of it: it says
     nothing in another trace or for another session.
-
-    Args:
-        seal: What is said.
-        key: The shared secret.
-        trace_id: Trace in which it is sent; 0 if there is none.
     """
     signature = _signature(seal, key, trace_id)
     return Entries(seal.session, f"{seal.action.value}.{seal.at:08x}.{signature}")
@@ -128,16 +113,7 @@ def sealed(seal: Seal, key: bytes, trace_id: int) -> Entries:
 def opened(
     entries: Entries, keys: Sequence[bytes], trace_id: int, now: int, ttl_s: float
 ) -> Seal | Refusal:
-    """What entries say; or why they are not to be believed.
-
-    Args:
-        entries: The entries; one at least is not empty.
-        keys: Secrets that count.
-        trace_id: Trace in which they came; 0 if there is none. What was sent outside of any trace
-            counts in none.
-        now: Seconds since the epoch.
-        ttl_s: Seconds after which a signature counts no more.
-    """
+    """What entries say; or why they are not to be believed."""
     session, value = entries
     if session is None or value is None:
         return "oversized"

@@ -46,16 +46,7 @@ _last: tuple[str, int, bool] = "", 0, True
 
 
 def loads(text: str, values: int = VALUES) -> object:
-    """The value of a JSON text.
-
-    Args:
-        text: The text.
-        values: How many values it may have.
-
-    Raises:
-        ValueError: It is no JSON, or it is too costly to parse: longer than 1,000,000 characters,
-            or of too many values. Such a text is to be compared as text.
-    """
+    """The value of a JSON text."""
     if len(text) > _SHORT and not _is_cheap(text, values):
         msg = "too costly to parse"
         raise ValueError(msg)

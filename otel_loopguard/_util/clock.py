@@ -52,13 +52,6 @@ class TestMode:
 
         Spans that start or end from now on count as that much later. The clock stays moved when
         the testing ends: it never goes back. Call it from one thread at a time.
-
-        Args:
-            seconds: How far; 0 only has them look.
-
-        Raises:
-            ValueError: The number is below 0, or not finite.
-            RuntimeError: The guard is not deterministic: `set_testing(True)` does not hold.
         """
         if not 0 <= seconds < math.inf:
             msg = f"a clock is moved on by a finite number of seconds from 0, got {seconds!r}"
@@ -135,11 +128,7 @@ def now() -> int:
 
 
 def told(moment: int) -> int:
-    """What the clock of live guards showed at a moment by the machine's clock.
-
-    Args:
-        moment: Nanoseconds since the epoch, as spans have them.
-    """
+    """What the clock of live guards showed at a moment by the machine's clock."""
     if not _moves:
         return moment
     place = bisect_right(_moves, (moment, 2**63))

@@ -117,10 +117,6 @@ def attempt_each(
     """Calls functions one after the other, each by its name, whatever the ones before do.
 
     One loop, for what runs on every call: `attempt` for each would cost more than they do.
-
-    Returns:
-        Names and what they gave, None left out; and the names of those that raised an `Exception`,
-        which is counted and logged.
     """
     found: list[tuple[str, _Result]] = []
     failed: list[str] = []

@@ -92,11 +92,7 @@ def held() -> bool:
 
 
 def later(what: Callable[[], object]) -> None:
-    """Keeps something until a thread that holds no lock comes by; the newest 10,000.
-
-    Args:
-        what: Called without arguments, in the context of now. It must not raise.
-    """
+    """Keeps something until a thread that holds no lock comes by; the newest 10,000."""
     _waiting.append((copy_context(), what))
     for known in _signals:
         signal = known()
@@ -125,13 +121,7 @@ def settle() -> None:
 
 
 def start_thread(name: str, run: Callable[..., object], *given: object) -> bool:
-    """Starts a daemon thread; False where none can be had, as when the interpreter ends.
-
-    Args:
-        name: What it does; its name begins with `loopguard-`.
-        run: Runs on it.
-        *given: Arguments of `run`.
-    """
+    """Starts a daemon thread; False where none can be had, as when the interpreter ends."""
     thread = threading.Thread(target=run, args=given, name=f"loopguard-{name}", daemon=True)
     try:
         thread.start()

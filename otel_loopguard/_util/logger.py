@@ -133,14 +133,6 @@ def warn_blind(reason: str, message: str, *args: object) -> bool:
     """Logs a warning, the first time that this process has this reason.
 
     Never call it while the guard's lock is held: a log handler may wait for whom the guard waits.
-
-    Args:
-        reason: A short literal that names the blind spot; it never holds data of a user's.
-        message: What is not seen, and what to do about it; a format for `args`.
-        *args: Values for the message.
-
-    Returns:
-        Whether it was logged now.
     """
     if off():
         return False

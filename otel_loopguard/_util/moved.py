@@ -75,13 +75,7 @@ class _MovedModule(ModuleType):
 
 
 def warn_moved(old: str, new: str, stacklevel: int) -> None:
-    """Warns that a public name has another path now.
-
-    Args:
-        old: Path in 0.3.
-        new: Path from 0.4 on.
-        stacklevel: As `warnings.warn` has it, counted from here.
-    """
+    """Warns that a public name has another path now."""
     message = f"{old} is {new} from otel-loopguard 0.4 on; the old path goes in 0.5"
     warnings.warn(message, DeprecationWarning, stacklevel=stacklevel)
 

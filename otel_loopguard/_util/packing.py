@@ -20,16 +20,7 @@ _JUDGE: Final = "otel_loopguard.detectors.llm_judge"
 
 
 def pack(things: object, common: Mapping[type, object]) -> bytes | None:
-    """Packs objects of this package.
-
-    Args:
-        things: The objects.
-        common: What they have in common with others, by its type; it is not packed.
-
-    Returns:
-        None if something among them is not of this package, and cannot be told to come back as it
-        was: a detector of the user's, or a value of an adapter's.
-    """
+    """Packs objects of this package."""
     data = io.BytesIO()
     try:
         _Pickler(data, common).dump(things)
@@ -39,12 +30,7 @@ def pack(things: object, common: Mapping[type, object]) -> bytes | None:
 
 
 def unpack(data: bytes, common: Mapping[type, object]) -> Any:
-    """The objects that were packed.
-
-    Args:
-        data: What `pack` gave.
-        common: As it was then.
-    """
+    """The objects that were packed."""
     return _Unpickler(io.BytesIO(data), common).load()
 
 

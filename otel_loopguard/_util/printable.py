@@ -24,9 +24,6 @@ def printable(text: str) -> str:
 
     Line ends, control characters, signs of formatting (direction, zero width, tags), lone
     surrogates and signs that are not assigned are written as Python writes their escapes.
-
-    Args:
-        text: Any text.
     """
     if text.isascii():
         return text if text.isprintable() else _escaped(text)

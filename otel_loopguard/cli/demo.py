@@ -38,12 +38,7 @@ Report = Callable[[str, str], None]
 
 
 class StubbornAgent:
-    """An agent whose model asks for the same search again and again, whatever it is told.
-
-    Args:
-        tracer: Makes its spans.
-        report: Told what happens.
-    """
+    """An agent whose model asks for the same search again and again, whatever it is told."""
 
     def __init__(self, tracer: Tracer, report: Report) -> None:
         self._tracer = tracer
@@ -51,14 +46,7 @@ class StubbornAgent:
         self._told: str | None = None
 
     def run(self) -> str:
-        """Runs the loop.
-
-        Returns:
-            Its answer, if nobody stops it in 15 turns.
-
-        Raises:
-            LoopGuardAbort: The guard has aborted the session.
-        """
+        """Runs the loop."""
         attributes = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "support"}
         name = "invoke_agent support"
         with self._tracer.start_as_current_span(name, attributes=attributes):

@@ -37,16 +37,8 @@ class Inputs:
                     ...
         raise typer.Exit(inputs.code)
 
-    Args:
-        files: Paths, or `-` for standard input.
-        bar: Whether a bar may be shown on standard error; it is, for inputs of more than 4 MiB in
-            all, if that is a terminal.
-
     Attributes:
         broken: How many reports of broken lines there were; the first ten are printed.
-
-    Raises:
-        RecordingError: One of the files cannot be read; told before any is.
     """
 
     def __init__(self, files: Sequence[str], bar: bool = True) -> None:

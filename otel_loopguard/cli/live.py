@@ -37,18 +37,7 @@ _DONE: Final = {
 
 
 def give(lines: Lines, request: Mapping[str, str | None]) -> int:
-    """Sends a request to the processes that know its session, and prints what came of it.
-
-    Args:
-        lines: The ways to the processes.
-        request: The request; what is None is left out.
-
-    Returns:
-        The exit code: 1 where nobody knows the session, or it was refused.
-
-    Raises:
-        LoopGuardError: Nobody can be asked, or there is no such answer.
-    """
+    """Sends a request to the processes that know its session, and prints what came of it."""
     sent = {name: value for name, value in request.items() if value is not None}
     if "answer" in sent:
         sent["answer"] = answer_of(sent["answer"]).value
@@ -120,11 +109,6 @@ def watch_sessions(lines: Lines, interval_s: float, rounds: int) -> int:
     """Shows the table of sessions again and again; gives the exit code.
 
     On a terminal in place, in a pipe one below the other.
-
-    Args:
-        lines: The ways to the processes.
-        interval_s: Seconds between two looks.
-        rounds: Looks until it ends; 0: none.
     """
     out, left = console(), rounds or sys.maxsize
     with Live(console=out, auto_refresh=False, transient=False) as live:
@@ -145,12 +129,7 @@ def watch_sessions(lines: Lines, interval_s: float, rounds: int) -> int:
 
 
 def grid(rows: Sequence[Message], now: int) -> Table:
-    """The table of sessions.
-
-    Args:
-        rows: What the processes say of them.
-        now: Nanoseconds since the epoch.
-    """
+    """The table of sessions."""
     shown = table(_COLUMNS)
     shown.collapse_padding = True
     for column in shown.columns:
@@ -213,13 +192,7 @@ _TOTALS = (
 
 
 def print_session(lines: Lines, session: str, form: Format) -> int:
-    """Prints what the processes know of a session; gives the exit code, 1 where none does.
-
-    Args:
-        lines: The ways to the processes.
-        session: Key of the session.
-        form: Table, or one object per process.
-    """
+    """Prints what the processes know of a session; gives the exit code, 1 where none does."""
     replies = lines.ask({"op": "show", "session": session})
     found = [reply["session"] for reply in replies if isinstance(reply.get("session"), dict)]
     if not found:
@@ -337,13 +310,7 @@ Ways = Callable[["str | None", "str | None"], "Lines"]
 
 
 def register(app: typer.Typer, refusing: Refusing, read: Callable[[str | None], Settings]) -> None:
-    """Adds the commands.
-
-    Args:
-        app: The command line.
-        refusing: Turns what cannot be used into a line and exit code 2.
-        read: Settings with the store of an address, or of the environment.
-    """
+    """Adds the commands."""
 
     def lines(store: str | None, socket: str | None) -> Lines:
         if socket is not None:

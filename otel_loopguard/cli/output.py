@@ -59,12 +59,7 @@ def json_line(row: Mapping[str, object]) -> None:
 
 
 def say(text: str, *, error: bool = False) -> None:
-    """Prints one line, whatever others wrote into it.
-
-    Args:
-        text: The line, without its end.
-        error: Whether it goes to standard error.
-    """
+    """Prints one line, whatever others wrote into it."""
     typer.echo(printable(text), err=error)
 
 

@@ -28,16 +28,7 @@ _SHOWN: Final = 10
 
 
 def print_plan(file: str, form: Format, settings: Settings) -> int:
-    """Prints what can be said of a plan; gives the exit code, 1 if it is not sound.
-
-    Args:
-        file: JSON file with a list of tasks, or a map with a list `tasks`; `-` for standard input.
-        form: Tables, or one JSON object.
-        settings: Weights, sizes and thresholds.
-
-    Raises:
-        RecordingError: The file cannot be read, is no JSON, or is too much.
-    """
+    """Prints what can be said of a plan; gives the exit code, 1 if it is not sound."""
     tasks, problems = read(_loaded(file))
     if len(tasks) > _TASKS:
         msg = f"{file}: the plan has {len(tasks):,} tasks, more than {_TASKS:,}"

@@ -80,13 +80,7 @@ def decision_row(decision: Decision) -> dict[str, object]:
 
 
 class Book:
-    """Accounts of the sessions of one file of spans, kept while the guard calls.
-
-    Args:
-        source: Name of the file.
-        held: Accounts kept open; past that the one unused for longest is closed. A session that
-            goes on after that (the guard has forgotten it by then, too) gets a second account.
-    """
+    """Accounts of the sessions of one file of spans, kept while the guard calls."""
 
     def __init__(self, source: str, held: int = _HELD) -> None:
         self._source = source
@@ -155,9 +149,6 @@ class Forest:
 
     Keeps names, parents and the beginnings of arguments and errors of the latest 100,000 spans, by
     whole traces.
-
-    Args:
-        read: Reads a span as a step.
     """
 
     def __init__(self, read: Callable[[SpanView], Step | None]) -> None:
@@ -262,13 +253,7 @@ def show(found: Sequence[Account], forest: Forest | None) -> None:
 
 
 def accounts(inputs: Inputs, settings: Settings, forest: Forest | None = None) -> Iterator[Account]:
-    """Replays all that was given; gives an account per session, in about the order of their ends.
-
-    Args:
-        inputs: What to replay.
-        settings: Settings of the guards.
-        forest: Keeps the names of spans for trees, if these are wanted.
-    """
+    """Replays everything; yields an account per session, about in the order of their ends."""
     for recording in inputs:
         spans = SpanAccounts(recording.name, settings, forest)
         for entry in inputs.entries(recording):
@@ -294,13 +279,7 @@ def account_of(run: Run, settings: Settings) -> Account:
 
 
 class SpanAccounts:
-    """Replays the spans of one file and keeps the accounts of their sessions.
-
-    Args:
-        name: Name of the file.
-        settings: Settings of the guard.
-        forest: Keeps the names of spans for trees, if these are wanted.
-    """
+    """Replays the spans of one file and keeps the accounts of their sessions."""
 
     def __init__(self, name: str, settings: Settings, forest: Forest | None = None) -> None:
         self._book = Book(name)

@@ -43,12 +43,7 @@ def print_reports(files: Sequence[str], form: Format, settings: Settings) -> int
 
 
 def row(source: str, report: Report) -> dict[str, object]:
-    """A report as one JSON object; rates are 0 to 1, times in seconds, what is unknown null.
-
-    Args:
-        source: A labelled run's source, else the name of the file.
-        report: The report.
-    """
+    """A report as one JSON object; rates are 0 to 1, times in seconds, what is unknown null."""
     run = report.run
     return {
         "source": source,

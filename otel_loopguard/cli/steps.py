@@ -47,14 +47,7 @@ def print_steps(files: Sequence[str], form: Format) -> int:
 
 
 def row(source: str, session: str, index: int, step: Step) -> dict[str, object]:
-    """A step as one JSON object.
-
-    Args:
-        source: A labelled run's source, else the name of the file.
-        session: Key of the session.
-        index: Place of the step among all steps of its session, from 0.
-        step: The step. Times become seconds since the epoch; what is unknown is null.
-    """
+    """A step as one JSON object."""
     known = step.start > 0 or bool(step.end)
     said = step.error_text or step.error_type or "error"
     return {

@@ -18,13 +18,7 @@ if TYPE_CHECKING:
 
 
 def verdict(settings: Settings, wanted: str, most: Action = Action.ABORT) -> Action:
-    """The action that is wanted, but nothing stronger than `most` and the setting `max_action`.
-
-    Args:
-        settings: Settings of the guard.
-        wanted: Name of an action, as a setting has it.
-        most: The strongest action that the evidence allows.
-    """
+    """The action that is wanted, but nothing stronger than `most` and the setting `max_action`."""
     allowed = (Action(wanted), most, Action(settings.max_action))
     return min(allowed, key=lambda action: action.rank)
 
@@ -325,9 +319,6 @@ class OwnLimit:
 
     As `SpendingLimit` it is no sign of a loop: a warning at `budget_warning` (80 %) and a word at
     the limit, each once per agent or type, and stands on no ladder.
-
-    Args:
-        settings: Settings of the guard.
 
     Source: FEATURES C20.
     """

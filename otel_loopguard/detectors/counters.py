@@ -34,10 +34,6 @@ class Periods:
     turns of a cycle of `p` are `m[p] >= (r - 1) * p`. O(longest) per symbol, O(1) for one that is
     not among the newest.
 
-    Args:
-        need: By period, the least `m[p]` that makes a cycle; 0 for a period that is not looked
-            for. Its first entry is not used; its last one is the longest period.
-
     Source: DESIGN "Identity of a call", last rule.
     """
 
@@ -59,11 +55,7 @@ class Periods:
         return self._runs[period]
 
     def take(self, symbol: int | None) -> int:
-        """Takes the next symbol; None equals nothing.
-
-        Returns:
-            The shortest period that has run for as long as it needs; 0 for none.
-        """
+        """Takes the next symbol; None equals nothing."""
         found = 0
         if symbol is not None and symbol in self._symbols:
             found = self._advanced(symbol)
@@ -110,11 +102,7 @@ class LeakyCounters:
         self._rows: dict[int, LeakyCounter] = {}
 
     def of(self, agent: int) -> LeakyCounter:
-        """The row of an agent; of more than 32 the one that began first is forgotten.
-
-        Args:
-            agent: Key of the agent; 0 if it is not known.
-        """
+        """The row of an agent; of more than 32 the one that began first is forgotten."""
         row = self._rows.get(agent)
         if row is None:
             row = self._rows[agent] = LeakyCounter()
@@ -142,12 +130,7 @@ class LeakyCounter:
         self._round = -1
 
     def add(self, number: int, weight: float = 1.0) -> float:
-        """Counts a call of a round; gives what is counted now.
-
-        Args:
-            number: Number of the round.
-            weight: What it counts.
-        """
+        """Counts a call of a round; gives what is counted now."""
         if number != self._round:
             self.count += weight
         self._round = number
@@ -192,9 +175,6 @@ class DecayingCounter:
     A count fades by 1.5 % per call in between and is forgotten after 50 calls without it; what was
     counted before a change of the world counts a third. A parallel round counts once.
 
-    Args:
-        across_changes: Whether a change of the world leaves all of it.
-
     Source: `notes/evidence.md`, lessons 1 and 4.
     """
 
@@ -207,11 +187,7 @@ class DecayingCounter:
         self._tallied: dict[Hashable, Tallied] = {}
 
     def add(self, key: Hashable, evidence: Evidence, weight: float) -> Tallied | None:
-        """Counts one call under a key.
-
-        Returns:
-            What is counted there now; None if it is the first.
-        """
+        """Counts one call under a key."""
         tallied = self._tallied.pop(key, None)
         once = self._once.pop(key, None)
         if tallied is None and once is not None:
@@ -236,13 +212,7 @@ class DecayingCounter:
         return None if once is None else once[0]
 
     def answered(self, tool: str, key: Hashable, factor: float) -> None:
-        """A tool answered otherwise: what was counted of it elsewhere weighs less.
-
-        Args:
-            tool: Name of the tool.
-            key: The key that its answer counts under.
-            factor: What is left of the other counts of this tool.
-        """
+        """A tool answered otherwise: what was counted of it elsewhere weighs less."""
         for other, tallied in self._tallied.items():
             if tool in tallied.tools and other != key:
                 tallied.count *= factor
@@ -302,12 +272,7 @@ class Sign(NamedTuple):
 
 
 class Recent:
-    """Remembers the newest rounds that showed a sign; a parallel round counts once.
-
-    Args:
-        window: Calls that are looked back at.
-        most: Rounds that are remembered.
-    """
+    """Remembers the newest rounds that showed a sign; a parallel round counts once."""
 
     __slots__ = ("_round", "_signs", "_window")
 
@@ -317,13 +282,7 @@ class Recent:
         self._round = -1
 
     def add(self, number: int, moment: int, call: int | None) -> int:
-        """Counts a call; gives the rounds within the window.
-
-        Args:
-            number: Number of the call within its session.
-            moment: Number of its round.
-            call: Its key.
-        """
+        """Counts a call; gives the rounds within the window."""
         signs = self._signs
         if moment != self._round:
             signs.append(Sign(number, call))
@@ -383,11 +342,7 @@ class Bests:
         self._bests.clear()
 
     def add(self, evidence: Evidence) -> tuple[Best, bool] | None:
-        """Counts one measurement; None if the call measures nothing, or is the same try again.
-
-        Returns:
-            What is known under the name, and whether the number is better than any before.
-        """
+        """Counts one measurement; None if the call measures nothing, or is the same try again."""
         if evidence.score is None:
             return None
         name, value = evidence.score

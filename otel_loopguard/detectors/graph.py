@@ -20,11 +20,7 @@ T = TypeVar("T")
 
 
 class GraphRuns(Generic[T]):
-    """One value for each of the four graph runs that were visited last.
-
-    Args:
-        make: Makes the value of a run that is not known yet.
-    """
+    """One value for each of the four graph runs that were visited last."""
 
     __slots__ = ("_make", "_runs")
 

@@ -71,9 +71,6 @@ class Responses:
     on, the hand-off is denied; at a critical level, if no more than a third of what came back was
     new, it leads to an abort too.
 
-    Args:
-        settings: Settings of the guard.
-
     Source: FEATURES B5, B6, B7.
     """
 
@@ -91,13 +88,7 @@ class Responses:
         self._given: OrderedDict[int, tuple[str, int]] = OrderedDict()
 
     def to(self, loop: int, count: float, news: float) -> Response | None:
-        """What a cycle calls for now; None if it is none yet.
-
-        Args:
-            loop: Identity of the cycle.
-            count: Exchanges that were counted.
-            news: Mean novelty of what came back, 0 to 1.
-        """
+        """What a cycle calls for now; None if it is none yet."""
         if count <= self._low:
             self._given.pop(loop, None)
             return None
@@ -105,13 +96,7 @@ class Responses:
         return self.at(level, news, escalate=self._ignored(loop, _USUAL[level][0]))
 
     def at(self, level: Level, news: float, *, escalate: bool) -> Response:
-        """What a level calls for.
-
-        Args:
-            level: How bad the cycle is.
-            news: Mean novelty of what came back, 0 to 1.
-            escalate: Whether it is put before a human, whatever its level.
-        """
+        """What a level calls for."""
         if not escalate and level < self._escalate_at:
             return Response(level, *_USUAL[level])
         critical = level is Level.CRITICAL
@@ -138,12 +123,7 @@ class Responses:
 
 
 def advice(intervention: str, agent: str) -> str:
-    """A sentence for the runtime on what is to be done.
-
-    Args:
-        intervention: `break_cycle`, `inject_context` or `escalate_human`.
-        agent: The agent to leave out.
-    """
+    """A sentence for the runtime on what is to be done."""
     if intervention == "break_cycle":
         return f"Skip {agent!r} for now: finish this without it, or give it to another agent."
     if intervention == "inject_context":
@@ -177,9 +157,6 @@ class Topics:
 
     An exchange of which fewer than three words are known is about nothing that could be compared.
 
-    Args:
-        settings: Settings of the guard.
-
     Source: `notes/evidence.md`, lesson 6; FEATURES B1.
     """
 
@@ -211,11 +188,7 @@ def news_between(before: Exchange, now: Exchange) -> float:
 
 
 def what_came(news: float) -> str:
-    """Says how much of what came back was new.
-
-    Args:
-        news: Mean novelty, 0 to 1.
-    """
+    """Says how much of what came back was new."""
     share = round(100 * news)
     return f"{share} % of what came back was new" if share else "nothing new came back"
 
@@ -251,11 +224,7 @@ class Return(NamedTuple):
 
 
 class Returns:
-    """The exchanges that go on with a cycle, all of which lie within the window; 64 at most.
-
-    Args:
-        window: The window.
-    """
+    """The exchanges that go on with a cycle, all of which lie within the window; 64 at most."""
 
     __slots__ = ("_kept", "_window")
 
@@ -299,9 +268,6 @@ class Window:
     The whole of it counts, from the exchange that began it: `exchange_window_s` (600) by the times
     of the steps; `exchange_window_steps` (100) where one of
     the two has none.
-
-    Args:
-        settings: Settings of the guard.
 
     Source: FEATURES B1.
     """

@@ -88,9 +88,6 @@ class Opinion:
     Attributes:
         confidence: How sure it is that the run is stuck, 0 to 1.
         advice: What to tell the model, if anything; it stays in the process.
-
-    Raises:
-        ValueError: The confidence is no number from 0 to 1.
     """
 
     confidence: float
@@ -110,12 +107,7 @@ Judge = Callable[[Question], Answer | Awaitable[Answer]]
 
 
 def opinion(answer: object) -> Opinion | None:
-    """The opinion in an answer.
-
-    Raises:
-        TypeError: The answer is none of `Opinion`, number, None.
-        ValueError: It is a number that is no confidence.
-    """
+    """The opinion in an answer."""
     if answer is None or isinstance(answer, Opinion):
         return answer
     if isinstance(answer, (int, float)):
@@ -256,11 +248,6 @@ class JudgeWorker:
     longer than `judge_timeout_s` (30 s) is left behind with its thread (an async one is cancelled);
     when that has happened three times, it is not asked any more. Spans that the judge makes are
     suppressed, so that they do not look like steps of an agent.
-
-    Args:
-        judge: The judge.
-        settings: Settings of the guard.
-        faults: Where failures are counted.
     """
 
     def __init__(self, judge: Judge, settings: Settings, faults: InternalErrors) -> None:
@@ -465,11 +452,7 @@ class JudgeDetector:
 
 
 class JudgeSeats:
-    """Makes the detector of each session that asks one judge, to be registered like any other.
-
-    Args:
-        clerk: Who takes questions to the judge.
-    """
+    """Makes the detector of each session that asks one judge, to be registered like any other."""
 
     name = JudgeDetector.name
     family = JudgeDetector.family
@@ -489,18 +472,7 @@ __all__ = ["Glance", "Judge", "JudgeDetector", "JudgeSeats", "Opinion", "Questio
 def judges(
     settings: Settings, faults: InternalErrors, given: Judge | None, *, live: bool
 ) -> tuple[JudgeSeats, ...]:
-    """The judge as something to register beside the detectors; nothing if there is none.
-
-    Args:
-        settings: Settings of the guard.
-        faults: Where failures of the judge are counted.
-        given: The judge that the guard was given; goes before the setting.
-        live: Whether the guard is live; in replay the judge of the settings is not asked, for what
-            was recorded may not be meant for a model.
-
-    Raises:
-        LoopGuardSettingsError: The setting `judge` cannot be imported, or the judge not be called.
-    """
+    """The judge as something to register beside the detectors; nothing if there is none."""
     place = settings.judge if live else ""
     judge = cast("Judge", _imported(place)) if given is None and place else given
     if judge is None:

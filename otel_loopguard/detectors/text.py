@@ -51,9 +51,6 @@ class Streaks:
     """How many texts in a row of a speaker show the same sign, within one turn.
 
     Texts that were written beside each other (samples of one question) are one.
-
-    Args:
-        sign: Whether a text shows it.
     """
 
     __slots__ = ("_rows", "_sign")

@@ -71,20 +71,7 @@ class Reply:
 
 
 def reply_of(answer: object, guidance: object, by: object, via: str, plan: object = None) -> Reply:
-    """An answer that was given from outside.
-
-    Args:
-        answer: Name of the answer; `-` and `_` are one.
-        guidance: What the model is told; None for nothing.
-        by: Name of who answers; None where it is not known.
-        via: The way by which it came.
-        plan: Tasks in place of the plan, as `planning.read` takes them; None for none.
-
-    Raises:
-        PlanError: The plan is not sound.
-        EscalationError: There is no such answer, something is no text, the guard itself has the
-            name, or a plan goes with another answer than `modify_plan`.
-    """
+    """An answer that was given from outside."""
     for name, value in (("guidance", guidance), ("by", by)):
         if value is not None and not isinstance(value, str):
             msg = f"{name} of an answer must be a text, got {value!r:.100}"
@@ -103,11 +90,7 @@ def reply_of(answer: object, guidance: object, by: object, via: str, plan: objec
 
 
 def answer_of(name: object) -> Answer:
-    """An answer by its name.
-
-    Raises:
-        EscalationError: There is no such answer.
-    """
+    """An answer by its name."""
     if isinstance(name, str):
         try:
             return Answer(name.strip().lower().replace("-", "_"))
@@ -119,17 +102,7 @@ def answer_of(name: object) -> Answer:
 
 
 def reply_in(said: object, via: str) -> Reply | None:
-    """The answer that a channel gave back, if it gave one.
-
-    Args:
-        said: None, an `Answer` or its name, a `Reply`, or a map with `answer`, and perhaps
-            `guidance`, `by` and `plan`.
-        via: Name of the channel.
-
-    Raises:
-        PlanError: The plan is not sound.
-        EscalationError: It is none of these, or the answer is none.
-    """
+    """The answer that a channel gave back, if it gave one."""
     if said is None:
         return None
     if isinstance(said, Reply):

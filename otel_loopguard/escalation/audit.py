@@ -23,14 +23,7 @@ if TYPE_CHECKING:
 
 
 class AuditTrail:
-    """Notes every change of a flag that the policy did not make: who, what, why (C8).
-
-    Args:
-        opens: Open spans of the guard.
-        sessions: Its sessions.
-        lock: The guard's lock.
-        faults: Where faults are counted.
-    """
+    """Notes every change of a flag that the policy did not make: who, what, why (C8)."""
 
     def __init__(
         self,

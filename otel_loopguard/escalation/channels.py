@@ -36,14 +36,6 @@ class DeliveryQueue:
     The thread starts with the first escalation and ends when it was idle for some seconds. What
     throws is counted, and not tried again. What hangs holds only what waits behind it.
 
-    Args:
-        name: Name of the channel, for threads and counts of faults.
-        deliver: Delivers one.
-        faults: Where faults are counted.
-        most: Escalations that wait at most.
-        attempts: Tries of one at most.
-        retry_s: Seconds before the second try; each next pause is twice as long, 60 at most.
-
     Attributes:
         settled: Escalations that were delivered, or refused for good.
         dropped: The others: no room, no try left, or over meanwhile.
@@ -137,15 +129,6 @@ Answered = Callable[[str, Reply], object]
 
 class Channels:
     """The channels of one guard. Nothing here waits for one of them.
-
-    Args:
-        settings: Settings of the guard.
-        faults: Where faults are counted.
-        answered: Takes an answer that a channel gives back.
-        writer: Puts escalations into the store; None without one.
-
-    Raises:
-        LoopGuardSettingsError: `webhook_url` is set, and the extra `webhook` is missing.
 
     Attributes:
         webhook: The carrier of the webhook; None without one.

@@ -24,9 +24,6 @@ def encoded(value: Mapping[str, Any]) -> bytes:
     """A map as JSON on one line.
 
     A lone surrogate becomes its escape, a number of more than 64 bits a text.
-
-    Args:
-        value: The map; its values are what JSON knows.
     """
     try:
         return orjson.dumps(value)

@@ -28,14 +28,6 @@ class EscalationService:
 
     A replay has no people: what it shows is long over.
 
-    Args:
-        settings: Settings of the guard.
-        sessions: Its sessions.
-        opens: Its open spans.
-        lock: Its lock.
-        faults: Where faults are counted.
-        writer: Puts escalations into the store; None without one.
-
     Attributes:
         escalations: What is put before people.
         desk: Answers them.

@@ -220,12 +220,7 @@ class Watched(Protocol):
 
 
 class EscalationTimeouts:
-    """Calls `over` when something is due. The daemon thread holds the owner weakly.
-
-    Args:
-        owner: What has limits.
-        faults: Where faults are counted.
-    """
+    """Calls `over` when something is due. The daemon thread holds the owner weakly."""
 
     def __init__(self, owner: Watched, faults: InternalErrors) -> None:
         self._owner = weakref.ref(owner)

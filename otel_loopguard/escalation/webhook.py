@@ -32,11 +32,7 @@ if TYPE_CHECKING:
 
 
 def key_of(secret: str) -> bytes:
-    """The key of a secret: Base64 after `whsec_`, else the text itself.
-
-    Raises:
-        LoopGuardSettingsError: What stands after `whsec_` is not Base64.
-    """
+    """The key of a secret: Base64 after `whsec_`, else the text itself."""
     try:
         return key_bytes(secret)
     except ValueError as error:
@@ -48,12 +44,6 @@ def headers(message_id: str, timestamp: int, body: bytes, key: bytes) -> dict[st
     """The three headers of a post: id, time, and `v1,` with the HMAC-SHA256 in Base64.
 
     Signed are id, time and body with a dot between each two.
-
-    Args:
-        message_id: Id of the message; the same in every try.
-        timestamp: When it is posted, seconds since the epoch.
-        body: What is posted.
-        key: The key; empty: without a signature.
     """
     found = {"webhook-id": message_id, "webhook-timestamp": str(timestamp)}
     if key:
@@ -76,13 +66,6 @@ class Webhook:
     408, 425, 429 or 5xx. Redirections are not followed. An answer 2xx with a JSON object that has
     `answer` (and perhaps `guidance` and `by`) is the answer to the escalation. Of a reply 64 KiB
     are read, as they come: it is asked for without an encoding, and not unpacked if it has one.
-
-    Args:
-        settings: `webhook_url` and what begins so.
-        answered: Takes an answer: id of the escalation, and the reply.
-
-    Raises:
-        LoopGuardSettingsError: The address cannot be used.
     """
 
     def __init__(self, settings: Settings, answered: Callable[[str, Reply], object]) -> None:
@@ -227,11 +210,7 @@ class _Limit:
             self.check()
 
     def check(self) -> None:
-        """Ends the request if its time is over.
-
-        Raises:
-            httpx.ReadTimeout: It is.
-        """
+        """Ends the request if its time is over."""
         if self._over.is_set():
             raise httpx.ReadTimeout(self._why)
 
@@ -249,11 +228,7 @@ class _Limit:
 
 
 def _address(url: str) -> tuple[_Address, str]:
-    """An address, and its host; the rest of it may be secret, and is not told.
-
-    Raises:
-        LoopGuardSettingsError: It cannot be used.
-    """
+    """An address, and its host; the rest of it may be secret, and is not told."""
     try:
         parts = urlsplit(url.strip())
         usable = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0

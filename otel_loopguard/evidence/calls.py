@@ -110,12 +110,7 @@ class Calls:
         self._volatile = VolatileArguments()
 
     def of(self, step: Step, outcome: int | None) -> Call:
-        """The identity of a call.
-
-        Args:
-            step: The call.
-            outcome: Key of its outcome; None while there is none.
-        """
+        """The identity of a call."""
         arguments = self._parsed(step)
         if arguments is None:
             return Call(None, None, None, False, b"", None)
@@ -180,12 +175,7 @@ class Items:
         self._last: OrderedDict[str, str] = OrderedDict()
 
     def another(self, tool: str, sample: str) -> bool:
-        """Notes a call, and says whether it asks the same of another item.
-
-        Args:
-            tool: Name of the tool.
-            sample: The first characters of its canonical arguments.
-        """
+        """Notes a call, and says whether it asks the same of another item."""
         last = self._last.pop(tool, None)
         self._last[tool] = sample
         if len(self._last) > _TRACKED:
@@ -198,10 +188,6 @@ def is_another(one: str, other: str) -> bool:
 
     In a search only what is numbered or an address is an item: who asks for one thing in other
     words asks for the same. What looks like a nonce beside arguments that stay is none.
-
-    Args:
-        one: The first characters of the canonical arguments of one call.
-        other: Those of the other.
     """
     if one == other or not one or not other:
         return False

@@ -85,12 +85,7 @@ _COMPOUND: Final = re.compile(r"&&|;|\n|<<|\|\|")
 
 
 def effect_of(tool: str, arguments: object) -> Effect:
-    """Effect of one call. O(length of a command, bounded); a plain tool costs a cache lookup.
-
-    Args:
-        tool: Name of the tool.
-        arguments: Its arguments, as `canonical.parsed` gives them.
-    """
+    """Effect of one call. O(length of a command, bounded); a plain tool costs a cache lookup."""
     words, by_name = _by_name(tool[:200])
     if by_name is Effect.WRITE and looks_at_files(tool, arguments):
         return Effect.READ
@@ -114,12 +109,7 @@ def moves(tool: str) -> bool:
 
 
 def looks_at_files(tool: str, arguments: object) -> bool:
-    """Whether a call moves through files: `open a.py`, `goto 120`; those are reads.
-
-    Args:
-        tool: Name of the tool.
-        arguments: Its arguments, as `canonical.parsed` gives them.
-    """
+    """Whether a call moves through files: `open a.py`, `goto 120`; those are reads."""
     if not moves(tool):
         return False
     if isinstance(arguments, dict):
@@ -129,11 +119,7 @@ def looks_at_files(tool: str, arguments: object) -> bool:
 
 
 def file_of(arguments: object) -> str | None:
-    """The name of the file that a call names; None if it names none, or only views it.
-
-    Args:
-        arguments: Its arguments, as `canonical.parsed` gives them.
-    """
+    """The name of the file that a call names; None if it names none, or only views it."""
     if not isinstance(arguments, dict):
         return None
     named = cast("dict[str, object]", arguments)

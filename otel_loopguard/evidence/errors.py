@@ -97,10 +97,6 @@ def failure_of(step: Step, line: bytes | None) -> int | None:
     """Key of the line that names the error, its volatile values masked and its numbers not.
 
     None where a text is long and no line of it names an error: its end says too little.
-
-    Args:
-        step: The call.
-        line: Its `error_line`.
     """
     text = error_text(step)
     if line is None or text is None:
@@ -110,11 +106,7 @@ def failure_of(step: Step, line: bytes | None) -> int | None:
 
 
 def says_absent(step: Step) -> bool:
-    """Whether a failed step says that what it asked for is not there (404, a KeyError, not found).
-
-    Args:
-        step: The step; of a long text only a short one says so.
-    """
+    """Whether a failed step says that what it asked for does not exist (404, KeyError)."""
     text = error_text(step) or ""
     said = f"{step.error_type or ''} {text}"
     return step.error and len(text) <= _BRIEF and _ABSENT.search(said.lower()) is not None
@@ -125,10 +117,6 @@ def error_shape(line: bytes, arguments: bytes = b"") -> int:
 
     Quoted is what also stands in the arguments: "no such file: 'a.txt'" and "no such file: 'b.txt'"
     are one error.
-
-    Args:
-        line: The line.
-        arguments: Canonical arguments of the call; empty: nothing is taken for quoted.
     """
     return key_of(masked_numbers(_without_quotes(line, arguments[:_LOOK])))
 

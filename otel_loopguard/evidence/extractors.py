@@ -24,13 +24,7 @@ Factory = Callable[["Settings", "Progress"], Extractor]
 
 
 class Extractors:
-    """The senses of one session; each is made when the first step that it looks at comes.
-
-    Args:
-        settings: Settings of the guard.
-        progress: Totals of the session, shared by all.
-        registered: Which factories look at which kind of step.
-    """
+    """The senses of one session; each is made when the first step that it looks at comes."""
 
     __slots__ = ("_by_kind", "_made", "_progress", "_registered", "_settings")
 
@@ -72,25 +66,14 @@ class Extractors:
         return self._made[factory]
 
     def saved(self, memo: dict[int, object], but: Collection[Factory]) -> dict[Factory, Extractor]:
-        """Copies of what was made, for a later `restore` (C19).
-
-        Args:
-            memo: What is not copied, as `copy.deepcopy` takes it.
-            but: What is left out.
-        """
+        """Copies of what was made, for a later `restore` (C19)."""
         kept = {factory: sense for factory, sense in self._made.items() if factory not in but}
         return deepcopy(kept, memo)
 
     def restore(
         self, saved: Mapping[Factory, Extractor], memo: dict[int, object], but: Collection[Factory]
     ) -> None:
-        """Goes on with copies of what was saved; what was not saved begins anew.
-
-        Args:
-            saved: What `saved` gave.
-            memo: What is not copied, and what takes its place.
-            but: What goes on as it is.
-        """
+        """Goes on with copies of what was saved; what was not saved begins anew."""
         kept = {factory: sense for factory, sense in self._made.items() if factory in but}
         self._made = {**deepcopy(dict(saved), memo), **kept}
         self._by_kind = {}

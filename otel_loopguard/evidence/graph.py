@@ -54,10 +54,6 @@ class GraphExtractor:
     agent at the root of a trace is the whole run. Until the first visit nothing else is looked at,
     so that agents without a graph cost nothing. Of the newest four graph runs is remembered what
     they have seen, in one sketch.
-
-    Args:
-        settings: Settings of the guard.
-        progress: Totals of the session; its epoch says whether the world was changed.
     """
 
     __slots__ = (

@@ -56,10 +56,6 @@ class HandoffExtractor:
     Runs of one agent side by side are a fan-out, and none of them an exchange with the others. The
     run at the root of a trace is none, nor is a hand-off that was refused.
 
-    Args:
-        settings: Settings of the guard.
-        progress: Totals of the session.
-
     Cost per step: O(4,000 characters) at most; memory does not grow.
 
     Source: FEATURES B1; `notes/evidence.md`, lessons 6 and 7.
@@ -186,11 +182,7 @@ class HandoffExtractor:
         return found
 
     def _count(self, *, told: bool) -> None:
-        """Counts what the asked agent said, if it called no tool.
-
-        Args:
-            told: Whether it is the one that hands the work on: then that tells what it came to.
-        """
+        """Counts what the asked agent said, if it called no tool."""
         if self._progress.calls == self._calls:
             self._answers += self._said_answers
             self._news += self._said_news

@@ -201,12 +201,6 @@ def tail_of(text: str, longest: int, times: int, chars: int) -> Tail | None:
     The last 48 characters are looked for right before themselves: how far back they stand is the
     period. All of it is done by comparing slices of a window of bounded length.
 
-    Args:
-        text: The text.
-        longest: Longest period, in characters.
-        times: Repeats that make a tail.
-        chars: Characters that they cover at least.
-
     Source: F11 and the numbers of gemini-cli (10 hits of 50 characters, off in fences, tables and
     lists of data).
     """
@@ -235,11 +229,6 @@ def chant_of(text: str, times: int, chars: int) -> Tail | None:
     24, one of which has 12 characters. What is no prose, as a line of a table, ends a row; blocks
     of code and data are left out. Of a long text head and tail are looked at, 16,000 characters
     and 500 sentences each.
-
-    Args:
-        text: The text.
-        times: Repeats in a row that make a chant.
-        chars: Characters that they cover at least.
 
     Source: `notes/agents.md`, wish 5 (gemini-cli's check for chanting, reports of Claude Code's
     users).
@@ -327,12 +316,7 @@ class Novelty:
         self._seen = BloomSketch()
 
     def of(self, outcome: bytes, arguments: bytes = b"") -> News:
-        """What is new in an outcome; it counts as seen from then on.
-
-        Args:
-            outcome: The outcome, volatile values masked.
-            arguments: Canonical arguments of the call: what stands there is not new.
-        """
+        """What is new in an outcome; it counts as seen from then on."""
         asked = _pieces(arguments.replace(b"\\n", b"\n"))
         self._seen.add(asked)
         said = _pieces(outcome)
@@ -379,10 +363,6 @@ class ModelTextExtractor:
     Cost per text is bounded, whatever its length: phrases and comparisons look at 2,000 characters,
     the end that repeats itself at `text_tail_period` times `text_tail_times`. Of the newest 4
     speakers the sample of the newest text is kept, in the process only.
-
-    Args:
-        settings: Settings of the guard.
-        progress: Totals of the session; read only.
     """
 
     __slots__ = ("_acts", "_end", "_last", "_progress", "_settings", "_trace", "_turn")

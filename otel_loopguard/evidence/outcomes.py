@@ -89,10 +89,6 @@ def is_pending(outcome: Outcome, tool: str) -> bool:
     A field that says so counts wherever it stands in the first 2,000 bytes; words do in an answer
     of at most 400 characters, and words that mean other things too in one of at most 120. What
     speaks of an end, good or bad, is not pending.
-
-    Args:
-        outcome: The outcome.
-        tool: Name of the tool; of one that asks whether something is there "no" is pending.
     """
     if outcome.key is None:
         return False
@@ -226,13 +222,7 @@ def _says_nothing(name: str, value: object) -> bool:
 
 
 def is_acting(tool: str, arguments: object, effect: Effect) -> bool:
-    """Whether a call presses, clicks, scrolls, types or moves, by its name or its action.
-
-    Args:
-        tool: Name of the tool.
-        arguments: Its arguments, as `canonical.parsed` gives them.
-        effect: Its effect.
-    """
+    """Whether a call presses, clicks, scrolls, types or moves, by its name or its action."""
     words, acts = _by_name(tool[:200])
     if acts:
         return effect is not Effect.READ
@@ -348,10 +338,6 @@ def refusal_of(step: Step, arguments: object) -> bytes | None:
     Refused: the tool or the shell did not understand the call. It says how it is to be used, that
     it has no such command or option, or where the syntax is wrong. Help that was asked for is no
     refusal, and neither is text that only quotes one: it has to stand in the first three lines.
-
-    Args:
-        step: The finished call.
-        arguments: Its arguments, as `canonical.parsed` gives them.
     """
     text = _said(step)
     if not text:
@@ -368,25 +354,14 @@ def refusal_of(step: Step, arguments: object) -> bytes | None:
 
 
 def changed_nothing(line: bytes, step: Step, arguments: object) -> bool:
-    """Whether a refused call did nothing at all: of a list of commands the others may have run.
-
-    Args:
-        line: What `refusal_of` gave.
-        step: The finished call.
-        arguments: Its arguments.
-    """
+    """Whether a refused call did nothing at all: of a list of commands the others may have run."""
     if not is_shell(step.name or ""):
         return True
     return _SYNTAX.search(line.decode("utf-8", "replace")) is not None or not is_compound(arguments)
 
 
 def does_nothing(step: Step, arguments: object) -> bool:
-    """Whether a call of a shell does nothing: `:`, a comment, punctuation, no more than an `echo`.
-
-    Args:
-        step: The finished call.
-        arguments: Its arguments.
-    """
+    """Whether a shell command does nothing: `:`, a comment, punctuation, a mere `echo`."""
     if step.error or not is_shell(step.name or ""):
         return False
     command = command_of(arguments)
@@ -463,10 +438,6 @@ def leaves_of(state: object) -> frozenset[int]:
     Order and number of equal values do not matter: a log to which a line is added that it has
     already holds nothing new. Ids of messages and calls, token counts and values that `masks` takes
     for volatile do not count; numbers do.
-
-    Args:
-        state: A JSON value or text. Of more than 256 values the newest of each list are looked at,
-            and any change of the whole is a new value.
     """
     whole = parsed(state)
     waiting: list[tuple[str, object]] = [("", whole)]
@@ -614,9 +585,6 @@ def score_of(outcome: Outcome) -> tuple[int, float] | None:
 
     Names are the usual ones (score, accuracy, loss, …), alone or as the end of a longer one, before
     a number; or a number of failures or errors. An `error` without a fraction is a code.
-
-    Args:
-        outcome: The outcome; its last 2,000 bytes are looked at.
     """
     low = outcome.raw[-_SCORED:].lower()
     if not any(name in low for name in _MEASURES):
@@ -632,12 +600,7 @@ def score_of(outcome: Outcome) -> tuple[int, float] | None:
 
 
 def reports_failure(outcome: object, said: object = None) -> bool:
-    """Whether an outcome says that it failed: an exit code, a status, a traceback.
-
-    Args:
-        outcome: The outcome.
-        said: Its JSON value, where that is known already.
-    """
+    """Whether an outcome says that it failed: an exit code, a status, a traceback."""
     found = parsed(outcome) if said is None else said
     if isinstance(found, dict):
         return _fields_report(cast("dict[str, object]", found))
@@ -664,12 +627,7 @@ def _fields_report(fields: dict[str, object]) -> bool:
 
 
 def outcome_of(step: Step, limit: int) -> Outcome:
-    """The outcome of a finished call, of a failed one what it said.
-
-    Args:
-        step: The call.
-        limit: Bytes that are looked at; of a longer outcome head, tail and length.
-    """
+    """The outcome of a finished call, of a failed one what it said."""
     read = reading_of(step)
     if (
         read is not None

@@ -44,10 +44,6 @@ class Plans:
     A plan in a text is a list with boxes to tick, or the list under a line that speaks of a plan,
     of tasks or of steps; other lists are findings, and may grow. Looks at 8,000 characters and 100
     tasks; keeps nothing but numbers.
-
-    Args:
-        settings: Settings of the guard.
-        progress: Totals of the session; read only.
     """
 
     __slots__ = ("_epoch", "_kept", "_progress")
@@ -145,10 +141,6 @@ class Tasks:
     is not sound is passed over: nobody is there to be told. A task is done when an agent, a node, a
     workflow or a tool call has ended well that names it, by `Step.task` or by its own name, and has
     failed after `plan_task_failures` (3) that did not; so a step that is tried again harms nobody.
-
-    Args:
-        settings: Settings of the guard.
-        progress: Totals of the session, with its board.
     """
 
     __slots__ = ("_declared", "_failures", "_limit", "_progress")

@@ -38,13 +38,7 @@ class RepeatBaseline:
         self._tools: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def ease(self, tool: str, *, again: bool, changed: bool) -> float:
-        """Notes a call and gives what the thresholds of its tool are multiplied by.
-
-        Args:
-            tool: Name of the tool.
-            again: Whether the same call was made before.
-            changed: Whether its answer is another one now.
-        """
+        """Notes a call and gives what the thresholds of its tool are multiplied by."""
         repeats, paid = self._tools.get(tool, (0.0, 0.0))
         if again:
             repeats, paid = repeats * _FADE + 1.0, paid * _FADE + changed

@@ -16,12 +16,7 @@ _VISITS: Final = (Kind.NODE, Kind.AGENT)
 
 
 def prepare(step: Step, limit: int = LONGEST) -> None:
-    """Puts on a step what its arguments and its outcome are, where that was not done.
-
-    Args:
-        step: The step.
-        limit: Bytes of an outcome that are looked at (`max_value_chars`).
-    """
+    """Puts on a step what its arguments and its outcome are, where that was not done."""
     if (step.args is None and step.outcome is None and not step.error) or reading_of(step):
         return
     arguments, said = parsed(step.args, MANY), parsed(step.outcome)

@@ -78,25 +78,14 @@ class Rounds:
         self._messages: OrderedDict[int, _Message] = OrderedDict()
 
     def asked(self, agent: int = 0) -> None:
-        """A model was asked.
-
-        Args:
-            agent: Key of its agent; 0 if that is not known.
-        """
+        """A model was asked."""
         self._models += 1
         self._asked[agent] = self._asked.pop(agent, 0) + 1
         if len(self._asked) > _AGENTS:
             self._asked.popitem(last=False)
 
     def of(self, start: int, end: int, agent: int = 0, call: int | None = None) -> int:
-        """Number of the round; a clock that jumped by an hour or more begins a new one.
-
-        Args:
-            start: Start of the call, nanoseconds since the epoch; 0 if it is not known.
-            end: Its end, likewise.
-            agent: Key of its agent; 0 if that is not known.
-            call: Key of the call; None if it is not known.
-        """
+        """Number of the round; a clock that jumped by an hour or more begins a new one."""
         beside = bool(start) and -_HOUR < start - self._end < 0
         paused = bool(start and self._end) and start - self._end > _PAUSE
         message = self._message(agent, call, paused=paused) if self._models else None
@@ -135,10 +124,6 @@ _READERS: Final = 8
 
 class ToolCallExtractor:
     """Evidence of one session. Not thread-safe: the session's lock is held.
-
-    Args:
-        settings: Settings of the guard.
-        progress: Totals of the session, counted on.
 
     Cost per call: O(length of arguments and outcome), bounded; memory is bounded by the number of
     calls remembered, not by the length of the session.

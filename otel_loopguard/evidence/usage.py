@@ -24,10 +24,6 @@ class UsageExtractor:
 
     Also keeps `Progress.used`: the highest share of any budget that somebody set (D12). Without
     one it stays 0: the defaults are nobody's budget.
-
-    Args:
-        settings: Settings of the guard.
-        progress: Totals of the session.
     """
 
     __slots__ = (
@@ -146,10 +142,6 @@ class MilestoneExtractor:
 
     What was declared in an earlier task does not count: it is the next one's business to say what
     it wants to reach.
-
-    Args:
-        settings: Settings of the guard.
-        progress: Totals of the session, with its board.
     """
 
     __slots__ = ("_changed_at", "_progress", "_seen", "_since", "_task", "_time")

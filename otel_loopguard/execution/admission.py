@@ -144,11 +144,7 @@ _LONG: Final = 100_000
 
 
 class PreChecks:
-    """Asks the breakers and checks of a guard; from memory, but for checks that are registered.
-
-    Args:
-        remedies: Gives the breakers and checks.
-    """
+    """Asks the breakers and checks of a guard; from memory, but for checks that are registered."""
 
     def __init__(self, remedies: Callable[[], ResilienceRegistry]) -> None:
         self._remedies = remedies
@@ -222,12 +218,6 @@ class Asking(NamedTuple):
 class Admissions:
     """Answers for one guard, from memory. Thread-safe.
 
-    Args:
-        settings: Settings of the guard.
-        estimator: How long calls take.
-        faults: Counts objectors that fail; what they would have said is not known.
-        keeping: Keeps preferences and answers beyond this process; None: nobody does.
-
     Attributes:
         resources: How busy the machine is.
         users: What users prefer, and what they answered before.
@@ -266,12 +256,7 @@ class Admissions:
         self.users.forked()
 
     def admit(self, tasks: Sequence[Task], asking: Asking) -> Admission:
-        """How to execute calls that are about to run, or what speaks against them.
-
-        Args:
-            tasks: The calls; at least one.
-            asking: Who asks, and how.
-        """
+        """How to execute calls that are about to run, or what speaks against them."""
         user, session = asking.user, asking.session
         wishes = self.users.preferences(user)
         chosen = self._chosen(tasks, asking, wishes)
@@ -297,11 +282,7 @@ class Admissions:
         return admission
 
     def forbidding(self, task: Task) -> Objection | None:
-        """What speaks against a call so that it is not to be made; None where nothing does.
-
-        Args:
-            task: The call.
-        """
+        """What speaks against a call so that it is not to be made; None where nothing does."""
         settings = self._settings
         denies = Action(settings.max_action).rank >= Action.DENY.rank
         if not settings.enabled or settings.mode == "shadow" or not denies:
@@ -310,15 +291,7 @@ class Admissions:
         return next((one for one in said if one and one.choice is Choice.DENY), None)
 
     def answered(self, admission_id: str, choice: Choice) -> bool:
-        """Takes what a user chose about a call: counted (A10), and remembered (A6).
-
-        Args:
-            admission_id: `Admission.id`; the newest 4096 are known.
-            choice: What the user chose. Who speaks last is right.
-
-        Returns:
-            False if the admission is not known any more.
-        """
+        """Takes what a user chose about a call: counted (A10), and remembered (A6)."""
         with self._lock:
             found = self._given.get(admission_id)
             if found is None:
@@ -337,20 +310,12 @@ class Admissions:
         return admission_id if decision is None else decision.id
 
     def acceptance(self, record: SessionStats | None = None) -> Acceptance | None:
-        """How answers were taken in one session, by its record, or in all of this guard (A10).
-
-        Returns:
-            None if nobody asked.
-        """
+        """How answers were taken in one session, by its record, or in all of this guard (A10)."""
         with self._lock:
             return self.tallies.acceptance(record)
 
     def fields(self, decision: Decision) -> Mapping[str, str | bool | float | tuple[str, ...]]:
-        """What the log record of a decision says beside its text (A11), for OTel as attributes.
-
-        Args:
-            decision: A decision about a session, not about a call that is to run.
-        """
+        """What the log record of a decision says beside its text (A11), for OTel as attributes."""
         return {
             semconv.SESSION_ID: decision.session,
             semconv.DECISION_ID: decision.id,
@@ -370,10 +335,6 @@ class Admissions:
         """Writes the choice about a call on its span, where its tool has a profile (A4).
 
         On the way of every span: it is the choice for the tool as a whole, a second old at most.
-
-        Args:
-            opened: A span that starts.
-            reader: Reads what it calls, where its name does not say it.
         """
         span = opened.view
         if not self._settings.execution_on_spans or not isinstance(span, ActiveSpanView):

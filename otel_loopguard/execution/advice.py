@@ -49,11 +49,7 @@ class Ballot(NamedTuple):
 
 
 class Votes:
-    """The rules of the execution choice, with the numbers of one guard.
-
-    Args:
-        settings: Settings of the guard.
-    """
+    """The rules of the execution choice, with the numbers of one guard."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -183,11 +179,7 @@ class Chosen(NamedTuple):
 
 
 class Execution:
-    """Chooses how calls are executed, for one guard. Thread-safe: it has no state.
-
-    Args:
-        settings: Settings of the guard.
-    """
+    """Chooses how calls are executed, for one guard. Thread-safe: it has no state."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -205,12 +197,6 @@ class Execution:
         What the user answered before decides, where nothing about the machine or the workers
         speaks for another option (A6). A machine that is critically short of something is heard
         before the votes (A9).
-
-        Args:
-            work: What is to be executed.
-            wishes: What the user prefers.
-            pressure: How busy machine and workers are.
-            remembered: What the user answered before for the same tools.
         """
         factors = self._factors(work, pressure, remembered, wishes)
         if pressure.critical:
@@ -270,12 +256,7 @@ def _winner(votes: tuple[Vote, ...], wishes: Preferences) -> tuple[Choice, float
 
 
 def execution_follow_ups(choice: Choice, *, notify: bool = True) -> tuple[FollowUp, ...]:
-    """What a runtime does next about an execution choice, in this order (A9).
-
-    Args:
-        choice: The choice.
-        notify: Whether the user wants to be told of the end of a background call.
-    """
+    """What a runtime does next about an execution choice, in this order (A9)."""
     steps = _FOLLOW_UPS[choice]
     return steps if notify else tuple(one for one in steps if one is not _NOTIFY)
 

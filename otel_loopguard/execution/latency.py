@@ -63,9 +63,6 @@ def measure(args: object) -> Arguments:
 
     A JSON text and the equal map measure about the same. Complexity is the mean of three shares,
     each at most 1: bytes of 10,000, fields of 50, maps and lists of 20.
-
-    Args:
-        args: A JSON value or text; None if it was not captured.
     """
     if args is None:
         return _UNKNOWN
@@ -360,10 +357,6 @@ def percentile(ordered: Sequence[float], share: float) -> float:
 
     Of n values it is number ⌈(n + 1) · share⌉, at most the largest: with the plain percentile of
     few values the next one would be above it too often.
-
-    Args:
-        ordered: Values, the smallest first; at least one.
-        share: 0 to 1.
     """
     return ordered[place_of(len(ordered), share) - 1]
 

@@ -79,14 +79,7 @@ def batch(
     is_safe: Callable[[str], bool],
     lanes: int,
 ) -> BatchEstimate:
-    """The estimate of a batch from those of its calls.
-
-    Args:
-        calls: The calls.
-        estimates: Their estimates, in the same order.
-        is_safe: Whether the calls of a tool may run at the same time as others.
-        lanes: Calls that run at the same time, at least 1.
-    """
+    """The estimate of a batch from those of its calls."""
     durations = [estimate.duration_ms for estimate in estimates]
     total = sum(durations)
     needs = _needs(calls)
@@ -173,11 +166,6 @@ class Profiler:
     May be used from any thread. Everything is answered from memory. What a store knows of a tool is
     read once, in the background, when the tool is first seen; a store that fails is asked again
     after 30 seconds. Finished calls are written behind.
-
-    Args:
-        settings: Settings.
-        writer: Reads and writes a store in the background; None: nothing outlives the process.
-        resources: The newest sample of the machine's load, from memory.
     """
 
     def __init__(
@@ -211,12 +199,7 @@ class Profiler:
         self._asked(self._of(tool[:_NAMED]))
 
     def finished(self, step: Step, session: str = "") -> None:
-        """Takes a finished tool call or agent run (A1). Other steps, and those without times, pass.
-
-        Args:
-            step: The step.
-            session: Key of its session; by default what the step itself says.
-        """
+        """Adds a finished tool call or agent run; ignores other steps and those without times."""
         ms = _duration_ms(step)
         name = _name_of(step)
         if ms is None or name is None:
@@ -237,12 +220,7 @@ class Profiler:
             self._writer.add_records(name, [record.encoded()])
 
     def estimate(self, tool: str, args: object = None) -> Estimate:
-        """How long a call that is about to run will take (A2). Never waits.
-
-        Args:
-            tool: Name of the tool.
-            args: Its arguments, a JSON value or text; None if they are not known.
-        """
+        """How long a call that is about to run will take (A2). Never waits."""
         return self._known(tool).estimate(measure(args))
 
     def limit_for(self, tool: str, args: object = None) -> float | None:
@@ -250,10 +228,6 @@ class Profiler:
 
         Three times its estimate; and not less than 30 s, nor than the longest call of the tool that
         went well: what a tool came back from before is no stall.
-
-        Returns:
-            The limit; None for a tool with fewer than 20 successful calls, and for one that is
-            exempt: nothing can be said of these.
         """
         settings = self._settings
         if tool in settings.exempt:

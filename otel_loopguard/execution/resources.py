@@ -149,15 +149,7 @@ Depth = Callable[[], "int | None"]
 
 
 def queue_depth(place: str, faults: InternalErrors) -> Depth | None:
-    """What gives the number of waiting tasks; it may block, and raises nothing.
-
-    Args:
-        place: As in the setting `execution_queue`; empty: nowhere.
-        faults: Counts when it cannot be asked; the depth is then not known.
-
-    Raises:
-        LoopGuardSettingsError: The place cannot be read, or its library is not installed.
-    """
+    """What gives the number of waiting tasks; it may block, and raises nothing."""
     if not place:
         return None
     if "://" in place:
@@ -175,12 +167,7 @@ def queue_depth(place: str, faults: InternalErrors) -> Depth | None:
 
 
 def guarded_depth(ask: Callable[[], object], faults: InternalErrors) -> Depth:
-    """A callable of the application's that gives a depth, so that it may fail.
-
-    Args:
-        ask: Gives the number of waiting tasks.
-        faults: Counts when it raises, or gives no number from 0 on.
-    """
+    """A callable of the application's that gives a depth, so that it may fail."""
 
     def depth() -> int | None:
         return attempt(faults, "queue", _number, ask)
@@ -263,12 +250,6 @@ class Resources:
     The thread is a daemon, is started by the first question and ends a minute after the last one;
     it is started again in the child of a fork. It holds this object weakly.
 
-    Args:
-        settings: Settings of the guard.
-        faults: Counts what goes wrong in the thread.
-        depth: Gives the number of waiting tasks; may block. None: nobody knows.
-        gauges: Makes what reads the machine; psutil by default.
-
     Attributes:
         depth: As given; may be set later.
     """
@@ -346,11 +327,7 @@ class Resources:
         return found
 
     def take(self, reading: Reading) -> None:
-        """Takes a reading. The thread does; so may a test, or an application that measures itself.
-
-        Args:
-            reading: What was measured.
-        """
+        """Takes a reading: on the thread, in a test, or where an application measures itself."""
         with self._lock:
             self._readings.append(reading)
             newest = list(self._readings)[-self._settings.execution_smoothing :]

@@ -100,13 +100,7 @@ class _Entry(Generic[_Value]):
 
 
 class Cache(Generic[_Value]):
-    """The newest `most` values of one kind. Thread-safe; no caller waits for the store.
-
-    Args:
-        binding: How they are read and written.
-        most: How many are kept in memory; the one unused for longest goes.
-        keeping: Reads and writes the store behind it; None: memory only.
-    """
+    """The newest `most` values of one kind. Thread-safe; no caller waits for the store."""
 
     def __init__(self, binding: Binding[_Value], most: int, keeping: Keeping | None = None) -> None:
         self._binding = binding
@@ -220,12 +214,7 @@ _Answers = tuple[Choice, ...]
 
 
 class Users:
-    """Preferences and remembered answers of the users of one guard. Thread-safe, from memory.
-
-    Args:
-        settings: Settings of the guard: what everybody prefers, how many users are kept.
-        keeping: Keeps both beyond this process; None: nobody does.
-    """
+    """Preferences and remembered answers of the users of one guard. Thread-safe, from memory."""
 
     def __init__(self, settings: Settings, keeping: Keeping | None = None) -> None:
         self._defaults = default_preferences(settings)
@@ -241,27 +230,12 @@ class Users:
         self._answers.forked()
 
     def preferences(self, user: str) -> Preferences:
-        """What a user prefers, as far as it is known here; the settings for nobody in particular.
-
-        Args:
-            user: Id of the user; may be empty.
-        """
+        """What a user prefers, as far as it is known here; else what the settings say."""
         kept = self._kept.get(_place(user))
         return self._defaults if kept is None else kept.preferences
 
     def prefer(self, user: str, changes: Mapping[str, object]) -> Preferences:
-        """Changes what a user prefers.
-
-        Args:
-            user: Id of the user; may be empty: for everybody who has no id.
-            changes: New values by name.
-
-        Returns:
-            What the user prefers now.
-
-        Raises:
-            ValueError: A name is unknown, or a value cannot be used; the message has both.
-        """
+        """Changes what a user prefers."""
         known = self._kept.get(_place(user)) or Kept(preferences=self._defaults)
         preferences = known.preferences.changed(changes)
         least, most = preferences.prompt_threshold_s, preferences.auto_background_threshold_s
@@ -279,10 +253,6 @@ class Users:
         """What a user mostly answered for the same tools, of the newest 5; None without answers.
 
         Of two answers that were given equally often it is the newer one.
-
-        Args:
-            user: Id of the user; may be empty.
-            tools: Their names, each once, in order.
         """
         given = self._answers.get(_place(user, tools))
         if not given:
@@ -291,13 +261,7 @@ class Users:
         return max(reversed(given), key=counts.__getitem__)
 
     def answered(self, user: str, tools: tuple[str, ...], choice: Choice) -> None:
-        """Remembers an answer, unless the user does not want that; a refusal is no way to run.
-
-        Args:
-            user: Id of the user; may be empty.
-            tools: Names of the tools, each once, in order.
-            choice: What the user chose.
-        """
+        """Remembers an answer, unless the user does not want that; a refusal is no way to run."""
         if choice not in _OPTIONS or not self.preferences(user).remember_choices:
             return
         place = _place(user, tools)

@@ -48,12 +48,7 @@ class Estimator(Protocol):
 
 
 class Workload:
-    """Reckons what calls amount to, for one guard; from memory.
-
-    Args:
-        settings: Settings of the guard.
-        estimator: How long calls take.
-    """
+    """Reckons what calls amount to, for one guard; from memory."""
 
     def __init__(self, settings: Settings, estimator: Estimator) -> None:
         self._settings = settings
@@ -61,14 +56,7 @@ class Workload:
         self._alone = complexity([Task("0", "one")], settings).score
 
     def of(self, tasks: Sequence[Task], wishes: Preferences, *, parallel: bool | None) -> Work:
-        """What calls amount to.
-
-        Args:
-            tasks: The calls; at least one. What one says of its own time goes before its estimate.
-            wishes: What the user prefers.
-            parallel: Whether several are to run side by side; None: where no call needs another,
-                all tools are declared safe, and the user prefers it.
-        """
+        """What calls amount to."""
         if len(tasks) > 1:
             return self._batch(tasks, wishes, parallel)
         task = tasks[0]
@@ -78,12 +66,7 @@ class Workload:
         return self._single(tool, self._estimator.estimate(tool, task.args))
 
     def known(self, tool: str, args: object) -> Work | None:
-        """What one call amounts to; None where only a default for such tools is known.
-
-        Args:
-            tool: Name of the tool.
-            args: Its arguments, a JSON value or text; None if they are not known.
-        """
+        """What one call amounts to; None where only a default for such tools is known."""
         settings, estimate = self._settings, self._estimator.estimate(tool, args)
         if estimate.source in _GUESSED:
             known = tool in settings.profile_defaults_ms
@@ -168,11 +151,7 @@ class AcceptanceCounts:
             own.choices[choice] += 1
 
     def answered(self, admission: Admission, choice: Choice, record: SessionStats | None) -> bool:
-        """Counts what a user chose; whoever speaks last is right.
-
-        Returns:
-            Whether the same was said of it before.
-        """
+        """Counts what a user chose; whoever speaks last is right."""
         before = self._answers.pop(admission.id, None)
         if before is not None:
             self.answers[_taken(admission, before)] -= 1
@@ -242,12 +221,7 @@ class SpanAdvice:
         return self._tools.get(span)
 
     def of(self, tool: str, make: Callable[[str], Annotation | None]) -> Annotation | None:
-        """What spans of a tool say; made anew once a second, and until it is known.
-
-        Args:
-            tool: Name of the tool.
-            make: Makes it.
-        """
+        """What spans of a tool say; made anew once a second, and until it is known."""
         now = time.monotonic()
         known = self._known.get(tool)
         if known is not None and known[1] is not None and now < known[0]:

@@ -27,14 +27,7 @@ if TYPE_CHECKING:
 
 
 class DecisionApplier:
-    """Turns findings into decisions, and has them take effect. The guard's lock is held.
-
-    Args:
-        decisions: Makes decisions out of findings.
-        ledger: Knows later who was told what.
-        sessions: Hands on what goes to journals.
-        numbers: Counts decisions for metrics; None: nobody does.
-    """
+    """Turns findings into decisions, and has them take effect. The guard's lock is held."""
 
     def __init__(
         self,
@@ -51,15 +44,7 @@ class DecisionApplier:
     def found(
         self, session: Session, step: Step, finding: Finding, *, index: int, time: int
     ) -> Decision:
-        """What follows from a step.
-
-        Args:
-            session: Its session.
-            step: The step.
-            finding: What the policy says about it.
-            index: Index of the step within the session.
-            time: When, nanoseconds since the epoch.
-        """
+        """What follows from a step."""
         decision = self._decisions.decide(session.key, finding, step, index=index, time=time)
         _raise_flag(session, decision)
         loop = finding.verdict.detection.own is None
@@ -116,14 +101,6 @@ def _raise_flag(session: Session, decision: Decision) -> None:
 class DecisionNotifier:
     """Tells of the decisions of one guard. No lock is held, and nobody who listens can fail it.
 
-    Args:
-        marks: Writes on spans.
-        people: What people meet; None in a replay.
-        telemetry: Metrics and log events.
-        admissions: Knows what a decision says about its call.
-        faults: Where faults are counted.
-        listener: Called with session and decision; None for nobody.
-
     Attributes:
         listener: As given.
     """
@@ -143,14 +120,7 @@ class DecisionNotifier:
     def ended(
         self, session: Session, step: Step, decisions: Sequence[Decision], opened: ActiveSpan | None
     ) -> None:
-        """Tells of what a step led to.
-
-        Args:
-            session: Its session.
-            step: The step.
-            decisions: What was decided, the strongest last: it is what the ended span keeps.
-            opened: Its span; None if its start was not shown.
-        """
+        """Tells of what a step led to."""
         for decision in decisions:
             # A mere note on a step without a span would wait for an exporter for ever.
             if opened is not None or decision.action is not Action.ALLOW:
@@ -163,14 +133,7 @@ class DecisionNotifier:
     def running(
         self, session: Session, decisions: Sequence[Decision], opened: ActiveSpan, agent: str | None
     ) -> None:
-        """Tells of what is decided about a span that is still open.
-
-        Args:
-            session: Its session.
-            decisions: What was decided.
-            opened: The span.
-            agent: Name of the agent whose it is, if that is known.
-        """
+        """Tells of what is decided about a span that is still open."""
         for decision in decisions:
             with swallow(self._faults, "mark"):
                 self._marks.running(opened.view, decision)

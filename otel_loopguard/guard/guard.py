@@ -62,18 +62,9 @@ class StoreBackend:
 
     A replay has none: what it shows is long over.
 
-    Args:
-        settings: Settings of the guard.
-        faults: Where faults are counted.
-        live: Whether its steps happen now.
-        shelf: Where journals are put instead, if somebody says so.
-
     Attributes:
         writer: Writes behind; None without a store.
         shelf: Where the journals of sessions are put; None for nowhere.
-
-    Raises:
-        LoopGuardSettingsError: `store_url` cannot be used, or needs an extra.
     """
 
     def __init__(

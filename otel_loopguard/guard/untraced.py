@@ -65,13 +65,7 @@ class Untraced:
         self._blind = 0
 
     def read(self, span: SpanView, step: Step | None, session: Session | None) -> Messages | None:
-        """What the messages on a model's span say, if it may matter. The lock is not held.
-
-        Args:
-            span: The span; it has ended.
-            step: Its step; None if it is none.
-            session: Its session, as far as is known by now.
-        """
+        """What the messages on a model's span say, if it may matter. The lock is not held."""
         if step is None or step.kind is not Kind.MODEL or step.trace_id in self._traced:
             return None
         asked = None if session is None else session.asked
@@ -90,20 +84,7 @@ class Untraced:
         self, span: SpanView, step: Step | None, counted: list[tuple[Session, Step]], *,
         session: Session | None, agent: str | None, read: Messages | None = None,
     ) -> list[tuple[Session, Step]]:  # fmt: skip
-        """What is to be judged now that a span ended.
-
-        Args:
-            span: The span.
-            step: Its step; None if it is none.
-            counted: What counts by the spans, with the sessions.
-            session: Session of the span, if it has one that is known.
-            agent: Name of the agent whose run it is part of, where its step has none.
-            read: What `read` gave.
-
-        Returns:
-            The same without calls that were counted before their spans came; first of all the calls
-            of which the span of a model shows the results.
-        """
+        """What is to be judged now that a span ended."""
         kept = self.counted(counted)
         if step is None:
             return kept
@@ -130,16 +111,7 @@ class Untraced:
         self, span: SpanView, step: Step, session: Session, agent: str | None,
         read: Messages | None, *, first: bool,
     ) -> list[Step]:  # fmt: skip
-        """The calls of which the span of a model shows the results, as steps.
-
-        Args:
-            span: The span; it has ended.
-            step: Its step.
-            session: Its session.
-            agent: Name of the agent whose run it is part of, where its step has none.
-            read: What `read` gave.
-            first: Whether it is the first span that tells of this model call.
-        """
+        """The calls of which the span of a model shows the results, as steps."""
         asked = session.asked
         if (asked is not None and asked.traced) or step.trace_id in self._traced:
             return []

@@ -55,15 +55,7 @@ if TYPE_CHECKING:
 
 
 def needed(module: str, extra: str) -> Any:
-    """Imports a module of the framework.
-
-    Args:
-        module: Its name.
-        extra: The extra of this package that brings the framework.
-
-    Raises:
-        ModuleNotFoundError: It is not installed; the message says how it is.
-    """
+    """Imports a module of the framework."""
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
@@ -73,11 +65,7 @@ def needed(module: str, extra: str) -> Any:
 
 
 def instrumented_by(*instrumentors: str) -> Callable[[], bool]:
-    """Says whether any of some instrumentors is at work; imports nothing.
-
-    Args:
-        *instrumentors: Each as `module:Class`, a `BaseInstrumentor`.
-    """
+    """Says whether any of some instrumentors is at work; imports nothing."""
     return lambda: any(_at_work(place) for place in instrumentors)
 
 
@@ -97,10 +85,6 @@ def let_through(framework: type[Exception]) -> Generator[None, None, None]:
     """Makes a stop that is raised inside one of a framework's own exceptions too.
 
     For frameworks that wrap what a hook raises, except for exceptions of their own.
-
-    Args:
-        framework: The exception class that the framework passes on as it is. It must be possible to
-            construct it with a message alone.
     """
     try:
         yield
@@ -165,14 +149,7 @@ def alone() -> bool:
 
 
 def tracer_alone(framework: str) -> Tracer | None:
-    """The tracer that shows the default guard what an adapter knows; None where it is not alone.
-
-    Args:
-        framework: Name of the framework, as in `otel_loopguard.integrations`.
-
-    Raises:
-        LoopGuardSettingsError: The default guard is to be made, and a variable cannot be used.
-    """
+    """The tracer that shows the default guard what an adapter knows; None where it is not alone."""
     if not alone():
         return None
     if _disabled():
@@ -243,12 +220,7 @@ class Limits:
         self._lock = new_lock()
 
     def near(self, place: Hashable, limit: Limit | None) -> str | None:
-        """What to tell the model of a run; None if there is nothing to tell.
-
-        Args:
-            place: What stands for the run, or for the conversation whose runs count from anew.
-            limit: How much is used; None if that is not known.
-        """
+        """What to tell the model of a run; None if there is nothing to tell."""
         if limit is None or limit.most < _LEAST:
             return None
         with self._lock:
@@ -285,17 +257,7 @@ def noting(call: GuardedCall) -> Generator[None, None, None]:
 def noted(
     function: Callable[..., Any], passing: tuple[type[BaseException], ...] = ()
 ) -> Callable[..., Any]:
-    """A function that does the same, and notes its result and its span, inside of `noting`.
-
-    Args:
-        function: A function, a coroutine function or one that gives an asynchronous generator, the
-            last item of which is the result then.
-        passing: Exceptions by which the framework puts a call off.
-
-    Returns:
-        The function, or the very same if it notes already. Outside of `noting`, and for all that it
-        calls itself, it is as it was.
-    """
+    """A function that does the same, and notes its result and its span, inside of `noting`."""
     if hasattr(function, _MARK):
         return function
     if inspect.isasyncgenfunction(function):
@@ -380,23 +342,7 @@ class Options(TypedDict, total=False):
 
 
 class Adapter:
-    """What the adapter of one framework asks the guard, and the spans that it writes itself.
-
-    Args:
-        framework: Name of the framework, as in `otel_loopguard.integrations`.
-        instrumented: Says whether something else writes spans of the framework's tool calls; asked
-            at each call.
-        spans: Whether the adapter writes a span for each tool call; by default where nothing else
-            does.
-        on_choice: Called with the answer of `execution.admit` before each call, unless that is to
-            execute it now (A4): it may wait, ask, or hand the call to a queue. A text that it
-            gives is told in place of the result. By default a call that is to be denied is
-            refused, and all others are made.
-        limit_s: Seconds that a gate waits at most; by default the setting `pause_limit_s`.
-        tracer_provider: Where own spans are made; the global one by default.
-        content: Whether own spans carry arguments and results; by default what the variable
-            `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT` says. The guard knows them anyway.
-    """
+    """What the adapter of one framework asks the guard, and the spans that it writes itself."""
 
     def __init__(  # noqa: PLR0913
         self,
@@ -426,10 +372,6 @@ class Adapter:
 
         The session that the context names, the key that the framework has, the span that the
         framework has, the span that is current.
-
-        Args:
-            session: Key that the framework has: a thread, a conversation, a run.
-            span: Span of the run, where it is not the current one.
         """
         places = (named_session(), session, _trace_of(span), _trace_of(trace.get_current_span()))
         found = next((flag for place in places if (flag := flag_at(place)) is not None), None)
@@ -439,13 +381,7 @@ class Adapter:
         return None if self._given.others(found.control.session, session) else found
 
     def begin(self, session: str | None, span: Span | None = None) -> None:
-        """A run begins: a user's turn. What the policy stopped in the run before it may go on.
-
-        Args:
-            session: Key of a conversation of many runs, where the context names no session; None:
-                that of the trace.
-            span: Span of the run, where it is not the current one.
-        """
+        """A run begins: a user's turn. What the policy stopped in the run before it may go on."""
         tracer_alone(self.framework)
         warn_if_off(self.framework)
         found = (span or trace.get_current_span()).get_span_context()
@@ -462,20 +398,7 @@ class Adapter:
         *,
         limit: Limit | None = None,
     ) -> str | None:
-        """Before a call of the model: waits while the session is paused.
-
-        Args:
-            session: As of `flag`.
-            span: Likewise.
-            limit: How much of the framework's own limit is used, where the adapter can tell.
-
-        Returns:
-            What to tell the model, once per decision and once per limit; None for nothing.
-
-        Raises:
-            LoopGuardAbort: The session is aborted.
-            LoopGuardPaused: It was not let go on within the limit.
-        """
+        """Before a call of the model: waits while the session is paused."""
         flag = self.flag(session, span)
         if flag is not None:
             gate_at(flag, self.limit_s, block=True)
@@ -502,14 +425,7 @@ class Adapter:
         *,
         timed: bool = True,
     ) -> None:
-        """After a call of the model: where no processor feeds a guard, the default one is told.
-
-        Args:
-            answer: What the model answered.
-            session: As of `flag`.
-            span: Likewise.
-            timed: Whether it comes right after the answer; else the call has no duration.
-        """
+        """After a call of the model: where no processor feeds a guard, the default one is told."""
         began = self._asked.end(_place(session, span))
         tracer = tracer_alone(self.framework)
         if tracer is not None:
@@ -527,12 +443,6 @@ class Adapter:
         """An agent handed the work to another, in a way that is no call of a tool.
 
         On the trace it is the call of a tool `transfer_to_<agent>`, where nothing else writes it.
-
-        Args:
-            target: Name of the agent that it goes to.
-            source: Name of the agent that it comes from.
-            said: What was said to that agent; None if nothing was.
-            session: As of `flag`.
         """
         args = {} if said is None else {"message": said}
         with self.call(f"transfer_to_{target}", args, session=session, agent=source).span():
@@ -548,16 +458,7 @@ class Adapter:
         span: Span | None = None,
         agent: str | None = None,
     ) -> GuardedCall:
-        """A tool call that is about to be made.
-
-        Args:
-            tool: Name of the tool.
-            args: Its arguments, a JSON value or text; None if they are not known.
-            call_id: Id that the model gave the call.
-            session: As of `flag`; an own span that stands alone is named after it.
-            span: As of `flag`; an own span is put below it.
-            agent: Name of the agent that makes the call, for an own span.
-        """
+        """A tool call that is about to be made."""
         return GuardedCall(self, OwnSpan(tool, args, call_id, agent), session, span)
 
     def open_span(self, own: OwnSpan, session: str | None, above: Span | None) -> Span:
@@ -572,11 +473,7 @@ class Adapter:
         return span
 
     def open_alone(self, own: OwnSpan, session: str | None, above: Span | None) -> Span | None:
-        """Starts the span of a tool call that only the default guard sees.
-
-        Returns:
-            The span; None where a processor feeds a guard, or none is to be fed.
-        """
+        """Starts the span of a tool call that only the default guard sees."""
         tracer = tracer_alone(self.framework)
         if tracer is None:
             return None
@@ -584,12 +481,7 @@ class Adapter:
         return own.start(tracer, _context(session, above), content=False)
 
     def writes(self, tool: str, span: Span | None) -> bool:
-        """Whether the adapter writes the span of a call itself.
-
-        Args:
-            tool: Name of the tool.
-            span: The span around the call.
-        """
+        """Whether the adapter writes the span of a call itself."""
         if self._spans is not None:
             return self._spans
         return not is_span_of(tool, span or trace.get_current_span()) and not self._instrumented()
@@ -638,16 +530,7 @@ class GuardedCall:
         self._flag = guarding.flag(session, above)
 
     def refusal(self) -> str | None:
-        """Before the call: waits while the session is paused, and asks whether it may be made.
-
-        Returns:
-            What the model is told in place of the result; None to make the call. A refused call is
-            on the trace as a failed one.
-
-        Raises:
-            LoopGuardAbort: The session is aborted.
-            LoopGuardPaused: It was not let go on within the limit.
-        """
+        """Before the call: waits while the session is paused, and asks whether it may be made."""
         if self._flag is not None:
             gate_at(self._flag, self._guarding.limit_s, block=True)
         return self._refused()
@@ -659,11 +542,7 @@ class GuardedCall:
         return self._refused()
 
     def span(self, passing: tuple[type[BaseException], ...] = ()) -> Made:
-        """The block in which the call is made; `result` on what it gives takes the result.
-
-        Args:
-            passing: Exceptions by which the framework puts a call off: they are no failure of it.
-        """
+        """The block in which the call is made; `result` on what it gives takes the result."""
         alone = self._guarding.open_alone(self._own, self._session, self._above)
         if self._guarding.writes(self._own.tool, self._above):
             span = self._guarding.open_span(self._own, self._session, self._above)

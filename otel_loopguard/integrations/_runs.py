@@ -50,12 +50,7 @@ class Runs:
         return id(run) in self._known
 
     def key_of(self, run: object) -> str:
-        """The key of a run.
-
-        Args:
-            run: What stands for it; told apart by identity, and held, so that nothing else can
-                come to have the same.
-        """
+        """The key of a run."""
         with self._lock:
             found = self._known.get(id(run)) or (run, f"run-{uuid.uuid4().hex}")
             self._known[id(run)] = found
@@ -105,12 +100,7 @@ class Running:
 
     @classmethod
     def begin(cls, *, traced: bool) -> Running:
-        """The run of the current context, else a new one in a copy of the context.
-
-        Args:
-            traced: Whether its spans have a trace of their own, which is the session then; else
-                the session has a key of its own, unless the context names one.
-        """
+        """The run of the current context, else a new one in a copy of the context."""
         found = _current.get()
         if found is not None:
             return found
@@ -171,27 +161,13 @@ class Answer:
         cls, text: str | None, *, agent: str | None = None, model: str | None = None,
         usage: Any = None, names: tuple[str, str] = ("input_tokens", "output_tokens"),
     ) -> Self:  # fmt: skip
-        """An answer whose tokens an object of the framework counts.
-
-        Args:
-            text: As of the class.
-            agent: Likewise.
-            model: Likewise.
-            usage: What counts the tokens; None if nothing does.
-            names: Its attributes for input and output tokens.
-        """
+        """An answer whose tokens an object of the framework counts."""
         counted = (getattr(usage, name, None) for name in names)
         tokens_in, tokens_out = (one if isinstance(one, int) and one else None for one in counted)
         return cls(text, model, agent, tokens_in, tokens_out)
 
     def write(self, tracer: Tracer, context: Context | None, began: int | None) -> None:
-        """Writes the span of the call, by the GenAI conventions.
-
-        Args:
-            tracer: Where it is made.
-            context: What it belongs to.
-            began: When the model was asked, nanoseconds since the epoch; None if unknown.
-        """
+        """Writes the span of the call, by the GenAI conventions."""
         known = {
             "gen_ai.request.model": self.model,
             "gen_ai.agent.name": self.agent,
@@ -226,11 +202,7 @@ class Asked:
         self._lock = new_lock()
 
     def begin(self, place: Hashable) -> None:
-        """A model is asked.
-
-        Args:
-            place: What tells the call from others.
-        """
+        """A model is asked."""
         with self._lock:
             self._since[place] = time.time_ns()
             self._since.move_to_end(place)

@@ -167,12 +167,7 @@ class Made:
         self.end(None if isinstance(error, self._passing) else error)
 
     def result(self, outcome: object, *, failed: str | None = None) -> None:
-        """Takes the result.
-
-        Args:
-            outcome: The result, a JSON value or text; it is a part of the results so far (D13).
-            failed: What went wrong, if the result says that the call failed.
-        """
+        """Takes the result."""
         self._outcome = outcome
         self._owed = failed is None and not self._add_part()
         if self._span is not None and self._ours:
@@ -181,11 +176,7 @@ class Made:
             self._own.result(self._alone, outcome, failed)
 
     def end(self, error: BaseException | None = None) -> None:
-        """Ends the call.
-
-        Args:
-            error: What it ended in, if it did not come back.
-        """
+        """Ends the call."""
         if self._span is not None:
             said = self._outcome
             if said is None and isinstance(error, Exception):
@@ -220,12 +211,7 @@ class Calls:
         self._made: OrderedDict[Hashable, Made] = OrderedDict()
 
     def begin(self, key: Hashable, made: Made) -> None:
-        """A call begins.
-
-        Args:
-            key: What tells it from others that are made at the same time.
-            made: The call.
-        """
+        """A call begins."""
         self.end(key)
         self._made[key] = made
         if len(self._made) > _MOST:

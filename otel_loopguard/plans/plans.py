@@ -22,15 +22,7 @@ _SPELLED: Final = 20
 
 
 def cycles(needs: Mapping[str, Sequence[str]]) -> Iterator[tuple[list[str], list[str]]]:
-    """One circle for each group of tasks that all wait for each other.
-
-    Args:
-        needs: Dependencies by id; every dependency is a key, and none is its own.
-
-    Yields:
-        The shortest circle through the group's first task, that task again at its end; and all
-        tasks of the group. In the order of the plan.
-    """
+    """One circle for each group of tasks that all wait for each other."""
     # graphlib stops at the first circle, and to ask it again for each is no longer linear.
     order = {name: number for number, name in enumerate(needs)}
     groups = [sorted(group, key=order.__getitem__) for group in _Components(needs).found]
@@ -228,11 +220,7 @@ def _unreachable(needs: dict[str, list[str]], broken: dict[str, str]) -> list[Pr
 
 
 def refused(problems: Sequence[Problem]) -> PlanError:
-    """The error that says all of these problems; its text has the first 100.
-
-    Args:
-        problems: What is wrong, at least one.
-    """
+    """The error that says all of these problems; its text has the first 100."""
     lines = [problem.message for problem in problems[:_LISTED]]
     if len(problems) > _LISTED:
         lines.append(f"and {len(problems) - _LISTED} more")

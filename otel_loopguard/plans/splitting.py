@@ -29,18 +29,7 @@ _MOST: Final = 100
 def parts_of(
     strategy: str, files: Sequence[str], components: Sequence[str], *, unclear: bool
 ) -> list[Task]:
-    """The parts of a piece of work, a sound plan.
-
-    Args:
-        strategy: `by_component`, `by_file`, or else test first.
-        files: Its files, by path.
-        components: Its components.
-        unclear: Whether it has to be made clear first what is wanted.
-
-    Returns:
-        One part per component or file (at most 100, the last one has the rest), with a check of the
-        whole at the end; or tests, work, check.
-    """
+    """The parts of a piece of work, a sound plan."""
     before = (CLARIFY,) if unclear else ()
     first = [Task(CLARIFY, description="Say what exactly is wanted, and ask where that is open.")]
     tasks = first if unclear else []

@@ -200,11 +200,7 @@ DIAGNOSES: Final = {diagnosis.signature: diagnosis for diagnosis in _KNOWN}
 
 
 def diagnose(signature: str | None) -> Diagnosis | None:
-    """What is known about errors of a kind; None for one that is not known.
-
-    Args:
-        signature: Short code of the kind of error.
-    """
+    """What is known about errors of a kind; None for one that is not known."""
     return None if signature is None else DIAGNOSES.get(signature)
 
 
@@ -225,10 +221,6 @@ class Diagnoser:
     further ones at most 16 wait, and the newest 256 answers are kept. An answer goes with the
     decisions that come after it: a hint does not wait for a model. A function that throws is
     counted and gave no answer; one that never returns holds up nothing but the other questions.
-
-    Args:
-        function: The user's function.
-        faults: Where its failures are counted.
     """
 
     def __init__(self, function: Diagnose, faults: InternalErrors) -> None:
@@ -246,12 +238,7 @@ class Diagnoser:
         self._working = False
 
     def of(self, error: int, text: str) -> Diagnosis | None:
-        """What is known by now about an error; asks if nobody did. Does not wait.
-
-        Args:
-            error: Key of the line that names it.
-            text: What was said.
-        """
+        """What is known by now about an error; asks if nobody did. Does not wait."""
         with self._lock:
             if error in self._answers or len(self._waiting) >= _WAITING:
                 return self._answers.get(error)
@@ -290,15 +277,7 @@ class Diagnoser:
 
 
 def diagnoser(place: str, faults: InternalErrors) -> Diagnoser | None:
-    """The diagnoser that a setting names; None if it names none.
-
-    Args:
-        place: `module:name` of the user's function, or nothing.
-        faults: Where its failures are counted.
-
-    Raises:
-        LoopGuardSettingsError: It cannot be imported or called.
-    """
+    """The diagnoser that a setting names; None if it names none."""
     if not place:
         return None
     try:

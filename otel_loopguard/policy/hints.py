@@ -29,9 +29,6 @@ def hint(decision: Decision) -> str:
     First what was measured, then what follows; then the detector's own advice, the other ways of a
     steer or a deny, the question of an ask, and for an error its cause and what may help. Fixes
     that cannot be taken back are named as such.
-
-    Args:
-        decision: The decision.
     """
     ends = decision.action is Action.ABORT
     parts = [f"{_sentence(decision.message)}", _follows(decision)]
@@ -42,13 +39,7 @@ def hint(decision: Decision) -> str:
 
 
 def question(action: Action, found: Detection, known: Diagnosis | None) -> str | None:
-    """What to ask the user; None unless the action is `ask` or `pause`.
-
-    Args:
-        action: What is to be done.
-        found: The detection behind it.
-        known: What is known about the error behind it.
-    """
+    """What to ask the user; None unless the action is `ask` or `pause`."""
     if action not in (Action.ASK, Action.PAUSE):
         return None
     cause = f" {known.cause}" if known is not None else ""

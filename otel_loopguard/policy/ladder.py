@@ -106,14 +106,7 @@ class Ladder:
     def judge(
         self, detections: Iterable[Detection], number: int, moment: int, time: int = 0
     ) -> Verdict | None:
-        """What follows from the detections of one step; None if nothing new does.
-
-        Args:
-            detections: All detections of this step, the ones to be heard first in front.
-            number: Number of the call within its session, from 0.
-            moment: The round that the step belongs to.
-            time: End of the step, nanoseconds since the epoch; 0 if it is not known.
-        """
+        """What follows from the detections of one step; None if nothing new does."""
         best: Verdict | None = None
         for detection in detections:
             loop = self._seen(detection, number, moment)
@@ -157,12 +150,6 @@ class Ladder:
         """What follows when a denied call comes again and does not succeed.
 
         The refusal itself is no outcome that detectors could compare: it is a confirmation.
-
-        Args:
-            call: Key of the call.
-            tool: Name of its tool.
-            number: Number of the call within its session, from 0.
-            moment: The round that the call belongs to.
         """
         loop = next(loop for loop in self.loops if call in loop.keys and loop.action.stops)
         message = f"{tool!r} was called again, without success, after its loop was denied"
@@ -173,11 +160,6 @@ class Ladder:
 
         Where a framework refuses a call without a span, this is all there is to see of it; without
         it a deny would have no end.
-
-        Args:
-            turns: Model calls since the last tool call.
-            number: Number that the next call within the session has.
-            moment: The round that the model's step belongs to.
         """
         loop = next((loop for loop in self.loops if loop.action is Action.DENY), None)
         if loop is None:
@@ -257,13 +239,7 @@ class Ladder:
 
 
 def at_once(detection: Detection, number: int, strongest: Action = Action.ABORT) -> Verdict:
-    """What stands on no ladder: its own action, once, and nowhere further.
-
-    Args:
-        detection: The detection; a hint follows where it has no action of its own.
-        number: Number of the call within its session.
-        strongest: The strongest action that may follow.
-    """
+    """What stands on no ladder: its own action, once, and nowhere further."""
     own = Action.HINT if detection.own is None else detection.own
     action = min(own, strongest, key=_rank)
     keys = _keys(detection)

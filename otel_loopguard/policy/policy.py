@@ -55,24 +55,13 @@ def place_of(source: Source) -> int:
 
 
 def certainty_of(source: Source, action: Action, own: float) -> float:
-    """How sure the order makes a decision, 0 to 1: a stop is surer than a word.
-
-    Args:
-        source: What it comes from.
-        action: What is to be done.
-        own: Confidence of its own, for a source without a fixed one (an execution choice).
-    """
+    """How sure the order makes a decision, 0 to 1: a stop is surer than a word."""
     fixed = _CERTAINTY.get(source)
     return own if fixed is None else fixed[not action.stops]
 
 
 def follow_ups_of(action: Action, intervention: str | None) -> tuple[FollowUp, ...]:
-    """What a runtime does next, in this order.
-
-    Args:
-        action: What was decided.
-        intervention: What the detector asks for; `escalate_human` brings a person in.
-    """
+    """What a runtime does next, in this order."""
     steps = _FOLLOW_UPS[action]
     if intervention == _HUMAN and FollowUp.REQUEST_HUMAN_INTERVENTION not in steps:
         return (*steps, FollowUp.REQUEST_HUMAN_INTERVENTION)
@@ -136,14 +125,7 @@ class Policy:
     def judge(
         self, found: list[Detection], number: int, moment: int, time: int = 0
     ) -> list[Verdict]:
-        """Everything new that follows from the detections of one step, the weakest first.
-
-        Args:
-            found: All detections of this step.
-            number: Number of the call within its session, from 0.
-            moment: The round that the step belongs to.
-            time: End of the step, nanoseconds since the epoch; 0 if it is not known.
-        """
+        """Everything new that follows from the detections of one step, the weakest first."""
         if self.ended:
             return []
         # By the order of sources: of two that go equally far, the one heard first speaks.
@@ -163,12 +145,7 @@ class Policy:
         return self._climbed(self._ladder.unheeded(turns, number, moment))
 
     def calm(self, number: int, *, succeeded: bool) -> bool:
-        """A call that shows no loop. Whether no loop is denied or worse after it.
-
-        Args:
-            number: Number of the call within its session.
-            succeeded: Whether it brought something new, so that loops go down a rung.
-        """
+        """A call that shows no loop. Whether no loop is denied or worse after it."""
         self._ladder.fade(number)
         if succeeded:
             self._ladder.descend()

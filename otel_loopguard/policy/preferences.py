@@ -45,14 +45,7 @@ class Preferences(BaseModel):
     notification_channels: tuple[str, ...] = ()
 
     def changed(self, changes: Mapping[str, object]) -> Preferences:
-        """These preferences with some of them changed.
-
-        Args:
-            changes: New values by name.
-
-        Raises:
-            ValueError: A name is unknown, or a value cannot be used; the message has both.
-        """
+        """These preferences with some of them changed."""
         try:
             return Preferences.model_validate({**self.model_dump(), **changes})
         except ValidationError as error:
@@ -96,12 +89,7 @@ def default_preferences(settings: Settings) -> Preferences:
 
 
 def read_preferences(raw: bytes, defaults: Preferences) -> Kept:
-    """Preferences as a store has them: a JSON object of those that the user set.
-
-    Args:
-        raw: The bytes.
-        defaults: What counts for the others, and for what cannot be understood.
-    """
+    """Preferences as a store has them: a JSON object of those that the user set."""
     try:
         found: object = orjson.loads(raw)
     except orjson.JSONDecodeError as error:

@@ -100,13 +100,7 @@ def kind_of(tool: str) -> str:
 def alternatives(
     tool: str, own: Mapping[str, tuple[str, ...]], *, shipped: bool = True
 ) -> tuple[str, ...]:
-    """Other ways than a tool that gets nowhere, at most three: the user's own in front.
-
-    Args:
-        tool: Name of the tool; empty if no call is concerned.
-        own: The user's, by name of the tool or pattern (`browser_*`).
-        shipped: Whether the ones that ship are added.
-    """
+    """Other ways than a tool that gets nowhere, at most three: the user's own in front."""
     given = [text for name, texts in own.items() if fnmatchcase(tool, name) for text in texts]
     known = STRATEGIES[kind_of(tool)] if shipped else ()
     return tuple(dict.fromkeys((*given, *known)))[:_MOST]

@@ -95,12 +95,7 @@ def number(value: object) -> float | None:
 
 
 def time(value: object, unit: int = 1) -> int | None:
-    """A time in nanoseconds since the epoch; None if missing, zero, negative or out of range.
-
-    Args:
-        value: The time, as a number or its text.
-        unit: Nanoseconds in one of it.
-    """
+    """A time in nanoseconds since the epoch; None if missing, zero, negative or out of range."""
     count = integer(value)
     if count is None or not 0 < count <= _MAX_TIME // unit:
         return None

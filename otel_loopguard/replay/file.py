@@ -53,9 +53,6 @@ class RecordedFile:
         size: Bytes of the file as it lies there; None where that is not known (a pipe).
         done: How many of these were read so far.
         empty: Whether no line was given so far, and none was passed over.
-
-    Raises:
-        RecordingError: There is no such file, it is a folder, or it may not be read.
     """
 
     def __init__(self, path: str, broken: Broken, limit: int = LIMIT) -> None:

@@ -46,12 +46,7 @@ def is_span(value: Mapping[str, object]) -> bool:
 
 
 def console_spans(entry: Mapping[str, object], report: Report) -> Iterator[RecordedSpan]:
-    """The span of one object; none, and a report, where its ids are not valid.
-
-    Args:
-        entry: The object, parsed.
-        report: Told why the span was passed over.
-    """
+    """The span of one object; none, and a report, where its ids are not valid."""
     context = mapping(entry.get("context"))
     trace_id = _id(context.get("trace_id"), 16)
     span_id = _id(context.get("span_id"), 8)
@@ -99,13 +94,7 @@ _MICROSECOND: Final = 1000
 
 
 def jaeger_spans(trace: Mapping[str, object], report: Report) -> Iterator[RecordedSpan]:
-    """The spans of one trace, in the order they stand there.
-
-    Args:
-        trace: One entry of `data`: an object with `spans`.
-        report: Told what was passed over: spans without valid ids, and what is not of the form it
-            should have.
-    """
+    """The spans of one trace, in the order they stand there."""
     whole = trace.get("traceID")
     for entry in rows(trace, ("spans",), report):
         span = _span(entry, whole)
@@ -211,10 +200,6 @@ def otlp_spans(document: Mapping[str, object], report: Report) -> Iterator[Recor
     A span without a valid trace and span id belongs nowhere: it is reported and passed over, and so
     is whatever is not of the form it should have. A missing end means that the span never ended; a
     missing start is taken to be the end.
-
-    Args:
-        document: The request, parsed.
-        report: Told what was passed over.
     """
     for resource in rows(document, ROOTS, report):
         for group in rows(resource, _GROUPS, report):

@@ -62,14 +62,7 @@ class Run:
 
 
 def run(line: Mapping[str, object], name: str, report: Report) -> Run:
-    """Reads one line.
-
-    Args:
-        line: The line, parsed.
-        name: Id for a run that has none.
-        report: Told what is not as it should be. An entry of `steps` that is no object stays in its
-            place as a step of kind `other`, so that indices hold.
-    """
+    """Reads one line."""
     if not isinstance(line.get("steps"), list):
         report(f"`steps` is {kind_of(line.get('steps'))}, expected a list")
     label = mapping(line.get("label"))

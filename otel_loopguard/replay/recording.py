@@ -178,11 +178,7 @@ class _Document:
         return self._numbers[-1]
 
     def read(self, lines: Iterator[tuple[int, bytes]], limit: int) -> object:
-        """Takes lines up to its end, and gives what it holds; None if it is no document.
-
-        Raises:
-            _Oversized: It is too much to parse.
-        """
+        """Takes lines up to its end, and gives what it holds; None if it is no document."""
         tries = 0
         for number, line in lines:
             self._numbers.append(number)

@@ -110,13 +110,7 @@ class Breaker:
         return True
 
     def learn(self, told: Record, latest: int) -> bool:
-        """Takes what another process said, if it is newer; whether that changed anything.
-
-        Args:
-            told: The other's record.
-            latest: Time until which it may be open at most: a clock that is wrong shuts nothing
-                for days.
-        """
+        """Takes what another process said, if it is newer; whether that changed anything."""
         if told.at <= self.changed:
             return False
         self.failures, self.changed, self.trial = told.failures, told.at, 0
@@ -144,13 +138,6 @@ class BreakerReplication:
     The store is talked to by a daemon thread, which starts with the first breaker that is asked
     for and sleeps while none is; only `claim` does so on the caller's thread. What a store that
     fails was not told stays here (of 1024 breakers) and is told when it is back.
-
-    Args:
-        store: The store.
-        faults: Where faults of the thread are counted.
-        learn: Takes key and record of a breaker of another process.
-        every_s: Seconds between two looks.
-        keep_s: Seconds that a record stays in the store.
     """
 
     def __init__(
@@ -196,11 +183,6 @@ class BreakerReplication:
 
         Where the store fails each process makes a trial of its own: a tool that works again is
         not kept shut by a store that is down.
-
-        Args:
-            key: Key of the breaker.
-            opened: When it was opened, the same in all processes; each opening has one trial.
-            trial_s: Seconds after which another one may be made if this had no outcome.
         """
         try:
             owner = uuid.uuid4().hex
@@ -341,12 +323,6 @@ class Breakers:
     An error of unknown kind neither counts nor starts anew.
 
     The newest 1024 that have failed are kept. In mode `shadow` they are counted and let all pass.
-
-    Args:
-        settings: Settings of the guard.
-        store: Where breakers are shared; None: only in this process.
-        faults: Where faults of its thread are counted.
-        clock: Nanoseconds since the epoch.
     """
 
     def __init__(
@@ -379,12 +355,7 @@ class Breakers:
         self._lock = new_lock()
 
     def standing(self, name: str, of: Of = "tool") -> Standing:
-        """How a breaker stands, from memory. Waits for nothing and begins no trial.
-
-        Args:
-            name: Name of the tool or agent.
-            of: `tool` or `agent`.
-        """
+        """How a breaker stands, from memory. Waits for nothing and begins no trial."""
         key = _key(name, of)
         self._look(key)
         breaker = self._breakers.get(key)
@@ -408,10 +379,6 @@ class Breakers:
         """Whether a call may be made now. For one that is half-open, this begins the trial.
 
         With a store it is asked for the trial, which may take as long as the store does.
-
-        Args:
-            name: Name of the tool or agent.
-            of: `tool` or `agent`.
         """
         key, now = _key(name, of), self._clock()
         self._look(key)
@@ -427,11 +394,7 @@ class Breakers:
         return self._sharing is None or self._may_try(self._sharing, key, breaker, opened)
 
     def check(self, name: str, of: Of = "tool") -> None:
-        """As `allow`, and raises.
-
-        Raises:
-            BreakerOpenError: No call may be made now; the message says for how long.
-        """
+        """As `allow`, and raises."""
         if self.allow(name, of):
             return
         standing = self.standing(name, of)
@@ -445,22 +408,11 @@ class Breakers:
         """A `with` block that runs if its breaker lets it, and that counts by how it ends.
 
         From then on spans of that tool do not count here: the block does.
-
-        Args:
-            name: Name of the tool or agent.
-            of: `tool` or `agent`.
         """
         return Guarding(self, name, of)
 
     def ended(self, name: str, of: Of, error: BaseException | None) -> None:
-        """Counts how a call ended that is counted by hand. Waits for nothing.
-
-        Args:
-            name: Name of the tool or agent.
-            of: `tool` or `agent`.
-            error: What it raised; one that is no `Exception` (a cancelled task) says nothing of
-                the tool, and gives a trial back.
-        """
+        """Counts how a call ended that is counted by hand. Waits for nothing."""
         key = _key(name, of)
         if error is None or isinstance(error, Exception):
             self._ended(key, None if error is None else exception_class(error))
@@ -481,14 +433,7 @@ class Breakers:
     def finished(
         self, tool: str | None, agent: str | None, error: bool, error_class: ErrorClass
     ) -> None:
-        """Counts a call that ended, as a span tells it. Waits for nothing.
-
-        Args:
-            tool: Name of the tool; None for a run of an agent.
-            agent: Name of the agent. Beside a tool it only made the call, and is not counted.
-            error: Whether it failed.
-            error_class: What kind of error it was.
-        """
+        """Counts a call that ended, as a span tells it. Waits for nothing."""
         name = tool or agent
         if not name or name in self._settings.exempt:
             return
@@ -583,11 +528,7 @@ class Breakers:
 
 
 class Guarding:
-    """Lets a block run if its breaker does; made by `Breakers.guarding`. Reusable, also by threads.
-
-    Raises:
-        BreakerOpenError: On entering: no call may be made now.
-    """
+    """Runs a block if its breaker allows it. Reusable, also by threads."""
 
     __slots__ = ("_breakers", "_name", "_of")
 

@@ -51,11 +51,7 @@ Shape = tuple[Argument, ...]
 
 
 def shape_of(args: object) -> Shape:
-    """The kind of arguments; O(number of arguments), of which the first 32 by name count.
-
-    Args:
-        args: A mapping of arguments by name, or any other value.
-    """
+    """The kind of arguments; O(number of arguments), of which the first 32 by name count."""
     if not isinstance(args, Mapping):
         return (Argument("", *_kind(args)),)
     named = sorted(
@@ -72,12 +68,7 @@ def described(shape: Shape) -> str:
 
 
 def change(shape: Shape, good: Shape | None) -> str:
-    """What to change about a call so that it is like one that went well, in a sentence.
-
-    Args:
-        shape: The kind of the call that would fail.
-        good: The kind of the last call of the tool that went well; None if none is known.
-    """
+    """What to change about a call so that it is like one that went well, in a sentence."""
     if good is None:
         return "No call of this tool has gone well yet: look at its description, or leave it."
     have, had = {one.name: one for one in shape}, {one.name: one for one in good}
@@ -203,10 +194,6 @@ class Checks:
     on what they say (not found, no match, permission and the like) are not learned, and show that
     a call of this kind is taken. Errors that may pass (time-outs, 429 and the like) are not learned
     either: breakers are for those. The newest 1024 kinds are kept.
-
-    Args:
-        settings: Settings of the guard.
-        faults: Where checks that raise are counted; they say nothing then.
     """
 
     def __init__(self, settings: Settings, faults: InternalErrors | None = None) -> None:
@@ -228,16 +215,7 @@ class Checks:
         self._lock = new_lock()
 
     def register(self, name: str, check: Check, *, tool: str = "*") -> None:
-        """Adds a check; one of the same name is replaced.
-
-        Args:
-            name: Its name.
-            check: Takes the arguments; gives what would fail and what to change, or None.
-            tool: Which tools, as a name or a pattern such as `write_*`.
-
-        Raises:
-            ValueError: The name is empty.
-        """
+        """Adds a check; one of the same name is replaced."""
         if not name:
             msg = f"name of a check must be a text that is not empty, got {name!r}"
             raise ValueError(msg)
@@ -246,12 +224,7 @@ class Checks:
             self._registered = (*others, (name, tool, check))
 
     def of(self, tool: str, args: Mapping[str, object] | None = None) -> tuple[Problem, ...]:
-        """Everything that speaks against a call; empty if nothing does.
-
-        Args:
-            tool: Name of the tool.
-            args: Its arguments by name.
-        """
+        """Everything that speaks against a call; empty if nothing does."""
         learned = self.learned(tool, args)
         given = _NO_ARGUMENTS if args is None else args
         fitting = [(name, run) for name, which, run in self._registered if fnmatchcase(tool, which)]
@@ -260,12 +233,7 @@ class Checks:
         return tuple(problems if learned is None else [learned, *problems])
 
     def learned(self, tool: str, args: object) -> Problem | None:
-        """What failed before like this, from memory alone: no registered check is run.
-
-        Args:
-            tool: Name of the tool.
-            args: Its arguments: a mapping, or any other value.
-        """
+        """What failed before like this, from memory alone: no registered check is run."""
         if tool not in self._troubled:
             return None
         shape = shape_of(args)
@@ -286,15 +254,7 @@ class Checks:
         error_class: ErrorClass = ErrorClass.UNKNOWN,
         signature: str | None = None,
     ) -> None:
-        """Learns from a call that ended. Waits for nothing.
-
-        Args:
-            tool: Name of the tool.
-            args: Its arguments; None if they were not captured: nothing is learned.
-            error: Whether it failed.
-            error_class: What class of error it was; transient ones are not learned.
-            signature: What kind of error it was (`not_found`, …); None if nothing was said.
-        """
+        """Learns from a call that ended. Waits for nothing."""
         if args is None or tool in self._exempt:
             return
         if error and signature in _BY_VALUE:

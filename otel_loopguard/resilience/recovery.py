@@ -170,10 +170,6 @@ class Recoveries:
     (3) tries in one session and for one tool, over all its failing calls, and gets them back when
     a call of that tool went well: an agent that fails in a loop does not recover for ever. Where no
     session is known they are the tries of one call: what others do uses up none of them.
-
-    Args:
-        settings: Settings of the guard.
-        faults: Where failures of strategies are counted.
     """
 
     def __init__(self, settings: Settings, faults: InternalErrors | None = None) -> None:
@@ -202,15 +198,6 @@ class Recoveries:
         ::
 
             recoveries().register("reconnect", reconnect(db.connect), error=ConnectionError)
-
-        Args:
-            name: Its name, which is logged and counted.
-            apply: Prepares the next try; `reconnect`, `reread` and `longer_limit` make one.
-            tool: Which tools, as a name or a pattern such as `browser_*`.
-            error: Which errors: classes, or a regular expression for class name and text.
-
-        Raises:
-            ValueError: The name is empty, or the expression is none.
         """
         if not name:
             msg = f"name of a strategy must be a text that is not empty, got {name!r}"

@@ -165,15 +165,7 @@ def problems(tool: str, args: Mapping[str, object] | None = None) -> tuple[Probl
 
 
 class ResilienceSubscriber:
-    """Tells the breakers and checks of one guard of every step.
-
-    Args:
-        settings: Settings of the guard.
-        faults: Where faults are counted.
-        store: Where breakers are shared with other processes; None: they are not.
-        live: Whether the steps happen now. What a replay shows is long over: it teaches nothing,
-            and its guard is not the one that `control` asks.
-    """
+    """Tells the breakers and checks of one guard of every step."""
 
     def __init__(
         self, settings: Settings, faults: InternalErrors, store: Store | None = None, *, live: bool

@@ -86,12 +86,7 @@ class Deadlines(Generic[_Subject]):
         return len(self._heap) - self._dead
 
     def add(self, due: int, subject: _Subject) -> Ticket[_Subject]:
-        """Takes a subject that is to be looked at.
-
-        Args:
-            due: When, nanoseconds since the epoch.
-            subject: What.
-        """
+        """Takes a subject that is to be looked at."""
         ticket = Ticket(due, subject)
         self._order += 1
         entry = (due, self._order, ticket)
@@ -110,11 +105,7 @@ class Deadlines(Generic[_Subject]):
         self._clean()
 
     def pop(self, now: int) -> tuple[int, _Subject] | None:
-        """Time and subject of the earliest entry that is due; None if none is.
-
-        Args:
-            now: Nanoseconds since the epoch.
-        """
+        """Time and subject of the earliest entry that is due; None if none is."""
         self._clean()
         if self.top > now or not self._heap:
             return None
@@ -152,14 +143,7 @@ class Look(NamedTuple):
 
 
 def look(clocks: Iterable[Clock], said: set[str], now: int, warning: float) -> Look:
-    """Reads clocks; each says at most two things, near its limit and past it.
-
-    Args:
-        clocks: The limits.
-        said: Codes of what was said; what is said now is added.
-        now: Nanoseconds since the epoch.
-        warning: Part of a limit that is near it.
-    """
+    """Reads clocks; each says at most two things, near its limit and past it."""
     found: list[tuple[Clock, bool]] = []
     then = NEVER
     for clock in clocks:
@@ -210,15 +194,7 @@ class Run:
         self.ticket: Ticket[object] | None = None
 
     def works(self, agent: str | None, now: int) -> bool:
-        """Something of it began or ended.
-
-        Args:
-            agent: Name of the agent that does it, if that is known.
-            now: Nanoseconds since the epoch.
-
-        Returns:
-            Whether another phase begins by that.
-        """
+        """Something of it began or ended."""
         self.last = max(self.last, now)
         if agent is None or agent == self.phase:
             return False
@@ -229,11 +205,7 @@ class Run:
 
 
 class Runs:
-    """Judges open runs, and adds up what those of each session took. Not thread-safe.
-
-    Args:
-        settings: Settings of the guard.
-    """
+    """Judges open runs, and adds up what those of each session took. Not thread-safe."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -243,13 +215,7 @@ class Runs:
         self._spent: OrderedDict[str, tuple[int, frozenset[str]]] = OrderedDict()
 
     def look(self, run: Run, session: str | None, now: int) -> Look:
-        """What there is to say about an open run, and when to look at it again.
-
-        Args:
-            run: The run.
-            session: Key of its session, if that is known.
-            now: Nanoseconds since the epoch.
-        """
+        """What there is to say about an open run, and when to look at it again."""
         spent, said = self._spent.get(session or "", (0, frozenset[str]()))
         found = look(self._clocks(run, spent), run.said | said, now, self._settings.stall_warning)
         run.said.update(_codes(found))
@@ -269,13 +235,7 @@ class Runs:
         return run.last + (self._idle if "idle_near" in run.said else self._idle_near)
 
     def ended(self, run: Run, session: str | None, now: int) -> None:
-        """A run ended: its time counts for the next runs of its session, of the newest sessions.
-
-        Args:
-            run: The run.
-            session: Key of its session, if that is known.
-            now: Nanoseconds since the epoch.
-        """
+        """A run ended: its time counts for the next runs of its session, of the newest sessions."""
         if session is None:
             return
         spent, said = self._spent.pop(session, (0, frozenset[str]()))
@@ -285,11 +245,7 @@ class Runs:
             self._spent.popitem(last=False)
 
     def forget(self, session: str) -> None:
-        """A session is known no more.
-
-        Args:
-            session: Its key.
-        """
+        """A session is known no more."""
         self._spent.pop(session, None)
 
     def _clocks(self, run: Run, spent: int) -> list[Clock]:
@@ -382,10 +338,6 @@ def shown_at(start: int, now: int) -> int:
     """Since when a span runs: its start, but never later than it is shown.
 
     A start more than ten minutes back is that of a recorded span; it counts from when it is shown.
-
-    Args:
-        start: What the span says, nanoseconds since the epoch.
-        now: When it is shown, likewise.
     """
     return now if now - start > _LONG_AGO else min(start, now)
 

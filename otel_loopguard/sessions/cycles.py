@@ -26,12 +26,7 @@ _NAMED = 200
 
 
 def receiver(tool: str, args: object) -> int:
-    """Key of the agent that gets the work by a call: of a hand-off, or of an agent as a tool.
-
-    Args:
-        tool: Name of the tool.
-        args: Its arguments; None if they are not known.
-    """
+    """Key of the agent that gets the work by a call: of a hand-off, or of an agent as a tool."""
     name = tool
     if hands_off(tool):
         name = as_handoff(Step(Kind.TOOL, tool, args=args)).name or tool
@@ -58,11 +53,6 @@ def attended(found: list[Detection], settings: Settings, *, live: bool) -> list[
 
     A replay keeps the pause where a mere hint would take its place: it shows what is done where
     somebody can answer.
-
-    Args:
-        found: The detections.
-        settings: Settings of the guard.
-        live: Whether the steps happen now.
     """
     if can_answer(settings):
         return found
@@ -139,9 +129,6 @@ class CycleLog:
     found (INFO), when a decision calls for another intervention (WARNING) or for a human (ERROR),
     and when it is over (INFO). Lines wait until `tell`, which is called without the lock.
 
-    Args:
-        over: Steps without a sign of a cycle after which it is over.
-
     Source: FEATURES B8.
     """
 
@@ -154,13 +141,7 @@ class CycleLog:
         self.entries: deque[CycleEntry] = deque(maxlen=_KEPT)
 
     def take(self, found: Iterable[Detection], verdicts: Iterable[Verdict], step: int) -> None:
-        """Takes what was detected at a step, and what follows.
-
-        Args:
-            found: All detections of the step; those without an intervention are no cycles.
-            verdicts: What the policy makes of them.
-            step: Number of the step within the session.
-        """
+        """Takes what was detected at a step, and what follows."""
         for detection in found:
             if _is_cycle(detection):
                 self._see(detection, step)
@@ -175,11 +156,7 @@ class CycleLog:
                 self._end(entry, "faded")
 
     def end(self, resolution: str) -> None:
-        """All cycles are over.
-
-        Args:
-            resolution: How they ended: `user_turn`, `cleared` or `restored`.
-        """
+        """All cycles are over."""
         for entry in self.entries:
             if entry.resolution is None:
                 self._end(entry, resolution)
@@ -195,14 +172,7 @@ class CycleLog:
         )  # fmt: skip
 
     def tell(self, session: str) -> list[CycleNews]:
-        """Writes the lines that wait, each once.
-
-        Args:
-            session: Key of the session.
-
-        Returns:
-            What they say.
-        """
+        """Writes the lines that wait, each once."""
         told: list[CycleNews] = []
         while self._lines:
             level, text, values, news = self._lines.popleft()

@@ -50,12 +50,7 @@ def finding_of(verdict: Verdict, step: Step, seen: Evidence | None) -> Finding:
 
 
 class Decisions:
-    """Makes the decisions of one guard. Thread-safe: it has no state but its settings.
-
-    Args:
-        settings: Settings of the guard.
-        diagnoser: Asked about errors of unknown kind, if there is one.
-    """
+    """Makes the decisions of one guard. Thread-safe: it has no state but its settings."""
 
     def __init__(self, settings: Settings, diagnoser: Diagnoser | None = None) -> None:
         self._shadow = settings.mode == "shadow"
@@ -67,15 +62,7 @@ class Decisions:
     def decide(
         self, session: str, finding: Finding, step: Step, *, index: int, time: int
     ) -> Decision:
-        """The decision of one finding.
-
-        Args:
-            session: Key of the session.
-            finding: What its policy says, and about which call.
-            step: The step concerned.
-            index: Its index within its session.
-            time: When, nanoseconds since the epoch.
-        """
+        """The decision of one finding."""
         action, found = finding.verdict.action, finding.verdict.detection
         source = source_of(found)
         known = self._diagnosis(finding, step)
@@ -133,14 +120,7 @@ class Decisions:
 
 
 def annotation(decision: Decision, *, with_session: bool, status: bool = True) -> Annotation:
-    """What a decision adds to a span.
-
-    Args:
-        decision: The decision.
-        with_session: Whether the span has no session id of its own, so that ours is added.
-        status: Whether a deny or an abort turns it to ERROR. Not where the span only starts: its
-            call may go well, and our status would be read back as a failure of the tool.
-    """
+    """What a decision adds to a span."""
     attributes: dict[str, str | bool | int | float] = {
         semconv.DECISION_ACTION: decision.action.value,
         semconv.DECISION_ID: decision.id,

@@ -70,9 +70,6 @@ class DetectorSet:
         """Copies of the detectors that look at what is done, for a later `restore` (C19).
 
         A detector of the user's that cannot be copied is left out; the fault is counted.
-
-        Args:
-            memo: What is not copied, as `copy.deepcopy` takes it.
         """
         found: dict[str, Detector] = {}
         for kind, seats in tuple(self._seats.items()):
@@ -85,12 +82,7 @@ class DetectorSet:
         return found
 
     def restore(self, saved: Mapping[str, Detector], memo: dict[int, object]) -> None:
-        """Goes on with copies of what was saved; a detector that was not saved begins anew.
-
-        Args:
-            saved: What `saved` gave.
-            memo: What is not copied, and what takes its place.
-        """
+        """Goes on with copies of what was saved; a detector that was not saved begins anew."""
         for kind in tuple(self._seats):
             kept: dict[str, Detector] = {}
             for name, _ in self._seats.pop(kind):

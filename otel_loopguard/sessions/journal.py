@@ -37,10 +37,6 @@ class Pseudonymizer:
     for the seed can be computed from one known text and its hash. So the 8 bytes are hashed once
     more, with a key that is not in the store.
 
-    Args:
-        key: The setting `digest_key`; empty: a random one, so that they compare within the
-            process only.
-
     Attributes:
         id: Two bytes that tell the key.
         lasting: Whether another process can have the same key.
@@ -176,17 +172,7 @@ def micros(nanoseconds: int) -> int:
 
 
 def decoded_call(body: bytes) -> CallEntry:
-    """Reads what `CallEntry.packed` wrote.
-
-    Args:
-        body: The bytes.
-
-    Raises:
-        ValueError: It is none.
-        struct.error: It is cut short.
-        IndexError: It names a kind that there is not.
-        StopIteration: It has fewer keys than it says.
-    """
+    """Reads what `CallEntry.packed` wrote."""
     (time, took, gap, flags, kinds, present, share, ease, size, keyed, named) = _BODY.unpack_from(
         body
     )
@@ -330,12 +316,7 @@ Entry = StepEntry | CallEntry | Loop | Decision | Mark
 
 
 class Codec:
-    """Writes and reads entries.
-
-    Args:
-        key_id: Two bytes that tell the key of the digests: what another key wrote compares with
-            nothing.
-    """
+    """Writes and reads entries."""
 
     __slots__ = ("_key_id",)
 
@@ -388,12 +369,7 @@ class Codec:
         return self._sealed(mark, b"")
 
     def read(self, raw: bytes, session: str) -> Entry | Unread:
-        """Reads an entry; never throws, whatever it is.
-
-        Args:
-            raw: The entry.
-            session: Key of the session that it is of.
-        """
+        """Reads an entry; never throws, whatever it is."""
         if len(raw) < _HEAD.size:
             return Unread.CORRUPTED
         version, mark, key_id, check = _HEAD.unpack_from(raw)
@@ -547,10 +523,6 @@ class JournalBuffer:
 
     Not thread-safe: the guard's lock is held.
 
-    Args:
-        cover: Covers the keys of calls and loops.
-        size: Entries that are kept.
-
     Attributes:
         entries: Id and value of each that was handed on, or is of others.
         pending: Those that are still to be handed on, in order; not among `entries`.
@@ -584,13 +556,7 @@ class JournalBuffer:
         self.told: str | None = None
 
     def call(self, step: Step, seen: Evidence, *, opened: bool) -> None:
-        """Covers the keys of a call, numbers it after what comes before, and writes it down.
-
-        Args:
-            step: The call.
-            seen: Its evidence; changed.
-            opened: Whether it changed the world.
-        """
+        """Covers the keys of a call, numbers it after what comes before, and writes it down."""
         before = self.before
         self.round = seen.round
         self._cover.call(seen)
@@ -628,15 +594,7 @@ class JournalBuffer:
         return self._cover.of(key)
 
     def follow(self, known: Known, calls: int, epochs: int, rounds: int, own: Progress) -> None:
-        """Numbers what comes after the past.
-
-        Args:
-            known: The calls of the past and their answers.
-            calls: Tool calls of the past, those of this process among them.
-            epochs: Changes of the world, likewise.
-            rounds: Number of its newest round.
-            own: Totals of this process.
-        """
+        """Numbers what comes after the past."""
         self.known = known
         self.before = Before(calls - own.calls, epochs - own.epoch, rounds - self.round)
 
@@ -682,11 +640,6 @@ class JournalReplay:
     entries say that they stood, and what the user did or a success took back is done again. The
     arguments are gone: a number stands in their place, so that short equal answers count as those
     of many items (they are no sign of a loop).
-
-    Args:
-        settings: Settings of the guard.
-        registry: Its detectors.
-        faults: Counts detectors that throw.
 
     Attributes:
         panel: Detectors that have seen the calls.

@@ -46,12 +46,7 @@ class JournalStore(Protocol):
 
 
 class WriterJournalStore:
-    """Journals in a store, written and read by its writer.
-
-    Args:
-        writer: Writes behind, and reads on its own thread.
-        limit_s: Seconds that a reading waits at most.
-    """
+    """Journals in a store, written and read by its writer."""
 
     def __init__(self, writer: Writer, limit_s: float = _LIMIT_S) -> None:
         self._writer = writer
@@ -62,11 +57,7 @@ class WriterJournalStore:
         self._writer.append(session, entries)
 
     def journal(self, session: str, after: str | None = None) -> list[Written]:
-        """What is stored of a session, in the order in which it was stored. Blocks.
-
-        Raises:
-            StoreError: It cannot be read, or not within the limit.
-        """
+        """What is stored of a session, in the order in which it was stored. Blocks."""
         found: list[list[Written]] = []
         answered = threading.Event()
 
@@ -99,13 +90,6 @@ class JournalWorker:
     `journal_read_s` (5 s), and 6 times after its last step. What is new is shown to new detectors
     beside the session, on the thread; under its lock they only change places, and see what came
     meanwhile.
-
-    Args:
-        settings: Settings of the guard.
-        registry: Its detectors.
-        faults: Counts what fails.
-        lock: The guard's lock.
-        shelf: Where journals are put.
 
     Attributes:
         full: Whether a session has enough entries to be handed on.
@@ -150,12 +134,7 @@ class JournalWorker:
         self._rouse()
 
     def wrote(self, session: Session, *, now: bool = False) -> None:
-        """A session has entries to be written. The lock is held.
-
-        Args:
-            session: The session.
-            now: Whether they are handed on at once.
-        """
+        """A session has entries to be written. The lock is held."""
         history = session.history
         if history is None or not history.pending:
             return
@@ -210,14 +189,7 @@ class JournalWorker:
         self._wake.set()
 
     def read(self, session: Session) -> bool:
-        """Brings in what the store knows of a session. Blocks: called on the thread.
-
-        Returns:
-            Whether anything was new.
-
-        Raises:
-            StoreError: The store cannot be read.
-        """
+        """Brings in what the store knows of a session. Blocks: called on the thread."""
         key, history = session.key, session.history
         found = [] if history is None else self._shelf.journal(key, history.after)
         if history is None or not found:
@@ -302,12 +274,7 @@ class JournalWorker:
         return bool(self._dirty or self._asked or self._used)
 
     def work(self, *, flush: bool, read: bool) -> None:
-        """One round of the thread.
-
-        Args:
-            flush: Whether what waits is written.
-            read: Whether the sessions in use are asked for too.
-        """
+        """One round of the thread."""
         if flush:
             self.flush()
         with self._lock:

@@ -99,11 +99,7 @@ class SessionRegistry:
         return self._by_key.get(key)
 
     def newest(self, most: int) -> list[Session]:
-        """The sessions used last, the newest first.
-
-        Args:
-            most: How many at most.
-        """
+        """The sessions used last, the newest first."""
         queues = (self._lately, self._open, self._stopped)
         return list(islice(chain.from_iterable(reversed(each.values()) for each in queues), most))
 
@@ -129,11 +125,7 @@ class SessionRegistry:
         return session
 
     def run(self, trace_id: int, key: str, now: int) -> Session | None:
-        """The conversation in which an agent's run begins, with a trace of its own.
-
-        Returns:
-            The session of the key; None if the context named another one for this trace.
-        """
+        """The conversation in which an agent's run begins, with a trace of its own."""
         if trace_id in self._explicit:
             return None
         session = self._by_trace.get(trace_id)
@@ -187,12 +179,7 @@ class SessionRegistry:
         self._bind(other, first)
 
     def wrote(self, session: Session, *, now: bool = False) -> None:
-        """A step of a session is over: what it left behind goes to the journal, if there is one.
-
-        Args:
-            session: The session.
-            now: Whether it is handed on at once.
-        """
+        """A step of a session is over: what it left behind goes to the journal, if there is one."""
         if self._scribe is not None:
             self._scribe.wrote(session, now=now)
 
@@ -223,14 +210,7 @@ class SessionRegistry:
             self.begun(session.key)
 
     def expire(self, now: int) -> list[Session]:
-        """Forgets sessions that were unused for too long, a few of them.
-
-        Args:
-            now: Nanoseconds since the epoch.
-
-        Returns:
-            What was forgotten, to be dropped without the lock; empty: nothing is left that is.
-        """
+        """Forgets sessions that were unused for too long, a few of them."""
         aged = self._aged(now, _AT_ONCE)
         if aged:
             return aged

@@ -76,13 +76,7 @@ class RequestedCalls:
         return bool(self._rounds)
 
     def ask(self, calls: Sequence[Asked], model: Step, request: Request | None) -> None:
-        """Takes the calls that an answer asks for.
-
-        Args:
-            calls: The calls.
-            model: The step of the model's span.
-            request: What the model had been sent; None if that is not known.
-        """
+        """Takes the calls that an answer asks for."""
         end = model.end or model.start
         for known in self._rounds:
             # Another span of the same answer: one instrumentation inside or beside another.
@@ -94,12 +88,7 @@ class RequestedCalls:
             del self._rounds[0]
 
     def answer(self, model: Step, request: Request | None) -> list[Step]:
-        """The calls that a request shows the results of, as steps in the order of the request.
-
-        Args:
-            model: The step of the model's span.
-            request: What the model was sent; None if that is not known.
-        """
+        """The calls that a request shows the results of, as steps in the order of the request."""
         steps: list[Step] = []
         for known in tuple(self._rounds):
             if known.end > model.start:

@@ -25,15 +25,7 @@ _TRACES: Final = 10_000
 
 
 class SessionResolver:
-    """Finds the sessions of one guard's runs and steps. The guard's lock is held.
-
-    Args:
-        sessions: The sessions.
-        opens: The open spans.
-        reader: Reads steps off spans.
-        faults: Where faults are counted.
-        clock: The time of the guard; takes the time that a span says, nanoseconds since the epoch.
-    """
+    """Finds the sessions of one guard's runs and steps. The guard's lock is held."""
 
     def __init__(
         self, sessions: SessionRegistry, opens: ActiveSpans, reader: Reader, faults: InternalErrors,
@@ -51,12 +43,7 @@ class SessionResolver:
         return attempt(self._faults, "read", self._reader.run, view)
 
     def begins(self, opened: ActiveSpan, step: Step | None) -> None:
-        """A span started: is it a run of an agent, whose, and in which session?
-
-        Args:
-            opened: Its open span; whether it is a run, and of which agent, is put on it.
-            step: What `run` gave for it.
-        """
+        """A span started: is it a run of an agent, whose, and in which session?"""
         view, parent = opened.view, opened.parent
         if step is None:
             opened.told = self._reader.marked(view.attributes)
@@ -74,27 +61,14 @@ class SessionResolver:
             self._root(opened, step)
 
     def says_late(self, opened: ActiveSpan, step: Step | None) -> bool:
-        """A first span starts below one that did not say what it is: it may have said it since.
-
-        Args:
-            opened: The span above.
-            step: What `run` gave for it.
-
-        Returns:
-            Whether it is a run, as is known by now.
-        """
+        """A first span starts below one that did not say what it is: it may have said it since."""
         opened.told = True
         self.begins(opened, step)
         opened.told = True
         return opened.runs
 
     def ends(self, opened: ActiveSpan, step: Step | None) -> None:
-        """A span ended, and its step has been given to its session.
-
-        Args:
-            opened: The span.
-            step: What it was; None if nothing.
-        """
+        """A span ended, and its step has been given to its session."""
         if opened.top is opened:
             self._drop(opened)
             run = opened.runs or (step is not None and step.kind in RUNS)
@@ -102,11 +76,7 @@ class SessionResolver:
                 session.turns.ends(opened.view.span_id, run=run)
 
     def lost(self, opened: ActiveSpan) -> None:
-        """An open span is forgotten: nobody will say that it ended.
-
-        Args:
-            opened: The span.
-        """
+        """An open span is forgotten: nobody will say that it ended."""
         if opened.top is opened:
             self._drop(opened)
         opened.entered = ()
@@ -189,12 +159,7 @@ class SessionResolver:
             session.run = span_id
 
     def of(self, step: Step, opened: ActiveSpan | None) -> Session:
-        """The session of a step; a new one if there is none.
-
-        Args:
-            step: The step.
-            opened: Its open span, if its start was shown.
-        """
+        """The session of a step; a new one if there is none."""
         if opened is not None and opened.session is not None:
             session = self._sessions.used(opened.session, self._clock(step.end))
         else:

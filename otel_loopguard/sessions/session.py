@@ -64,12 +64,7 @@ class Silence:
         self._turns = 0
 
     def turn(self, step: Step, gap_s: float) -> int:
-        """The model was asked once more; how often by now.
-
-        Args:
-            step: The call of the model.
-            gap_s: Seconds that are a pause.
-        """
+        """The model was asked once more; how often by now."""
         paused = bool(self._end and step.start) and step.start - self._end >= gap_s * 1e9
         self._turns = 1 if paused and step.trace_id != self._trace_id else self._turns + 1
         self._trace_id, self._end = step.trace_id, step.end or 0
@@ -97,12 +92,7 @@ class Callers:
             self._agents[name] = step.agent
 
     def candidates(self, tool: str, agent: str | None) -> set[str | None]:
-        """Whose call of a tool it may be.
-
-        Args:
-            tool: Name of the tool.
-            agent: Name of the agent, as far as it is known.
-        """
+        """Whose call of a tool it may be."""
         return {agent, self._agents.get(tool[:_NAMED], agent)}
 
 
@@ -131,11 +121,7 @@ class ContextSizes:
         self._sizes: OrderedDict[_Speaker, tuple[int, bool]] = OrderedDict()
 
     def compacted(self, step: Step) -> bool:
-        """Takes a model call; whether it shows that the context was compacted.
-
-        Args:
-            step: The model call; one without its input tokens says nothing.
-        """
+        """Takes a model call; whether it shows that the context was compacted."""
         tokens = step.tokens_in
         if tokens is None or not self._drop:
             return False
@@ -151,11 +137,7 @@ class ContextSizes:
         return over
 
     def agent_ended(self, step: Step) -> None:
-        """An agent's run ended: its next one begins with a context of its own.
-
-        Args:
-            step: The run.
-        """
+        """An agent's run ended: its next one begins with a context of its own."""
         names = ("", (step.name or "")[:_NAMED])
         for speaker in tuple(self._sizes):
             if speaker[0] == step.trace_id and speaker[1] in names:
@@ -186,12 +168,7 @@ class FirstSeen:
         self._spots: dict[int, Spot] = {}
 
     def see(self, step: Step, seen: Evidence) -> None:
-        """Takes a finished call.
-
-        Args:
-            step: The call; without a span it is passed over.
-            seen: What was seen of it.
-        """
+        """Takes a finished call."""
         if not step.span_id:
             return
         spot = (step.trace_id, step.span_id)
@@ -202,13 +179,7 @@ class FirstSeen:
             self._keep(seen.error_line, spot)
 
     def of(self, keys: Iterable[int], step: Step, most: int) -> tuple[Spot, ...]:
-        """The spans that showed first what a loop is made of, each once.
-
-        Args:
-            keys: Identities of the loop.
-            step: The step at which it was found, which is no link to itself.
-            most: How many at most.
-        """
+        """The spans that showed first what a loop is made of, each once."""
         found = dict.fromkeys(self._spots[key] for key in keys if key in self._spots)
         found.pop((step.trace_id, step.span_id), None)
         return tuple(found)[:most]
@@ -247,16 +218,7 @@ class Turns:
     def begins(
         self, span_id: int, is_open: Callable[[int], bool], *, told: bool = False
     ) -> bool | None:
-        """A run begins that has none above it.
-
-        Args:
-            span_id: Its span.
-            is_open: Says whether a span is open.
-            told: Whether only an adapter tells of it, so that nobody says when it ends.
-
-        Returns:
-            Whether it is a user's turn; None for a run beside an open one, which is a sub-agent.
-        """
+        """A run begins that has none above it."""
         if span_id in self._open and is_open(span_id):
             return None
         still = [one for one in self._open if is_open(one)]
@@ -277,22 +239,13 @@ class Turns:
             self.over, self._between = True, 0
 
     def ends(self, span_id: int, *, run: bool) -> None:
-        """A span ended that was taken for a run.
-
-        Args:
-            span_id: The span.
-            run: Whether it was one.
-        """
+        """A span ended that was taken for a run."""
         if span_id in self._open:
             self._open.remove(span_id)
             self.over = self.over or (run and not self._open)
 
     def called(self, is_open: Callable[[int], bool]) -> None:
-        """A tool was called.
-
-        Args:
-            is_open: Says whether a span is open.
-        """
+        """A tool was called."""
         if self._told or any(is_open(one) for one in self._open):
             self.calls += 1
         else:
@@ -422,9 +375,6 @@ class Session:
         """Puts away as bytes what judges and counts its steps, until that is asked for.
 
         Its lock is held.
-
-        Returns:
-            False if it cannot be put away, and stays as it is.
         """
         if self.unruled:
             return False
@@ -483,11 +433,7 @@ class Session:
         self._callers = Callers()
 
     def take(self, step: Step) -> tuple[int, list[Finding]]:
-        """Counts a canonical step and judges it. Its lock is held.
-
-        Returns:
-            The index of the step within the session, and everything new that follows.
-        """
+        """Counts a canonical step and judges it. Its lock is held."""
         index = self.progress.steps
         self.unruled = [Finding(verdict) for verdict in self.policy.left()]
         self.detected = []
@@ -517,14 +463,7 @@ class Session:
         return key if key is None or self.history is None else self.history.cover(key)
 
     def denies(self, tool: str, args: object, agent: str | None) -> bool:
-        """Whether a call that is about to run belongs to a denied loop. Its lock is held.
-
-        Args:
-            tool: Name of the tool.
-            args: Its arguments; None if they are not known.
-            agent: Whose call it is; None if that is not known: then that of whoever called the
-                tool last.
-        """
+        """Whether a call that is about to run belongs to a denied loop. Its lock is held."""
         if self.policy.denies(receiver(tool, args)):
             return True
         if args is None:
@@ -544,9 +483,6 @@ class Session:
         """An agent's run begins: in a conversation, the user's next turn.
 
         Loops of the turn before weigh half, and what the policy stopped may go on.
-
-        Args:
-            span_id: The run's root span.
         """
         if self.run:
             self._let_go()
@@ -754,10 +690,6 @@ class Session:
 
         What was counted since is taken back, and milestones and plan are as they were. What was
         spent stays spent. A pause and an abort stay, and so does whatever a person set.
-
-        Args:
-            saved: What was counted at the checkpoint; None if that is not known: then whatever was
-                counted is forgotten, and milestones stay. Not changed: it may be restored again.
         """
         progress, settings, flag = self.progress, self._settings, self.flag
         progress.epoch += 1

@@ -47,9 +47,6 @@ def written_path(arguments: object) -> str | None:
 
     Looks at arguments named `path`, `file_path`, `filename` and the like, and at the redirects of a
     shell command; at most 5,000 characters of a text.
-
-    Args:
-        arguments: Arguments of a call: a map, JSON text or a command.
     """
     if isinstance(arguments, Mapping):
         return _of_map(cast("Mapping[object, object]", arguments))
@@ -169,11 +166,7 @@ class DecisionIndex:
             self._entries.popitem(last=False)
 
     def feedback(self, decision_id: str, *, false_alarm: bool) -> bool:
-        """Counts what a person says of a decision; whoever speaks last is right.
-
-        Returns:
-            False if the decision, or its session, is not known any more.
-        """
+        """Counts what a person says of a decision; whoever speaks last is right."""
         entry = self._entries.get(decision_id)
         record = None if entry is None else entry.record()
         if entry is None or record is None:
@@ -206,9 +199,6 @@ class SessionStats:
     """What one session did, in O(1) per step and of bounded size, whatever its length.
 
     Not thread-safe: the guard's lock is held.
-
-    Args:
-        settings: Settings of the guard.
 
     Attributes:
         memory: Its long-term context.
@@ -281,12 +271,7 @@ class SessionStats:
             self.memory.note("file", path)
 
     def happened(self, what: Happening, times: int = 1) -> None:
-        """Counts what is counted of a run (E14).
-
-        Args:
-            what: The field of `RunMetrics`.
-            times: How often.
-        """
+        """Counts what is counted of a run (E14)."""
         self._happened[what] += times
 
     @property
@@ -295,13 +280,7 @@ class SessionStats:
         return Spent(sum(self._counts), self._tokens, self._duration() or 0.0)
 
     def decided(self, decision: Decision, step: Step | None, *, loop: bool) -> Meaning:
-        """Counts a decision, and says what it is the first of.
-
-        Args:
-            decision: The decision.
-            step: The finished step concerned; None for one that still runs.
-            loop: Whether it is about a loop, and no verdict of its own (a limit, a stall).
-        """
+        """Counts a decision, and says what it is the first of."""
         noted = decision.action is Action.ALLOW
         types = self._notes if noted else self._types
         known = decision.detector in types or len(types) < _TYPES
@@ -318,9 +297,6 @@ class SessionStats:
         """What a hint adds of the long-term context: empty, or sentences after a space.
 
         What a decision is about is not in it, if this is asked before the decision is counted.
-
-        Args:
-            action: The action that the hint is about; a run that is aborted needs no advice.
         """
         if not self._offering or action is Action.ABORT:
             return ""
@@ -337,14 +313,7 @@ class SessionStats:
     def report(
         self, session: str, progress: Progress, action: Action, switched_off: Sequence[str]
     ) -> Report:
-        """The report as it is now.
-
-        Args:
-            session: Key of the session.
-            progress: Its totals.
-            action: What its flag says.
-            switched_off: Detectors that failed in it.
-        """
+        """The report as it is now."""
         successes, failures = self._counts
         marks = progress.milestones
         return Report(

@@ -38,10 +38,6 @@ class Health:
     run whose count of open steps is not the number of its open steps (which is put right).
 
     Source: FEATURES E11.
-
-    Args:
-        opens: The open spans.
-        kept: Whether a session is still the one of its key.
     """
 
     def __init__(self, opens: Iterable[ActiveSpan], kept: Callable[[Session], bool]) -> None:
@@ -106,16 +102,6 @@ class Watchdog:
     Some dialects name the tool only when its span ends; so the names of spans that turned out to
     be tool calls are remembered, the newest 1024.
 
-    Args:
-        settings: Settings of the guard.
-        reader: Reads steps off spans.
-        opens: The open spans.
-        sessions: The sessions of the guard.
-        lock: The guard's lock.
-        faults: Where an inconsistent state is counted.
-        live: Whether time is the machine's.
-        limits: What past runs say.
-
     Source: FEATURES D3, D4, E2, E3, E11.
     """
 
@@ -146,11 +132,7 @@ class Watchdog:
         return self._deadlines.top
 
     def opened(self, opened: ActiveSpan) -> None:
-        """A span started. The lock is held; O(log open spans).
-
-        Args:
-            opened: The span; whether it is a run, and of which agent, is known.
-        """
+        """A span started. The lock is held; O(log open spans)."""
         if self._off:
             return
         run = opened.run
@@ -168,11 +150,7 @@ class Watchdog:
             self._check_after(opened.since)
 
     def runs(self, opened: ActiveSpan) -> None:
-        """A span is a run of an agent, which it may say only after its start. The lock is held.
-
-        Args:
-            opened: The span.
-        """
+        """A span is a run of an agent, which it may say only after its start. The lock is held."""
         if self._off or opened.run is not None:
             return
         run = opened.run = Run(opened)
@@ -180,13 +158,7 @@ class Watchdog:
         self._look_again(run, self._runs.look(run, self._key(opened), opened.since).next)
 
     def closed(self, opened: ActiveSpan, step: Step | None, now: int) -> None:
-        """A span ended, or was forgotten. The lock is held.
-
-        Args:
-            opened: The span.
-            step: Its step; None if it is none.
-            now: Nanoseconds since the epoch.
-        """
+        """A span ended, or was forgotten. The lock is held."""
         opened.ended = True
         self._deadlines.drop(opened.ticket)
         if not len(self._opens):
@@ -212,20 +184,13 @@ class Watchdog:
             self._look_by(run, self._runs.idle_due(run))
 
     def forget(self, session: str) -> None:
-        """A session is known no more. The lock is held.
-
-        Args:
-            session: Its key.
-        """
+        """A session is known no more. The lock is held."""
         self._runs.forget(session)
 
     def due(self, now: int) -> Iterator[Stall]:
         """Everything that runs for too long by now, each thing once, in order of time.
 
         What cannot be looked at is a fault, once, and does not keep the others from it.
-
-        Args:
-            now: Nanoseconds since the epoch.
         """
         while True:
             with self._lock:
@@ -243,11 +208,7 @@ class Watchdog:
                 yield from found
 
     def give_up(self, subject: object) -> None:
-        """Something cannot be looked at: nobody does again, and the fault is not counted again.
-
-        Args:
-            subject: An `Open`, a `Run` or the `Health`.
-        """
+        """Something cannot be looked at: nobody does again, and the fault is not counted again."""
         opened = subject.opened if isinstance(subject, Run) else subject
         if not isinstance(opened, ActiveSpan):
             return
@@ -258,12 +219,7 @@ class Watchdog:
                 self._deadlines.drop(opened.run.ticket)
 
     def look(self, subject: object, now: int) -> list[Stall]:
-        """Looks at an open span, an open run, or the state of the guard.
-
-        Args:
-            subject: An `Open`, a `Run` or the `Health`.
-            now: Nanoseconds since the epoch.
-        """
+        """Looks at an open span, an open run, or the state of the guard."""
         if isinstance(subject, ActiveSpan):
             return self._look_at_span(subject, now)
         if isinstance(subject, Run):

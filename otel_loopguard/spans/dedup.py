@@ -51,11 +51,7 @@ _MAX_TRACES = 4096
 
 
 class Runs:
-    """Which traces belong together, because one call was seen in both. Bounded in number.
-
-    Args:
-        joined: Called with two trace ids that were found to be one run, once for each pair found.
-    """
+    """Which traces belong together, because one call was seen in both. Bounded in number."""
 
     def __init__(self, joined: Callable[[int, int], None] | None) -> None:
         self._joined = joined
@@ -322,10 +318,6 @@ class SpanDeduplicator:
     parallel or successive calls.
 
     Not thread-safe by itself.
-
-    Args:
-        joined: Called with two trace ids that turned out to be one run.
-        tolerance_ms: Milliseconds by which times of one call may differ.
     """
 
     def __init__(
@@ -350,17 +342,7 @@ class SpanDeduplicator:
         self._open[span.span_id] = span
 
     def closed(self, span: SpanView, step: Step | None, now: int | None = None) -> tuple[Step, ...]:
-        """Steps to count now that a span ended.
-
-        Args:
-            span: The span.
-            step: Its step; None if it is none.
-            now: The time by the clock of `overdue`, nanoseconds since the epoch; the end of the
-                span by default.
-
-        Returns:
-            The steps to count, in order: those that waited for this span, then its own.
-        """
+        """Steps to count now that a span ended."""
         span_id = span.span_id
         self._open.pop(span_id, None)
         inner = self._inner.pop(span_id, None) if self._inner else None
@@ -381,11 +363,7 @@ class SpanDeduplicator:
         return not step.server and step.name is not None and step.name not in parent.name
 
     def overdue(self, now: int) -> tuple[Step, ...]:
-        """Steps that have waited for a second, to be counted after all.
-
-        Args:
-            now: The time, nanoseconds since the epoch.
-        """
+        """Steps that have waited for a second, to be counted after all."""
         if not self._held:
             return ()
         late = [held for held in self._held if now - held.since > _SECOND]

@@ -205,12 +205,7 @@ _TASK_KEYS: Final = 500
 
 
 def task_of(span: SpanView, keys: tuple[str, ...] = TASK_KEYS) -> str | None:
-    """Id of the task that a span is the work of, or None.
-
-    Args:
-        span: The span.
-        keys: Which keys to look at.
-    """
+    """Id of the task that a span is the work of, or None."""
     found = (identifier(span.attributes.get(key)) for key in keys)
     return next((name for name in found if name is not None), None)
 
@@ -219,9 +214,6 @@ def plan_of(span: SpanView) -> tuple[object, ...] | None:
     """The tasks that a span declares, as maps; None without any, and for more than 500.
 
     CrewAI names what a task needs by the descriptions of the other tasks; they are written as ids.
-
-    Args:
-        span: The span.
     """
     for key in PLAN_KEYS:
         written = captured(span, key) if key in span.attributes else None
@@ -236,11 +228,7 @@ def plan_of(span: SpanView) -> tuple[object, ...] | None:
 
 
 def plan_above(spans: Iterable[SpanView]) -> tuple[object, ...] | None:
-    """The plan of the nearest of these spans that declares one.
-
-    Args:
-        spans: Open spans, nearest first.
-    """
+    """The plan of the nearest of these spans that declares one."""
     return next((plan for span in spans if (plan := plan_of(span)) is not None), None)
 
 

@@ -34,11 +34,7 @@ _REWRITTEN = "logfire.span_type"
 
 
 class EndedSpanView:
-    """`SpanView` over a span that ended. What every dialect asks for is read at once.
-
-    Args:
-        span: What `on_end` was given.
-    """
+    """`SpanView` over a span that ended. What every dialect asks for is read at once."""
 
     __slots__ = (
         "_span", "attributes", "end", "name", "parent_id", "scope", "span_id", "start",
@@ -84,11 +80,7 @@ class EndedSpanView:
 
 
 class ActiveSpanView:
-    """`SpanView` over an open span of the SDK; what was set on it meanwhile is there.
-
-    Args:
-        span: What `on_start` was given.
-    """
+    """`SpanView` over an open span of the SDK; what was set on it meanwhile is there."""
 
     __slots__ = ("_span", "parent_id", "span_id", "start", "trace_id")
 
@@ -150,12 +142,7 @@ class ActiveSpanView:
         return context is not None and context.trace_flags.sampled
 
     def annotate(self, annotation: Annotation, *, event: bool) -> bool:
-        """Puts an annotation on the span, if it is still open. False if it is not.
-
-        Args:
-            annotation: What to put on it.
-            event: Whether to add a span event too, and the links.
-        """
+        """Puts an annotation on the span, if it is still open. False if it is not."""
         if _is_taken(self._span):
             later(partial(self._annotate_if_free, annotation, event=event))
             return True
@@ -180,12 +167,7 @@ class ActiveSpanView:
         return True
 
     def tell(self, annotation: Annotation, name: str = semconv.EVENT_DECISION) -> None:
-        """Adds an annotation as a span event only, if the span is still open.
-
-        Args:
-            annotation: What to add.
-            name: Name of the event.
-        """
+        """Adds an annotation as a span event only, if the span is still open."""
         span = self._span
         if isinstance(span, Span) and not _is_taken(self._span):
             with busy():

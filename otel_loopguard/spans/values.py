@@ -206,12 +206,7 @@ def within(value: object, *path: str) -> object:
 
 
 def entry(written: object, key: str) -> str | None:
-    """An id in a JSON map that may have been cut: read if it parses, else searched.
-
-    Args:
-        written: Text of a JSON map, or a map.
-        key: Key at the top of the map.
-    """
+    """An id in a JSON map that may have been cut: read if it parses, else searched."""
     found = mapping(parsed(written))
     if found is not None:
         return identifier(found.get(key))
@@ -458,9 +453,6 @@ def cost_of(attributes: Mapping[str, object]) -> float | None:
     """Cost of a model call in USD; None if the span does not say it.
 
     Where several conventions say it, the highest: they tell of the same call.
-
-    Args:
-        attributes: Attributes of the span.
     """
     found = [_amount(attributes[key]) for key in _KEYS.intersection(attributes)]
     if _DETAILS in attributes:

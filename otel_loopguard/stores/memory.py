@@ -50,13 +50,7 @@ class InMemoryPubSub:
 
 
 class Seat:
-    """One listener's place; see `Subscription`.
-
-    Args:
-        audience: Where it is.
-        topic: What it listens to.
-        take: The listener.
-    """
+    """One listener's place; see `Subscription`."""
 
     def __init__(self, audience: InMemoryPubSub, topic: str, take: Take) -> None:
         self._audience = audience

@@ -31,12 +31,7 @@ _LATEST: Final = 1 << 62
 
 
 def time_of(record: bytes) -> int:
-    """When a record was made, nanoseconds since the epoch.
-
-    Args:
-        record: Starts with eight bytes, big endian; or is a JSON or msgpack list that has the time
-            first. A record that does not is taken to be made now: it is kept, not refused.
-    """
+    """When a record was made, nanoseconds since the epoch."""
     json = _JSON.match(record)
     if json is not None:
         return min(int(json[1]), _LATEST)
@@ -59,10 +54,6 @@ class Keys:
     braces decides on which node of a Cluster a key lies, so that all that is written at once
     lies on one. In a name, other characters than letters, digits and `_.:@/+=~-` are
     written as `%` and their bytes; a name of more than 200 characters is cut, with a digest behind.
-
-    Args:
-        prefix: What all begin with: the setting `store_prefix`.
-        entries: Entries of a journal that are kept.
     """
 
     def __init__(self, prefix: str, entries: int) -> None:
@@ -128,12 +119,6 @@ class RedisStore:
     What is there and was not understood (a key of another type, a value of another version, a
     stream of somebody else) is left as it is: reads take it as missing, writes raise `StoreError`
     with the reason `refused`, and one warning names the key.
-
-    Args:
-        settings: `store_url`, and all else that begins with `store_`.
-
-    Raises:
-        LoopGuardSettingsError: The address cannot be used.
     """
 
     def __init__(self, settings: StoreSettings) -> None:

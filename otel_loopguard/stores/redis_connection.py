@@ -93,12 +93,7 @@ class RedisUrl(NamedTuple):
 
 
 def parse_redis_url(url: str) -> RedisUrl:
-    """What a `store_url` says.
-
-    Raises:
-        LoopGuardSettingsError: It says nothing that can be used; passwords are left out of the
-            message.
-    """
+    """What a `store_url` says."""
     found = _URL.fullmatch(url.strip())
     if found is None or (found["scheme"] == "unix" and found["hosts"]):
         raise _wrong(url, _EXPECTED)
@@ -299,15 +294,7 @@ _Reason = Literal["down", "slow", "full", "read_only", "refused"]
 
 
 class Connection:
-    """Asks one Redis. Opened by the first call; may be used from any thread.
-
-    Args:
-        place: Where it is.
-        timeout_s: Seconds that a call may take, and an attempt to connect.
-
-    Raises:
-        LoopGuardSettingsError: The address has an option that redis-py does not know.
-    """
+    """Asks one Redis. Opened by the first call; may be used from any thread."""
 
     def __init__(self, place: RedisUrl, timeout_s: float) -> None:
         self._place = place
@@ -321,16 +308,7 @@ class Connection:
         self._client = None
 
     def run(self, script: Script, keys: Sequence[str], values: Sequence[object]) -> Any:
-        """Runs a script.
-
-        Args:
-            script: The script.
-            keys: The keys that it uses.
-            values: Its other arguments: bytes, text or numbers.
-
-        Raises:
-            StoreError: It did not run, or said that it cannot.
-        """
+        """Runs a script."""
         with self._told(keys[0]):
             client = self._open()
             try:
@@ -339,28 +317,12 @@ class Connection:
                 return client.eval(script.text, len(keys), *keys, *values)
 
     def call(self, command: str, key: str, *values: object) -> Any:
-        """Gives a command.
-
-        Args:
-            command: Its name.
-            key: The key that it uses.
-            *values: Its other arguments.
-
-        Raises:
-            StoreError: It was not carried out.
-        """
+        """Gives a command."""
         with self._told(key):
             return self._open().execute_command(command, key, *values)
 
     def hear(self, topic: str) -> Hearing:
-        """Subscribes to a topic, on a connection of its own.
-
-        Args:
-            topic: Its name in Redis.
-
-        Raises:
-            StoreError: It could not be subscribed to.
-        """
+        """Subscribes to a topic, on a connection of its own."""
         with self._told(topic):
             client = self._connect()
             hearing = Hearing(client, self._told, topic)
@@ -427,13 +389,7 @@ class Connection:
 
 
 class Hearing:
-    """A topic that is subscribed to, on a connection of its own. For one thread.
-
-    Args:
-        client: The client.
-        told: Turns what redis-py raises into a `StoreError` that names the topic.
-        topic: Its name in Redis.
-    """
+    """A topic that is subscribed to, on a connection of its own. For one thread."""
 
     def __init__(
         self, client: Any, told: Callable[[str], AbstractContextManager[None]], topic: str
@@ -444,11 +400,7 @@ class Hearing:
         self._pubsub: Any = client.pubsub()
 
     def begin(self) -> None:
-        """Subscribes; the first message says that it is done.
-
-        Raises:
-            StoreError: It could not.
-        """
+        """Subscribes; the first message says that it is done."""
         try:
             with self._told(self._topic):
                 self._pubsub.subscribe(self._topic)
@@ -457,20 +409,12 @@ class Hearing:
             raise
 
     def next(self, limit_s: float) -> Any:
-        """The next message as redis-py has it; None if none came within the limit.
-
-        Raises:
-            StoreError: The connection failed.
-        """
+        """The next message as redis-py has it; None if none came within the limit."""
         with self._told(self._topic):
             return self._pubsub.get_message(timeout=limit_s)
 
     def ask(self) -> None:
-        """Asks whether the server is there; its answer is a message.
-
-        Raises:
-            StoreError: The connection failed.
-        """
+        """Asks whether the server is there; its answer is a message."""
         with self._told(self._topic):
             self._pubsub.ping()
 
@@ -490,11 +434,7 @@ def _said(error: Exception, secrets: frozenset[str]) -> str:
 
 
 def _options(place: RedisUrl, timeout_s: float) -> tuple[dict[str, Any], frozenset[str]]:
-    """What redis-py is told beside the address, in a Cluster and for Sentinels that too; secrets.
-
-    Raises:
-        LoopGuardSettingsError: The address has an option that redis-py does not know.
-    """
+    """Arguments of redis-py beside the address; secrets."""
     options: dict[str, Any] = {
         "socket_timeout": timeout_s,
         "socket_connect_timeout": timeout_s,
@@ -567,12 +507,6 @@ class RedisSubscription:
     Its thread ends within two seconds of `close`, or when nobody holds this object any more. Where
     nothing is heard for five seconds it asks whether the server is there, and connects anew after
     as long without an answer.
-
-    Args:
-        hear: Subscribes, on a connection of its own.
-        take: Gets each message.
-        joined: Called whenever messages begin to arrive.
-        most_pause_s: Longest pause between two attempts to connect, in seconds.
     """
 
     def __init__(

@@ -55,11 +55,7 @@ class WriterStatus(NamedTuple):
 
 
 class Health:
-    """Follows the calls of a store. Written by one thread, read by any.
-
-    Args:
-        slow_s: Seconds from which a call is slow.
-    """
+    """Follows the calls of a store. Written by one thread, read by any."""
 
     def __init__(self, slow_s: float) -> None:
         self._slow_s = slow_s
@@ -81,11 +77,7 @@ class Health:
         self._began = time.monotonic()
 
     def went_well(self, *, wrote: bool) -> None:
-        """The call was answered.
-
-        Args:
-            wrote: Whether something was written; a store that is full can still be read.
-        """
+        """The call was answered."""
         took, self._began = time.monotonic() - self._began, 0.0
         if took > self._slow_s:
             self._becomes("slow", f"a call took {took:.2f} s")
@@ -172,11 +164,7 @@ class Write(NamedTuple):
         return " ".join(part for part in (self.family, self.name, self.key) if part)
 
     def do(self, store: Store) -> None:
-        """Writes it.
-
-        Raises:
-            StoreError: The store cannot.
-        """
+        """Writes it."""
         if self.family == "records":
             store.add_records(self.name, self.items)
         elif self.family == "journal":
@@ -218,11 +206,6 @@ class WriteQueue:
     """Writes in their order, questions, and the bell that wakes who works them off.
 
     What was taken off counts as waiting until `settled`.
-
-    Args:
-        most: Writes that wait at most.
-        most_bytes: Their bytes at most.
-        batch: Writes that are taken off at once at most.
 
     Attributes:
         waiting: Writes that wait.
@@ -338,14 +321,6 @@ _BROKEN: Final = StoreError("the code of the store failed", "refused")
 class Worker:
     """Works off what waits for a store, on a daemon thread that ends when it is idle.
 
-    Args:
-        store: The store.
-        settings: All that begins with `store_`.
-        faults: Where faults of the store's code, and of who takes answers, are counted.
-        begin: Called by the thread when it starts.
-        answered: Called with `read` or `write`, seconds and the reason of a failure (empty for
-            none) for every call of the store, on the thread that made it.
-
     Attributes:
         queue: What waits.
         health: How the store is.
@@ -400,11 +375,7 @@ class Worker:
         self._complaints.tell(write.place, f"{write.place}: not stored: {why}")
 
     def wake(self, *, ring: bool = False) -> None:
-        """Says that there is work; starts the thread if there is none.
-
-        Args:
-            ring: Whether it is not to wait for more, or for the end of a pause.
-        """
+        """Says that there is work; starts the thread if there is none."""
         with self.queue.lock:
             if self.thread is None:
                 if not self.queue.empty:

@@ -55,13 +55,6 @@ class BackgroundEmitter:
     The thread is a daemon, is started by the first event, ends when it is idle, and is started
     again in the child of a fork. Past `telemetry_queue` events that wait, more are dropped and
     counted. What waits when the process ends has `telemetry_flush_s` seconds.
-
-    Args:
-        settings: All that begins with `telemetry_`.
-        faults: Where faults of loggers are counted.
-        counts: Where events are counted.
-        loggers: The logger provider; None for the global one, which may be set later.
-        tracers: The tracer provider for decisions that are spans; None for the global one.
     """
 
     def __init__(
@@ -201,12 +194,6 @@ def _close(reference: weakref.ref[BackgroundEmitter]) -> None:
 class EventEmitter:
     """Tells of what one guard decides. Nothing here waits or raises.
 
-    Args:
-        settings: Settings of the guard.
-        faults: Its faults.
-        herald: Emits events; None where nobody is told but the log.
-        live: Whether its steps happen now; a replay makes no spans.
-
     Attributes:
         answering: Whether somebody else tells of what is put before people (`escalated`).
     """
@@ -232,14 +219,7 @@ class EventEmitter:
         agent: str | None,
         fields: Callable[[Decision], Mapping[str, events.Value]],
     ) -> None:
-        """Tells of a decision.
-
-        Args:
-            decision: The decision.
-            opened: The span concerned; None if its start was not seen.
-            agent: Name of the agent concerned, if it is known.
-            fields: What a record says beside its text.
-        """
+        """Tells of a decision."""
         with swallow(self._faults, "log"):
             said = fields(decision)
             level = logging.WARNING if decision.action.stops else logging.INFO
@@ -254,13 +234,7 @@ class EventEmitter:
                 self._herald.tell(events.escalated(case))
 
     def cycled(self, session: str, news: CycleNews, opened: ActiveSpan | None) -> None:
-        """Tells of a cycle of agents.
-
-        Args:
-            session: Key of its session.
-            news: What there is to say.
-            opened: The span that ended; None if its start was not seen.
-        """
+        """Tells of a cycle of agents."""
         if self._herald is not None and self._events:
             view = None if opened is None else opened.view
             ids = (0, 0) if view is None else (view.trace_id, view.span_id)
@@ -324,16 +298,6 @@ class Escalations(Protocol):
 class Telemetry:
     """The metrics and the log events of one guard. Thread-safe; never raises, never waits.
 
-    Args:
-        settings: Settings of the guard.
-        faults: Its faults.
-        live: Whether its steps happen now. A replay tells nobody but the log, unless a provider is
-            given.
-        detectors: Names of its detectors.
-        estimate: How long a call of a tool takes, from memory.
-        meters: The meter provider; None for the global one, which may be set later.
-        loggers: The logger provider; None for the global one, which may be set later.
-
     Attributes:
         numbers: What is counted.
         voice: Tells of decisions.
@@ -361,22 +325,12 @@ class Telemetry:
         self.voice = EventEmitter(settings, faults, self._herald, live=live)
 
     def cycled(self, session: str, news: CycleNews, opened: ActiveSpan | None) -> None:
-        """Something happened to a cycle of agents.
-
-        Args:
-            session: Key of its session.
-            news: What there is to say.
-            opened: The span that ended; None if its start was not seen.
-        """
+        """Something happened to a cycle of agents."""
         self.numbers.cycled(news.state)
         self.voice.cycled(session, news, opened)
 
     def follow(self, escalations: Escalations) -> None:
-        """Takes what is put before people: it is counted while it waits, and told of.
-
-        Args:
-            escalations: What is put before people.
-        """
+        """Takes what is put before people: it is counted while it waits, and told of."""
         self.voice.answering = True
         self.numbers.waiting = lambda: len(escalations.open_escalations())
         escalations.listen(self.voice.escalated)

@@ -47,10 +47,6 @@ def saved(decision: Decision, spent: Spent) -> Saved:
     length has no scale half go on for longer. What is not known (tokens that no span says, times)
     saves nothing.
 
-    Args:
-        decision: The first deny, pause or abort of the loop.
-        spent: What its session has spent so far.
-
     Source: FEATURES A10.
     """
     if spent.calls <= 0:
@@ -75,13 +71,7 @@ class SpanRef(NamedTuple):
 
 
 def span_ref(trace_id: int, span_id: int, opened: ActiveSpan | None) -> SpanRef:
-    """The place of a decision.
-
-    Args:
-        trace_id: Trace of the span concerned.
-        span_id: Its id.
-        opened: It, or the one that was open in its place; None if its start was not seen.
-    """
+    """The place of a decision."""
     view = None if opened is None else opened.view
     return SpanRef(trace_id, span_id, view.sampled if isinstance(view, ActiveSpanView) else True)
 
@@ -185,15 +175,7 @@ def decided(
     *,
     span: bool = False,
 ) -> Event:
-    """The event of a decision.
-
-    Args:
-        decision: The decision.
-        agent: Name of the agent, if it is known.
-        fields: What its log record says beside its text (A11).
-        place: The deciding span.
-        span: Whether it is a span of its own too.
-    """
+    """The event of a decision."""
     marked = annotation(decision, with_session=True)
     attributes: dict[str, Value] = {**marked.attributes, **fields}
     attributes.pop(semconv.ERROR_TYPE, None)

@@ -50,11 +50,7 @@ _FIRST: Final = 64
 
 
 class Sampling:
-    """Says yes to the first 64, then to one of so many. Takes no lock: a lost count does no harm.
-
-    Args:
-        every: One of how many.
-    """
+    """Samples the first 64, then one of so many. Takes no lock: a lost count does no harm."""
 
     __slots__ = ("_every", "_first", "_left")
 
@@ -85,9 +81,6 @@ class CardinalityLimit:
     """The first so many different names; all others are `other`. Takes no lock.
 
     Two threads may each add the last one; that is one too many, and does no harm.
-
-    Args:
-        most: How many.
     """
 
     def __init__(self, most: int) -> None:
@@ -135,13 +128,7 @@ class Counts:
         self._counts = {}
 
     def add(self, metric: str, key: Key, amount: float = 1) -> None:
-        """Counts.
-
-        Args:
-            metric: Name of the metric.
-            key: Values of its attributes.
-            amount: How much.
-        """
+        """Counts."""
         with self._lock:
             counts = self._counts.get(metric)
             if counts is None:
@@ -165,13 +152,7 @@ _ASKING = (Action.ASK, Action.PAUSE)
 
 
 class Zeros:
-    """The attributes that metrics have from the start, each with 0.
-
-    Args:
-        detectors: Names of all detectors.
-        agents: Named agents at most whose aborts are reported.
-        shadow: Whether decisions are only noted.
-    """
+    """The attributes that metrics have from the start, each with 0."""
 
     def __init__(self, detectors: Sequence[str], agents: int, *, shadow: bool) -> None:
         self._detectors = detectors
@@ -203,12 +184,7 @@ class Zeros:
         }
 
     def of(self, metric: str, agents: Sequence[str]) -> Mapping[Key, float]:
-        """What a metric has from the start.
-
-        Args:
-            metric: Name of the metric.
-            agents: Agents that were seen, in their order; their aborts are reported from then on.
-        """
+        """What a metric has from the start."""
         fixed = self._fixed.get(metric, {})
         if metric != semconv.METRIC_DECISIONS:
             return fixed
@@ -369,12 +345,7 @@ _Totals = Mapping[Key, float]
 
 
 class Totals:
-    """Counts that were made for metrics, and those that stand elsewhere. Holds no guard.
-
-    Args:
-        counts: What was counted for metrics.
-        faults: Faults that were swallowed.
-    """
+    """Counts that were made for metrics, and those that stand elsewhere. Holds no guard."""
 
     def __init__(self, counts: Counts, faults: InternalErrors) -> None:
         self._counts = counts
@@ -476,10 +447,6 @@ class Instruments:
     """What all guards of one meter provider have to say, added up.
 
     Guards are held weakly; what one has counted stays when it is gone, as counters go up only.
-
-    Args:
-        provider: The meter provider; None for the global one, which may be set later.
-        faults: Where faults of the provider are counted.
     """
 
     def __init__(self, provider: MeterProvider | None, faults: InternalErrors) -> None:
@@ -501,12 +468,7 @@ class Instruments:
         self._values.clear()
 
     def join(self, teller: Teller, totals: ReadTotals) -> None:
-        """Takes a guard in.
-
-        Args:
-            teller: Its telemetry, held weakly.
-            totals: What it has counted, asked once more when it is gone; must not hold it.
-        """
+        """Takes a guard in."""
         with self._lock:
             self._tellers.add(teller)
         # Kept by the next reader: here, in a weak reference's callback, no lock may be taken.
@@ -597,12 +559,7 @@ _making = new_lock()
 
 
 def board_of(provider: MeterProvider | None, faults: InternalErrors) -> Instruments:
-    """The board of a meter provider: one for each, as a meter knows an instrument once.
-
-    Args:
-        provider: The meter provider; None for the global one.
-        faults: Where faults of the provider are counted, if the board is made now.
-    """
+    """The board of a meter provider: one for each, as a meter knows an instrument once."""
     with _making:
         known = get_meter_provider()
         if provider is None or provider is known:
@@ -656,16 +613,7 @@ _HAPPENINGS: Final[Mapping[Happening, str]] = {
 
 
 class MetricsRecorder:
-    """Counts what one guard sees and decides. Thread-safe; nothing of an SDK runs in here.
-
-    Args:
-        settings: Settings of the guard.
-        faults: Its faults.
-        detectors: Names of all detectors.
-        estimate: How long a call of a tool takes, from memory.
-        meters: The meter provider; None for the global one.
-        on: Whether anything is counted.
-    """
+    """Counts what one guard sees and decides. Thread-safe; nothing of an SDK runs in here."""
 
     def __init__(  # noqa: PLR0913
         self,
@@ -760,14 +708,7 @@ class MetricsRecorder:
     def ruled(
         self, session: Session, decision: Decision, agent: str | None, meaning: Meaning
     ) -> None:
-        """Something was decided. The guard's lock is held.
-
-        Args:
-            session: About which session.
-            decision: What.
-            agent: Name of the agent concerned, if it is known.
-            meaning: What it is the first of.
-        """
+        """Something was decided. The guard's lock is held."""
         if self._board is None:
             return
         add, who = self.counts.add, self._agents.of(agent)
@@ -798,24 +739,13 @@ class MetricsRecorder:
 
     @hook
     def happened(self, what: Happening, times: int = 1) -> None:
-        """Something is counted of a run (E14).
-
-        Args:
-            what: The field of `RunMetrics`.
-            times: How often.
-        """
+        """Something is counted of a run (E14)."""
         if self._board is not None:
             self.counts.add(_HAPPENINGS[what], (), times)
 
     @hook
     def exported(self, spans: int, decisions: int, error: str = "") -> None:
-        """An exporter handed spans on, or could not.
-
-        Args:
-            spans: How many.
-            decisions: How many of them have a decision.
-            error: What went wrong; empty if nothing did.
-        """
+        """An exporter handed spans on, or could not."""
         if self._board is not None:
             self.counts.add(semconv.METRIC_EXPORTER_SPANS, (error,), spans)
             self.counts.add(semconv.METRIC_EXPORTER_EXPORTED, (error,), decisions)
@@ -828,13 +758,7 @@ class MetricsRecorder:
 
     @hook
     def ended(self, began: int, trace_id: int, span_id: int) -> None:
-        """A span that ended was looked at.
-
-        Args:
-            began: What `began` gave, not 0.
-            trace_id: Its trace.
-            span_id: Its id.
-        """
+        """A span that ended was looked at."""
         if self._board is not None:
             took = (time.perf_counter_ns() - began) / 1e9
             place = SpanRef(trace_id, span_id)

@@ -39,11 +39,6 @@ def is_written(faults: InternalErrors) -> bool:
 class SpanAnnotator:
     """Writes the decisions of one guard on spans. Thread-safe.
 
-    Args:
-        reader: Tells which span is an agent's.
-        faults: Those of its guard, which tell it from others.
-        events: Whether open spans get a span event too.
-
     Attributes:
         capacity: Decisions that wait for an exporter at most.
         dropped: Those that gave way to newer ones.
@@ -71,13 +66,7 @@ class SpanAnnotator:
     def keep(
         self, decision: Decision, *, with_session: bool, opened: ActiveSpan | None = None
     ) -> None:
-        """Keeps what an ended span gets, until an exporter takes it; the newest 4096.
-
-        Args:
-            decision: What was decided at its end.
-            with_session: Whether the span has no session id of its own.
-            opened: The span; None if its start was not seen. One that is not sampled gets nothing.
-        """
+        """Keeps what an ended span gets, until an exporter takes it; the newest 4096."""
         view = None if opened is None else opened.view
         if not decision.span_id or (isinstance(view, ActiveSpanView) and not view.sampled):
             return

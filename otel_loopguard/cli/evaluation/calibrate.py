@@ -66,12 +66,7 @@ class Calibration:
 
 
 def show(made: Calibration, output: str | None) -> None:
-    """Prints a calibration for people.
-
-    Args:
-        made: The calibration.
-        output: The settings file that was written, if one was.
-    """
+    """Prints a calibration for people."""
     out = console()
     typer.echo(f"what it would have done in {made.runs:,} good runs")
     grid = table(("", "noticed#", "stopped#"))
@@ -96,11 +91,7 @@ def show(made: Calibration, output: str | None) -> None:
 
 
 def write(path: Path, made: Calibration) -> None:
-    """Writes the settings that were changed, as TOML or, for a name ending in `.json`, as JSON.
-
-    Raises:
-        LoopGuardError: The file cannot be written.
-    """
+    """Writes the settings that were changed, as TOML or, for a name ending in `.json`, as JSON."""
     if path.suffix == ".json":
         text = json.dumps(made.settings, indent=2) + "\n"
     else:
@@ -164,13 +155,6 @@ def allowed(runs: int, rate: float) -> int:
     (the confirmations that a run reached), a further run of the same kind is stopped with
     probability `rate` at most. So the line is the lowest that stops no more runs than lie above
     that quantile.
-
-    Args:
-        runs: How many good runs there are.
-        rate: Rate of false stops, 0 to 1.
-
-    Raises:
-        LoopGuardError: There are too few runs for that rate, or it is no rate.
     """
     if not 0 < rate <= 1:
         msg = f"--false-stops {rate:g}: no number of runs shows that; expected more than 0, up to 1"
@@ -190,19 +174,6 @@ def print_calibration(
 
     Good runs are labelled lines that do not loop or whose task succeeded, and all sessions of
     files of spans. The files are read once for every line that is tried; nothing of them is kept.
-
-    Args:
-        files: Files of good runs.
-        form: How the result is printed.
-        settings: The settings to start from.
-        wanted: What is to be made.
-
-    Returns:
-        The exit code.
-
-    Raises:
-        LoopGuardError: There are too few runs for the rate, no line keeps to it, or the settings
-            file cannot be written.
     """
     _check(files, settings, wanted.output)
     with Inputs(files) as inputs:

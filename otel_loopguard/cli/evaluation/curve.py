@@ -94,12 +94,7 @@ class Panel:
 
 
 def drawn(panels: Sequence[Panel], note: str) -> str:
-    """The panels side by side, with one legend below, as an SVG document.
-
-    Args:
-        panels: The panels; all have the same lines.
-        note: A sentence below the legend.
-    """
+    """The panels side by side, with one legend below, as an SVG document."""
     names = [line.name for line in panels[0].lines] if panels else []
     rows = -(-len(names) // 4)
     width, height = _WIDTH * len(panels), _HEIGHT + _ROW * (rows + 1) + 12
@@ -188,11 +183,7 @@ _Pairs = Sequence[tuple["Judgement", Tried]]
 
 
 def rows(pairs: _Pairs) -> Iterator[dict[str, object]]:
-    """One row per sensitivity and tier of runs with a label, and for all healthy runs together.
-
-    Args:
-        pairs: The runs with a label, each with its trials.
-    """
+    """One row per sensitivity and tier of runs with a label, and for all healthy runs together."""
     slices = [
         (tier, loop) for loop, tier in sorted({(judged.loop, judged.tier) for judged, _ in pairs})
     ]

@@ -198,9 +198,6 @@ def print_evaluation(files: Sequence[str], form: Format, settings: Settings, wan
 
     Spans have no labels; files of them are named on standard error and left out. Gives the exit
     code.
-
-    Raises:
-        LoopGuardError: The curve cannot be written, or baselines cannot be used.
     """
     _check(wanted.curve)
     factories = load(wanted.baselines) if wanted.baselines else ()

@@ -66,10 +66,6 @@ class _Expected(NamedTuple):
 class Lessons:
     """Plays calls to a profiler in order of time: asked at the start, told at the end.
 
-    Args:
-        settings: Settings.
-        overall_s: Seconds past which any call is stalled, whatever its estimate says (E2).
-
     Attributes:
         profiler: What was learned.
         steps: Canonical steps of all kinds.

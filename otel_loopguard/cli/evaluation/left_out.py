@@ -54,11 +54,6 @@ def choose(pairs: _Pairs, limits: Limits, line: int) -> Choice:
     Every tier of stuck runs counts the same, whatever its size. The sensitivity is chosen first, by
     what is noticed; then the stop line, by what is stopped. Of equals the one nearest to the
     defaults is taken; if no sensitivity keeps to the limit, the lowest one.
-
-    Args:
-        pairs: Labelled runs, each with its trials.
-        limits: What may be wrongly noticed and stopped.
-        line: The default stop line.
     """
     place = max(
         _within(pairs, range(len(SENSITIVITIES)), _noticed, limits.false_notices) or [0],
@@ -73,13 +68,7 @@ def choose(pairs: _Pairs, limits: Limits, line: int) -> Choice:
 
 
 def rows(pairs: _Pairs, limits: Limits, line: int) -> Iterator[dict[str, object]]:
-    """The left-out figures beside those of the settings as they are, per source, then per tier.
-
-    Args:
-        pairs: All runs with a label, each with its trials.
-        limits: What may be wrongly noticed and stopped on the runs that thresholds are chosen on.
-        line: The default stop line.
-    """
+    """The left-out figures beside those of the settings as they are, per source, then per tier."""
     chosen = {
         source: choose([pair for pair in pairs if pair[0].source != source], limits, line)
         for source in sorted({judged.source for judged, _ in pairs})

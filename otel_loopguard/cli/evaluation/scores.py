@@ -25,15 +25,7 @@ _TAIL: Final = 0.025
 
 
 def wilson(hits: float, of: float) -> tuple[float, float]:
-    """Wilson's 95 % interval of a share.
-
-    Args:
-        hits: How many there were.
-        of: Of how many, more than 0. Neither needs to be whole.
-
-    Returns:
-        Lower and upper bound, 0 to 1.
-    """
+    """Wilson's 95 % interval of a share."""
     share, square = hits / of, _Z * _Z
     middle = (share + square / (2 * of)) / (1 + square / of)
     half = _Z / (1 + square / of) * sqrt(share * (1 - share) / of + square / (4 * of * of))
@@ -46,12 +38,6 @@ def interval(found: Iterable[tuple[str, bool]]) -> tuple[float, float] | None:
     Runs that stand alone give Wilson's interval. Where several runs share a group (agents at one
     task), whole groups are drawn 1,000 times with replacement, from a fixed seed; where all runs or
     none are hits, so that drawing shows no spread, it is Wilson's with the groups as its number.
-
-    Args:
-        found: Group (empty for a run that stands alone) and whether it is a hit, for each run.
-
-    Returns:
-        Lower and upper bound, 0 to 1; None without runs.
     """
     alone: list[tuple[int, int]] = []
     groups: dict[str, tuple[int, int]] = {}
@@ -128,13 +114,7 @@ class Judgement:
 
 
 def judgement(detector: str, run: Run, verdicts: Iterable[tuple[int, Action]]) -> Judgement:
-    """What a detector's verdicts come to.
-
-    Args:
-        detector: Name of the detector.
-        run: The run.
-        verdicts: Index of the step and action, in order; read up to the first stop.
-    """
+    """What a detector's verdicts come to."""
     noticed = stopped = None
     for step, action in verdicts:
         if noticed is None and action.rank >= Action.HINT.rank:

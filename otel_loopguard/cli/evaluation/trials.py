@@ -47,10 +47,6 @@ def changes(settings: Settings, line: int) -> dict[str, int]:
     """The settings that put the stop line somewhere.
 
     Deny and pause stand on the line, abort as far above it as it stands above deny now.
-
-    Args:
-        settings: The settings as they are.
-        line: Confirmations after a hint, 1 to 100.
     """
     apart = max(0, settings.abort_after - settings.deny_after)
     return {
@@ -95,11 +91,7 @@ Factory = Callable[[], Baseline]
 
 
 def load(file: str) -> Sequence[Factory]:
-    """The factories in a Python file, which is run for it.
-
-    Raises:
-        LoopGuardError: There is no such file, running it fails, or it has no factories.
-    """
+    """The factories in a Python file, which is run for it."""
     faults = InternalErrors()
     module = None
     if Path(file).is_file():
@@ -205,11 +197,6 @@ class Trials:
 
     The first 64 runs are tried here; if there are more, all are given to worker processes. The
     results are the same and come in the order of the runs.
-
-    Args:
-        settings: Settings that the trials start from.
-        lines: Stop lines that are tried: 1 to this; 0 for none.
-        jobs: Worker processes; with 1 there are none.
     """
 
     def __init__(self, settings: Settings, lines: int, jobs: int) -> None:
@@ -243,11 +230,7 @@ class Trials:
             self._send()
 
     def results(self) -> list[Tried]:
-        """The trials of all runs, in their order; waits for those under way.
-
-        Raises:
-            LoopGuardError: The worker processes ended before their time.
-        """
+        """The trials of all runs, in their order; waits for those under way."""
         if self._pool is None:
             self._results += [tried(run, self._settings, self._lines) for run in self._batch]
         else:

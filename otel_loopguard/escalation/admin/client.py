@@ -48,11 +48,7 @@ class Lines(Protocol):
 
 
 class SocketLines:
-    """Asks processes of this user on this machine.
-
-    Args:
-        path: A socket; None: those of all processes with `control_socket` `auto`.
-    """
+    """Asks processes of this user on this machine."""
 
     def __init__(self, path: str | None = None) -> None:
         self._path = path
@@ -74,11 +70,7 @@ class SocketLines:
         return _no_session(reached) if reached else _NO_SOCKET
 
     def _paths(self) -> list[Path]:
-        """The sockets.
-
-        Raises:
-            LoopGuardError: There is none at the path, or it cannot be trusted.
-        """
+        """The sockets."""
         if self._path is None:
             try:
                 return sockets()
@@ -87,11 +79,7 @@ class SocketLines:
         return [_own(Path(self._path))]
 
     def _asked(self, path: Path, request: Message) -> Message | None:
-        """The reply of one process; None if nobody is there any more.
-
-        Raises:
-            LoopGuardError: Somebody is there and gives no reply.
-        """
+        """The reply of one process; None if nobody is there any more."""
         with socket.socket(socket.AF_UNIX) as line:
             line.settimeout(_LIMIT_S)
             try:
@@ -111,14 +99,7 @@ class SocketLines:
 
 
 class StoreLines:
-    """Asks all processes that tell a store of their sessions.
-
-    Args:
-        settings: `store_url` and what begins so.
-
-    Raises:
-        LoopGuardSettingsError: The address cannot be used, or the extra `redis` is missing.
-    """
+    """Asks all processes that tell a store of their sessions."""
 
     def __init__(self, settings: Settings) -> None:
         self._store = open_store(settings)
@@ -127,20 +108,11 @@ class StoreLines:
         self._directory = ProcessRegistry(settings)
 
     def sessions(self) -> list[Message]:
-        """Rows of all sessions; see `Lines.sessions`.
-
-        Raises:
-            StoreError: The store does not answer.
-        """
+        """Rows of all sessions; see `Lines.sessions`."""
         return [row for row in self._directory.sessions() if _is_row(row)]
 
     def ask(self, request: Message) -> list[Message]:
-        """Replies of those who know; see `Lines.ask`.
-
-        Raises:
-            StoreError: The store does not answer.
-            LoopGuardError: A process that should know gives no reply.
-        """
+        """Replies of those who know; see `Lines.ask`."""
         replies: list[Message] = []
         for process in self._who(request):
             reply = self._directory.ask(process, request, _LIMIT_S)
@@ -152,11 +124,7 @@ class StoreLines:
         return replies
 
     def why_empty(self) -> str:
-        """Why no session is listed; see `Lines.why_empty`.
-
-        Raises:
-            StoreError: The store does not answer.
-        """
+        """Why no session is listed; see `Lines.why_empty`."""
         reached = len(self._directory.processes())
         return _no_session(reached) if reached else _NO_PROCESS
 
@@ -181,11 +149,7 @@ def _no_session(reached: int) -> str:
 
 
 def _own(path: Path) -> Path:
-    """A path, if it is that of a socket of this user.
-
-    Raises:
-        LoopGuardError: It is not.
-    """
+    """A path, if it is that of a socket of this user."""
     if not path.is_socket():
         msg = f"there is no socket {str(path)!r}"
         raise LoopGuardError(msg)

@@ -33,12 +33,7 @@ Message = dict[str, Any]
 
 
 def decoded(data: bytes, most: int) -> Message | None:
-    """The message of a line; None if it is too long, or no JSON object.
-
-    Args:
-        data: The line.
-        most: Bytes that it may have.
-    """
+    """The message of a line; None if it is too long, or no JSON object."""
     if len(data) > most:
         return None
     try:
@@ -49,12 +44,7 @@ def decoded(data: bytes, most: int) -> Message | None:
 
 
 def refusal(code: str, why: str) -> Message:
-    """The reply to what cannot be done.
-
-    Args:
-        code: What kind of trouble it is: `unknown_session`, `unknown_escalation`, `refused`, …
-        why: A sentence for people.
-    """
+    """The reply to what cannot be done."""
     return {"ok": False, "error": code, "message": why}
 
 
@@ -62,13 +52,7 @@ _LONGEST: Final = 200
 
 
 def session_row(session: Session, process: str, case: Case | None) -> dict[str, Any]:
-    """A session as one JSON object; times in nanoseconds since the epoch. Its lock is held.
-
-    Args:
-        session: The session.
-        process: Name of its process.
-        case: Its newest escalation, if it has one.
-    """
+    """A session as one JSON object; times in nanoseconds since the epoch. Its lock is held."""
     report, control = session.report(), session.flag.control
     recent = session.record.recent
     waits = case is not None and case.reply is None
@@ -125,13 +109,6 @@ class AdminHandlers:
 
     A request is a map with `op`: `sessions`, `show`, `pause`, `resume`, `abort` or `answer`, and
     what that takes. A reply has `ok`; where it is false, `error` and `message`.
-
-    Args:
-        settings: Settings of the guard.
-        sessions: Its sessions.
-        lock: The guard's lock.
-        escalations: What it put before people.
-        process: Name of this guard among those of all processes.
 
     Attributes:
         process: That name.

@@ -42,12 +42,6 @@ class ProcessRegistry:
     `PREFIX:desk` has the processes by the time they were heard of last, `PREFIX:desk:{PROCESS}` the
     sessions of one, `…:in` the requests to it, `PREFIX:desk:reply:{ID}` the reply to one. All of it
     goes by itself, soon after a process ended.
-
-    Args:
-        settings: `store_url` and what begins so; `desk_heartbeat_s`.
-
-    Raises:
-        LoopGuardSettingsError: The address cannot be used.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -58,13 +52,7 @@ class ProcessRegistry:
         self._kept_ms = int(max(3 * settings.desk_heartbeat_s, 5.0) * 1000)
 
     def publish(self, process: str, changed: dict[str, bytes], gone: list[str]) -> None:
-        """Says that a process lives, and what changed of its sessions.
-
-        Args:
-            process: Its name.
-            changed: Rows of sessions by key.
-            gone: Keys of sessions that are listed no more.
-        """
+        """Says that a process lives, and what changed of its sessions."""
         key = self._sessions(process)
         if gone:
             self._redis.call("HDEL", key, *(_field(name) for name in gone))
@@ -160,12 +148,6 @@ class RedisTransport:
 
     Where the store does not answer it waits, at most for `store_retry_s`, and says everything anew
     as soon as it does.
-
-    Args:
-        settings: Settings of the guard.
-        desk: Answers requests; held weakly.
-        directory: The directory.
-        faults: Where faults are counted.
     """
 
     def __init__(

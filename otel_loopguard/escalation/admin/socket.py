@@ -47,11 +47,7 @@ class UntrustedPlaceError(OSError):
 
 
 def user() -> int:
-    """Number of the user of this process.
-
-    Raises:
-        UntrustedPlaceError: This system has no such numbers, and so no sockets of one user.
-    """
+    """Number of the user of this process."""
     if not hasattr(os, "getuid"):
         msg = "this system has no sockets that only one user may open: use a store"
         raise UntrustedPlaceError(msg)
@@ -70,17 +66,7 @@ def folder() -> Path:
 
 
 def trusted_folder(*, make: bool) -> Path | None:
-    """The folder, once it is sure that nobody else may write into it.
-
-    Args:
-        make: Whether it is made where there is none.
-
-    Returns:
-        None if there is none.
-
-    Raises:
-        UntrustedPlaceError: It is no folder, belongs to another user, or lets others in.
-    """
+    """The folder, once it is sure that nobody else may write into it."""
     mine = user()
     place = folder()
     if make:
@@ -102,15 +88,7 @@ def trusted_folder(*, make: bool) -> Path | None:
 
 
 def path_of(setting: str, number: int) -> Path:
-    """Where a process puts its socket.
-
-    Args:
-        setting: `auto`, or a path.
-        number: Which of its sockets it is, for `auto`.
-
-    Raises:
-        OSError: The place cannot be used.
-    """
+    """Where a process puts its socket."""
     user()
     if setting != AUTO:
         path = Path(setting)
@@ -126,11 +104,7 @@ def path_of(setting: str, number: int) -> Path:
 
 
 def sockets() -> list[Path]:
-    """The sockets of all processes of this user that found their place themselves.
-
-    Raises:
-        UntrustedPlaceError: The folder cannot be trusted.
-    """
+    """The sockets of all processes of this user that found their place themselves."""
     place = trusted_folder(make=False)
     return [] if place is None else sorted(place.glob(f"*{_SUFFIX}"))
 
@@ -172,11 +146,6 @@ class Server:
     then the oldest that has not said what it wants makes room, so that who is slow shuts out
     nobody. What is no request is refused; what is too long is cut off. It ends with the desk, and
     takes its socket away.
-
-    Args:
-        setting: `auto` or a path: the setting `control_socket`.
-        desk: Answers requests; held weakly.
-        faults: Where faults are counted.
 
     Attributes:
         path: Where the socket is; None before it is made, and if it cannot be, which is logged.
@@ -254,11 +223,7 @@ class Server:
         self._lines.clear()
 
     def _turn(self, listener: socket.socket) -> bool:
-        """Waits for whoever can go on, at most for half a second, and serves them.
-
-        Returns:
-            False if nobody could be let in now.
-        """
+        """Waits for whoever can go on, at most for half a second, and serves them."""
         # Needs no descriptor of its own, as the default one does.
         with selectors.PollSelector() as ready:
             ready.register(listener, selectors.EVENT_READ)
@@ -367,11 +332,7 @@ def _removed(made: _Made) -> None:
 
 
 def _bound(path: Path) -> tuple[socket.socket, _Made]:
-    """A socket that listens, after one that a dead process of this user left there is gone.
-
-    Raises:
-        OSError: It cannot be made, somebody listens there, or something else lies there.
-    """
+    """A socket that listens, after one that a dead process of this user left there is gone."""
     listener = socket.socket(socket.AF_UNIX)
     try:
         with _alone(path.parent):
@@ -393,11 +354,7 @@ def _bound(path: Path) -> tuple[socket.socket, _Made]:
 
 
 def _make_room(path: Path) -> None:
-    """Takes away a socket of this user that nobody listens at.
-
-    Raises:
-        OSError: Something else is there.
-    """
+    """Takes away a socket of this user that nobody listens at."""
     try:
         found = path.lstat()
     except FileNotFoundError:
@@ -459,11 +416,6 @@ def _same_user(connection: socket.socket) -> bool:
 
 class Listeners:
     """Opens what the settings name, once: `store_url`, `control_socket`.
-
-    Args:
-        settings: Settings of the guard.
-        desk: What is behind the doors.
-        faults: Where faults are counted.
 
     Attributes:
         closed: Whether nothing is open yet, and there is something to open.
