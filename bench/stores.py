@@ -133,7 +133,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="loopguard-stores-") as folder:
         server = Server(folder)
         settings = Settings(
-            store_url=f"redis://127.0.0.1:{server.port}/0", store_delay_s=0.05, store_retry_s=0.5
+            store_url=f"redis://127.0.0.1:{server.port}/0",
+            tuning={"stores": {"delay_s": 0.05, "retry_s": 0.5}},
         )
         writer = Writer(RedisStore(settings), settings, InternalErrors())
         try:

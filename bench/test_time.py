@@ -102,7 +102,7 @@ def p99_of_enqueueing(writer: Writer, name: str) -> float:
 
 def test_a_frozen_server_slows_nobody_down(server: Server) -> None:
     """Adding to the queue takes as long as it does with a healthy one."""
-    settings = Settings(store_url=server.url, store_queue=100_000, store_slow_s=0.3)
+    settings = Settings(store_url=server.url, tuning={"stores": {"queue": 100_000, "slow_s": 0.3}})
     writer = Writer(RedisStore(settings), settings, InternalErrors())
     healthy = p99_of_enqueueing(writer, "healthy")
     assert writer.flush(10)

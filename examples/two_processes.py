@@ -19,7 +19,9 @@ from opentelemetry.sdk.trace import Tracer, TracerProvider
 import otel_loopguard
 from otel_loopguard import LoopGuard, LoopGuardAbort, LoopGuardSpanProcessor, Settings, control
 
-SETTINGS = Settings(digest_key="the same in all processes", journal_flush_s=0.2, journal_read_s=0.2)
+SETTINGS = Settings(
+    digest_key="the same in all processes", tuning={"journal": {"flush_s": 0.2, "read_s": 0.2}}
+)
 
 
 def ask(tracer: Tracer, question: str) -> None:

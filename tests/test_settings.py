@@ -1,12 +1,16 @@
-"""Settings: sources, errors, documentation."""
+"""Settings and tuning values: sources, precedence, earlier names, errors, documentation."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from otel_loopguard import LoopGuardSettingsError, LoopGuardSpanProcessor, Settings
+from otel_loopguard._settings_names import RENAMED, variable_of
+from otel_loopguard.settings import all_fields
+from otel_loopguard.tuning import TextTuning, Tuning
 
 CANDIDATES = (
     "false", "true", "77", "7", "3", "2", "1", "0.5", "0.3", "1.5", "5000", "k", "a, b", '["a:b"]',
@@ -16,37 +20,153 @@ CANDIDATES = (
     '{"writer": {"actions": 5}}',
 )  # fmt: skip
 """Values as an environment has them; of each setting the first is taken that changes it."""
+DEFAULTS = Settings().values()
 
 
-def changing(name: str, monkeypatch: pytest.MonkeyPatch) -> str | None:
-    """A value that the setting takes from its variable and that is not its default."""
-    default = getattr(Settings(), name)
+def changed(name: str, monkeypatch: pytest.MonkeyPatch, *variables: str) -> dict[str, Any]:
+    """What some variables change, with the first value that changes the setting."""
     for candidate in CANDIDATES:
         with monkeypatch.context() as patch:
-            patch.setenv(f"LOOPGUARD_{name.upper()}", candidate)
+            for variable in variables:
+                patch.setenv(variable, candidate)
             try:
-                changed = getattr(Settings(), name)
+                found = Settings().values()
             except LoopGuardSettingsError:
                 continue
-            if changed != default:
-                return candidate
-    return None
+            if found[name] != DEFAULTS[name]:
+                return {name: value for name, value in found.items() if value != DEFAULTS[name]}
+    return {}
 
 
-@pytest.mark.parametrize("name", Settings.model_fields)
+@pytest.mark.parametrize("name", all_fields())
 def test_every_setting_has_a_variable_and_a_description(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`LOOPGUARD_` and the name in capitals sets it (E12)."""
-    assert Settings.model_fields[name].description
-    assert changing(name, monkeypatch) is not None
+    """`LOOPGUARD_` and the name in capitals sets it, and nothing else."""
+    assert all_fields()[name].description
+    assert list(changed(name, monkeypatch, variable_of(name))) == [name]
 
 
-def test_names_may_be_a_text_with_commas(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that a variable needs no JSON."""
-    for name in ("POLL_TOOLS", "SWITCHED_OFF"):
-        monkeypatch.setenv(f"LOOPGUARD_{name}", "a, b")
-    assert Settings().poll_tools == Settings().switched_off == {"a", "b"}
+def test_few_settings_are_in_front() -> None:
+    """All others are tuning values, each by its group."""
+    front = [name for name in all_fields() if not name.startswith("tuning.")]
+    assert len(front) <= 110
+    assert set(all_fields()) == set(DEFAULTS) == {*front, *RENAMED.values()}
+    assert variable_of("tuning.text.tail_period") == "LOOPGUARD_TUNING__TEXT__TAIL_PERIOD"
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in DEFAULTS if all_fields()[name].annotation is float]
+)
+def test_a_default_is_what_a_value_would_be(name: str) -> None:
+    """A number of seconds is shown the same, whether it was set or not."""
+    assert isinstance(DEFAULTS[name], float)
+
+
+TAIL, ALIKE = "tuning.text.tail_period", "tuning.text.alike"
+GROUP = "LOOPGUARD_TUNING__TEXT"
+TAIL_VARIABLE = f"{GROUP}__TAIL_PERIOD"
+MODEL = Tuning(text=TextTuning(alike=0.5))
+Sources = tuple[dict[str, Any], dict[str, str], str]
+"""Keyword arguments, variables, and a file in TOML."""
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        pytest.param(({"tuning": {"text": {"tail_period": 7}}}, {}, ""), {TAIL: 7}, id="keyword"),
+        pytest.param(({"tuning": MODEL}, {}, ""), {ALIKE: 0.5}, id="model"),
+        pytest.param(({}, {TAIL_VARIABLE: "7"}, ""), {TAIL: 7}, id="variable"),
+        pytest.param(({}, {GROUP: '{"alike": 0.5}'}, ""), {ALIKE: 0.5}, id="variable of a group"),
+        pytest.param(
+            ({}, {"LOOPGUARD_TUNING": '{"text": {"alike": 0.5}}'}, ""),
+            {ALIKE: 0.5},
+            id="variable of all groups",
+        ),
+        pytest.param(({}, {}, "[tuning.text]\ntail_period = 7"), {TAIL: 7}, id="file"),
+        pytest.param(({"max_sessions": 7}, {}, ""), {"max_sessions": 7}, id="flat keyword"),
+        pytest.param(({}, {}, "max_sessions = 7"), {"max_sessions": 7}, id="flat in a file"),
+        pytest.param(
+            (
+                {"tuning": {"text": {"tail_period": 7}}},
+                {TAIL_VARIABLE: "8", f"{GROUP}__ALIKE": "0.5"},
+                "[tuning.text]\ntail_period = 9\nalike = 0.6\nnews = 0.2",
+            ),
+            {TAIL: 7, ALIKE: 0.5, "tuning.text.news": 0.2},
+            id="one group in all three",
+        ),
+        pytest.param(
+            (
+                {},
+                {"LOOPGUARD_TUNING__EXECUTION__CHANNELS": "a, b", "LOOPGUARD_POLL_TOOLS": "a, b"},
+                "",
+            ),
+            {"tuning.execution.channels": {"a", "b"}, "poll_tools": {"a", "b"}},
+            id="names with commas between",
+        ),
+        pytest.param(
+            ({}, {"LOOPGUARD_TUNING__POLICY__COOLDOWN_S": '{"hint": 2}'}, ""),
+            {"tuning.policy.cooldown_s": {"hint": 2}},
+            id="JSON",
+        ),
+    ],
+)
+def test_where_values_come_from(
+    given: Sources, expected: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keywords take precedence over the environment, and that over the file, value by value."""
+    assert different(given, tmp_path, monkeypatch) == expected
+
+
+def different(given: Sources, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What the sources change of the defaults."""
+    keywords, environment, file = given
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    path = folder / "settings.toml"
+    path.write_text(file)
+    monkeypatch.setenv("LOOPGUARD_SETTINGS_FILE", str(path))
+    values = Settings(**keywords).values()
+    return {name: value for name, value in values.items() if value != DEFAULTS[name]}
+
+
+@pytest.mark.parametrize("old", RENAMED)
+def test_an_earlier_name_sets_its_tuning_value(old: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a variable, as the new one does."""
+    name = RENAMED[old]
+    new = changed(name, monkeypatch, variable_of(name))
+    assert changed(name, monkeypatch, variable_of(old)) == new != {}
+
+
+def test_earlier_names_are_warned_of_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One warning for all sources, with the new spelling; the new name takes precedence."""
+    keywords = {
+        "graph_rapid_ms": 50, "text_alike": 0.5, "tuning": {"text": {"alike": 0.6, "news": 0.2}}
+    }  # fmt: skip
+    environment = {"LOOPGUARD_TEXT_TAIL_PERIOD": "7"}
+    file = "milestone_s = 9\ntext_tail_period = 8\n[tuning.text]\ntail_times = 4"
+    assert different((keywords, environment, file), tmp_path, monkeypatch) == {
+        "tuning.graph.rapid_ms": 50, ALIKE: 0.6, "tuning.text.news": 0.2, TAIL: 7,
+        "tuning.milestones.elapsed_s": 9, "tuning.text.tail_times": 4,
+    }  # fmt: skip
+    Settings(journal_steps=20)
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        "otel-loopguard: settings have new names, and the next release will not accept the old "
+        "ones: graph_rapid_ms is tuning.graph.rapid_ms, text_alike is tuning.text.alike, "
+        f"LOOPGUARD_TEXT_TAIL_PERIOD is {TAIL_VARIABLE}, "
+        f"milestone_s is tuning.milestones.elapsed_s, text_tail_period is {TAIL}"
+    )
+
+
+def test_what_was_set_is_known_of_tuning_values_too() -> None:
+    """A checkpoint is advised, and iterations are limited, where somebody asked for it."""
+    assert (Settings().checkpoint_every, Settings().graph_limited) == (0, False)
+    assert Settings(budget_action="hint").checkpoint_every == 25
+    assert Settings(tuning={"budget": {"checkpoint_every": 25}}).checkpoint_every == 25
+    assert Settings(tuning={"graph": {"iterations_warning": 0.8}}).graph_limited
 
 
 @pytest.mark.parametrize(
@@ -55,39 +175,57 @@ def test_names_may_be_a_text_with_commas(monkeypatch: pytest.MonkeyPatch) -> Non
         ({"repeat_threshold": 1}, ("repeat_threshold", "LOOPGUARD_REPEAT_THRESHOLD", "1", "2")),
         ({"mode": "loud"}, ("mode", "'loud'", "'guard' or 'shadow'")),
         ({"step_timeout_s": float("nan")}, ("step_timeout_s", "nan")),
-        ({"repeat_treshold": 3}, ("repeat_treshold", "no such setting")),
+        ({"repeat_treshold": 3}, ("repeat_treshold", "no such", "(is repeat_threshold meant?)")),
         ({"max_sessions": "many"}, ("max_sessions", "'many'", "integer")),
         ({"poll_tools": 3}, ("poll_tools", "3")),
         ({"strategies": {"grep": 3}}, ("strategies.grep", "3")),
-        ({"cooldown_s": {"hint": 0}}, ("cooldown_s.hint", "0", "greater than 0")),
         ({"warning_limit": -1}, ("warning_limit", "LOOPGUARD_WARNING_LIMIT", "-1")),
+        ({"tuning": {"text": {"tail_period": 0}}}, (f"{TAIL} ({TAIL_VARIABLE}) = 0: ", "1")),
+        ({"text_tail_period": 0}, (f"{TAIL} ({TAIL_VARIABLE}) = 0: ", "1")),
+        ({"cooldown_s": {"hint": 0}}, ("cooldown_s.hint", "__COOLDOWN_S)", "0", "greater than 0")),
+        ({"cooldown_s": {"loud": 1}}, ("'loud'", "expected of ask, deny")),
+        ({"execution_confidence": {"x": 1}}, ("unknown vote 'x'", "time_sync")),
+        ({"escalate_on": "x"}, ("unknown reason 'x'", "ask, cycle, pause")),
+        ({"tuning": {"text": {"tail_perio": 7}}}, ("no such", f"(is {TAIL} meant?)")),
+        ({"text_tail_perio": 7}, ("no such", f"(is {TAIL} meant?)")),
+        ({"tuning": 3, "text_alike": 0.5}, ("tuning (LOOPGUARD_TUNING) = 3", "text_alike")),
     ],
-    ids=lambda value: str(value)[:30],
+    ids=lambda value: str(value)[:40],
 )
 def test_a_bad_setting_fails_at_start(given: dict[str, object], told: tuple[str, ...]) -> None:
     """The error has name, value and expectation, for settings and for the processor alike."""
     for make in (Settings, LoopGuardSpanProcessor):
         with pytest.raises(LoopGuardSettingsError) as error:
             make(**given)  # type: ignore[arg-type]
-        assert all(part in str(error.value) for part in told), str(error.value)
+        assert [part for part in told if part not in str(error.value)] == [], str(error.value)
 
 
-def test_a_variable_that_is_no_json_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("variable", "value", "name"),
+    [
+        ("STRATEGIES", "grep: read the index", "strategies"),
+        ("TUNING", "{", "tuning"),
+        ("TUNING__TEXT", "{", "tuning.text"),
+        ("TUNING__POLICY__COOLDOWN_S", "hint", "tuning.policy.cooldown_s"),
+        ("EXECUTION_CONFIDENCE", "high", "tuning.execution.confidence"),
+    ],
+)
+def test_a_variable_that_is_no_json_is_refused(
+    variable: str, value: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The error has name, variable and value, as for every other setting."""
-    monkeypatch.setenv("LOOPGUARD_STRATEGIES", "grep: read the index")
+    monkeypatch.setenv(f"LOOPGUARD_{variable}", value)
     with pytest.raises(LoopGuardSettingsError) as error:
         Settings()
-    assert str(error.value) == (
-        "strategies (LOOPGUARD_STRATEGIES) = 'grep: read the index': expected JSON"
-    )
+    assert str(error.value) == f"{name} (LOOPGUARD_{variable}) = {value!r}: expected JSON"
 
 
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("s.toml", "repeat_threshold = 5\nmode = 'shadow'\n"),
-        ("s.json", '{"repeat_threshold": 5, "mode": "shadow"}'),
-        ("s.yaml", "repeat_threshold: 5\nmode: shadow\n"),
+        ("s.toml", "repeat_threshold = 5\nmode = 'shadow'\n[tuning.text]\nalike = 0.5\n"),
+        ("s.json", '{"repeat_threshold": 5, "mode": "shadow", "tuning": {"text": {"alike": 0.5}}}'),
+        ("s.yaml", "repeat_threshold: 5\nmode: shadow\ntuning: {text: {alike: 0.5}}\n"),
     ],
 )
 def test_a_settings_file(
@@ -100,6 +238,7 @@ def test_a_settings_file(
     monkeypatch.setenv("LOOPGUARD_SETTINGS_FILE", str(file))
     monkeypatch.setenv("LOOPGUARD_REPEAT_THRESHOLD", "6")
     assert (Settings().repeat_threshold, Settings().mode) == (6, "shadow")
+    assert Settings().tuning.text.alike == 0.5
     assert Settings(repeat_threshold=7).repeat_threshold == 7
 
 
@@ -122,9 +261,11 @@ def test_a_bad_settings_file(tmp_path: Path, name: str, text: str | None, told: 
 
 
 def test_settings_do_not_change() -> None:
-    """A guard's settings are its own for life."""
+    """A guard's settings are its own for life, and so are the tuning values."""
     with pytest.raises(ValueError, match="frozen"):
         Settings().mode = "shadow"  # type: ignore[misc]
+    with pytest.raises(ValueError, match="frozen"):
+        Settings().tuning.text.alike = 0.5  # type: ignore[misc]
 
 
 def test_unknown_variables_are_told_once_with_the_nearest_setting(
@@ -134,7 +275,7 @@ def test_unknown_variables_are_told_once_with_the_nearest_setting(
     for name in (
         "LOOPGUARD_REPEAT_TRESHOLD", "LOOPGUARD_COLOUR", "LOOPGUARD_EXPORTER",
         "LOOPGUARD_SERVICE_HOST", "LOOPGUARD_PORT_8080_TCP_ADDR", "LOOPGUARD_WRITE_DOCS",
-        "LOOPGUARD_FRAMEWORKS_DIR", "LOOPGUARD_CYCLE_REPEATS",
+        "LOOPGUARD_FRAMEWORKS_DIR", "LOOPGUARD_CYCLE_REPEATS", f"{TAIL_VARIABLE}S",
     ):  # fmt: skip
         monkeypatch.setenv(name, "6")
     assert Settings().cycle_repeats == 6
@@ -142,11 +283,6 @@ def test_unknown_variables_are_told_once_with_the_nearest_setting(
     (record,) = caplog.records
     assert record.getMessage() == (
         "otel-loopguard: the environment sets what is no setting, and it has no effect: "
-        "LOOPGUARD_COLOUR, LOOPGUARD_REPEAT_TRESHOLD (is LOOPGUARD_REPEAT_THRESHOLD meant?)"
+        "LOOPGUARD_COLOUR, LOOPGUARD_REPEAT_TRESHOLD (is LOOPGUARD_REPEAT_THRESHOLD meant?), "
+        f"{TAIL_VARIABLE}S (is {TAIL_VARIABLE} meant?)"
     )
-
-
-def test_an_unknown_name_is_told_with_the_nearest_setting() -> None:
-    """As a keyword, and in a file."""
-    with pytest.raises(LoopGuardSettingsError, match=r"\(is repeat_threshold meant\?\)"):
-        Settings(repeat_treshold=3)

@@ -25,8 +25,9 @@ def milestones(
     """Declares all milestones of the task at hand, in place of the plan before.
 
     What was done before under the same name stays done. From then on a run that reaches none for
-    `milestone_steps` (10) steps or `milestone_s` (60) seconds is hinted at, and one in which a
-    required milestone failed and none is open is paused (`milestone_failed_action`).
+    `tuning.milestones.steps` (10) steps or `tuning.milestones.elapsed_s` (60) seconds is hinted at,
+    and one in which a required milestone failed and none is open is paused
+    (`tuning.milestones.failed_action`).
 
     ::
 

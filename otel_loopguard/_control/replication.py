@@ -393,7 +393,9 @@ class ControlReplication:
                 return
             _keep(self._last, name, notice, self._settings.max_sessions)
         if self._writer is not None:
-            self._writer.tell(KIND, name, told(notice, self._settings.control_ttl_s))
+            self._writer.tell(
+                KIND, name, told(notice, self._settings.tuning.replication.control_ttl_s)
+            )
 
     def hear(self, notice: ControlMessage, *, late: bool = False) -> bool:
         """Does what another process tells, if the session is known here."""

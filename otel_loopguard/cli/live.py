@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
 
 _LISTED_S: Final = 3.0
-"""A live process lists its new sessions every `desk_heartbeat_s` (2 s)."""
+"""A live process lists its new sessions every `tuning.admin.heartbeat_s` (2 s)."""
 _AGAIN_S: Final = 0.2
 _DONE: Final = {
     "pause": "is paused",

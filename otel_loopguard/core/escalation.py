@@ -58,7 +58,7 @@ class Escalation:
         decision: The decision behind it; None where the application asks.
         agent: Name of the agent that was seen last, if one was.
         task: Id of the task of a plan that was worked on last, if one was named.
-        acts: The last actions, oldest first; `escalation_actions` (5) of them.
+        acts: The last actions, oldest first; `tuning.escalation.actions` (5) of them.
         suggestions: What people may do.
         report: What the session has come to; None where nothing was seen of it.
         process: Name of the process that it runs in.

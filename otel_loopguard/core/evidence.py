@@ -220,7 +220,8 @@ class NodeVisit:
         known: Whether it can be told that there was nothing new: by the node's state, or by a tool
             call with its answer.
         unseen: Whether something happened that may be new, and was not captured.
-        waiting: Whether time was given: a wait, or `wait_gap_s` without work of a model.
+        waiting: Whether time was given: a wait, or `tuning.calls.wait_gap_s` without work of a
+            model.
         again: Whether there was a visit of the same place since the last news.
         home: Whether a stretch without news has come round again: true once per go-round, which is
             where detectors speak, so that a go-round confirms a loop once.

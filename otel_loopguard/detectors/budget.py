@@ -7,14 +7,12 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard.core import Action, Detection, Kind, MilestoneStatus, Severity, Step, Usage
-from otel_loopguard.settings.limits import LIMITED
+from otel_loopguard.settings import LIMITED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from otel_loopguard.settings import Settings
-    from otel_loopguard.settings.budget import Budget
-    from otel_loopguard.settings.limits import AgentLimits
+    from otel_loopguard.settings import AgentLimits, Budget, Settings
 
 
 def verdict(settings: Settings, wanted: str, most: Action = Action.ABORT) -> Action:
@@ -27,7 +25,7 @@ _KEY: Final = 101
 
 
 class CheckpointAdvice:
-    """Advises a checkpoint every `budget_checkpoint_every` (25) tool calls.
+    """Advises a checkpoint every `tuning.budget.checkpoint_every` (25) tool calls.
 
     Only where that or `budget_action` is set. It says nothing about the run. It leads to a hint at
     most, and to that only where `budget_action` is a hint or stronger.
@@ -76,9 +74,10 @@ _MOST: Final = 1 << 40
 class ContextSize:
     """Advises to compact the context: every five completed agents, and from 100,000 input tokens.
 
-    Agents are those that ended inside of another run (`stall_compact_agents`); tokens are the input
-    of one model call (`stall_compact_tokens`), said once until it is below half of that again. It
-    leads to a hint at most, and to that only where `stall_action` is a hint or stronger.
+    Agents are those that ended inside of another run (`tuning.stalls.compact_agents`); tokens are
+    the input of one model call (`tuning.stalls.compact_tokens`), said once until it is below half
+    of that again. It leads to a hint at most, and to that only where `stall_action` is a hint or
+    stronger.
 
     Source: FEATURES E13.
     """
@@ -89,8 +88,8 @@ class ContextSize:
     __slots__ = ("_action", "_agents", "_every", "_full", "_tokens")
 
     def __init__(self, settings: Settings) -> None:
-        self._every = settings.stall_compact_agents
-        self._tokens = settings.stall_compact_tokens
+        self._every = settings.tuning.stalls.compact_agents
+        self._tokens = settings.tuning.stalls.compact_tokens
         self._action = verdict(settings, settings.stall_action, Action.HINT)
         self._agents = 0
         self._full = False
@@ -145,8 +144,8 @@ class SpendingLimit:
     """Holds what a session spent against its limits: steps, tokens, cost, calls, errors, time.
 
     Only limits that are set, and all of them where `budget_action` is. A warning at
-    `budget_warning` (80 %) and a word at the limit, each once per session and limit; of limits per
-    task once per task. It is no sign of a loop, stands on no ladder, and confirms
+    `tuning.budget.warning` (80 %) and a word at the limit, each once per session and limit; of
+    limits per task once per task. It is no sign of a loop, stands on no ladder, and confirms
     none: length alone says nothing. It leads to `budget_action` (`allow`: noted only), a warning to
     a hint at most.
 
@@ -160,11 +159,11 @@ class SpendingLimit:
 
     def __init__(self, settings: Settings) -> None:
         self._budgets = tuple(
-            (place, budget, budget.limit * settings.budget_warning)
+            (place, budget, budget.limit * settings.tuning.budget.warning)
             for place, budget in enumerate(settings.budgets(), 1)
         )
         self._left = list(self._budgets)
-        self._warning = settings.budget_warning
+        self._warning = settings.tuning.budget.warning
         self._action = verdict(settings, settings.budget_action)
         self._hint = verdict(settings, settings.budget_action, Action.HINT)
         self._warned: set[str] = set()
@@ -219,7 +218,7 @@ _FEW: Final = 2
 
 
 class MilestoneStall:
-    """Notices that no milestone was reached for `milestone_steps` (10) or `milestone_s` (60 s).
+    """Notices that no milestone was reached for 10 steps (`milestones.steps`) or a minute.
 
     Only while a milestone that was declared is still open: without one nobody said that there is
     more to come. Seconds count from the second step on, for one slow call is no stall. Any change
@@ -234,8 +233,8 @@ class MilestoneStall:
     __slots__ = ("_seconds", "_steps")
 
     def __init__(self, settings: Settings) -> None:
-        self._steps = settings.milestone_steps
-        self._seconds = settings.milestone_s
+        self._steps = settings.tuning.milestones.steps
+        self._seconds = settings.tuning.milestones.elapsed_s
 
     def user_turn(self) -> None:
         """A user spoke: the evidence leaves out what was declared before."""
@@ -266,9 +265,9 @@ class MilestoneStall:
 class CannotSucceed:
     """Notices that a required milestone failed while none is open that could still succeed.
 
-    A verdict of its own: `milestone_failed_action` (`pause`), once per failure. Only milestones
-    declared with `control.milestones(...)` are required, for only there the plan is complete, and
-    the tasks of a plan. A task that waits for one that failed cannot succeed.
+    A verdict of its own: `tuning.milestones.failed_action` (`pause`), once per failure. Only
+    milestones declared with `control.milestones(...)` are required, for only there the plan is
+    complete, and the tasks of a plan. A task that waits for one that failed cannot succeed.
 
     Source: FEATURES E10.
     """
@@ -279,7 +278,7 @@ class CannotSucceed:
     __slots__ = ("_action", "_said")
 
     def __init__(self, settings: Settings) -> None:
-        self._action = verdict(settings, settings.milestone_failed_action)
+        self._action = verdict(settings, settings.tuning.milestones.failed_action)
         self._said: int | None = None
 
     def user_turn(self) -> None:
@@ -317,8 +316,8 @@ def _told(standing: MilestoneStatus) -> str:
 class OwnLimit:
     """Holds what an agent used, and what a task of one type used, against limits of their own.
 
-    As `SpendingLimit` it is no sign of a loop: a warning at `budget_warning` (80 %) and a word at
-    the limit, each once per agent or type, and stands on no ladder.
+    As `SpendingLimit` it is no sign of a loop: a warning at `tuning.budget.warning` (80 %) and a
+    word at the limit, each once per agent or type, and stands on no ladder.
 
     Source: FEATURES C20.
     """
@@ -346,7 +345,7 @@ class OwnLimit:
         for owner, limits, used in self._owners(spending):
             for name, limit in limits.limits():
                 over = used[name] >= limit
-                if not over and used[name] < limit * settings.budget_warning:
+                if not over and used[name] < limit * settings.tuning.budget.warning:
                     continue
                 if (owner, name, over) in self._said or (owner, name, True) in self._said:
                     continue
@@ -385,7 +384,7 @@ class OwnLimit:
             confidence=1.0,
             keys=frozenset({hash((self.name, owner, name))}),
             count=round(used, 6),
-            threshold=limit if over else round(limit * settings.budget_warning, 6),
+            threshold=limit if over else round(limit * settings.tuning.budget.warning, 6),
             message=f"{owner[:200]} used {used:.6g} of {limit:g} {LIMITED[name]}"
             + ("" if over else ", which is near the limit"),
             max_action=action,
@@ -402,12 +401,12 @@ _RATE_KEY: Final = 102
 class TokenRate:
     """Compares the medians of the last three groups of five model calls of one agent.
 
-    A rise is steep if each group uses `budget_rate_growth` (3) times as much as the one before it,
-    and the last at least `budget_rate_tokens` (8,000) per call. A conversation that grows by the
-    same amount at every step, from nothing, comes to 2.7 and then 1.6: growth in proportion to the
-    number of steps never counts. One large answer lifts one group and not two; medians pass over
-    single calls. Agents are counted apart, for each has a context of its own. Calls without tokens
-    say nothing.
+    A rise is steep if each group uses `tuning.budget.rate_growth` (3) times as much as the one
+    before it, and the last at least `tuning.budget.rate_tokens` (8,000) per call. A conversation
+    that grows by the same amount at every step, from nothing, comes to 2.7 and then 1.6: growth in
+    proportion to the number of steps never counts. One large answer lifts one group and not two;
+    medians pass over single calls. Agents are counted apart, for each has a context of its own.
+    Calls without tokens say nothing.
 
     Said once per session. It leads to a hint at most, and to that only where `budget_action` is a
     hint or stronger.
@@ -421,8 +420,8 @@ class TokenRate:
     __slots__ = ("_action", "_agents", "_floor", "_growth", "_said")
 
     def __init__(self, settings: Settings) -> None:
-        self._growth = settings.budget_rate_growth
-        self._floor = settings.budget_rate_tokens
+        self._growth = settings.tuning.budget.rate_growth
+        self._floor = settings.tuning.budget.rate_tokens
         self._action = verdict(settings, settings.budget_action, Action.HINT)
         self._agents: OrderedDict[str | None, deque[int]] = OrderedDict()
         self._said = False

@@ -200,12 +200,12 @@ class ErrorRate:
     """Looks at the newest rounds of an agent's calls: how many failed, each in its own way.
 
     A round fails if all of its parallel calls do; an answer that reports a failure (an exit code, a
-    status, a traceback) counts as one. A detection if `error_rate` (75 %) of the newest
-    `error_rate_rounds` (10) rounds failed, or the newest `error_streak` (6) all did. A retry with
-    patience (a transient error, `wait_gap_s` after the same call) does not count, nor do the
-    transient errors of a tool that works after them, nor one item after the other that is not
-    there. It leads to another way at most: what helps
-    against many different errors is not known.
+    status, a traceback) counts as one. A detection if `tuning.calls.error_rate` (75 %) of the
+    newest `tuning.calls.error_rate_rounds` (10) rounds failed, or the newest
+    `tuning.calls.error_streak` (6) all did. A retry with patience (a transient error,
+    `tuning.calls.wait_gap_s` after the same call) does not count, nor do the transient errors of a
+    tool that works after them, nor one item after the other that is not there. It leads to another
+    way at most: what helps against many different errors is not known.
 
     Source: FEATURES C4; `notes/evidence.md`, row "error rate".
     """
@@ -215,10 +215,10 @@ class ErrorRate:
     __slots__ = ("_agents", "_patience", "_rate", "_rounds", "_streak")
 
     def __init__(self, settings: Settings) -> None:
-        self._rate = settings.error_rate
-        self._rounds = settings.error_rate_rounds
-        self._streak = settings.error_streak
-        self._patience = settings.wait_gap_s * 1e9
+        self._rate = settings.tuning.calls.error_rate
+        self._rounds = settings.tuning.calls.error_rate_rounds
+        self._streak = settings.tuning.calls.error_streak
+        self._patience = settings.tuning.calls.wait_gap_s * 1e9
         self._agents: dict[int, _Newest] = {}
 
     def user_turn(self) -> None:
@@ -293,7 +293,7 @@ _ODD: Final = 0x9E37_79B9_7F4A_7C15
 _KEY: Final = 0xFFFF_FFFF_FFFF_FFFF
 _BACK_OFF: Final = 1.5
 _AT_ONCE: Final = 1.2
-"""A fifth of `wait_gap_s` is no pause."""
+"""A fifth of `tuning.calls.wait_gap_s` is no pause."""
 
 
 class Outage:
@@ -301,14 +301,15 @@ class Outage:
 
     Two tools that say the same, in 40 characters or more, do not speak of what they were asked:
     something behind them is down. The same holds for one tool that is asked again at once after a
-    transient error; the longer the pause before, the less it counts, and with `wait_gap_s` (5 s)
-    between, or pauses that grow by half, it is a retry with patience, which has its own budget.
-    One item after the other that is not there counts 0.22. A success of a tool ends the outage:
-    what was counted of its errors is gone, of its answers two fifths. That a change was carried out
-    counts for nothing. A detection from `error_threshold` (3). It leads to a pause at most: the
-    agent is not stuck by its own doing, and what helps is to wait or to go another way; to a hint
-    where arguments are not captured, where one tool was asked for other things each time, and where
-    nobody can let a paused session go on (no webhook, store, socket or `on_escalation`).
+    transient error; the longer the pause before, the less it counts, and with
+    `tuning.calls.wait_gap_s` (5 s) between, or pauses that grow by half, it is a retry with
+    patience, which has its own budget. One item after the other that is not there counts 0.22. A
+    success of a tool ends the outage: what was counted of its errors is gone, of its answers two
+    fifths. That a change was carried out counts for nothing. A detection from `error_threshold`
+    (3). It leads to a pause at most: the agent is not stuck by its own doing, and what helps is to
+    wait or to go another way; to a hint where arguments are not captured, where one tool was asked
+    for other things each time, and where nobody can let a paused session go on (no webhook, store,
+    socket or `on_escalation`).
 
     Source: `notes/evidence.md`, "the same answer of >= 40 characters three times from >= 2 tools
     is an outage", and its row "same error (one tool; across tools)".
@@ -320,7 +321,7 @@ class Outage:
 
     def __init__(self, settings: Settings) -> None:
         self._threshold = settings.error_threshold
-        self._patience = settings.wait_gap_s * 1e9
+        self._patience = settings.tuning.calls.wait_gap_s * 1e9
         self._tally = DecayingCounter()
         self._failures = DecayingCounter()
         self._ended = 0
@@ -404,9 +405,9 @@ class RefusedCall:
 
     Refused: wrong usage, wrong syntax, no such command or tool, arguments that do not fit; with or
     without an error flag. Equal: the line that says so, less numbers and what it quotes. A
-    detection from `refused_threshold` (4) rounds of the last `refused_window` (40) calls. What
-    succeeds or is changed in between does not matter, for a refused call came to nothing in any
-    case.
+    detection from `tuning.calls.refused_threshold` (4) rounds of the last
+    `tuning.calls.refused_window` (40) calls. What succeeds or is changed in between does not
+    matter, for a refused call came to nothing in any case.
 
     Source: prototype on 515 recorded runs that were solved (none hit) and on stuck ones (34 caught,
     23 of them stopped by no other rule).
@@ -428,12 +429,14 @@ class RefusedCall:
         if not evidence.refused or evidence.error_shape is None:
             return None
         key = (evidence.tool, evidence.error_shape)
-        recent = self._refused.pop(key, None) or Recent(self._settings.refused_window, 64)
+        recent = self._refused.pop(key, None) or Recent(
+            self._settings.tuning.calls.refused_window, 64
+        )
         self._refused[key] = recent
         if len(self._refused) > _REFUSALS_TRACKED:
             self._refused.popitem(last=False)
         rounds = recent.add(evidence.number, evidence.round, evidence.call)
-        threshold = self._settings.refused_threshold
+        threshold = self._settings.tuning.calls.refused_threshold
         if rounds * self._settings.sensitivity < threshold:
             return None
         return Detection(
@@ -468,8 +471,9 @@ class SameFailure:
 
     A build that fails on one package while others are installed goes round for long: each success
     opens a new state of the world, and `error_repeat` begins anew. So here nothing resets, and it
-    takes `failure_threshold` (6) rounds for a hint and `failure_steer` (8) for another way, which
-    is as far as it goes: a test that fails ten times between edits may be work.
+    takes `tuning.calls.failure_threshold` (6) rounds for a hint and `tuning.calls.failure_steer`
+    (8) for another way, which is as far as it goes: a test that fails ten times between edits may
+    be work.
 
     Equal is the line that names the error, less clocks and ids: two failures less is progress.
     Answers below 24 characters say too little. Of a tool that does not run what the agent wrote
@@ -504,11 +508,11 @@ class SameFailure:
         if len(self._failed) > _TRACKED:
             self._failed.popitem(last=False)
         rounds = failed.recent.add(evidence.number, evidence.round, evidence.call)
-        threshold = self._settings.failure_threshold
+        threshold = self._settings.tuning.calls.failure_threshold
         if rounds * self._settings.sensitivity < threshold:
             return None
         # The successes in between would take every confirmation back: this stands on no ladder.
-        further = rounds * self._settings.sensitivity >= self._settings.failure_steer
+        further = rounds * self._settings.sensitivity >= self._settings.tuning.calls.failure_steer
         steers, failed.steered = further and not failed.steered, further
         return Detection(
             detector=self.name,

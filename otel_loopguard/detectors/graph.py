@@ -63,8 +63,8 @@ class StateConvergence:
 
     The state is what the node gave, or what it got where that is all that was captured, as a set of
     named values: an entry added to a log that had it already leaves it unchanged. A detection from
-    `graph_unchanged` (3) such visits one after the other, while nothing else was new either and
-    all that happened was captured. A hint, and then another way is asked for; it stops nothing,
+    `tuning.graph.unchanged` (3) such visits one after the other, while nothing else was new either
+    and all that happened was captured. A hint, and then another way is asked for; it stops nothing,
     because a node may do its work where no state shows it.
 
     Source: FEATURES G2.
@@ -76,7 +76,7 @@ class StateConvergence:
     __slots__ = ("_least", "_most", "_runs")
 
     def __init__(self, settings: Settings) -> None:
-        self._least = settings.graph_unchanged
+        self._least = settings.tuning.graph.unchanged
         self._most = min(Action(settings.graph_max_action), _STEER, key=lambda one: one.rank)
         self._runs: GraphRuns[dict[int, _Held]] = GraphRuns(dict[int, _Held])
 
@@ -141,14 +141,14 @@ class _Needs:
 
 
 class NodeCycle:
-    """Finds cycles of nodes, or of agents, of any period to `graph_cycle_max_period` (16).
+    """Finds cycles of nodes, or of agents, of any period to `tuning.graph.cycle_max_period` (16).
 
     Graphs are cyclic by nature (`agent`, `tools`, `agent`, …), so a cycle is one only while nothing
     new comes of it: any new state, call, answer, text or hand-over, any change of the world and any
-    wait begins again. Then `graph_cycle_repeats` (5) turns are one, if each turn shows by a state,
-    or by a call with its answer, that it was like those before; it leads to `graph_max_action`
-    (ask) at most. Where that was not captured, `graph_unseen_repeats` (40) turns give a hint, and
-    never more.
+    wait begins again. Then `tuning.graph.cycle_repeats` (5) turns are one, if each turn shows by a
+    state, or by a call with its answer, that it was like those before; it leads to
+    `graph_max_action` (ask) at most. Where that was not captured, `tuning.graph.unseen_repeats`
+    (40) turns give a hint, and never more.
 
     Source: FEATURES G1, C3; `notes/dialects.md`, finding 8.
     """
@@ -159,10 +159,10 @@ class NodeCycle:
     __slots__ = ("_longest", "_most", "_needs", "_runs")
 
     def __init__(self, settings: Settings) -> None:
-        self._longest = settings.graph_cycle_max_period
+        self._longest = settings.tuning.graph.cycle_max_period
         self._most = Action(settings.graph_max_action)
         periods = range(self._longest + 1)
-        known, unseen = settings.graph_cycle_repeats, settings.graph_unseen_repeats
+        known, unseen = settings.tuning.graph.cycle_repeats, settings.tuning.graph.unseen_repeats
         self._needs = _Needs(
             [round((known - 1) * period) for period in periods],
             [round((max(known, unseen) - 1) * period) for period in periods],
@@ -260,8 +260,8 @@ class GraphLimit:
     """Counts the iterations of a graph run: the visits of its most visited node.
 
     A verdict of its own at `graph_iterations` (50), once per run, with a warning at
-    `graph_iterations_warning` (80 %) of them. A count says nothing about progress, so that there
-    is no limit until one of these settings is set, and then both are only noted on the trace;
+    `tuning.graph.iterations_warning` (80 %) of them. A count says nothing about progress, so that
+    there is no limit until one of these settings is set, and then both are only noted on the trace;
     `graph_limit_action` says what else follows at the limit, and then the warning is a hint.
 
     Source: FEATURES G5.
@@ -275,7 +275,7 @@ class GraphLimit:
     def __init__(self, settings: Settings) -> None:
         self._on = settings.graph_limited
         self._limit = settings.graph_iterations
-        self._warning = settings.graph_iterations_warning * self._limit
+        self._warning = settings.tuning.graph.iterations_warning * self._limit
         self._action = Action(settings.graph_limit_action)
         self._runs: GraphRuns[_Visited] = GraphRuns(_Visited)
 
@@ -333,8 +333,8 @@ class NoProgress:
 
     An iteration is another visit of a node that gives the same as before. New is a state, call,
     answer, text or hand-over that this run of the graph has not seen, or a change of the world; a
-    wait, and what was not captured, begin again. A detection from `graph_idle_iterations` (5). A
-    hint, and then another way is asked for; it stops nothing.
+    wait, and what was not captured, begin again. A detection from `tuning.graph.idle_iterations`
+    (5). A hint, and then another way is asked for; it stops nothing.
 
     Source: FEATURES G3.
     """
@@ -345,7 +345,7 @@ class NoProgress:
     __slots__ = ("_least", "_most", "_runs")
 
     def __init__(self, settings: Settings) -> None:
-        self._least = settings.graph_idle_iterations
+        self._least = settings.tuning.graph.idle_iterations
         self._most = min(Action(settings.graph_max_action), _STEER, key=lambda one: one.rank)
         self._runs: GraphRuns[dict[int, _Unchanged]] = GraphRuns(dict[int, _Unchanged])
 
@@ -392,8 +392,8 @@ class RapidIteration:
 
     A fast graph is not stuck: only transitions count that lead to a node which was there before,
     gives the same again, and after which surely nothing is new. A detection if the newest
-    `graph_rapid_transitions` (5) are such and took less than `graph_rapid_ms` (100) each on
-    average. It leads to a hint at most. Without times nothing counts.
+    `tuning.graph.rapid_transitions` (5) are such and took less than `tuning.graph.rapid_ms` (100)
+    each on average. It leads to a hint at most. Without times nothing counts.
 
     Source: FEATURES G4.
     """
@@ -404,8 +404,8 @@ class RapidIteration:
     __slots__ = ("_least", "_limit", "_runs")
 
     def __init__(self, settings: Settings) -> None:
-        self._least = settings.graph_rapid_transitions
-        self._limit = settings.graph_rapid_ms * 1e6
+        self._least = settings.tuning.graph.rapid_transitions
+        self._limit = settings.tuning.graph.rapid_ms * 1e6
         self._runs: GraphRuns[deque[tuple[int, int]]] = GraphRuns(
             partial(deque[tuple[int, int]], maxlen=self._least)
         )

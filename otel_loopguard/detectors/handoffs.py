@@ -62,10 +62,10 @@ _USUAL: Final = {
 class Responses:
     """Says what a cycle calls for, by its count and by what was tried before.
 
-    Low above `exchange_low` (3), medium from `exchange_medium` (5): break the cycle. High from
-    `exchange_high` (8): give context. Critical from `exchange_critical` (12): put it before a
-    human; so too from `exchange_escalate_at` on, and where the cycle goes on for
-    `exchange_patience` (4) exchanges after an intervention.
+    Low above `exchange_low` (3), medium from `tuning.exchange.medium` (5): break the cycle. High
+    from `tuning.exchange.high` (8): give context. Critical from `tuning.exchange.critical` (12):
+    put it before a human; so too from `exchange_escalate_at` on, and where the cycle goes on for
+    `tuning.exchange.patience` (4) exchanges after an intervention.
 
     What is put before a human is paused, where a human can be reached. Where nobody could let it go
     on, the hand-off is denied; at a critical level, if no more than a third of what came back was
@@ -79,12 +79,12 @@ class Responses:
     def __init__(self, settings: Settings) -> None:
         self._low = settings.exchange_low
         self._from = (
-            (settings.exchange_critical, Level.CRITICAL),
-            (settings.exchange_high, Level.HIGH),
-            (settings.exchange_medium, Level.MEDIUM),
+            (settings.tuning.exchange.critical, Level.CRITICAL),
+            (settings.tuning.exchange.high, Level.HIGH),
+            (settings.tuning.exchange.medium, Level.MEDIUM),
         )
         self._escalate_at = Level[settings.exchange_escalate_at.upper()]
-        self._patience = settings.exchange_patience
+        self._patience = settings.tuning.exchange.patience
         self._given: OrderedDict[int, tuple[str, int]] = OrderedDict()
 
     def to(self, loop: int, count: float, news: float) -> Response | None:
@@ -146,7 +146,8 @@ _RETURNS: Final = 64
 class Topics:
     """Tells whether two exchanges are about the same, by the words that both have.
 
-    Same: `exchange_overlap` (0.4) of their different words are common to both. Not the same, and
+    Same: `tuning.exchange.overlap` (0.4) of their different words are common to both. Not the same,
+        and
     what protects healthy teams:
 
     - an instruction that grew a tenth shorter and adds little (a fifth of its words): a list that
@@ -163,7 +164,7 @@ class Topics:
     __slots__ = ("_overlap",)
 
     def __init__(self, settings: Settings) -> None:
-        self._overlap = settings.exchange_overlap
+        self._overlap = settings.tuning.exchange.overlap
 
     def same(self, before: Exchange, now: Exchange) -> bool:
         """Whether what was said before and what is said now is about the same."""
@@ -266,7 +267,7 @@ class Window:
     """How far back a cycle reaches.
 
     The whole of it counts, from the exchange that began it: `exchange_window_s` (600) by the times
-    of the steps; `exchange_window_steps` (100) where one of
+    of the steps; `tuning.exchange.window_steps` (100) where one of
     the two has none.
 
     Source: FEATURES B1.
@@ -276,7 +277,7 @@ class Window:
 
     def __init__(self, settings: Settings) -> None:
         self._nanoseconds = int(settings.exchange_window_s * 1e9)
-        self._steps = settings.exchange_window_steps
+        self._steps = settings.tuning.exchange.window_steps
 
     def holds(self, before: Moment, now: Moment) -> bool:
         """Whether an earlier exchange is near enough to one now."""
@@ -316,11 +317,12 @@ class HandoffRepeat:
 
     Each earlier one of the newest 24, and of the last `exchange_window_s` (600) where times are
     known, counts 1 less the mean novelty of what came back since: work that brings news is no loop,
-    however it is worded. A detection from `exchange_repeat_notice` (0.9), if on average no more
-    than `exchange_news` (0.65) of what came back was new. It hints at most; from
-    `exchange_repeat_stop` (2.0) and three alike, and not at the first sign, it may lead to a pause,
-    or to a deny where nobody could end one. Without the text of the instruction nothing counts;
-    what an agent hands on that was handed to it just before is left to the detectors of cycles.
+    however it is worded. A detection from `tuning.exchange.repeat_notice` (0.9), if on average no
+    more than `tuning.exchange.news` (0.65) of what came back was new. It hints at most; from
+    `tuning.exchange.repeat_stop` (2.0) and three alike, and not at the first sign, it may lead to a
+    pause, or to a deny where nobody could end one. Without the text of the instruction nothing
+    counts; what an agent hands on that was handed to it just before is left to the detectors of
+    cycles.
 
     Source: `notes/evidence.md`, lesson 6 (Magentic-One runs); FEATURES B1, B4.
     """
@@ -343,9 +345,9 @@ class HandoffRepeat:
         self._topics = Topics(settings)
         self._window = Window(settings)
         self._responses = Responses(settings)
-        self._notice = settings.exchange_repeat_notice / settings.sensitivity
-        self._stop = settings.exchange_repeat_stop / settings.sensitivity
-        self._most_news = settings.exchange_news
+        self._notice = settings.tuning.exchange.repeat_notice / settings.sensitivity
+        self._stop = settings.tuning.exchange.repeat_stop / settings.sensitivity
+        self._most_news = settings.tuning.exchange.news
         self._earlier: deque[Exchange] = deque(maxlen=_EARLIER)
         self._told: dict[int, None] = {}
 
@@ -427,8 +429,9 @@ class PairCycle:
     Each must go back where the one before came from, all within one window, and be on the topic of
     the last one in its own direction, or passed on without a word and without a call. Each counts 1
     less the mean novelty of what came back before it. A detection above `exchange_low` (3), if on
-    average no more than `exchange_news` (0.65) of what came back was new. It rests on two names and
-    on the words of two exchanges, and goes on where `exchange_ring` and `exchange_topic` fail.
+    average no more than `tuning.exchange.news` (0.65) of what came back was new. It rests on two
+    names and on the words of two exchanges, and goes on where `exchange_ring` and `exchange_topic`
+    fail.
 
     Source: FEATURES B2, B9.
     """
@@ -443,7 +446,7 @@ class PairCycle:
         self._window = Window(settings)
         self._responses = Responses(settings)
         self._low = settings.exchange_low
-        self._least = 1 - settings.exchange_news
+        self._least = 1 - settings.tuning.exchange.news
         self._rallies: OrderedDict[int, _Rally] = OrderedDict()
 
     def user_turn(self) -> None:
@@ -514,7 +517,7 @@ class RingCycle:
     lies within one window. Each counts 1 less the mean novelty of what came back during the turn;
     where one does not fit, the count begins again. A detection above `exchange_low` (3), the first
     exchange that came round among them counted as one more, if on average no more than
-    `exchange_news` (0.65) of what came back was new.
+    `tuning.exchange.news` (0.65) of what came back was new.
 
     Source: FEATURES B3; the counters are those of `cycle` (DESIGN.md).
     """
@@ -531,7 +534,7 @@ class RingCycle:
         self._window = Window(settings)
         self._responses = Responses(settings)
         self._low = settings.exchange_low
-        self._least = 1 - settings.exchange_news
+        self._least = 1 - settings.tuning.exchange.news
         self._newest: deque[Exchange] = deque(maxlen=_LARGEST)
         self._returns = [Returns(self._window) for _ in range(_LARGEST + 1)]
 
@@ -632,9 +635,9 @@ class TopicCycle:
     An exchange belongs to the topic of one of its newest four sayings, or, passed on without a word
     and without a call, to the topic of the exchange before. Each return counts 1 less the mean
     novelty of what came back since that agent held it. A detection above `exchange_low` (3), if two
-    agents or more got it within the window, and on average no more than `exchange_news` (0.65) of
-    what came back was new. A task that goes down a line of agents returns to nobody and does not
-    count; nor does work that is given to one and the same agent (`handoff_repeat`).
+    agents or more got it within the window, and on average no more than `tuning.exchange.news`
+    (0.65) of what came back was new. A task that goes down a line of agents returns to nobody and
+    does not count; nor does work that is given to one and the same agent (`handoff_repeat`).
 
     Source: FEATURES B4.
     """
@@ -649,7 +652,7 @@ class TopicCycle:
         self._window = Window(settings)
         self._responses = Responses(settings)
         self._low = settings.exchange_low
-        self._least = 1 - settings.exchange_news
+        self._least = 1 - settings.tuning.exchange.news
         self._number = 0
         self._issues: list[_Issue] = []
 

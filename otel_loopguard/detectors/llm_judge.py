@@ -254,7 +254,7 @@ class JudgeWorker:
         self._judge = judge
         self._faults = faults
         self._limit_s = settings.judge_timeout_s
-        self._most = settings.judge_queue
+        self._most = settings.tuning.judge.queue
         self._process = 0
         self._left_behind = 0
         self._renew()
@@ -343,14 +343,15 @@ _ADVICE: Final = 500
 class JudgeDetector:
     """Asks the judge about one session, and takes its word when it gave it twice.
 
-    Asked from step `judge_from_step` (30) on, when weak signs were there for `judge_patience` (10)
-    steps in a row; then every 5 to 15 steps (`judge_every_min`, `judge_every_max`), the sooner the
-    surer it was. An opinion of `judge_confidence` (0.9) or more given `judge_times` (2) times in a
-    row is a detection; each further one confirms it. It leads to `judge_max_action` (ask) at most.
-    A judge that fails is not asked again in this session.
+    Asked from step `judge_from_step` (30) on, when weak signs were there for
+    `tuning.judge.patience` (10) steps in a row; then every 5 to 15 steps (`tuning.judge.every_min`,
+    `tuning.judge.every_max`), the sooner the surer it was. An opinion of `tuning.judge.confidence`
+    (0.9) or more given `tuning.judge.times` (2) times in a row is a detection; each further one
+    confirms it. It leads to `judge_max_action` (ask) at most. A judge that fails is not asked again
+    in this session.
 
     Nothing waits: a step only looks whether the answer to the question before has come. An answer
-    that comes more than twice `judge_every_max` steps late is not used.
+    that comes more than twice `tuning.judge.every_max` steps late is not used.
 
     Source: FEATURES D15; `notes/detectors.md` (gemini-cli).
     """
@@ -392,12 +393,12 @@ class JudgeDetector:
         if (
             self._ticket is not None
             or self._number < max(self._settings.judge_from_step, self._wait_until)
-            or self._signed < self._settings.judge_patience
+            or self._signed < self._settings.tuning.judge.patience
         ):
             return
         question = Question(self._number - 1, signs, self._window.steps)
         self._ticket = self._clerk.take(question)
-        self._wait_until = self._number + self._settings.judge_every_max
+        self._wait_until = self._number + self._settings.tuning.judge.every_max
 
     def _heard(self) -> Detection | None:
         """What follows from the answer, if it has come."""
@@ -414,19 +415,19 @@ class JudgeDetector:
         return self._weighed(ticket.opinion)
 
     def _is_late(self, ticket: Ticket) -> bool:
-        return self._number - ticket.question.step > 2 * self._settings.judge_every_max
+        return self._number - ticket.question.step > 2 * self._settings.tuning.judge.every_max
 
     def _weighed(self, opinion: Opinion | None) -> Detection | None:
         settings = self._settings
         confidence = 0.0 if opinion is None else opinion.confidence
-        fewest = min(settings.judge_every_min, settings.judge_every_max)
-        spread = settings.judge_every_max - fewest
+        fewest = min(settings.tuning.judge.every_min, settings.tuning.judge.every_max)
+        spread = settings.tuning.judge.every_max - fewest
         self._wait_until = self._number + fewest + round(spread * (1 - confidence))
-        if opinion is None or confidence < settings.judge_confidence:
+        if opinion is None or confidence < settings.tuning.judge.confidence:
             self._sure = 0
             return None
         self._sure += 1
-        return self._detection(opinion) if self._sure >= settings.judge_times else None
+        return self._detection(opinion) if self._sure >= settings.tuning.judge.times else None
 
     def _detection(self, opinion: Opinion) -> Detection:
         return Detection(
@@ -436,7 +437,7 @@ class JudgeDetector:
             confidence=opinion.confidence,
             keys=frozenset({_KEY}),
             count=self._sure,
-            threshold=self._settings.judge_times,
+            threshold=self._settings.tuning.judge.times,
             message=f"the judge said {self._sure} times in a row that the run is stuck, at last "
             f"with confidence {opinion.confidence:.2f}",
             max_action=Action(self._settings.judge_max_action),

@@ -55,14 +55,15 @@ class ExactRepeat:
     Counted in equivalents of one repeat: byte-equal 1.0, equal after masking 0.8, fading by 1.5 %
     per call in between; from `repeat_threshold` (3) on it is a detection. Never "in a row": other
     calls may sit between. It starts again when the answer differs, when a changing call opened a
-    new epoch, and when the last time is more than `repeat_window` calls ago. Calls of one parallel
-    round count once. Waiting, judged by the clock, does not count until the wait budget ends;
-    transient errors do not count within theirs. A look after a rest of minutes begins anew.
+    new epoch, and when the last time is more than `tuning.calls.repeat_window` calls ago. Calls of
+    one parallel round count once. Waiting, judged by the clock, does not count until the wait
+    budget ends; transient errors do not count within theirs. A look after a rest of minutes begins
+    anew.
 
-    A poll (a pending answer, or a declared tool) that comes sooner than half of `wait_gap_s` after
-    the one before counts the more the sooner it comes, and leads to a hint, which says how long to
-    wait, until the wait budget ends. After that looks a minute and more apart lead to a hint at
-    most.
+    A poll (a pending answer, or a declared tool) that comes sooner than half of
+    `tuning.calls.wait_gap_s` after the one before counts the more the sooner it comes, and leads to
+    a hint, which says how long to wait, until the wait budget ends. After that looks a minute and
+    more apart lead to a hint at most.
 
     Where half or more of the calls in between were new, the key of the call is a guess, or no clock
     tells whether it waits, it leads to a hint at most; in the last case it takes half as many
@@ -83,7 +84,7 @@ class ExactRepeat:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._window = settings.repeat_window
+        self._window = settings.tuning.calls.repeat_window
         # A call seen once is kept as its evidence: most calls never come again.
         self._seen: dict[int, _Seen | Evidence] = {}
         self._fresh = 0
@@ -151,11 +152,11 @@ class ExactRepeat:
         seen.count = seen.count * fade + weight
 
     def _hurry(self, seen: _Seen, evidence: Evidence) -> float:
-        """What a poll weighs: 1 at once, nothing after half of `wait_gap_s`."""
+        """What a poll weighs: 1 at once, nothing after half of `tuning.calls.wait_gap_s`."""
         if not seen.last or not evidence.time:
             return _NO_CLOCK
         apart = max(evidence.time - seen.last, 0) / 1e9
-        return max(1.0 - 2 * apart / self._settings.wait_gap_s, 0.0)
+        return max(1.0 - 2 * apart / self._settings.tuning.calls.wait_gap_s, 0.0)
 
     def _judge(self, seen: _Seen, evidence: Evidence, apart: float | None) -> Detection | None:
         own = self._settings.of(evidence.tool)
@@ -195,7 +196,7 @@ class ExactRepeat:
         )
 
     def _too_soon(self, seen: _Seen, evidence: Evidence, threshold: float) -> Detection:
-        wait = max(2 * self._settings.wait_gap_s, _elapsed(seen, evidence) / 3)
+        wait = max(2 * self._settings.tuning.calls.wait_gap_s, _elapsed(seen, evidence) / 3)
         return Detection(
             detector=self.name,
             reason="polled_too_soon",
@@ -260,9 +261,10 @@ _WORDS: Final = re.compile(r"(?:[^\W\d_]{2,40} ){2}[^\W\d_]{2}")
 class SimilarRepeat:
     """Counts earlier calls of one tool with nearly the same arguments, where nothing new came.
 
-    Similar: the first 256 characters of the arguments are alike by `similar_ratio` (0.85), as they
-    stand, or one has the words of the other and more. Nothing new: `similar_novelty` (25 %) of the
-    outcome or less was not seen before. Both calls have to be so; a detection from
+    Similar: the first 256 characters of the arguments are alike by `tuning.calls.similar_ratio`
+        (0.85), as they
+    stand, or one has the words of the other and more. Nothing new: `tuning.calls.similar_novelty`
+    (25 %) of the outcome or less was not seen before. Both calls have to be so; a detection from
     `similar_threshold` (5) of them. Only arguments with text in them (three words in a row), for to
     ask the same of many items is no loop; only calls known to read count, and not those of tools
     that run what the agent wrote: similar commands are how people look around. A change of the
@@ -306,7 +308,7 @@ class SimilarRepeat:
         return (
             _WORDS.search(evidence.sample) is not None
             and evidence.novelty is not None
-            and evidence.novelty <= self._settings.similar_novelty
+            and evidence.novelty <= self._settings.tuning.calls.similar_novelty
             and evidence.call is not None
             and evidence.effect is Effect.READ
             and not evidence.runs_code
@@ -315,7 +317,7 @@ class SimilarRepeat:
         )
 
     def _alike(self, one: str, other: str) -> bool:
-        percent = self._settings.similar_ratio * 100
+        percent = self._settings.tuning.calls.similar_ratio * 100
         return (
             fuzz.ratio(one, other, score_cutoff=percent) > 0
             or fuzz.token_set_ratio(one, other, score_cutoff=percent) > 0
@@ -350,7 +352,8 @@ class Echo:
     A program that prints the text that it holds looks busy and learns nothing. An answer is an echo
     if half or more of its pieces stand in the call's own arguments and it has 40 characters or
     more. Calls that change something and failures do not count; every call in between that is no
-    echo takes a fifth. A detection from `echo_threshold` (3). It leads to a hint at most.
+    echo takes a fifth. A detection from `tuning.calls.echo_threshold` (3). It leads to a hint at
+    most.
 
     Source: `notes/evidence.md`, row "echo" and lesson 7.
     """
@@ -360,7 +363,7 @@ class Echo:
     __slots__ = ("_rows", "_threshold")
 
     def __init__(self, settings: Settings) -> None:
-        self._threshold = settings.echo_threshold
+        self._threshold = settings.tuning.calls.echo_threshold
         self._rows = LeakyCounters()
 
     def user_turn(self) -> None:
@@ -403,7 +406,7 @@ _SILENT: Final = 10
 
 
 class Cycle:
-    """Finds cycles of any period from 2 to `cycle_max_period` (16) in O(period) per call.
+    """Finds cycles of any period from 2 to `calls.cycle_max_period` (16) in O(period) per call.
 
     `m[p]` grows while this call equals the one `p` calls ago and falls to 0 otherwise; a cycle is
     found at `m[p] >= (r - 1) * p`. `r` is `cycle_repeats` (3) turns for periods to 3, half a turn
@@ -422,7 +425,7 @@ class Cycle:
     __slots__ = ("_acts", "_calls", "_last_round", "_need", "_periods", "_tells")
 
     def __init__(self, settings: Settings) -> None:
-        longest = settings.cycle_max_period
+        longest = settings.tuning.calls.cycle_max_period
         # A cycle of one call is a repeat, and has another detector.
         self._need = [0, 0] + [
             _calls_needed(period, max(settings.cycle_repeats / settings.sensitivity, _LEAST))
@@ -507,8 +510,8 @@ class Sweep:
     all else being equal. After the first step back, a place between two that were read and lie no
     further apart than one and a half strides is read again, whatever the answer says: the answers
     of a sweep that wraps around, shifted by half a page, are all new. A detection from
-    `sweep_threshold` (8) places; five or more have to be known before. A change of the world starts
-    again. It leads to a hint at most.
+    `tuning.calls.sweep_threshold` (8) places; five or more have to be known before. A change of the
+    world starts again. It leads to a hint at most.
 
     Source: `notes/evidence.md`, lesson 10; miss N7 of `notes/detectors.md`.
     """
@@ -518,7 +521,7 @@ class Sweep:
     __slots__ = ("_sweeps", "_threshold")
 
     def __init__(self, settings: Settings) -> None:
-        self._threshold = settings.sweep_threshold
+        self._threshold = settings.tuning.calls.sweep_threshold
         self._sweeps: OrderedDict[int, _Sweep] = OrderedDict()
 
     def user_turn(self) -> None:
@@ -590,8 +593,9 @@ class RevisedInVain:
     Nearly means that 90 % of both are common, and that both have 200 characters or more: a draft
     goes in, a draft comes out, and two words differ. All short arguments have to be the same, or
     it is a letter to somebody else. It is `refinement_spiral` for tools. What other tools do in
-    between does not matter; calls of one round are one. A detection from `revision_threshold` (6)
-    on; it leads to a hint and no further. A call that fails or waits ends a row.
+    between does not matter; calls of one round are one. A detection from
+    `tuning.calls.revision_threshold` (6) on; it leads to a hint and no further. A call that fails
+    or waits ends a row.
 
     Source: FEATURES W11; no recorded solved run has more than 1 in a row.
     """
@@ -617,7 +621,7 @@ class RevisedInVain:
         self._rows[key] = (count, evidence.round)
         if len(self._rows) > _TRACKED:
             self._rows.popitem(last=False)
-        threshold = self._settings.revision_threshold
+        threshold = self._settings.tuning.calls.revision_threshold
         needed = evidence.needs(threshold)
         if count < needed:
             return None

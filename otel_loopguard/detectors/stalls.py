@@ -127,10 +127,10 @@ def idle_clocks(settings: Settings, since: int) -> list[Clock]:
 
 
 def phase_clocks(settings: Settings, since: int) -> list[Clock]:
-    """The limit of one phase of several: `stall_phase_s` (300 s). Source: FEATURES E11."""
+    """The limit of one phase of several: `tuning.stalls.phase_s` (300 s). Source: FEATURES E11."""
     own = verdict(settings, settings.stall_action)
     says = "has been in one phase for {passed:.1f} s; the limit of a phase is {limit:g} s"
-    return _set(Clock("same_phase", since, settings.stall_phase_s, False, own, says))
+    return _set(Clock("same_phase", since, settings.tuning.stalls.phase_s, False, own, says))
 
 
 def stalled(  # noqa: PLR0913
@@ -160,7 +160,7 @@ def stalled(  # noqa: PLR0913
         confidence=0.4 if near else 0.6,
         keys=frozenset({key}),
         count=round(passed, 3),
-        threshold=round(clock.limit_s * (settings.stall_warning if near else 1), 6),
+        threshold=round(clock.limit_s * (settings.tuning.stalls.warning if near else 1), 6),
         message=f"{name[:200]!r} {clock.says.format(passed=passed, limit=clock.limit_s)}",
         max_action=own or Action.HINT,
         own=own,

@@ -116,8 +116,8 @@ class FoundNothing:
 
     An answer that finds something takes three tenths, a successful change all of what was counted.
     One item after the other that is not there counts 0.22, so that it takes 15 of them, and a page
-    half. A detection from `nothing_threshold` (4). It leads to a hint at most: to look where
-    nothing is may be what was asked for.
+    half. A detection from `tuning.calls.nothing_threshold` (4). It leads to a hint at most: to look
+    where nothing is may be what was asked for.
 
     Source: `notes/evidence.md`, row "found nothing outcomes".
     """
@@ -127,7 +127,7 @@ class FoundNothing:
     __slots__ = ("_rows", "_threshold")
 
     def __init__(self, settings: Settings) -> None:
-        self._threshold = settings.nothing_threshold
+        self._threshold = settings.tuning.calls.nothing_threshold
         self._rows = LeakyCounters()
 
     def user_turn(self) -> None:
@@ -201,9 +201,10 @@ class _Newest:
 class Grinding:
     """Looks at the newest answers: what part of them was not seen before by the agent.
 
-    A detection if `grinding_novelty` (10 %) or less of the newest `grinding_calls` (20) answers was
-    new, nothing was changed in between, and none of them was a wait. Calls of one round count once.
-    Over fewer calls healthy runs look the same. It leads to a hint at most.
+    A detection if `tuning.calls.grinding_novelty` (10 %) or less of the newest
+    `tuning.calls.grinding_calls` (20) answers was new, nothing was changed in between, and none of
+    them was a wait. Calls of one round count once. Over fewer calls healthy runs look the same. It
+    leads to a hint at most.
 
     Source: `notes/evidence.md`, lesson 7 ("novelty is worthless alone"), miss N7 of
     `notes/detectors.md`.
@@ -214,8 +215,8 @@ class Grinding:
     __slots__ = ("_agents", "_calls", "_line")
 
     def __init__(self, settings: Settings) -> None:
-        self._line = settings.grinding_novelty
-        self._calls = settings.grinding_calls
+        self._line = settings.tuning.calls.grinding_novelty
+        self._calls = settings.tuning.calls.grinding_calls
         self._agents: dict[int, _Newest] = {}
 
     def user_turn(self) -> None:
@@ -265,10 +266,10 @@ _KEY: Final = key_of(b"idle_command")
 class IdleCommand:
     """Counts rounds whose command does nothing: `:`, a comment, punctuation, a bare `echo`.
 
-    They are all equal to each other, whatever they say. A detection from `idle_threshold` (4)
-    rounds of the last `idle_window` (40) calls; what is done in between does not matter. Where they
-    are less than half of the calls since the first of them, it leads to a hint at most: who writes
-    notes with `echo` beside real work is not stuck.
+    They are all equal to each other, whatever they say. A detection from
+    `tuning.calls.idle_threshold` (4) rounds of the last `tuning.calls.idle_window` (40) calls; what
+    is done in between does not matter. Where they are less than half of the calls since the first
+    of them, it leads to a hint at most: who writes notes with `echo` beside real work is not stuck.
 
     Source: prototype on 34 stuck runs of a coding agent (14 caught) and on solved ones (none).
     """
@@ -283,13 +284,13 @@ class IdleCommand:
 
     def user_turn(self) -> None:
         """What was done before was done for something else."""
-        self._recent = Recent(self._settings.idle_window, 64)
+        self._recent = Recent(self._settings.tuning.calls.idle_window, 64)
 
     def observe(self, evidence: Evidence) -> Detection | None:
         if not evidence.idle:
             return None
         rounds = self._recent.add(evidence.number, evidence.round, evidence.call)
-        threshold = self._settings.idle_threshold
+        threshold = self._settings.tuning.calls.idle_threshold
         if rounds * self._settings.sensitivity < threshold:
             return None
         mostly = 2 * rounds >= evidence.number - self._recent.first + 1
@@ -318,8 +319,8 @@ class NoBetterScore:
     way is better nobody knows, so a new highest number is better, and so is a new lowest one. A try
     is another call, or the same one after a change; tries of one round are one.
 
-    From `score_threshold` (6) tries on it is noted on the trace, at every sixth; nothing else
-    follows, for a plateau may be the best there is.
+    From `tuning.calls.score_threshold` (6) tries on it is noted on the trace, at every sixth;
+    nothing else follows, for a plateau may be the best there is.
 
     Source: FEATURES W11; no recorded solved run has more than 1 try.
     """
@@ -343,7 +344,7 @@ class NoBetterScore:
         if counted is None:
             return None
         tries = counted[0].tries
-        threshold = self._settings.score_threshold
+        threshold = self._settings.tuning.calls.score_threshold
         if tries == 0 or tries % threshold:
             return None
         return Detection(
@@ -390,8 +391,8 @@ class RepeatedEdit:
     before: a file that is written in many parts is work. A green result begins anew for all files:
     what failed before passes now, the same call or one whose arguments are alike by 60 %, or a
     number that is measured (failures, a score) is better than ever. A detection from
-    `edit_threshold` (12) edits on; it leads to a hint and no further, for hard problems take many
-    tries.
+    `tuning.calls.edit_threshold` (12) edits on; it leads to a hint and no further, for hard
+    problems take many tries.
 
     Edits that fail, failures that were no try (wrong usage, no such command) and transient errors
     do not count.
@@ -426,7 +427,7 @@ class RepeatedEdit:
         self._edited[evidence.file] = _Edited(edits, evidence.number)
         if len(self._edited) > _FILES:
             self._edited.popitem(last=False)
-        threshold = self._settings.edit_threshold
+        threshold = self._settings.tuning.calls.edit_threshold
         if not again or edits * self._settings.sensitivity < threshold:
             return None
         return Detection(
@@ -473,22 +474,22 @@ _SHORT: Final = 12
 _AGAIN: Final = 0.5
 _TRACKED: Final = 32
 _CLIMB: Final = ((0, Action.STEER), (2, Action.ASK), (4, Action.ABORT))
-"""How far it goes, by tries beyond `verdict_climb`."""
+"""How far it goes, by tries beyond `tuning.calls.verdict_climb`."""
 
 
 class SameVerdict:
     """Counts equal answers of one tool that turn down what was tried.
 
     A test that fails in the same way after every edit is work for a while: so changes in between do
-    not matter, and neither do the arguments, but it takes `verdict_threshold` (6) tries. A try is
-    another call, or the same one after a change; the same one again is half a try. An answer turns
-    down if it says so in words (did not pass, failed, wrong, …) and has 12 characters or more;
-    failures of the call itself are `error_repeat`'s.
+    not matter, and neither do the arguments, but it takes `tuning.calls.verdict_threshold` (6)
+    tries. A try is another call, or the same one after a change; the same one again is half a try.
+    An answer turns down if it says so in words (did not pass, failed, wrong, …) and has 12
+    characters or more; failures of the call itself are `error_repeat`'s.
 
-    It leads to a hint. Only from `verdict_climb` (20) tries on between which nothing was changed it
-    asks for another way, two tries later for a person, and four tries later it stops: who types in
-    one password after another does not stop by being told so. Errors that turn down what was tried
-    count there as well.
+    It leads to a hint. Only from `tuning.calls.verdict_climb` (20) tries on between which nothing
+    was changed it asks for another way, two tries later for a person, and four tries later it
+    stops: who types in one password after another does not stop by being told so. Errors that turn
+    down what was tried count there as well.
 
     Source: `notes/detectors.md`, recommendation 5 ("if epochs advance but the verifier's
     fingerprint stays equal about 6 times: hint, never abort"); `notes/evidence.md`, "Same verifier
@@ -522,7 +523,7 @@ class SameVerdict:
         if tallied is None:
             return None
         climbs = self._climbs(evidence, guesses)
-        needed = evidence.needs(self._settings.verdict_threshold) - 0.1
+        needed = evidence.needs(self._settings.tuning.calls.verdict_threshold) - 0.1
         if tallied.count < needed or (evidence.error and climbs is Action.HINT):
             return None
         return self._detection(evidence, tallied.count, climbs)
@@ -538,12 +539,12 @@ class SameVerdict:
 
     def _climbs(self, evidence: Evidence, guesses: float) -> Action:
         """The strongest action that it leads to."""
-        climb = evidence.needs(self._settings.verdict_climb) - 0.1
+        climb = evidence.needs(self._settings.tuning.calls.verdict_climb) - 0.1
         reached = [action for beyond, action in _CLIMB if guesses >= climb + beyond]
         return reached[-1] if reached and evidence.call is not None else Action.HINT
 
     def _detection(self, evidence: Evidence, count: float, strongest: Action) -> Detection:
-        threshold = self._settings.verdict_threshold
+        threshold = self._settings.tuning.calls.verdict_threshold
         return Detection(
             detector=self.name,
             reason="same_verdict",
@@ -567,11 +568,11 @@ class ToolShopping:
     """Counts different tools in a row that were tried in vain.
 
     In vain means: the call failed, found nothing, only echoed its arguments, or said what was
-    known before (up to 0.1 of it new). A tool was merely tried if it was called `text_shop_calls`
-    (2) times at most; one that is called more often belongs to other detectors. A detection from
-    `text_shop_tools` (5) such tools on. Any call that brings news, changes something, or whose
-    outcome was not captured, starts the row anew. Transient errors are not the agent's doing, and
-    neither count nor help. It hints at most.
+    known before (up to 0.1 of it new). A tool was merely tried if it was called
+    `tuning.text.shop_calls` (2) times at most; one that is called more often belongs to other
+    detectors. A detection from `tuning.text.shop_tools` (5) such tools on. Any call that brings
+    news, changes something, or whose outcome was not captured, starts the row anew. Transient
+    errors are not the agent's doing, and neither count nor help. It hints at most.
 
     Source: FEATURES D7.
     """
@@ -601,16 +602,16 @@ class ToolShopping:
             self._calls[evidence.tool] = self._calls.get(evidence.tool, 0) + 1
         if self._first is None:
             self._first = evidence.number ^ _LOOP
-        most = self._settings.text_shop_calls
+        most = self._settings.tuning.text.shop_calls
         tried = sum(calls <= most for calls in self._calls.values())
-        return self._detection(tried) if tried >= self._settings.text_shop_tools else None
+        return self._detection(tried) if tried >= self._settings.tuning.text.shop_tools else None
 
     def _over(self) -> None:
         self._calls.clear()
         self._first = None
 
     def _detection(self, tried: int) -> Detection:
-        most = self._settings.text_shop_calls
+        most = self._settings.tuning.text.shop_calls
         return Detection(
             detector=self.name,
             reason="tools_tried_in_vain",
@@ -618,7 +619,7 @@ class ToolShopping:
             confidence=min(0.8, 0.5 + 0.05 * tried),
             keys=frozenset({self._first or _LOOP}),
             count=tried,
-            threshold=self._settings.text_shop_tools,
+            threshold=self._settings.tuning.text.shop_tools,
             message=f"{tried} different tools were tried in a row, each {most} times at most, and "
             "each failed, found nothing, or said nothing new",
             max_action=Action.HINT,

@@ -80,8 +80,8 @@ _LOOP: Final = 0x61706F6C
 class Apologising:
     """Counts texts in a row of one speaker that apologise.
 
-    A detection from `text_apology_turns` (3) on; whatever was tried in between, it went wrong each
-    time. Data does not count. It hints at most.
+    A detection from `tuning.text.apology_turns` (3) on; whatever was tried in between, it went
+    wrong each time. Data does not count. It hints at most.
 
     Source: FEATURES D7; false alarm F12 (phrases stand on word boundaries, and one alone says
     nothing).
@@ -93,7 +93,7 @@ class Apologising:
     __slots__ = ("_rows", "_turns")
 
     def __init__(self, settings: Settings) -> None:
-        self._turns = settings.text_apology_turns
+        self._turns = settings.tuning.text.apology_turns
         self._rows = Streaks(_apologises)
 
     def user_turn(self) -> None:
@@ -131,7 +131,7 @@ class Hedging:
     """Counts texts in a row of one speaker that are full of doubt.
 
     Full means a phrase of doubt ("I'm not sure", "perhaps", "it seems") for every 100 words begun.
-    A detection from `text_hedge_turns` (5) on; data does not count. It hints at most.
+    A detection from `tuning.text.hedge_turns` (5) on; data does not count. It hints at most.
 
     Source: FEATURES D7; false alarm F12 (phrases stand on word boundaries, and one alone says
     nothing).
@@ -143,7 +143,7 @@ class Hedging:
     __slots__ = ("_rows", "_turns")
 
     def __init__(self, settings: Settings) -> None:
-        self._turns = settings.text_hedge_turns
+        self._turns = settings.tuning.text.hedge_turns
         self._rows = Streaks(_in_doubt)
 
     def user_turn(self) -> None:
@@ -184,13 +184,14 @@ class _Spiral(NamedTuple):
 class RefinementSpiral:
     """Counts how often in a row a text of one speaker is like the one before.
 
-    Alike means that `text_alike` (0.85) of the two samples is common; a detection from
-    `text_refine_times` (3) on, that is with the fourth text: draft, review and final version are
-    alike in healthy runs. It starts again where something came of what was done in
-    between: a change of the world, or answers of tools that were new (`text_news`, 0.1). Texts
-    below `text_refine_chars` (80 characters) and data (JSON, tables, blocks of code) do not count:
-    verdicts and records of a batch are alike. Texts that differ in numbers only count where no
-    tool was called in between: "37 %" and "41 %" is progress. It asks for another way at most.
+    Alike means that `tuning.text.alike` (0.85) of the two samples is common; a detection from
+    `tuning.text.refine_times` (3) on, that is with the fourth text: draft, review and final version
+    are alike in healthy runs. It starts again where something came of what was done in
+    between: a change of the world, or answers of tools that were new (`tuning.text.news`, 0.1).
+        Texts
+    below `tuning.text.refine_chars` (80 characters) and data (JSON, tables, blocks of code) do not
+    count: verdicts and records of a batch are alike. Texts that differ in numbers only count where
+    no tool was called in between: "37 %" and "41 %" is progress. It asks for another way at most.
 
     Source: FEATURES D6; false alarm F11.
     """
@@ -213,14 +214,18 @@ class RefinementSpiral:
         before = self._spirals.take(saying.speaker)
         count = 0 if before is None else self._count(before, saying)
         self._spirals.put(saying.speaker, _Spiral(saying, count))
-        return self._detection(saying, count) if count >= self._settings.text_refine_times else None
+        return (
+            self._detection(saying, count)
+            if count >= self._settings.tuning.text.refine_times
+            else None
+        )
 
     def _count(self, spiral: _Spiral, now: ModelText) -> int:
         settings, before = self._settings, spiral.before
-        if now.structured or now.size < settings.text_refine_chars:
+        if now.structured or now.size < settings.tuning.text.refine_chars:
             return 0
-        if now.alike < settings.text_alike or not now.gain.nothing_since(
-            before.gain, settings.text_news
+        if now.alike < settings.tuning.text.alike or not now.gain.nothing_since(
+            before.gain, settings.tuning.text.news
         ):
             return 0
         if now.renumbered and now.calls != before.calls:
@@ -235,7 +240,7 @@ class RefinementSpiral:
             confidence=min(0.85, 0.55 + 0.05 * count),
             keys=frozenset({saying.speaker ^ _REFINEMENT}),
             count=count,
-            threshold=self._settings.text_refine_times,
+            threshold=self._settings.tuning.text.refine_times,
             message=f"{saying.name} wrote nearly the same text {count + 1} times (the last two "
             f"have {saying.alike:.0%} in common), and nothing came of what was done between",
             max_action=Action.STEER,
@@ -257,14 +262,14 @@ class TextRepetition:
     """Counts equal texts of one speaker, and looks at the end of each text.
 
     Across texts: equal ones, not necessarily in a row, among the newest `text_repeat_times` (4)
-    times 2 of a turn; a detection from 4 on. Only texts of `text_repeat_chars` (80 characters) or
-    more that are prose, and only where nothing came of what was done since.
+    times 2 of a turn; a detection from 4 on. Only texts of `tuning.text.repeat_chars` (80
+    characters) or more that are prose, and only where nothing came of what was done since.
 
-    Inside of one: the end of a text that repeats itself `text_tail_times` (10) times, with a period
-    of up to `text_tail_period` (500) characters and over at least `text_tail_chars` (400). Not in
-    blocks of code, tables, JSON or markup. Or a sentence, or up to 24 of them, anywhere in it, that
-    is said `text_chant_times` (6) times in a row, over as many characters. It asks for another way
-    at most.
+    Inside of one: the end of a text that repeats itself `tuning.text.tail_times` (10) times, with a
+    period of up to `tuning.text.tail_period` (500) characters and over at least
+    `tuning.text.tail_chars` (400). Not in blocks of code, tables, JSON or markup. Or a sentence, or
+    up to 24 of them, anywhere in it, that is said `tuning.text.chant_times` (6) times in a row,
+    over as many characters. It asks for another way at most.
 
     Source: `notes/detectors.md`, gemini-cli's text rules and false alarm F11.
     """
@@ -293,13 +298,14 @@ class TextRepetition:
 
     def _count(self, saying: ModelText) -> int:
         settings = self._settings
-        if saying.structured or saying.size < settings.text_repeat_chars or saying.beside:
+        if saying.structured or saying.size < settings.tuning.text.repeat_chars or saying.beside:
             return 0
         earlier = self._earlier.take(saying.speaker)
         if earlier is None or earlier[-1].turn != saying.turn:
             earlier = deque[_Said](maxlen=_BETWEEN * settings.text_repeat_times)
         count = 1 + sum(
-            before.key == saying.key and saying.gain.nothing_since(before.gain, settings.text_news)
+            before.key == saying.key
+            and saying.gain.nothing_since(before.gain, settings.tuning.text.news)
             for before in earlier
         )
         earlier.append(_Said(saying.key, saying.turn, saying.gain))
@@ -329,7 +335,7 @@ class TextRepetition:
             confidence=0.8,
             keys=frozenset({tail.key}),
             count=tail.times,
-            threshold=self._settings.text_tail_times,
+            threshold=self._settings.tuning.text.tail_times,
             message=f"a text of {saying.name} ends with the same {tail.period} characters, "
             f"{tail.times} times or more one after the other",
             max_action=Action.STEER,
@@ -344,7 +350,7 @@ class TextRepetition:
             confidence=0.75,
             keys=frozenset({chant.key}),
             count=chant.times,
-            threshold=self._settings.text_chant_times,
+            threshold=self._settings.tuning.text.chant_times,
             message=f"a text of {saying.name} says the same {chant.period} characters "
             f"{chant.times} times or more in a row",
             max_action=Action.STEER,
@@ -366,9 +372,9 @@ class ScopeCreep:
     """Counts how often in a row a plan grows, while none of it is done.
 
     It is the same plan if 0.7 of the tasks before are still on it; it grows if it has more tasks
-    than before. A detection from `text_scope_turns` (4) on. It starts again when a task more is
-    marked as done, when the plan shrinks, and when anything is changed in the world: then the plan
-    is worked on, marked or not. It hints at most.
+    than before. A detection from `tuning.text.scope_turns` (4) on. It starts again when a task more
+    is marked as done, when the plan shrinks, and when anything is changed in the world: then the
+    plan is worked on, marked or not. It hints at most.
 
     Source: FEATURES D7.
     """
@@ -379,7 +385,7 @@ class ScopeCreep:
     __slots__ = ("_growths", "_times")
 
     def __init__(self, settings: Settings) -> None:
-        self._times = settings.text_scope_turns
+        self._times = settings.tuning.text.scope_turns
         self._growths: Speakers[_Growth] = Speakers()
 
     def user_turn(self) -> None:
@@ -441,13 +447,15 @@ class TalkWithoutAction:
     """Counts texts in a row of one speaker between which nothing was done.
 
     Nothing done means: no tool call, no hand-off, no model call without a text, whoever did it. Two
-    texts announce the same if `text_alike` (0.85) of them is common, if half of the words that say
-    what is announced are common, or if both are to begin and one does not say with what. A
-    detection from `text_talk_turns` (4) such texts on;
+    texts announce the same if `tuning.text.alike` (0.85) of them is common, if half of the words
+    that say what is announced are common, or if both are to begin and one does not say with what. A
+    detection from `tuning.text.talk_turns` (4) such texts on;
 
-    - from `text_talk_alike_turns` (6) texts that announce nothing, are alike and speak of their
+    - from `tuning.text.talk_alike_turns` (6) texts that announce nothing, are alike and speak of
+    their
       author: verdicts of a batch do not;
-    - from `text_talk_other_turns` (10) texts that announce one thing after the other, in a session
+    - from `tuning.text.talk_other_turns` (10) texts that announce one thing after the other, in a
+    session
       whose tool calls are seen: elsewhere it may have been done out of sight.
 
     A chat, a pipeline of model calls and samples taken beside each other announce nothing, or not
@@ -477,12 +485,18 @@ class TalkWithoutAction:
         talk = self._continued(before, saying)
         self._talks.put(saying.speaker, talk)
         settings = self._settings
-        if talk.same >= settings.text_talk_turns:
-            return self._found(saying, "announced_again", talk.same, settings.text_talk_turns)
-        if talk.alike >= settings.text_talk_alike_turns:
-            return self._found(saying, "said_again", talk.alike, settings.text_talk_alike_turns)
-        if talk.other >= settings.text_talk_other_turns:
-            return self._found(saying, "only_announced", talk.other, settings.text_talk_other_turns)
+        if talk.same >= settings.tuning.text.talk_turns:
+            return self._found(
+                saying, "announced_again", talk.same, settings.tuning.text.talk_turns
+            )
+        if talk.alike >= settings.tuning.text.talk_alike_turns:
+            return self._found(
+                saying, "said_again", talk.alike, settings.tuning.text.talk_alike_turns
+            )
+        if talk.other >= settings.tuning.text.talk_other_turns:
+            return self._found(
+                saying, "only_announced", talk.other, settings.tuning.text.talk_other_turns
+            )
         return None
 
     def _continued(self, talk: _Talk | None, now: ModelText) -> _Talk:
@@ -492,7 +506,7 @@ class TalkWithoutAction:
             return _Talk(now, first, 1, first)
         if now.beside:
             return talk._replace(before=now)
-        alike = now.alike >= self._settings.text_alike
+        alike = now.alike >= self._settings.tuning.text.alike
         before = talk.before.promise
         same = promise is not None and before is not None and (alike or promise.is_like(before))
         return _Talk(

@@ -168,7 +168,7 @@ class Channels:
             if found is None:
                 carrier = DeliveryQueue(
                     "on_escalation", self._calling(callback), self._faults,
-                    most=self._settings.escalation_queue,
+                    most=self._settings.tuning.escalation.queue,
                 )  # fmt: skip
                 found = self._carriers[id(callback)] = (callback, carrier)
         return found[1]
@@ -215,7 +215,7 @@ def _webhook(settings: Settings, faults: InternalErrors, answered: Answered) -> 
         "webhook",
         Webhook(settings, answered).deliver,
         faults,
-        most=settings.escalation_queue,
+        most=settings.tuning.escalation.queue,
         attempts=settings.webhook_attempts,
-        retry_s=settings.webhook_retry_s,
+        retry_s=settings.tuning.escalation.webhook_retry_s,
     )

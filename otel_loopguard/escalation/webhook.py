@@ -21,7 +21,7 @@ from otel_loopguard._util.logger import logger
 from otel_loopguard.errors import EscalationError, LoopGuardSettingsError, PlanError
 from otel_loopguard.escalation.answers import Reply, reply_in
 from otel_loopguard.escalation.payload import encoded, message
-from otel_loopguard.settings.fields import key_bytes
+from otel_loopguard.settings import key_bytes
 from otel_loopguard.version import __version__
 
 if TYPE_CHECKING:

@@ -162,7 +162,7 @@ class GraphExtractor:
         """Whether time was given since the visit before ended, within the wait budget."""
         end, settings = step.end or 0, self._settings
         took = end - run.end - (self._model_time - run.model_time)
-        long = run.end > 0 and step.start > 0 and took >= settings.wait_gap_s * 1e9
+        long = run.end > 0 and step.start > 0 and took >= settings.tuning.calls.wait_gap_s * 1e9
         within = end - run.moved < settings.wait_budget_s * 1e9
         return (run.waited or long) and within
 

@@ -361,8 +361,8 @@ class ModelTextExtractor:
     """Evidence of what is written in one session. Not thread-safe: the session's lock is held.
 
     Cost per text is bounded, whatever its length: phrases and comparisons look at 2,000 characters,
-    the end that repeats itself at `text_tail_period` times `text_tail_times`. Of the newest 4
-    speakers the sample of the newest text is kept, in the process only.
+    the end that repeats itself at `tuning.text.tail_period` times `tuning.text.tail_times`. Of the
+    newest 4 speakers the sample of the newest text is kept, in the process only.
     """
 
     __slots__ = ("_acts", "_end", "_last", "_progress", "_settings", "_trace", "_turn")
@@ -425,18 +425,18 @@ class ModelTextExtractor:
             return 0.0, False
         if before.sample == now.sample:
             return 1.0, False
-        least = 100 * self._settings.text_alike
+        least = 100 * self._settings.tuning.text.alike
         alike = fuzz.ratio(before.sample, now.sample, score_cutoff=least) / 100
         return alike, before.shape == now.shape
 
     def _tail(self, text: str) -> Tail | None:
         settings = self._settings
-        longest, times = settings.text_tail_period, settings.text_tail_times
-        return tail_of(text, longest, times, settings.text_tail_chars)
+        longest, times = settings.tuning.text.tail_period, settings.tuning.text.tail_times
+        return tail_of(text, longest, times, settings.tuning.text.tail_chars)
 
     def _chant(self, text: str) -> Tail | None:
         settings = self._settings
-        return chant_of(text, settings.text_chant_times, settings.text_tail_chars)
+        return chant_of(text, settings.tuning.text.chant_times, settings.tuning.text.tail_chars)
 
     def _remember(self, speaker: int, now: _Last) -> _Last | None:
         before = self._last.pop(speaker, None)
@@ -448,7 +448,7 @@ class ModelTextExtractor:
     def _next_turn(self, step: Step) -> None:
         """Another trace after a pause: a user may have spoken, and nothing says so."""
         pause = step.start - self._end
-        if step.trace_id != self._trace and pause >= self._settings.text_turn_gap_s * 1e9:
+        if step.trace_id != self._trace and pause >= self._settings.tuning.text.turn_gap_s * 1e9:
             self._turn += 1
         self._trace = step.trace_id
         self._end = max(self._end, step.end or 0)

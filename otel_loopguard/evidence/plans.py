@@ -140,13 +140,14 @@ class Tasks:
     and so do milestones that it declared, and what a person gave in their place. One on a span that
     is not sound is passed over: nobody is there to be told. A task is done when an agent, a node, a
     workflow or a tool call has ended well that names it, by `Step.task` or by its own name, and has
-    failed after `plan_task_failures` (3) that did not; so a step that is tried again harms nobody.
+    failed after `tuning.plans.task_failures` (3) that did not; so a step that is tried again harms
+    nobody.
     """
 
     __slots__ = ("_declared", "_failures", "_limit", "_progress")
 
     def __init__(self, settings: Settings, progress: Progress) -> None:
-        self._limit = settings.plan_task_failures
+        self._limit = settings.tuning.plans.task_failures
         self._progress = progress
         self._declared: tuple[object, ...] | None = None
         self._failures: dict[str, int] = {}

@@ -105,12 +105,13 @@ class _Known(NamedTuple):
 class Polling:
     """Remembers the answers of the newest 64 different calls of a session, and when it idled.
 
-    A pending answer, or one of a tool that is declared to poll, is waiting if half of `wait_gap_s`
-    passed since it was asked for last, whatever ran meanwhile, or a call that does nothing but
-    wait. Any other unchanged answer is waiting after `wait_gap_s` in which nothing ran if it speaks
-    of something pending anywhere, or if the name or command of its call says so (where the time
-    that models took is known); 20 s are enough by themselves. So is one for which the call itself
-    took that long, if it polls, and a command that sleeps that long.
+    A pending answer, or one of a tool that is declared to poll, is waiting if half of
+    `tuning.calls.wait_gap_s` passed since it was asked for last, whatever ran meanwhile, or a call
+    that does nothing but wait. Any other unchanged answer is waiting after
+    `tuning.calls.wait_gap_s` in which nothing ran if it speaks of something pending anywhere, or if
+    the name or command of its call says so (where the time that models took is known); 20 s are
+    enough by themselves. So is one for which the call itself took that long, if it polls, and a
+    command that sleeps that long.
 
     Whatever else is asked again while something is pending, unchanged, is part of the wait.
 
@@ -126,7 +127,7 @@ class Polling:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._gap = settings.wait_gap_s * 1e9
+        self._gap = settings.tuning.calls.wait_gap_s * 1e9
         self._answers: dict[int, _Known] = {}
         self._end = 0
         self._thought = -1

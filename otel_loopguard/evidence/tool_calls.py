@@ -245,7 +245,7 @@ class ToolCallExtractor:
     @property
     def _tightened(self) -> float:
         """What is left of a threshold as a budget is used (D12)."""
-        return 1.0 - self._settings.budget_tighten * self._progress.used
+        return 1.0 - self._settings.tuning.budget.tighten * self._progress.used
 
     def call_of(self, step: Step) -> int | None:
         """Key of a call before it has an outcome; None if its arguments are not known yet."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_loopguard.core import Choice, Factors, FollowUp, Source, Vote
-from otel_loopguard.settings.execution import CONFIDENCES
+from otel_loopguard.tuning import CONFIDENCES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,11 +53,11 @@ class Votes:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._sure = {**CONFIDENCES, **settings.execution_confidence}
+        self._sure = {**CONFIDENCES, **settings.tuning.execution.confidence}
         self._few = min(
-            settings.execution_prompt_tasks,
-            settings.execution_background_tasks,
-            settings.execution_sequential_tasks,
+            settings.tuning.execution.prompt_tasks,
+            settings.tuning.execution.background_tasks,
+            settings.tuning.execution.sequential_tasks,
         )
 
     def cast(self, ballot: Ballot) -> tuple[Vote, ...]:
@@ -66,7 +66,7 @@ class Votes:
         votes = [self._time(ballot)]
         if ballot.tasks > self._few:
             votes += self._tasks(ballot)
-        if ballot.complexity > settings.execution_complexity:
+        if ballot.complexity > settings.tuning.execution.complexity:
             reason = f"the tasks have a complexity of {ballot.complexity:.2f}"
             votes.append(self._vote("complexity_prompt", Choice.PROMPT_USER, reason))
         votes += self._busy(ballot)
@@ -93,23 +93,23 @@ class Votes:
     def _tasks(self, ballot: Ballot) -> Iterator[Vote]:
         settings, tasks = self._settings, ballot.tasks
         reason = f"there are {tasks} tasks"
-        if tasks > settings.execution_background_tasks:
+        if tasks > settings.tuning.execution.background_tasks:
             yield self._background("tasks_background", ballot, reason)
-        elif tasks > settings.execution_prompt_tasks:
+        elif tasks > settings.tuning.execution.prompt_tasks:
             yield self._vote("tasks_prompt", Choice.PROMPT_USER, reason)
-        if not ballot.parallel and tasks > settings.execution_sequential_tasks:
+        if not ballot.parallel and tasks > settings.tuning.execution.sequential_tasks:
             yield self._background("sequential_background", ballot, f"{tasks} tasks in sequence")
 
     def _busy(self, ballot: Ballot) -> Iterator[Vote]:
         settings, pressure = self._settings, ballot.pressure
-        if pressure.load is not None and pressure.load > settings.execution_load:
+        if pressure.load is not None and pressure.load > settings.tuning.execution.load:
             reason = f"{pressure.load:.0%} of the CPUs are busy"
-            if ballot.total_s > settings.execution_load_s:
+            if ballot.total_s > settings.tuning.execution.load_s:
                 yield self._background("load_background", ballot, reason)
             else:
                 yield self._vote("load_defer", Choice.DEFER, reason)
-        short = ballot.total_s < settings.execution_queue_s
-        if short and (pressure.queue or 0) > settings.execution_queue_busy:
+        short = ballot.total_s < settings.tuning.execution.queue_s
+        if short and (pressure.queue or 0) > settings.tuning.execution.queue_busy:
             reason = f"{pressure.queue} tasks wait for a worker"
             yield self._vote("queue_sync", Choice.EXECUTE_SYNC, reason)
 
@@ -217,13 +217,13 @@ class Execution:
     ) -> Factors:
         settings, tasks = self._settings, work.tasks
         if work.parallel:
-            lanes = settings.execution_max_parallel
-            switching = settings.execution_parallel_switch_s * tasks / lanes * 1e3
+            lanes = settings.tuning.execution.max_parallel
+            switching = settings.tuning.execution.parallel_switch_s * tasks / lanes * 1e3
         else:
-            switching = settings.execution_switch_s * tasks * 1e3
-        every = settings.execution_checkpoint_every
-        checkpoints = tasks // every * settings.execution_checkpoint_s * 1e3
-        complex_ms = settings.execution_complexity_s * work.complexity * 1e3
+            switching = settings.tuning.execution.switch_s * tasks * 1e3
+        every = settings.tuning.execution.checkpoint_every
+        checkpoints = tasks // every * settings.tuning.execution.checkpoint_s * 1e3
+        complex_ms = settings.tuning.execution.complexity_s * work.complexity * 1e3
         total = work.tool_ms + switching + checkpoints + complex_ms
         votes = self._votes.cast(
             Ballot(total / 1e3, tasks, work.parallel, work.complexity, pressure, remembered, wishes)

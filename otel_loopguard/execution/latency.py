@@ -370,7 +370,7 @@ def estimated(basis: Basis, arguments: Arguments, settings: Settings) -> Estimat
     """The estimate of one call.
 
     Calls of like size weigh n / (n + 5) against all calls of the tool, and the default weighs less
-    with every record until there are `profile_prior_records`; both in logarithms.
+    with every record until there are `tuning.latency.prior_records`; both in logarithms.
     """
     count = len(basis.sizes)
     if not count:
@@ -383,7 +383,7 @@ def estimated(basis: Basis, arguments: Arguments, settings: Settings) -> Estimat
             basis.alike[arguments.size] = alike
     ms, similar, mean = alike
     if arguments.size is not None:
-        share = settings.profile_complexity
+        share = settings.tuning.latency.complexity
         ms *= (1 + share * arguments.complexity) / (1 + share * mean)
     weight = _weight(count, settings)
     if weight >= 1:
@@ -395,13 +395,13 @@ def estimated(basis: Basis, arguments: Arguments, settings: Settings) -> Estimat
 
 def _alike(basis: Basis, size: int | None, settings: Settings) -> Alike:
     """What the calls of like size say; all of them for a size that is unknown."""
-    sizes, count, ratio = basis.sizes, len(basis.sizes), settings.profile_similar
+    sizes, count, ratio = basis.sizes, len(basis.sizes), settings.tuning.latency.similar
     first, last = 0, count
     if size is not None:
         first, last = bisect_left(sizes, size / ratio), bisect_right(sizes, size * ratio)
     similar, ms = last - first, basis.all_ms
-    if size is not None and settings.profile_min_records <= similar < count:
-        above = similar - place_of(similar, settings.profile_percentile)
+    if size is not None and settings.tuning.latency.min_records <= similar < count:
+        above = similar - place_of(similar, settings.tuning.latency.percentile)
         own = _after(basis.longest, above, size / ratio, size * ratio)
         ms = _between(ms, own, similar / (similar + _SHARED))
     low, high = (first, last) if similar else (0, count)
@@ -421,9 +421,9 @@ def _after(longest: Sequence[tuple[float, int]], above: int, low: float, high: f
 
 def _weight(count: int, settings: Settings) -> float:
     """How much the records weigh against the default, 0 to 1."""
-    enough = settings.profile_prior_records
+    enough = settings.tuning.latency.prior_records
     if count >= enough:
-        return 1.0 if enough or count >= settings.profile_min_records else 0.0
+        return 1.0 if enough or count >= settings.tuning.latency.min_records else 0.0
     return count / enough
 
 
@@ -445,9 +445,9 @@ class ResourceProfile:
         cpu_percent: CPU in use, in %.
         memory_mb: Memory of the process, in MB.
         io_wait_percent: Time spent waiting for input and output, in %.
-        cpu_intensive: Whether CPU is above `profile_cpu_percent` (60).
-        memory_intensive: Whether memory is above `profile_memory_mb` (500).
-        io_intensive: Whether I/O wait is above `profile_io_percent` (20).
+        cpu_intensive: Whether CPU is above `tuning.latency.cpu_percent` (60).
+        memory_intensive: Whether memory is above `tuning.latency.memory_mb` (500).
+        io_intensive: Whether I/O wait is above `tuning.latency.io_percent` (20).
     """
 
     samples: int
@@ -469,9 +469,9 @@ def resources_of(records: Sequence[CallRecord], settings: Settings) -> ResourceP
         cpu_percent=cpu,
         memory_mb=memory,
         io_wait_percent=io_wait,
-        cpu_intensive=cpu is not None and cpu > settings.profile_cpu_percent,
-        memory_intensive=memory is not None and memory > settings.profile_memory_mb,
-        io_intensive=io_wait is not None and io_wait > settings.profile_io_percent,
+        cpu_intensive=cpu is not None and cpu > settings.tuning.latency.cpu_percent,
+        memory_intensive=memory is not None and memory > settings.tuning.latency.memory_mb,
+        io_intensive=io_wait is not None and io_wait > settings.tuning.latency.io_percent,
     )
 
 
@@ -529,18 +529,20 @@ class Profile:
 
     def __init__(self, tool: str, settings: Settings) -> None:
         self.tool = tool
-        self.records: deque[CallRecord] = deque(maxlen=settings.profile_records)
+        self.records: deque[CallRecord] = deque(maxlen=settings.tuning.latency.records)
         self.asked = False
         self.read = False
         self._settings = settings
-        self._calibration = Calibration(settings.profile_percentile, settings.profile_adapts)
+        self._calibration = Calibration(
+            settings.tuning.latency.percentile, settings.tuning.latency.adapts
+        )
         self._seen: OrderedDict[int, None] = OrderedDict()
         self._timed: deque[CallRecord] = deque()
-        self._window = Window(settings.profile_newest)
+        self._window = Window(settings.tuning.latency.newest)
         self._longest_ms = 0.0
         prior = settings.profile_defaults_ms.get(tool, DEFAULTS_MS.get(tool))
         self._given = prior is not None
-        self._prior_ms = settings.profile_default_ms if prior is None else prior
+        self._prior_ms = settings.tuning.latency.default_ms if prior is None else prior
         self._basis = self._based()
 
     def estimate(self, arguments: Arguments) -> Estimate:
@@ -564,20 +566,24 @@ class Profile:
         self._seen.move_to_end(key)
         if len(self._seen) > _IDENTITIES:
             self._seen.popitem(last=False)
-        enough = len(self._basis.sizes) >= self._settings.profile_min_records
-        return again and enough and ms <= self._settings.profile_cache_hit * self._basis.median_ms
+        enough = len(self._basis.sizes) >= self._settings.tuning.latency.min_records
+        return (
+            again
+            and enough
+            and ms <= self._settings.tuning.latency.cache_hit * self._basis.median_ms
+        )
 
     def take(self, record: CallRecord) -> None:
         """Takes a finished call. O(newest calls), which are 50."""
         self.records.append(record)
         if record.timed:
             self._calibrate(record)
-            if len(self._timed) >= self._settings.profile_records:
+            if len(self._timed) >= self._settings.tuning.latency.records:
                 self._forget()
             self._timed.append(record)
             self._window.take(record)
             self._longest_ms = max(self._longest_ms, record.ms)
-        oldest = record.time - self._settings.profile_days * _DAY_NS
+        oldest = record.time - self._settings.tuning.latency.days * _DAY_NS
         while self.records[0].time < oldest:
             self.records.popleft()
         while self._timed and self._timed[0].time < oldest:
@@ -618,7 +624,7 @@ class Profile:
 
     def _forget(self) -> None:
         """Lets go of the oldest call that went well."""
-        if len(self._timed) <= self._settings.profile_newest:
+        if len(self._timed) <= self._settings.tuning.latency.newest:
             self._window.forget()
         gone = self._timed.popleft()
         if gone.ms >= self._longest_ms:
@@ -627,7 +633,7 @@ class Profile:
     def _based(self) -> Basis:
         rows, longest = self._window.rows, self._window.longest
         count = len(rows)
-        share = self._settings.profile_percentile
+        share = self._settings.tuning.latency.percentile
         return Basis(
             sizes=tuple([row[0] for row in rows]),
             longest=tuple(longest),

@@ -234,10 +234,10 @@ class Profiler:
             return None
         profile = self._known(tool)
         estimate = profile.estimate(measure(args))
-        if estimate.records < settings.profile_stall_records:
+        if estimate.records < settings.tuning.latency.stall_records:
             return None
-        ms = max(settings.profile_stall_factor * estimate.duration_ms, profile.longest_ms)
-        return max(ms / 1e3, settings.profile_stall_min_s)
+        ms = max(settings.tuning.latency.stall_factor * estimate.duration_ms, profile.longest_ms)
+        return max(ms / 1e3, settings.tuning.latency.stall_min_s)
 
     def time_limit(self, tool: str, args: object = None) -> float:
         """Seconds that a call may take: five times its estimate, within 30 to 600 (E3).
@@ -247,10 +247,10 @@ class Profiler:
         settings = self._settings
         estimate = self.estimate(tool, args)
         if not estimate.known:
-            return settings.profile_limit_max_s
-        seconds = settings.profile_limit_factor * estimate.duration_ms / 1e3
-        longest = max(settings.profile_limit_max_s, settings.profile_limit_min_s)
-        return min(max(seconds, settings.profile_limit_min_s), longest)
+            return settings.tuning.latency.limit_max_s
+        seconds = settings.tuning.latency.limit_factor * estimate.duration_ms / 1e3
+        longest = max(settings.tuning.latency.limit_max_s, settings.tuning.latency.limit_min_s)
+        return min(max(seconds, settings.tuning.latency.limit_min_s), longest)
 
     def agent_limit(self, agent: str) -> float:
         """Seconds that a run of an agent may take: as `time_limit`, from its own past runs (E3)."""

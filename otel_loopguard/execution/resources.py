@@ -265,16 +265,16 @@ class Resources:
         self._faults = faults
         self._gauges = gauges or _psutil_gauges
         self._on = settings.execution_resources
-        self._every = settings.execution_sample_s
+        self._every = settings.tuning.resources.sample_s
         self._asked = 0.0
         self._fresh_until = 0.0
         self._pressure = UNKNOWN_PRESSURE
         self.depth = depth
         self._limits = (
-            ("cpu", settings.execution_cpu_percent),
-            ("memory", settings.execution_memory_percent),
-            ("io_wait", settings.execution_io_wait_percent),
-            ("queue", float(settings.execution_queue_depth)),
+            ("cpu", settings.tuning.resources.cpu_percent),
+            ("memory", settings.tuning.resources.memory_percent),
+            ("io_wait", settings.tuning.resources.io_wait_percent),
+            ("queue", float(settings.tuning.resources.queue_depth)),
         )
         self.forked()
         reset_after_fork(self)
@@ -285,7 +285,7 @@ class Resources:
         self._running = False
         self._stop = Signal()
         kept: deque[Reading] | tuple[()] = getattr(self, "_readings", ())
-        self._readings: deque[Reading] = deque(kept, maxlen=self._settings.execution_samples)
+        self._readings: deque[Reading] = deque(kept, maxlen=self._settings.tuning.resources.samples)
 
     @property
     def pressure(self) -> ResourcePressure:
@@ -304,7 +304,7 @@ class Resources:
 
     @property
     def readings(self) -> tuple[Reading, ...]:
-        """The newest readings, at most `execution_samples` (100), oldest first."""
+        """The newest readings, at most `tuning.resources.samples` (100), oldest first."""
         with self._lock:
             return tuple(self._readings)
 
@@ -330,7 +330,7 @@ class Resources:
         """Takes a reading: on the thread, in a test, or where an application measures itself."""
         with self._lock:
             self._readings.append(reading)
-            newest = list(self._readings)[-self._settings.execution_smoothing :]
+            newest = list(self._readings)[-self._settings.tuning.resources.smoothing :]
         self._pressure = self._judged(newest)
         self._fresh_until = time.monotonic() + self._every * _STALE
 
@@ -345,7 +345,7 @@ class Resources:
         for name, limit in self._limits:
             value = means[name]
             if value is not None and value >= limit:
-                critical = limit * self._settings.execution_critical
+                critical = limit * self._settings.tuning.resources.critical
                 if name != "queue":
                     critical = max(limit, min(critical, _HIGHEST))
                 alerts.append(Alert(name, value, limit, critical=value >= critical))

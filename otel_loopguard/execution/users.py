@@ -218,7 +218,7 @@ class Users:
 
     def __init__(self, settings: Settings, keeping: Keeping | None = None) -> None:
         self._defaults = default_preferences(settings)
-        most = settings.execution_users
+        most = settings.tuning.execution.users
         told = Binding("preference", self._read, _write, _merge)
         self._kept: Cache[Kept] = Cache(told, most, keeping)
         answers = Binding("choice", _read_answers, _write_answers, _merge_answers)

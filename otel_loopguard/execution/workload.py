@@ -71,7 +71,7 @@ class Workload:
         if estimate.source in _GUESSED:
             known = tool in settings.profile_defaults_ms
         else:
-            known = estimate.records >= settings.profile_min_records
+            known = estimate.records >= settings.tuning.latency.min_records
         return self._single(tool, estimate) if known else None
 
     def _single(self, tool: str, estimate: Estimate) -> Work:

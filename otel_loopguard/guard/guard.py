@@ -91,7 +91,7 @@ class StoreBackend:
         return None if self.writer is None else self.writer.store
 
     def close(self) -> None:
-        """Writes what waits, at most for `store_flush_s`. It may be used further."""
+        """Writes what waits, at most for `tuning.stores.flush_s`. It may be used further."""
         if self.writer is not None:
             self.writer.close()
 
@@ -371,7 +371,7 @@ class LoopGuard(SessionQueries):
     def health(self) -> tuple[str, ...]:
         """What does not agree with itself in its own state, a sentence each (E11).
 
-        It is looked at every `stall_health_s` anyway; this looks now, at all open spans.
+        It is looked at every `tuning.stalls.health_s` anyway; this looks now, at all open spans.
         """
         return tuple(self._stalls.health())
 
@@ -444,7 +444,7 @@ class LoopGuard(SessionQueries):
         self.telemetry.watch(
             State(
                 self._opens, self._sessions, self._ledger, self._marks, self._admissions,
-                self._lessons.remedies, self._backing.writer, self.settings.store_queue,
+                self._lessons.remedies, self._backing.writer, self.settings.tuning.stores.queue,
             )
         )  # fmt: skip
         self._stalls = Watchdog(

@@ -16,7 +16,6 @@ from otel_loopguard.settings import Settings
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Milestones
-    from otel_loopguard.settings.planning import PlanningSettings
 
 _SPELLED: Final = 20
 
@@ -259,7 +258,7 @@ def groups(tasks: Sequence[Task]) -> list[list[Task]]:
     return found
 
 
-def phases(tasks: Sequence[Task], settings: PlanningSettings | None = None) -> list[list[Task]]:
+def phases(tasks: Sequence[Task], settings: Settings | None = None) -> list[list[Task]]:
     """What runs side by side, one phase after the other, `plan_max_parallel` (3) at most.
 
     Groups are cut to that size, and what is left over of one is merged with the next as far as
@@ -319,7 +318,7 @@ def _phase(together: list[_Entry], alone: list[_Entry], most: int) -> list[Task]
     return [heapq.heappop(together)[3] for _ in range(min(most, len(together)))]
 
 
-def _safe(task: Task, rule: PlanningSettings) -> bool:
+def _safe(task: Task, rule: Settings) -> bool:
     return rule.plan_assume_safe if task.parallel_safe is None else task.parallel_safe
 
 
@@ -393,10 +392,10 @@ class Complexity:
 
     Attributes:
         score: The weighted sum, 0 to 1.
-        count: Tasks, of `plan_count_full` (30).
-        tools: Different tools, of `plan_tools_full` (10).
-        dependencies: Dependencies, `plan_dependency_share` (0.1) each.
-        priorities: Highest priority less the lowest, of `plan_priority_span` (1).
+        count: Tasks, of `tuning.plans.count_full` (30).
+        tools: Different tools, of `tuning.plans.tools_full` (10).
+        dependencies: Dependencies, `tuning.plans.dependency_share` (0.1) each.
+        priorities: Highest priority less the lowest, of `tuning.plans.priority_span` (1).
         durations: Mean deviation of the estimates that are known, relative to their mean.
     """
 
@@ -408,7 +407,7 @@ class Complexity:
     durations: float
 
 
-def complexity(tasks: Sequence[Task], settings: PlanningSettings | None = None) -> Complexity:
+def complexity(tasks: Sequence[Task], settings: Settings | None = None) -> Complexity:
     """How complex a plan is.
 
     .3 count/30 + .25 distinct tools/10 + .2 dependencies (.1 each) + .15 priority spread + .1
@@ -422,18 +421,18 @@ def complexity(tasks: Sequence[Task], settings: PlanningSettings | None = None) 
     worked = {task.tool or task.agent for task in tasks} - {None}
     edges = sum(len(task.depends_on) for task in tasks)
     parts = (
-        min(1.0, len(tasks) / rule.plan_count_full),
-        min(1.0, len(worked) / rule.plan_tools_full),
-        min(1.0, edges * rule.plan_dependency_share),
-        min(1.0, _spread(tasks) / rule.plan_priority_span),
+        min(1.0, len(tasks) / rule.tuning.plans.count_full),
+        min(1.0, len(worked) / rule.tuning.plans.tools_full),
+        min(1.0, edges * rule.tuning.plans.dependency_share),
+        min(1.0, _spread(tasks) / rule.tuning.plans.priority_span),
         min(1.0, _deviation([one.estimate_ms for one in tasks if one.estimate_ms is not None])),
     )
     weights = (
-        rule.plan_weight_count,
-        rule.plan_weight_tools,
-        rule.plan_weight_dependencies,
-        rule.plan_weight_priorities,
-        rule.plan_weight_durations,
+        rule.tuning.plans.weight_count,
+        rule.tuning.plans.weight_tools,
+        rule.tuning.plans.weight_dependencies,
+        rule.tuning.plans.weight_priorities,
+        rule.tuning.plans.weight_durations,
     )
     score = sum(weight * part for weight, part in zip(weights, parts, strict=True))
     return Complexity(min(1.0, round(score, 6)), *parts)

@@ -8,16 +8,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 import orjson
 
 from otel_loopguard.core.task import Problem, Task, read
 from otel_loopguard.plans.plans import validate
 from otel_loopguard.settings import Settings
-
-if TYPE_CHECKING:
-    from otel_loopguard.settings.planning import PlanningSettings
 
 CLARIFY: Final = "clarify"
 """Id of the part that asks what is wanted."""
@@ -197,14 +194,15 @@ class Factors:
 
     Attributes:
         scope: How much is asked for: verbs that ask for work, and words like `all`, of
-            `plan_scope_full` (8).
-        files: Files, of `plan_files_full` (10).
-        dependencies: Dependencies, `plan_dependency_share` (0.1) each.
-        ambiguity: Vague words, of `plan_vague_full` (4); half, if it says less than four words.
+            `tuning.plans.scope_full` (8).
+        files: Files, of `tuning.plans.files_full` (10).
+        dependencies: Dependencies, `tuning.plans.dependency_share` (0.1) each.
+        ambiguity: Vague words, of `tuning.plans.vague_full` (4); half, if it says less than four
+            words.
         testing: 1 if there are no tests, half where tests are asked for or nobody knows, else 0.
-        parts: How many parts the words name, of `plan_parts_full` (8): what is asked for, items of
-            a list, areas such as `database` or `login`, and things that are big by themselves such
-            as `platform`.
+        parts: How many parts the words name, of `tuning.plans.parts_full` (8): what is asked for,
+            items of a list, areas such as `database` or `login`, and things that are big by
+            themselves such as `platform`.
     """
 
     scope: float
@@ -222,7 +220,7 @@ class Advice:
     Attributes:
         score: How complex the work is, 0 to 1.
         factors: Why.
-        split: Whether it should be split: the score is `plan_split_above` (0.35) or more.
+        split: Whether it should be split: the score is `tuning.plans.split_above` (0.35) or more.
         strategy: How; `none` where it should not.
         subtasks: The parts, a sound plan; empty where it should not be split.
         actions: Estimated actions (tool calls) of each part, by its id; of the whole work under an
@@ -244,7 +242,7 @@ class Advice:
 
 
 def advise(
-    work: Work | str, settings: PlanningSettings | None = None, ask: AskSubtasks | None = None
+    work: Work | str, settings: Settings | None = None, ask: AskSubtasks | None = None
 ) -> Advice:
     """Says whether a piece of work is better split, how, and what may go wrong.
 
@@ -263,14 +261,16 @@ def advise(
     components = list(dict.fromkeys(work.components)) or _folders(files)
     factors = _factors(work, files, rule)
     score = _score(factors, rule)
-    split = score >= rule.plan_split_above
+    split = score >= rule.tuning.plans.split_above
     if split and not files and not components and factors.ambiguity < 0.5:
         clauses = _clauses(work.description[:_MAX_CHARS])
         components = clauses if len(clauses) > 1 else []
     strategy = _strategy(factors, files, components) if split else Strategy.NONE
     risks = _risks(factors, work)
     if not split:
-        actions = {"": rule.plan_actions_base + rule.plan_actions_per_file * len(files)}
+        actions = {
+            "": rule.tuning.plans.actions_base + rule.tuning.plans.actions_per_file * len(files)
+        }
         return Advice(score, factors, False, strategy, (), actions, risks)
     unclear = factors.ambiguity >= 0.5
     subtasks = parts_of(strategy.value, files, components, unclear=unclear)
@@ -286,21 +286,21 @@ def advise(
     )
 
 
-def _factors(work: Work, files: Sequence[str], rule: PlanningSettings) -> Factors:
+def _factors(work: Work, files: Sequence[str], rule: Settings) -> Factors:
     text = work.description[:_MAX_CHARS]
     wanted = len(set(_ASKED.findall(text.lower()))) + len(_WIDE.findall(text))
-    vague = len(_VAGUE.findall(text)) / rule.plan_vague_full
+    vague = len(_VAGUE.findall(text)) / rule.tuning.plans.vague_full
     if work.description and len(text.split()) < 4:
         vague = max(vague, 0.5)
     asked = _TESTED.search(text) is not None
     testing = 1.0 if work.has_tests is False else 0.5 if asked or work.has_tests is None else 0.0
     return Factors(
-        min(1.0, wanted / rule.plan_scope_full),
-        min(1.0, len(files) / rule.plan_files_full),
-        min(1.0, len(work.dependencies) * rule.plan_dependency_share),
+        min(1.0, wanted / rule.tuning.plans.scope_full),
+        min(1.0, len(files) / rule.tuning.plans.files_full),
+        min(1.0, len(work.dependencies) * rule.tuning.plans.dependency_share),
         min(1.0, vague),
         testing,
-        min(1.0, _parts(text) / rule.plan_parts_full),
+        min(1.0, _parts(text) / rule.tuning.plans.parts_full),
     )
 
 
@@ -327,17 +327,17 @@ def _clauses(text: str) -> list[str]:
     return list(dict.fromkeys(name[:_SHORT].strip() for name in named if name))[:_CLAUSES]
 
 
-def _score(factors: Factors, rule: PlanningSettings) -> float:
+def _score(factors: Factors, rule: Settings) -> float:
     weighted = (
-        rule.plan_split_scope * factors.scope
-        + rule.plan_split_files * factors.files
-        + rule.plan_split_dependencies * factors.dependencies
-        + rule.plan_split_ambiguity * factors.ambiguity
-        + rule.plan_split_testing * factors.testing
+        rule.tuning.plans.split_scope * factors.scope
+        + rule.tuning.plans.split_files * factors.files
+        + rule.tuning.plans.split_dependencies * factors.dependencies
+        + rule.tuning.plans.split_ambiguity * factors.ambiguity
+        + rule.tuning.plans.split_testing * factors.testing
     )
-    if weighted < rule.plan_split_above:
+    if weighted < rule.tuning.plans.split_above:
         # A request that names many parts is big, however little else is known of it.
-        weighted = max(weighted, rule.plan_split_parts * factors.parts)
+        weighted = max(weighted, rule.tuning.plans.split_parts * factors.parts)
     return min(1.0, round(weighted, 6))
 
 
@@ -354,7 +354,7 @@ def _strategy(factors: Factors, files: Sequence[str], components: Sequence[str])
     return Strategy.FILE if len(files) > 1 else Strategy.TEST_FIRST
 
 
-def _actions(tasks: Sequence[Task], files: Sequence[str], rule: PlanningSettings) -> dict[str, int]:
+def _actions(tasks: Sequence[Task], files: Sequence[str], rule: Settings) -> dict[str, int]:
     """A few actions for each part, and some for each file that it names.
 
     Files that no part names are shared out among the parts that others wait for.
@@ -368,8 +368,9 @@ def _actions(tasks: Sequence[Task], files: Sequence[str], rule: PlanningSettings
     left = max(0, len(files) - sum(files_of.values()))
     share = math.ceil(left / len(needed)) if needed else left
     return {
-        name: rule.plan_actions_base
-        + rule.plan_actions_per_file * (count + (share if name in needed or not needed else 0))
+        name: rule.tuning.plans.actions_base
+        + rule.tuning.plans.actions_per_file
+        * (count + (share if name in needed or not needed else 0))
         for name, count in files_of.items()
     }
 

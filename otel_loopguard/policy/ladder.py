@@ -68,15 +68,16 @@ class Ladder:
 
     A hint is spent on its loop: it is given once, says nothing about another loop, and every round
     that shows the loop again is a confirmation. A rung is reached after as many confirmations as
-    its setting says (`deny_after`, `abort_after`, …), and not before `cooldown_s` and
-    `cooldown_rounds` of the rung before are over; which rungs there are on the way depends on the
-    strongest action that the detection allows. Parallel calls confirm once, for the agent can react
-    between rounds only. Detections are not added up: the strongest one speaks, and what was not
-    said is not spent. No abort comes without a deny before it.
+    its setting says (`deny_after`, `abort_after`, …), and not before `tuning.policy.cooldown_s` and
+    `tuning.policy.cooldown_rounds` of the rung before are over; which rungs there are on the way
+    depends on the strongest action that the detection allows. Parallel calls confirm once, for the
+    agent can react between rounds only. Detections are not added up: the strongest one speaks, and
+    what was not said is not spent. No abort comes without a deny before it.
 
     A success that brings something new takes one confirmation of every loop back, and each goes
-    down to the rung that it then stands on, at most `descend_limit` times and never below the hint.
-    A pause and an abort stay. A loop not seen for `forget_after` (24) calls is forgotten.
+    down to the rung that it then stands on, at most `tuning.policy.descend_limit` times and never
+    below the hint. A pause and an abort stay. A loop not seen for `tuning.policy.forget_after` (24)
+    calls is forgotten.
 
     Source: `notes/evidence.md`, lesson 11 ("a ladder beats a higher line", two confirming steps for
     deny and pause, three for abort, the notice among them); `notes/detectors.md`, 2c (a second
@@ -123,7 +124,10 @@ class Ladder:
     def descend(self) -> None:
         """Something succeeded and was new: every loop goes down by one confirmation."""
         for loop in self.loops:
-            if loop.action in _LASTING or loop.descents >= self._settings.descend_limit:
+            if (
+                loop.action in _LASTING
+                or loop.descents >= self._settings.tuning.policy.descend_limit
+            ):
                 continue
             if loop.confirmed:
                 loop.confirmed -= 1
@@ -136,8 +140,8 @@ class Ladder:
         ]
 
     def fade(self, number: int) -> None:
-        """Forgets the loops that were not seen for `forget_after` calls."""
-        oldest = number - self._settings.forget_after
+        """Forgets the loops that were not seen for `tuning.policy.forget_after` calls."""
+        oldest = number - self._settings.tuning.policy.forget_after
         if self.loops and self.loops[0].last < oldest:
             self.loops = [loop for loop in self.loops if loop.last >= oldest]
 
@@ -219,9 +223,9 @@ class Ladder:
     def _cools(self, loop: Loop, time: int) -> bool:
         """Whether the cooldown of the loop's rung still runs. Without times only rounds count."""
         level, settings = loop.action.value, self._settings
-        if loop.shown <= settings.cooldown_rounds.get(level, 0):
+        if loop.shown <= settings.tuning.policy.cooldown_rounds.get(level, 0):
             return True
-        wait = settings.cooldown_s.get(level, 0.0)
+        wait = settings.tuning.policy.cooldown_s.get(level, 0.0)
         return bool(wait and time and loop.since) and time - loop.since < wait * 1e9
 
     def _lower(self, loop: Loop) -> None:

@@ -6,7 +6,7 @@ Source: FEATURES A6.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Final, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError
@@ -69,22 +69,18 @@ class Kept(BaseModel):
     problems: tuple[str, ...] = ()
 
 
-_SETTINGS: Final = {
-    "auto_background_threshold_s": "execution_background_s",
-    "prompt_threshold_s": "execution_prompt_s",
-    "auto_background_enabled": "execution_background",
-    "remember_choices": "execution_remember",
-    "parallel_execution_preferred": "execution_parallel",
-    "notify_on_completion": "execution_notify",
-}
-
-
 def default_preferences(settings: Settings) -> Preferences:
     """What everybody prefers who did not say otherwise."""
+    tuning = settings.tuning.execution
     return Preferences(
+        auto_background_threshold_s=settings.execution_background_s,
+        prompt_threshold_s=settings.execution_prompt_s,
+        auto_background_enabled=settings.execution_background,
+        remember_choices=tuning.remember,
+        parallel_execution_preferred=settings.execution_parallel,
         default_choice=Choice(settings.execution_default) if settings.execution_default else None,
-        notification_channels=tuple(sorted(settings.execution_channels)),
-        **{name: getattr(settings, setting) for name, setting in _SETTINGS.items()},
+        notify_on_completion=tuning.notify,
+        notification_channels=tuple(sorted(tuning.channels)),
     )
 
 

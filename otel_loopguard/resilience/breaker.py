@@ -335,15 +335,15 @@ class Breakers:
         self._settings = settings
         self._clock = clock
         self._open_ns = int(settings.breaker_open_s * 1e9)
-        self._trial_s = settings.breaker_trial_s
+        self._trial_s = settings.tuning.resilience.breaker_trial_s
         self._shadow = settings.mode == "shadow"
         self._breakers: OrderedDict[str, Breaker] = OrderedDict()
         self._by_hand: OrderedDict[str, None] = OrderedDict()
         self._sharing: BreakerReplication | None = None
         self.forked()
         if store is not None:
-            keep_s = 2 * settings.breaker_open_s + settings.breaker_trial_s
-            every_s = settings.breaker_sync_s
+            keep_s = 2 * settings.breaker_open_s + settings.tuning.resilience.breaker_trial_s
+            every_s = settings.tuning.resilience.breaker_sync_s
             self._sharing = BreakerReplication(
                 store, faults or InternalErrors(), self._learn, every_s, keep_s
             )

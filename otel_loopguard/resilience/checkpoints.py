@@ -112,7 +112,8 @@ class Checkpoints:
 
     Args:
         source: What makes and restores them.
-        keep: How many are kept, the newest; default is the setting `checkpoint_keep` (20).
+        keep: How many are kept, the newest; default is the setting
+            `tuning.resilience.checkpoint_keep` (20).
 
     Raises:
         ValueError: `keep` is below 1.
@@ -120,7 +121,7 @@ class Checkpoints:
 
     def __init__(self, source: Source, *, keep: int | None = None) -> None:
         self._source = source
-        self._keep = current().settings.checkpoint_keep if keep is None else keep
+        self._keep = current().settings.tuning.resilience.checkpoint_keep if keep is None else keep
         if self._keep < 1:
             msg = f"keep must be the number of checkpoints to keep, from 1 on, got {keep!r}"
             raise ValueError(msg)

@@ -187,18 +187,19 @@ class _Failing:
 class Checks:
     """What speaks against a call before it is made. Any thread may call it.
 
-    It learns from finished calls: after `recovery_check_failures` (3) failures in a row of a tool
-    with one kind of arguments and one kind of error, the next such call is warned of, until one
-    goes well, or `recovery_check_ttl_s` (600) seconds after the last failure. The kind of arguments
-    is their names, types and orders of magnitude; what they say is not kept. So errors that depend
-    on what they say (not found, no match, permission and the like) are not learned, and show that
-    a call of this kind is taken. Errors that may pass (time-outs, 429 and the like) are not learned
+    It learns from finished calls: after `tuning.resilience.check_failures` (3) failures in a row of
+    a tool with one kind of arguments and one kind of error, the next such call is warned of, until
+    one goes well, or `tuning.resilience.check_ttl_s` (600) seconds after the last failure. The kind
+    of arguments is their names, types and orders of magnitude; what they say is not kept. So errors
+    that depend on what they say (not found, no match, permission and the like) are not learned, and
+    show that a call of this kind is taken. Errors that may pass (time-outs, 429 and the like) are
+    not learned
     either: breakers are for those. The newest 1024 kinds are kept.
     """
 
     def __init__(self, settings: Settings, faults: InternalErrors | None = None) -> None:
-        self._most = settings.recovery_check_failures
-        self._kept = round(settings.recovery_check_ttl_s * 1e9)
+        self._most = settings.tuning.resilience.check_failures
+        self._kept = round(settings.tuning.resilience.check_ttl_s * 1e9)
         self._warns = settings.recovery_check_learned == "warn"
         self._exempt = settings.exempt
         self._faults = faults or InternalErrors()

@@ -47,8 +47,8 @@ class GitWorkspace:
 
     Args:
         folder: The folder; also a part of a repository's.
-        limit_s: Seconds that one git command may take; default is the setting `checkpoint_limit_s`
-            (60).
+        limit_s: Seconds that one git command may take; default is the setting
+            `tuning.resilience.checkpoint_limit_s` (60).
 
     Raises:
         CheckpointError: There is no git, or the folder is not in a working tree of one.
@@ -56,7 +56,9 @@ class GitWorkspace:
 
     def __init__(self, folder: str | Path, *, limit_s: float | None = None) -> None:
         self._folder = Path(folder).resolve()
-        self._limit_s = current().settings.checkpoint_limit_s if limit_s is None else limit_s
+        self._limit_s = (
+            current().settings.tuning.resilience.checkpoint_limit_s if limit_s is None else limit_s
+        )
         if not self._folder.is_dir():
             msg = f"no checkpoints of {str(folder)!r}: it is no folder"
             raise CheckpointError(msg)

@@ -125,7 +125,7 @@ class Rules(TypedDict, total=False):
         limit: Further tries after the first (`retry_limit`: 3).
         delay_s: Seconds before the first further try, then doubled (`retry_delay_s`: 2).
         max_delay_s: Seconds of a delay at most (`retry_max_delay_s`: 30).
-        jitter_s: Seconds of a random addition at most (`retry_jitter_s`: 0).
+        jitter_s: Seconds of a random addition at most (`tuning.resilience.retry_jitter_s`: 0).
         on: Which errors; by default those after which trying again can help: time-outs,
             connections, 408, 429 and 5xx.
     """
@@ -179,7 +179,7 @@ def retrying(
         limit=rules.get("limit", settings.retry_limit),
         delay_s=rules.get("delay_s", settings.retry_delay_s),
         max_delay_s=rules.get("max_delay_s", settings.retry_max_delay_s),
-        jitter_s=rules.get("jitter_s", settings.retry_jitter_s),
+        jitter_s=rules.get("jitter_s", settings.tuning.resilience.retry_jitter_s),
         on=rules.get("on"),
     )
     return made if function is None else made(function)

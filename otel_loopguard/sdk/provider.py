@@ -213,7 +213,8 @@ def _same(known: LoopGuard, guard: LoopGuard | None, settings: dict[str, Any]) -
         msg = "the tracer provider is set up already, with another guard: call setup() once"
         raise LoopGuardSettingsError(msg)
     wanted = Settings(**settings) if settings else known.settings
-    changed = [name for name, value in wanted if value != getattr(known.settings, name)]
+    have = known.settings.values()
+    changed = [name for name, value in wanted.values().items() if value != have[name]]
     if changed:
         msg = f"the tracer provider is set up already, with another {changed[0]}: call setup() once"
         raise LoopGuardSettingsError(msg)

@@ -36,10 +36,10 @@ class Limits(Protocol):
 def first_look(settings: Settings) -> int:
     """Nanoseconds after which an open span is looked at first: nothing is late before that."""
     own = [tool.step_timeout_s for tool in settings.tools.values() if tool.step_timeout_s]
-    limits = [settings.step_timeout_s, settings.profile_limit_min_s, *own]
+    limits = [settings.step_timeout_s, settings.tuning.latency.limit_min_s, *own]
     if settings.stall_model_s:
         limits.append(settings.stall_model_s)
-    first = min(min(limits) * settings.stall_warning, settings.profile_stall_min_s)
+    first = min(min(limits) * settings.tuning.stalls.warning, settings.tuning.latency.stall_min_s)
     return round(first * 1e9)
 
 
@@ -211,13 +211,15 @@ class Runs:
         self._settings = settings
         self._most = settings.max_sessions
         self._idle = round(settings.stall_idle_s * 1e9)
-        self._idle_near = round(settings.stall_idle_s * settings.stall_warning * 1e9)
+        self._idle_near = round(settings.stall_idle_s * settings.tuning.stalls.warning * 1e9)
         self._spent: OrderedDict[str, tuple[int, frozenset[str]]] = OrderedDict()
 
     def look(self, run: Run, session: str | None, now: int) -> Look:
         """What there is to say about an open run, and when to look at it again."""
         spent, said = self._spent.get(session or "", (0, frozenset[str]()))
-        found = look(self._clocks(run, spent), run.said | said, now, self._settings.stall_warning)
+        found = look(
+            self._clocks(run, spent), run.said | said, now, self._settings.tuning.stalls.warning
+        )
         run.said.update(_codes(found))
         return found
 

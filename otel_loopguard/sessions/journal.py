@@ -519,7 +519,7 @@ class Before(NamedTuple):
 
 
 class JournalBuffer:
-    """The newest `journal_steps` (1000) entries of one session, own ones and those of others.
+    """The newest `journal.steps` (1000) entries of one session, own ones and those of others.
 
     Not thread-safe: the guard's lock is held.
 
@@ -692,7 +692,10 @@ class JournalReplay:
             return
         if seen.call is not None and seen.changed and not seen.error:
             self.policy.moved(seen.call)
-        new = seen.novelty is not None and seen.novelty >= self._settings.descend_novelty
+        new = (
+            seen.novelty is not None
+            and seen.novelty >= self._settings.tuning.policy.descend_novelty
+        )
         succeeded = not (seen.error or seen.waiting) and (new or opened)
         self.policy.calm(seen.number, succeeded=succeeded)
 

@@ -85,11 +85,11 @@ _FORGOTTEN: Final = -1
 class JournalWorker:
     """Gives sessions a history, writes it behind, and brings in what the store knows of before.
 
-    Entries are handed on after `journal_flush_steps` (100), after a decision, after
-    `journal_flush_s` (1 s) and at `close`. A new session is asked for at once, one in use every
-    `journal_read_s` (5 s), and 6 times after its last step. What is new is shown to new detectors
-    beside the session, on the thread; under its lock they only change places, and see what came
-    meanwhile.
+    Entries are handed on after `tuning.journal.flush_steps` (100), after a decision, after
+    `tuning.journal.flush_s` (1 s) and at `close`. A new session is asked for at once, one in use
+    every `tuning.journal.read_s` (5 s), and 6 times after its last step. What is new is shown to
+    new detectors beside the session, on the thread; under its lock they only change places, and see
+    what came meanwhile.
 
     Attributes:
         full: Whether a session has enough entries to be handed on.
@@ -116,7 +116,7 @@ class JournalWorker:
         self._running = False
         self._closed = False
         # Where the thread does not come to it, for whatever reason, whoever makes steps does.
-        self._most_pending = 10 * settings.journal_flush_steps
+        self._most_pending = 10 * settings.tuning.journal.flush_steps
         self.full = False
         self.unread: Counter[Unread] = Counter()
         self.failed = 0
@@ -124,7 +124,7 @@ class JournalWorker:
     def begin(self, session: Session) -> None:
         """A session was made, or got its final key: its past is asked for. The lock is held."""
         if session.history is None:
-            session.history = JournalBuffer(self._cover, self._settings.journal_steps)
+            session.history = JournalBuffer(self._cover, self._settings.tuning.journal.steps)
         else:
             session.history.start_over()
         session.history.looks = _LOOKS
@@ -148,7 +148,7 @@ class JournalWorker:
         if waiting == 1 or id(session) not in self._dirty:
             self._dirty[id(session)] = session
             self._rouse()
-        if waiting >= self._settings.journal_flush_steps and not self.full:
+        if waiting >= self._settings.tuning.journal.flush_steps and not self.full:
             self.full = True
             self._rouse()
 
@@ -221,7 +221,7 @@ class JournalWorker:
         return new
 
     def _rebuild(self, session: Session, history: JournalBuffer, entries: list[Written]) -> None:
-        entries = entries[-self._settings.journal_steps :]
+        entries = entries[-self._settings.tuning.journal.steps :]
         past = JournalReplay(self._settings, self._registry, self._faults)
         for number, entry in enumerate(self._entries(session.key, entries)):
             past.take(entry)
@@ -254,14 +254,19 @@ class JournalWorker:
 
     def _rouse(self) -> None:
         if not (self._running or self._closed):
-            given = (weakref.ref(self), self._wake, self._settings.journal_flush_s, self._faults)
+            given = (
+                weakref.ref(self),
+                self._wake,
+                self._settings.tuning.journal.flush_s,
+                self._faults,
+            )
             self._running = start_thread("journal", _run, *given)
         self._wake.set()
 
     @property
     def read_s(self) -> float:
         """Seconds between two looks at the sessions in use."""
-        return self._settings.journal_read_s
+        return self._settings.tuning.journal.read_s
 
     @property
     def closed(self) -> bool:

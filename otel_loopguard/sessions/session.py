@@ -106,9 +106,9 @@ class ContextSizes:
     """The size of the context of each speaker of a session, the newest 64.
 
     A context is compacted when the input tokens of one speaker (agent, node and model, within one
-    trace) fall to `stall_compact_drop` (half) of the most that they were, twice in a row, from at
-    least `stall_compact_least` (8000) on. Once is no sign: a short question aside is not the
-    context.
+    trace) fall to `tuning.stalls.compact_drop` (half) of the most that they were, twice in a row,
+    from at least `tuning.stalls.compact_least` (8000) on. Once is no sign: a short question aside
+    is not the context.
 
     Source: FEATURES E13.
     """
@@ -116,8 +116,8 @@ class ContextSizes:
     __slots__ = ("_drop", "_least", "_sizes")
 
     def __init__(self, settings: Settings) -> None:
-        self._drop = settings.stall_compact_drop
-        self._least = settings.stall_compact_least
+        self._drop = settings.tuning.stalls.compact_drop
+        self._least = settings.tuning.stalls.compact_least
         self._sizes: OrderedDict[_Speaker, tuple[int, bool]] = OrderedDict()
 
     def compacted(self, step: Step) -> bool:
@@ -354,7 +354,7 @@ class Session:
         self.record = SessionStats(settings)
         self.flag = Flag(key, settings.pause_limit_s)
         self.progress.milestones = self.flag.milestones
-        self.cycles = CycleLog(settings.exchange_window_steps)
+        self.cycles = CycleLog(settings.tuning.exchange.window_steps)
         self._exempt = settings.exempt
         self.asked: RequestedCalls | None = None
         self.unruled: list[Finding] = []
@@ -591,7 +591,7 @@ class Session:
         return [self._found(verdict, step, seen) for verdict in verdicts]
 
     def _found(self, verdict: Verdict, step: Step, seen: Evidence | None) -> Finding:
-        earlier = self.firsts.of(verdict.loop.keys, step, self._settings.telemetry_links)
+        earlier = self.firsts.of(verdict.loop.keys, step, self._settings.tuning.telemetry.links)
         return finding_of(verdict, step, seen)._replace(earlier=earlier)
 
     def _start_over(self) -> None:
@@ -620,7 +620,7 @@ class Session:
 
     def _asked(self, step: Step) -> list[Finding]:
         """A model is asked again in a session that is denied: refusals may leave no span."""
-        turns = self._silence.turn(step, self._settings.wait_gap_s)
+        turns = self._silence.turn(step, self._settings.tuning.calls.wait_gap_s)
         if turns < _SILENT_TURNS or stops_handoffs(self.flag.control):
             return []
         moment = -self.progress.steps
@@ -641,7 +641,10 @@ class Session:
         """Whether a call brought something new, or changed the world."""
         if seen.error or seen.waiting:
             return False
-        new = seen.novelty is not None and seen.novelty >= self._settings.descend_novelty
+        new = (
+            seen.novelty is not None
+            and seen.novelty >= self._settings.tuning.policy.descend_novelty
+        )
         before = self.history.before.epochs if self.history is not None else 0
         return new or self.progress.epoch + before > seen.epoch
 

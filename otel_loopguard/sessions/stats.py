@@ -215,12 +215,12 @@ class SessionStats:
     )  # fmt: skip
 
     def __init__(self, settings: Settings) -> None:
-        self.memory = Memory(settings.context_entries)
+        self.memory = Memory(settings.tuning.reports.context_entries)
         self.recent = RecentActions(
-            settings.escalation_actions, content=settings.escalation_content
+            settings.tuning.escalation.actions, content=settings.escalation_content
         )
         self._shadow = settings.mode == "shadow"
-        self._listed = settings.report_tools
+        self._listed = settings.tuning.reports.tools
         self._offering = settings.context_in_hints
         self._tools = Tools()
         self._counts = [0, 0]
@@ -230,7 +230,7 @@ class SessionStats:
         self._first = self._ended = 0
         self._first_call = self._last_call = self._timed = 0
         self._left: str | None = None
-        self._alerts: deque[Decision] = deque(maxlen=settings.report_alerts)
+        self._alerts: deque[Decision] = deque(maxlen=settings.tuning.reports.alerts)
         self._types: Counter[str] = Counter()
         self._notes: Counter[str] = Counter()
         self._seen_loops: dict[str, int] = {}

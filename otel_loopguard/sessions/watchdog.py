@@ -32,7 +32,7 @@ class InconsistentState(RuntimeError):  # noqa: N818  # it is noted, never raise
 
 
 class Health:
-    """Looks for what cannot be, every `stall_health_s` (300 s) while spans are open.
+    """Looks for what cannot be, every `tuning.stalls.health_s` (300 s) while spans are open.
 
     An ended span among the open ones, a session that is kept no more while its span is open, and a
     run whose count of open steps is not the number of its open steps (which is put right).
@@ -120,7 +120,7 @@ class Watchdog:
         self._tools: OrderedDict[str, str] = OrderedDict()
         self._runs = Runs(settings)
         self._health = Health(opens, lambda session: sessions.find(session.key) is session)
-        self._checks = live and settings.stall_health_s > 0
+        self._checks = live and settings.tuning.stalls.health_s > 0
         self._checking: Ticket[object] | None = None
         self._deadlines: Deadlines[object] = Deadlines()
         self._off = "stall" in settings.switched_off
@@ -251,7 +251,7 @@ class Watchdog:
         speaks = kind is not Kind.TOOL or (tool is not None and tool not in settings.exempt)
         # What is not known as a call yet may be told to be one before its limit.
         said = opened.said = opened.said or set()
-        found = look_at(clocks, said if speaks else set(said), now, settings.stall_warning)
+        found = look_at(clocks, said if speaks else set(said), now, settings.tuning.stalls.warning)
         with self._lock:
             if self._opens.has(opened) and found.next != NEVER:
                 opened.ticket = self._deadlines.add(max(found.next, now + 1), opened)
@@ -323,7 +323,7 @@ class Watchdog:
             self._faults.note("health", InconsistentState(sentence))
 
     def _check_after(self, now: int) -> None:
-        due = now + round(self._settings.stall_health_s * 1e9)
+        due = now + round(self._settings.tuning.stalls.health_s * 1e9)
         self._checking = self._deadlines.add(due, self._health)
 
     def _key(self, opened: ActiveSpan) -> str | None:

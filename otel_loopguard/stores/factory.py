@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from otel_loopguard._util.errors import InternalErrors
-    from otel_loopguard.settings.stores import StoreSettings
+    from otel_loopguard.settings import Settings
     from otel_loopguard.stores.store import Store
 
 
-def open_store(settings: StoreSettings) -> Store:
+def open_store(settings: Settings) -> Store:
     """The store that `store_url` names; in memory, if it is empty. Connects to nothing yet.
 
     Raises:
@@ -25,10 +25,10 @@ def open_store(settings: StoreSettings) -> Store:
     """
     if not settings.store_url:
         return MemoryStore(
-            records=settings.store_records,
+            records=settings.tuning.stores.records,
             records_ttl_s=settings.store_records_ttl_s,
-            journal_entries=settings.store_journal_entries,
-            journal_bytes=settings.store_memory_bytes,
+            journal_entries=settings.tuning.stores.journal_entries,
+            journal_bytes=settings.tuning.stores.memory_bytes,
         )
     try:
         from otel_loopguard.stores.redis import RedisStore  # noqa: PLC0415  # an extra
@@ -44,7 +44,7 @@ def open_store(settings: StoreSettings) -> Store:
 
 
 def open_writer(
-    settings: StoreSettings, faults: InternalErrors, *, begin: Callable[[], object] | None = None
+    settings: Settings, faults: InternalErrors, *, begin: Callable[[], object] | None = None
 ) -> Writer:
     """The writer of a guard, with the store that its settings name.
 

@@ -21,7 +21,7 @@ from otel_loopguard.stores.redis_connection import (
 )
 
 if TYPE_CHECKING:
-    from otel_loopguard.settings.stores import StoreSettings
+    from otel_loopguard.settings import Settings
 
 _JSON: Final = re.compile(rb"\A\s*\[\s*(\d{1,19})(?=[\s,\]])")
 _MSGPACK: Final = re.compile(
@@ -121,15 +121,15 @@ class RedisStore:
     with the reason `refused`, and one warning names the key.
     """
 
-    def __init__(self, settings: StoreSettings) -> None:
+    def __init__(self, settings: Settings) -> None:
         place = parse_redis_url(settings.store_url.get_secret_value())
         self._redis = Connection(place, settings.store_timeout_s)
-        self._keys = Keys(settings.store_prefix, settings.store_journal_entries)
-        self._entries = settings.store_journal_entries
+        self._keys = Keys(settings.store_prefix, settings.tuning.stores.journal_entries)
+        self._entries = settings.tuning.stores.journal_entries
         self._journal_ms = _milliseconds(settings.store_journal_ttl_s)
-        self._records = settings.store_records
+        self._records = settings.tuning.stores.records
         self._records_ms = _milliseconds(settings.store_records_ttl_s)
-        self._most_pause_s = settings.store_retry_s
+        self._most_pause_s = settings.tuning.stores.retry_s
         self._complaints = LogOnce()
         self._positions: OrderedDict[str, tuple[str, bytes]] = OrderedDict()
         self._lock = new_lock()

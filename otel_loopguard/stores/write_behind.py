@@ -22,7 +22,7 @@ from otel_loopguard.stores.store import PubSub
 
 if TYPE_CHECKING:
     from otel_loopguard._util.errors import InternalErrors
-    from otel_loopguard.settings.stores import StoreSettings
+    from otel_loopguard.settings import Settings
     from otel_loopguard.stores.store import Store
 
 State = Literal["healthy", "slow", "down", "full", "read_only"]
@@ -335,15 +335,17 @@ class Worker:
     def __init__(
         self,
         store: Store,
-        settings: StoreSettings,
+        settings: Settings,
         faults: InternalErrors,
         begin: Callable[[], object] | None,
         answered: Answered | None = None,
     ) -> None:
         self.queue = WriteQueue(
-            settings.store_queue, settings.store_queue_bytes, settings.store_batch
+            settings.tuning.stores.queue,
+            settings.tuning.stores.queue_bytes,
+            settings.tuning.stores.batch,
         )
-        self.health = Health(settings.store_slow_s)
+        self.health = Health(settings.tuning.stores.slow_s)
         self.hurry = False
         self.thread: threading.Thread | None = None
         self.stored = self.dropped = self.refused = self.retries = 0
@@ -426,7 +428,7 @@ class Worker:
         """Whether there is something to write, once more had time to come."""
         if self.queue.empty:
             return False
-        until = time.monotonic() + self._settings.store_delay_s
+        until = time.monotonic() + self._settings.tuning.stores.delay_s
         while not (self.hurry or self.queue.full_batch) and time.monotonic() < until:
             # Nobody rings for a full batch: that would cost each write.
             self.queue.rest(min(0.05, max(0.001, until - time.monotonic())))
@@ -438,7 +440,7 @@ class Worker:
                 return True
             self._idle = True
         well = self.health.state == "healthy"
-        if self.queue.rest(_IDLE_S if well else self._settings.store_retry_s):
+        if self.queue.rest(_IDLE_S if well else self._settings.tuning.stores.retry_s):
             return shift == self._shift
         if not well and shift == self._shift:
             # So that its state is known to be better before anything is written.
@@ -468,7 +470,7 @@ class Worker:
             with self.queue.lock:
                 self.retries += 1
             self.queue.rest(pause * _SPREAD.uniform(0.5, 1))
-            pause = min(2 * pause, self._settings.store_retry_s)
+            pause = min(2 * pause, self._settings.tuning.stores.retry_s)
             self._asked()
         return False
 
@@ -561,10 +563,11 @@ class Writer:
     """Takes what is to be stored, and stores it on a daemon thread of its own (E8).
 
     Nothing that adds to it waits, calls the network or raises. Writes are gathered for
-    `store_delay_s`, joined by place, and written again and again, with pauses that grow up to
-    `store_retry_s`, until the store acknowledges them. Past `store_queue` writes that wait, more
-    are dropped and counted. The thread is started by the first write, ends when it is idle, and is
-    started again in the child of a fork; what waits in the parent, the parent writes.
+    `tuning.stores.delay_s`, joined by place, and written again and again, with pauses that grow up
+    to `tuning.stores.retry_s`, until the store acknowledges them. Past `tuning.stores.queue` writes
+    that wait, more are dropped and counted. The thread is started by the first write, ends when it
+    is idle, and is started again in the child of a fork; what waits in the parent, the parent
+    writes.
 
     Args:
         store: The store.
@@ -581,7 +584,7 @@ class Writer:
     def __init__(
         self,
         store: Store,
-        settings: StoreSettings,
+        settings: Settings,
         faults: InternalErrors,
         *,
         direct: bool = False,
@@ -689,7 +692,7 @@ class Writer:
         """Waits until everything is stored. Not for a hook: this blocks.
 
         Args:
-            limit_s: Seconds that it waits at most; `store_flush_s` by default.
+            limit_s: Seconds that it waits at most; `tuning.stores.flush_s` by default.
 
         Returns:
             Whether everything is stored, or was refused.
@@ -697,7 +700,7 @@ class Writer:
         work = self._worker
         if threading.current_thread() is work.thread:
             return work.queue.empty
-        limit = self._settings.store_flush_s if limit_s is None else limit_s
+        limit = self._settings.tuning.stores.flush_s if limit_s is None else limit_s
         until = time.monotonic() + limit
         work.hurry = True
         work.wake(ring=True)
@@ -723,7 +726,7 @@ class Writer:
         work = self._worker
         if not write.writes:
             return True
-        if write.size > self._settings.store_value_bytes * write.writes:
+        if write.size > self._settings.tuning.stores.value_bytes * write.writes:
             work.refuse(write, f"{write.size} bytes are too many")
             return False
         if self._direct:

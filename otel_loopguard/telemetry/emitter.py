@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from otel_loopguard.sessions import CycleNews
     from otel_loopguard.sessions.active import ActiveSpan
     from otel_loopguard.settings import Settings
-    from otel_loopguard.settings.telemetry import TelemetrySettings
     from otel_loopguard.telemetry.events import Case, Event
     from otel_loopguard.telemetry.recorder import Counts, State
 
@@ -53,20 +52,20 @@ class BackgroundEmitter:
     """Takes log events and emits them, in their order; nobody who gives it one waits.
 
     The thread is a daemon, is started by the first event, ends when it is idle, and is started
-    again in the child of a fork. Past `telemetry_queue` events that wait, more are dropped and
-    counted. What waits when the process ends has `telemetry_flush_s` seconds.
+    again in the child of a fork. Past `tuning.telemetry.queue` events that wait, more are dropped
+    and counted. What waits when the process ends has `tuning.telemetry.flush_s` seconds.
     """
 
     def __init__(
         self,
-        settings: TelemetrySettings,
+        settings: Settings,
         faults: InternalErrors,
         counts: Counts,
         loggers: LoggerProvider | None = None,
         tracers: TracerProvider | None = None,
     ) -> None:
-        self._most = settings.telemetry_queue
-        self._flush_s = settings.telemetry_flush_s
+        self._most = settings.tuning.telemetry.queue
+        self._flush_s = settings.tuning.telemetry.flush_s
         self._logging = settings.telemetry_events
         self._faults = faults
         self._counts = counts
@@ -92,7 +91,7 @@ class BackgroundEmitter:
         self._wake()
 
     def close(self) -> None:
-        """Waits until what was told is emitted, at most for `telemetry_flush_s`."""
+        """Waits until what was told is emitted, at most for `tuning.telemetry.flush_s`."""
         if self._thread is None and self._waiting.empty():
             return
         done = Signal()
@@ -346,6 +345,6 @@ class Telemetry:
             self._herald.forked()
 
     def close(self) -> None:
-        """Emits what waits, at most for `telemetry_flush_s`. It may be used further."""
+        """Emits what waits, at most for `tuning.telemetry.flush_s`. It may be used further."""
         if self._herald is not None:
             self._herald.close()

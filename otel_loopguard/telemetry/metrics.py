@@ -216,7 +216,7 @@ METRICS: Final = (
     ),
     Metric(
         semconv.METRIC_STORE_QUEUE_CAPACITY, "updowncounter", "{write}", (),
-        "Writes that may wait: `store_queue`.",
+        "Writes that may wait: `tuning.stores.queue`.",
     ),
     Metric(
         semconv.METRIC_STORE_WRITES, "counter", "{write}", (semconv.ERROR_TYPE,),

@@ -628,16 +628,16 @@ class MetricsRecorder:
         self.faults = faults
         self.counts = Counts()
         self.waiting: Callable[[], int] | None = None
-        self._agents = CardinalityLimit(settings.telemetry_agents)
-        self._tools = CardinalityLimit(settings.telemetry_tools)
+        self._agents = CardinalityLimit(settings.tuning.telemetry.agents)
+        self._tools = CardinalityLimit(settings.tuning.telemetry.tools)
         self._detectors = CardinalityLimit(2 * len(detectors))
         for name in detectors:
             self._detectors.of(name)
         shadow = settings.mode == "shadow"
-        self._zeros = Zeros(detectors, settings.telemetry_zero_agents, shadow=shadow)
+        self._zeros = Zeros(detectors, settings.tuning.telemetry.zero_agents, shadow=shadow)
         self._totals = Totals(self.counts, faults)
-        self._timed = Sampling(settings.telemetry_sample)
-        self._compared = Sampling(settings.telemetry_sample)
+        self._timed = Sampling(settings.tuning.telemetry.sample)
+        self._compared = Sampling(settings.tuning.telemetry.sample)
         self._estimate = estimate
         self._looks: Mapping[str, Callable[[], Mapping[Key, float]]] = {}
         self._board: Instruments | None = None

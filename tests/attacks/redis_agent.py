@@ -77,14 +77,17 @@ def _main() -> None:
         digest_key="the same for all agents",
         propagation_trust="store",
         store_timeout_s=0.3,
-        store_retry_s=0.3,
-        store_delay_s=0.02,
-        store_queue=1_000_000,
-        store_queue_bytes=1 << 30,
-        store_journal_entries=10_000,
-        journal_flush_s=0.1,
-        journal_read_s=0.2,
-        desk_heartbeat_s=0.5,
+        tuning={
+            "stores": {
+                "retry_s": 0.3,
+                "delay_s": 0.02,
+                "queue": 1_000_000,
+                "queue_bytes": 1 << 30,
+                "journal_entries": 10_000,
+            },
+            "journal": {"flush_s": 0.1, "read_s": 0.2},
+            "admin": {"heartbeat_s": 0.5},
+        },
         exempt_tools=frozenset(f"tool-{number}" for number in range(7)),
     )
     guard = LoopGuard(settings)

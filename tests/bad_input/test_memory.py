@@ -51,7 +51,7 @@ MANY: dict[str, Callable[[int], tuple[Step, str]]] = {
 def test_tables_do_not_grow_with_steps(make: Callable[[int], tuple[Step, str]]) -> None:
     """After 50,000 steps the tables have as many entries as after 15,000."""
     # Without the advice on checkpoints: nobody takes these notes here, so that they wait.
-    settings = Settings(max_sessions=200, budget_checkpoint_every=0)
+    settings = Settings(max_sessions=200, tuning={"budget": {"checkpoint_every": 0}})
     guard = LoopGuard(settings, clock="replay")
     early = 0
     for number in range(50_000):
@@ -94,7 +94,7 @@ SPANS: dict[str, Callable[[int], RecordedSpan]] = {
 def test_tables_do_not_grow_with_spans(make: Callable[[int], RecordedSpan]) -> None:
     """After 40,000 spans the tables have as many entries as after 15,000."""
     # Without the advice on checkpoints: nobody takes these notes here, so that they wait.
-    settings = Settings(max_sessions=200, budget_checkpoint_every=0)
+    settings = Settings(max_sessions=200, tuning={"budget": {"checkpoint_every": 0}})
     guard = LoopGuard(settings, clock="replay")
     early = 0
     for number in range(40_000):

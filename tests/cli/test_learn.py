@@ -62,7 +62,7 @@ def test_table(command: Command, file: Path) -> None:
 
 def test_settings_count(objects: Objects, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is measured is what the settings would give."""
-    monkeypatch.setenv("LOOPGUARD_PROFILE_STALL_MIN_S", "500")
+    monkeypatch.setenv("LOOPGUARD_TUNING__LATENCY__STALL_MIN_S", "500")
     assert objects("learn", file)[-1]["alarms"] == 1
 
 

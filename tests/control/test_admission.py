@@ -463,7 +463,11 @@ def test_an_estimate_of_ones_own_is_said_too() -> None:
     """What a user declared of a tool is more than a default, once its spans are known."""
     own = {"web_search": 60_000}
     guard = LoopGuard(
-        Settings(execution_resources=False, profile_defaults_ms=own, profile_prior_records=100)
+        Settings(
+            execution_resources=False,
+            profile_defaults_ms=own,
+            tuning={"latency": {"prior_records": 100}},
+        )
     )
     found = spans_of(guard, 5).named("execute_tool")[-1].attributes or {}
     assert found["loopguard.execution.choice"] in ("auto_background", "prompt_user")

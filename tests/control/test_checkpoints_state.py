@@ -162,7 +162,7 @@ def test_milestones_and_the_plan_are_as_they_were() -> None:
 
 def test_milestones_count_after_a_turn_of_the_user() -> None:
     """They are those of the task that is gone back to."""
-    scene = Scene(Settings(milestone_steps=3))
+    scene = Scene(Settings(tuning={"milestones": {"steps": 3}}))
     with session(scene.key):
         control.milestones(["a", "b"])
         control.milestone("a")

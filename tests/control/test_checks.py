@@ -170,7 +170,7 @@ def test_what_was_learned_may_deny() -> None:
 def test_what_was_learned_expires() -> None:
     """Whoever obeys makes no such call that could take it back."""
     with set_testing(True) as rehearsal:
-        guard = LoopGuard(Settings(recovery_check_ttl_s=60))
+        guard = LoopGuard(Settings(tuning={"resilience": {"check_ttl_s": 60}}))
         teach(guard)
         rehearsal.advance(59)
         assert resilience.problems("search", {"q": "y", "year": 2})

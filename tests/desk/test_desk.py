@@ -50,8 +50,8 @@ def test_the_list(guard: LoopGuard, desk: AdminHandlers) -> None:
 
 
 def test_what_is_listed() -> None:
-    """The newest `desk_sessions`; not those that were idle for long, unless they are stopped."""
-    guard = watched(desk_sessions=3, desk_idle_s=0.01)
+    """The newest `admin.sessions`; not those that were idle for long, unless they are stopped."""
+    guard = watched(tuning={"admin": {"sessions": 3, "idle_s": 0.01}})
     assert guard._people is not None
     for key in "abcd":
         guard.observe(Step(Kind.TOOL, "t", args={"q": key}, outcome="x"), key)
@@ -60,7 +60,7 @@ def test_what_is_listed() -> None:
     guard.observe(Step(Kind.TOOL, "t", args={"q": 1}, outcome="y"), "e")
     reply = guard._people.desk.reply({"op": "sessions"})
     assert [row["session"] for row in reply["sessions"]] == ["e"]
-    more = watched(desk_sessions=2)
+    more = watched(tuning={"admin": {"sessions": 2}})
     assert more._people is not None
     for key in "abcd":
         more.observe(Step(Kind.TOOL, "t", args={"q": key}, outcome="x"), key)
@@ -70,7 +70,7 @@ def test_what_is_listed() -> None:
 
 def test_stopped_sessions_stay_on_the_list() -> None:
     """They wait for somebody."""
-    guard = watched(desk_idle_s=0.01)
+    guard = watched(tuning={"admin": {"idle_s": 0.01}})
     assert guard._people is not None
     stuck(guard, "held")
     time.sleep(0.05)

@@ -27,7 +27,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 @pytest.fixture
 def guard(server: Server) -> Iterator[LoopGuard]:
-    found = watched(store_url=server.url, desk_heartbeat_s=0.2)
+    found = watched(store_url=server.url, tuning={"admin": {"heartbeat_s": 0.2}})
     yield found
     found.shutdown()
 
@@ -97,7 +97,9 @@ def test_a_process_that_ends(guard: LoopGuard, server: Server) -> None:
 
 def test_a_killed_process_is_forgotten(server: Server) -> None:
     """What was not heard of for three heartbeats is not there."""
-    directory = ProcessRegistry(Settings(store_url=server.url, desk_heartbeat_s=0.1))
+    directory = ProcessRegistry(
+        Settings(store_url=server.url, tuning={"admin": {"heartbeat_s": 0.1}})
+    )
     directory.publish("dead", {"a": b'{"session": "a", "process": "dead", "action": "allow"}'}, [])
     assert directory.processes() == ["dead"]
     assert [row["session"] for row in directory.sessions()] == ["a"]
@@ -165,7 +167,7 @@ def test_garbage_in_the_directory(guard: LoopGuard, server: Server) -> None:
 
 def test_many_sessions(server: Server) -> None:
     """A thousand of one process: listed, and within the bound."""
-    guard = watched(store_url=server.url, desk_sessions=1000, desk_heartbeat_s=0.2)
+    guard = watched(store_url=server.url, tuning={"admin": {"sessions": 1000, "heartbeat_s": 0.2}})
     for number in range(1200):
         guard.observe(Step(Kind.TOOL, "t", args={"n": number}, outcome="x"), f"run-{number}")
     until(lambda: len(lines(server).sessions()) == 1000)

@@ -75,7 +75,7 @@ def test_a_warning_at_four_fifths_and_a_word_at_the_limit() -> None:
             ["task_actions_near", "task_actions_limit"],
         ),
         (
-            {"budget_errors": 4, "budget_warning": 1},
+            {"budget_errors": 4, "tuning": {"budget": {"warning": 1}}},
             [news(n, error=f"{'abcdef'[n]} is odd") for n in range(4)],
             ["errors_limit"],
         ),
@@ -90,7 +90,7 @@ def test_a_warning_at_four_fifths_and_a_word_at_the_limit() -> None:
             ["operation_tokens_near", "operation_tokens_limit"],
         ),
         (
-            {"budget_phases": 3, "budget_warning": 1},
+            {"budget_phases": 3, "tuning": {"budget": {"warning": 1}}},
             [model(1, agent=name) for name in ("a", "a", "b", "a")],
             ["phases_limit"],
         ),
@@ -106,7 +106,7 @@ def test_every_budget(settings: dict[str, float], steps: list[Step], expected: l
 
 def test_nought_is_no_limit() -> None:
     """A budget of 0 says nothing."""
-    run = Run(Settings(budget_steps=0, budget_checkpoint_every=0))
+    run = Run(Settings(budget_steps=0, tuning={"budget": {"checkpoint_every": 0}}))
     run.calls(*(news(number) for number in range(79)))
     assert said(run) == []
 
@@ -129,7 +129,11 @@ def test_totals_on_agent_spans_are_not_counted_twice() -> None:
 @pytest.mark.parametrize("action", ["allow", "hint", "ask", "pause", "abort"])
 def test_the_setting_says_what_follows(action: str) -> None:
     """The limit leads to `budget_action`, the warning to a hint at most."""
-    run = Run(Settings(budget_action=action, budget_actions=10, budget_checkpoint_every=0))
+    run = Run(
+        Settings(
+            budget_action=action, budget_actions=10, tuning={"budget": {"checkpoint_every": 0}}
+        )
+    )
     run.calls(*(news(number) for number in range(10)))
     assert said(run) == ["allow" if action == "allow" else "hint", action]
 
@@ -143,7 +147,9 @@ def test_max_action_goes_before_budget_action() -> None:
 
 def test_a_user_starts_a_new_task() -> None:
     """What is limited per task begins anew, what is limited per session does not."""
-    run = Run(Settings(budget_task_actions=10, budget_actions=18, budget_warning=1))
+    run = Run(
+        Settings(budget_task_actions=10, budget_actions=18, tuning={"budget": {"warning": 1}})
+    )
     for turn in range(3):
         run.calls(*(news(turn * 9 + number) for number in range(9)), USER)
     assert [reason for reason, _ in reasons(run)] == ["actions_limit"]
@@ -151,14 +157,14 @@ def test_a_user_starts_a_new_task() -> None:
 
 def test_each_task_has_its_limit() -> None:
     """A second task that goes too far is told of, too."""
-    run = Run(Settings(budget_task_actions=4, budget_warning=1, budget_steps=0))
+    run = Run(Settings(budget_task_actions=4, tuning={"budget": {"warning": 1}}, budget_steps=0))
     run.calls(*(news(number) for number in range(5)), USER, *(news(9 + n) for n in range(5)))
     assert [reason for reason, _ in reasons(run)] == ["task_actions_limit"] * 2
 
 
 def test_the_root_of_a_run_ends_a_task() -> None:
     """Live, a run's root span ends with the task."""
-    run = Run(Settings(budget_task_actions=10, budget_warning=1, budget_steps=0))
+    run = Run(Settings(budget_task_actions=10, tuning={"budget": {"warning": 1}}, budget_steps=0))
     root = Step(Kind.AGENT, "a", span_id=7)
     run.calls(*(news(number) for number in range(9)), root, *(news(9 + n) for n in range(9)))
     assert reasons(run) == []
@@ -166,7 +172,7 @@ def test_the_root_of_a_run_ends_a_task() -> None:
 
 def test_agents_side_by_side_are_one_phase() -> None:
     """Only who goes on after all others have ended begins a new phase."""
-    run = Run(Settings(budget_phases=3, budget_warning=1))
+    run = Run(Settings(budget_phases=3, tuning={"budget": {"warning": 1}}))
     for number in range(12):
         step = model(1, agent="ab"[number % 2])
         step.start, step.end = EPOCH + number * SECOND, EPOCH + (number + 2) * SECOND
@@ -176,7 +182,7 @@ def test_agents_side_by_side_are_one_phase() -> None:
 
 def test_a_success_ends_a_row_of_errors() -> None:
     """In a row means in a row."""
-    run = Run(Settings(budget_errors=3, budget_warning=1))
+    run = Run(Settings(budget_errors=3, tuning={"budget": {"warning": 1}}))
     bad = [news(n, error=f"{'abcdefgh'[n]} is odd") for n in range(8)]
     run.calls(bad[0], bad[1], news(90), bad[2], bad[3], news(91), bad[4], bad[5])
     assert reasons(run) == []
@@ -184,7 +190,7 @@ def test_a_success_ends_a_row_of_errors() -> None:
 
 def test_a_checkpoint_is_advised_every_twenty_five_calls() -> None:
     """Whatever else is in between, once it is asked for."""
-    run = Run(Settings(budget_checkpoint_every=25))
+    run = Run(Settings(tuning={"budget": {"checkpoint_every": 25}}))
     for number in range(60):
         run.calls(news(number), model(1))
     assert [step for _, step in reasons(run, "checkpoint_advice")] == [48, 98]
@@ -192,7 +198,7 @@ def test_a_checkpoint_is_advised_every_twenty_five_calls() -> None:
 
 def test_a_budget_is_no_loop() -> None:
     """It takes no hint from a loop, and confirms none."""
-    run = Run(Settings(budget_action="hint", budget_actions=3, budget_warning=1))
+    run = Run(Settings(budget_action="hint", budget_actions=3, tuning={"budget": {"warning": 1}}))
     run.calls(
         *(call("search", {"q": 1}, "the same long answer, word by word, again") for _ in "abc")
     )
@@ -239,10 +245,10 @@ def equal_calls(**settings: object) -> list[tuple[int, float]]:
     ("settings", "first"),
     [
         ({}, (3, 3)),
-        ({"budget_tighten": 0.25}, (3, 2.25)),
-        ({"budget_tighten": 0.3}, (2, 2.1)),
-        ({"budget_tighten": 0.5}, (2, 2)),
-        ({"budget_tighten": 0.5, "budget_actions": 0}, (3, 3)),
+        ({"tuning": {"budget": {"tighten": 0.25}}}, (3, 2.25)),
+        ({"tuning": {"budget": {"tighten": 0.3}}}, (2, 2.1)),
+        ({"tuning": {"budget": {"tighten": 0.5}}}, (2, 2)),
+        ({"tuning": {"budget": {"tighten": 0.5}}, "budget_actions": 0}, (3, 3)),
     ],
     ids=["default", "too little", "just enough", "half", "no budget"],
 )
@@ -262,7 +268,7 @@ def test_the_detectors_can_be_switched_off() -> None:
 
 def test_times_that_cannot_be_are_borne() -> None:
     """Ends before starts, and steps without times."""
-    run = Run(Settings(budget_steps=0, budget_checkpoint_every=0))
+    run = Run(Settings(budget_steps=0, tuning={"budget": {"checkpoint_every": 0}}))
     run.calls(
         Step(Kind.TOOL, "t", start=EPOCH, end=EPOCH - SECOND),
         Step(Kind.TOOL, "t", start=0, end=None),

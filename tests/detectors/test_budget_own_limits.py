@@ -44,7 +44,7 @@ def test_an_agent_has_limits_of_its_own() -> None:
 def test_tokens_cost_and_errors_of_an_agent() -> None:
     """Each on its own; a success ends a row of errors."""
     limits = {"writer": {"tokens": 1000, "cost": 1, "errors": 3}}
-    guard, found = made(agent_limits=limits, budget_warning=1)
+    guard, found = made(agent_limits=limits, tuning={"budget": {"warning": 1}})
     guard.observe(Step(Kind.MODEL, "m", agent="critic", tokens_in=5000, cost=9), "a")
     guard.observe(Step(Kind.MODEL, "m", agent="writer", tokens_in=900, tokens_out=200), "a")
     guard.observe(Step(Kind.MODEL, "m", agent="writer", cost=2), "a")

@@ -125,18 +125,18 @@ def test_parallel_duplicates_are_one_call() -> None:
     [
         pytest.param({"cycle_repeats": 5}, 3, 14, id="more turns"),
         pytest.param({"cycle_repeats": 2}, 3, 5, id="fewer turns"),
-        pytest.param({"cycle_max_period": 4}, 4, 9, id="longest period"),
+        pytest.param({"tuning": {"calls": {"cycle_max_period": 4}}}, 4, 9, id="longest period"),
     ],
 )
 def test_the_settings_say_when(settings: dict[str, Any], pages: int, first: int) -> None:
-    """`cycle_repeats` turns of at most `cycle_max_period` calls."""
+    """`cycle_repeats` turns of at most `tuning.calls.cycle_max_period` calls."""
     decisions = alone("cycle", *turns(40, pages), **settings)
     assert decisions[0].step == first
 
 
 def test_a_cycle_longer_than_the_longest_is_not_looked_for() -> None:
-    """`cycle_max_period` bounds what is kept."""
-    assert alone("cycle", *turns(60, 5), cycle_max_period=4) == []
+    """`tuning.calls.cycle_max_period` bounds what is kept."""
+    assert alone("cycle", *turns(60, 5), tuning={"calls": {"cycle_max_period": 4}}) == []
 
 
 def test_a_user_turn_halves_it() -> None:

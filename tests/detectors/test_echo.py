@@ -89,9 +89,13 @@ def test_a_user_turn_halves_it() -> None:
 
 @pytest.mark.parametrize(
     ("settings", "first"),
-    [({"echo_threshold": 2}, 1), ({"echo_threshold": 5}, 4), ({"sensitivity": 0.75}, 3)],
+    [
+        ({"tuning": {"calls": {"echo_threshold": 2}}}, 1),
+        ({"tuning": {"calls": {"echo_threshold": 5}}}, 4),
+        ({"sensitivity": 0.75}, 3),
+    ],
     ids=["fewer", "more", "less sensitive"],
 )
 def test_the_settings_say_when(settings: dict[str, Any], first: int) -> None:
-    """`echo_threshold` echoes, divided by `sensitivity`."""
+    """`tuning.calls.echo_threshold` echoes, divided by `sensitivity`."""
     assert alone("echo", *[printed(text) for text in TEXTS], **settings)[0].step == first

@@ -96,6 +96,6 @@ def test_honest_work_is_left_alone(steps: list[Step]) -> None:
 
 
 def test_the_setting_says_when() -> None:
-    """`edit_threshold` edits."""
-    decisions = alone("repeated_edit", *tried(6), edit_threshold=4)
+    """`tuning.calls.edit_threshold` edits."""
+    decisions = alone("repeated_edit", *tried(6), tuning={"calls": {"edit_threshold": 4}})
     assert decisions[0].step == 6

@@ -113,9 +113,13 @@ def test_a_user_begins_anew() -> None:
 @pytest.mark.parametrize(
     ("settings", "first"),
     [
-        pytest.param({"error_streak": 4}, 3, id="shorter streak"),
-        pytest.param({"error_streak": 100}, 9, id="rate only"),
-        pytest.param({"error_streak": 100, "error_rate_rounds": 14}, 13, id="more rounds"),
+        pytest.param({"tuning": {"calls": {"error_streak": 4}}}, 3, id="shorter streak"),
+        pytest.param({"tuning": {"calls": {"error_streak": 100}}}, 9, id="rate only"),
+        pytest.param(
+            {"tuning": {"calls": {"error_streak": 100, "error_rate_rounds": 14}}},
+            13,
+            id="more rounds",
+        ),
         pytest.param({"sensitivity": 2}, 2, id="twice as sensitive"),
         pytest.param({"sensitivity": 0.5}, 11, id="half as sensitive"),
     ],
@@ -124,9 +128,11 @@ def test_the_settings_say_when(settings: dict[str, Any], first: int) -> None:
     """`error_streak`, `error_rate_rounds` and `sensitivity`."""
     steps = [broken(n) for n in range(24)]
     assert (
-        alone("error_rate", *steps, error_rate=0.75, **{"error_rate_rounds": 10, **settings})[
-            0
-        ].step
+        alone(
+            "error_rate",
+            *steps,
+            **{"tuning": {"calls": {"error_rate": 0.75, "error_rate_rounds": 10}}, **settings},
+        )[0].step
         == first
     )
 
@@ -135,4 +141,6 @@ def test_the_rate_is_a_setting() -> None:
     """`error_rate` of the newest rounds."""
     steps = [fine(n) if n % 2 == 0 else broken(n) for n in range(20)]
     assert alone("error_rate", *steps) == []
-    assert actions(alone("error_rate", *steps, error_rate=0.5))[:1] == ["hint"]
+    assert actions(alone("error_rate", *steps, tuning={"calls": {"error_rate": 0.5}}))[:1] == [
+        "hint"
+    ]

@@ -90,7 +90,7 @@ def test_it_escalates_at_the_chosen_severity() -> None:
 
 def test_it_escalates_when_a_cycle_goes_on_after_an_intervention() -> None:
     """Patience is counted in exchanges since the same intervention."""
-    run = Run(Settings(exchange_patience=1, **ONLY))
+    run = Run(Settings(tuning={"exchange": {"patience": 1}}, **ONLY))
     run.calls(*rally(5))
     assert [one.intervention for one in pairs(run)] == ["break_cycle", "escalate_human"]
 
@@ -107,7 +107,7 @@ def test_the_window_is_of_ten_minutes() -> None:
 
 def test_without_times_the_window_is_in_steps() -> None:
     """A hundred steps by default."""
-    run = Run(Settings(exchange_window_steps=10, **ONLY))
+    run = Run(Settings(tuning={"exchange": {"window_steps": 10}}, **ONLY))
     for step in rally(8):
         run.calls(step, *[Step(Kind.NODE, f"node{number}") for number in range(11)])
     assert pairs(run) == []
@@ -202,7 +202,7 @@ def test_little_new_is_what_the_setting_says() -> None:
             handed,
         )
     ]  # fmt: skip
-    strict, usual = Run(Settings(exchange_news=0.2, **ONLY)), Run(Settings(**ONLY))
+    strict, usual = Run(Settings(tuning={"exchange": {"news": 0.2}}, **ONLY)), Run(Settings(**ONLY))
     strict.calls(*steps)
     usual.calls(*steps)
     assert pairs(strict) == []

@@ -102,10 +102,14 @@ def test_a_user_turn_halves_it() -> None:
 
 @pytest.mark.parametrize(
     ("settings", "first"),
-    [({"nothing_threshold": 2}, 1), ({"nothing_threshold": 6}, 5), ({"sensitivity": 0.5}, 7)],
+    [
+        ({"tuning": {"calls": {"nothing_threshold": 2}}}, 1),
+        ({"tuning": {"calls": {"nothing_threshold": 6}}}, 5),
+        ({"sensitivity": 0.5}, 7),
+    ],
     ids=["fewer", "more", "less sensitive"],
 )
 def test_the_settings_say_when(settings: dict[str, Any], first: int) -> None:
-    """`nothing_threshold` searches, divided by `sensitivity`."""
+    """`tuning.calls.nothing_threshold` searches, divided by `sensitivity`."""
     decisions = alone("found_nothing", *[searched(word) for word in WORDS], **settings)
     assert decisions[0].step == first

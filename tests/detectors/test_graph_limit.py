@@ -57,14 +57,16 @@ def test_the_action_is_a_setting(action: str, expected: list[str]) -> None:
 
 def test_limit_and_warning_are_settings() -> None:
     """Ten iterations, warned at half."""
-    found = judged(*turns(12), only=ONLY, graph_iterations=10, graph_iterations_warning=0.5)
+    found = judged(
+        *turns(12), only=ONLY, graph_iterations=10, tuning={"graph": {"iterations_warning": 0.5}}
+    )
     assert [decision.count for decision in found] == [5, 10]
     assert "the limit is 10" in found[0].message
 
 
 def test_a_limit_without_a_warning_before_it() -> None:
     """A warning at 100 % is the limit itself, said once."""
-    found = judged(*turns(60), only=ONLY, graph_iterations_warning=1.0)
+    found = judged(*turns(60), only=ONLY, tuning={"graph": {"iterations_warning": 1.0}})
     assert [decision.reason for decision in found] == ["iteration_limit"]
 
 

@@ -99,13 +99,13 @@ def test_what_next_to_nothing_means(news: list[float], expected: list[int]) -> N
 @pytest.mark.parametrize(
     ("settings", "first"),
     [
-        pytest.param({"grinding_calls": 10}, 11, id="fewer calls"),
-        pytest.param({"grinding_calls": 40}, 39, id="more calls"),
-        pytest.param({"grinding_novelty": 0.01}, 22, id="less news"),
+        pytest.param({"tuning": {"calls": {"grinding_calls": 10}}}, 11, id="fewer calls"),
+        pytest.param({"tuning": {"calls": {"grinding_calls": 40}}}, 39, id="more calls"),
+        pytest.param({"tuning": {"calls": {"grinding_novelty": 0.01}}}, 22, id="less news"),
     ],
 )
 def test_the_settings_say_when(settings: dict[str, Any], first: int) -> None:
-    """`grinding_calls` and `grinding_novelty`."""
+    """`tuning.calls.grinding_calls` and `tuning.calls.grinding_novelty`."""
     assert alone("grinding", *[looked(n) for n in range(60)], **settings)[0].step == first
 
 

@@ -45,7 +45,7 @@ def test_the_same_at_once_again_is_noticed() -> None:
 
 def test_a_settings_line_moves_the_notice() -> None:
     """A higher line waits for more repeats."""
-    run = Run(Settings(exchange_repeat_notice=2.5))
+    run = Run(Settings(tuning={"exchange": {"repeat_notice": 2.5}}))
     for words in WORDS[:3]:
         run.calls(surfer(ASK.format(words)))
     assert repeats(run) == []
@@ -159,7 +159,7 @@ def test_a_sub_agent_that_nothing_announced_counts_by_its_runs() -> None:
 
 def test_runs_that_a_hand_off_announced_are_counted_once() -> None:
     """The run's end is no second exchange."""
-    run = Run(Settings(exchange_repeat_notice=1.5))
+    run = Run(Settings(tuning={"exchange": {"repeat_notice": 1.5}}))
     for number, words in enumerate(WORDS[:2]):
         text = ASK.format(words)
         run.calls(surfer(text), ran("WebSurfer", text, begin=number * 10, end=number * 10 + 9))

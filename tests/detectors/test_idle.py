@@ -82,7 +82,10 @@ def test_a_user_turn_begins_anew() -> None:
 
 
 def test_the_settings_say_when() -> None:
-    """`idle_threshold` rounds of the last `idle_window` calls."""
+    """`tuning.calls.idle_threshold` rounds of the last `tuning.calls.idle_window` calls."""
     steps = [ran(":")] * 8
-    assert alone("idle_command", *steps, idle_threshold=6)[0].step == 5
-    assert alone("idle_command", *steps, idle_threshold=5, idle_window=4) == []
+    assert alone("idle_command", *steps, tuning={"calls": {"idle_threshold": 6}})[0].step == 5
+    assert (
+        alone("idle_command", *steps, tuning={"calls": {"idle_threshold": 5, "idle_window": 4}})
+        == []
+    )

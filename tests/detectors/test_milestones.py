@@ -102,7 +102,11 @@ def test_a_plan_that_cannot_succeed_pauses_the_run(run: Run) -> None:
 )
 def test_what_follows_is_a_setting(action: str, most: str) -> None:
     """And never more than `max_action`."""
-    run = Run(Settings(milestone_failed_action=action, max_action=most, switched_off="budget"))
+    run = Run(
+        Settings(
+            tuning={"milestones": {"failed_action": action}}, max_action=most, switched_off="budget"
+        )
+    )
     run.calls(news(0))
     board(run).declare({"read": 1}, ())
     board(run).report("read", Reached.FAILED)

@@ -62,6 +62,6 @@ def test_what_gets_better_or_measures_nothing_is_left_alone(steps: list[Step]) -
 
 
 def test_the_setting_says_when() -> None:
-    """`score_threshold` tries."""
-    decisions = alone("no_better_score", *trained(*FLAT), score_threshold=3)
+    """`tuning.calls.score_threshold` tries."""
+    decisions = alone("no_better_score", *trained(*FLAT), tuning={"calls": {"score_threshold": 3}})
     assert [one.step for one in decisions] == [4, 7]

@@ -118,6 +118,11 @@ def test_a_user_turn_begins_anew() -> None:
 def test_the_settings_say_when() -> None:
     """`refused_threshold` rounds of the last `refused_window` calls, divided by `sensitivity`."""
     steps = [edited(n) for n in range(8)]
-    assert alone("refused_call", *steps, refused_threshold=6)[0].step == 5
+    assert alone("refused_call", *steps, tuning={"calls": {"refused_threshold": 6}})[0].step == 5
     assert alone("refused_call", *steps, sensitivity=2)[0].step == 1
-    assert alone("refused_call", *steps, refused_threshold=5, refused_window=4) == []
+    assert (
+        alone(
+            "refused_call", *steps, tuning={"calls": {"refused_threshold": 5, "refused_window": 4}}
+        )
+        == []
+    )

@@ -259,12 +259,15 @@ def test_repeats_fade() -> None:
 
 
 def test_beyond_the_window_it_begins_anew() -> None:
-    """`repeat_window` calls are looked back."""
+    """`tuning.calls.repeat_window` calls are looked back."""
     other = [call("read", {"page": n}, f"page {n} is about {n * 7919:x}") for n in range(5)]
     same = call(args={"q": "x"}, outcome=ANSWER)
     steps = [same, *other, same, *other, same]
     assert actions(alone("exact_repeat", *steps, repeat_threshold=2.5)) == ["hint"]
-    assert alone("exact_repeat", *steps, repeat_threshold=2.5, repeat_window=5) == []
+    assert (
+        alone("exact_repeat", *steps, repeat_threshold=2.5, tuning={"calls": {"repeat_window": 5}})
+        == []
+    )
 
 
 def test_without_a_clock_a_pending_answer_hints_at_most() -> None:

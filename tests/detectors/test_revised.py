@@ -66,5 +66,8 @@ def test_other_calls_are_left_alone(steps: list[Step]) -> None:
 
 
 def test_the_setting_says_when() -> None:
-    """`revision_threshold` calls."""
-    assert alone("revised_in_vain", *revised(5), revision_threshold=3)[0].step == 3
+    """`tuning.calls.revision_threshold` calls."""
+    assert (
+        alone("revised_in_vain", *revised(5), tuning={"calls": {"revision_threshold": 3}})[0].step
+        == 3
+    )

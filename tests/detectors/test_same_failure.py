@@ -90,8 +90,10 @@ def test_a_user_turn_begins_anew() -> None:
 
 
 def test_the_settings_say_when() -> None:
-    """`failure_threshold` and `failure_steer` rounds."""
-    decisions = alone("same_failure", *built(12), failure_threshold=3, failure_steer=5)
+    """`tuning.calls.failure_threshold` and `tuning.calls.failure_steer` rounds."""
+    decisions = alone(
+        "same_failure", *built(12), tuning={"calls": {"failure_threshold": 3, "failure_steer": 5}}
+    )
     assert [(decision.step, decision.action) for decision in decisions] == [
         (4, "hint"), (8, "steer"),
     ]  # fmt: skip

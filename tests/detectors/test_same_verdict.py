@@ -91,11 +91,15 @@ def test_a_user_turn_halves_it() -> None:
 
 @pytest.mark.parametrize(
     ("settings", "first"),
-    [({"verdict_threshold": 3}, 5), ({"verdict_threshold": 8}, 17), ({"sensitivity": 2}, 5)],
+    [
+        ({"tuning": {"calls": {"verdict_threshold": 3}}}, 5),
+        ({"tuning": {"calls": {"verdict_threshold": 8}}}, 17),
+        ({"sensitivity": 2}, 5),
+    ],
     ids=["fewer", "more", "more sensitive"],
 )
 def test_the_settings_say_when(settings: dict[str, Any], first: int) -> None:
-    """`verdict_threshold` verdicts, divided by `sensitivity`."""
+    """`tuning.calls.verdict_threshold` verdicts, divided by `sensitivity`."""
     assert alone("same_verdict", *tried(12), **settings)[0].step == first
 
 
@@ -137,9 +141,9 @@ def test_guesses_without_arguments_are_not_stopped() -> None:
 
 
 def test_the_setting_says_from_when_it_climbs() -> None:
-    """`verdict_climb` tries."""
+    """`tuning.calls.verdict_climb` tries."""
     steps = [call("unlock", {"password": f"secret{n}"}, "Wrong password?") for n in range(12)]
-    decisions = alone("same_verdict", *steps, verdict_climb=8)
+    decisions = alone("same_verdict", *steps, tuning={"calls": {"verdict_climb": 8}})
     assert [(decision.step, decision.action) for decision in decisions][:2] == [
         (5, "hint"), (7, "steer"),
     ]  # fmt: skip

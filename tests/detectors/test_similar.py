@@ -127,19 +127,21 @@ def test_a_user_begins_anew() -> None:
         pytest.param({"tools": {"search": {"similar_threshold": 3}}}, 3, id="for this tool"),
         pytest.param({"tools": {"other": {"similar_threshold": 3}}}, 5, id="for another tool"),
         pytest.param({"sensitivity": 2}, 3, id="twice as sensitive"),
-        pytest.param({"similar_novelty": 1}, 4, id="novelty does not matter"),
+        pytest.param(
+            {"tuning": {"calls": {"similar_novelty": 1}}}, 4, id="novelty does not matter"
+        ),
     ],
 )
 def test_the_settings_say_when(settings: dict[str, Any], first: int) -> None:
-    """`similar_threshold`, also of one tool, `similar_novelty`, `sensitivity`."""
+    """`similar_threshold`, also of one tool, `tuning.calls.similar_novelty`, `sensitivity`."""
     assert found(*[asked(word) for word in WORDS], **settings)[0] == (first, "hint")
 
 
 def test_the_likeness_is_a_setting() -> None:
-    """`similar_ratio` 1 leaves equal arguments only."""
+    """`tuning.calls.similar_ratio` 1 leaves equal arguments only."""
     topics = ("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta")
     steps = [
         call("search", {"query": f"tell me all about {topic} please"}, SAID) for topic in topics
     ]
-    assert found(*steps, similar_ratio=0.6)[:1] == [(5, "hint")]
-    assert found(*steps, similar_ratio=1) == []
+    assert found(*steps, tuning={"calls": {"similar_ratio": 0.6}})[:1] == [(5, "hint")]
+    assert found(*steps, tuning={"calls": {"similar_ratio": 1}}) == []

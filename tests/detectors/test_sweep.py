@@ -104,11 +104,15 @@ def test_a_user_begins_anew() -> None:
 
 @pytest.mark.parametrize(
     ("settings", "first"),
-    [({"sweep_threshold": 3}, 12), ({"sweep_threshold": 9}, 18), ({"sensitivity": 2}, 13)],
+    [
+        ({"tuning": {"calls": {"sweep_threshold": 3}}}, 12),
+        ({"tuning": {"calls": {"sweep_threshold": 9}}}, 18),
+        ({"sensitivity": 2}, 13),
+    ],
     ids=["fewer", "more", "more sensitive"],
 )
 def test_the_settings_say_when(settings: dict[str, Any], first: int) -> None:
-    """`sweep_threshold` places, divided by `sensitivity`."""
+    """`tuning.calls.sweep_threshold` places, divided by `sensitivity`."""
     steps = [page(100 * (n % 10) + 50 * (n // 10)) for n in range(30)]
     assert alone("sweep", *steps, **settings)[0].step == first
 

@@ -108,8 +108,8 @@ def test_a_long_text_with_one_doubt_is_not_full_of_it() -> None:
 
 
 def test_the_numbers_are_settings() -> None:
-    """`text_hedge_turns` and `text_apology_turns`."""
-    run = Run(Settings(text_hedge_turns=2, text_apology_turns=4))
+    """`tuning.text.hedge_turns` and `tuning.text.apology_turns`."""
+    run = Run(Settings(tuning={"text": {"hedge_turns": 2, "apology_turns": 4}}))
     run.calls(*map(say, DOUBTS[:2]))
     assert run.actions == ["hint"]
     run.calls(*map(say, APOLOGIES[:3]))

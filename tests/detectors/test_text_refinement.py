@@ -118,10 +118,10 @@ def test_two_speakers_do_not_refine_each_other() -> None:
 
 
 def test_the_numbers_are_settings() -> None:
-    """`text_refine_times` and `text_alike`."""
-    run = Run(Settings(text_refine_times=2))
+    """`tuning.text.refine_times` and `tuning.text.alike`."""
+    run = Run(Settings(tuning={"text": {"refine_times": 2}}))
     run.calls(*drafts()[:3])
     assert run.actions == ["hint"]
-    run = Run(Settings(text_alike=1.0))
+    run = Run(Settings(tuning={"text": {"alike": 1.0}}))
     run.calls(*drafts())
     assert run.actions == []

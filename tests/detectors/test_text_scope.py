@@ -127,7 +127,7 @@ def test_whatever_a_tool_for_lists_is_given_nothing_throws(given: object) -> Non
 
 
 def test_the_number_is_a_setting() -> None:
-    """`text_scope_turns`."""
-    run = Run(Settings(text_scope_turns=2))
+    """`tuning.text.scope_turns`."""
+    run = Run(Settings(tuning={"text": {"scope_turns": 2}}))
     run.calls(*(boxes(n) for n in range(3, 6)))
     assert run.actions == ["hint"]

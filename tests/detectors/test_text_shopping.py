@@ -96,7 +96,7 @@ def test_a_user_starts_anew() -> None:
 
 
 def test_the_numbers_are_settings() -> None:
-    """`text_shop_tools` and `text_shop_calls`."""
-    run = Run(Settings(text_shop_tools=3))
+    """`tuning.text.shop_tools` and `tuning.text.shop_calls`."""
+    run = Run(Settings(tuning={"text": {"shop_tools": 3}}))
     run.calls(*(missing(tool) for tool in TOOLS[:3]))
     assert "tool_shopping" in seen(run)

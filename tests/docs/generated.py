@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 import typer
 from pydantic import SecretStr
 
-from otel_loopguard import Settings, semconv
+from otel_loopguard import semconv
+from otel_loopguard._settings_names import variable_of
 from otel_loopguard.cli.app import app
+from otel_loopguard.settings import all_fields
 from otel_loopguard.telemetry import METRICS
 from tests.docs import adapters, evaluation, performance
 from tests.docs.programs import SAMPLE, command_line, need_shared, plain
@@ -62,19 +64,25 @@ def learned() -> str:
 
 
 def settings() -> str:
-    """The table of all settings."""
-    return table(
-        ("setting", "variable", "value", "default", "what it does"),
+    """The table of all settings, and that of the tuning values."""
+    rows = [
         (
-            (
-                f"`{name}`",
-                f"`LOOPGUARD_{name.upper()}`",
-                _value(field),
-                _default(field.default),
-                (field.description or "").replace("|", "\\|"),
-            )
-            for name, field in Settings.model_fields.items()
-        ),
+            f"`{name}`",
+            f"`{variable_of(name)}`",
+            _value(field),
+            _default(field.default),
+            (field.description or "").replace("|", "\\|"),
+        )
+        for name, field in all_fields().items()
+    ]
+    heads = ("setting", "variable", "value", "default", "what it does")
+    front = [row for row in rows if not row[0].startswith("`tuning.")]
+    tuned = [(name, *rest) for name, _, *rest in rows[len(front) :]]
+    return (
+        f"{table(heads, iter(front))}\n### Tuning values\n\nThey may change with any release. "
+        "`tuning.text.tail_period` is\n`tail_period` below `[tuning.text]` in the file, and "
+        "`LOOPGUARD_TUNING__TEXT__TAIL_PERIOD` in the\nenvironment.\n\n"
+        f"{table(('tuning value', *heads[2:]), iter(tuned))}"
     )
 
 

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from otel_loopguard import Settings, semconv
+from otel_loopguard._settings_names import variable_of
 from otel_loopguard.errors import LoopGuardError
+from otel_loopguard.settings import all_fields
 from tests.docs.generated import SECTIONS
 from tests.docs.markdown import ELSEWHERE, ROOT, anchors, links, name_of, pages, rewrite, sections
 from tests.docs.programs import need_shared
@@ -124,7 +126,7 @@ def test_every_room_is_named() -> None:
 
 def test_every_name_in_the_prose_is_a_setting() -> None:
     """What the pages call a variable of ours is one."""
-    known = {f"LOOPGUARD_{name.upper()}" for name in Settings.model_fields} | {
+    known = {variable_of(name) for name in all_fields()} | {
         "LOOPGUARD_SETTINGS_FILE",
         "LOOPGUARD_EXPORTER",
         "LOOPGUARD_WRITE_DOCS",
@@ -152,6 +154,13 @@ def test_every_error_is_named() -> None:
 def test_the_schema_of_the_settings_has_every_setting() -> None:
     """`Settings.model_json_schema()` is what docs/settings.md says: name, bounds, description."""
     schema = Settings.model_json_schema()
-    assert set(schema["properties"]) == set(Settings.model_fields)
-    assert all(entry.get("description") for entry in schema["properties"].values())
+    groups = schema["$defs"]["Tuning"]["properties"]
+    tuned = {
+        f"tuning.{group}.{name}": entry
+        for group, place in groups.items()
+        for name, entry in schema["$defs"][place["$ref"].rpartition("/")[2]]["properties"].items()
+    }
+    entries = {**schema["properties"], **tuned}
+    assert set(entries) == {*all_fields(), "tuning"}
+    assert [name for name, entry in entries.items() if not entry.get("description")] == []
     assert schema["additionalProperties"] is False

@@ -14,7 +14,9 @@ import typer
 import yaml
 
 from otel_loopguard import Settings
+from otel_loopguard._settings_names import variable_of
 from otel_loopguard.cli.app import app
+from otel_loopguard.settings import all_fields
 from tests.docs.markdown import ROOT, Block, blocks, name_of, pages
 from tests.docs.programs import Interpreter, need_shared, plain, programs
 from tests.zero_code.interpreter import interpreter, run
@@ -119,7 +121,7 @@ def test_a_command_exists(line: tuple[Block, str]) -> None:
 
 
 def _variable_exists(name: str) -> None:
-    ours = {f"LOOPGUARD_{each.upper()}" for each in Settings.model_fields}
+    ours = set(map(variable_of, all_fields()))
     ours |= {"LOOPGUARD_SETTINGS_FILE", "LOOPGUARD_EXPORTER"}
     ours |= {"LOOPGUARD_WRITE_DOCS", "LOOPGUARD_FRAMEWORKS_PYTHON"}
     assert name in ours or name.startswith("OTEL_"), name

@@ -82,7 +82,7 @@ def test_the_store_has_it_and_how_it_ended(tmp_path: Any) -> None:
     """As JSON, for other processes; and it goes by itself after a day."""
     server = Server(tmp_path / "redis").start()
     try:
-        guard = watched(store_url=server.url, store_delay_s=0)
+        guard = watched(store_url=server.url, tuning={"stores": {"delay_s": 0}})
         store = open_store(guard.settings)
         stuck(guard, "a")
         found = asked(guard)[0].id
@@ -107,7 +107,7 @@ def test_the_store_has_it_and_how_it_ended(tmp_path: Any) -> None:
 
 def test_a_store_that_is_down_holds_nobody() -> None:
     """The escalation is there and can be answered."""
-    guard = watched(store_url="redis://127.0.0.1:1/0", store_flush_s=0.1)
+    guard = watched(store_url="redis://127.0.0.1:1/0", tuning={"stores": {"flush_s": 0.1}})
     stuck(guard, "a")
     control.answer(asked(guard)[0].id, "continue")
     assert guard.flag_of("a").control.action is Action.ALLOW

@@ -63,7 +63,7 @@ def test_a_pause_is_put_before_people() -> None:
 
 def test_content_only_where_it_is_wanted() -> None:
     """`escalation_content` shows arguments, cut."""
-    guard = watched(escalation_content=True, escalation_actions=2)
+    guard = watched(escalation_content=True, tuning={"escalation": {"actions": 2}})
     stuck(guard, "a")
     contents = [act.content for act in only().acts]
     assert contents == ['{"q": "secret"}'] * 2

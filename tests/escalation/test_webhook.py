@@ -90,7 +90,7 @@ def test_its_reply_is_the_answer(hook: Hook) -> None:
 def test_garbage_is_no_answer(hook: Hook, said: bytes) -> None:
     """The post was delivered, once, and the session waits on."""
     hook.answer = lambda _: (200, said)
-    guard = watched(webhook_url=hook.url, webhook_retry_s=0.01)
+    guard = watched(webhook_url=hook.url, tuning={"escalation": {"webhook_retry_s": 0.01}})
     stuck(guard, "a")
     until(lambda: carrier(guard).settled == 1)
     assert guard.flag_of("a").control.action is Action.PAUSE
@@ -101,7 +101,11 @@ def test_garbage_is_no_answer(hook: Hook, said: bytes) -> None:
 def test_tried_again_until_it_goes_well(hook: Hook) -> None:
     """5xx and 429 are tried again, with the same id and a new signature."""
     hook.answer = lambda number: ({1: 500, 2: 429}.get(number, 200), b'{"answer": "continue"}')
-    guard = watched(webhook_url=hook.url, webhook_secret=SECRET, webhook_retry_s=0.02)
+    guard = watched(
+        webhook_url=hook.url,
+        webhook_secret=SECRET,
+        tuning={"escalation": {"webhook_retry_s": 0.02}},
+    )
     stuck(guard, "a")
     until(lambda: guard.flag_of("a").control.action is Action.ALLOW)
     assert len(hook.posts) == 3
@@ -114,7 +118,7 @@ def test_tried_again_until_it_goes_well(hook: Hook) -> None:
 def test_not_tried_again(hook: Hook, status: int) -> None:
     """What will not change by itself is dropped at once; redirections are not followed."""
     hook.answer = lambda _: (status, b'{"answer": "abort"}')
-    guard = watched(webhook_url=hook.url, webhook_retry_s=0.01)
+    guard = watched(webhook_url=hook.url, tuning={"escalation": {"webhook_retry_s": 0.01}})
     stuck(guard, "a")
     # A refusal is an end: nothing waits, and nothing was decided by it.
     until(lambda: carrier(guard).settled == 1)
@@ -125,7 +129,9 @@ def test_not_tried_again(hook: Hook, status: int) -> None:
 def test_one_that_is_down(caplog: pytest.LogCaptureFixture) -> None:
     """The agent is not held, attempts end, it is told where and why, without the address."""
     url = f"http://user:pass@127.0.0.1:{free_port()}/hook?token=t"
-    guard = watched(webhook_url=url, webhook_retry_s=0.01, webhook_attempts=3)
+    guard = watched(
+        webhook_url=url, tuning={"escalation": {"webhook_retry_s": 0.01}}, webhook_attempts=3
+    )
     stuck(guard, "a")
     until(lambda: carrier(guard).dropped == 1)
     told = [one.getMessage() for one in caplog.records if ": webhook " in one.getMessage()]
@@ -163,16 +169,18 @@ def test_an_answer_that_comes_too_late(hook: Hook) -> None:
 def test_not_tried_after_the_limit() -> None:
     """After the fallback nobody needs to be asked any more."""
     url = f"http://127.0.0.1:{free_port()}/"
-    guard = watched(webhook_url=url, webhook_retry_s=30, pause_limit_s=5)
+    guard = watched(
+        webhook_url=url, tuning={"escalation": {"webhook_retry_s": 30}}, pause_limit_s=5
+    )
     stuck(guard, "a")
     until(lambda: carrier(guard).dropped == 1)
 
 
 def test_the_queue_is_bounded(hook: Hook) -> None:
-    """More than `escalation_queue` are dropped and counted, and nobody waits."""
+    """More than `tuning.escalation.queue` are dropped and counted, and nobody waits."""
     let_on = threading.Event()
     hook.answer = lambda _: (let_on.wait(4), (200, b""))[1]
-    guard = watched(webhook_url=hook.url, escalation_queue=2)
+    guard = watched(webhook_url=hook.url, tuning={"escalation": {"queue": 2}})
     for name in "abcdef":
         stuck(guard, name)
     assert carrier(guard).dropped >= 3

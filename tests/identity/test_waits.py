@@ -42,7 +42,12 @@ def twice(gap: float, said: object = PENDING, tool: str = "job", **given: Any) -
         pytest.param(twice(2), {}, True, id="pending, after half of the gap"),
         pytest.param(twice(1.5), {}, False, id="pending, sooner"),
         pytest.param(twice(4.9, UNCHANGED, "poll_it"), {}, False, id="not pending, sooner"),
-        pytest.param(twice(4.9), {"wait_gap_s": 2}, True, id="pending, with a shorter gap"),
+        pytest.param(
+            twice(4.9),
+            {"tuning": {"calls": {"wait_gap_s": 2}}},
+            True,
+            id="pending, with a shorter gap",
+        ),
         pytest.param(twice(5, UNCHANGED), {}, False, id="an answer that says nothing of it"),
         pytest.param(twice(20, UNCHANGED), {}, True, id="twenty seconds are enough"),
         pytest.param(twice(19, UNCHANGED), {}, False, id="nineteen are not"),

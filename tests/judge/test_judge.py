@@ -87,7 +87,7 @@ def test_the_strongest_action_is_a_setting() -> None:
     """`judge_max_action`; and `max_action` still bounds everything."""
     hints = Judged(Bench(1), settings(judge_max_action="hint"))
     assert hints.steps(failing(), 120) == ["hint"]
-    pauses = Judged(Bench(1), settings(judge_max_action="pause", judge_times=1))
+    pauses = Judged(Bench(1), settings(judge_max_action="pause", tuning={"judge": {"times": 1}}))
     assert "pause" in pauses.steps(failing(), 120)
 
 
@@ -227,7 +227,7 @@ def test_the_queue_is_bounded() -> None:
     """While one question is with the judge, so many wait; the rest are not asked."""
     release = threading.Event()
     bench = Bench(lambda _: release.wait(10) and 0.5)
-    judged = Judged(bench, settings(judge_queue=2), patience_s=0)
+    judged = Judged(bench, settings(tuning={"judge": {"queue": 2}}), patience_s=0)
     for number in range(8):
         judged.steps(failing(), 31, f"s{number}")
         if number == 0:

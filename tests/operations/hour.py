@@ -281,13 +281,11 @@ def _settings(store: str) -> Settings:
     """What takes minutes in an hour takes a part of a second here."""
     return Settings(
         store_url=store,
-        store_delay_s=0.02,
         store_timeout_s=0.1,
-        store_retry_s=0.2,
         step_timeout_s=0.1,
-        execution_resources=False,  # how busy the machine is that plays this is nobody's business
+        execution_resources=False,
         breaker_open_s=0.5,
-        telemetry_sample=4,
+        tuning={"stores": {"delay_s": 0.02, "retry_s": 0.2}, "telemetry": {"sample": 4}},
     )
 
 

@@ -54,9 +54,10 @@ def test_small_plans(tasks: list[Task], score: float) -> None:
 def test_every_number_is_a_setting() -> None:
     """Scales and weights."""
     tasks = [Task("a", priority=1), Task("b", priority=10, depends_on=("a",))]
-    rule = Settings(
-        plan_priority_span=18, plan_count_full=4, plan_dependency_share=0.5,
-        plan_weight_count=0.5, plan_weight_tools=0, plan_weight_dependencies=0.2,
-        plan_weight_priorities=0.3, plan_weight_durations=0,
-    )  # fmt: skip
+    plans = {
+        "priority_span": 18, "count_full": 4, "dependency_share": 0.5, "weight_count": 0.5,
+        "weight_tools": 0, "weight_dependencies": 0.2, "weight_priorities": 0.3,
+        "weight_durations": 0,
+    }  # fmt: skip
+    rule = Settings(tuning={"plans": plans})
     assert complexity(tasks, rule).score == pytest.approx(0.25 + 0.1 + 0.15)

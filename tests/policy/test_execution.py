@@ -196,4 +196,4 @@ def test_every_choice_has_follow_ups(choice: Choice) -> None:
 def test_an_unknown_vote_is_refused() -> None:
     """A misspelt name of a vote would silently change nothing."""
     with pytest.raises(LoopGuardSettingsError, match=r"'time_snyc'.*time_sync"):
-        Settings(execution_confidence={"time_snyc": 0.5})
+        Settings(tuning={"execution": {"confidence": {"time_snyc": 0.5}}})

@@ -102,8 +102,8 @@ def test_what_was_not_said_is_not_spent() -> None:
 
 
 def test_a_loop_not_seen_for_long_is_forgotten() -> None:
-    """After `forget_after` calls the ladder starts anew."""
-    ladder = Ladder(Settings(forget_after=5))
+    """After `tuning.policy.forget_after` calls the ladder starts anew."""
+    ladder = Ladder(Settings(tuning={"policy": {"forget_after": 5}}))
     climb(ladder, found(1), 0, 2)
     assert climb(ladder, found(1), 20, 1) == [HINT]
 
@@ -127,7 +127,7 @@ def test_denied_calls_are_known() -> None:
 
 def test_memory_is_bounded() -> None:
     """Ten thousand loops do not make it grow."""
-    ladder = Ladder(Settings(forget_after=1000))
+    ladder = Ladder(Settings(tuning={"policy": {"forget_after": 1000}}))
     for index in range(10_000):
         ladder.judge([found(index)], index // 100, index)
     assert len(ladder.loops) <= 32
@@ -171,7 +171,7 @@ def test_one_rung_at_a_time() -> None:
 
 def test_a_loop_goes_down_so_often_and_no_more() -> None:
     """Something new beside a loop does not keep it alive for ever: a deny has an end."""
-    ladder = Ladder(Settings(descend_limit=3))
+    ladder = Ladder(Settings(tuning={"policy": {"descend_limit": 3}}))
     said: list[Action | None] = []
     for number in range(8):
         said += climb(ladder, found(1), number, 1)
@@ -191,7 +191,7 @@ def test_a_pause_and_an_abort_stay(most: Action) -> None:
 
 def test_no_descent_where_it_is_switched_off() -> None:
     """With 0 rungs to go down a deny stays one."""
-    ladder = Ladder(Settings(descend_limit=0))
+    ladder = Ladder(Settings(tuning={"policy": {"descend_limit": 0}}))
     climb(ladder, found(1), 0, 2)
     ladder.descend()
     assert ladder.denies(1)
@@ -199,13 +199,13 @@ def test_no_descent_where_it_is_switched_off() -> None:
 
 def test_a_cooldown_in_rounds_leaves_time_to_react() -> None:
     """Two rounds after the hint are free, one after the deny."""
-    ladder = Ladder(Settings(cooldown_rounds={"hint": 2, "deny": 1}))
+    ladder = Ladder(Settings(tuning={"policy": {"cooldown_rounds": {"hint": 2, "deny": 1}}}))
     assert climb(ladder, found(1), 0, 6) == [HINT, None, None, DENY, None, ABORT]
 
 
 def test_a_cooldown_in_seconds_goes_by_the_clock() -> None:
     """Rounds within ten seconds after a hint lead nowhere, however many they are."""
-    ladder = Ladder(Settings(cooldown_s={"hint": 10}))
+    ladder = Ladder(Settings(tuning={"policy": {"cooldown_s": {"hint": 10}}}))
     said = [
         ladder.judge([found(1)], number, number, (1000 + second) * SECOND)
         for number, second in enumerate((0, 1, 2, 9, 11, 12))
@@ -224,7 +224,9 @@ def test_no_abort_without_a_deny_before_it() -> None:
 
 def test_without_times_a_cooldown_in_seconds_does_not_count() -> None:
     """A time that is not known is no time that passed, nor one that did not."""
-    assert climb(Ladder(Settings(cooldown_s={"hint": 10})), found(1), 0, 2) == [HINT, DENY]
+    assert climb(
+        Ladder(Settings(tuning={"policy": {"cooldown_s": {"hint": 10}}})), found(1), 0, 2
+    ) == [HINT, DENY]
 
 
 def test_a_call_that_is_answered_otherwise_ends_its_loops() -> None:
@@ -241,7 +243,7 @@ def test_a_call_that_is_answered_otherwise_ends_its_loops() -> None:
 def test_a_level_that_there_is_not_is_refused() -> None:
     """The error has the name and what was expected."""
     with pytest.raises(LoopGuardSettingsError, match=r"'abort'.*expected of ask, deny, hint"):
-        Settings(cooldown_s={"abort": 3})
+        Settings(tuning={"policy": {"cooldown_s": {"abort": 3}}})
 
 
 def test_a_user_halves_what_was_confirmed() -> None:

@@ -120,7 +120,13 @@ def test_too_many_different_warnings_stop_a_session() -> None:
 def test_warnings_of_one_loop_are_one_warning() -> None:
     """Hint, steer and ask for one loop count once."""
     run = Run(
-        Settings(warning_limit=1, steer_after=1, ask_after=2, max_action="ask", forget_after=1000)
+        Settings(
+            warning_limit=1,
+            steer_after=1,
+            ask_after=2,
+            max_action="ask",
+            tuning={"policy": {"forget_after": 1000}},
+        )
     )
     assert run.calls(*stuck(12)) == ["hint", "steer", "ask"]
 
@@ -224,6 +230,6 @@ def test_settings_of_the_policy_come_from_the_environment(monkeypatch: pytest.Mo
     for name, value in given.items():
         monkeypatch.setenv(f"LOOPGUARD_{name}", value)
     settings = Settings()
-    assert settings.cooldown_s == {"hint": 2.5}
-    assert settings.cooldown_rounds == {"deny": 2}
+    assert settings.tuning.policy.cooldown_s == {"hint": 2.5}
+    assert settings.tuning.policy.cooldown_rounds == {"deny": 2}
     assert settings.strategies == {"grep": ("read the index",)}

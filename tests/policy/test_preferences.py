@@ -49,7 +49,9 @@ def users(keeping: Keeping | None = None, **given: object) -> Users:
 
 def test_the_settings_are_what_everybody_prefers() -> None:
     """Numbers of A6, and what a process sets otherwise."""
-    found = users(execution_channels="mail", execution_prompt_s=5).preferences("ada")
+    found = users(tuning={"execution": {"channels": "mail"}}, execution_prompt_s=5).preferences(
+        "ada"
+    )
     assert found.model_dump() == {
         "auto_background_threshold_s": 45,
         "prompt_threshold_s": 5,
@@ -207,7 +209,7 @@ def test_who_does_not_want_to_be_remembered_is_not() -> None:
 
 def test_memory_is_bounded() -> None:
     """The user unused for longest goes."""
-    known = users(execution_users=3)
+    known = users(tuning={"execution": {"users": 3}})
     for number in range(4):
         known.prefer(str(number), {"prompt_threshold_s": 3})
     assert [known.preferences(str(number)).prompt_threshold_s for number in range(4)] == [

@@ -21,7 +21,7 @@ from otel_loopguard.execution.latency import (
 from otel_loopguard.execution.profiler import Profiler
 from tests.profiling.past import SECOND, call, record
 
-PLAIN = Settings(profile_prior_records=0, profile_adapts=0, profile_complexity=0)
+PLAIN = Settings(tuning={"latency": {"prior_records": 0, "adapts": 0, "complexity": 0}})
 """The rule of A2 as it is written: no blending, no calibration, no complexity."""
 
 
@@ -111,7 +111,9 @@ def test_the_window_is_that_of_the_newest() -> None:
 def test_no_cliff_at_three() -> None:
     """From the default to the records an estimate moves step by step, and ends at the records."""
     steps = [
-        profile(*[30.0] * count, settings=Settings(profile_adapts=0)).estimate(sized(10))
+        profile(*[30.0] * count, settings=Settings(tuning={"latency": {"adapts": 0}})).estimate(
+            sized(10)
+        )
         for count in range(12)
     ]
     durations = [step.duration_ms for step in steps]
@@ -124,7 +126,7 @@ def test_no_cliff_at_three() -> None:
 
 def test_complexity_of_the_call() -> None:
     """A call that is more complex than those it is estimated by takes longer."""
-    known = profile(*[100.0] * 20, settings=Settings(profile_adapts=0))
+    known = profile(*[100.0] * 20, settings=Settings(tuning={"latency": {"adapts": 0}}))
     assert known.estimate(sized(10, 0.0)).duration_ms == pytest.approx(100)
     assert known.estimate(sized(10, 1.0)).duration_ms == pytest.approx(150)
 

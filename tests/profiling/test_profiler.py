@@ -107,13 +107,13 @@ def test_what_a_tool_came_back_from_is_no_stall() -> None:
 )
 def test_time_limits(ms: float, seconds: float) -> None:
     """Five times the estimate, not under 30 s, not over 600 s (E3)."""
-    settings = Settings(profile_adapts=0)
+    settings = Settings(tuning={"latency": {"adapts": 0}})
     assert learned(*[ms] * 20, settings=settings).time_limit("t") == pytest.approx(seconds)
 
 
 def test_agent_limits() -> None:
     """An agent has a profile of its own runs, apart from a tool of its name."""
-    profiler = Profiler(Settings(profile_adapts=0))
+    profiler = Profiler(Settings(tuning={"latency": {"adapts": 0}}))
     assert profiler.agent_limit("planner") == 600
     for number in range(10):
         profiler.finished(call(number, 10_000, tool="planner", kind=Kind.AGENT))

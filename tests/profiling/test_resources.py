@@ -23,7 +23,7 @@ from tests.stores.servers import Server
 
 
 def resources(**given: object) -> Resources:
-    return Resources(Settings(execution_sample_s=0.02, **given), InternalErrors())
+    return Resources(Settings(tuning={"resources": {"sample_s": 0.02}}, **given), InternalErrors())
 
 
 def until(true: Callable[[], object], limit_s: float = 5) -> bool:
@@ -217,7 +217,7 @@ def test_a_fault_in_the_thread_does_not_end_it() -> None:
 
     raise_faults(False)
     faults = InternalErrors()
-    known = Resources(Settings(execution_sample_s=0.02), faults, gauges=Faulty)
+    known = Resources(Settings(tuning={"resources": {"sample_s": 0.02}}), faults, gauges=Faulty)
     assert known.pressure == UNKNOWN_PRESSURE
     assert until(lambda: len(known.readings) > 1)
     known.stop()
@@ -241,7 +241,9 @@ def test_a_child_looks_for_itself() -> None:
 
 def test_a_queue_of_the_applications_own() -> None:
     """Its depth is asked in the thread, with every look."""
-    known = Resources(Settings(execution_sample_s=0.02), InternalErrors(), lambda: 16)
+    known = Resources(
+        Settings(tuning={"resources": {"sample_s": 0.02}}), InternalErrors(), lambda: 16
+    )
     assert until(lambda: known.pressure.queue == 16)
     assert "queue" in [alert.resource for alert in known.pressure.alerts]
     known.stop()

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from otel_loopguard import LoopGuard, Settings
+from tests.merged import merged
 from tests.stores.servers import Server
 
 
@@ -39,10 +40,10 @@ def guards(kept: Server) -> Iterator[Guards]:
     def make(server: Server | None = None, **settings: Any) -> LoopGuard:
         given = {
             "store_url": (server or kept).url,
-            "store_retry_s": 0.2,
+            "tuning": {"stores": {"retry_s": 0.2}},
             "digest_key": "one key for all of them",
         }
-        made.append(LoopGuard(Settings(**{**given, **settings})))
+        made.append(LoopGuard(Settings(**merged(given, settings))))
         return made[-1]
 
     yield make

@@ -52,7 +52,7 @@ def test_a_pause_and_its_end_travel_with_who_and_why(guards: Guards) -> None:
 
 def test_a_stop_of_the_policy_travels(guards: Guards) -> None:
     """Deny and abort of one guard's policy count in the other, which saw none of the calls."""
-    here, there, run = guards(), guards(journal_read_s=60), new_name()
+    here, there, run = guards(), guards(tuning={"journal": {"read_s": 60}}), new_name()
     begin(run, here, there)
     for _ in range(4):
         here.observe(call(), run)

@@ -105,8 +105,8 @@ def test_what_is_said_again_is_kept_once() -> None:
 
 
 def test_with_no_room_nothing_is_kept() -> None:
-    """`context_entries` 0 switches it off."""
-    run = Run(Settings(context_entries=0))
+    """`tuning.reports.context_entries` 0 switches it off."""
+    run = Run(Settings(tuning={"reports": {"context_entries": 0}}))
     run.calls(call("write_file", {"path": "a.py"}, "ok"))
     run.guard.remember("run", "insight", "x")
     assert context_of(run) == Context()

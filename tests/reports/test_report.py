@@ -81,10 +81,10 @@ def test_a_cycle_is_listed_by_its_length() -> None:
 
 
 def test_the_most_used_tools_come_first_with_their_errors() -> None:
-    """At most `report_tools` of them."""
+    """At most `tuning.reports.tools` of them."""
     steps = [call("read", {"n": n}, f"text {n}" * 9) for n in range(5)]
     steps += [call("write", {"n": n}, error="denied" if n else None) for n in range(3)]
-    report = report_of(*steps, call("once", {"q": 1}, "x"), report_tools=2)
+    report = report_of(*steps, call("once", {"q": 1}, "x"), tuning={"reports": {"tools": 2}})
     assert [(tool.name, tool.calls, tool.errors) for tool in report.tools] == [
         ("read", 5, 0),
         ("write", 3, 2),
@@ -155,7 +155,7 @@ def test_changes_and_news_say_how_far_it_came() -> None:
 
 def test_a_record_does_not_grow() -> None:
     """Many tools, many decisions: what is kept is bounded, and totals stay exact."""
-    run = Run(Settings(report_alerts=4))
+    run = Run(Settings(tuning={"reports": {"alerts": 4}}))
     for number in range(3000):
         run.calls(call(f"tool{number}", {"q": number // 4}, ANSWER, at=number))
     for number in range(1200):

@@ -11,6 +11,7 @@ from otel_loopguard import LoopGuard, Settings
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.errors import StoreError
 from otel_loopguard.stores import MemoryStore
+from tests.merged import merged
 
 if TYPE_CHECKING:
     from otel_loopguard.sessions import Session
@@ -42,8 +43,11 @@ class Shelf:
 
 def guard(shelf: object, **settings: object) -> LoopGuard:
     """A live guard with a shelf; all have one key."""
-    named: dict[str, object] = {"digest_key": "the key of the tests", "journal_read_s": 0.05}
-    return LoopGuard(Settings(**{**named, "journal_flush_s": 0.05, **settings}), shelf=shelf)
+    named: dict[str, object] = {
+        "digest_key": "the key of the tests",
+        "tuning": {"journal": {"read_s": 0.05, "flush_s": 0.05}},
+    }
+    return LoopGuard(Settings(**merged(named, settings)), shelf=shelf)
 
 
 def call(number: int, tool: str = "search", args: object = "x", outcome: object = None) -> Step:

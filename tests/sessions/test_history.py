@@ -169,7 +169,7 @@ def test_healthy_work_stays_healthy_across_restarts() -> None:
 def test_every_hundred_entries_are_written(steps: int) -> None:
     """Neither each by itself, nor all at the end (C6)."""
     shelf = Shelf()
-    one = guard(shelf, journal_flush_s=60)
+    one = guard(shelf, tuning={"journal": {"flush_s": 60}})
     session = session_of(one)
     until(lambda: shelf.reads)
     for number in range(steps):
@@ -185,7 +185,7 @@ def test_every_hundred_entries_are_written(steps: int) -> None:
 def test_no_memory_grows_where_the_thread_does_not_come_to_write() -> None:
     """Then who makes the steps hands them on, ten times as many at once."""
     shelf = Shelf()
-    one = guard(shelf, journal_flush_steps=10)
+    one = guard(shelf, tuning={"journal": {"flush_steps": 10}})
     scribe = one._sessions._scribe
     assert scribe is not None
     scribe._closed = True
@@ -197,7 +197,7 @@ def test_no_memory_grows_where_the_thread_does_not_come_to_write() -> None:
 def test_a_decision_is_written_at_once() -> None:
     """A process that is stopped right after it has not forgotten it."""
     shelf = Shelf()
-    one = guard(shelf, journal_flush_s=60)
+    one = guard(shelf, tuning={"journal": {"flush_s": 60}})
     for number in range(3):
         one.observe(call(number), "run")
     found = [Codec(raw[2:4]).read(raw, "run") for _, raw in shelf.store.journal("run")]
@@ -224,7 +224,7 @@ def test_an_entry_takes_less_than_200_bytes() -> None:
 def test_only_the_newest_are_kept() -> None:
     """Memory does not grow with the length of a run."""
     shelf = Shelf()
-    one = guard(shelf, journal_steps=32)
+    one = guard(shelf, tuning={"journal": {"steps": 32}})
     for number in range(100):
         one.observe(call(number, args=number, outcome=news(number)), "run")
     session = session_of(one)
@@ -327,7 +327,7 @@ def test_a_shelf_that_throws_does_not_reach_the_agent() -> None:
             raise OSError(session)
 
     found: list[Decision] = []
-    one = guard(Broken(), journal_flush_s=60)
+    one = guard(Broken(), tuning={"journal": {"flush_s": 60}})
     one._announcer.listener = lambda _, decision: found.append(decision)
     for number in range(3):
         one.observe(call(number), "run")

@@ -34,8 +34,7 @@ def settings(address: str) -> Settings:
     return Settings(
         store_url=address,
         digest_key="the key of the test",
-        journal_flush_s=0.05,
-        journal_read_s=0.05,
+        tuning={"journal": {"flush_s": 0.05, "read_s": 0.05}},
     )
 
 

@@ -44,7 +44,7 @@ def test_a_large_context_is_said_once() -> None:
 
 def test_advice_is_a_hint_where_the_setting_is() -> None:
     """At most a hint, whatever the action of stalls is."""
-    run = Run(Settings(stall_action="abort", stall_compact_tokens=1000))
+    run = Run(Settings(stall_action="abort", tuning={"stalls": {"compact_tokens": 1000}}))
     run.calls(model(1000))
     assert advice(run) == [("compact_tokens", "hint")]
 

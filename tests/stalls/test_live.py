@@ -119,7 +119,7 @@ def test_the_action_of_an_idle_run_pauses_it() -> None:
 
 def test_nothing_open_costs_nothing() -> None:
     """After the last span ended nothing is due before the session is too old to be kept."""
-    watched = Watched(step_timeout_s=0.1, stall_health_s=0.1)
+    watched = Watched(step_timeout_s=0.1, tuning={"stalls": {"health_s": 0.1}})
     began = time.time_ns()
     with agent(watched.tracer):
         tool_call(watched.tracer)
@@ -193,7 +193,7 @@ def test_a_preloaded_worker_finds_its_stalls() -> None:
 
 def test_the_state_is_checked_while_spans_are_open() -> None:
     """What does not agree with itself is counted, and put right where it can be."""
-    watched = Watched(stall_health_s=0.1, stall_idle_s=0)
+    watched = Watched(tuning={"stalls": {"health_s": 0.1}}, stall_idle_s=0)
     with agent(watched.tracer), watched.slow() as span:
         opened = watched.guard._opens.get(span.get_span_context().span_id)
         assert opened is not None
@@ -220,7 +220,7 @@ def test_anybody_may_ask_for_the_state() -> None:
 def test_one_phase_for_too_long(where: str) -> None:
     """Whether the spans of agents or those of calls name who is at work."""
     with set_testing(True) as rehearsal:
-        watched = Watched(stall_phase_s=100, stall_idle_s=0)
+        watched = Watched(tuning={"stalls": {"phase_s": 100}}, stall_idle_s=0)
         with agent(watched.tracer):
             for name in ("writer", "critic"):
                 run = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": name}

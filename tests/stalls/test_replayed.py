@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from otel_loopguard.spans.views import RecordedSpan
 
 QUIET: dict[str, Any] = {
-    "stall_idle_s": 0, "stall_run_s": 0, "stall_overall_s": 0, "profile_limit_min_s": 600,
+    "stall_idle_s": 0, "stall_run_s": 0, "stall_overall_s": 0,
+    "tuning": {"latency": {"limit_min_s": 600}},
 }  # fmt: skip
 
 
@@ -35,7 +36,7 @@ def busy(start: int, end: int, key: int = 100) -> list[RecordedSpan]:
 )
 def test_a_step_past_its_limit_is_found_at_its_limit(kind: str, took: int, said: Any) -> None:
     """The clock jumps to the step's end, and still each thing is said at its own time."""
-    run = Replayed({**QUIET, "profile_limit_max_s": 9999, "profile_limit_min_s": 9999})
+    run = Replayed({**QUIET, "tuning": {"latency": {"limit_max_s": 9999, "limit_min_s": 9999}}})
     run.feed(agent(0, took + 1), span(kind, "x", 0, took, key=2))
     assert run.said == said
 
@@ -161,7 +162,8 @@ def test_an_operation_of_an_hour_is_noted_in_flight() -> None:
 
 def test_one_agent_of_several_at_work_for_long_is_noted() -> None:
     """The same phase for over 300 s, told by who works; one agent alone has no phases."""
-    quiet = {**QUIET, "step_timeout_s": 5000, "profile_limit_max_s": 5000}
+    latency = {"limit_min_s": 600, "limit_max_s": 5000}
+    quiet = {**QUIET, "step_timeout_s": 5000, "tuning": {"latency": latency}}
     one = Replayed(quiet).feed(agent(0, 900), *busy(0, 900))
     two = Replayed(quiet).feed(
         agent(0, 900), *busy(0, 50), span("agent", "writer", 60, 800, key=2), *busy(810, 850)

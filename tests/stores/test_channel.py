@@ -27,7 +27,7 @@ def channel(request: pytest.FixtureRequest) -> Iterator[PubSub]:
         yield MemoryStore()
         return
     server: Server = request.getfixturevalue("kept")
-    found = RedisStore(Settings(store_url=server.url, store_retry_s=0.2))
+    found = RedisStore(Settings(store_url=server.url, tuning={"stores": {"retry_s": 0.2}}))
     yield found
     found.close()
 
@@ -99,7 +99,7 @@ def test_it_goes_on_after_an_outage(
 ) -> None:
     """It connects by itself, says so, and tells of the outage once."""
     server = start()
-    store = RedisStore(Settings(store_url=server.url, store_retry_s=0.1))
+    store = RedisStore(Settings(store_url=server.url, tuning={"stores": {"retry_s": 0.1}}))
     heard: list[bytes] = []
     joined: list[float] = []
     with caplog.at_level(logging.WARNING, "otel_loopguard"):
@@ -120,7 +120,7 @@ def test_it_waits_for_a_server_that_is_not_there_yet(start: Callable[..., Server
     """Subscribing does not fail, nor wait."""
     server = start()
     server.kill()
-    store = RedisStore(Settings(store_url=server.url, store_retry_s=0.1))
+    store = RedisStore(Settings(store_url=server.url, tuning={"stores": {"retry_s": 0.1}}))
     heard: list[bytes] = []
     joined = threading.Event()
     subscription = store.subscribe("t", heard.append, joined.set)
@@ -137,7 +137,7 @@ def told(value: bytes, stands: bool = False) -> Told:
 
 def test_a_notice_is_put_and_published(kept: Server) -> None:
     """At once: nobody waits for a batch to be full."""
-    given = Settings(store_url=kept.url, store_delay_s=30)
+    given = Settings(store_url=kept.url, tuning={"stores": {"delay_s": 30}})
     store = RedisStore(given)
     heard, subscription = listen(store, "t")
     writer = Writer(store, given, InternalErrors())
@@ -157,7 +157,7 @@ def test_a_notice_is_put_and_published(kept: Server) -> None:
 def test_a_notice_survives_an_outage(start: Callable[..., Server]) -> None:
     """It is tried again until it is both put and published; only the newest of a key."""
     server = start()
-    given = Settings(store_url=server.url, store_retry_s=0.1, store_delay_s=0)
+    given = Settings(store_url=server.url, tuning={"stores": {"retry_s": 0.1, "delay_s": 0}})
     store = RedisStore(given)
     writer = Writer(store, given, InternalErrors())
     _heard, subscription = listen(store, "t")

@@ -87,7 +87,9 @@ def test_topics_work_on_a_cluster(cluster: list[Server]) -> None:
 def test_a_node_that_is_killed_comes_back_with_all(cluster: list[Server]) -> None:
     """Meanwhile its writes wait; afterwards each entry is there once."""
     given = Settings(
-        store_url=url_of(cluster), store_delay_s=0.01, store_timeout_s=0.5, store_retry_s=0.2
+        store_url=url_of(cluster),
+        store_timeout_s=0.5,
+        tuning={"stores": {"delay_s": 0.01, "retry_s": 0.2}},
     )
     writer = Writer(RedisStore(given), given, InternalErrors())
     names = [f"k{number}" for number in range(30)]
@@ -144,7 +146,9 @@ def test_sentinels_lead_to_the_new_master(watched: tuple[Server, Server, int]) -
     """After a failover writes go to the one that was promoted, with what waited meanwhile."""
     master, replica, port = watched
     url = f"redis+sentinel://127.0.0.1:{free_port()},127.0.0.1:{port}/mine/0"
-    given = Settings(store_url=url, store_delay_s=0.01, store_timeout_s=0.5, store_retry_s=0.2)
+    given = Settings(
+        store_url=url, store_timeout_s=0.5, tuning={"stores": {"delay_s": 0.01, "retry_s": 0.2}}
+    )
     writer = Writer(RedisStore(given), given, InternalErrors())
     writer.append("s", [("a", b"1")])
     assert writer.flush(5)
@@ -161,7 +165,9 @@ def test_who_listens_hears_the_new_master(watched: tuple[Server, Server, int]) -
     """A subscription follows the failover by itself."""
     master, _, port = watched
     url = f"redis+sentinel://127.0.0.1:{port}/mine/0"
-    store = RedisStore(Settings(store_url=url, store_timeout_s=0.5, store_retry_s=0.2))
+    store = RedisStore(
+        Settings(store_url=url, store_timeout_s=0.5, tuning={"stores": {"retry_s": 0.2}})
+    )
     heard: list[bytes] = []
     joined: list[int] = []
     listening = store.subscribe("t", heard.append, lambda: joined.append(1))

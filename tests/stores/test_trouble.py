@@ -17,14 +17,15 @@ from otel_loopguard.errors import StoreError
 from otel_loopguard.settings import Settings
 from otel_loopguard.stores import Writer
 from otel_loopguard.stores.redis import RedisStore
+from tests.merged import merged
 from tests.stores.servers import Server, free_port, wait_for
 
 Start = Callable[..., Server]
 
 
 def settings(url: str, **more: object) -> Settings:
-    given = {"store_delay_s": 0.01, "store_retry_s": 0.1, "store_timeout_s": 0.2}
-    return Settings(store_url=url, **{**given, **more})
+    given = {"tuning": {"stores": {"delay_s": 0.01, "retry_s": 0.1}}, "store_timeout_s": 0.2}
+    return Settings(store_url=url, **merged(given, more))
 
 
 @pytest.fixture
@@ -45,7 +46,7 @@ def write(request: pytest.FixtureRequest) -> Iterator[Callable[..., Writer]]:
 def test_nobody_waits_for_a_frozen_server(start: Start, write: Callable[..., Writer]) -> None:
     """What comes is queued, the state is seen, and all is stored when it goes on."""
     server = start()
-    writer = write(server.url, store_queue=100_000)
+    writer = write(server.url, tuning={"stores": {"queue": 100_000}})
     assert writer.append("s", [("healthy", b"x")])
     assert writer.flush(10)
     assert writer.state == "healthy"
@@ -65,7 +66,7 @@ def test_nobody_waits_for_a_frozen_server(start: Start, write: Callable[..., Wri
 def test_a_killed_server_comes_back_with_all(start: Start, write: Callable[..., Writer]) -> None:
     """Every acknowledged entry is there, none twice; what was written meanwhile too (E8)."""
     server = start("--appendonly", "yes")
-    writer = write(server.url, store_queue=100_000, store_batch=50)
+    writer = write(server.url, tuning={"stores": {"queue": 100_000, "batch": 50}})
     done = threading.Event()
 
     def work() -> None:

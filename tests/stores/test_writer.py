@@ -14,6 +14,7 @@ from otel_loopguard._util.errors import InternalErrors, raise_faults
 from otel_loopguard.errors import StoreError
 from otel_loopguard.settings import Settings
 from otel_loopguard.stores import MemoryStore, Writer, open_writer
+from tests.merged import merged
 from tests.stores.servers import wait_for
 
 
@@ -45,7 +46,7 @@ class Flaky(MemoryStore):
 
 
 def settings(**more: object) -> Settings:
-    return Settings(**{"store_delay_s": 0.01, "store_retry_s": 0.05, **more})
+    return Settings(**merged({"tuning": {"stores": {"delay_s": 0.01, "retry_s": 0.05}}}, more))
 
 
 def entries(count: int, start: int = 0) -> list[tuple[str, bytes]]:
@@ -74,7 +75,7 @@ def test_what_is_taken_is_stored_in_order() -> None:
 def test_nothing_waits_while_the_store_hangs() -> None:
     """A thousand writes are taken while it hangs, and are stored when it goes on."""
     store = Flaky()
-    writer = Writer(store, settings(store_slow_s=0.02), InternalErrors())
+    writer = Writer(store, settings(tuning={"stores": {"slow_s": 0.02}}), InternalErrors())
     store.gate.clear()
     writer.append("s", entries(1))
     wait_for(lambda: store.calls)
@@ -122,7 +123,7 @@ def test_what_is_refused_does_not_hold_up_the_rest(caplog: pytest.LogCaptureFixt
     """It is counted and named once; the state stays healthy, and others are stored."""
     store = Flaky()
     store.reason = "refused"
-    writer = Writer(store, settings(store_delay_s=0), InternalErrors())
+    writer = Writer(store, settings(tuning={"stores": {"delay_s": 0}}), InternalErrors())
     for number in range(3):
         writer.append("bad", entries(1, number))
         assert writer.flush()
@@ -139,7 +140,10 @@ def test_what_is_refused_does_not_hold_up_the_rest(caplog: pytest.LogCaptureFixt
 
 @pytest.mark.parametrize(
     ("limits", "kept"),
-    [({"store_queue": 10}, 10), ({"store_queue_bytes": 1024}, 10)],
+    [
+        ({"tuning": {"stores": {"queue": 10}}}, 10),
+        ({"tuning": {"stores": {"queue_bytes": 1024}}}, 10),
+    ],
     ids=["writes", "bytes"],
 )
 def test_past_its_bound_it_drops_and_counts(limits: dict[str, int], kept: int) -> None:
@@ -161,7 +165,9 @@ def test_past_its_bound_it_drops_and_counts(limits: dict[str, int], kept: int) -
 
 def test_a_value_that_is_too_large_is_refused(caplog: pytest.LogCaptureFixture) -> None:
     """It would hold up everything behind it."""
-    writer = Writer(MemoryStore(), settings(store_value_bytes=1024), InternalErrors())
+    writer = Writer(
+        MemoryStore(), settings(tuning={"stores": {"value_bytes": 1024}}), InternalErrors()
+    )
     assert not writer.put("control", "k", b"x" * 1025)
     assert writer.put("control", "k", b"x" * 1024)
     assert writer.flush()
@@ -270,7 +276,7 @@ def test_the_thread_says_when_it_begins() -> None:
 
 def test_it_may_be_used_by_a_finalizer_inside_of_itself() -> None:
     """A garbage collection within `append` may end a span, which appends again."""
-    writer = Writer(MemoryStore(), settings(store_queue=10**6), InternalErrors())
+    writer = Writer(MemoryStore(), settings(tuning={"stores": {"queue": 10**6}}), InternalErrors())
 
     taken: list[bool] = []
 
@@ -322,7 +328,9 @@ def test_a_child_of_a_fork_writes_its_own() -> None:
 def test_many_threads_lose_nothing() -> None:
     """Every accepted write is stored, whoever made it."""
     store = MemoryStore(journal_entries=10_000)
-    writer = Writer(store, settings(store_queue=10_000, store_batch=50), InternalErrors())
+    writer = Writer(
+        store, settings(tuning={"stores": {"queue": 10_000, "batch": 50}}), InternalErrors()
+    )
 
     def work(number: int) -> None:
         for entry in range(500):

@@ -153,7 +153,7 @@ def test_a_logger_that_hangs_or_throws_does_not_slow_the_agent(fault: str) -> No
     processor = Troubled(fault)
     loggers = LoggerProvider(shutdown_on_exit=False)
     loggers.add_log_record_processor(processor)
-    settings = Settings(telemetry_queue=2, telemetry_flush_s=0.2)
+    settings = Settings(tuning={"telemetry": {"queue": 2, "flush_s": 0.2}})
     guard = LoopGuard(settings, logger_provider=loggers)
     tracer = provider_with(LoopGuardSpanProcessor(guard)).get_tracer("agent")
     began = time.monotonic()
@@ -209,7 +209,7 @@ def test_the_deciding_span_is_linked_to_the_first_call_of_its_loop() -> None:
 def test_a_cycle_is_linked_to_each_of_its_calls() -> None:
     """Two calls in turn: two links; with the setting 1, one; with 0, none."""
     for most in (8, 1, 0):
-        scene = Scene(telemetry_links=most)
+        scene = Scene(tuning={"telemetry": {"links": most}})
         with agent(scene.tracer):
             for _ in range(8):
                 for city in ("Oslo", "Rome"):

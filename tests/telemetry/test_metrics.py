@@ -255,8 +255,8 @@ def test_an_open_breaker_is_told() -> None:
 
 
 def test_the_guard_says_what_it_takes() -> None:
-    """The first 64 ended spans are timed, then one of `telemetry_sample`; with an exemplar."""
-    scene = Scene(telemetry_sample=10)
+    """The first 64 ended spans are timed, then one of `telemetry.sample`; with an exemplar."""
+    scene = Scene(tuning={"telemetry": {"sample": 10}})
     with agent(scene.tracer):
         for number in range(163):
             tool_call(scene.tracer, args=f'{{"n": {number}}}', result=f"page {number}")
@@ -279,7 +279,7 @@ def test_faults_are_told_by_place_and_kind() -> None:
 
 def test_metrics_stay_bounded_whatever_names_there_are() -> None:
     """10,000 agents and random tools: a limit, then `other`; nothing overflows in the SDK."""
-    scene = Scene(telemetry_agents=30, telemetry_tools=40, max_sessions=100)
+    scene = Scene(tuning={"telemetry": {"agents": 30, "tools": 40}}, max_sessions=100)
     for number in range(10_000):
         step = Step(
             Kind.TOOL, f"tool-{number}", args={"n": number}, outcome=f"{number}",
@@ -443,8 +443,8 @@ for resource in reader.get_metrics_data().resource_metrics:
 
 def test_a_setting_out_of_bounds_is_refused() -> None:
     """Limits that would overflow the SDK are no settings."""
-    with pytest.raises(LoopGuardSettingsError, match="telemetry_tools"):
-        Settings(telemetry_tools=100_000)
+    with pytest.raises(LoopGuardSettingsError, match=r"tuning\.telemetry\.tools"):
+        Settings(tuning={"telemetry": {"tools": 100_000}})
 
 
 def test_a_phase_is_told_when_it_is_over() -> None:

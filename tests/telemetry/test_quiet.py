@@ -32,7 +32,11 @@ def test_calls_of_the_store_make_no_spans_and_are_measured(server: Server) -> No
     ended, reader = Ended(), InMemoryMetricReader()
     meters = MeterProvider([reader], shutdown_on_exit=False)
     guard = LoopGuard(
-        Settings(store_url=server.url, digest_key="a key of sixteen", store_delay_s=0.01),
+        Settings(
+            store_url=server.url,
+            digest_key="a key of sixteen",
+            tuning={"stores": {"delay_s": 0.01}},
+        ),
         meter_provider=meters,
     )
     provider = provider_with(LoopGuardSpanProcessor(guard), ended)
@@ -62,7 +66,7 @@ def test_a_store_that_is_gone_is_unavailable(server: Server) -> None:
     """Its state, its failed calls and what waits are told."""
     reader = InMemoryMetricReader()
     meters = MeterProvider([reader], shutdown_on_exit=False)
-    settings = Settings(store_url=server.url, store_delay_s=0.01, store_flush_s=0.1)
+    settings = Settings(store_url=server.url, tuning={"stores": {"delay_s": 0.01, "flush_s": 0.1}})
     guard = LoopGuard(settings, meter_provider=meters)
     server.kill()
     tracer = provider_with(LoopGuardSpanProcessor(guard)).get_tracer("agent")
@@ -77,7 +81,9 @@ def test_a_store_that_is_gone_is_unavailable(server: Server) -> None:
 
     wait_for(unavailable)
     assert _points(reader, "loopguard.store.queue.size")[0].value > 0
-    assert _points(reader, "loopguard.store.queue.capacity")[0].value == settings.store_queue
+    assert (
+        _points(reader, "loopguard.store.queue.capacity")[0].value == settings.tuning.stores.queue
+    )
     failed = [
         point.attributes.get("error.type")
         for point in _points(reader, "loopguard.store.operation.duration")

@@ -229,7 +229,7 @@ def test_retries_do_not_wait() -> None:
 
 def test_a_thread_that_runs_already_rests() -> None:
     """A guard that was there before says nothing of late calls until testing ends."""
-    _, provider, found = guarded(step_timeout_s=0.05, stall_warning=1)
+    _, provider, found = guarded(step_timeout_s=0.05, tuning={"stalls": {"warning": 1}})
     tracer = provider.get_tracer("agent")
     tool_call(tracer)  # starts the thread
     with set_testing(True):

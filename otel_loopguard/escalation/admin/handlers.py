@@ -121,8 +121,8 @@ class AdminHandlers:
         self._sessions = sessions
         self._lock = lock
         self._escalations = escalations
-        self._most = settings.desk_sessions
-        self._idle = int(settings.desk_idle_s * 1e9)
+        self._most = settings.tuning.admin.sessions
+        self._idle = int(settings.tuning.admin.idle_s * 1e9)
         self.process = process
 
     def reply(self, request: Message) -> Message:

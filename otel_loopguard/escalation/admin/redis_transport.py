@@ -49,7 +49,7 @@ class ProcessRegistry:
         # A letter box is looked into for a second at a time.
         limit_s = max(settings.store_timeout_s, 3.0 * _WAIT_S)
         self._redis = Connection(parse_redis_url(settings.store_url.get_secret_value()), limit_s)
-        self._kept_ms = int(max(3 * settings.desk_heartbeat_s, 5.0) * 1000)
+        self._kept_ms = int(max(3 * settings.tuning.admin.heartbeat_s, 5.0) * 1000)
 
     def publish(self, process: str, changed: dict[str, bytes], gone: list[str]) -> None:
         """Says that a process lives, and what changed of its sessions."""
@@ -146,8 +146,8 @@ _FIRST_PAUSE_S: Final = 0.2
 class RedisTransport:
     """One daemon thread between a desk and the directory; it ends with the desk.
 
-    Where the store does not answer it waits, at most for `store_retry_s`, and says everything anew
-    as soon as it does.
+    Where the store does not answer it waits, at most for `tuning.stores.retry_s`, and says
+    everything anew as soon as it does.
     """
 
     def __init__(
@@ -157,8 +157,8 @@ class RedisTransport:
         directory: ProcessRegistry,
         faults: InternalErrors,
     ) -> None:
-        self._heartbeat_s = settings.desk_heartbeat_s
-        self._longest_s = settings.store_retry_s
+        self._heartbeat_s = settings.tuning.admin.heartbeat_s
+        self._longest_s = settings.tuning.stores.retry_s
         self._process = desk.process
         self._desk = weakref.ref(desk)
         self._directory = directory

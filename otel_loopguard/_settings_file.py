@@ -25,13 +25,7 @@ _DOTS: Final = 500
 
 
 def read_file(path: Path) -> dict[str, object]:
-    """Names and values of a settings file; an empty file has none.
-
-    Raises:
-        ValueError: It is not of the form that its suffix says, or passes a bound.
-        OSError: It cannot be read.
-        ImportError: It is YAML, and the extra `yaml` is missing.
-    """
+    """Names and values of a settings file; an empty file has none."""
     with path.open("rb") as stream:
         raw = stream.read(MOST_BYTES + 1)
     if len(raw) > MOST_BYTES:
