@@ -16,7 +16,7 @@ from otel_loopguard._settings_names import variable_of
 from otel_loopguard.cli.app import app
 from otel_loopguard.settings import all_fields
 from otel_loopguard.telemetry import METRICS
-from tests.docs import adapters, evaluation, performance
+from tests.docs import adapters, detectors, evaluation, performance
 from tests.docs.programs import SAMPLE, command_line, need_shared, plain
 from tests.docs.trace import tree
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Write = Callable[[], str]
 SCENARIOS = "../shared/eval/scenarios.jsonl"
 GOOD = "../shared/traces/miniswe.jsonl.gz"
-TIMED = ("../shared/traces/trail.jsonl.gz", "../shared/traces/trail.otlp.jsonl.gz")
+TIMED = "../shared/traces/trail.jsonl.gz"
 
 
 def table(heads: tuple[str, ...], rows: Iterator[tuple[object, ...]]) -> str:
@@ -58,9 +58,9 @@ def calibrated() -> str:
 
 
 def learned() -> str:
-    """What `learn` says of the real durations of TRAIL, as steps and as spans."""
+    """What `learn` says of the real durations of TRAIL."""
     need_shared()
-    return "\n".join(shown("learn", file)() for file in TIMED)
+    return shown("learn", TIMED)()
 
 
 def settings() -> str:
@@ -163,9 +163,16 @@ def metrics() -> str:
     )
 
 
+def all_detectors() -> str:
+    """The table of all detectors."""
+    heads = ("detector", "family", "looks at", "strongest", "main settings and defaults")
+    return table(heads, detectors.rows())
+
+
 SECTIONS: dict[tuple[str, str], Write] = {
+    ("docs/detectors.md", "detectors"): all_detectors,
+    ("docs/execution.md", "learned"): learned,
     ("docs/telemetry.md", "metrics"): metrics,
-    ("README.md", "trace"): lambda: fenced(tree()),
     ("README.md", "measured"): evaluation.summary,
     ("docs/spans.md", "trace"): lambda: fenced(tree()),
     ("docs/spans.md", "attributes"): attributes,
@@ -179,7 +186,6 @@ SECTIONS: dict[tuple[str, str], Write] = {
     ("docs/command-line.md", "replay-json"): shown("replay", SAMPLE, "--format", "json"),
     ("docs/command-line.md", "eval"): shown("eval", SCENARIOS),
     ("docs/calibration.md", "calibrate"): calibrated,
-    ("docs/learning.md", "learned"): learned,
     ("docs/evaluation.md", "targets"): evaluation.targets,
     ("docs/evaluation.md", "noticed"): evaluation.noticed,
     ("docs/evaluation.md", "stopped"): evaluation.stopped,
