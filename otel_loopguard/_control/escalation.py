@@ -117,7 +117,7 @@ def answer(
         answer: `continue`, `abort`, `modify_plan` or `skip_task`.
         guidance: What the model is told next, as its hint; of longer text 2,000 characters.
         by: Name of the person.
-        plan: With `modify_plan`: the tasks to be done from now on, as `planning.read` takes them, 1
+        plan: With `modify_plan`: the tasks to be done from now on, as `plans.read` takes them, 1
             to 1000. They take the place of the plan before; what was done under the same id stays
             done. The model is told them, and `control.plan()` gives them to the runtime (C18).
 

@@ -74,7 +74,7 @@ def admit_batch(
         execution.admit_batch(["file_read", ("web_search", {"query": "x"})])
 
     Args:
-        calls: Each the name of a tool, a pair of name and arguments, or a task as `planning.read`
+        calls: Each the name of a tool, a pair of name and arguments, or a task as `plans.read`
             takes them (a map, a dataclass, a pydantic model; `tool`, `args`, `depends_on`,
             `priority`, `estimate_ms`). A task without an `id` has its place, from "0".
         user: As of `admit`.

@@ -4,15 +4,16 @@ Knows neither spans nor OpenTelemetry; every function is plain values in, plain 
 
 ::
 
-    from otel_loopguard import planning
+    from otel_loopguard import plans
 
-    tasks = planning.checked([{"id": "read"}, {"id": "write", "depends_on": ["read"]}])
-    for phase in planning.phases(tasks):
+    tasks = plans.checked([{"id": "read"}, {"id": "write", "depends_on": ["read"]}])
+    for phase in plans.phases(tasks):
         ...
 """
 
 from __future__ import annotations
 
+from otel_loopguard.core.task import Problem, Task, read
 from otel_loopguard.plans.plans import (
     Complexity,
     checked,
@@ -38,7 +39,9 @@ __all__ = [
     "AskSubtasks",
     "Complexity",
     "Factors",
+    "Problem",
     "Strategy",
+    "Task",
     "Work",
     "advise",
     "answered",
@@ -48,5 +51,6 @@ __all__ = [
     "groups",
     "independent",
     "phases",
+    "read",
     "validate",
 ]

@@ -15,11 +15,12 @@ import sys, types
 package = types.ModuleType("otel_loopguard")
 package.__path__ = [{path!r}]
 sys.modules["otel_loopguard"] = package
-from otel_loopguard import planning
+from otel_loopguard import plans
 
-assert planning.checked([{{"id": "a"}}])
-assert planning.advise("Improve it").score >= 0
-assert planning.__all__ == sorted(planning.__all__, key=lambda name: (name.islower(), name))
+assert plans.checked([{{"id": "a"}}])
+assert plans.read([plans.Task("a")])[0] == [plans.Task("a")]
+assert plans.advise("Improve it").score >= 0
+assert plans.__all__ == sorted(plans.__all__, key=lambda name: (name.islower(), name))
 print(sorted(name for name in sys.modules if name.startswith("opentelemetry")))
 """
 
