@@ -125,7 +125,7 @@ def test_a_user_begins_anew() -> None:
     ],
 )
 def test_the_settings_say_when(settings: dict[str, Any], first: int) -> None:
-    """`error_streak`, `error_rate_rounds` and `sensitivity`."""
+    """`error_streak`, `tuning.calls.error_rate_rounds` and `sensitivity`."""
     steps = [broken(n) for n in range(24)]
     assert (
         alone(

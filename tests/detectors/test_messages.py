@@ -105,7 +105,7 @@ def stagnation() -> Iterator[Step]:
 @shown(
     ["20 hint nothing_new"],
     ("the last 20 calls brought next to nothing that was not seen before"),
-    budget_checkpoint_every=0,
+    tuning={"budget": {"checkpoint_every": 0}},
 )
 def grinding() -> Iterator[Step]:
     rooms = ("The door is shut.", "The window is shut.", "Nobody is here.")
@@ -279,7 +279,7 @@ def token_rate() -> Iterator[Step]:
 @shown(
     ["24 allow checkpoint_due"],
     ("25 tool calls were made: a good moment for a checkpoint"),
-    budget_checkpoint_every=25,
+    tuning={"budget": {"checkpoint_every": 25}},
 )
 def checkpoint_advice() -> Iterator[Step]:
     for page in range(30):

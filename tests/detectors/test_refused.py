@@ -116,7 +116,7 @@ def test_a_user_turn_begins_anew() -> None:
 
 
 def test_the_settings_say_when() -> None:
-    """`refused_threshold` rounds of the last `refused_window` calls, divided by `sensitivity`."""
+    """`calls.refused_threshold` of the last `calls.refused_window` calls, over `sensitivity`."""
     steps = [edited(n) for n in range(8)]
     assert alone("refused_call", *steps, tuning={"calls": {"refused_threshold": 6}})[0].step == 5
     assert alone("refused_call", *steps, sensitivity=2)[0].step == 1
