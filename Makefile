@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 SHELL  := /bin/bash
 UV     := VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/uv
 
-.PHONY: help demo test test-all environments frameworks check docs golden bench eval lock clean
+.PHONY: help demo test test-all environments frameworks check docs golden bench house eval lock clean
 .PHONY: collector balancer jaeger stack demo-stack e2e phoenix pictures
 .DEFAULT_GOAL := help
 
@@ -87,6 +87,9 @@ golden: $(VENV)/.dev ## writes the decisions about the recorded runs anew; look 
 bench: $(VENV)/.dev ## speed and memory, as ratios in one run, and their bounds
 	$(BIN)/python bench/run.py
 	$(BIN)/python -m pytest -q bench
+
+house: $(VENV)/.dev ## size and structure of the package, beside 0.3 and the aims
+	@$(BIN)/python bench/house.py
 
 eval: $(VENV)/.dev ## detection on ../shared/traces, beside the baselines
 	mkdir -p build
