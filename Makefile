@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 SHELL  := /bin/bash
 UV     := VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/uv
 
-.PHONY: help demo test test-all environments frameworks check docs golden bench house eval lock clean
+.PHONY: help demo test test-all environments frameworks check docs golden bench house eval dist lock clean
 .PHONY: collector balancer jaeger stack demo-stack e2e phoenix pictures
 .DEFAULT_GOAL := help
 
@@ -100,6 +100,9 @@ eval: $(VENV)/.dev ## detection on ../shared/traces, beside the baselines
 
 pictures: collector jaeger ## draws the pictures of README.md and docs/operations.md
 	PYTHONPATH=collector-config $(BIN)/python -m tests.operations.pictures
+
+dist: $(BIN)/uv ## builds sdist and wheel, and checks them in an empty environment
+	.ci/check-dist
 
 lock: $(BIN)/uv ## pins the versions that the tests run with
 	$(UV) pip compile --quiet --universal --python-version 3.10 --extra all --group dev --group frameworks pyproject.toml \

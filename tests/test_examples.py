@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import re
+import sys
+from functools import cache
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 
+from tests.docs.markdown import Block, blocks
 from tests.zero_code.interpreter import ROOT, interpreter, run
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+PAGE = ROOT / "examples" / "README.md"
+OUTPUTS = [block for block in blocks(PAGE) if block.note.startswith("of: ")]
 
 EXAMPLES = {
     "langgraph_agent.py": ("langchain", "langgraph"),
@@ -32,6 +44,12 @@ ELSEWHERE = {
 """Examples that show something else, and what runs them."""
 
 
+@cache
+def finished(name: str) -> CompletedProcess[str]:
+    """An example, run once for all tests here."""
+    return run(interpreter(*EXAMPLES.get(name, ())), str(ROOT / "examples" / name))
+
+
 def test_every_example_is_run() -> None:
     """A new example has to be added here."""
     found = {path.name for path in Path(ROOT, "examples").glob("*.py")}
@@ -43,7 +61,7 @@ def test_every_example_is_run() -> None:
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_is_stopped_by_the_guard(name: str) -> None:
     """A hint comes first, then the stop, and the tool ran fewer than fifteen times."""
-    done = run(interpreter(*EXAMPLES[name]), str(ROOT / "examples" / name))
+    done = finished(name)
     assert done.returncode == 0, done.stderr
     decisions = re.findall(r"^(\w+) after (\d+) searches: \S", done.stdout, re.MULTILINE)
     assert decisions[0][0] == "hint"
@@ -56,3 +74,29 @@ def test_an_example_is_stopped_by_the_guard(name: str) -> None:
 def test_an_example_is_short(name: str) -> None:
     """A newcomer reads it at a glance."""
     assert len((ROOT / "examples" / name).read_text(encoding="utf-8").splitlines()) <= 40
+
+
+def test_every_example_is_on_the_page() -> None:
+    """Each has a row with what it needs: nothing, an extra that exists, or one and more."""
+    project = tomllib.loads(Path(ROOT, "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    rows = re.findall(
+        r"^\| \[(.+?)\]\((.+?)\) "
+        r"\| `pip install '?otel-loopguard(?:\[([\w-]+)\]')?(?: [\w-]+)?` \| \S",
+        PAGE.read_text(encoding="utf-8"),
+        re.MULTILINE,
+    )
+    assert sorted(name for name, _, _ in rows) == sorted(set(EXAMPLES) | set(ELSEWHERE))
+    assert all(name == link for name, link, _ in rows)
+    assert {extra for _, _, extra in rows if extra} <= set(project["optional-dependencies"])
+
+
+@pytest.mark.parametrize("block", OUTPUTS, ids=lambda block: block.note)
+def test_an_example_prints_what_the_page_shows(block: Block) -> None:
+    """Line by line, but for ids and durations."""
+    done = finished(Path(block.note.removeprefix("of: ")).name)
+    assert without_ids(done.stdout) == without_ids(block.text)
+
+
+def without_ids(text: str) -> str:
+    """A text with each number of seconds and each made-up session written alike."""
+    return re.sub(r"\d+(?:\.\d+)? s\b", "N s", re.sub(r"run-[0-9a-f]+", "run-ID", text))

@@ -4,7 +4,8 @@ A comment in the line before a block says what it is:
 
 * `<!-- continues -->`: runs after the block before it, in one program;
 * `<!-- from: FILE -->`: stands in that file word for word, which has a test of its own;
-* `<!-- prints -->`: is what the program before it prints.
+* `<!-- prints -->`: is what the program before it prints;
+* `<!-- of: FILE -->`: is what that example prints.
 
 What stands between `<!-- generated: NAME -->` and `<!-- end -->` is written by `generated.py`.
 """
@@ -52,7 +53,8 @@ class Block:
 
 def pages() -> list[Path]:
     """All pages, in order."""
-    found = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "collector-config" / "README.md"]
+    names = ("README.md", "CHANGELOG.md", "collector-config/README.md")
+    found = [ROOT / name for name in (*names, "examples/README.md")]
     docs = ROOT / "docs"
     return [*found, *sorted(docs.glob("*.md")), *sorted((docs / "detectors").glob("*.md"))]
 

@@ -37,7 +37,8 @@ SHELL = [
     if command.strip()
 ]
 LANGUAGES = {"python", "sh", "text", "console", "toml", "json", "yaml"}
-TOOLS = {"pip", "git", "cd", "opentelemetry-instrument", "python", "make", "otel-loopguard"}
+TOOLS = {"pip", "git", "cd", "python", "pytest", "make"}
+TOOLS |= {"opentelemetry-instrument", "otel-loopguard"}
 
 
 def place(found: object) -> object:
@@ -116,7 +117,7 @@ def test_a_command_exists(line: tuple[Block, str]) -> None:
         _subcommand_exists(rest)
     elif words[0] == "pip":
         _extras_exist(rest)
-    elif words[0] == "python":
+    elif words[0] in {"python", "pytest"}:
         assert rest[0] == "my_agent.py" or (ROOT / rest[0]).is_file(), rest
 
 

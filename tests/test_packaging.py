@@ -1,0 +1,75 @@
+"""What the metadata of a build says of the repository, and what a workflow of the forge runs."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import pytest
+import yaml
+
+from tests.docs.markdown import ROOT
+
+AT = "https://forge.example/team/otel-loopguard"
+
+
+@pytest.fixture
+def urls(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], dict[str, str]]:
+    """The function of `hatch_build.py`, whose hatchling only a build has."""
+    hatchling = SimpleNamespace(MetadataHookInterface=object)
+    monkeypatch.setitem(sys.modules, "hatchling.metadata.plugin.interface", hatchling)
+    spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.urls
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        AT,
+        f"{AT}.git",
+        f"{AT}/",
+        "https://name:token@forge.example/team/otel-loopguard.git",
+        "git@forge.example:team/otel-loopguard.git",
+        "ssh://git@forge.example:2222/team/otel-loopguard.git",
+    ],
+)
+def test_a_build_names_the_repository_it_was_cloned_from(
+    urls: Callable[[str], dict[str, str]], origin: str
+) -> None:
+    """Whatever way it was cloned; a name or a token in the address stays out."""
+    assert urls(origin) == {
+        "Source": AT,
+        "Issues": f"{AT}/issues",
+        "Changelog": f"{AT}/blob/HEAD/CHANGELOG.md",
+        "Security": f"{AT}/blob/HEAD/SECURITY.md",
+    }
+
+
+@pytest.mark.parametrize(
+    "origin", ["", "/srv/git/otel-loopguard.git", "../otel-loopguard", "file:///srv/x"]
+)
+def test_a_build_from_a_path_names_none(urls: Callable[[str], dict[str, str]], origin: str) -> None:
+    """A path on somebody's machine is nobody else's business."""
+    assert urls(origin) == {}
+
+
+def test_the_workflow_calls_what_is_there() -> None:
+    """Every target and script that it runs exists, and it tests each Python that is declared."""
+    text = (ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8")
+    jobs = yaml.safe_load(text)["jobs"]
+    commands = [step["run"] for job in jobs.values() for step in job["steps"] if "run" in step]
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = [name for command in commands for name in re.findall(r"\bmake (\w+)", command)]
+    assert {"test", "dist"} <= set(targets)
+    assert [name for name in targets if not re.search(rf"^{name}:", makefile, re.MULTILINE)] == []
+    assert ".ci/run" in commands
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    declared = re.findall(r'"Programming Language :: Python :: (3\.\d+)"', project)
+    assert jobs["tests"]["strategy"]["matrix"]["python"] == declared
