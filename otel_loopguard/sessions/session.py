@@ -458,8 +458,9 @@ class Session:
 
     def call_of(self, step: Step) -> int | None:
         """Key of a call before it has an outcome; None if its arguments are not known yet."""
-        (observer, *_) = self.senses.of(Kind.TOOL)
-        key = observer.call_of(step) if isinstance(observer, ToolCallExtractor) else None
+        extractors = self.senses.of(Kind.TOOL)
+        calls = next((one for one in extractors if isinstance(one, ToolCallExtractor)), None)
+        key = None if calls is None else calls.call_of(step)
         return key if key is None or self.history is None else self.history.cover(key)
 
     def denies(self, tool: str, args: object, agent: str | None) -> bool:
