@@ -53,7 +53,7 @@ class Block:
 
 def pages() -> list[Path]:
     """All pages, in order."""
-    names = ("README.md", "CHANGELOG.md", "collector-config/README.md")
+    names = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "collector-config/README.md")
     found = [ROOT / name for name in (*names, "examples/README.md")]
     docs = ROOT / "docs"
     return [*found, *sorted(docs.glob("*.md")), *sorted((docs / "detectors").glob("*.md"))]

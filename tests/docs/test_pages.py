@@ -117,6 +117,7 @@ def test_every_name_in_the_prose_is_a_setting() -> None:
         "LOOPGUARD_FRAMEWORKS_DIR",
         "LOOPGUARD_FRAMEWORKS_PYTHON",
         "LOOPGUARD_FUZZ_SPANS",
+        "LOOPGUARD_LONG_ANSWER_CHARS",  # the setting that CONTRIBUTING.md adds
         "LOOPGUARD_STOP",  # the error code of a run of Google ADK that was stopped
     }
     for page in PAGES:

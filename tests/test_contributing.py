@@ -1,0 +1,167 @@
+"""CONTRIBUTING.md shows each task of a newcomer in about twenty lines, and it is that little.
+
+`tests/docs` runs the programs as they stand; here their first block is put into a copy of the
+package, as a new file and a line that registers it, and the trial runs with that package.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.docs.markdown import ROOT, Block, blocks
+
+PAGE = ROOT / "CONTRIBUTING.md"
+PACKAGE = "otel_loopguard"
+FIELD = "the field that the page shows"
+
+
+class Task(NamedTuple):
+    """What a newcomer adds to the package.
+
+    Attributes:
+        file: The new file; empty if there is none.
+        edits: File (empty: the only one with that text), a text in it, and what is put before it.
+        trial: What of the trial is not needed any more, and what takes its place.
+    """
+
+    file: str
+    edits: tuple[tuple[str, str, str], ...]
+    trial: dict[str, str]
+
+
+TASKS = {
+    "a detector": Task(
+        "detectors/long_answers.py",
+        (
+            (
+                "detectors/__init__.py",
+                "from otel_loopguard.detectors.registry import",
+                "from otel_loopguard.detectors.long_answers import LongAnswers\n",
+            ),
+            ("detectors/__init__.py", "    ExactRepeat,\n    Cycle", "    LongAnswers,\n"),
+        ),
+        {
+            'Settings(detectors=("__main__:LongAnswers",))': "Settings()",
+            "import LoopGuard\n": "import LoopGuard, Settings\n",
+        },
+    ),
+    "a dialect": Task(
+        "spans/dialects/myagents.py",
+        (
+            (
+                "spans/dialects/registry.py",
+                "from otel_loopguard.spans.dialects.openinference import",
+                "from otel_loopguard.spans.dialects.myagents import MyAgents\n",
+            ),
+            ("spans/dialects/registry.py", "    Vercel(),\n", "    MyAgents(),\n"),
+        ),
+        {"register(MyAgents())\n": ""},
+    ),
+    "a setting": Task(
+        "",
+        (("", "    sensitivity: float = Field(", FIELD),),
+        {
+            "Mine": "Settings",
+            "import LoopGuardSettingsError": "import LoopGuardSettingsError, Settings",
+        },
+    ),
+    "an adapter": Task(
+        "integrations/myframework.py",
+        (),
+        {"hooks =": "from otel_loopguard.integrations.myframework import LoopGuardHooks\nhooks ="},
+    ),
+    "a piece of evidence": Task(
+        "evidence/retrieval.py",
+        (
+            (
+                "evidence/__init__.py",
+                "from otel_loopguard.evidence.tool_calls import",
+                "from otel_loopguard.evidence.retrieval import Retrievals\n",
+            ),
+            (
+                "evidence/__init__.py",
+                "ToolCallExtractor, ModelTextExtractor, Plans",
+                "Retrievals, ",
+            ),
+        ),
+        {
+            "SENSES[Kind.TOOL] += (Retrievals,)\n": "",
+            "evidence import SENSES\n": "evidence.retrieval import Retrieval\n",
+            "import LoopGuard\n": "import LoopGuard, Settings\n",
+            "import Kind\n": "import Kind, Step\n",
+        },
+    ),
+}
+
+
+def shown(task: str) -> list[Block]:
+    """The blocks of the section about a task: the thing, what tries it, what that prints."""
+    lines = PAGE.read_text(encoding="utf-8").splitlines()
+    first = lines.index(f"## Add {task}") + 1
+    last = next(n for n in range(first, len(lines)) if lines[n].startswith("## "))
+    return [block for block in blocks(PAGE) if first <= block.line <= last]
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_task_is_shown_in_about_twenty_lines(task: str) -> None:
+    """The thing itself, then what tries it, then what that prints."""
+    thing, trial, output = shown(task)
+    assert len([line for line in thing.text.splitlines() if line]) <= 25
+    assert (thing.lang, trial.lang, output.lang) == ("python", "python", "text")
+    assert (thing.note, trial.note, output.note) == ("", "continues", "prints")
+
+
+def test_every_file_that_it_names_is_there() -> None:
+    """A newcomer is sent to no file that was moved."""
+    text = PAGE.read_text(encoding="utf-8")
+    named = re.findall(r"`((?:otel_loopguard|tests|docs)/[^`\s]*)`", text)
+    assert len(named) >= len(TASKS)
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a copy of the package in which a newcomer has done all of it."""
+    folder = tmp_path_factory.mktemp("newcomer")
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / PACKAGE, folder / PACKAGE, ignore=ignored)
+    for name, task in TASKS.items():
+        thing = shown(name)[0].text
+        if task.file:
+            (folder / PACKAGE / task.file).write_text(thing, encoding="utf-8")
+        for file, before, new in task.edits:
+            paths = [folder / PACKAGE / file] if file else (folder / PACKAGE).rglob("*.py")
+            texts = {path: path.read_text(encoding="utf-8") for path in paths}
+            (path, text) = next((path, text) for path, text in texts.items() if before in text)
+            assert sum(each.count(before) for each in texts.values()) == 1, (file, before)
+            line = thing[thing.index("    ") :] if new is FIELD else new
+            path.write_text(text.replace(before, line + before), encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_it_works_in_the_package_by_one_file_and_one_line(name: str, package: Path) -> None:
+    """What the page says is printed, and nothing is registered by hand."""
+    _, trial, output = shown(name)
+    program = trial.text
+    for now, then in TASKS[name].trial.items():
+        assert now in program
+        program = program.replace(now, then)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program],
+        env={**os.environ, "PYTHONPATH": str(package)},
+        cwd=package,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == output.text
