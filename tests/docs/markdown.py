@@ -53,8 +53,10 @@ class Block:
 
 def pages() -> list[Path]:
     """All pages, in order."""
-    names = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "collector-config/README.md")
-    found = [ROOT / name for name in (*names, "examples/README.md")]
+    names = ("README", "CONTRIBUTING", "SECURITY", "CHANGELOG")
+    folders = ("collector-config", "examples")
+    found = [ROOT / f"{name}.md" for name in names]
+    found += [ROOT / folder / "README.md" for folder in folders]
     docs = ROOT / "docs"
     return [*found, *sorted(docs.glob("*.md")), *sorted((docs / "detectors").glob("*.md"))]
 
