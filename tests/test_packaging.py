@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import subprocess
 import sys
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -58,6 +59,17 @@ def test_a_build_names_the_repository_it_was_cloned_from(
 def test_a_build_from_a_path_names_none(urls: Callable[[str], dict[str, str]], origin: str) -> None:
     """A path on somebody's machine is nobody else's business."""
     assert urls(origin) == {}
+
+
+def test_the_package_is_imported_without_any_extra() -> None:
+    """What a module at its start needs, only those who ask for it import."""
+    extras = ("httpx", "redis", "rich", "tenacity", "typer", "opentelemetry.exporter")
+    names = ("otel_loopguard", "otel_loopguard.control", "otel_loopguard_propagator")
+    program = f"import sys; sys.modules.update(dict.fromkeys({extras})); import {', '.join(names)}"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_workflow_calls_what_is_there() -> None:

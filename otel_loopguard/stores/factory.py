@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.stores.memory import MemoryStore
-from otel_loopguard.stores.redis_connection import shown
+from otel_loopguard.stores.redis_url import shown
 from otel_loopguard.stores.write_behind import Writer
 
 if TYPE_CHECKING:

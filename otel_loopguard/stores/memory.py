@@ -11,7 +11,7 @@ from typing import Final
 
 from otel_loopguard._util.fork import reset_after_fork
 from otel_loopguard._util.locks import new_lock
-from otel_loopguard.stores.redis import time_of
+from otel_loopguard.stores.store import time_of
 
 Take = Callable[[bytes], None]
 

@@ -13,34 +13,12 @@ from otel_loopguard._util.fork import reset_after_fork
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard.errors import StoreError
 from otel_loopguard.stores import redis_connection as scripts
-from otel_loopguard.stores.redis_connection import (
-    Connection,
-    LogOnce,
-    RedisSubscription,
-    parse_redis_url,
-)
+from otel_loopguard.stores.redis_connection import Connection, RedisSubscription
+from otel_loopguard.stores.redis_url import parse_redis_url
+from otel_loopguard.stores.store import LogOnce, time_of
 
 if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
-
-_JSON: Final = re.compile(rb"\A\s*\[\s*(\d{1,19})(?=[\s,\]])")
-_MSGPACK: Final = re.compile(
-    rb"(?:[\x90-\x9f]|\xdc..|\xdd....)(?:[\xcf\xd3])(.{8})", flags=re.DOTALL
-)
-_LATEST: Final = 1 << 62
-
-
-def time_of(record: bytes) -> int:
-    """When a record was made, nanoseconds since the epoch."""
-    json = _JSON.match(record)
-    if json is not None:
-        return min(int(json[1]), _LATEST)
-    packed = _MSGPACK.match(record)
-    if packed is not None:
-        return min(int.from_bytes(packed[1], "big"), _LATEST)
-    found = int.from_bytes(record[:8], "big") if len(record) >= 8 else _LATEST
-    return found if found < _LATEST else time.time_ns()
-
 
 _BUCKET: Final = 500
 _LONGEST: Final = 200

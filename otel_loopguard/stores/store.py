@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Callable, Sequence
-from typing import Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
+
+from otel_loopguard._util.locks import new_lock
+from otel_loopguard._util.logger import logger
 
 
 class Store(Protocol):
@@ -128,3 +133,45 @@ class PubSub(Protocol):
                 which some may have been missed. It must not raise.
         """
         ...
+
+
+_JSON: Final = re.compile(rb"\A\s*\[\s*(\d{1,19})(?=[\s,\]])")
+_MSGPACK: Final = re.compile(
+    rb"(?:[\x90-\x9f]|\xdc..|\xdd....)(?:[\xcf\xd3])(.{8})", flags=re.DOTALL
+)
+_LATEST: Final = 1 << 62
+
+
+def time_of(record: bytes) -> int:
+    """When a record was made, nanoseconds since the epoch; now, if it does not say."""
+    json = _JSON.match(record)
+    if json is not None:
+        return min(int(json[1]), _LATEST)
+    packed = _MSGPACK.match(record)
+    if packed is not None:
+        return min(int.from_bytes(packed[1], "big"), _LATEST)
+    found = int.from_bytes(record[:8], "big") if len(record) >= 8 else _LATEST
+    return found if found < _LATEST else time.time_ns()
+
+
+_MOST_LOGGED: Final = 256
+
+
+class LogOnce:
+    """Says once of each key what is wrong with it. Of more than 256 keys nothing more is said."""
+
+    def __init__(self) -> None:
+        self._told: set[str] = set()
+        self._lock = new_lock()
+
+    def forked(self) -> None:
+        """In the child of a fork: another thread may have held the lock."""
+        self._lock = new_lock()
+
+    def tell(self, key: str, what: str) -> None:
+        """Logs a warning, the first time that it is about this key."""
+        with self._lock:
+            if key in self._told or len(self._told) >= _MOST_LOGGED:
+                return
+            self._told.add(key)
+        logger.warning("store: %s", what)

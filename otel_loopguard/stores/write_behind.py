@@ -17,8 +17,7 @@ from otel_loopguard._util.fork import reset_after_fork
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.logger import logger
 from otel_loopguard.errors import StoreError
-from otel_loopguard.stores.redis_connection import LogOnce
-from otel_loopguard.stores.store import PubSub
+from otel_loopguard.stores.store import LogOnce, PubSub
 
 if TYPE_CHECKING:
     from otel_loopguard._util.errors import InternalErrors

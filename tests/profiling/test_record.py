@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from otel_loopguard.execution.latency import CallRecord
-from otel_loopguard.stores.redis import time_of
+from otel_loopguard.stores.store import time_of
 from tests.profiling.past import START
 
 FULL = CallRecord(START, 12.5, 40, "run", True, True, 0.25, 55.0, 3.0, 120.5)

@@ -10,7 +10,7 @@ from otel_loopguard import LoopGuardSettingsError
 from otel_loopguard.settings import Settings
 from otel_loopguard.stores import MemoryStore, open_store
 from otel_loopguard.stores.redis import RedisStore
-from otel_loopguard.stores.redis_connection import parse_redis_url
+from otel_loopguard.stores.redis_url import parse_redis_url
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,6 @@ def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPat
     """The package works without redis-py until a Redis is wanted."""
     for name in [name for name in sys.modules if name.startswith("otel_loopguard.stores.re")]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.delitem(sys.modules, "otel_loopguard.stores.redis_connection")
     monkeypatch.setitem(sys.modules, "redis", None)
     with pytest.raises(LoopGuardSettingsError, match=r"pip install 'otel-loopguard\[redis\]'"):
         open_store(Settings(store_url="redis://h"))

@@ -23,7 +23,8 @@ from otel_loopguard.escalation.admin.handlers import (
 )
 from otel_loopguard.escalation.payload import encoded
 from otel_loopguard.stores.redis import quoted
-from otel_loopguard.stores.redis_connection import Connection, parse_redis_url
+from otel_loopguard.stores.redis_connection import Connection
+from otel_loopguard.stores.redis_url import parse_redis_url
 
 if TYPE_CHECKING:
     from otel_loopguard._util.errors import InternalErrors

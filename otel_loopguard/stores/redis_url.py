@@ -1,0 +1,107 @@
+"""What a `store_url` says of where a Redis is; needs no redis-py."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, Literal, NamedTuple
+
+from otel_loopguard.errors import LoopGuardSettingsError
+
+_URL: Final = re.compile(
+    r"(?P<scheme>rediss?|unix|rediss?\+sentinel|rediss?\+cluster)://"
+    r"(?:(?P<who>[^@/?#]*)@)?(?P<hosts>[^@/?#]*)(?P<path>/[^@?#]*)?(?:\?(?P<query>[^@#]*))?"
+)
+"""Where a password has one of `@/?#` as it is, nobody can tell where it ends: nothing matches."""
+_SCHEME: Final = re.compile(r"[a-z]{1,6}(?:\+[a-z]{1,8})?(?=://)")
+_HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]\s]+)(?::(\d{1,5}))?")
+_EXPECTED: Final = (
+    "expected redis://HOST:PORT/DB, rediss://…, unix:///PATH, "
+    "redis+sentinel://HOST:PORT,…/SERVICE or redis+cluster://HOST:PORT,…; in a user, a password or "
+    "an option @ is written %40, / %2F, ? %3F and # %23"
+)
+_PORTS: Final = {"single": 6379, "sentinel": 26379, "cluster": 6379}
+
+Mode = Literal["single", "sentinel", "cluster"]
+
+
+class RedisUrl(NamedTuple):
+    """Where a Redis is.
+
+    Attributes:
+        mode: Whether it is one server, one that Sentinels know, or a Cluster.
+        url: Address of one server, as redis-py reads it: user, password, database, options. It is
+            secret.
+        hosts: Host and port of each that is named.
+        service: The name that Sentinels know it by.
+        shown: The address without user, password and options.
+    """
+
+    mode: Mode
+    url: str
+    hosts: tuple[tuple[str, int], ...]
+    service: str
+    shown: str
+
+    def __repr__(self) -> str:
+        return f"Place({self.shown!r})"
+
+
+def parse_redis_url(url: str) -> RedisUrl:
+    """What a `store_url` says."""
+    found = _URL.fullmatch(url.strip())
+    if found is None or (found["scheme"] == "unix" and found["hosts"]):
+        raise _wrong(url, _EXPECTED)
+    scheme, _, kind = found["scheme"].partition("+")
+    mode: Mode = "sentinel" if kind == "sentinel" else "cluster" if kind else "single"
+    if scheme == "unix":
+        return RedisUrl(mode, url.strip(), (), "", shown(url))
+    hosts = _hosts(url, found["hosts"], _PORTS[mode])
+    service, database = _path(url, found["path"] or "", mode)
+    who = "" if found["who"] is None else f"{found['who']}@"
+    query = "" if found["query"] is None else f"?{found['query']}"
+    host, port = hosts[0]
+    host = f"[{host}]" if ":" in host else host
+    one = f"{scheme}://{who}{host}:{port}/{database}{query}"
+    return RedisUrl(mode, one, hosts, service, shown(url))
+
+
+def shown(url: str) -> str:
+    """An address without what may be secret in it: of one that cannot be read, only its scheme."""
+    found = _URL.fullmatch(url.strip())
+    if found is None or found["hosts"].startswith(":"):
+        scheme = _SCHEME.match(url.strip())
+        return f"{scheme[0]}://***" if scheme else "***"
+    who = "" if found["who"] is None else "***@"
+    return f"{found['scheme']}://{who}{found['hosts']}{found['path'] or ''}"
+
+
+def _hosts(url: str, text: str, port: int) -> tuple[tuple[str, int], ...]:
+    hosts: list[tuple[str, int]] = []
+    for part in text.split(","):
+        found = _HOST.fullmatch(part)
+        if part.startswith(":"):
+            # A password in front of which, or behind which, something is missing.
+            raise _wrong(url, _EXPECTED)
+        if found is None or int(found[2] or port) > 65535:
+            raise _wrong(url, f"{part!r} is no HOST:PORT")
+        hosts.append((found[1].strip("[]"), int(found[2] or port)))
+    return tuple(hosts)
+
+
+def _path(url: str, path: str, mode: Mode) -> tuple[str, str]:
+    """Name of the service, and the database."""
+    parts = path.strip("/").split("/") if path.strip("/") else []
+    service = ""
+    if mode == "sentinel":
+        if not parts:
+            raise _wrong(url, "the name of the service is missing: …/SERVICE")
+        service = parts.pop(0)
+    database = parts.pop(0) if parts and mode != "cluster" else "0"
+    if parts or not database.isdecimal():
+        raise _wrong(url, f"{path!r} is no number of a database")
+    return service, database
+
+
+def _wrong(url: str, why: str) -> LoopGuardSettingsError:
+    msg = f"store_url (LOOPGUARD_STORE_URL) = {shown(url)!r}: {why}"
+    return LoopGuardSettingsError(msg)
