@@ -47,6 +47,7 @@ from otel_loopguard.tuning import (
     Tuning,
     names_of,
     only,
+    value,
 )
 
 _SHORTEST_KEY: Final = 16
@@ -206,444 +207,362 @@ class Settings(BaseSettings):
         env_ignore_empty=True, hide_input_in_errors=True,
     )  # fmt: skip
 
-    # Whether the guard acts, and how much it keeps.
-    enabled: bool = Field(True, description="Switches the whole guard off; spans pass untouched.")
-    mode: Literal["guard", "shadow"] = Field(
+    # The guard as a whole.
+    enabled: bool = value(True, "Whether the guard runs at all; if not, spans pass untouched.")
+    mode: Literal["guard", "shadow"] = value(
         "guard",
-        description="`guard` decides and raises the flag; `shadow` decides and annotates, and "
-        "never raises the flag.",
+        "`guard` decides and sets the flag; `shadow` decides and annotates, and never sets it.",
     )
-    max_sessions: int = Field(
-        10_000, ge=1, description="Sessions kept; the one unused for longest goes first."
+    max_sessions: int = value(
+        10_000, "Sessions kept; the least recently used one is dropped first.", ge=1
     )
-    session_ttl_s: Seconds = Field(
-        3600, description="Seconds an unused session is kept, if no person stopped it."
+    session_ttl_s: Seconds = value(
+        3600, "Seconds an unused session is kept, unless a person stopped it."
     )
-    max_open_steps: int = Field(10_000, ge=1, description="Open spans kept; the oldest goes first.")
-    max_value_chars: int = Field(
+    max_open_steps: int = value(10_000, "Open spans kept; the oldest is dropped first.", ge=1)
+    max_value_chars: int = value(
         1_000_000,
+        "Characters of arguments and outcomes that are compared; of longer ones, both ends and "
+        "a digest of the rest.",
         ge=256,
-        description="Characters of arguments or outcome that are compared; of longer text the "
-        "ends, and a key of the rest.",
     )
-    digest_key: Key = Field(
+    digest_key: Key = value(
         SecretStr(""),
+        "Key of the digests that leave the process, at least 16 bytes; empty: a random one, so "
+        "that digests compare within the process only.",
         repr=False,
-        description="Key of the digests that leave the process, of 16 bytes at least; empty: a "
-        "random one per process, so that digests compare within it only.",
     )
-    span_events: bool = Field(
-        True, description="Adds a span event `loopguard.decision` to open ancestors."
+    span_events: bool = value(True, "Adds a `loopguard.decision` event to open ancestor spans.")
+    switched_off: Names = value(
+        frozenset(), "Detectors, or families of detectors, that are not used."
     )
-    switched_off: Names = Field(
-        frozenset(), description="Detectors, or families of them, that are not used."
-    )
-    detectors: tuple[str, ...] = Field(
-        (),
-        description="Detectors of your own: `module:name` of something that makes one from the "
-        "settings.",
+    detectors: tuple[str, ...] = value(
+        (), "Your own detectors: `module:name` of a factory that takes the settings."
     )
 
-    # What makes a loop of tool calls.
-    repeat_threshold: Count = Field(
-        3, description="Equal calls with an equal outcome, in repeats, that make a loop."
+    # Loops of tool calls.
+    repeat_threshold: Count = value(3, "Equal calls with equal outcomes that make a loop.")
+    cycle_repeats: float = value(
+        3, "Repetitions that make a cycle of up to three calls.", ge=2, le=20
     )
-    cycle_repeats: float = Field(
-        3, ge=2, le=20, description="Turns that make a cycle of up to three calls."
+    error_threshold: Count = value(
+        3, "Equal errors of one tool, whatever the arguments, that make a loop."
     )
-    error_threshold: Count = Field(
-        3, description="Equal errors of one tool, whatever the arguments, that make a loop."
+    similar_threshold: Count = value(5, "Similar calls with nothing new that make a loop.")
+    transient_budget_s: Seconds = value(
+        60, "Seconds that transient errors (429, 5xx, timeout) may continue."
     )
-    similar_threshold: Count = Field(
-        5, description="Similar calls that bring nothing new that make a loop."
-    )
-    transient_budget_s: Seconds = Field(
-        60, description="Seconds that transient errors (429, 5xx, timeout) may go on."
-    )
-    wait_budget_s: Seconds = Field(
-        1800, description="Seconds that waiting for an unchanged answer may go on."
-    )
+    wait_budget_s: Seconds = value(1800, "Seconds that polling an unchanged answer may continue.")
 
-    # When something takes too long while it still runs, and what follows. 0 is no limit.
-    step_timeout_s: Seconds = Field(
-        60, description="Seconds that one tool call may take before it is a stall."
-    )
-    stall_action: Action = Field(
+    # Stalls.
+    step_timeout_s: Seconds = value(60, "Seconds a tool call may take before it is a stall.")
+    stall_action: Action = value(
         "allow",
-        description="What a passed limit of a run, an agent or a phase leads to; `allow` only "
-        "notes it on trace and log. A warning hints at most.",
+        "Action when a run, an agent or a phase exceeds its time limit; `allow` only records "
+        "it. A warning hints at most.",
     )
-    stall_model_s: Amount = Field(
-        600, description="Seconds that one model call may take; 0: no limit."
+    stall_model_s: Amount = value(600, "Seconds a model call may take; 0: no limit.")
+    stall_idle_s: Amount = value(
+        30, "Seconds an agent's run may be open without any step; 0: no limit."
     )
-    stall_idle_s: Amount = Field(
-        30, description="Seconds without any step while an agent's run is open; 0: any."
-    )
-    stall_run_s: Amount = Field(
-        300, description="Seconds that one run of an agent may take; 0: no limit."
-    )
-    stall_overall_s: Amount = Field(
-        840, description="Seconds that all runs of a session may take; 0: no limit."
-    )
+    stall_run_s: Amount = value(300, "Seconds one run of an agent may take; 0: no limit.")
+    stall_overall_s: Amount = value(840, "Seconds all runs of a session may take; 0: no limit.")
 
-    # What is declared of tools.
-    poll_tools: Names = Field(
-        frozenset(), description="Tools that poll: an unchanged answer is waiting."
+    # Tools.
+    poll_tools: Names = value(frozenset(), "Tools that poll: an unchanged answer means waiting.")
+    exempt_tools: Names = value(frozenset(), "Tools that are never judged.")
+    read_tools: Names = value(
+        frozenset(), "Tools that change nothing; others are judged by their name."
     )
-    exempt_tools: Names = Field(frozenset(), description="Tools that are never judged.")
-    read_tools: Names = Field(
-        frozenset(), description="Tools that change nothing; others are judged by their name."
+    write_tools: Names = value(
+        frozenset(), "Tools that change something, so that progress is possible."
     )
-    write_tools: Names = Field(
-        frozenset(), description="Tools that change something, so that progress is possible."
-    )
-    tools: Mapping[str, ToolSettings] = Field(
+    tools: Mapping[str, ToolSettings] = value(
         {},
-        description="Single tools by name (JSON in the variable): `exempt`, `polls`, `effect`, "
-        "`key` and thresholds of their own.",
+        "Single tools by name (JSON in the variable): `exempt`, `polls`, `effect`, `key` and "
+        "their own thresholds.",
     )
 
-    # How far the policy goes, and how soon.
-    max_action: Literal["hint", "steer", "ask", "deny", "pause", "abort"] = Field(
-        "abort", description="Strongest action that the policy may take."
+    # Policy.
+    max_action: Literal["hint", "steer", "ask", "deny", "pause", "abort"] = value(
+        "abort", "Strongest action the policy may take."
     )
-    sensitivity: float = Field(
-        1,
-        ge=0.25,
-        le=4,
-        description="What all thresholds are divided by: above 1 loops are noticed sooner.",
+    sensitivity: float = value(
+        1, "Divides all thresholds: above 1, loops are noticed sooner.", ge=0.25, le=4
     )
-    steer_after: int = Field(
+    steer_after: int = value(
         2,
+        "Confirming rounds after a hint before the agent is asked to change its approach.",
         ge=0,
         le=100,
-        description="Confirming rounds after a hint until another way is asked for.",
     )
-    ask_after: int = Field(
-        4, ge=0, le=100, description="Confirming rounds after a hint until the user is to be asked."
+    ask_after: int = value(
+        4, "Confirming rounds after a hint before the user is to be asked.", ge=0, le=100
     )
-    deny_after: int = Field(
-        1, ge=1, le=100, description="Confirming rounds after a hint until calls are denied."
+    deny_after: int = value(
+        1, "Confirming rounds after a hint before calls are denied.", ge=1, le=100
     )
-    pause_after: int = Field(
+    pause_after: int = value(
         1,
+        "Confirming rounds after a hint before the session is paused, where the cause is not "
+        "the agent's own doing.",
         ge=1,
         le=100,
-        description="Confirming rounds after a hint until the session is paused, where the agent "
-        "is not stuck by its own doing.",
     )
-    abort_after: int = Field(
-        2, ge=1, le=100, description="Confirming rounds after a hint until the session is aborted."
+    abort_after: int = value(
+        2, "Confirming rounds after a hint before the session is aborted.", ge=1, le=100
     )
-    warning_limit: int = Field(
+    warning_limit: int = value(
         0,
+        "Different warnings in one user turn after which one more aborts the session; 0: no limit.",
         ge=0,
         le=1000,
-        description="Different warnings in one turn of the user after which one more aborts the "
-        "session; 0: no limit.",
     )
-    strategies: Mapping[str, tuple[str, ...]] = Field(
+    strategies: Mapping[str, tuple[str, ...]] = value(
         {},
-        description="Other ways to offer a model, by tool or pattern such as `browser_*` (JSON in "
-        "the variable); they stand in front of the ones that ship.",
+        "Alternatives to suggest to the model, by tool or pattern such as `browser_*` (JSON in "
+        "the variable); they precede the built-in ones.",
     )
-    diagnoser: str = Field(
-        "", description="Your function for errors of unknown kind, `module:name`; empty: none."
+    diagnoser: str = value(
+        "", "Your function for errors of unknown kind, `module:name`; empty: none."
     )
-    pause_limit_s: Seconds = Field(
-        60, description="Seconds that a gate waits while the session is paused."
-    )
+    pause_limit_s: Seconds = value(60, "Seconds a gate waits while the session is paused.")
 
-    # How much a run may take, and what follows when it takes more. 0 is no limit.
-    budget_action: Action = Field(
+    # Budgets. One applies once it is set; once `budget_action` is set, all do, with their defaults.
+    budget_action: Action = value(
         "allow",
-        description="What a spent budget leads to; `allow` only notes it on trace and log. A "
-        "warning hints at most. Once it is set, all budgets hold; else those that are set.",
+        "Action when a budget is spent; `allow` only records it. A warning hints at most. Once "
+        "this is set, all budgets apply; otherwise only those that are set.",
     )
-    budget_steps: Limit = Field(50, description="Steps of a session; 0: no limit.")
-    budget_tokens: Limit = Field(100_000, description="Tokens of a session; 0: no limit.")
-    budget_cost: Amount = Field(0, description="Cost of a session, in USD; 0: no limit.")
-    budget_actions: Limit = Field(500, description="Tool calls of a session; 0: no limit.")
-    budget_task_actions: Limit = Field(
-        100, description="Tool calls between two words of the user; 0: no limit."
+    budget_steps: Limit = value(50, "Steps of a session; 0: no limit.")
+    budget_tokens: Limit = value(100_000, "Tokens of a session; 0: no limit.")
+    budget_cost: Amount = value(0, "Cost of a session, in USD; 0: no limit.")
+    budget_actions: Limit = value(500, "Tool calls of a session; 0: no limit.")
+    budget_task_actions: Limit = value(100, "Tool calls between two user messages; 0: no limit.")
+    budget_errors: Limit = value(10, "Failed tool calls in a row; 0: no limit.")
+    budget_elapsed_s: Amount = value(3600, "Seconds between two user messages; 0: no limit.")
+    budget_operation_tokens: Limit = value(
+        500_000, "Tokens of a session that are too many for any task; 0: no limit."
     )
-    budget_errors: Limit = Field(10, description="Failed tool calls in a row; 0: no limit.")
-    budget_elapsed_s: Amount = Field(
-        3600, description="Seconds between two words of the user; 0: no limit."
-    )
-    budget_operation_tokens: Limit = Field(
-        500_000, description="Tokens of a session that are too many for any task; 0: none."
-    )
-    budget_phases: Limit = Field(
-        20,
-        description="Stretches of work of one agent after the other, between two words of the "
-        "user; 0: no limit.",
+    budget_phases: Limit = value(
+        20, "Stretches of work of one agent after another, between two user messages; 0: no limit."
     )
 
-    # Limits that are set for single agents and types of tasks.
-    agent_limits: Mapping[str, AgentLimits] = Field(
+    agent_limits: Mapping[str, AgentLimits] = value(
         {},
-        description="Limits of agents by name (JSON in the variable): `actions`, `errors`, "
-        "`tokens`, `cost`, and the `action` that they lead to.",
+        "Limits of agents by name (JSON in the variable): `actions`, `errors`, `tokens`, "
+        "`cost`, and the `action` they lead to.",
     )
-    task_limits: Mapping[str, TaskLimits] = Field(
+    task_limits: Mapping[str, TaskLimits] = value(
         {},
-        description="Limits of sessions by the type of their task (JSON in the variable), as "
-        "`control.task_type` says it: those of agents, `steps` and `elapsed_s`.",
+        "Limits of sessions by task type (JSON in the variable), as set by `control.task_type`: "
+        "those of agents, `steps` and `elapsed_s`.",
     )
 
-    # When what a model writes shows that it gets nowhere.
-    text_repeat_times: int = Field(
-        4, ge=2, le=100, description="Equal texts of one speaker that are a repetition, in texts."
+    # Text of models, graphs, and exchanges between agents.
+    text_repeat_times: int = value(
+        4, "Equal texts of one speaker that are a repetition.", ge=2, le=100
     )
-
-    # What makes a loop of nodes or agents, and how far it may lead.
-    graph_iterations: int = Field(
+    graph_iterations: int = value(
         50,
+        "Visits of one node in one run of a graph; a limit once this, its warning or its action "
+        "is set.",
         ge=2,
-        description="Visits of one node in one run of a graph that are its limit, once this, its "
-        "warning or its action is set.",
     )
-    graph_limit_action: Literal["allow", "hint", "pause", "abort"] = Field(
-        "allow", description="What follows at the limit; `allow` only notes it on the trace."
+    graph_limit_action: Literal["allow", "hint", "pause", "abort"] = value(
+        "allow", "Action at that limit; `allow` only records it."
     )
-    graph_max_action: Literal["hint", "steer", "ask", "pause"] = Field(
-        "ask", description="Strongest action that nodes with nothing new may lead to."
+    graph_max_action: Literal["hint", "steer", "ask", "pause"] = value(
+        "ask", "Strongest action when nodes bring nothing new."
     )
-
-    # What makes a cycle of agents that pass work back and forth.
-    exchange_window_s: Seconds = Field(
-        600, description="Seconds within which exchanges make one cycle."
+    exchange_window_s: Seconds = value(
+        600, "Seconds within which exchanges between agents make one cycle."
     )
-    exchange_low: Count = Field(
-        3, description="Exchanges above which a cycle is noticed, of low severity."
-    )
-    exchange_escalate_at: Literal["low", "medium", "high", "critical"] = Field(
-        "critical", description="Severity from which a cycle is put before a human."
+    exchange_low: Count = value(3, "Exchanges above which a cycle is noticed, with low severity.")
+    exchange_escalate_at: Literal["low", "medium", "high", "critical"] = value(
+        "critical", "Severity from which a cycle is escalated to a person."
     )
 
-    # Who judges, when it is asked, and what may follow (D15).
-    judge: str = Field(
-        "",
-        description="Your judge, `module:name` of a callable; empty: none. Replays of recorded "
-        "runs do not ask it.",
+    # The judge, and reports.
+    judge: str = value(
+        "", "Your judge, `module:name` of a callable; empty: none. Replays do not ask it."
     )
-    judge_from_step: int = Field(
-        30, ge=1, le=100_000, description="Step of a session from which the judge is asked."
+    judge_from_step: int = value(
+        30, "Step of a session from which the judge is asked.", ge=1, le=100_000
     )
-    judge_timeout_s: Seconds = Field(
-        30, description="Seconds that it may take to answer; later answers do not count."
+    judge_timeout_s: Seconds = value(30, "Seconds the judge may take; later answers are ignored.")
+    judge_max_action: Literal["hint", "steer", "ask", "deny", "pause", "abort"] = value(
+        "ask", "Strongest action its opinion may lead to."
     )
-    judge_max_action: Literal["hint", "steer", "ask", "deny", "pause", "abort"] = Field(
-        "ask", description="Strongest action that its opinion may lead to."
-    )
-
-    # How much a report lists, and what a hint may say of what was learned before.
-    context_in_hints: bool = Field(
+    context_in_hints: bool = value(
         True,
-        description="Offers the long-term context in hints; a hint may then have content of "
-        "calls, which stays in the process.",
+        "Adds the long-term context to hints; they may then hold content of calls, which stays "
+        "in the process.",
     )
 
-    # How a call or a batch is to be executed (A4, A6), and what is busy (A7).
-    execution_on_spans: bool = Field(
+    # Execution and latency.
+    execution_on_spans: bool = value(
         True,
-        description="Writes the execution choice on tool spans that start, where a profile of the "
-        "tool is known.",
+        "Writes the execution choice on tool spans when they start, if the tool has a profile.",
     )
-    execution_prompt_s: Seconds = Field(15, description="Seconds below which a call runs at once.")
-    execution_background_s: Seconds = Field(
-        45, description="Seconds from which a call goes to the background."
+    execution_prompt_s: Seconds = value(15, "Seconds below which a call runs at once.")
+    execution_background_s: Seconds = value(45, "Seconds from which a call runs in the background.")
+    execution_background: bool = value(
+        True, "Whether calls may run in the background without asking."
     )
-    execution_background: bool = Field(
-        True, description="Whether calls may go to the background without a question."
-    )
-    execution_parallel: bool = Field(
-        True, description="Whether a batch runs in parallel where its calls allow it."
+    execution_parallel: bool = value(
+        True, "Whether a batch runs in parallel if its calls allow it."
     )
     execution_default: Literal["", "execute_sync", "prompt_user", "auto_background", "defer"] = (
-        Field("", description="The choice where votes tie; empty: the user is asked.")
+        value("", "Choice when votes tie; empty: the user is asked.")
     )
-    execution_resources: bool = Field(
-        True, description="Whether CPU, memory, disk and network are measured, in a thread."
+    execution_resources: bool = value(
+        True, "Whether CPU, memory, disk and network are measured, in a thread."
     )
-    execution_queue: str = Field(
+    execution_queue: str = value(
         "",
-        repr=False,
-        description="Where tasks wait for workers: `module:function` that gives their number, "
+        "Queue of tasks waiting for workers: `module:function` that returns their number, "
         "`redis://host/0#list`, `celery+redis://host/0#queue` or `rq+redis://host/0#queue`; "
-        "empty: nowhere.",
-    )
-
-    # What is kept of finished calls, and how long the next one may take.
-    profile_max_tools: int = Field(
-        1000, ge=1, description="Tools that have a profile; the one unused for longest goes."
-    )
-    profile_defaults_ms: Mapping[str, Positive] = Field(
-        {},
-        description="Milliseconds of your own tools by name (JSON in the variable); they go "
-        "before the built-in table.",
-    )
-    profile_parallel_tools: Names = Field(
-        frozenset(), description="Tools whose calls may run at the same time, beside `read_tools`."
-    )
-    profile_max_parallel: int = Field(
-        3, ge=1, le=1000, description="Calls that run at the same time in a batch."
-    )
-
-    # How plans are weighed, grouped and followed.
-    plan_max_parallel: int = Field(
-        3, ge=1, le=1000, description="Tasks that run side by side at most."
-    )
-    plan_assume_safe: bool = Field(
-        True,
-        description="Takes it that a task may run beside others, where nobody said whether it may.",
-    )
-
-    # Control across processes: by the store, and by baggage.
-    share_control: bool = Field(
-        True,
-        description="Tells other processes on the same `store_url` of a session's deny, pause, "
-        "abort and resume, and does what they tell.",
-    )
-    propagation_trust: Literal["none", "signed", "store"] = Field(
-        "signed",
-        description="Which session and action of incoming baggage count: `none`; `signed` with "
-        "`propagation_key`; `store`: signed with a key that processes on one `store_url` share "
-        "through it. What cannot be signed is not sent.",
-    )
-    propagation_key: Key = Field(
-        SecretStr(""),
+        "empty: none.",
         repr=False,
-        description="Secret that signs session and action in baggage, the same in all processes, "
-        "of 16 bytes at least; empty: nothing is sent, and nothing believed.",
     )
-    propagation_ttl_s: Seconds = Field(
-        300, description="Seconds after which signed baggage counts no more."
+    profile_max_tools: int = value(
+        1000, "Tools that have a profile; the least recently used one is dropped first.", ge=1
     )
+    profile_defaults_ms: Mapping[str, Positive] = value(
+        {},
+        "Milliseconds that your own tools take, by name (JSON in the variable); they take "
+        "precedence over the built-in table.",
+    )
+    profile_parallel_tools: Names = value(
+        frozenset(), "Tools whose calls may run concurrently, in addition to `read_tools`."
+    )
+    profile_max_parallel: int = value(3, "Concurrent calls in a batch at most.", ge=1, le=1000)
 
-    # What is done after a failure, or before one.
-    retry_limit: int = Field(
-        3, ge=0, le=100, description="Further tries after the first that failed."
+    # Plans.
+    plan_max_parallel: int = value(3, "Concurrent tasks of a plan at most.", ge=1, le=1000)
+    plan_assume_safe: bool = value(True, "Whether a task may run beside others if nothing says so.")
+
+    # Control across processes.
+    share_control: bool = value(
+        True,
+        "Replicates deny, pause, abort and resume of a session to and from other processes with "
+        "the same `store_url`.",
     )
-    retry_delay_s: Seconds = Field(
-        2, description="Seconds before the first further try; each next delay is twice as long."
+    propagation_trust: Literal["none", "signed", "store"] = value(
+        "signed",
+        "Which incoming baggage is trusted: `none`; `signed` with `propagation_key`; `store`: "
+        "signed with a key shared through the `store_url`. What cannot be signed is not sent.",
     )
-    retry_max_delay_s: Seconds = Field(
-        30, description="Seconds that a delay between two tries has at most."
+    propagation_key: Key = value(
+        SecretStr(""),
+        "Secret that signs session and action in baggage, the same in all processes, at least "
+        "16 bytes; empty: nothing is sent or trusted.",
+        repr=False,
     )
-    breaker_failures: int = Field(
-        3, ge=1, le=1000, description="Failures in a row that open a breaker."
+    propagation_ttl_s: Seconds = value(300, "Seconds after which signed baggage expires.")
+
+    # Retries, breakers and recovery.
+    retry_limit: int = value(3, "Retries after the first attempt failed.", ge=0, le=100)
+    retry_delay_s: Seconds = value(
+        2, "Seconds before the first retry; each next delay is twice as long."
     )
-    breaker_open_s: Seconds = Field(
-        300, description="Seconds that a breaker stays open before one trial."
-    )
-    breaker_errors: Literal["transient", "unclear", "all"] = Field(
+    retry_max_delay_s: Seconds = value(30, "Longest delay between two attempts, in seconds.")
+    breaker_failures: int = value(3, "Failures in a row that open a breaker.", ge=1, le=1000)
+    breaker_open_s: Seconds = value(300, "Seconds a breaker stays open before one trial.")
+    breaker_errors: Literal["transient", "unclear", "all"] = value(
         "transient",
-        description="Errors that count: where trying again may help; those and errors of unknown "
-        "kind; or wrong arguments and the like too.",
+        "Errors that count: `transient` ones; those and errors of unknown kind (`unclear`); or "
+        "`all`, wrong arguments included.",
     )
-    recovery_attempts: int = Field(
+    recovery_attempts: int = value(
         3,
+        "Attempts of one recovery strategy for a tool in a session, until it succeeds.",
         ge=1,
         le=100,
-        description="Tries of one recovery strategy in a session and for a tool, until it "
-        "succeeds.",
     )
-    recovery_check_learned: Literal["warn", "deny"] = Field(
-        "warn",
-        description="What follows from what was learned where a call is asked about: a warning, "
-        "or a refusal as by registered checks.",
+    recovery_check_learned: Literal["warn", "deny"] = value(
+        "warn", "What a learned check leads to: a warning, or a refusal as by registered checks."
     )
 
-    # Where what outlives a session is kept.
-    store_url: SecretStr = Field(
+    # Stores.
+    store_url: SecretStr = value(
         SecretStr(""),
+        "Store of profiles, journals, control and preferences: `redis://`, `rediss://`, "
+        "`unix://`, `redis+sentinel://HOST:PORT,…/SERVICE`, `redis+cluster://HOST:PORT,…`; "
+        "empty: in memory.",
         repr=False,
-        description="Where profiles, journals, controls and preferences are kept: `redis://`, "
-        "`rediss://`, `unix://`, `redis+sentinel://HOST:PORT,…/SERVICE`, "
-        "`redis+cluster://HOST:PORT,…`; empty: in memory.",
     )
-    store_prefix: str = Field(
+    store_prefix: str = value(
         "loopguard",
+        "Prefix of all keys in the store; letters, digits, `_.:-`.",
         pattern=r"^[A-Za-z0-9_.:-]{1,64}$",
-        description="What all keys in the store begin with; letters, digits, `_.:-`.",
     )
-    store_timeout_s: Seconds = Field(
-        1, description="Seconds that one call of the store may take, and one connection attempt."
+    store_timeout_s: Seconds = value(
+        1, "Seconds a call of the store may take, and a connection attempt."
     )
-    store_records_ttl_s: Seconds = Field(
-        _WEEK_S, description="Seconds that a record of a tool is kept."
+    store_records_ttl_s: Seconds = value(_WEEK_S, "Seconds a record of a tool is kept.")
+    store_journal_ttl_s: Seconds = value(_WEEK_S, "Seconds a journal is kept after its last entry.")
+
+    # Telemetry.
+    telemetry_metrics: bool = value(
+        True, "Records OpenTelemetry metrics, if a meter provider is set."
     )
-    store_journal_ttl_s: Seconds = Field(
-        _WEEK_S, description="Seconds that a journal is kept after its last entry."
+    telemetry_events: bool = value(
+        True,
+        "Emits OpenTelemetry log events for decisions, escalations and cycles, if a logger "
+        "provider is set.",
+    )
+    decision_spans: bool = value(
+        True,
+        "Creates a span for a decision that is on no other: no ancestor is open, and no "
+        "`LoopGuardSpanExporter` writes it on the ended one.",
     )
 
-    # What is counted and told, and how much of it there may be.
-    telemetry_metrics: bool = Field(
-        True, description="Counts for OpenTelemetry's metrics, where a meter provider is set."
-    )
-    telemetry_events: bool = Field(
-        True,
-        description="Emits OpenTelemetry log events for decisions, escalations and cycles, where "
-        "a logger provider is set.",
-    )
-    decision_spans: bool = Field(
-        True,
-        description="Makes a span of its own for a decision that is on no other: no span is open "
-        "above, and no `LoopGuardSpanExporter` writes it on the ended one.",
-    )
-
-    # What is put before people, and by which way.
-    escalate_on: Names = Field(
+    # Escalation.
+    escalate_on: Names = value(
         _REASONS,
-        description="Decisions that are put before people, of `pause`, `ask` and `cycle` (a cycle "
-        "of agents that goes on after an intervention); empty: none.",
+        "Decisions that are escalated, of `pause`, `ask` and `cycle` (a cycle of agents that "
+        "continues after an intervention); empty: none.",
     )
-    escalate_severity: Literal["none", "warning", "critical", "fatal"] = Field(
-        "none", description="Severity from which every other decision is put before people too."
+    escalate_severity: Literal["none", "warning", "critical", "fatal"] = value(
+        "none", "Severity from which every other decision is escalated too."
     )
-    escalation_fallback: Literal["skip_task", "continue", "abort", "wait"] = Field(
+    escalation_fallback: Literal["skip_task", "continue", "abort", "wait"] = value(
         "skip_task",
-        description="What follows where nobody answered for `pause_limit_s` seconds; `wait`: the "
-        "session stays paused.",
+        "What happens if nobody answers within `pause_limit_s` seconds; `wait`: the session "
+        "stays paused.",
     )
-    escalation_cooldown_s: float = Field(
+    escalation_cooldown_s: float = value(
         300,
+        "Seconds after a message about a session in which the same is not sent again; the "
+        "policy is not affected.",
         ge=0,
         le=604_800,
-        description="Seconds after a message about a session in which people are not told the "
-        "same again; what the policy does is not changed by it.",
     )
-    escalation_content: bool = Field(
+    escalation_content: bool = value(
         False,
-        description="Shows the arguments of these actions, at most 200 characters of each, to "
-        "those who are asked.",
+        "Shows the arguments of the last actions, at most 200 characters of each, to those who "
+        "are asked.",
     )
-    webhook_url: SecretStr = Field(
+    webhook_url: SecretStr = value(
         SecretStr(""),
+        "URL (`http://` or `https://`) that escalations are posted to; empty: none. Needs the "
+        "extra `webhook`.",
         repr=False,
-        description="Address (`http://` or `https://`) that escalations are posted to; empty: "
-        "none. Needs the extra `webhook`.",
     )
-    webhook_secret: SigningKey = Field(
+    webhook_secret: SigningKey = value(
         SecretStr(""),
+        "Secret that signs posts (HMAC-SHA256, Standard Webhooks), at least 16 bytes: a text, "
+        "or `whsec_` and Base64; empty: not signed.",
         repr=False,
-        description="Secret that posts are signed with (HMAC-SHA256, Standard Webhooks), of 16 "
-        "bytes at least: a text, or `whsec_` and Base64; empty: not signed.",
     )
-    webhook_timeout_s: Seconds = Field(
-        10, description="Seconds that one post may take, its answer included."
-    )
-    webhook_attempts: int = Field(
-        5, ge=1, le=100, description="Posts of one escalation at most, until one goes well."
-    )
-
-    # How people reach the sessions of a live guard.
-    control_socket: str = Field(
+    webhook_timeout_s: Seconds = value(10, "Seconds a post may take, including its answer.")
+    webhook_attempts: int = value(5, "Attempts to post one escalation.", ge=1, le=100)
+    control_socket: str = value(
         "",
-        description="Unix socket by which `otel-loopguard sessions`, `resume` and the like reach "
-        "this process: a path, or `auto` for one of its own in a folder of yours; empty: none.",
+        "Unix socket by which `otel-loopguard sessions`, `resume` and others reach this "
+        "process: a path, or `auto` for one in a folder of your own; empty: none.",
     )
 
     tuning: Tuning = Field(

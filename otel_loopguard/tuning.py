@@ -69,7 +69,8 @@ def only(given: Mapping[str, Any] | frozenset[str], known: frozenset[str], what:
         raise ValueError(msg)
 
 
-def _value(default: Any, about: str, **bounds: Any) -> Any:
+def value(default: Any, about: str, **bounds: Any) -> Any:
+    """A field with a description, and with bounds as pydantic's `Field` takes them."""
     return Field(default, description=about, **bounds)
 
 
@@ -82,68 +83,68 @@ class _Group(BaseModel):
 class CallsTuning(_Group):
     """Loops of tool calls."""
 
-    repeat_window: int = _value(50, "Calls in which repeats are looked for.", ge=4, le=1000)
-    cycle_max_period: int = _value(16, "Longest cycle looked for, in calls.", ge=2, le=64)
-    error_rate: Share = _value(0.75, "Share of failed calls in the newest rounds that is too much.")
-    error_rate_rounds: int = _value(10, "Rounds that `error_rate` looks at.", ge=4, le=1000)
-    error_streak: int = _value(6, "Failed rounds in a row that are too many.", ge=2, le=1000)
-    similar_ratio: Share = _value(0.85, "Likeness of arguments from which calls are similar.")
-    similar_novelty: Share = _value(0.25, "New share of an outcome that still is nothing new.")
-    echo_threshold: Count = _value(3, "Answers that only repeat the call's own arguments.")
-    nothing_threshold: Count = _value(4, "Different calls that find nothing.")
-    verdict_threshold: Count = _value(6, "Equal answers that turn down what was tried.")
-    verdict_climb: Count = _value(20, "Equal answers of that kind that lead beyond a hint.")
-    refused_threshold: Count = _value(4, "Rounds in which a call is refused in the same words.")
-    refused_window: int = _value(40, "Calls in which equal refusals count.", ge=4, le=1000)
-    idle_threshold: Count = _value(4, "Rounds with a command that does nothing.")
-    idle_window: int = _value(40, "Calls in which commands without effect count.", ge=4, le=1000)
-    failure_threshold: Count = _value(6, "Rounds that fail with the same line, across changes.")
-    failure_steer: Count = _value(8, "Rounds of that kind from which another way is asked for.")
-    edit_threshold: Count = _value(12, "Edits of one file, each after a failure.")
-    score_threshold: Count = _value(6, "Tries without a better number under one name.")
-    revision_threshold: Count = _value(6, "Calls in a row that revise hardly anything.")
-    sweep_threshold: Count = _value(8, "Places of a range that are read again.")
-    grinding_calls: int = _value(20, "Calls without anything new.", ge=4, le=1000)
-    grinding_novelty: Share = _value(0.1, "New share of their answers that is next to nothing.")
-    wait_gap_s: Seconds = _value(5, "Seconds between unchanged answers that make it waiting.")
+    repeat_window: int = value(50, "Calls in which repeats are looked for.", ge=4, le=1000)
+    cycle_max_period: int = value(16, "Longest cycle looked for, in calls.", ge=2, le=64)
+    error_rate: Share = value(0.75, "Share of failed calls in the newest rounds that is too much.")
+    error_rate_rounds: int = value(10, "Rounds that `error_rate` looks at.", ge=4, le=1000)
+    error_streak: int = value(6, "Failed rounds in a row that are too many.", ge=2, le=1000)
+    similar_ratio: Share = value(0.85, "Likeness of arguments from which calls are similar.")
+    similar_novelty: Share = value(0.25, "New share of an outcome that still is nothing new.")
+    echo_threshold: Count = value(3, "Answers that only repeat the call's own arguments.")
+    nothing_threshold: Count = value(4, "Different calls that find nothing.")
+    verdict_threshold: Count = value(6, "Equal answers that turn down what was tried.")
+    verdict_climb: Count = value(20, "Equal answers of that kind that lead beyond a hint.")
+    refused_threshold: Count = value(4, "Rounds in which a call is refused in the same words.")
+    refused_window: int = value(40, "Calls in which equal refusals count.", ge=4, le=1000)
+    idle_threshold: Count = value(4, "Rounds with a command that does nothing.")
+    idle_window: int = value(40, "Calls in which commands without effect count.", ge=4, le=1000)
+    failure_threshold: Count = value(6, "Rounds that fail with the same line, across changes.")
+    failure_steer: Count = value(8, "Rounds of that kind from which another way is asked for.")
+    edit_threshold: Count = value(12, "Edits of one file, each after a failure.")
+    score_threshold: Count = value(6, "Tries without a better number under one name.")
+    revision_threshold: Count = value(6, "Calls in a row that revise hardly anything.")
+    sweep_threshold: Count = value(8, "Places of a range that are read again.")
+    grinding_calls: int = value(20, "Calls without anything new.", ge=4, le=1000)
+    grinding_novelty: Share = value(0.1, "New share of their answers that is next to nothing.")
+    wait_gap_s: Seconds = value(5, "Seconds between unchanged answers that make it waiting.")
 
 
 class StallsTuning(_Group):
     """Limits in time, and when compacting the context is advised."""
 
-    warning: Share = _value(0.8, "Share of a limit in time at which a warning is given.")
-    phase_s: Amount = _value(300, "Seconds one agent of several may work at a time; 0: no limit.")
-    health_s: Amount = _value(300, "Seconds between checks of the guard's own state; 0: none.")
-    compact_agents: int = _value(
+    warning: Share = value(0.8, "Share of a limit in time at which a warning is given.")
+    phase_s: Amount = value(300, "Seconds one agent of several may work at a time; 0: no limit.")
+    health_s: Amount = value(300, "Seconds between checks of the guard's own state; 0: none.")
+    compact_agents: int = value(
         5, "Completed agents after which compacting is advised; 0: never.", ge=0, le=1000
     )
-    compact_tokens: int = _value(
+    compact_tokens: int = value(
         100_000, "Input tokens of a model call from which compacting is advised; 0: never.", ge=0
     )
-    compact_drop: float = _value(
+    compact_drop: float = value(
         0.5,
         "Share to which input tokens fall, twice in a row, after a compaction: counts "
         "are halved; 0: not looked for.",
         ge=0,
         lt=1,
     )
-    compact_least: int = _value(8000, "Input tokens from which such a fall counts.", ge=0)
+    compact_least: int = value(8000, "Input tokens from which such a fall counts.", ge=0)
 
 
 class PolicyTuning(_Group):
     """How soon the ladder climbs, descends and is forgotten."""
 
-    forget_after: int = _value(24, "Calls without a loop that reset its ladder.", ge=1, le=1000)
-    cooldown_s: Mapping[str, Seconds] = _value(
+    forget_after: int = value(24, "Calls without a loop that reset its ladder.", ge=1, le=1000)
+    cooldown_s: Mapping[str, Seconds] = value(
         {}, "Seconds after a level, by its name, before the ladder goes further; needs times."
     )
-    cooldown_rounds: Mapping[str, _Rounds] = _value(
+    cooldown_rounds: Mapping[str, _Rounds] = value(
         {}, "Rounds after a level, by its name, that must show the loop before it goes further."
     )
-    descend_limit: int = _value(
+    descend_limit: int = value(
         3, "Rungs a loop may descend after successes with something new; 0: none.", ge=0, le=1000
     )
-    descend_novelty: Share = _value(0.3, "New share of an outcome that makes such a success.")
+    descend_novelty: Share = value(0.3, "New share of an outcome that makes such a success.")
 
     @field_validator("cooldown_s", "cooldown_rounds")
     @classmethod
@@ -155,31 +156,31 @@ class PolicyTuning(_Group):
 class BudgetTuning(_Group):
     """What surrounds the budgets."""
 
-    warning: Share = _value(0.8, "Share of a budget at which a warning is given.")
-    tighten: float = _value(
+    warning: Share = value(0.8, "Share of a budget at which a warning is given.")
+    tighten: float = value(
         0,
         "Share by which loop thresholds fall when a budget that you set is used up, in "
         "proportion before; 0: not at all; from 0.3 two calls are enough where three are needed.",
         ge=0,
         le=0.75,
     )
-    checkpoint_every: Limit = _value(25, "Calls after which a checkpoint is advised; 0: never.")
-    rate_growth: float = _value(
+    checkpoint_every: Limit = value(25, "Calls after which a checkpoint is advised; 0: never.")
+    rate_growth: float = value(
         3,
         "Factor by which five model calls use more tokens than the five before, twice "
         "in a row, that is a steep rise.",
         ge=1.7,
         le=100,
     )
-    rate_tokens: int = _value(8000, "Tokens per model call below which no rise is steep.", ge=0)
+    rate_tokens: int = value(8000, "Tokens per model call below which no rise is steep.", ge=0)
 
 
 class MilestonesTuning(_Group):
     """Milestones, once declared."""
 
-    steps: int = _value(10, "Steps without a milestone that are a stall.", ge=1)
-    elapsed_s: Seconds = _value(60, "Seconds without a milestone that are a stall.")
-    failed_action: Action = _value(
+    steps: int = value(10, "Steps without a milestone that are a stall.", ge=1)
+    elapsed_s: Seconds = value(60, "Seconds without a milestone that are a stall.")
+    failed_action: Action = value(
         "pause", "Action when a required milestone failed and none is open."
     )
 
@@ -187,80 +188,80 @@ class MilestonesTuning(_Group):
 class TextTuning(_Group):
     """Text of models that shows no progress, and tools tried in vain."""
 
-    alike: Share = _value(0.85, "Common share of two texts from which they are alike.")
-    refine_times: int = _value(3, "Texts in a row that are like the one before.", ge=2, le=1000)
-    refine_chars: int = _value(80, "Characters from which a text is compared as a draft.", ge=1)
-    news: float = _value(0.1, "Mean novelty of answers up to which nothing came.", ge=0, le=1)
-    repeat_chars: int = _value(80, "Characters from which equal texts count.", ge=1)
-    tail_times: int = _value(10, "Times that the end of a text repeats itself.", ge=3, le=1000)
-    tail_period: int = _value(500, "Longest repeated end, in characters.", ge=1, le=5000)
-    tail_chars: int = _value(
+    alike: Share = value(0.85, "Common share of two texts from which they are alike.")
+    refine_times: int = value(3, "Texts in a row that are like the one before.", ge=2, le=1000)
+    refine_chars: int = value(80, "Characters from which a text is compared as a draft.", ge=1)
+    news: float = value(0.1, "Mean novelty of answers up to which nothing came.", ge=0, le=1)
+    repeat_chars: int = value(80, "Characters from which equal texts count.", ge=1)
+    tail_times: int = value(10, "Times that the end of a text repeats itself.", ge=3, le=1000)
+    tail_period: int = value(500, "Longest repeated end, in characters.", ge=1, le=5000)
+    tail_chars: int = value(
         400, "Characters that the repeated end covers at least.", ge=50, le=100_000
     )
-    chant_times: int = _value(6, "Times in a row that sentences are repeated.", ge=3, le=1000)
-    hedge_turns: int = _value(5, "Texts in a row that are full of doubt.", ge=2, le=100)
-    apology_turns: int = _value(3, "Texts in a row that apologise.", ge=2, le=100)
-    scope_turns: int = _value(4, "Times in a row that a plan grows, nothing done.", ge=2, le=100)
-    shop_tools: int = _value(5, "Different tools tried in vain.", ge=3, le=100)
-    shop_calls: int = _value(2, "Calls up to which a tool was merely tried.", ge=1, le=100)
-    talk_turns: int = _value(4, "Texts in a row that only announce the same.", ge=2, le=100)
-    talk_alike_turns: int = _value(6, "Texts in a row, alike, that only announce.", ge=2, le=100)
-    talk_other_turns: int = _value(
+    chant_times: int = value(6, "Times in a row that sentences are repeated.", ge=3, le=1000)
+    hedge_turns: int = value(5, "Texts in a row that are full of doubt.", ge=2, le=100)
+    apology_turns: int = value(3, "Texts in a row that apologise.", ge=2, le=100)
+    scope_turns: int = value(4, "Times in a row that a plan grows, nothing done.", ge=2, le=100)
+    shop_tools: int = value(5, "Different tools tried in vain.", ge=3, le=100)
+    shop_calls: int = value(2, "Calls up to which a tool was merely tried.", ge=1, le=100)
+    talk_turns: int = value(4, "Texts in a row that only announce the same.", ge=2, le=100)
+    talk_alike_turns: int = value(6, "Texts in a row, alike, that only announce.", ge=2, le=100)
+    talk_other_turns: int = value(
         10, "Texts in a row that announce one thing after the other and do none.", ge=2, le=100
     )
-    turn_gap_s: Seconds = _value(2, "Seconds between two traces' texts that may hide a user's.")
+    turn_gap_s: Seconds = value(2, "Seconds between two traces' texts that may hide a user's.")
 
 
 class GraphTuning(_Group):
     """Loops of nodes and agents in a graph."""
 
-    cycle_repeats: Count = _value(5, "Turns of the same nodes, with nothing new, in a cycle.")
-    cycle_max_period: int = _value(16, "Longest cycle looked for, in visits.", ge=1, le=64)
-    unseen_repeats: Count = _value(40, "Turns that give a hint where what is new is not captured.")
-    unchanged: int = _value(3, "Visits of a node that leave its state unchanged.", ge=2, le=1000)
-    idle_iterations: int = _value(5, "Iterations with nothing new.", ge=2, le=1000)
-    rapid_ms: Positive = _value(100, "Mean milliseconds between visits below which a graph spins.")
-    rapid_transitions: int = _value(5, "Transitions of which this is the mean.", ge=2, le=100)
-    iterations_warning: Share = _value(0.8, "Share of `graph_iterations` that gives a warning.")
+    cycle_repeats: Count = value(5, "Turns of the same nodes, with nothing new, in a cycle.")
+    cycle_max_period: int = value(16, "Longest cycle looked for, in visits.", ge=1, le=64)
+    unseen_repeats: Count = value(40, "Turns that give a hint where what is new is not captured.")
+    unchanged: int = value(3, "Visits of a node that leave its state unchanged.", ge=2, le=1000)
+    idle_iterations: int = value(5, "Iterations with nothing new.", ge=2, le=1000)
+    rapid_ms: Positive = value(100, "Mean milliseconds between visits below which a graph spins.")
+    rapid_transitions: int = value(5, "Transitions of which this is the mean.", ge=2, le=100)
+    iterations_warning: Share = value(0.8, "Share of `graph_iterations` that gives a warning.")
 
 
 class ExchangeTuning(_Group):
     """Agents that pass work back and forth."""
 
-    window_steps: int = _value(
+    window_steps: int = value(
         100, "Steps within which exchanges make one cycle, without times.", ge=4, le=10_000
     )
-    overlap: Share = _value(0.4, "Share of common words from which two texts have one topic.")
-    news: Share = _value(0.65, "Mean new share of answers above which exchanges are work.")
-    medium: Count = _value(5, "Exchanges from which a cycle is of medium severity.")
-    high: Count = _value(8, "Exchanges from which a cycle is of high severity.")
-    critical: Count = _value(12, "Exchanges from which a cycle is of critical severity.")
-    patience: int = _value(
+    overlap: Share = value(0.4, "Share of common words from which two texts have one topic.")
+    news: Share = value(0.65, "Mean new share of answers above which exchanges are work.")
+    medium: Count = value(5, "Exchanges from which a cycle is of medium severity.")
+    high: Count = value(8, "Exchanges from which a cycle is of high severity.")
+    critical: Count = value(12, "Exchanges from which a cycle is of critical severity.")
+    patience: int = value(
         4, "Exchanges after an intervention before a cycle is escalated.", ge=1, le=1000
     )
-    repeat_notice: float = _value(
+    repeat_notice: float = value(
         0.9, "Hand-offs of the same work, less what came of them, to notice.", ge=0.1, le=1000
     )
-    repeat_stop: float = _value(2.0, "The same, that may lead to a pause.", ge=0.1, le=1000)
+    repeat_stop: float = value(2.0, "The same, that may lead to a pause.", ge=0.1, le=1000)
 
 
 class JudgeTuning(_Group):
     """When the judge is asked, and when its opinion counts."""
 
-    every_min: int = _value(5, "Steps between questions while it is sure.", ge=1, le=1000)
-    every_max: int = _value(15, "Steps between questions while all is well.", ge=1, le=1000)
-    patience: int = _value(10, "Steps in a row with weak signs before a question.", ge=1, le=1000)
-    confidence: Share = _value(0.9, "Confidence from which an opinion counts.")
-    times: int = _value(2, "Confident opinions in a row that make a detection.", ge=1, le=20)
-    queue: int = _value(16, "Questions that wait at most; more are not asked.", ge=1, le=1000)
+    every_min: int = value(5, "Steps between questions while it is sure.", ge=1, le=1000)
+    every_max: int = value(15, "Steps between questions while all is well.", ge=1, le=1000)
+    patience: int = value(10, "Steps in a row with weak signs before a question.", ge=1, le=1000)
+    confidence: Share = value(0.9, "Confidence from which an opinion counts.")
+    times: int = value(2, "Confident opinions in a row that make a detection.", ge=1, le=20)
+    queue: int = value(16, "Questions that wait at most; more are not asked.", ge=1, le=1000)
 
 
 class ReportsTuning(_Group):
     """How much reports and the long-term context hold."""
 
-    tools: int = _value(10, "Tools that a report lists, the most used first.", ge=1, le=48)
-    alerts: int = _value(10, "Newest alerts that a report holds in full.", ge=0, le=100)
-    context_entries: int = _value(
+    tools: int = value(10, "Tools that a report lists, the most used first.", ge=1, le=48)
+    alerts: int = value(10, "Newest alerts that a report holds in full.", ge=0, le=100)
+    context_entries: int = value(
         12, "Entries of each kind in the long-term context of a session.", ge=0, le=100
     )
 
@@ -268,25 +269,25 @@ class ReportsTuning(_Group):
 class ExecutionTuning(_Group):
     """What a run costs, and who votes for what."""
 
-    remember: bool = _value(True, "Whether a user's answers become a vote on the same tools.")
-    notify: bool = _value(True, "Whether the end of a background call is published.")
-    channels: Names = _value(frozenset(), "Where the end of a background call is published.")
-    users: _Tasks = _value(1000, "Users whose preferences and answers are kept in memory.")
-    switch_s: Amount = _value(2, "Seconds added per task of a sequential batch.")
-    parallel_switch_s: Amount = _value(1.5, "Seconds added per task, shared by parallel lanes.")
-    max_parallel: _Tasks = _value(3, "Lanes of a parallel batch.")
-    checkpoint_every: _Tasks = _value(5, "Tasks between checkpoints.")
-    checkpoint_s: Amount = _value(10, "Seconds added per checkpoint of a batch.")
-    complexity_s: Amount = _value(5, "Seconds added for a complexity of 1, in proportion.")
-    prompt_tasks: _Tasks = _value(15, "Tasks past which the user is asked.")
-    background_tasks: _Tasks = _value(25, "Tasks past which a batch goes to the background.")
-    sequential_tasks: _Tasks = _value(10, "Tasks in sequence past which a batch goes there.")
-    complexity: Share = _value(0.7, "Complexity past which the user is asked.")
-    load: Share = _value(0.8, "CPU load past which long calls go to the background.")
-    load_s: Seconds = _value(30, "Seconds past which a call is long under load; others wait.")
-    queue_busy: _Tasks = _value(10, "Waiting tasks past which a short call rather runs at once.")
-    queue_s: Seconds = _value(20, "Seconds below which a call is short where workers are busy.")
-    confidence: Mapping[str, Share] = _value({}, "Confidence of single votes, by name.")
+    remember: bool = value(True, "Whether a user's answers become a vote on the same tools.")
+    notify: bool = value(True, "Whether the end of a background call is published.")
+    channels: Names = value(frozenset(), "Where the end of a background call is published.")
+    users: _Tasks = value(1000, "Users whose preferences and answers are kept in memory.")
+    switch_s: Amount = value(2, "Seconds added per task of a sequential batch.")
+    parallel_switch_s: Amount = value(1.5, "Seconds added per task, shared by parallel lanes.")
+    max_parallel: _Tasks = value(3, "Lanes of a parallel batch.")
+    checkpoint_every: _Tasks = value(5, "Tasks between checkpoints.")
+    checkpoint_s: Amount = value(10, "Seconds added per checkpoint of a batch.")
+    complexity_s: Amount = value(5, "Seconds added for a complexity of 1, in proportion.")
+    prompt_tasks: _Tasks = value(15, "Tasks past which the user is asked.")
+    background_tasks: _Tasks = value(25, "Tasks past which a batch goes to the background.")
+    sequential_tasks: _Tasks = value(10, "Tasks in sequence past which a batch goes there.")
+    complexity: Share = value(0.7, "Complexity past which the user is asked.")
+    load: Share = value(0.8, "CPU load past which long calls go to the background.")
+    load_s: Seconds = value(30, "Seconds past which a call is long under load; others wait.")
+    queue_busy: _Tasks = value(10, "Waiting tasks past which a short call rather runs at once.")
+    queue_s: Seconds = value(20, "Seconds below which a call is short where workers are busy.")
+    confidence: Mapping[str, Share] = value({}, "Confidence of single votes, by name.")
 
     _split_channels = field_validator("channels", mode="before")(names_of)
 
@@ -300,14 +301,14 @@ class ExecutionTuning(_Group):
 class ResourcesTuning(_Group):
     """Measurements of the machine, and what is an alert."""
 
-    sample_s: float = _value(1, "Seconds between two samples.", ge=0.01, le=3600)
-    samples: _Tasks = _value(100, "Samples kept.")
-    smoothing: _Tasks = _value(3, "Newest samples whose mean is compared with the thresholds.")
-    cpu_percent: _Percent = _value(80, "CPU use that is an alert.")
-    memory_percent: _Percent = _value(85, "Memory use that is an alert.")
-    io_wait_percent: _Percent = _value(70, "Share of CPU time waiting for disks that is an alert.")
-    queue_depth: _Tasks = _value(15, "Tasks waiting for a worker that are an alert.")
-    critical: float = _value(
+    sample_s: float = value(1, "Seconds between two samples.", ge=0.01, le=3600)
+    samples: _Tasks = value(100, "Samples kept.")
+    smoothing: _Tasks = value(3, "Newest samples whose mean is compared with the thresholds.")
+    cpu_percent: _Percent = value(80, "CPU use that is an alert.")
+    memory_percent: _Percent = value(85, "Memory use that is an alert.")
+    io_wait_percent: _Percent = value(70, "Share of CPU time waiting for disks that is an alert.")
+    queue_depth: _Tasks = value(15, "Tasks waiting for a worker that are an alert.")
+    critical: float = value(
         1.2, "Times its threshold that is critical, so that calls wait; 98 % at most.", ge=1, le=10
     )
 
@@ -315,145 +316,145 @@ class ResourcesTuning(_Group):
 class JournalTuning(_Group):
     """What a session leaves for other processes and for a restart."""
 
-    steps: int = _value(1000, "Newest entries of a session that are kept.", ge=16, le=100_000)
-    flush_steps: int = _value(100, "Entries after which they are written.", ge=1, le=10_000)
-    flush_s: Seconds = _value(1.0, "Seconds after which entries are written at the latest.")
-    read_s: Seconds = _value(5.0, "Seconds between reads of other processes' entries.")
+    steps: int = value(1000, "Newest entries of a session that are kept.", ge=16, le=100_000)
+    flush_steps: int = value(100, "Entries after which they are written.", ge=1, le=10_000)
+    flush_s: Seconds = value(1.0, "Seconds after which entries are written at the latest.")
+    read_s: Seconds = value(5.0, "Seconds between reads of other processes' entries.")
 
 
 class LatencyTuning(_Group):
     """Profiles of tools, and the estimates and limits made from them."""
 
-    records: int = _value(100, "Newest calls kept per tool; a store keeps 100.", ge=10, le=100)
-    days: float = _value(7, "Days that a call is kept.", gt=0, le=3650)
-    newest: int = _value(50, "Newest successful calls in an estimate.", ge=3, le=100)
-    similar: float = _value(2, "Factor of size up to which arguments are alike.", ge=1, le=1000)
-    min_records: int = _value(3, "Calls of like size from which these weigh.", ge=1, le=100)
-    percentile: Share = _value(0.9, "Share of calls that an estimate holds for.", lt=1)
-    prior_records: int = _value(
+    records: int = value(100, "Newest calls kept per tool; a store keeps 100.", ge=10, le=100)
+    days: float = value(7, "Days that a call is kept.", gt=0, le=3650)
+    newest: int = value(50, "Newest successful calls in an estimate.", ge=3, le=100)
+    similar: float = value(2, "Factor of size up to which arguments are alike.", ge=1, le=1000)
+    min_records: int = value(3, "Calls of like size from which these weigh.", ge=1, le=100)
+    percentile: Share = value(0.9, "Share of calls that an estimate holds for.", lt=1)
+    prior_records: int = value(
         10,
         "Records at which the default no longer weighs; both are blended before. 0: "
         "the default alone below `min_records`, the records alone from there.",
         ge=0,
         le=100,
     )
-    complexity: float = _value(
+    complexity: float = value(
         0.5, "Share that the most complex arguments add to an estimate.", ge=0, le=10
     )
-    adapts: float = _value(
+    adapts: float = value(
         0.15, "Log of the factor by which a miss raises an estimate; 0: none.", ge=0, le=2
     )
-    default_ms: Positive = _value(5000, "Milliseconds of a call of an unknown tool.")
-    cache_hit: Share = _value(0.1, "Share of the median that makes an identical call a cache hit.")
-    cpu_percent: float = _value(60, "Mean CPU, in %, above which a tool is CPU-intensive.", ge=0)
-    memory_mb: float = _value(500, "Mean memory, in MB, above which it is memory-intensive.", ge=0)
-    io_percent: float = _value(20, "Mean I/O wait, in %, above which it is I/O-intensive.", ge=0)
-    stall_factor: float = _value(3, "Times its estimate that is a stall.", ge=1, le=1000)
-    stall_records: int = _value(20, "Records from which calls can be stalled.", ge=1, le=100)
-    stall_min_s: Seconds = _value(30, "Seconds below which no call is stalled.")
-    limit_factor: float = _value(
+    default_ms: Positive = value(5000, "Milliseconds of a call of an unknown tool.")
+    cache_hit: Share = value(0.1, "Share of the median that makes an identical call a cache hit.")
+    cpu_percent: float = value(60, "Mean CPU, in %, above which a tool is CPU-intensive.", ge=0)
+    memory_mb: float = value(500, "Mean memory, in MB, above which it is memory-intensive.", ge=0)
+    io_percent: float = value(20, "Mean I/O wait, in %, above which it is I/O-intensive.", ge=0)
+    stall_factor: float = value(3, "Times its estimate that is a stall.", ge=1, le=1000)
+    stall_records: int = value(20, "Records from which calls can be stalled.", ge=1, le=100)
+    stall_min_s: Seconds = value(30, "Seconds below which no call is stalled.")
+    limit_factor: float = value(
         5, "Times its estimate that a call or agent may take.", ge=1, le=1000
     )
-    limit_min_s: Seconds = _value(30, "Seconds that a call or agent may take at least.")
-    limit_max_s: Seconds = _value(600, "Seconds that a call or agent may take at most.")
+    limit_min_s: Seconds = value(30, "Seconds that a call or agent may take at least.")
+    limit_max_s: Seconds = value(600, "Seconds that a call or agent may take at most.")
 
 
 class PlansTuning(_Group):
     """Complexity of plans, and when a task is split."""
 
-    weight_count: _Weight = _value(0.3, "Weight of the number of tasks in a plan's complexity.")
-    weight_tools: _Weight = _value(0.25, "Weight of the different tools.")
-    weight_dependencies: _Weight = _value(0.2, "Weight of the dependencies.")
-    weight_priorities: _Weight = _value(0.15, "Weight of the spread of the priorities.")
-    weight_durations: _Weight = _value(0.1, "Weight of how much the durations differ.")
-    count_full: int = _value(30, "Tasks that count in full.", ge=1)
-    tools_full: int = _value(10, "Different tools that count in full.", ge=1)
-    dependency_share: _Weight = _value(0.1, "What each dependency adds.")
-    priority_span: Positive = _value(
+    weight_count: _Weight = value(0.3, "Weight of the number of tasks in a plan's complexity.")
+    weight_tools: _Weight = value(0.25, "Weight of the different tools.")
+    weight_dependencies: _Weight = value(0.2, "Weight of the dependencies.")
+    weight_priorities: _Weight = value(0.15, "Weight of the spread of the priorities.")
+    weight_durations: _Weight = value(0.1, "Weight of how much the durations differ.")
+    count_full: int = value(30, "Tasks that count in full.", ge=1)
+    tools_full: int = value(10, "Different tools that count in full.", ge=1)
+    dependency_share: _Weight = value(0.1, "What each dependency adds.")
+    priority_span: Positive = value(
         1, "Spread of priorities that counts in full; 9 for priorities from 1 to 10."
     )
-    task_failures: int = _value(
+    task_failures: int = value(
         3, "Failed steps of a task, without a success between, that fail it.", ge=1, le=100
     )
-    split_above: _Weight = _value(0.35, "Complexity from which splitting a task is advised.")
-    split_scope: _Weight = _value(0.25, "Weight of the scope of a task.")
-    split_files: _Weight = _value(0.25, "Weight of its files.")
-    split_dependencies: _Weight = _value(0.2, "Weight of its dependencies.")
-    split_ambiguity: _Weight = _value(0.15, "Weight of its ambiguity.")
-    split_parts: _Weight = _value(0.5, "Least complexity of a task that names parts in full.")
-    parts_full: int = _value(8, "Named parts that count in full.", ge=1)
-    split_testing: _Weight = _value(0.15, "Weight of missing tests.")
-    scope_full: int = _value(8, "Words asking for work that count in full.", ge=1)
-    files_full: int = _value(10, "Files that count in full.", ge=1)
-    vague_full: int = _value(4, "Vague words that count in full.", ge=1)
-    actions_base: int = _value(3, "Estimated actions of every part, at least.", ge=0)
-    actions_per_file: int = _value(4, "Estimated actions that each of its files adds.", ge=0)
+    split_above: _Weight = value(0.35, "Complexity from which splitting a task is advised.")
+    split_scope: _Weight = value(0.25, "Weight of the scope of a task.")
+    split_files: _Weight = value(0.25, "Weight of its files.")
+    split_dependencies: _Weight = value(0.2, "Weight of its dependencies.")
+    split_ambiguity: _Weight = value(0.15, "Weight of its ambiguity.")
+    split_parts: _Weight = value(0.5, "Least complexity of a task that names parts in full.")
+    parts_full: int = value(8, "Named parts that count in full.", ge=1)
+    split_testing: _Weight = value(0.15, "Weight of missing tests.")
+    scope_full: int = value(8, "Words asking for work that count in full.", ge=1)
+    files_full: int = value(10, "Files that count in full.", ge=1)
+    vague_full: int = value(4, "Vague words that count in full.", ge=1)
+    actions_base: int = value(3, "Estimated actions of every part, at least.", ge=0)
+    actions_per_file: int = value(4, "Estimated actions that each of its files adds.", ge=0)
 
 
 class ReplicationTuning(_Group):
     """Control of sessions across processes."""
 
-    control_ttl_s: Seconds = _value(86_400, "Seconds that a session's control stays in the store.")
+    control_ttl_s: Seconds = value(86_400, "Seconds that a session's control stays in the store.")
 
 
 class ResilienceTuning(_Group):
     """Retries, breakers, checks and checkpoints."""
 
-    retry_jitter_s: float = _value(
+    retry_jitter_s: float = value(
         0, "Random seconds, up to this, added to a delay between tries.", ge=0, le=3600
     )
-    breaker_trial_s: Seconds = _value(60, "Seconds until a trial without outcome is replaced.")
-    breaker_sync_s: Seconds = _value(1, "Seconds between reads of other processes' breakers.")
-    check_failures: int = _value(
+    breaker_trial_s: Seconds = value(60, "Seconds until a trial without outcome is replaced.")
+    breaker_sync_s: Seconds = value(1, "Seconds between reads of other processes' breakers.")
+    check_failures: int = value(
         3, "Like failures in a row after which a check warns of the next call.", ge=2, le=1000
     )
-    check_ttl_s: Seconds = _value(600, "Seconds after the last failure in which it warns.")
-    checkpoint_keep: int = _value(20, "Newest checkpoints that are kept.", ge=1, le=10_000)
-    checkpoint_limit_s: Seconds = _value(60, "Seconds that a git command may take.")
+    check_ttl_s: Seconds = value(600, "Seconds after the last failure in which it warns.")
+    checkpoint_keep: int = value(20, "Newest checkpoints that are kept.", ge=1, le=10_000)
+    checkpoint_limit_s: Seconds = value(60, "Seconds that a git command may take.")
 
 
 class StoresTuning(_Group):
     """Queues and sizes of the store."""
 
-    slow_s: Seconds = _value(0.25, "Seconds from which a call makes the state `slow`.")
-    queue: int = _value(10_000, "Writes that wait at most; more are dropped and counted.", ge=1)
-    queue_bytes: int = _value(32 * _MB, "Bytes that wait at most.", ge=1024)
-    value_bytes: int = _value(_MB, "Bytes of one value, record or entry at most.", ge=1024)
-    batch: int = _value(500, "Writes sent together at most.", ge=1, le=5000)
-    delay_s: float = _value(0.2, "Seconds that writes are gathered.", ge=0, le=60)
-    retry_s: Seconds = _value(5, "Longest pause between two attempts to write, in seconds.")
-    flush_s: Seconds = _value(5, "Seconds that shutdown waits for unwritten data.")
-    records: int = _value(100, "Newest records kept of each tool.", ge=1, le=10_000)
-    journal_entries: int = _value(1000, "Newest entries kept of each session.", ge=1, le=10_000)
-    memory_bytes: int = _value(64 * _MB, "Bytes of journals in the memory store.", ge=1024)
+    slow_s: Seconds = value(0.25, "Seconds from which a call makes the state `slow`.")
+    queue: int = value(10_000, "Writes that wait at most; more are dropped and counted.", ge=1)
+    queue_bytes: int = value(32 * _MB, "Bytes that wait at most.", ge=1024)
+    value_bytes: int = value(_MB, "Bytes of one value, record or entry at most.", ge=1024)
+    batch: int = value(500, "Writes sent together at most.", ge=1, le=5000)
+    delay_s: float = value(0.2, "Seconds that writes are gathered.", ge=0, le=60)
+    retry_s: Seconds = value(5, "Longest pause between two attempts to write, in seconds.")
+    flush_s: Seconds = value(5, "Seconds that shutdown waits for unwritten data.")
+    records: int = value(100, "Newest records kept of each tool.", ge=1, le=10_000)
+    journal_entries: int = value(1000, "Newest entries kept of each session.", ge=1, le=10_000)
+    memory_bytes: int = value(64 * _MB, "Bytes of journals in the memory store.", ge=1024)
 
 
 class TelemetryTuning(_Group):
     """How much the guard reports of itself."""
 
-    sample: int = _value(
+    sample: int = value(
         64, "One of so many spans is timed, and one estimate checked.", ge=1, le=1_000_000
     )
-    agents: int = _value(100, "Agent names on metrics; others are `other`.", ge=1, le=1000)
-    tools: int = _value(200, "Tool names on metrics; others are `other`.", ge=1, le=900)
-    zero_agents: int = _value(
+    agents: int = value(100, "Agent names on metrics; others are `other`.", ge=1, le=1000)
+    tools: int = value(200, "Tool names on metrics; others are `other`.", ge=1, le=900)
+    zero_agents: int = value(
         20, "Agents whose aborts are reported as 0 before the first, for alerts.", ge=0, le=40
     )
-    queue: int = _value(
+    queue: int = value(
         1024, "Log events that wait at most; more are dropped and counted.", ge=1, le=100_000
     )
-    flush_s: float = _value(1.0, "Seconds that shutdown waits for log events.", ge=0, le=60)
-    links: int = _value(8, "Span links to the first steps of a loop.", ge=0, le=32)
+    flush_s: float = value(1.0, "Seconds that shutdown waits for log events.", ge=0, le=60)
+    links: int = value(8, "Span links to the first steps of a loop.", ge=0, le=32)
 
 
 class EscalationTuning(_Group):
     """What an escalation shows, and how it is delivered."""
 
-    actions: int = _value(5, "Last actions of the session that are shown.", ge=1, le=50)
-    queue: int = _value(
+    actions: int = value(5, "Last actions of the session that are shown.", ge=1, le=50)
+    queue: int = value(
         256, "Escalations that wait per channel; more are dropped and counted.", ge=1, le=100_000
     )
-    webhook_retry_s: Seconds = _value(
+    webhook_retry_s: Seconds = value(
         1, "Seconds between the first two posts; then twice as long each, 60 at most."
     )
 
@@ -461,9 +462,9 @@ class EscalationTuning(_Group):
 class AdminTuning(_Group):
     """Sessions of a live guard, as other processes list them."""
 
-    heartbeat_s: Seconds = _value(2, "Seconds between reports of the sessions to the store.")
-    sessions: int = _value(1000, "Newest sessions that are listed.", ge=1, le=10_000)
-    idle_s: Seconds = _value(600, "Seconds that a session is listed after its last step.")
+    heartbeat_s: Seconds = value(2, "Seconds between reports of the sessions to the store.")
+    sessions: int = value(1000, "Newest sessions that are listed.", ge=1, le=10_000)
+    idle_s: Seconds = value(600, "Seconds that a session is listed after its last step.")
 
 
 class Tuning(_Group):
