@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from otel_loopguard._control.context import named_session
 from otel_loopguard._control.session_info import cycles, feedback, recall, remember, report
-from otel_loopguard.sessions.cycles import CycleNews
+from otel_loopguard.sessions.agent_cycles import CycleNews
 from otel_loopguard.sessions.decisions import Finding
 from otel_loopguard.sessions.journal_worker import JournalStore, WriterJournalStore
 from otel_loopguard.sessions.registry import SessionRegistry

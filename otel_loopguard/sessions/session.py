@@ -25,7 +25,13 @@ from otel_loopguard.evidence import (
 )
 from otel_loopguard.policy import Policy
 from otel_loopguard.policy.hints import hint
-from otel_loopguard.sessions.cycles import CycleLog, attended, receiver, refused_to, stops_handoffs
+from otel_loopguard.sessions.agent_cycles import (
+    CycleLog,
+    attended,
+    receiver,
+    refused_to,
+    stops_handoffs,
+)
 from otel_loopguard.sessions.decisions import Finding, finding_of
 from otel_loopguard.sessions.detector_set import DetectorSet
 from otel_loopguard.sessions.journal import Mark
