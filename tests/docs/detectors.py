@@ -8,72 +8,74 @@ from collections.abc import Iterator
 from otel_loopguard import Settings
 from otel_loopguard.core import Action
 from otel_loopguard.detectors import DETECTORS, Registry
+from otel_loopguard.settings import all_fields
 
 ENTRIES = {entry.name: entry for entry in Registry(Settings(), DETECTORS).entries}
+FIELDS = all_fields()
 OTHERS = {"stall": ("stall", "open spans"), "judge": ("", "steps")}
 """Detectors outside of the registry: family, and what they look at."""
 
 ABOUT: dict[str, tuple[Action, str]] = {
-    "exact_repeat": (Action.ABORT, "repeat_threshold repeat_window"),
-    "cycle": (Action.ABORT, "cycle_repeats cycle_max_period"),
-    "similar_repeat": (Action.STEER, "similar_threshold similar_ratio similar_novelty"),
+    "exact_repeat": (Action.ABORT, "repeat_threshold tuning.calls.repeat_window"),
+    "cycle": (Action.ABORT, "cycle_repeats tuning.calls.cycle_max_period"),
+    "similar_repeat": (
+        Action.STEER,
+        "similar_threshold tuning.calls.similar_ratio tuning.calls.similar_novelty",
+    ),
     "error_repeat": (Action.ABORT, "error_threshold transient_budget_s"),
-    "error_rate": (Action.STEER, "error_rate error_rate_rounds error_streak"),
-    "outage": (Action.PAUSE, "error_threshold wait_gap_s"),
-    "refused_call": (Action.ABORT, "refused_threshold refused_window"),
-    "same_failure": (Action.STEER, "failure_threshold failure_steer"),
+    "error_rate": (
+        Action.STEER,
+        "tuning.calls.error_rate tuning.calls.error_rate_rounds tuning.calls.error_streak",
+    ),
+    "outage": (Action.PAUSE, "error_threshold tuning.calls.wait_gap_s"),
+    "refused_call": (Action.ABORT, "tuning.calls.refused_threshold tuning.calls.refused_window"),
+    "same_failure": (Action.STEER, "tuning.calls.failure_threshold tuning.calls.failure_steer"),
     "stagnation": (Action.HINT, "repeat_threshold"),
-    "echo": (Action.HINT, "echo_threshold"),
-    "found_nothing": (Action.HINT, "nothing_threshold"),
-    "same_verdict": (Action.ABORT, "verdict_threshold verdict_climb"),
-    "sweep": (Action.HINT, "sweep_threshold"),
-    "grinding": (Action.HINT, "grinding_calls grinding_novelty"),
-    "repeated_edit": (Action.HINT, "edit_threshold"),
-    "no_better_score": (Action.ALLOW, "score_threshold"),
-    "revised_in_vain": (Action.HINT, "revision_threshold"),
-    "idle_command": (Action.ABORT, "idle_threshold idle_window"),
+    "echo": (Action.HINT, "tuning.calls.echo_threshold"),
+    "found_nothing": (Action.HINT, "tuning.calls.nothing_threshold"),
+    "same_verdict": (Action.ABORT, "tuning.calls.verdict_threshold tuning.calls.verdict_climb"),
+    "sweep": (Action.HINT, "tuning.calls.sweep_threshold"),
+    "grinding": (Action.HINT, "tuning.calls.grinding_calls tuning.calls.grinding_novelty"),
+    "repeated_edit": (Action.HINT, "tuning.calls.edit_threshold"),
+    "no_better_score": (Action.ALLOW, "tuning.calls.score_threshold"),
+    "revised_in_vain": (Action.HINT, "tuning.calls.revision_threshold"),
+    "idle_command": (Action.ABORT, "tuning.calls.idle_threshold tuning.calls.idle_window"),
     "stall": (Action.HINT, "step_timeout_s stall_action stall_idle_s stall_run_s"),
-    "handoff_repeat": (Action.ABORT, "exchange_repeat_notice exchange_repeat_stop"),
+    "handoff_repeat": (Action.ABORT, "tuning.exchange.repeat_notice tuning.exchange.repeat_stop"),
     "exchange_pair": (Action.ABORT, "exchange_low exchange_window_s"),
     "exchange_ring": (Action.ABORT, "exchange_low exchange_window_s"),
-    "exchange_topic": (Action.ABORT, "exchange_low exchange_overlap"),
-    "node_cycle": (Action.ASK, "graph_cycle_repeats graph_max_action"),
-    "state_convergence": (Action.STEER, "graph_unchanged"),
-    "no_progress": (Action.STEER, "graph_idle_iterations"),
-    "rapid_iteration": (Action.HINT, "graph_rapid_transitions graph_rapid_ms"),
+    "exchange_topic": (Action.ABORT, "exchange_low tuning.exchange.overlap"),
+    "node_cycle": (Action.ASK, "tuning.graph.cycle_repeats graph_max_action"),
+    "state_convergence": (Action.STEER, "tuning.graph.unchanged"),
+    "no_progress": (Action.STEER, "tuning.graph.idle_iterations"),
+    "rapid_iteration": (Action.HINT, "tuning.graph.rapid_transitions tuning.graph.rapid_ms"),
     "graph_limit": (Action.ALLOW, "graph_iterations graph_limit_action"),
     "spending_limit": (Action.ALLOW, "budget_action budget_tokens budget_cost"),
     "own_limit": (Action.ALLOW, "agent_limits task_limits"),
-    "token_rate": (Action.ALLOW, "budget_rate_growth budget_rate_tokens"),
-    "checkpoint_advice": (Action.ALLOW, "budget_checkpoint_every"),
-    "context_size": (Action.ALLOW, "stall_compact_agents stall_compact_tokens"),
-    "milestone_stall": (Action.HINT, "milestone_steps milestone_s"),
-    "cannot_succeed": (Action.PAUSE, "milestone_failed_action"),
-    "refinement_spiral": (Action.STEER, "text_refine_times text_alike"),
-    "text_repetition": (Action.STEER, "text_repeat_times text_tail_times"),
-    "talk_without_action": (Action.HINT, "text_talk_turns"),
-    "apologising": (Action.HINT, "text_apology_turns"),
-    "hedging": (Action.HINT, "text_hedge_turns"),
-    "scope_creep": (Action.HINT, "text_scope_turns"),
-    "tool_shopping": (Action.HINT, "text_shop_tools"),
-    "judge": (Action.ASK, "judge judge_confidence judge_max_action"),
+    "token_rate": (Action.ALLOW, "tuning.budget.rate_growth tuning.budget.rate_tokens"),
+    "checkpoint_advice": (Action.ALLOW, "tuning.budget.checkpoint_every"),
+    "context_size": (Action.ALLOW, "tuning.stalls.compact_agents tuning.stalls.compact_tokens"),
+    "milestone_stall": (Action.HINT, "tuning.milestones.steps tuning.milestones.elapsed_s"),
+    "cannot_succeed": (Action.PAUSE, "tuning.milestones.failed_action"),
+    "refinement_spiral": (Action.STEER, "tuning.text.refine_times tuning.text.alike"),
+    "text_repetition": (Action.STEER, "text_repeat_times tuning.text.tail_times"),
+    "talk_without_action": (Action.HINT, "tuning.text.talk_turns"),
+    "apologising": (Action.HINT, "tuning.text.apology_turns"),
+    "hedging": (Action.HINT, "tuning.text.hedge_turns"),
+    "scope_creep": (Action.HINT, "tuning.text.scope_turns"),
+    "tool_shopping": (Action.HINT, "tuning.text.shop_tools"),
+    "judge": (Action.ASK, "judge tuning.judge.confidence judge_max_action"),
 }
-"""Strongest action with default settings, and main settings, in the order of the page.
-
-Names that are no settings in front (tuning values) are left out of the table.
-"""
+"""Strongest action with default settings, and main settings, in the order of the page."""
 
 
 def rows() -> Iterator[tuple[object, ...]]:
     """A row for each detector."""
     for name, (action, names) in ABOUT.items():
         family, takes = OTHERS.get(name) or (ENTRIES[name].family, ENTRIES[name].takes.__name__)
-        fields = {each: Settings.model_fields.get(each) for each in names.split()}
-        settings = ", ".join(
-            f"`{each}`" + _default(field.default) for each, field in fields.items() if field
-        )
+        settings = ", ".join(f"`{each}`" + _default(FIELDS[each].default) for each in names.split())
         kind = f"`{takes}`" if name in ENTRIES else takes
-        yield f"[{name}](#{name})", f"`{family or name}`", kind, f"`{action}`", settings or "none"
+        yield f"[{name}](#{name})", f"`{family or name}`", kind, f"`{action}`", settings
 
 
 def _default(value: object) -> str:
