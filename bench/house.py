@@ -198,9 +198,9 @@ def private_functions(files: Iterable[Path]) -> tuple[int, int]:
 
 
 def tuning_values() -> int:
-    """Values of `otel_loopguard.tuning`, those of its groups in their place; 0 without it."""
+    """Tuning values, those of each group counted; 0 without the module."""
     try:
-        tuning = importlib.import_module(f"{NAME}.tuning")
+        tuning = importlib.import_module(f"{NAME}.settings.tuning")
     except ModuleNotFoundError:
         return 0
     return leaves(tuning.Tuning)

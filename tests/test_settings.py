@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from otel_loopguard import LoopGuardSettingsError, LoopGuardSpanProcessor, Settings
-from otel_loopguard._settings_names import RENAMED, variable_of
 from otel_loopguard.settings import all_fields
-from otel_loopguard.tuning import TextTuning, Tuning
+from otel_loopguard.settings._names import RENAMED, variable_of
+from otel_loopguard.settings.tuning import TextTuning, Tuning
 
 CANDIDATES = (
     "false", "true", "77", "7", "3", "2", "1", "0.5", "0.3", "1.5", "5000", "k", "a, b", '["a:b"]',

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_loopguard.core import Choice, Factors, FollowUp, Source, Vote
-from otel_loopguard.tuning import CONFIDENCES
+from otel_loopguard.settings.tuning import CONFIDENCES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

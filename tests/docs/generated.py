@@ -12,9 +12,9 @@ import typer
 from pydantic import SecretStr
 
 from otel_loopguard import semconv
-from otel_loopguard._settings_names import variable_of
 from otel_loopguard.cli.app import app
 from otel_loopguard.settings import all_fields
+from otel_loopguard.settings._names import variable_of
 from otel_loopguard.telemetry import METRICS
 from tests.docs import adapters, detectors, evaluation, performance
 from tests.docs.programs import SAMPLE, command_line, need_shared, plain

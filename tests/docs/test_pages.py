@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from otel_loopguard import Settings, semconv
-from otel_loopguard._settings_names import variable_of
 from otel_loopguard.errors import LoopGuardError
 from otel_loopguard.settings import all_fields
+from otel_loopguard.settings._names import variable_of
 from tests.docs.generated import SECTIONS
 from tests.docs.markdown import ELSEWHERE, ROOT, anchors, links, name_of, pages, rewrite, sections
 from tests.docs.programs import need_shared

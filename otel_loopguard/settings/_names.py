@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from pydantic import BaseModel
 
 from otel_loopguard._util.logger import warn_blind
-from otel_loopguard.tuning import Tuning
+from otel_loopguard.settings.tuning import Tuning
 
 if TYPE_CHECKING:
     from pydantic import ValidationError

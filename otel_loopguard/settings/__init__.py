@@ -3,7 +3,7 @@
 The variable of a setting is `LOOPGUARD_` and its name in capitals. Keyword arguments take
 precedence over the environment, the environment over the file that `LOOPGUARD_SETTINGS_FILE` names
 (TOML, JSON, or YAML with the extra `yaml`), and the file over the defaults. Numbers that few people
-change are in `otel_loopguard.tuning`, and reached as `settings.tuning`.
+change are in `otel_loopguard.settings.tuning`, and reached as `settings.tuning`.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from pydantic_settings import (
     SettingsError,
 )
 
-from otel_loopguard import _settings_names as names
-from otel_loopguard._settings_file import FORMS, read_file
 from otel_loopguard.errors import LoopGuardSettingsError
-from otel_loopguard.tuning import (
+from otel_loopguard.settings import _names as names
+from otel_loopguard.settings._file import FORMS, read_file
+from otel_loopguard.settings.tuning import (
     Action,
     Amount,
     Count,
