@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 SHELL  := /bin/bash
 UV     := VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/uv
 
-.PHONY: help demo test test-all environments frameworks check docs golden bench house eval dist lock clean
+.PHONY: help demo test test-all environments frameworks check docs site golden bench house eval dist lock clean
 .PHONY: collector balancer jaeger stack demo-stack e2e phoenix pictures
 .DEFAULT_GOAL := help
 
@@ -72,7 +72,7 @@ demo-stack: collector jaeger ## the same, with a looping agent sent through; say
 e2e: collector balancer jaeger phoenix ## the tests that run the real programs
 	$(BIN)/python -m pytest --rare tests/e2e
 
-check: $(VENV)/.dev ## style, types, rooms
+check: $(VENV)/.dev site ## style, types, imports, links of the site
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
@@ -80,6 +80,9 @@ check: $(VENV)/.dev ## style, types, rooms
 
 docs: $(VENV)/.dev ## writes the generated pages anew
 	LOOPGUARD_WRITE_DOCS=1 $(BIN)/python -m pytest -q --rare tests/docs tests/dialects/test_captures.py
+
+site: $(VENV)/.dev ## builds the pages as a site, build/site; fails for a link that leads nowhere
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 golden: $(VENV)/.dev ## writes the decisions about the recorded runs anew; look at the diff
 	$(BIN)/python -m tests.golden.decisions
@@ -96,7 +99,7 @@ eval: $(VENV)/.dev ## detection on ../shared/traces, beside the baselines
 	$(BIN)/python -m tests.scenarios.everyday build/everyday.jsonl.gz
 	$(BIN)/otel-loopguard eval ../shared/traces/{trail,magentic,captainagent,sentinel,miniswe,taubench,intercode,sweagent,codetracer-claude,codetracer-kimi}.jsonl.gz \
 	  ../shared/eval/scenarios.jsonl build/everyday.jsonl.gz --baselines ../shared/eval/baselines.py --leave-one-out --cost --errors \
-	  --curve docs/evaluation.svg
+	  --curve docs/project/evaluation.svg
 
 pictures: collector jaeger ## draws the pictures of README.md and docs/operations.md
 	PYTHONPATH=collector-config $(BIN)/python -m tests.operations.pictures
@@ -105,7 +108,7 @@ dist: $(BIN)/uv ## builds sdist and wheel, and checks them in an empty environme
 	.ci/check-dist
 
 lock: $(BIN)/uv ## pins the versions that the tests run with
-	$(UV) pip compile --quiet --universal --python-version 3.10 --extra all --group dev --group frameworks pyproject.toml \
+	$(UV) pip compile --quiet --universal --python-version 3.10 --extra all --group dev --group docs --group frameworks pyproject.toml \
 	  --no-header --no-annotate --output-file requirements-dev.lock
 
 clean: ## removes what was made here
