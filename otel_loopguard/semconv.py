@@ -1,4 +1,4 @@
-"""Every `loopguard.*` name, once. Names that we only read stand in their dialect.
+"""Every `loopguard.*` name, once. Names that are only read are in their dialect.
 
 Values, types and cardinality follow the rules for names of OpenTelemetry (general/naming.md):
 lowercase, dots between namespaces, no name inside a namespace that is not ours.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 DECISION_ACTION: Final = "loopguard.decision.action"
-"""str, one of `core.Action`: what the runtime should do."""
+"""str, one of `core.Action`: what the agent should do."""
 
 DECISION_ID: Final = "loopguard.decision.id"
 """str, 16 hex digits. Never on a metric."""
@@ -18,16 +18,16 @@ DECISION_REASON: Final = "loopguard.decision.reason"
 """str, short code of the rule."""
 
 DECISION_MESSAGE: Final = "loopguard.decision.message"
-"""str, a sentence that says what was measured. Never on a metric."""
+"""str, a sentence with what was measured. Never on a metric."""
 
 DECISION_SHADOW: Final = "loopguard.decision.shadow"
-"""bool, true where the decision was only noted (mode `shadow`)."""
+"""bool, true if the decision had no effect (mode `shadow`)."""
 
 DECISION_INTERVENTION: Final = "loopguard.decision.intervention"
-"""str, what is to be done about the loop (`break_cycle`, …); only where the detector says so."""
+"""str, advised intervention (`break_cycle`, …), if the detector names one."""
 
 DIAGNOSIS_SIGNATURE: Final = "loopguard.diagnosis.signature"
-"""str, kind of the error that the loop is about (`not_found`, …); only where one is known."""
+"""str, kind of the loop's error (`not_found`, …), if known."""
 
 DETECTOR_NAME: Final = "loopguard.detector.name"
 """str, name of the detector."""
@@ -36,31 +36,31 @@ DETECTION_SEVERITY: Final = "loopguard.detection.severity"
 """str, `warning`, `critical` or `fatal`."""
 
 DETECTION_SCORE: Final = "loopguard.detection.score"
-"""double, 0 to 1: how sure."""
+"""double, confidence, 0 to 1."""
 
 DETECTION_REPEAT_COUNT: Final = "loopguard.detection.repeat_count"
-"""double, what was counted, in repeats."""
+"""double, number of repeats."""
 
 DETECTION_CYCLE_LENGTH: Final = "loopguard.detection.cycle.length"
 """int, calls in one turn of the cycle; 1 for a repeat."""
 
 EXECUTION_CHOICE: Final = "loopguard.execution.choice"
-"""str, one of `core.Choice`: how the call is best executed; only where its tool has a profile."""
+"""str, one of `core.Choice`: how the call is best executed, if its tool has a profile."""
 
 EXECUTION_CONFIDENCE: Final = "loopguard.execution.confidence"
-"""double, 0 to 1: how sure that choice is."""
+"""double, confidence of that choice, 0 to 1."""
 
 EXECUTION_ESTIMATE_MS: Final = "loopguard.execution.estimate_ms"
-"""double, milliseconds that nine of ten such calls stay within."""
+"""double, milliseconds within which nine of ten such calls end."""
 
 EXECUTION_LOOP: Final = "loopguard.execution.loop"
-"""bool, on log records only: whether a loop speaks against the call."""
+"""bool, on log events only: whether the call belongs to a loop."""
 
 EXECUTION_ALERTS: Final = "loopguard.execution.alerts"
-"""str[], on log records only: resources that are short."""
+"""str[], on log events only: scarce resources."""
 
 EXECUTION_TOOLS: Final = "loopguard.execution.tools"
-"""int, on log records only: how many different tools are called."""
+"""int, on log events only: number of different tools called."""
 
 RULESET: Final = "loopguard.ruleset"
 """str, name and version of the rules, `default@2`."""
@@ -72,37 +72,37 @@ LOOP_ID: Final = "loopguard.loop.id"
 """str, keyed digest of the loop, 16 hex digits."""
 
 SESSION_ID: Final = "loopguard.session.id"
-"""str, only where the span has no conversation or session id of its own."""
+"""str, if the span has no conversation or session id of its own."""
 
 PLAN: Final = "loopguard.plan"
-"""str, read: a plan as JSON, a list of tasks; on a span of an agent, a workflow or planning."""
+"""str, only read: a plan as a JSON list of tasks, on a span of an agent, workflow or planning."""
 
 TASK: Final = "loopguard.task"
-"""str, read: id of the task of a plan that a span is the work of."""
+"""str, only read: id of the plan's task that a span works on."""
 
 LIMIT_EXCEEDED: Final = "loopguard.limit.exceeded"
-"""double, seconds: the limit at which what ran below this span was cancelled."""
+"""double, seconds: the limit at which the work below this span was cancelled."""
 
 EVENT_DECISION: Final = "loopguard.decision"
 """Name of the span event, the log event and the decision span of a decision."""
 
 EVENT_ESCALATION: Final = "loopguard.escalation"
-"""Name of the log event of what is put before people."""
+"""Name of the log event of an escalation to people."""
 
 EVENT_CYCLE: Final = "loopguard.cycle"
 """Name of the log event of a cycle of agents."""
 
 ESCALATION_ID: Final = "loopguard.escalation.id"
-"""str, 16 hex digits, on log events only; where nothing was sent to people, of the decision."""
+"""str, 16 hex digits, on log events only; the decision's id if nothing was sent."""
 
 ESCALATION_CAUSE: Final = "loopguard.escalation.cause"
-"""str, on log events only: why it is put before people (`pause`, `ask`, `cycle`, …)."""
+"""str, on log events only: reason of the escalation (`pause`, `ask`, `cycle`, …)."""
 
 ESCALATION_ANSWER: Final = "loopguard.escalation.answer"
-"""str, on log records only: `continue`, `abort`, `modify_plan` or `skip_task`."""
+"""str, on log events only: `continue`, `abort`, `modify_plan` or `skip_task`."""
 
 EVENT_CONTROL: Final = "loopguard.control"
-"""Name of the span event of a flag that somebody changed past the policy."""
+"""Name of the span event of a change of the flag that was not made by the policy."""
 
 CONTROL_BY: Final = "loopguard.control.by"
 """str, who changed the flag: name of a person, `application`, `time limit`. Never on a metric."""
@@ -114,19 +114,19 @@ CYCLE_ID: Final = "loopguard.cycle.id"
 """int, number of the cycle within its session, on log events only."""
 
 CYCLE_PATTERNS: Final = "loopguard.cycle.patterns"
-"""str[], rules that saw the cycle, on log events only."""
+"""str[], rules that found the cycle, on log events only."""
 
 CYCLE_COUNT: Final = "loopguard.cycle.count"
-"""double, what was counted of the cycle, on log events only."""
+"""double, exchanges of the cycle, on log events only."""
 
 CYCLE_OUTCOME: Final = "loopguard.cycle.outcome"
-"""str, on log events only: the intervention called for, or how the cycle ended."""
+"""str, on log events only: the advised intervention, or how the cycle ended."""
 
 BAGGAGE_SESSION: Final = "loopguard.session"
-"""Entry of baggage: name of the session, 48 bytes at most; a longer key as a digest."""
+"""Baggage entry: session key of at most 48 bytes, longer ones as a digest."""
 
 BAGGAGE_CONTROL: Final = EVENT_CONTROL
-"""Entry of baggage, `loopguard.control`: action, time and signature, 31 bytes."""
+"""Baggage entry: action, time and signature, 31 bytes."""
 
 STEP_KIND: Final = "loopguard.step.kind"
 """str, one of `core.Kind`, on metrics only."""
@@ -141,7 +141,7 @@ EXECUTION_ANSWER: Final = "loopguard.execution.answer"
 """str, `accepted` or `overridden`, on metrics only."""
 
 ESTIMATE_SOURCE: Final = "loopguard.estimate.source"
-"""str, what an estimate rests on: `profile`, `blend`, `default`, `unknown`, `given`; on metrics."""
+"""str, basis of an estimate: `profile`, `blend`, `default`, `unknown`, `given`; on metrics."""
 
 RESOURCE_NAME: Final = "loopguard.resource.name"
 """str, `cpu`, `memory` or `io_wait`, on metrics only."""
@@ -153,10 +153,10 @@ STORE_STATE: Final = "loopguard.store.state"
 """str, `available`, `degraded` or `unavailable`, on metrics only."""
 
 FAULT_PLACE: Final = "loopguard.fault.place"
-"""str, where a fault was swallowed, on metrics only; 256 values at most."""
+"""str, where an exception was suppressed, on metrics only; at most 256 values."""
 
 ERROR_TYPE: Final = "error.type"
-"""OpenTelemetry's own; set on a span that a deny or an abort turns to ERROR, if it has none."""
+"""OpenTelemetry's own; set on a span that a deny or abort turns to ERROR, unless it has one."""
 
 ERROR_ABORT: Final = "loopguard_abort"
 """Value of `error.type` for an abort."""
@@ -165,9 +165,9 @@ ERROR_DENY: Final = "loopguard_deny"
 """Value of `error.type` for a deny or a pause."""
 
 RULES: Final = "default@2"
-"""Value of `loopguard.ruleset` for the rules that ship."""
+"""Value of `loopguard.ruleset` for the built-in rules."""
 
-# Metrics. Unit, attributes and meaning of each stand in `telemetry/metrics.py`.
+# Metrics. Unit, attributes and meaning of each are in `telemetry/metrics.py`.
 
 METRIC_DECISIONS: Final = "loopguard.decisions"
 METRIC_DETECTIONS: Final = "loopguard.detections"

@@ -132,21 +132,20 @@ def evaluate(  # noqa: PLR0913, PLR0917  # they are options
     ] = 0.0,
     cost: Annotated[
         bool,
-        typer.Option("--cost", help="Counts steps and tokens up to a decision, and after it."),
+        typer.Option("--cost", help="Counts steps and tokens before and after a decision."),
     ] = False,
     errors: Annotated[
         bool,
         typer.Option(
             "--errors",
-            help="Lists what was missed and what was wrongly noticed, with the steps around it. "
-            "Shows content.",
+            help="Lists missed loops and false notices with the steps around them. Shows content.",
         ),
     ] = False,
     curve: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(
             metavar="FILE.svg",
-            help="Draws what is found against what is wrongly touched, for several sensitivities.",
+            help="Draws found against wrongly noticed runs, for several sensitivities.",
         ),
     ] = None,
     jobs: Annotated[

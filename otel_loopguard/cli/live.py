@@ -277,7 +277,7 @@ Form = Annotated[Format, typer.Option("--format", help="table, or one JSON objec
 Store = Annotated[
     Optional[str],  # noqa: UP045  # typer evaluates it, on Python 3.10 too
     typer.Option(
-        metavar="URL", help="Store that the processes share; LOOPGUARD_STORE_URL by default."
+        metavar="URL", help="Store shared by the processes; LOOPGUARD_STORE_URL by default."
     ),
 ]
 Socket = Annotated[
@@ -291,15 +291,15 @@ Socket = Annotated[
 Name = Annotated[str, typer.Argument(metavar="SESSION", help="Key of the session.")]
 By = Annotated[
     Optional[str],  # noqa: UP045
-    typer.Option("--by", metavar="NAME", help="Who does it; your user name by default."),
+    typer.Option("--by", metavar="NAME", help="Your name; your user name by default."),
 ]
 Reason = Annotated[
     Optional[str],  # noqa: UP045
-    typer.Option("--reason", metavar="TEXT", help="Why; it stands on the trace."),
+    typer.Option("--reason", metavar="TEXT", help="Reason, shown on the trace."),
 ]
 Guidance = Annotated[
     Optional[str],  # noqa: UP045
-    typer.Option("--guidance", metavar="TEXT", help="What the model is told next."),
+    typer.Option("--guidance", metavar="TEXT", help="Message to the model."),
 ]
 
 _PLAN_BYTES: Final = 1024 * 1024
@@ -335,10 +335,10 @@ def _add_looks(app: typer.Typer, refusing: Refusing, lines: Ways) -> None:
         store: Store = None,
         socket: Socket = None,
         interval: Annotated[
-            float, typer.Option(min=0.1, max=3600, help="Seconds between two looks.")
+            float, typer.Option(min=0.1, max=3600, help="Seconds between updates.")
         ] = 1.0,
         rounds: Annotated[
-            int, typer.Option(min=0, help="Looks until it ends; 0: it goes on until Ctrl-C.")
+            int, typer.Option(min=0, help="Updates before it ends; 0: until Ctrl-C.")
         ] = 0,
     ) -> None:
         """Shows the sessions of live processes, again and again."""
@@ -386,7 +386,7 @@ def _add_answer(app: typer.Typer, refusing: Refusing, lines: Ways) -> None:
     @app.command()
     def answer(  # noqa: PLR0913, PLR0917  # they are options
         escalation: Annotated[
-            str, typer.Argument(metavar="ESCALATION", help="Id of what was put before you.")
+            str, typer.Argument(metavar="ESCALATION", help="Id of the escalation.")
         ],
         said: Annotated[
             str,
@@ -398,7 +398,7 @@ def _add_answer(app: typer.Typer, refusing: Refusing, lines: Ways) -> None:
             typer.Option(
                 "--plan",
                 metavar="FILE",
-                help="With modify-plan: JSON list of the tasks to be done from now on, or -.",
+                help="With modify-plan: JSON list of the new tasks, or -.",
             ),
         ] = None,
         by: By = None,

@@ -1,7 +1,7 @@
 """Attribute values as what they mean; unknown is not empty.
 
 Each dialect applies only the wrappings that it is known to make: a clean argument that happens to
-be named `kwargs` must stay as it is. The shapes are those of real captures (docs/dialects.md).
+be named `kwargs` must stay as it is. The shapes are those of real captures (docs/opentelemetry.md).
 
 OpenInference `llm.cost.total`, logfire and pydantic-ai `operation.cost`, OpenLIT and others
 `gen_ai.usage.cost`, LiteLLM `gen_ai.cost.total_cost`, Langfuse `langfuse.observation.cost_details`

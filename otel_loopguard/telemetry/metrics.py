@@ -55,48 +55,48 @@ METRICS: Final = (
     Metric(
         semconv.METRIC_DECISIONS, "counter", "{decision}",
         (semconv.DECISION_ACTION, *_DETECTOR, semconv.DECISION_SHADOW),
-        "Decisions, notes (`allow`) included. `loopguard.decision.shadow` only where it is true.",
+        "Decisions, including notes (`allow`). `loopguard.decision.shadow` is set only if true.",
     ),
     Metric(
         semconv.METRIC_DETECTIONS, "counter", "{detection}", _DETECTOR,
-        "What detectors found, whether or not a decision followed.",
+        "Detections, whether or not a decision followed.",
     ),
     Metric(
         semconv.METRIC_LOOPS_DETECTED, "counter", "{loop}", _DETECTOR,
-        "Different loops that a hint or more was given for; each counts once in its session.",
+        "Distinct loops that led to a hint or more; each counts once per session.",
     ),
     Metric(
         semconv.METRIC_LOOPS_PREVENTED, "counter", "{loop}", _DETECTOR,
-        "Those that were denied, paused or aborted; never in mode `shadow`.",
+        "Distinct loops that were denied, paused or aborted; none in mode `shadow`.",
     ),
     Metric(
         semconv.METRIC_SAVED_TOKENS, "counter", "{token}", _DETECTOR,
-        "Estimate: tokens that the rest of a stopped loop would have taken.",
+        "Estimate of the tokens that stopped loops would still have used.",
     ),
     Metric(
         semconv.METRIC_SAVED_TIME, "counter", "s", _DETECTOR,
-        "Estimate: time that the rest of a stopped loop would have taken.",
+        "Estimate of the time that stopped loops would still have taken.",
     ),
     Metric(
         semconv.METRIC_ESCALATIONS, "counter", "{escalation}", (semconv.DECISION_ACTION, AGENT),
-        "Decisions that call for a person: `ask`, `pause`, or the intervention `escalate_human`.",
+        "Decisions that need a person: `ask`, `pause`, or the intervention `escalate_human`.",
     ),
     Metric(
         semconv.METRIC_ESCALATION_WAITING, "updowncounter", "{escalation}", (),
-        "What is before people now and has no answer yet.",
+        "Escalations without an answer.",
     ),
     Metric(
         semconv.METRIC_CYCLES, "counter", "{cycle}", (semconv.CYCLE_STATE,),
-        "Cycles of agents, as they were found, intervened in, put before people, or over.",
+        "Cycles of agents, by state: found, intervened, escalated, resolved.",
     ),
     Metric(
         semconv.METRIC_EVENTS, "counter", "{event}", (semconv.ERROR_TYPE,),
-        "Log events that were emitted; with `error.type` those that were not: `queue_full`, or "
-        "`failure` (the logger threw).",
+        "Emitted log events; with `error.type` those that were lost: `queue_full`, or `failure` "
+        "(the logger raised).",
     ),
     Metric(
         semconv.METRIC_STEPS, "counter", "{step}", (semconv.STEP_KIND, AGENT),
-        "Canonical steps: what was read off spans, each once.",
+        "Steps read from spans, each counted once.",
     ),
     Metric(
         semconv.METRIC_TOOL_CALLS, "counter", "{call}", (TOOL, semconv.CALL_OUTCOME),
@@ -104,7 +104,7 @@ METRICS: Final = (
     ),
     Metric(
         semconv.METRIC_TOOL_RECOVERIES, "counter", "{recovery}", (TOOL,),
-        "Successes of a tool whose call before, in the same session, had failed.",
+        "Successes of a tool whose previous call in the session had failed.",
     ),
     Metric(
         semconv.METRIC_STRATEGY_SWITCHES, "counter", "{switch}", (AGENT,),
@@ -112,13 +112,13 @@ METRICS: Final = (
     ),
     Metric(
         semconv.METRIC_RUN_PHASE_DURATION, "histogram", "s", (AGENT,),
-        "A phase of a run is over, a stretch of work of one agent: from the start of its first "
-        "step to the newest end in it. Not without times.",
+        "Duration of a phase, a stretch of work of one agent, when it ends: from its first start "
+        "to its last end. Needs times on spans.",
         (0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200),
     ),
     Metric(
         semconv.METRIC_RUN_RETRIES, "counter", "{retry}", (),
-        "Further tries that `resilience.retrying` and `resilience.verified` make.",
+        "Further tries by `resilience.retrying` and `resilience.verified`.",
     ),
     Metric(
         semconv.METRIC_RUN_DEGRADED_STEPS, "counter", "{step}", (),
@@ -126,20 +126,20 @@ METRICS: Final = (
     ),
     Metric(
         semconv.METRIC_RUN_COMPACTIONS, "counter", "{compaction}", (),
-        "Compactions of a context, told by `control.compacted` or by the input tokens.",
+        "Compactions of a context, by `control.compacted` or falling input tokens.",
     ),
     Metric(
         semconv.METRIC_RUN_MISSING_DEPENDENCIES, "counter", "{dependency}", (),
-        "Degraded results among those that `resilience.combined` took.",
+        "Degraded results that `resilience.combined` received.",
     ),
     Metric(
         semconv.METRIC_RUN_CONTEXT_TOKENS, "histogram", "{token}", (AGENT,),
-        "Input tokens of a model call that says them: the size of its context.",
+        "Input tokens of a model call, where captured: the size of its context.",
         (500, 1000, 2000, 4000, 8000, 16000, 32000, 64000, 128000, 200000, 500000, 1000000),
     ),
     Metric(
         semconv.METRIC_FEEDBACK, "updowncounter", "{decision}", (semconv.FEEDBACK_VERDICT,),
-        "Decisions that people called right or a false alarm; who speaks last is right.",
+        "Decisions confirmed or called a false alarm; the last verdict counts.",
     ),
     Metric(
         semconv.METRIC_EXECUTION_CHOICES, "counter", "{choice}", (semconv.EXECUTION_CHOICE,),
@@ -148,71 +148,71 @@ METRICS: Final = (
     Metric(
         semconv.METRIC_EXECUTION_ANSWERS, "updowncounter", "{answer}",
         (semconv.EXECUTION_CHOICE, semconv.EXECUTION_ANSWER),
-        "How users took them; `loopguard.execution.choice` is what was advised.",
+        "Users' reactions to them; `loopguard.execution.choice` is the advised choice.",
     ),
     Metric(
         semconv.METRIC_ESTIMATES, "counter", "{estimate}", (semconv.ESTIMATE_SOURCE,),
-        "Estimates that `execution.admit` used, one for each tool, by what they rest on.",
+        "Estimates used by `execution.admit`, one per tool, by source.",
     ),
     Metric(
         semconv.METRIC_ESTIMATE_ERROR, "histogram", "%", (),
-        "A call of a tool with a profile succeeded: how far its estimate was from what it took, in "
-        "percent of that, at most 1000. Sampled. The estimate is what nine of ten calls stay "
-        "within, so most calls are below it.",
+        "Difference between estimate and duration of a successful call, in percent of the "
+        "duration, at most 1000. Sampled. Estimates cover nine of ten calls, so most calls are "
+        "faster.",
         (5, 10, 20, 30, 50, 75, 100, 150, 200, 300, 500, 1000),
     ),
     Metric(
         semconv.METRIC_PROFILE_HIT_RATE, "gauge", "%", (),
-        "Share of those estimates that rest on past calls (`profile`, `blend`), since the start.",
+        "Share of estimates based on past calls (`profile`, `blend`), since the start.",
     ),
     Metric(
         semconv.METRIC_SESSION_ACTIVE, "updowncounter", "{session}", (AGENT,),
-        "Sessions, or traces of no session yet, with an open span.",
+        "Sessions with an open span, including traces without a session yet.",
     ),
     Metric(
         semconv.METRIC_SESSION_STALLED, "updowncounter", "{session}", (AGENT,),
-        "Those of them in which something runs past its limit now.",
+        "Active sessions in which something currently exceeds its limit.",
     ),
     Metric(
         semconv.METRIC_SESSION_PAUSED, "updowncounter", "{session}", (),
-        "Sessions whose flag says `pause`: their gates wait.",
+        "Sessions whose flag is `pause`: their gates wait.",
     ),
     Metric(
         semconv.METRIC_SESSION_KNOWN, "updowncounter", "{session}", (),
-        "Sessions in memory, idle ones too.",
+        "Sessions in memory, including idle ones.",
     ),
     Metric(
         semconv.METRIC_STEP_OPEN, "updowncounter", "{step}", (),
-        "Open spans that are watched.",
+        "Open spans being watched.",
     ),
     Metric(
         semconv.METRIC_BREAKER_OPEN, "updowncounter", "{breaker}", (TOOL, AGENT),
-        "1 for each breaker that is open, by its tool or its agent; 0 once it is not.",
+        "1 for each open breaker, by tool or agent; 0 once it closes.",
     ),
     Metric(
         semconv.METRIC_RESOURCE_UTILIZATION, "gauge", "%",
         (semconv.RESOURCE_NAME, semconv.RESOURCE_STATISTIC),
         "Mean and peak use of the machine over the newest samples; only while `execution.admit` is "
-        "used, which is what they are taken for.",
+        "used.",
     ),
     Metric(
         semconv.METRIC_EVALUATION_DURATION, "histogram", "s", (),
-        "What the guard took for an ended span, on the agent's thread. Sampled.",
+        "Time the guard takes for an ended span on the agent's thread. Sampled.",
         (1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1),
     ),
     Metric(
         semconv.METRIC_STORE_OPERATION_DURATION, "histogram", "s",
         (SYSTEM, OPERATION, semconv.ERROR_TYPE),
-        "A call of the store was answered, or failed.",
+        "Duration of a store operation, answered or failed.",
         (5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
     ),
     Metric(
         semconv.METRIC_STORE_STATUS, "updowncounter", "{store}", (semconv.STORE_STATE,),
-        "1 for the state that the store is in, 0 for the others; only where there is a store.",
+        "1 for the current state of the store, 0 for the others; only with a store.",
     ),
     Metric(
         semconv.METRIC_STORE_QUEUE_SIZE, "updowncounter", "{write}", (),
-        "Writes that wait for the store.",
+        "Writes waiting for the store.",
     ),
     Metric(
         semconv.METRIC_STORE_QUEUE_CAPACITY, "updowncounter", "{write}", (),
@@ -220,36 +220,36 @@ METRICS: Final = (
     ),
     Metric(
         semconv.METRIC_STORE_WRITES, "counter", "{write}", (semconv.ERROR_TYPE,),
-        "Writes that the store acknowledged; with `error.type` those that are lost: `dropped` (no "
-        "room, or no time at the end), `refused` (they can never be stored).",
+        "Acknowledged writes; with `error.type` lost ones: `dropped` (queue full, or shutdown) or "
+        "`refused` (can never be stored).",
     ),
     Metric(
         semconv.METRIC_STORE_RETRIES, "counter", "{retry}", (),
-        "Attempts that had to be made again.",
+        "Repeated attempts to write.",
     ),
     Metric(
         semconv.METRIC_EXPORTER_EXPORTED, "counter", "{decision}", (semconv.ERROR_TYPE,),
-        "Ended spans with a decision that `LoopGuardSpanExporter` handed on; with `error.type` "
-        "those that are lost: `failure` (the exporter behind it said so), `raised` (it threw), or "
-        "`queue_full` (they waited for an exporter, and others came).",
+        "Ended spans with a decision that `LoopGuardSpanExporter` passed on; with `error.type` "
+        "lost ones: `failure` (reported by the wrapped exporter), `raised` (its exception) or "
+        "`queue_full` (evicted while waiting for an exporter).",
     ),
     Metric(
         semconv.METRIC_EXPORTER_SPANS, "counter", "{span}", (semconv.ERROR_TYPE,),
-        "All spans that it handed on, in the same way.",
+        "All spans that `LoopGuardSpanExporter` passed on, in the same way.",
     ),
     Metric(
         semconv.METRIC_EXPORTER_QUEUE_SIZE, "updowncounter", "{decision}",
         (COMPONENT, COMPONENT_TYPE),
-        "Decisions that wait for their span to be exported; only once such an exporter has worked.",
+        "Decisions waiting for their span to be exported; only once the exporter was used.",
     ),
     Metric(
         semconv.METRIC_EXPORTER_QUEUE_CAPACITY, "updowncounter", "{decision}",
         (COMPONENT, COMPONENT_TYPE),
-        "Decisions that may wait: 4096.",
+        "Longest such queue: 4096.",
     ),
     Metric(
         semconv.METRIC_FAULTS, "counter", "{fault}", (semconv.FAULT_PLACE, semconv.ERROR_TYPE),
-        "Exceptions of the guard's own code, or of code that was given to it, that were swallowed.",
+        "Suppressed exceptions of the guard's own code or of code given to it.",
     ),
 )  # fmt: skip
-"""All metrics, in the order in which people ask for them."""
+"""All metrics."""
