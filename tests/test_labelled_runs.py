@@ -1,7 +1,7 @@
 """The guard on the labelled runs of real agents, also where spans carry less or more than that.
 
-These are bounds, not the figures themselves (docs/evaluation.md has those): they hold with a little
-room, so that they catch a rule that hurts, and not the last run.
+These are bounds, not the figures themselves (docs/project/evaluation.md has those): they hold with
+a little room, so that they catch a rule that hurts, and not the last run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is caught of what was made to deceive, and what is not, as `docs/adversarial.md` says."""
+"""What comes of runs that were made to deceive, as docs/project/adversarial.md says."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.adversarial.attacks import ATTACKS, Attack
 from tests.calls import call
 from tests.documented.acting import Run
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "adversarial.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs/project/adversarial.md"
 STOPS = {action.value for action in Action if action.stops}
 ALL = [attack for attacks in ATTACKS.values() for attack in attacks]
 

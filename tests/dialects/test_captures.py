@@ -1,18 +1,14 @@
-"""Every real capture gives back what really ran; the page in docs/ says what each one has."""
+"""Every real capture gives back what really ran."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from otel_loopguard.core import Kind, Step
-from tests.dialects import captures, page
+from tests.dialects import captures
 from tests.dialects.captures import OTHER_PROCESS, PARTLY, SCRIPT, UNREADABLE, Run
-
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "dialects.md"
 
 NAMES = captures.names()
 SCRIPTED = [name for name in NAMES if captures.scripted(name)]
@@ -29,7 +25,7 @@ def _captures_are_there() -> None:
 
 
 def test_the_captures_are_there() -> None:
-    """The shared folder has at least the captures that the page was written from."""
+    """The shared folder has at least the captures of docs/project/evaluation.md."""
     assert len(NAMES) >= 55
     assert len(SCRIPTED) >= 35
 
@@ -183,14 +179,6 @@ def test_tokens_are_counted_on_model_steps_only(name: str) -> None:
 def test_nothing_waits_for_long(name: str) -> None:
     """Held steps are let go by the end of another span, never only by the clock."""
     assert captures.live(name).waited == 0
-
-
-def test_the_page_is_fresh() -> None:
-    """The committed page is what the captures give now (`LOOPGUARD_WRITE_DOCS=1` rewrites it)."""
-    fresh = page.compose(NAMES)
-    if os.environ.get("LOOPGUARD_WRITE_DOCS"):
-        PAGE.write_text(fresh, encoding="utf-8")
-    assert PAGE.read_text(encoding="utf-8") == fresh
 
 
 def test_captures_of_other_processes_are_known() -> None:

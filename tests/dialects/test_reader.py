@@ -12,7 +12,7 @@ from otel_loopguard.spans.dialects import Dialect, register, registered
 from otel_loopguard.spans.dialects.registry import DialectError, unregister
 from otel_loopguard.spans.reader import Reader, ScopeKind
 from otel_loopguard.spans.views import RecordedSpan, SpanView
-from tests.dialects import page
+from tests.docs.markdown import ROOT, blocks
 
 SCRUBBED = "[Scrubbed due to 'session']"
 
@@ -227,9 +227,11 @@ def test_what_is_not_registered_cannot_be_taken_out() -> None:
 
 
 def test_the_example_of_the_page_works() -> None:
-    """The dialect in docs/dialects.md, as it stands there, reads a span."""
-    assert len(page.EXAMPLE.splitlines()) <= 25
-    exec(compile(page.EXAMPLE, "docs/dialects.md", "exec"), {})
+    """The dialect in docs/opentelemetry.md, as it stands there, reads a span."""
+    found = blocks(ROOT / "docs/opentelemetry.md")
+    (example,) = [block.text for block in found if "register(MyAgents())" in block.text]
+    assert len(example.splitlines()) <= 25
+    exec(compile(example, "docs/opentelemetry.md", "exec"), {})
     span = RecordedSpan(
         name="call",
         scope="myagents",

@@ -8,14 +8,14 @@ from typing import Any
 from tests.frameworks.harness import FRAMEWORKS, RESULTS, Framework
 
 _HEADS = (
-    "framework", "with", "hint after", "in the next request", "calls after deny",
+    "framework", "instrumentation", "hint after", "in the next request", "calls after deny",
     "calls after abort", "model calls after abort", "the caller gets", "obeyed", "paused, resumed",
 )  # fmt: skip
 _VARIANTS = ("instrumented", "bare")
 
 
 def measured() -> str:
-    """A line for each framework, with and without an instrumentation."""
+    """A line for each framework, two where an instrumentation makes a difference."""
     rows = [row for framework in _known() for row in _rows(framework)]
     return _table(_HEADS, rows)
 
@@ -36,26 +36,27 @@ def _known() -> list[Framework]:
 
 
 def _rows(framework: Framework) -> Iterator[tuple[str, ...]]:
-    results = framework.results
-    for variant in _VARIANTS:
-        stubborn = results[f"stubborn, {variant}"]
-        yield (
-            framework.title,
-            "its instrumentation" if variant == "instrumented" else "nothing else",
-            f"{stubborn['hint_after']} calls",
-            "yes" if stubborn["hint_in_next_request"] else "no",
-            *(
-                str(stubborn[name])
-                for name in (
-                    "executed_after_deny",
-                    "executed_after_abort",
-                    "model_calls_after_abort",
-                )
-            ),
-            _end(stubborn),
-            _completed(results[f"obedient, {variant}"]),
-            _completed(results[f"paused, {variant}"]),
-        )
+    rows = {variant: _row(framework.results, variant) for variant in _VARIANTS}
+    if len(set(rows.values())) == 1:
+        yield framework.title, "with or without", *rows["bare"]
+        return
+    yield framework.title, "with", *rows["instrumented"]
+    yield framework.title, "without", *rows["bare"]
+
+
+def _row(results: dict[str, dict[str, Any]], variant: str) -> tuple[str, ...]:
+    stubborn = results[f"stubborn, {variant}"]
+    return (
+        f"{stubborn['hint_after']} calls",
+        "yes" if stubborn["hint_in_next_request"] else "no",
+        *(
+            str(stubborn[name])
+            for name in ("executed_after_deny", "executed_after_abort", "model_calls_after_abort")
+        ),
+        _end(stubborn),
+        _completed(results[f"obedient, {variant}"]),
+        _completed(results[f"paused, {variant}"]),
+    )
 
 
 def _end(line: dict[str, Any]) -> str:

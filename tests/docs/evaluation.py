@@ -140,14 +140,17 @@ def accounts() -> tuple[Row, ...]:
     return tuple({**labels()[run["source"], run["session"]], **run} for run in found)
 
 
-def noticed() -> str:
-    """What each detector notices, per tier."""
-    return _detectors("noticed")
-
-
-def stopped() -> str:
-    """What each detector stops, per tier."""
-    return _detectors("stopped")
+def detectors() -> str:
+    """What each detector notices and stops, per tier."""
+    names = list(dict.fromkeys(row["detector"] for row in rows("scores")))
+    columns = (*STUCK, *HEALTHY)
+    return _table(
+        ("detector", *(f"`{name}`, {tier(name)['n']}" for name in columns)),
+        (
+            (detector, *(_levels(tier(name, detector), name) for name in columns))
+            for detector in names
+        ),
+    )
 
 
 def intervals() -> str:
@@ -312,18 +315,13 @@ def curve() -> str:
 
 
 def left_out() -> str:
-    """What thresholds chosen on all other sources do."""
+    """What thresholds chosen on all other sources do, over all sources."""
     return _table(
-        "left out|sensitivity|stop line|stuck|noticed|stopped|healthy|noticed|stopped".split("|"),
+        "tier|stuck|noticed|stopped|healthy|noticed|stopped".split("|"),
         (
-            (
-                row["source"] if row["source"] != "all" else f"together, `{row['tier']}`",
-                "" if row["sensitivity"] is None else f"{row['sensitivity']:g}",
-                "" if row["line"] is None else row["line"],
-                *_beside(row, "loops", "tp"),
-                *_beside(row, "healthy", "fp"),
-            )
+            (f"`{row['tier']}`", *_beside(row, "loops", "tp"), *_beside(row, "healthy", "fp"))
             for row in rows("leave_one_out")
+            if row["source"] == "all"
         ),
     )
 
@@ -486,18 +484,6 @@ def _bench(name: str) -> list[Row]:
 
 def _heard(run: Row) -> bool:
     return run["strongest"] != "allow"
-
-
-def _detectors(level: str) -> str:
-    names = list(dict.fromkeys(row["detector"] for row in rows("scores")))
-    columns = (*STUCK, *HEALTHY)
-    return _table(
-        ("detector", *(f"`{name}`, {tier(name)['n']}" for name in columns)),
-        (
-            (detector, *(tier(name, detector)[f"{level}_{_kind(name)}"] for name in columns))
-            for detector in names
-        ),
-    )
 
 
 def _table(heads: Sequence[str], lines: Iterable[tuple[object, ...]]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import itertools
 import json
+import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
@@ -16,6 +17,7 @@ from otel_loopguard.cli.app import app
 from otel_loopguard.settings import all_fields
 from otel_loopguard.settings._names import variable_of
 from otel_loopguard.telemetry import METRICS
+from tests.dialects import page as dialects
 from tests.docs import adapters, detectors, evaluation, performance
 from tests.docs.programs import SAMPLE, command_line, need_shared, plain
 from tests.docs.trace import tree
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
 Write = Callable[[], str]
-SCENARIOS = "../shared/eval/scenarios.jsonl"
 GOOD = "../shared/traces/miniswe.jsonl.gz"
 TIMED = "../shared/traces/trail.jsonl.gz"
 
@@ -63,36 +64,67 @@ def learned() -> str:
     return shown("learn", TIMED)()
 
 
+FAMILIES = {
+    "General": r"enabled|mode|switched_off|detectors|sensitivity|digest_key",
+    "Tools": r"((poll|exempt|read|write)_)?tools$",
+    "Tool calls": (
+        r"(repeat|cycle|error|similar|echo|nothing|verdict|refused|idle|failure|edit|score|revision"
+        r"|sweep|grinding|transient|wait)_|error_rate"
+    ),
+    "Policy": (
+        r"max_action|(steer|ask|deny|pause|abort|forget)_|cooldown_|descend_|warning_limit|strategies"
+        r"|diagnoser"
+    ),
+    "Time limits": r"step_timeout_s|stall_",
+    "Budgets and milestones": r"budget_|milestone_|agent_limits|task_limits",
+    "Agents that hand work back and forth": r"exchange_",
+    "Graphs": r"graph_",
+    "Text": r"text_",
+    "Reports, context and judge": r"report_|context_|judge",
+    "Escalation": r"escalat|webhook_|control_socket|desk_",
+    "Retries, breakers and recovery": r"retry_|breaker_|recovery_|checkpoint_",
+    "Execution": r"execution_|profile_|plan_",
+    "Multiple processes": r"store_|share_control|control_ttl_s|propagation_|journal_",
+    "Telemetry": r"telemetry_|decision_spans|span_events",
+}
+"""Headings of the tables of settings, and how the names below them begin; others are general."""
+
+
 def settings() -> str:
-    """The table of all settings, and that of the tuning values."""
-    rows = [
-        (
-            f"`{name}`",
-            f"`{variable_of(name)}`",
-            _value(field),
-            _default(field.default),
-            (field.description or "").replace("|", "\\|"),
-        )
+    """The settings, a table for each family."""
+    heads = ("setting", "value", "default", "meaning")
+    found: dict[str, list[tuple[object, ...]]] = {family: [] for family in FAMILIES}
+    for name, field in all_fields().items():
+        if not name.startswith("tuning."):
+            families = (each for each, start in FAMILIES.items() if re.match(start, name))
+            row = (f"`{name}`", _value(field), _default(field), _about(field))
+            found[next(families, "General")].append(row)
+    return "\n".join(f"### {family}\n\n{table(heads, iter(found[family]))}" for family in FAMILIES)
+
+
+def tuning() -> str:
+    """The tuning values: name, default, and the first part of the description."""
+    rows = (
+        (f"`{name}`", _default(field), re.split(r"[;:.](?:\s|$)", _about(field), maxsplit=1)[0])
         for name, field in all_fields().items()
-    ]
-    heads = ("setting", "variable", "value", "default", "what it does")
-    front = [row for row in rows if not row[0].startswith("`tuning.")]
-    tuned = [(name, *rest) for name, _, *rest in rows[len(front) :]]
-    return (
-        f"{table(heads, iter(front))}\n### Tuning values\n\nThey may change with any release. "
-        "`tuning.text.tail_period` is\n`tail_period` below `[tuning.text]` in the file, and "
-        "`LOOPGUARD_TUNING__TEXT__TAIL_PERIOD` in the\nenvironment.\n\n"
-        f"{table(('tuning value', *heads[2:]), iter(tuned))}"
+        if name.startswith("tuning.")
     )
+    return table(("name", "default", "meaning"), rows)
+
+
+def _about(field: FieldInfo) -> str:
+    """The description, with an example where the field has one, without marks of features."""
+    marks = r" \([A-Z]\d+(?:(?:, | to )[A-Z]\d+)*\)| \(JSON in the variable\)"
+    text = re.sub(marks, "", field.description or "")
+    example = f" Example: `{field.examples[0]}`." if field.examples else ""
+    return (text + example).replace("|", "\\|")
 
 
 def _value(field: FieldInfo) -> str:
     if get_origin(field.annotation) is Literal:
-        return ", ".join(f"`{each}`" for each in get_args(field.annotation))
-    names = {
-        bool: "true or false", int: "whole number", float: "number", str: "text", SecretStr: "text",
-    }  # fmt: skip
-    kind = names.get(field.annotation, "names, with commas between")  # type: ignore[arg-type]
+        return ", ".join(f"`{each}`" for each in get_args(field.annotation) if each)
+    names = {bool: "boolean", int: "integer", float: "number", str: "text", SecretStr: "secret"}
+    kind = names.get(field.annotation, "mapping" if field.default == {} else "names")  # type: ignore[arg-type]
     signs = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
     bounds = [
         f"{sign} {getattr(rule, name):g}"
@@ -100,33 +132,38 @@ def _value(field: FieldInfo) -> str:
         for rule in field.metadata
         if getattr(rule, name, None) is not None
     ]
-    return ", ".join([kind, *bounds])
+    return " ".join([kind, ", ".join(bounds)]).strip()
 
 
-def _default(value: object) -> str:
+def _default(field: FieldInfo) -> str:
+    value = field.get_default(call_default_factory=True)
+    if isinstance(value, SecretStr) or value in ("", (), [], {}, frozenset()):
+        return ""
     if isinstance(value, frozenset):
-        return "none"
-    if isinstance(value, SecretStr):
-        return "empty"
-    return f"`{json.dumps(value)}`" if value != "" else "empty"
+        return ", ".join(f"`{name}`" for name in sorted(value))
+    return f"`{json.dumps(value)}`"
 
 
 def commands() -> str:
-    """The table of all commands with their options."""
+    """The commands, and below them their arguments and options, each once."""
     group: Any = typer.main.get_command(app)
-    return table(
-        ("command", "what it does", "arguments and options"),
-        (
-            (f"`{name}`", command.help, "; ".join(_options(command)) or "none")
-            for name, command in group.commands.items()
-        ),
+    options: dict[tuple[str, str], list[str]] = {}
+    for name, command in group.commands.items():
+        for option in _options(command):
+            options.setdefault(option, []).append(f"`{name}`")
+    about = ((f"`{name}`", command.help) for name, command in group.commands.items())
+    used = ((f"`{name}`", text, ", ".join(by)) for (name, text), by in options.items())
+    return (
+        table(("command", "what it does"), about)
+        + "\n"
+        + table(("argument or option", "meaning", "commands"), used)
     )
 
 
-def _options(command: Any) -> Iterator[str]:
+def _options(command: Any) -> Iterator[tuple[str, str]]:
     for given in command.params:
         name = given.opts[0] if given.opts[0].startswith("-") else given.metavar
-        yield f"`{name}`: {given.help.rstrip('.')}"
+        yield name, given.help
 
 
 def attributes() -> str:
@@ -148,15 +185,14 @@ def attributes() -> str:
 def metrics() -> str:
     """The table of all metrics."""
     return table(
-        ("metric", "type", "unit", "attributes", "when", "in Prometheus"),
+        ("metric", "type", "unit", "attributes", "meaning"),
         (
             (
                 f"`{metric.name}`",
                 metric.type,
                 f"`{metric.unit}`",
-                ", ".join(f"`{name}`" for name in metric.attributes) or "none",
+                ", ".join(f"`{name}`" for name in metric.attributes),
                 metric.about,
-                f"`{metric.prometheus}`",
             )
             for metric in METRICS
         ),
@@ -170,36 +206,34 @@ def all_detectors() -> str:
 
 
 SECTIONS: dict[tuple[str, str], Write] = {
+    ("README.md", "measured"): evaluation.summary,
+    ("docs/opentelemetry.md", "trace"): lambda: fenced(tree()),
+    ("docs/opentelemetry.md", "metrics"): metrics,
+    ("docs/opentelemetry.md", "attributes"): attributes,
+    ("docs/opentelemetry.md", "dialects"): dialects.dialects,
+    ("docs/opentelemetry.md", "keys"): dialects.keys,
+    ("docs/reference.md", "settings"): settings,
+    ("docs/reference.md", "tuning"): tuning,
+    ("docs/reference.md", "commands"): commands,
+    ("docs/reference.md", "steps"): shown("steps", SAMPLE, head=5),
+    ("docs/reference.md", "replay"): shown("replay", SAMPLE, "--tree"),
+    ("docs/project/calibration.md", "calibrate"): calibrated,
     ("docs/detectors.md", "detectors"): all_detectors,
     ("docs/execution.md", "learned"): learned,
-    ("docs/telemetry.md", "metrics"): metrics,
-    ("README.md", "measured"): evaluation.summary,
-    ("docs/spans.md", "trace"): lambda: fenced(tree()),
-    ("docs/spans.md", "attributes"): attributes,
-    ("docs/settings.md", "settings"): settings,
-    ("docs/command-line.md", "commands"): commands,
-    ("docs/command-line.md", "demo"): shown("demo", head=24),
-    ("docs/command-line.md", "steps"): shown("steps", SAMPLE, head=5),
-    ("docs/command-line.md", "steps-json"): shown("steps", SAMPLE, "--format", "json", head=1),
-    ("docs/command-line.md", "replay"): shown("replay", SAMPLE),
-    ("docs/command-line.md", "replay-tree"): shown("replay", SAMPLE, "--tree"),
-    ("docs/command-line.md", "replay-json"): shown("replay", SAMPLE, "--format", "json"),
-    ("docs/command-line.md", "eval"): shown("eval", SCENARIOS),
-    ("docs/calibration.md", "calibrate"): calibrated,
-    ("docs/evaluation.md", "targets"): evaluation.targets,
-    ("docs/evaluation.md", "noticed"): evaluation.noticed,
-    ("docs/evaluation.md", "stopped"): evaluation.stopped,
-    ("docs/evaluation.md", "intervals"): evaluation.intervals,
-    ("docs/evaluation.md", "sources"): evaluation.sources,
-    ("docs/evaluation.md", "failed"): evaluation.failed,
-    ("docs/evaluation.md", "robustness"): evaluation.robustness,
-    ("docs/evaluation.md", "curve"): evaluation.curve,
-    ("docs/evaluation.md", "left-out"): evaluation.left_out,
-    ("docs/evaluation.md", "cost"): evaluation.cost,
-    ("docs/evaluation.md", "rules"): evaluation.rules,
-    ("docs/evaluation.md", "false-notices"): evaluation.false_notices,
-    ("docs/evaluation.md", "missed"): evaluation.missed,
-    ("docs/performance.md", "results"): performance.results,
+    ("docs/project/evaluation.md", "targets"): evaluation.targets,
+    ("docs/project/evaluation.md", "detectors"): evaluation.detectors,
+    ("docs/project/evaluation.md", "intervals"): evaluation.intervals,
+    ("docs/project/evaluation.md", "sources"): evaluation.sources,
+    ("docs/project/evaluation.md", "failed"): evaluation.failed,
+    ("docs/project/evaluation.md", "robustness"): evaluation.robustness,
+    ("docs/project/evaluation.md", "curve"): evaluation.curve,
+    ("docs/project/evaluation.md", "left-out"): evaluation.left_out,
+    ("docs/project/evaluation.md", "cost"): evaluation.cost,
+    ("docs/project/evaluation.md", "rules"): evaluation.rules,
+    ("docs/project/evaluation.md", "false-notices"): evaluation.false_notices,
+    ("docs/project/evaluation.md", "missed"): evaluation.missed,
+    ("docs/project/evaluation.md", "captures"): dialects.recovered,
+    ("docs/project/performance.md", "results"): performance.results,
     ("docs/frameworks.md", "adapters"): adapters.measured,
     ("docs/frameworks.md", "versions"): adapters.versions,
 }

@@ -18,9 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-ELSEWHERE = {"dialects.md"}
-"""Pages that another test writes."""
-
 _BLOCK = re.compile(
     r"(?:^<!-- (?P<note>[^\n]+?) -->\n+)?^```(?P<lang>\w*)\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
@@ -57,8 +54,7 @@ def pages() -> list[Path]:
     folders = ("collector-config", "examples")
     found = [ROOT / f"{name}.md" for name in names]
     found += [ROOT / folder / "README.md" for folder in folders]
-    docs = ROOT / "docs"
-    return [*found, *sorted(docs.glob("*.md")), *sorted((docs / "detectors").glob("*.md"))]
+    return [*found, *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def name_of(page: Path) -> str:

@@ -1,4 +1,4 @@
-"""docs/evaluation.md: its picture is fresh, and a person has read what it got wrong."""
+"""docs/project/evaluation.md: its picture is fresh, and a person has read what it got wrong."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.docs import evaluation
 from tests.docs.markdown import ROOT
 from tests.docs.programs import need_shared
 
-PICTURE = ROOT / "docs" / "evaluation.svg"
+PICTURE = ROOT / "docs/project/evaluation.svg"
 
 
 @pytest.mark.rare
@@ -25,7 +25,7 @@ def test_the_curve_is_fresh() -> None:
 
 def test_the_curve_is_shown() -> None:
     """The page has the picture, with words for those who cannot see it."""
-    page = (ROOT / "docs" / "evaluation.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/project/evaluation.md").read_text(encoding="utf-8")
     (words,) = re.findall(r"!\[([^\]]+)\]\(evaluation\.svg\)", page)
     assert len(words) > 40
 

@@ -180,7 +180,7 @@ def test_every_page_is_looked_at() -> None:
     """The pages are those that the README's readers are sent to."""
     need_shared()
     names = {name_of(page) for page in pages()}
-    assert {"README.md", "CHANGELOG.md", "docs/settings.md", "docs/dialects.md"} <= names
+    assert {"README.md", "CHANGELOG.md", "docs/reference.md", "docs/opentelemetry.md"} <= names
     assert all(page.is_file() for page in pages())
 
 
