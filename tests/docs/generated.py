@@ -15,7 +15,6 @@ from pydantic import SecretStr
 from otel_loopguard import semconv
 from otel_loopguard.cli.app import app
 from otel_loopguard.settings import all_fields
-from otel_loopguard.settings._names import variable_of
 from otel_loopguard.telemetry import METRICS
 from tests.dialects import page as dialects
 from tests.docs import adapters, detectors, evaluation, performance
