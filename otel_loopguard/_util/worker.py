@@ -1,0 +1,213 @@
+"""Daemon threads for background work."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
+
+from otel_loopguard._util.errors import swallow
+from otel_loopguard._util.fork import reset_after_fork
+from otel_loopguard._util.locks import Signal, new_lock, start_thread
+from otel_loopguard._util.suppress import suppress_instrumentation_in_thread
+
+if TYPE_CHECKING:
+    from otel_loopguard._util.errors import InternalErrors
+
+_LOOK_S: Final = 5.0
+_NAP_S: Final = 0.01
+_Item = TypeVar("_Item")
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def weak_reference(function: _Function) -> Callable[[], _Function | None]:
+    """A reference that does not keep the object of a bound method alive."""
+    if inspect.ismethod(function):
+        return cast("Callable[[], _Function | None]", weakref.WeakMethod(function))
+    return lambda: function
+
+
+class BackgroundThread:
+    """Calls `turn` on a daemon thread while there is work.
+
+    The first `wake` starts the thread. It ends after `idle_s` seconds without work, and the next
+    `wake` starts another one, as in the child of a fork. `turn` returns the seconds after which to
+    call it again (0: at once; it may be called earlier), or None: there is no work until `wake`.
+
+    Between two turns the thread does not keep the object of `turn` alive, unless `weak` is false.
+    Spans of what `turn` does are suppressed, unless `suppress` is false. No method waits.
+    """
+
+    def __init__(  # noqa: PLR0913
+        self, name: str, turn: Callable[[], float | None], errors: InternalErrors, *,
+        idle_s: float = 5.0, weak: bool = True, suppress: bool = True,
+    ) -> None:  # fmt: skip
+        self._name = name
+        self._turn = weak_reference(turn) if weak else lambda: turn
+        self._errors = errors
+        self._idle_s = idle_s
+        self._suppress = suppress
+        self.forked()
+        reset_after_fork(self)
+
+    def forked(self) -> None:
+        """Starts anew in the child of a fork: the thread is the parent's."""
+        self._lock = new_lock()
+        self._signal = Signal()
+        self._running = self._idle = self._pending = False
+        self._ident = 0
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller is on this thread."""
+        return threading.get_ident() == self._ident
+
+    def wake(self, *, now: bool = True) -> None:
+        """Has `turn` called; with `now` false, one that is due at a time is not called earlier."""
+        self._pending = True
+        if self._running and not (now or self._idle):
+            return
+        with self._lock:
+            signal = self._signal
+            signal.set()
+            if not self._running:
+                self._running = True
+                if not start_thread(self._name, self._run, signal):
+                    # As when the interpreter ends: the next `wake` tries again.
+                    self._running = False
+                    self._errors.note(self._name, RuntimeError("no thread could be started"))
+
+    def stop(self) -> None:
+        """Ends the thread after its turn; the next `wake` starts another one."""
+        with self._lock:
+            signal, self._signal = self._signal, Signal()
+            self._running = False
+        signal.set()
+
+    def _run(self, signal: Signal) -> None:
+        if self._suppress:
+            suppress_instrumentation_in_thread()
+        self._ident = threading.get_ident()
+        try:
+            while signal is self._signal:
+                self._pending = False
+                signal.clear()
+                turn = self._turn()
+                if turn is None:
+                    return
+                wait_s: float | None = None
+                with swallow(self._errors, self._name):
+                    wait_s = turn()
+                del turn
+                if wait_s is None and self._is_over(signal):
+                    return
+                if wait_s:
+                    # It looks now and then whether the object of `turn` is gone.
+                    signal.wait(min(wait_s, _LOOK_S))
+        finally:
+            with self._lock:
+                if signal is self._signal and self._ident == threading.get_ident():
+                    self._running = False
+                    self._ident = 0
+
+    def _is_over(self, signal: Signal) -> bool:
+        """Waits for work; whether none came, and the thread is to end."""
+        # In this order: `wake` reads `_idle` after it has set `_pending`.
+        self._idle = True
+        woken = self._pending or signal.wait(self._idle_s)
+        self._idle = False
+        if woken:
+            return False
+        with self._lock:
+            if signal is not self._signal or self._pending or signal.is_set():
+                return False
+            self._running = False
+            # A finalizer may have called `wake` since the last look.
+            if not self._pending:
+                self._ident = 0
+                return True
+            self._running = True
+            return False
+
+
+class BackgroundWorker(Generic[_Item]):
+    """A bounded queue, and the background thread that delivers what is in it, in order.
+
+    Where `maximum` items wait, more are refused, or with `drop_oldest` the oldest one is lost. An
+    item whose delivery fails counts as delivered. Nobody who adds one waits.
+    """
+
+    def __init__(  # noqa: PLR0913
+        self, name: str, deliver: Callable[[_Item], object], errors: InternalErrors, *,
+        maximum: int, idle_s: float = 5.0, drop_oldest: bool = False, suppress: bool = True,
+    ) -> None:  # fmt: skip
+        self._name = name
+        self._deliver = weak_reference(deliver)
+        self._errors = errors
+        self._maximum = maximum
+        self._drop_oldest = drop_oldest
+        # The thread holds what waits: it is delivered even if nobody else holds this.
+        self._thread = BackgroundThread(
+            name, self._turn, errors, idle_s=idle_s, weak=False, suppress=suppress
+        )
+        self.forked()
+        reset_after_fork(self)
+
+    def forked(self) -> None:
+        """Starts anew in the child of a fork: what waits, the parent delivers."""
+        self._lock = new_lock()
+        self._waiting: list[tuple[float, int, _Item]] = []
+        self._number = 0
+        self._delivering = False
+
+    def __len__(self) -> int:
+        """How many items wait."""
+        return len(self._waiting)
+
+    def put(self, item: _Item, delay_s: float = 0.0) -> bool:
+        """Adds an item, delivered after `delay_s`; False if this one, or the oldest, is lost."""
+        with self._lock:
+            full = len(self._waiting) >= self._maximum
+            if full and not self._drop_oldest:
+                return False
+            if full:
+                heappop(self._waiting)
+            self._number += 1
+            heappush(self._waiting, (time.monotonic() + delay_s, self._number, item))
+        self._thread.wake()
+        return not full
+
+    def flush(self, limit_s: float) -> bool:
+        """Waits until all is delivered, at most `limit_s` seconds; whether it is."""
+        until = time.monotonic() + limit_s
+        while (self._waiting or self._delivering) and time.monotonic() < until:
+            time.sleep(_NAP_S)
+        return not (self._waiting or self._delivering)
+
+    def stop(self) -> None:
+        """Ends the thread; what waits is not delivered."""
+        with self._lock:
+            self._waiting.clear()
+        self._thread.stop()
+
+    def _turn(self) -> float | None:
+        with self._lock:
+            if not self._waiting:
+                return None
+            early_s = self._waiting[0][0] - time.monotonic()
+            if early_s > 0:
+                return early_s
+            item = heappop(self._waiting)[2]
+            self._delivering = True
+        try:
+            deliver = self._deliver()
+            if deliver is not None:
+                with swallow(self._errors, self._name):
+                    deliver(item)
+        finally:
+            self._delivering = False
+        return 0

@@ -1,0 +1,168 @@
+"""Background threads: late, idle, renewed after a fork, gone with what they work for."""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import threading
+import weakref
+
+import pytest
+
+from otel_loopguard._util.bounded import BoundedDict
+from otel_loopguard._util.errors import InternalErrors, raise_faults
+from otel_loopguard._util.worker import BackgroundThread, BackgroundWorker
+from tests.stores.servers import wait_for
+
+
+class Owner:
+    """Counts turns; each gives what the test says."""
+
+    def __init__(self, *waits: float | None, **options: object) -> None:
+        self.waits = list(waits)
+        self.turns: list[str] = []
+        self.thread = BackgroundThread(
+            "owner",
+            self.turn,
+            InternalErrors(),
+            **options,  # type: ignore[arg-type]
+        )
+
+    def turn(self) -> float | None:
+        self.turns.append(threading.current_thread().name)
+        return self.waits.pop(0) if self.waits else None
+
+
+def running() -> bool:
+    return any(one.name == "loopguard-owner" for one in threading.enumerate())
+
+
+def test_a_thread_starts_with_work_and_ends_without() -> None:
+    """Turns follow each other as they ask for; an idle thread ends, and work starts another."""
+    owner = Owner(0, 0.01, None, idle_s=0.01)
+    assert not running()
+    owner.thread.wake()
+    wait_for(lambda: len(owner.turns) == 3 and not running())
+    owner.thread.wake(now=False)
+    wait_for(lambda: owner.turns == ["loopguard-owner"] * 4 and not running())
+
+
+def test_work_while_it_waits() -> None:
+    """An idle thread is woken either way; one that waits for a time only if it is urgent."""
+    owner = Owner(None, None, 60, None, idle_s=60)
+    owner.thread.wake()
+    wait_for(lambda: len(owner.turns) == 1)
+    for count in (2, 3):
+        owner.thread.wake(now=False)
+        wait_for(lambda count=count: len(owner.turns) == count)
+    owner.thread.wake(now=False)
+    assert len(owner.turns) == 3
+    owner.thread.wake()
+    wait_for(lambda: len(owner.turns) == 4)
+    owner.thread.stop()
+    wait_for(lambda: not running())
+
+
+def test_a_thread_does_not_keep_its_owner() -> None:
+    """It ends with it."""
+    owner = Owner(idle_s=0.05)
+    owner.thread.wake()
+    gone = weakref.ref(owner)
+    del owner
+
+    def over() -> bool:
+        gc.collect()
+        return gone() is None and not running()
+
+    wait_for(over)
+
+
+def test_a_fault_ends_no_thread() -> None:
+    """It is counted; the next work is done."""
+    raise_faults(False)
+    errors, done = InternalErrors(), list[float]()
+    worker = BackgroundWorker[int]("owner", lambda item: done.append(1 / item), errors, maximum=9)
+    for item in (1, 0, 2):
+        assert worker.put(item)
+    assert worker.flush(10)
+    assert done == [1, 0.5]
+    assert errors.counts == {"owner:ZeroDivisionError": 1}
+    worker.stop()
+
+
+@pytest.mark.parametrize(
+    ("drop_oldest", "left"), [(False, [0, 1, 2, 3]), (True, [0, 7, 8, 9])], ids=["newest", "oldest"]
+)
+def test_a_queue_is_bounded_and_keeps_its_order(drop_oldest: bool, left: list[int]) -> None:
+    """Past its bound the new ones are refused, or the oldest are lost."""
+    go, done = threading.Event(), list[int]()
+
+    def deliver(item: int) -> None:
+        assert go.wait(20)
+        done.append(item)
+
+    worker = BackgroundWorker[int](
+        "owner", deliver, InternalErrors(), maximum=3, drop_oldest=drop_oldest
+    )
+    assert worker.put(0)
+    wait_for(lambda: not len(worker))
+    assert [worker.put(item) for item in range(1, 10)] == [True] * 3 + [False] * 6
+    go.set()
+    assert worker.flush(10)
+    assert done == left
+    worker.stop()
+
+
+def test_an_item_may_be_delivered_later() -> None:
+    """What is due goes first."""
+    done: list[str] = []
+    worker = BackgroundWorker[str]("owner", done.append, InternalErrors(), maximum=3)
+    worker.put("late", 0.05)
+    worker.put("soon")
+    assert worker.flush(10)
+    assert done == ["soon", "late"]
+    worker.stop()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_child_of_a_fork_has_its_own_thread() -> None:
+    """Its parent delivers what waited there."""
+    done: list[int] = []
+    go = threading.Event()
+    worker = BackgroundWorker[int](
+        "owner", lambda item: (go.wait(20), done.append(item)), InternalErrors(), maximum=9
+    )
+    worker.put(1)
+    worker.put(2)
+    child = os.fork()
+    if child == 0:
+        go.set()
+        right = worker.put(3) and worker.flush(10) and done == [3]
+        os._exit(0 if right else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    go.set()
+    assert worker.flush(10)
+    assert done == [1, 2]
+    worker.stop()
+
+
+def _filled() -> BoundedDict[str, int]:
+    table = BoundedDict[str, int](3)
+    for number, key in enumerate("abac"):
+        table[key] = number
+    return table
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_bounded_dict_evicts_what_was_set_longest_ago(packed: bool) -> None:
+    """However it is set, and also after it was packed."""
+    table = pickle.loads(pickle.dumps(_filled())) if packed else _filled()
+    assert list(table) == ["b", "a", "c"]
+    table.move_to_end("b")
+    table["d"] = 4
+    assert list(table) == ["c", "b", "d"]
+    assert table.setdefault("e", 5) == 5
+    table.update(f=6)
+    assert list(table.items()) == [("d", 4), ("e", 5), ("f", 6)]
