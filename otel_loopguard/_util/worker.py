@@ -58,7 +58,7 @@ class BackgroundThread:
         """Starts anew in the child of a fork: the thread is the parent's."""
         self._lock = new_lock()
         self._signal = Signal()
-        self._running = self._idle = self._pending = False
+        self._running = False
         self._ident = 0
 
     @property
@@ -66,11 +66,8 @@ class BackgroundThread:
         """Whether the caller is on this thread."""
         return threading.get_ident() == self._ident
 
-    def wake(self, *, now: bool = True) -> None:
-        """Has `turn` called; with `now` false, one that is due at a time is not called earlier."""
-        self._pending = True
-        if self._running and not (now or self._idle):
-            return
+    def wake(self) -> None:
+        """Has `turn` called, soon."""
         with self._lock:
             signal = self._signal
             signal.set()
@@ -94,7 +91,6 @@ class BackgroundThread:
         self._ident = threading.get_ident()
         try:
             while signal is self._signal:
-                self._pending = False
                 signal.clear()
                 turn = self._turn()
                 if turn is None:
@@ -116,21 +112,16 @@ class BackgroundThread:
 
     def _is_over(self, signal: Signal) -> bool:
         """Waits for work; whether none came, and the thread is to end."""
-        # In this order: `wake` reads `_idle` after it has set `_pending`.
-        self._idle = True
-        woken = self._pending or signal.wait(self._idle_s)
-        self._idle = False
-        if woken:
+        if signal.wait(self._idle_s):
             return False
         with self._lock:
-            if signal is not self._signal or self._pending or signal.is_set():
-                return False
-            self._running = False
-            # A finalizer may have called `wake` since the last look.
-            if not self._pending:
-                self._ident = 0
+            if signal is not self._signal:
                 return True
-            self._running = True
+            self._running, self._ident = False, 0
+            # A finalizer may have called `wake` right here, and so have started another thread.
+            if self._running or not signal.is_set():
+                return True
+            self._running, self._ident = True, threading.get_ident()
             return False
 
 

@@ -16,7 +16,6 @@ from otel_loopguard._util.errors import InternalErrors, attempt, swallow
 from otel_loopguard._util.fork import reset_after_fork
 from otel_loopguard._util.locks import held, later, new_lock, settle
 from otel_loopguard._util.logger import warn_blind
-from otel_loopguard._util.suppress import suppress_instrumentation_in_thread
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.detectors import DETECTORS, Registry
 from otel_loopguard.detectors.llm_judge import judges
@@ -77,7 +76,7 @@ class StoreBackend:
     ) -> None:
         named = live and bool(settings.store_url)
         self.writer: Writer | None = (
-            open_writer(settings, faults, begin=suppress_instrumentation_in_thread)
+            open_writer(settings, faults)
             if named
             else None
         )

@@ -10,8 +10,6 @@ from otel_loopguard.stores.redis_url import shown
 from otel_loopguard.stores.write_behind import Writer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from otel_loopguard._util.errors import InternalErrors
     from otel_loopguard.settings import Settings
     from otel_loopguard.stores.store import Store
@@ -43,18 +41,10 @@ def open_store(settings: Settings) -> Store:
     return RedisStore(settings)
 
 
-def open_writer(
-    settings: Settings, faults: InternalErrors, *, begin: Callable[[], object] | None = None
-) -> Writer:
+def open_writer(settings: Settings, faults: InternalErrors) -> Writer:
     """The writer of a guard, with the store that its settings name.
-
-    Args:
-        settings: Settings of the guard.
-        faults: Where faults are counted.
-        begin: Called by the writer's thread when it starts.
 
     Raises:
         LoopGuardSettingsError: As of `open_store`.
     """
-    direct = not settings.store_url
-    return Writer(open_store(settings), settings, faults, direct=direct, begin=begin)
+    return Writer(open_store(settings), settings, faults, direct=not settings.store_url)

@@ -108,7 +108,7 @@ class RedisStore:
         self._records = settings.tuning.stores.records
         self._records_ms = _milliseconds(settings.store_records_ttl_s)
         self._most_pause_s = settings.tuning.stores.retry_s
-        self._complaints = LogOnce()
+        self._log_once = LogOnce()
         self._positions: OrderedDict[str, tuple[str, bytes]] = OrderedDict()
         self._lock = new_lock()
         reset_after_fork(self)
@@ -117,7 +117,7 @@ class RedisStore:
         """In the child of a fork: connections and locks are the parent's."""
         self._lock = new_lock()
         self._redis.forked()
-        self._complaints.forked()
+        self._log_once.forked()
 
     def add_records(self, tool: str, records: Sequence[bytes]) -> None:
         """Adds to the profile of a tool; see `Store.add_records`."""
@@ -175,7 +175,7 @@ class RedisStore:
         if isinstance(value, bytes) and value.startswith(_MARK):
             return value[len(_MARK) :]
         if value is not None:
-            self._complaints.tell(
+            self._log_once.log(
                 name, f"key {name!r}: a value that this version did not write is left as it is"
             )
         return None
@@ -220,7 +220,7 @@ class RedisStore:
         except StoreError as error:
             if error.reason != "refused":
                 raise
-            self._complaints.tell(key, f"{error}; it is taken as missing, and left as it is")
+            self._log_once.log(key, f"{error}; it is taken as missing, and left as it is")
             return None
 
     def _entries_of(self, key: str, found: Sequence[Any]) -> list[tuple[bytes, str, bytes]]:
@@ -228,7 +228,7 @@ class RedisStore:
         entries: list[tuple[bytes, str, bytes]] = []
         for number, fields in found:
             if len(fields or ()) != 1:
-                self._complaints.tell(key, f"key {key!r}: {number!r} is no journal entry: left out")
+                self._log_once.log(key, f"key {key!r}: {number!r} is no journal entry: left out")
                 continue
             ((entry_id, value),) = fields.items()
             entries.append((number, _decoded(entry_id), value))

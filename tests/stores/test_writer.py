@@ -9,6 +9,7 @@ import threading
 from collections.abc import Sequence
 
 import pytest
+from opentelemetry import context
 
 from otel_loopguard._util.errors import InternalErrors, raise_faults
 from otel_loopguard.errors import StoreError
@@ -259,18 +260,18 @@ def test_in_memory_everything_is_done_at_once() -> None:
     writer.close()
 
 
-def test_the_thread_says_when_it_begins() -> None:
-    """So that a guard can keep its calls out of traces."""
-    seen: list[str] = []
-    writer = Writer(
-        MemoryStore(),
-        settings(),
-        InternalErrors(),
-        begin=lambda: seen.append(threading.current_thread().name),
-    )
+def test_calls_of_the_store_leave_no_spans() -> None:
+    """Its thread tells instrumentations so."""
+    seen: list[object] = []
+
+    class Traced(MemoryStore):
+        def append(self, session: str, entries: Sequence[tuple[str, bytes]]) -> None:
+            seen.append(context.get_value("suppress_instrumentation"))
+
+    writer = Writer(Traced(), settings(), InternalErrors())
     writer.append("s", entries(1))
     assert writer.flush()
-    assert seen == ["loopguard-store"]
+    assert seen == [True]
     writer.close()
 
 
@@ -310,7 +311,7 @@ def test_a_child_of_a_fork_writes_its_own() -> None:
     writer.append("s", entries(2))
     wait_for(lambda: store.calls)
     # As if another thread held them in the moment of the fork.
-    queue, table = writer._worker.queue.lock, store._lock
+    queue, table = writer._lock, store._lock
     with queue, table:
         child = os.fork()
         if child == 0:
