@@ -2,22 +2,55 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.stores.digest import Digests
-from otel_loopguard.stores.factory import open_store, open_writer
 from otel_loopguard.stores.memory import MemoryStore
+from otel_loopguard.stores.redis_url import shown
 from otel_loopguard.stores.store import PubSub, Store, Subscription
 from otel_loopguard.stores.write_behind import State, Told, Writer, WriterStatus
 
+if TYPE_CHECKING:
+    from otel_loopguard._util.errors import InternalErrors
+    from otel_loopguard.settings import Settings
+
 __all__ = [
-    "Digests",
-    "MemoryStore",
-    "PubSub",
-    "State",
-    "Store",
-    "Subscription",
-    "Told",
-    "Writer",
-    "WriterStatus",
-    "open_store",
-    "open_writer",
-]
+    "Digests", "MemoryStore", "PubSub", "State", "Store", "Subscription", "Told", "Writer",
+    "WriterStatus", "open_store", "open_writer",
+]  # fmt: skip
+
+
+def open_store(settings: Settings) -> Store:
+    """The store that `store_url` names; in memory, if it is empty. Connects to nothing yet.
+
+    Raises:
+        LoopGuardSettingsError: The address cannot be used, or the extra `redis` is missing.
+    """
+    if not settings.store_url:
+        return MemoryStore(
+            records=settings.tuning.stores.records,
+            records_ttl_s=settings.store_records_ttl_s,
+            journal_entries=settings.tuning.stores.journal_entries,
+            journal_bytes=settings.tuning.stores.memory_bytes,
+        )
+    try:
+        from otel_loopguard.stores.redis import RedisStore  # noqa: PLC0415  # an extra
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "redis":
+            raise
+        url = shown(settings.store_url.get_secret_value())
+        msg = (
+            f"store_url (LOOPGUARD_STORE_URL) = {url!r} needs: pip install 'otel-loopguard[redis]'"
+        )
+        raise LoopGuardSettingsError(msg) from None
+    return RedisStore(settings)
+
+
+def open_writer(settings: Settings, faults: InternalErrors) -> Writer:
+    """The writer of a guard, with the store that its settings name.
+
+    Raises:
+        LoopGuardSettingsError: As of `open_store`.
+    """
+    return Writer(open_store(settings), settings, faults, direct=not settings.store_url)

@@ -34,17 +34,21 @@ class Digests:
         )
 
     def of(self, *parts: int | str | bytes | None) -> bytes:
-        """The digest of an identity.
+        """The digest of an identity, 8 bytes.
 
         Args:
             *parts: What it is made of; of another type or split otherwise it is another identity.
-
-        Returns:
-            8 bytes.
         """
         made = self._base.copy()
         for part in parts:
-            mark, data = _spelled(part)
+            if part is None:
+                mark, data = b"n", b""
+            elif isinstance(part, int):
+                mark, data = b"i", b"%d" % part
+            elif isinstance(part, str):
+                mark, data = b"s", part.encode("utf-8", "surrogatepass")
+            else:
+                mark, data = b"b", part
             made.update(b"%c%d:" % (mark, len(data)))
             made.update(data)
         return made.digest()
@@ -52,11 +56,3 @@ class Digests:
     def number(self, *parts: int | str | bytes | None) -> int:
         """The same as a number, 0 to 2**64 - 1."""
         return int.from_bytes(self.of(*parts), "big")
-
-
-def _spelled(part: int | str | bytes | None) -> tuple[bytes, bytes]:
-    if isinstance(part, int):
-        return b"i", b"%d" % part
-    if isinstance(part, str):
-        return b"s", part.encode("utf-8", "surrogatepass")
-    return (b"n", b"") if part is None else (b"b", part)

@@ -9,57 +9,17 @@ from collections.abc import Callable, Sequence
 from itertools import dropwhile, islice
 from typing import Final
 
+from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.fork import reset_after_fork
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard.stores.store import time_of
 
-Take = Callable[[bytes], None]
 
+class MemorySubscription:
+    """A listener of a `MemoryStore`; see `Subscription`."""
 
-class InMemoryPubSub:
-    """Listeners by topic. Thread-safe; a listener is called without a lock."""
-
-    def __init__(self) -> None:
-        self._takes: dict[str, tuple[Take, ...]] = {}
-        # Re-entrant: a finalizer may end a subscription while it is held.
-        self._lock = new_lock()
-
-    def forked(self) -> None:
-        """In the child of a fork: another thread may have held the lock."""
-        self._lock = new_lock()
-
-    def tell(self, topic: str, message: bytes) -> None:
-        """Calls all who listen, on the caller's thread."""
-        for take in self._takes.get(topic, ()):
-            take(message)
-
-    def add(self, topic: str, take: Take) -> Seat:
-        """Adds a listener."""
-        with self._lock:
-            self._takes[topic] = (*self._takes.get(topic, ()), take)
-        return Seat(self, topic, take)
-
-    def remove(self, topic: str, take: Take) -> None:
-        """Removes a listener."""
-        with self._lock:
-            left = tuple(one for one in self._takes.get(topic, ()) if one is not take)
-            if left:
-                self._takes[topic] = left
-            else:
-                self._takes.pop(topic, None)
-
-
-class Seat:
-    """One listener's place; see `Subscription`."""
-
-    def __init__(self, audience: InMemoryPubSub, topic: str, take: Take) -> None:
-        self._audience = audience
-        self._topic = topic
-        self._take = take
-
-    def close(self) -> None:
-        """Ends it."""
-        self._audience.remove(self._topic, self._take)
+    def __init__(self, close: Callable[[], None]) -> None:
+        self.close = close
 
 
 _TOOLS: Final = 1000
@@ -75,9 +35,9 @@ class MemoryStore:
     `journal_bytes`; what was unused for longest goes first.
 
     Args:
-        records: Newest records kept of each tool (A1).
-        records_ttl_s: Seconds that a record is kept (A1).
-        journal_entries: Newest entries kept of each journal (C6).
+        records: Newest records kept of each tool.
+        records_ttl_s: Seconds that a record is kept.
+        journal_entries: Newest entries kept of each journal.
         journal_bytes: Bytes of all journals together.
         clock: Nanoseconds since the epoch.
     """
@@ -96,12 +56,13 @@ class MemoryStore:
         self._most_entries = journal_entries
         self._most_bytes = journal_bytes
         self._clock = clock
-        self._records: OrderedDict[str, list[tuple[int, bytes]]] = OrderedDict()
+        self._records: BoundedDict[str, list[tuple[int, bytes]]] = BoundedDict(_TOOLS)
         self._journals: OrderedDict[str, OrderedDict[str, bytes]] = OrderedDict()
         self._bytes = 0
-        self._values: dict[str, OrderedDict[str, tuple[bytes, int | None]]] = {}
-        self._claims: OrderedDict[tuple[str, str], tuple[str, int]] = OrderedDict()
-        self._audience = InMemoryPubSub()
+        self._values: dict[str, BoundedDict[str, tuple[bytes, int | None]]] = {}
+        self._claims: BoundedDict[tuple[str, str], tuple[str, int]] = BoundedDict(_VALUES)
+        # Replaced whole: who publishes takes no lock.
+        self._listeners: tuple[tuple[str, Callable[[bytes], None]], ...] = ()
         # Re-entrant: a finalizer may end a span while it is held.
         self._lock = new_lock()
         reset_after_fork(self)
@@ -109,13 +70,12 @@ class MemoryStore:
     def forked(self) -> None:
         """In the child of a fork: another thread may have held the lock. What is there stays."""
         self._lock = new_lock()
-        self._audience.forked()
 
     def add_records(self, tool: str, records: Sequence[bytes]) -> None:
         """Adds to the profile of a tool; see `Store.add_records`."""
         now = self._clock()
         with self._lock:
-            known = self._profile(tool)
+            known = self._records[tool] = self._records.get(tool) or []
             for record in records:
                 # A clock that is ahead must not have the newest records for ever.
                 entry = (min(time_of(record), now), record)
@@ -158,11 +118,7 @@ class MemoryStore:
         """Stores a value; see `Store.put`."""
         until = None if ttl_s is None else self._clock() + int(ttl_s * 1e9)
         with self._lock:
-            values = self._values.setdefault(kind, OrderedDict())
-            values[key] = (value, until)
-            values.move_to_end(key)
-            if len(values) > _VALUES:
-                values.popitem(last=False)
+            self._values.setdefault(kind, BoundedDict(_VALUES))[key] = (value, until)
 
     def get(self, kind: str, key: str) -> bytes | None:
         """A value, or None; see `Store.get`."""
@@ -181,7 +137,8 @@ class MemoryStore:
     def delete(self, kind: str, key: str) -> None:
         """Removes a value and its claim; see `Store.delete`."""
         with self._lock:
-            self._values.get(kind, OrderedDict[str, tuple[bytes, int | None]]()).pop(key, None)
+            if kind in self._values:
+                self._values[kind].pop(key, None)
             self._claims.pop((kind, key), None)
 
     def claim(self, kind: str, key: str, owner: str, ttl_s: float) -> bool:
@@ -192,33 +149,32 @@ class MemoryStore:
             if until > now:
                 return holder == owner
             self._claims[kind, key] = (owner, now + int(ttl_s * 1e9))
-            self._claims.move_to_end((kind, key))
-            if len(self._claims) > _VALUES:
-                self._claims.popitem(last=False)
             return True
 
-    def _profile(self, tool: str) -> list[tuple[int, bytes]]:
-        known = self._records.setdefault(tool, [])
-        self._records.move_to_end(tool)
-        if len(self._records) > _TOOLS:
-            self._records.popitem(last=False)
-        return known
-
     def publish(self, topic: str, message: bytes) -> None:
-        """Hands a message to all that listen, on the caller's thread; see `Channel.publish`."""
-        self._audience.tell(topic, message)
+        """Calls all listeners of a topic, on the caller's thread; see `PubSub.publish`."""
+        for known, take in self._listeners:
+            if known == topic:
+                take(message)
 
     def subscribe(
         self,
         topic: str,
         take: Callable[[bytes], None],
         joined: Callable[[], None] | None = None,
-    ) -> Seat:
-        """Listens to a topic; see `Channel.subscribe`."""
-        seat = self._audience.add(topic, take)
+    ) -> MemorySubscription:
+        """Adds a listener of a topic; see `PubSub.subscribe`."""
+        entry = (topic, take)
+        with self._lock:
+            self._listeners = (*self._listeners, entry)
         if joined is not None:
             joined()
-        return seat
+
+        def close() -> None:
+            with self._lock:
+                self._listeners = tuple(one for one in self._listeners if one is not entry)
+
+        return MemorySubscription(close)
 
     def ping(self) -> None:
         """It is always there."""

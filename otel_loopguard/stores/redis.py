@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import re
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.fork import reset_after_fork
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard.errors import StoreError
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
 
 _BUCKET: Final = 500
+"""Ids in one set of ids: a set of up to 512 numbers takes 8 bytes for each."""
 _LONGEST: Final = 200
 _UNSAFE: Final = re.compile(r"[^\w.:@/+=~-]|^$", flags=re.ASCII)
 
@@ -38,13 +39,8 @@ class Keys:
         self._prefix = prefix
         self._buckets = -(-entries // _BUCKET) + 1
 
-    @property
-    def bucket(self) -> int:
-        """How many ids one set of ids has. A set of up to 512 numbers takes 8 bytes for each."""
-        return _BUCKET
-
     def profile(self, tool: str) -> str:
-        """The profile of a tool: a sorted set (A1)."""
+        """The profile of a tool: a sorted set."""
         return f"{self._prefix}:tool_profile:{{{quoted(tool)}}}"
 
     def journal(self, session: str) -> list[str]:
@@ -70,18 +66,12 @@ def quoted(name: str) -> str:
     text = _UNSAFE.sub(_bytes_of, name)
     if len(text) <= _LONGEST:
         return text
-    digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    digest = hashlib.blake2b(_encoded(name), digest_size=16).hexdigest()
     return f"{text[:100]}~{digest}"
 
 
-def id_number(entry_id: str) -> int:
-    """The number that stands for an entry's id among the ids of a journal; 64 bits, signed."""
-    data = entry_id.encode("utf-8", "surrogatepass")
-    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "big", signed=True)
-
-
 def _bytes_of(found: re.Match[str]) -> str:
-    data = found[0].encode("utf-8", "surrogatepass")
+    data = _encoded(found[0])
     return "".join(f"%{byte:02X}" for byte in data) or "%"
 
 
@@ -109,7 +99,7 @@ class RedisStore:
         self._records_ms = _milliseconds(settings.store_records_ttl_s)
         self._most_pause_s = settings.tuning.stores.retry_s
         self._log_once = LogOnce()
-        self._positions: OrderedDict[str, tuple[str, bytes]] = OrderedDict()
+        self._positions: BoundedDict[str, tuple[str, bytes]] = BoundedDict(_POSITIONS)
         self._lock = new_lock()
         reset_after_fork(self)
 
@@ -138,9 +128,12 @@ class RedisStore:
         """Adds to the journal of a session; see `Store.append`."""
         if not entries:
             return
-        given: list[object] = [self._entries, self._journal_ms, self._keys.bucket]
+        given: list[object] = [self._entries, self._journal_ms, _BUCKET]
         for entry_id, value in entries:
-            given += (id_number(entry_id), _encoded(entry_id), value)
+            # 64 bits, signed, stand for an id in the sets of ids.
+            digest = hashlib.blake2b(_encoded(entry_id), digest_size=8).digest()
+            number = int.from_bytes(digest, "big", signed=True)
+            given += (number, _encoded(entry_id), value)
         keys = self._keys.journal(session)
         stored = self._redis.run(scripts.APPEND, keys, given)
         if stored != len(entries):
@@ -158,7 +151,11 @@ class RedisStore:
         if start != b"-" and (not entries or entries[0][1] != after):
             # The stream is another one than the one that was read before.
             entries = self._entries_of(key, self._read("XRANGE", key, "-", "+") or [])
-        self._remember(session, entries)
+        if entries:
+            # The next read begins where the last entry lies.
+            number, entry_id, _ = entries[-1]
+            with self._lock:
+                self._positions[session] = (entry_id, number)
         ids = [entry_id for _, entry_id, _ in entries]
         first = ids.index(after) + 1 if after is not None and after in ids else 0
         return [(entry_id, value) for _, entry_id, value in entries[first:]]
@@ -191,7 +188,7 @@ class RedisStore:
         return self._redis.run(scripts.CLAIM, [self._keys.claim(kind, key)], given) == 1
 
     def publish(self, topic: str, message: bytes) -> None:
-        """Hands a message to all that listen; see `Channel.publish`."""
+        """Hands a message to all that listen; see `PubSub.publish`."""
         self._redis.call("PUBLISH", self._keys.topic(topic), message)
 
     def subscribe(
@@ -200,10 +197,9 @@ class RedisStore:
         take: Callable[[bytes], None],
         joined: Callable[[], None] | None = None,
     ) -> RedisSubscription:
-        """Listens to a topic on a daemon thread; see `Channel.subscribe`."""
+        """Listens to a topic on a daemon thread; see `PubSub.subscribe`."""
         name = self._keys.topic(topic)
-        connection = self._redis
-        return RedisSubscription(lambda: connection.hear(name), take, joined, self._most_pause_s)
+        return RedisSubscription(self._redis, name, take, joined, self._most_pause_s)
 
     def ping(self) -> None:
         """Raises `StoreError` if Redis cannot be reached, lets nobody in or is too old."""
@@ -233,17 +229,6 @@ class RedisStore:
             ((entry_id, value),) = fields.items()
             entries.append((number, _decoded(entry_id), value))
         return entries
-
-    def _remember(self, session: str, entries: Sequence[tuple[bytes, str, bytes]]) -> None:
-        """Where the last entry lies, so that the next read begins there."""
-        if not entries:
-            return
-        number, entry_id, _ = entries[-1]
-        with self._lock:
-            self._positions[session] = (entry_id, number)
-            self._positions.move_to_end(session)
-            if len(self._positions) > _POSITIONS:
-                self._positions.popitem(last=False)
 
 
 def _milliseconds(seconds: float) -> int:

@@ -7,9 +7,10 @@ import random
 import re
 import time
 import weakref
-from collections.abc import Callable, Generator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import quote
 
 import redis
@@ -34,25 +35,9 @@ if TYPE_CHECKING:
     from otel_loopguard.stores.redis_url import RedisUrl
 
 
-class Script(NamedTuple):
-    """A Lua script.
-
-    Attributes:
-        text: Its text.
-        sha: Its name in Redis.
-    """
-
-    text: str
-    sha: str
-
-
-def _script(text: str) -> Script:
-    return Script(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
-
-
 # ZADD comes first: at a key of another type it ends the script, before anything gets an expiry.
 # A process whose clock is ahead must not have the newest records for ever, so times are cut at now.
-ADD_RECORDS: Final = _script("""
+ADD_RECORDS: Final = """
 local time = redis.call('TIME')
 local now = time[1] * 1000 + time[2] / 1000
 local keep, ttl = tonumber(ARGV[1]), tonumber(ARGV[2])
@@ -64,7 +49,7 @@ redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('(%.3f', now - ttl
 redis.call('ZREMRANGEBYRANK', KEYS[1], 0, -keep - 1)
 redis.call('PEXPIRE', KEYS[1], string.format('%d', ttl))
 return (#ARGV - 2) / 2
-""")
+"""
 """Keys: the profile. Arguments: records kept, milliseconds kept, then time in ms and record."""
 
 # Entries are numbered 1-0, 2-0, ...; a stream that numbers by the clock is somebody else's. The
@@ -72,7 +57,7 @@ return (#ARGV - 2) / 2
 # first: after a DEL a full server would let the rest of the script pass, above its limit. Where
 # entries were removed from outside (XTRIM, XDEL) Redis still knows the last number that it gave,
 # and takes none below it.
-APPEND: Final = _script("""
+APPEND: Final = """
 local keep, ttl, per = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
 local sets, number = #KEYS - 1, 0
 local function given()
@@ -114,7 +99,7 @@ end
 redis.call('XTRIM', KEYS[1], 'MAXLEN', keep)
 for _, key in ipairs(KEYS) do redis.call('PEXPIRE', key, ttl) end
 return seen
-""")
+"""
 """Keys: the journal, its sets of ids. Arguments: entries kept, milliseconds kept, ids of a set,
 then number of the id, id and value of each entry. Gives the number of entries that are in."""
 
@@ -129,7 +114,7 @@ end
 """
 """SET would replace a key of any type."""
 
-PUT: Final = _script(
+PUT: Final = (
     _OURS
     + """
 if ARGV[3] == '' then
@@ -142,15 +127,15 @@ return 1
 )
 """Keys: the value. Arguments: mark of ours, value, milliseconds kept or nothing."""
 
-DELETE: Final = _script(_OURS + "return redis.call('DEL', KEYS[1], KEYS[2])")
+DELETE: Final = _OURS + "return redis.call('DEL', KEYS[1], KEYS[2])"
 """Keys: the value, the claim beside it. Arguments: mark of ours."""
 
-CLAIM: Final = _script("""
+CLAIM: Final = """
 local owner = redis.call('GET', KEYS[1])
 if owner then return owner == ARGV[1] and 1 or 0 end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 return 1
-""")
+"""
 """Keys: the claim. Arguments: owner, milliseconds."""
 
 
@@ -188,31 +173,37 @@ class Connection:
         self._lock = new_lock()
         self._client = None
 
-    def run(self, script: Script, keys: Sequence[str], values: Sequence[object]) -> Any:
-        """Runs a script."""
-        with self._told(keys[0]):
+    def run(self, script: str, keys: Sequence[str], values: Sequence[object]) -> Any:
+        """Runs a Lua script."""
+        with self._translated(keys[0]):
             client = self._open()
             try:
-                return client.evalsha(script.sha, len(keys), *keys, *values)
+                return client.evalsha(_sha(script), len(keys), *keys, *values)
             except NoScriptError:
-                return client.eval(script.text, len(keys), *keys, *values)
+                return client.eval(script, len(keys), *keys, *values)
 
     def call(self, command: str, key: str, *values: object) -> Any:
         """Gives a command."""
-        with self._told(key):
+        with self._translated(key):
             return self._open().execute_command(command, key, *values)
 
-    def hear(self, topic: str) -> Hearing:
-        """Subscribes to a topic, on a connection of its own."""
-        with self._told(topic):
+    @contextmanager
+    def subscribed(self, topic: str) -> Generator[Any]:
+        """A redis-py `PubSub` of a topic, on a connection of its own."""
+        with self._translated(topic):
             client = self._connect()
-            hearing = Hearing(client, self._told, topic)
-        hearing.begin()
-        return hearing
+            pubsub = client.pubsub()
+            try:
+                pubsub.subscribe(topic)
+                yield pubsub
+            finally:
+                with suppress(RedisError, RedisClusterException, OSError):
+                    pubsub.close()
+                    client.close()
 
     def ping(self) -> None:
         """Asks whether anybody is there; see `Store.ping`."""
-        with self._told(""):
+        with self._translated(""):
             self._open().ping()
 
     def close(self) -> None:
@@ -220,7 +211,7 @@ class Connection:
         with self._lock:
             client, self._client = self._client, None
         if client is not None:
-            with self._told(""):
+            with self._translated(""):
                 client.close()
 
     def _open(self) -> Any:
@@ -257,61 +248,31 @@ class Connection:
             raise StoreError(msg, "down")
 
     @contextmanager
-    def _told(self, key: str) -> Generator[None, None, None]:
+    def _translated(self, key: str) -> Generator[None]:
+        """Raises `StoreError` for what redis-py raises."""
         try:
             yield
         except (RedisError, RedisClusterException, OSError) as error:
             where = f"{self._place.shown}, key {key!r}" if key else self._place.shown
-            said = _said(error, self._secrets)
-            msg = f"{where}: {type(error).__name__}: {said}"
-            told = StoreError(msg, _reason(error))
+            text = _without_secrets(error, self._secrets)
+            msg = f"{where}: {type(error).__name__}: {text}"
+            translated = StoreError(msg, _reason(error))
             # With its cause a traceback would print the secret all the same.
-            raise told from (error if said == str(error) else None)
+            raise translated from (error if text == str(error) else None)
 
 
-class Hearing:
-    """A topic that is subscribed to, on a connection of its own. For one thread."""
-
-    def __init__(
-        self, client: Any, told: Callable[[str], AbstractContextManager[None]], topic: str
-    ) -> None:
-        self._client = client
-        self._told = told
-        self._topic = topic
-        self._pubsub: Any = client.pubsub()
-
-    def begin(self) -> None:
-        """Subscribes; the first message says that it is done."""
-        try:
-            with self._told(self._topic):
-                self._pubsub.subscribe(self._topic)
-        except StoreError:
-            self.close()
-            raise
-
-    def next(self, limit_s: float) -> Any:
-        """The next message as redis-py has it; None if none came within the limit."""
-        with self._told(self._topic):
-            return self._pubsub.get_message(timeout=limit_s)
-
-    def ask(self) -> None:
-        """Asks whether the server is there; its answer is a message."""
-        with self._told(self._topic):
-            self._pubsub.ping()
-
-    def close(self) -> None:
-        """Closes the connection."""
-        with suppress(StoreError), self._told(self._topic):
-            self._pubsub.close()
-            self._client.close()
+@cache
+def _sha(script: str) -> str:
+    """The name of a script in Redis."""
+    return hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
 
 
-def _said(error: Exception, secrets: frozenset[str]) -> str:
-    """What an error says, unless it holds a secret: servers without AUTH repeat what they got."""
-    said = str(error)
-    if secrets and (_REPEATED in said or any(secret in said for secret in secrets)):
+def _without_secrets(error: Exception, secrets: frozenset[str]) -> str:
+    """The text of an error without secrets: servers without AUTH repeat what they got."""
+    text = str(error)
+    if secrets and (_REPEATED in text or any(secret in text for secret in secrets)):
         return "its text is not shown, for it holds a password"
-    return said
+    return text
 
 
 def _options(place: RedisUrl, timeout_s: float) -> tuple[dict[str, Any], frozenset[str]]:
@@ -330,7 +291,8 @@ def _options(place: RedisUrl, timeout_s: float) -> tuple[dict[str, Any], frozens
         kind = own.pop("connection_class", redis.Connection)
         kind(**{**own, **options})
     except (TypeError, ValueError) as error:
-        msg = f"store_url (LOOPGUARD_STORE_URL) = {place.shown!r}: {_said(error, _secret(said))}"
+        text = _without_secrets(error, _secret(said))
+        msg = f"store_url (LOOPGUARD_STORE_URL) = {place.shown!r}: {text}"
         raise LoopGuardSettingsError(msg) from None
     hidden = _secret(said)
     if place.mode == "single":
@@ -383,92 +345,63 @@ _SPREAD: Final = random.SystemRandom()
 
 
 class RedisSubscription:
-    """A subscription to one topic of a Redis; see `Channel.subscribe`.
+    """A subscription to one topic of a Redis; see `PubSub.subscribe`.
 
     Its thread ends within two seconds of `close`, or when nobody holds this object any more. Where
-    nothing is heard for five seconds it asks whether the server is there, and connects anew after
-    as long without an answer.
+    nothing is received for five seconds it pings the server, and connects anew after as long
+    without an answer.
     """
 
     def __init__(
-        self,
-        hear: Callable[[], Hearing],
-        take: Callable[[bytes], None],
-        joined: Callable[[], None] | None,
-        most_pause_s: float,
-    ) -> None:
-        self._closed = Signal()
+        self, connection: Connection, topic: str, take: Callable[[bytes], None],
+        joined: Callable[[], None] | None, most_pause_s: float,
+    ) -> None:  # fmt: skip
+        self._closed = closed = Signal()
         # The thread does not hold this object, so that it ends with it.
-        ear = _Ear(hear, take, joined, most_pause_s, self._closed)
-        weakref.finalize(self, self._closed.set).atexit = False
-        start_thread("listening", ear.run)
+        weakref.finalize(self, closed.set).atexit = False
+        start_thread("listening", _listen, connection, topic, take, joined, most_pause_s, closed)
 
     def close(self) -> None:
         """Ends it, soon."""
         self._closed.set()
 
 
-class _Ear:
-    """The thread of a subscription."""
+def _listen(  # noqa: PLR0913, PLR0917
+    connection: Connection, topic: str, take: Callable[[bytes], None],
+    joined: Callable[[], None] | None, most_pause_s: float, closed: Signal,
+) -> None:  # fmt: skip
+    """The thread of a subscription: receives messages until it is closed."""
+    failures = 0
+    while not closed.is_set():
+        try:
+            with connection.subscribed(topic) as pubsub:
+                for message in _messages(pubsub, closed):
+                    if message["type"] == "subscribe":
+                        failures = 0
+                        if joined is not None:
+                            joined()
+                    elif message["type"] == "message" and isinstance(message["data"], bytes):
+                        take(message["data"])
+        except StoreError as error:
+            failures += 1
+            if failures == 1:
+                logger.warning("other processes are not heard while the store fails: %s", error)
+        pause = min(_FIRST_PAUSE_S * 2 ** min(failures, 16), most_pause_s)
+        closed.wait(pause * _SPREAD.uniform(0.5, 1))
 
-    def __init__(
-        self,
-        hear: Callable[[], Hearing],
-        take: Callable[[bytes], None],
-        joined: Callable[[], None] | None,
-        most_pause_s: float,
-        closed: Signal,
-    ) -> None:
-        self._hear = hear
-        self._take = take
-        self._joined = joined
-        self._most_pause_s = most_pause_s
-        self._closed = closed
-        self._failures = 0
 
-    def run(self) -> None:
-        """Hears until it is closed."""
-        while not self._closed.is_set():
-            try:
-                hearing = self._hear()
-                try:
-                    self._attend(hearing)
-                finally:
-                    hearing.close()
-            except StoreError as error:
-                self._fails(error)
-            self._closed.wait(self._pause_s())
-
-    def _attend(self, hearing: Hearing) -> None:
-        asked = heard = time.monotonic()
-        while not self._closed.is_set():
-            if self._takes(hearing.next(_NAP_S)):
-                asked = heard = time.monotonic()
-            elif time.monotonic() - heard > 2 * _SILENT_S:
-                msg = f"no answer for {2 * _SILENT_S:.0f} s"
-                raise StoreError(msg, "down")
-            elif time.monotonic() - asked > _SILENT_S:
-                hearing.ask()
-                asked = time.monotonic()
-
-    def _takes(self, message: Any) -> bool:
-        """Takes what came; False if nothing did."""
-        if message is None:
-            return False
-        if message["type"] == "subscribe":
-            self._failures = 0
-            if self._joined is not None:
-                self._joined()
-        elif message["type"] == "message" and isinstance(message["data"], bytes):
-            self._take(message["data"])
-        return True
-
-    def _fails(self, error: StoreError) -> None:
-        """Says once of an outage that nothing is heard."""
-        self._failures += 1
-        if self._failures == 1:
-            logger.warning("other processes are not heard while the store fails: %s", error)
-
-    def _pause_s(self) -> float:
-        pause = min(_FIRST_PAUSE_S * 2 ** min(self._failures, 16), self._most_pause_s)
-        return pause * _SPREAD.uniform(0.5, 1)
+def _messages(pubsub: Any, closed: Signal) -> Iterator[Any]:
+    """What is received; pings a server that is silent."""
+    pinged = received = time.monotonic()
+    while not closed.is_set():
+        message = pubsub.get_message(timeout=_NAP_S)
+        now = time.monotonic()
+        if message is not None:
+            pinged = received = now
+            yield message
+        elif now - received > 2 * _SILENT_S:
+            msg = f"no answer for {2 * _SILENT_S:.0f} s"
+            raise StoreError(msg, "down")
+        elif now - pinged > _SILENT_S:
+            pubsub.ping()
+            pinged = now

@@ -20,7 +20,7 @@ class Store(Protocol):
     """
 
     def add_records(self, tool: str, records: Sequence[bytes]) -> None:
-        """Adds to the profile of a tool, of which the newest 100 of 7 days are kept (A1).
+        """Adds to the profile of a tool, of which the newest 100 of 7 days are kept.
 
         Args:
             tool: Name of the tool.
@@ -34,11 +34,11 @@ class Store(Protocol):
         ...
 
     def append(self, session: str, entries: Sequence[tuple[str, bytes]]) -> None:
-        """Adds to the journal of a session, of which the newest 1000 entries are kept (C6).
+        """Adds to the journal of a session, of which the newest 1000 entries are kept.
 
         Args:
             session: Key of the session.
-            entries: Id and value of each; an id that is in the journal is not stored again (E8).
+            entries: Id and value of each; an id that is in the journal is not stored again.
         """
         ...
 
@@ -71,7 +71,7 @@ class Store(Protocol):
         ...
 
     def claim(self, kind: str, key: str, owner: str, ttl_s: float) -> bool:
-        """Takes what only one may have: the one trial of a half-open breaker (E5). Atomic.
+        """Takes what only one may have: the one trial of a half-open breaker. Atomic.
 
         Args:
             kind: As of `put`; the claim lies beside the value of that name.
