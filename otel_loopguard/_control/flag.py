@@ -18,6 +18,7 @@ from otel_loopguard._control.pending import claimed, early
 from otel_loopguard._util.clock import now as clock
 from otel_loopguard._util.clock import waits
 from otel_loopguard._util.locks import new_lock
+from otel_loopguard._util.worker import weak_reference
 from otel_loopguard.core import Action, Decision
 
 if TYPE_CHECKING:
@@ -25,28 +26,29 @@ if TYPE_CHECKING:
 
 
 class FlagObservers:
-    """Those who are told of every change of every flag. Nothing here takes a lock."""
+    """Callbacks for every change of every flag. Nothing here takes a lock."""
 
     def __init__(self) -> None:
-        # Changed by single operations of a dict: `drop` is called by weak references' callbacks.
-        self._known: dict[Callable[[Flag], None], None] = {}
+        self._references: dict[Callable[[], Callable[[Flag], None] | None], None] = {}
 
-    def add(self, watcher: Callable[[Flag], None]) -> None:
-        """Has something called whenever a flag changes, on the thread that changes it."""
-        self._known[watcher] = None
+    def add(self, observer: Callable[[Flag], None]) -> None:
+        """Has something called whenever a flag changes, on the thread that changes it.
 
-    def drop(self, watcher: Callable[[Flag], None]) -> None:
-        """Ends what `add` began."""
-        self._known.pop(watcher, None)
+        Of a method the object is held weakly.
+        """
+        self._references[weak_reference(observer)] = None
 
-    def tell(self, flag: Flag) -> None:
+    def notify(self, flag: Flag) -> None:
         """A flag has changed."""
-        for watcher in tuple(self._known):
-            watcher(flag)
+        for reference in tuple(self._references):
+            observer = reference()
+            if observer is None:
+                self._references.pop(reference, None)
+            else:
+                observer(flag)
 
 
-WATCHERS = FlagObservers()
-"""Those of this process."""
+OBSERVERS: Final = FlagObservers()
 
 
 POLICY: Final = "policy"
@@ -333,7 +335,7 @@ class Flag:
             return self._changed
 
     def _wake(self) -> None:
-        WATCHERS.tell(self)
+        OBSERVERS.notify(self)
         if self._changed is None:
             return
         with _changing:

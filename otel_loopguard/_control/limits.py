@@ -15,7 +15,7 @@ from opentelemetry import trace
 
 from otel_loopguard import semconv
 from otel_loopguard._control.context import current_places, flag_at, flags_at, keepers
-from otel_loopguard._control.flag import WATCHERS
+from otel_loopguard._control.flag import OBSERVERS
 from otel_loopguard._control.gate import check_at
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard.core import Action
@@ -126,7 +126,7 @@ def _changed(flag: Flag) -> None:
             block.stop(flag)
 
 
-WATCHERS.add(_changed)
+OBSERVERS.add(_changed)
 
 
 def _current_task() -> asyncio.Task[Any]:

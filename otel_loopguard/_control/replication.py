@@ -17,7 +17,7 @@ from urllib.parse import quote_plus
 import orjson
 
 from otel_loopguard._control import signing as keyring
-from otel_loopguard._control.flag import APPLICATION, POLICY, RESERVED, WATCHERS, is_reserved
+from otel_loopguard._control.flag import APPLICATION, OBSERVERS, POLICY, RESERVED, is_reserved
 from otel_loopguard._util.errors import swallow
 from otel_loopguard._util.fork import reset_after_fork
 from otel_loopguard._util.locks import new_lock
@@ -199,18 +199,9 @@ def weakly(hearer: Subscriber) -> Weakly:
 def join(hearer: Subscriber) -> None:
     """Has one hear of changed flags, and of baggage, as long as it lives."""
     global _hearers  # noqa: PLW0603
-    reference = weakly(hearer)
-
-    def changed(flag: Flag) -> None:
-        found = reference()
-        if found is not None:
-            with swallow(found.faults, "sharing"):
-                found.changed(flag)
-
-    WATCHERS.add(changed)
-    weakref.finalize(hearer, WATCHERS.drop, changed).atexit = False
+    OBSERVERS.add(hearer.changed)
     with _joining:
-        _hearers = (*(known for known in _hearers if known() is not None), reference)
+        _hearers = (*(known for known in _hearers if known() is not None), weakly(hearer))
 
 
 def hear_all(notice: ControlMessage) -> None:
@@ -380,6 +371,10 @@ class ControlReplication:
 
     def changed(self, flag: Flag) -> None:
         """A flag was changed in this process; on the thread of whoever did, who may hold locks."""
+        with swallow(self.faults, "sharing"):
+            self._changed(flag)
+
+    def _changed(self, flag: Flag) -> None:
         control, home = flag.control, self._home()
         if control.session is None or home is None or getattr(self._here, "hearing", False):
             return

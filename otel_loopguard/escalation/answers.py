@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
@@ -15,6 +15,7 @@ from otel_loopguard.errors import EscalationError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from otel_loopguard.core.escalation import Escalation
     from otel_loopguard.core.task import Task
 
 GUIDANCE: Final = 2000
@@ -47,7 +48,7 @@ class Reply:
             the answer.
         via: The way by which it came: `api`, `cli`, `webhook`, `callback`, `limit` (nobody
             answered in time) or `control` (the flag was changed past the escalation).
-        plan: With `modify_plan`: the tasks to be done from now on; empty for none (C18).
+        plan: With `modify_plan`: the tasks to be done from now on; empty for none.
     """
 
     answer: Answer | None
@@ -116,6 +117,17 @@ def reply_in(said: object, via: str) -> Reply | None:
             given["answer"], given.get("guidance"), given.get("by"), via, given.get("plan")
         )
     return reply_of(said, None, None, via)
+
+
+Answered = Callable[[], Callable[[str, Reply], object] | None]
+"""A weak reference to what takes answers."""
+
+
+def take_reply(escalation: Escalation, said: object, via: str, answered: Answered) -> None:
+    """Hands on the answer that a channel gave, if it gave one."""
+    reply, answer = reply_in(said, via), answered()
+    if reply is not None and answer is not None:
+        answer(escalation.id, reply)
 
 
 def _check_name(who: str) -> None:

@@ -1,4 +1,4 @@
-"""Puts sessions before people, and has their answers take effect (B7, C8)."""
+"""Puts sessions before people, and has their answers take effect."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._control.context import flags_of
 from otel_loopguard._control.escalation import seat
-from otel_loopguard._control.flag import APPLICATION, TIME_LIMIT, WATCHERS
+from otel_loopguard._control.flag import APPLICATION, OBSERVERS, TIME_LIMIT
 from otel_loopguard._control.pending import declare
 from otel_loopguard._util.clock import now as clock
+from otel_loopguard._util.clock import ticks
 from otel_loopguard._util.errors import swallow
 from otel_loopguard._util.logger import logger
+from otel_loopguard._util.worker import BackgroundThread
 from otel_loopguard.core import Action, Severity
 from otel_loopguard.core.escalation import Answer, Escalation
 from otel_loopguard.core.text import truncate
 from otel_loopguard.escalation.answers import GUIDANCE, Reply, reply_of
 from otel_loopguard.escalation.channels import Channels
 from otel_loopguard.escalation.payload import suggestions, told
-from otel_loopguard.escalation.registry import Case, EscalationRegistry, EscalationTimeouts
+from otel_loopguard.escalation.registry import Case, EscalationRegistry
 
 if TYPE_CHECKING:
     from otel_loopguard._control.flag import Flag
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
 _HUMAN: Final = "escalate_human"
 _EARLIER_S: Final = 1.0
+_LONGEST_S: Final = 5.0
 _WORSE: Final = {severity: rank for rank, severity in enumerate(Severity)}
 
 Listener = Callable[[Case], object]
@@ -42,13 +45,6 @@ class Escalations:
     """The escalations of one guard. May be called from any thread.
 
     Nothing here waits for a channel, a store or a person.
-
-    Args:
-        settings: Settings of the guard.
-        faults: Where faults are counted.
-        find: Gives a session by its key.
-        process: Name of this process, for people.
-        writer: Puts escalations into the store; None without one.
 
     Attributes:
         register: Which are open, and how the others ended.
@@ -67,22 +63,24 @@ class Escalations:
         self._settings = settings
         self._faults = faults
         self._find = find
-        self._untold: deque[Case] = deque()
+        self._unpublished: deque[Case] = deque()
         self._listeners: tuple[Listener, ...] = ()
-        self._least = _least(settings.escalate_severity)
+        severity = settings.escalate_severity
+        self._least = None if severity == "none" else _WORSE[Severity(severity)]
         self._process = process
         self.register = EscalationRegistry(settings.escalation_cooldown_s)
-        self.channels = Channels(settings, faults, _replying(self), writer)
-        self._limits = EscalationTimeouts(self, faults)
-        _watch(self)
+        # The channels hold this weakly, for it holds them.
+        self.channels = Channels(settings, faults, weakref.WeakMethod(self.reply), writer)
+        # Its spans are not suppressed: listeners and loggers are the application's.
+        self._timeouts = BackgroundThread(
+            "escalations", self._turn, faults, idle_s=0, suppress=False
+        )
+        OBSERVERS.add(self.changed)
+        ticks(self)
         seat(self)
 
     def listen(self, listener: Listener) -> None:
-        """Has something called for every escalation when it opens and when it is over.
-
-        Args:
-            listener: Called with the case; `case.reply` is None while it is open. It must be quick.
-        """
+        """Has something quick called with every case when it opens and when it is over."""
         self._listeners = (*self._listeners, listener)
 
     def decided(self, session: Session, decision: Decision) -> None:
@@ -114,18 +112,15 @@ class Escalations:
         return self.reply(escalation_id, reply)
 
     def reply(self, escalation_id: str, reply: Reply) -> bool:
-        """As `answer`, with a reply.
-
-        Raises:
-            EscalationError: The escalation is over.
-        """
+        """As `answer`, with a reply; raises `EscalationError` if the escalation is over."""
         found = self.register.find(escalation_id)
         if found is None:
             return False
+        # It is forgotten when the case is over.
         flag = found.flag
-        case = self.register.settle(escalation_id, reply, clock())
+        case = self.register.resolve(escalation_id, reply, clock())
         self._apply(case, flag, reply)
-        self._tell(case)
+        self._publish(case)
         return True
 
     def open_escalations(self) -> list[Escalation]:
@@ -136,34 +131,42 @@ class Escalations:
         """A flag was changed past its escalation, which is over by that. Any lock may be held."""
         if not self.register.any_open:
             return
-        control = flag.control
-        aborted = control.action is Action.ABORT
-        for case in self.register.of_flag(flag):
-            if aborted or (case.escalation.held and control.action is not Action.PAUSE):
-                answer = Answer.ABORT if aborted else Answer.CONTINUE
-                reply = Reply(answer, control.by or TIME_LIMIT, via="control")
-                if self.register.settle_if(case, reply, clock()):
-                    self._untold.append(case)
-        if self._untold:
-            self._limits.wake()
+        with swallow(self._faults, "escalation"):
+            control = flag.control
+            aborted = control.action is Action.ABORT
+            for case in self.register.of_flag(flag):
+                if aborted or (case.escalation.held and control.action is not Action.PAUSE):
+                    answer = Answer.ABORT if aborted else Answer.CONTINUE
+                    reply = Reply(answer, control.by or TIME_LIMIT, via="control")
+                    if self.register.resolve_if_open(case, reply, clock()):
+                        self._unpublished.append(case)
+            if self._unpublished:
+                self._timeouts.wake()
 
-    @property
-    def due(self) -> int | None:
-        """When something ends by itself, nanoseconds since the epoch; None: nothing does."""
-        if self._untold:
+    def tick(self) -> None:
+        """Ends what is over, on the calling thread; a test does, that moves the clock."""
+        with swallow(self._faults, "escalation"):
+            self._end_overdue(clock())
+
+    def _turn(self) -> float | None:
+        self.tick()
+        if self._unpublished:
             return 0
-        return self.register.due if self.register.any_open else None
+        if not self.register.any_open:
+            return None
+        # The machine's clock may be set, and sleeps with the machine: it is asked again.
+        return min(max((self.register.due - clock()) / 1e9, 0.001), _LONGEST_S)
 
-    def over(self, now: int) -> None:
-        """Ends what nobody answered in time, and tells of what ended by itself."""
-        while self._untold:
-            self._tell(self._untold.popleft())
+    def _end_overdue(self, now: int) -> None:
+        """Ends what nobody answered in time, and publishes what ended by itself."""
+        while self._unpublished:
+            self._publish(self._unpublished.popleft())
         for case in self.register.late(now):
             reply, flag = self._fallback(case), case.flag
-            if self.register.settle_if(case, reply, now):
+            if self.register.resolve_if_open(case, reply, now):
                 if case.escalation.held:
                     self._apply(case, flag, reply)
-                self._tell(case)
+                self._publish(case)
 
     def _cause(self, decision: Decision) -> str | None:
         """Why people have to hear of a decision; None if they do not."""
@@ -182,17 +185,17 @@ class Escalations:
     ) -> str | None:
         now = clock()
         holds = decision is None or decision.action is Action.PAUSE
-        if not holds and self.register.cools(session.key, now, holds=False):
+        if not holds and self.register.is_cooling(session.key, now, holds=False):
             return None
         with session.lock:
             found = self._package(session, cause, reason, decision, now)
         case = Case(found, session.flag)
         # What holds a session is always open to an answer; only its message cools down.
-        send = decision is None or not self.register.cools(session.key, now, holds=found.held)
+        send = decision is None or not self.register.is_cooling(session.key, now, holds=found.held)
         if not self.register.open(case, sent=send):
             return None
-        self._limits.wake()
-        self._tell(case)
+        self._timeouts.wake()
+        self._publish(case)
         if send:
             with swallow(self._faults, "escalation"):
                 self.channels.send(found)
@@ -246,8 +249,8 @@ class Escalations:
                     flag.plan = reply.plan
                 flag.clear(by=reply.by, hint=reply.hint, reason=why)
 
-    def _tell(self, case: Case) -> None:
-        """Writes a log line, and tells listeners and the store."""
+    def _publish(self, case: Case) -> None:
+        """Logs a case as it stands now, and notifies listeners and the store."""
         level, text, fields = told(case)
         with swallow(self._faults, "log"):
             logger.log(level, "%s", text, extra=fields)
@@ -256,32 +259,3 @@ class Escalations:
                 listener(case)
         with swallow(self._faults, "escalation"):
             self.channels.keep(case)
-
-
-def _least(severity: str) -> int | None:
-    return None if severity == "none" else _WORSE[Severity(severity)]
-
-
-def _replying(escalations: Escalations) -> Callable[[str, Reply], object]:
-    """Takes what channels answer; holds the escalations weakly, for they hold the channels."""
-    reference = weakref.ref(escalations)
-
-    def replied(escalation_id: str, reply: Reply) -> None:
-        found = reference()
-        if found is not None:
-            found.reply(escalation_id, reply)
-
-    return replied
-
-
-def _watch(escalations: Escalations) -> None:
-    """Hears of changed flags, as long as the escalations live."""
-    reference = weakref.ref(escalations)
-
-    def changed(flag: Flag) -> None:
-        found = reference()
-        if found is not None:
-            found.changed(flag)
-
-    WATCHERS.add(changed)
-    weakref.finalize(escalations, WATCHERS.drop, changed).atexit = False

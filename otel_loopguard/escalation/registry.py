@@ -1,21 +1,16 @@
-"""Open and closed escalations, and their time limits."""
+"""Open and closed escalations."""
 
 from __future__ import annotations
 
-import threading
-import weakref
-from collections import OrderedDict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
-from otel_loopguard._util.clock import now, ticks
-from otel_loopguard._util.errors import swallow
-from otel_loopguard._util.locks import Signal, new_lock
+from otel_loopguard._util.bounded import BoundedDict
+from otel_loopguard._util.locks import new_lock
 from otel_loopguard.errors import EscalationError
 
 if TYPE_CHECKING:
     from otel_loopguard._control.flag import Flag
-    from otel_loopguard._util.errors import InternalErrors
     from otel_loopguard.core.escalation import Escalation
     from otel_loopguard.escalation.answers import Reply
 
@@ -57,10 +52,10 @@ class EscalationRegistry:
 
     def __init__(self, cooldown_s: float) -> None:
         self._cooldown = int(cooldown_s * 1e9)
-        self._open: OrderedDict[str, Case] = OrderedDict()
-        self._over: OrderedDict[str, Case] = OrderedDict()
-        self._sent: OrderedDict[str, Case] = OrderedDict()
-        self._newest: OrderedDict[str, Case] = OrderedDict()
+        self._open: dict[str, Case] = {}
+        self._over: BoundedDict[str, Case] = BoundedDict(_OVER)
+        self._sent: BoundedDict[str, Case] = BoundedDict(_COOLING)
+        self._newest: BoundedDict[str, Case] = BoundedDict(_COOLING)
         # Re-entrant: a finalizer may end a span, and that change a flag, while it is held.
         self._lock = new_lock()
         self.refused = 0
@@ -76,16 +71,11 @@ class EscalationRegistry:
         with self._lock:
             return min((case.escalation.until for case in self._open.values()), default=_NEVER)
 
-    def cools(self, session: str, now: int, *, holds: bool) -> bool:
+    def is_cooling(self, session: str, now: int, *, holds: bool) -> bool:
         """Whether people heard of a session not long ago, so that no message is sent again.
 
         A message that says that the session waits is sent all the same where the one before did
         not say so, or where somebody answered it.
-
-        Args:
-            session: Key of the session.
-            now: Nanoseconds since the epoch.
-            holds: Whether the session is held.
         """
         if not self._sent:
             return False
@@ -97,46 +87,26 @@ class EscalationRegistry:
             return not holds or (sent.escalation.held and unheard)
 
     def open(self, case: Case, *, sent: bool) -> bool:
-        """Takes a new escalation; False if there is no room.
-
-        Args:
-            case: The escalation.
-            sent: Whether people are sent a message about it.
-        """
+        """Adds an escalation, of which people are `sent` a message; False if there is no room."""
         found = case.escalation
         with self._lock:
             if len(self._open) >= _OPEN:
                 self.refused += 1
                 return False
             self._open[found.id] = self._newest[found.session] = case
-            self._newest.move_to_end(found.session)
-            if len(self._newest) > _COOLING:
-                self._newest.popitem(last=False)
             if sent:
                 self._sent[found.session] = case
-                self._sent.move_to_end(found.session)
-                if len(self._sent) > _COOLING:
-                    self._sent.popitem(last=False)
             return True
 
-    def settle(self, escalation_id: str, reply: Reply, now: int) -> Case:
-        """Ends an open escalation.
-
-        Args:
-            escalation_id: Its id.
-            reply: How it ends.
-            now: Nanoseconds since the epoch.
-
-        Raises:
-            EscalationError: It is not known here, or over.
-        """
+    def resolve(self, escalation_id: str, reply: Reply, now: int) -> Case:
+        """Ends an open escalation; raises `EscalationError` if it is not known here, or over."""
         with self._lock:
             case = self._open.get(escalation_id)
             if case is None:
                 raise self._gone(escalation_id)
             return self._end(case, reply, now)
 
-    def settle_if(self, case: Case, reply: Reply, now: int) -> bool:
+    def resolve_if_open(self, case: Case, reply: Reply, now: int) -> bool:
         """Ends an escalation if it is still open; whether it was."""
         with self._lock:
             if case.reply is not None:
@@ -165,11 +135,7 @@ class EscalationRegistry:
             return self._newest.get(session)
 
     def forget(self, session: str) -> None:
-        """A session is known no more; what is open stays open, and what was sent cools down.
-
-        Args:
-            session: Its key.
-        """
+        """A session is known no more; what is open stays open, and what was sent cools down."""
         if not self._newest:
             return
         with self._lock:
@@ -184,8 +150,6 @@ class EscalationRegistry:
         del self._open[case.escalation.id]
         case.reply, case.over, case.flag = reply, now, None
         self._over[case.escalation.id] = case
-        if len(self._over) > _OVER:
-            self._over.popitem(last=False)
         return case
 
     def _gone(self, escalation_id: str) -> EscalationError:
@@ -200,78 +164,3 @@ class EscalationRegistry:
         }.get(reply.via, f"{reply.by} answered {reply.answer}")
         msg = f"escalation {escalation_id!r} of session {case.escalation.session!r} is over: {how}"
         return EscalationError(msg)
-
-
-_LONGEST_S: Final = 5.0
-"""The machine's clock may be set, and sleeps with the machine: what is due is asked again."""
-
-
-class Watched(Protocol):
-    """Has something that ends by itself."""
-
-    @property
-    def due(self) -> int | None:
-        """When to call `over` next, nanoseconds since the epoch; None: not at all."""
-        ...
-
-    def over(self, now: int) -> None:
-        """Ends whatever is over."""
-        ...
-
-
-class EscalationTimeouts:
-    """Calls `over` when something is due. The daemon thread holds the owner weakly."""
-
-    def __init__(self, owner: Watched, faults: InternalErrors) -> None:
-        self._owner = weakref.ref(owner)
-        self._faults = faults
-        self._lock = new_lock()
-        self._work = Signal()
-        self._running = False
-        ticks(self)
-
-    def tick(self) -> None:
-        """Ends what is over, on the calling thread; a test does, that moves the clock."""
-        owner = self._owner()
-        if owner is not None:
-            with swallow(self._faults, "escalation"):
-                owner.over(now())
-
-    def wake(self) -> None:
-        """Says that something is new; starts the thread if there is none."""
-        with self._lock:
-            self._work.set()
-            if self._running:
-                return
-            self._running = True
-        thread = threading.Thread(target=self._run, name="loopguard-escalations", daemon=True)
-        try:
-            thread.start()
-        except RuntimeError as fault:
-            self._running = False
-            self._faults.note("escalation", fault)
-
-    def _run(self) -> None:
-        wait_s: float | None = 0.0
-        while (wait_s := self._turn(wait_s)) is not None:
-            pass
-
-    def _turn(self, wait_s: float) -> float | None:
-        """Waits, then ends what is over; gives the next wait in seconds, or None to end."""
-        self._work.wait(wait_s)
-        with self._lock:
-            self._work.clear()
-            owner = self._owner()
-            if owner is None:
-                self._running = False
-                return None
-        with swallow(self._faults, "escalation"):
-            owner.over(now())
-        with self._lock:
-            due = owner.due
-            if due is None and not self._work.is_set():
-                self._running = False
-                return None
-        if due is None:
-            return 0.0
-        return min(max((due - now()) / 1e9, 0.0), _LONGEST_S)

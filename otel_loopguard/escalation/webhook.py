@@ -8,7 +8,7 @@ import hmac
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import urlsplit
@@ -19,7 +19,7 @@ import orjson
 from otel_loopguard._util.locks import Signal, new_lock
 from otel_loopguard._util.logger import logger
 from otel_loopguard.errors import EscalationError, LoopGuardSettingsError, PlanError
-from otel_loopguard.escalation.answers import Reply, reply_in
+from otel_loopguard.escalation.answers import take_reply
 from otel_loopguard.escalation.payload import encoded, message
 from otel_loopguard.settings import key_bytes
 from otel_loopguard.version import __version__
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from otel_loopguard.core.escalation import Escalation
+    from otel_loopguard.escalation.answers import Answered
     from otel_loopguard.settings import Settings
 
 
@@ -68,7 +69,7 @@ class Webhook:
     are read, as they come: it is asked for without an encoding, and not unpacked if it has one.
     """
 
-    def __init__(self, settings: Settings, answered: Callable[[str, Reply], object]) -> None:
+    def __init__(self, settings: Settings, answered: Answered) -> None:
         self._url, self._place = _address(settings.webhook_url.get_secret_value())
         self._key = key_of(settings.webhook_secret.get_secret_value())
         self._limit_s = settings.webhook_timeout_s
@@ -147,9 +148,7 @@ class Webhook:
         if not isinstance(found, dict):
             return
         try:
-            reply = reply_in(cast("dict[str, object]", found), "webhook")
-            if reply is not None:
-                self._answered(escalation.id, reply)
+            take_reply(escalation, cast("object", found), "webhook", self._answered)
         except (EscalationError, PlanError) as error:
             logger.warning("webhook %s: its answer was not taken: %s", self._place, error)
 

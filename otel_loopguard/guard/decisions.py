@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from otel_loopguard._util.errors import InternalErrors
     from otel_loopguard.core import Decision, Step
-    from otel_loopguard.escalation.people import EscalationService
+    from otel_loopguard.escalation.service import EscalationService
     from otel_loopguard.execution.admission import Admissions
     from otel_loopguard.sessions import Finding, Session, SessionRegistry
     from otel_loopguard.sessions.active import ActiveSpan

@@ -19,7 +19,7 @@ from otel_loopguard._util.logger import warn_blind
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.detectors import DETECTORS, Registry
 from otel_loopguard.detectors.llm_judge import judges
-from otel_loopguard.escalation.people import EscalationService
+from otel_loopguard.escalation.service import EscalationService
 from otel_loopguard.evidence import prepare
 from otel_loopguard.execution.admission import Admissions
 from otel_loopguard.execution.profiler import Profiler
@@ -75,11 +75,7 @@ class StoreBackend:
         shelf: JournalStore | None = None,
     ) -> None:
         named = live and bool(settings.store_url)
-        self.writer: Writer | None = (
-            open_writer(settings, faults)
-            if named
-            else None
-        )
+        self.writer: Writer | None = open_writer(settings, faults) if named else None
         self.shelf = shelf
         if shelf is None and self.writer is not None:
             self.shelf = WriterJournalStore(self.writer)

@@ -1,29 +1,77 @@
-"""What people change about a session, written on its open spans and in the log."""
+"""Human in the loop of one live guard: escalations, the admin API, and the trail of changes."""
 
 from __future__ import annotations
 
-import threading
-import weakref
+import os
+import secrets
+import socket
 from functools import partial
 from typing import TYPE_CHECKING
 
 from otel_loopguard import semconv
-from otel_loopguard._control.flag import POLICY, WATCHERS
+from otel_loopguard._control.flag import OBSERVERS, POLICY
 from otel_loopguard._util.errors import swallow
 from otel_loopguard._util.locks import held, later
 from otel_loopguard._util.logger import logger
 from otel_loopguard.core import Annotation
+from otel_loopguard.escalation.admin import AdminHandlers, Listeners
+from otel_loopguard.escalation.escalations import Escalations
 from otel_loopguard.spans.sdk_views import ActiveSpanView
 
 if TYPE_CHECKING:
+    import threading
+
     from otel_loopguard._control.flag import Control, Flag
     from otel_loopguard._util.errors import InternalErrors
-    from otel_loopguard.sessions import SessionRegistry
+    from otel_loopguard.core import Decision
+    from otel_loopguard.sessions import Session, SessionRegistry
     from otel_loopguard.sessions.active import ActiveSpans
+    from otel_loopguard.settings import Settings
+    from otel_loopguard.stores import Writer
+
+
+class EscalationService:
+    """Escalations, desk and doors of one guard. Nothing here waits, or raises into a hook.
+
+    A replay has no people: what it shows is long over.
+
+    Attributes:
+        escalations: What is put before people.
+        desk: Answers them.
+        doors: The ways to the desk.
+    """
+
+    def __init__(  # noqa: PLR0913
+        self, settings: Settings, sessions: SessionRegistry, opens: ActiveSpans, *,
+        lock: threading.RLock, faults: InternalErrors, writer: Writer | None,
+    ) -> None:  # fmt: skip
+        process = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(2)}"
+        self._faults = faults
+        self.escalations = Escalations(
+            settings, faults, sessions.find, process=process, writer=writer
+        )
+        self.desk = AdminHandlers(settings, sessions, lock, self.escalations, process)
+        self.doors = Listeners(settings, self.desk, faults)
+        self._hands = AuditTrail(opens, sessions, lock, faults)
+
+    def decided(self, session: Session, decision: Decision) -> None:
+        """A decision took effect: people may have to hear of it. No lock is held."""
+        with swallow(self._faults, "escalation"):
+            self.escalations.decided(session, decision)
+
+    def seen(self) -> None:
+        """There is a step: the doors are opened by the first one."""
+        if self.doors.closed:
+            with swallow(self._faults, "desk"):
+                self.doors.open()
+
+    def close(self) -> None:
+        """Closes the doors."""
+        self.doors.close()
 
 
 class AuditTrail:
-    """Notes every change of a flag that the policy did not make: who, what, why (C8)."""
+    """Notes every change of a flag that the policy did not make: who, what, why."""
 
     def __init__(
         self,
@@ -36,7 +84,7 @@ class AuditTrail:
         self._sessions = sessions
         self._lock = lock
         self._faults = faults
-        _watch(self, faults)
+        OBSERVERS.add(self.changed)
 
     def changed(self, flag: Flag) -> None:
         """A flag was changed; on the thread of whoever did."""
@@ -45,13 +93,14 @@ class AuditTrail:
         here = control.by == POLICY and control.decision is not None
         if control.by is None or here or control.session is None:
             return
-        if held():
-            # A signal handler changes it within our own code.
-            later(partial(self._changed, flag, control, control.session, control.by))
-        else:
-            self._changed(flag, control, control.session, control.by)
+        with swallow(self._faults, "control"):
+            if held():
+                # A signal handler changes it within our own code.
+                later(partial(self._note, flag, control, control.session, control.by))
+            else:
+                self._note(flag, control, control.session, control.by)
 
-    def _changed(self, flag: Flag, control: Control, key: str, by: str) -> None:
+    def _note(self, flag: Flag, control: Control, key: str, by: str) -> None:
         with self._lock:
             session = self._sessions.find(key)
             if session is None or session.flag is not flag:
@@ -84,17 +133,3 @@ class AuditTrail:
             first = first or view
             run = view if opened.runs else run
         return run or first
-
-
-def _watch(hands: AuditTrail, faults: InternalErrors) -> None:
-    """Hears of changed flags, as long as the object lives."""
-    reference = weakref.ref(hands)
-
-    def changed(flag: Flag) -> None:
-        found = reference()
-        if found is not None:
-            with swallow(faults, "control"):
-                found.changed(flag)
-
-    WATCHERS.add(changed)
-    weakref.finalize(hands, WATCHERS.drop, changed).atexit = False
