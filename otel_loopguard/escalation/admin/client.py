@@ -105,17 +105,17 @@ class StoreLines:
         self._store = open_store(settings)
         from otel_loopguard.escalation.admin.redis_transport import ProcessRegistry  # noqa: PLC0415  # redis is an extra
 
-        self._directory = ProcessRegistry(settings)
+        self._registry = ProcessRegistry(settings)
 
     def sessions(self) -> list[Message]:
         """Rows of all sessions; see `Lines.sessions`."""
-        return [row for row in self._directory.sessions() if _is_row(row)]
+        return [row for row in self._registry.sessions() if _is_row(row)]
 
     def ask(self, request: Message) -> list[Message]:
         """Replies of those who know; see `Lines.ask`."""
         replies: list[Message] = []
         for process in self._who(request):
-            reply = self._directory.ask(process, request, _LIMIT_S)
+            reply = self._registry.ask(process, request, _LIMIT_S)
             if reply is None:
                 msg = f"process {process!r} gave no reply within {_LIMIT_S:g} s"
                 raise LoopGuardError(msg)
@@ -125,7 +125,7 @@ class StoreLines:
 
     def why_empty(self) -> str:
         """Why no session is listed; see `Lines.why_empty`."""
-        reached = len(self._directory.processes())
+        reached = len(self._registry.processes())
         return _no_session(reached) if reached else _NO_PROCESS
 
     def _who(self, request: Message) -> list[str]:
@@ -138,7 +138,7 @@ class StoreLines:
         package = None if kept is None else decoded(kept, MOST_REPLY)
         place = None if package is None else package.get("process")
         has = {row["process"] for row in rows if row.get("escalation") == escalation}
-        return sorted(has | {name for name in self._directory.processes() if name == place})
+        return sorted(has | {name for name in self._registry.processes() if name == place})
 
 
 def _no_session(reached: int) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import threading
 import time
 import weakref
 from collections.abc import Iterator
@@ -11,8 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from otel_loopguard._util.errors import swallow
-from otel_loopguard._util.locks import Signal
-from otel_loopguard._util.suppress import suppress_instrumentation_in_thread
+from otel_loopguard._util.worker import BackgroundThread
 from otel_loopguard.errors import StoreError
 from otel_loopguard.escalation.admin.handlers import (
     MOST_REPLY,
@@ -32,13 +30,15 @@ if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
 
 _WAIT_S: Final = 1
-"""Seconds that one look into a letter box waits: Redis 5 takes whole ones only."""
+"""Seconds that a request is waited for: Redis 5 takes whole ones only."""
 _ANSWER_S: Final = 30
 _PROCESSES: Final = 10_000
 
 
 class ProcessRegistry:
-    """Reads and writes the directory. Blocks, and raises `StoreError` where Redis does not answer.
+    """The processes on a Redis, their sessions, and requests to them.
+
+    Blocks, and raises `StoreError` where Redis does not answer.
 
     `PREFIX:desk` has the processes by the time they were heard of last, `PREFIX:desk:{PROCESS}` the
     sessions of one, `…:in` the requests to it, `PREFIX:desk:reply:{ID}` the reply to one. All of it
@@ -47,7 +47,7 @@ class ProcessRegistry:
 
     def __init__(self, settings: Settings) -> None:
         self._prefix = f"{settings.store_prefix}:desk"
-        # A letter box is looked into for a second at a time.
+        # Requests are waited for a second at a time.
         limit_s = max(settings.store_timeout_s, 3.0 * _WAIT_S)
         self._redis = Connection(parse_redis_url(settings.store_url.get_secret_value()), limit_s)
         self._kept_ms = int(max(3 * settings.tuning.admin.heartbeat_s, 5.0) * 1000)
@@ -115,10 +115,6 @@ class ProcessRegistry:
                 return decoded(bytes(found[1]), MOST_REPLY)
         return None
 
-    def forked(self) -> None:
-        """In the child of a fork: connections are the parent's."""
-        self._redis.forked()
-
     def close(self) -> None:
         """Closes the connection; the next call opens it again."""
         self._redis.close()
@@ -145,73 +141,63 @@ _FIRST_PAUSE_S: Final = 0.2
 
 
 class RedisTransport:
-    """One daemon thread between a desk and the directory; it ends with the desk.
+    """Answers requests that come by a Redis, on a background thread that ends with the desk.
 
-    Where the store does not answer it waits, at most for `tuning.stores.retry_s`, and says
+    Where the store does not answer it waits, at most for `tuning.stores.retry_s`, and publishes
     everything anew as soon as it does.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        desk: AdminHandlers,
-        directory: ProcessRegistry,
-        faults: InternalErrors,
-    ) -> None:
+    def __init__(self, settings: Settings, desk: AdminHandlers, faults: InternalErrors) -> None:
         self._heartbeat_s = settings.tuning.admin.heartbeat_s
         self._longest_s = settings.tuning.stores.retry_s
         self._process = desk.process
         self._desk = weakref.ref(desk)
-        self._directory = directory
+        self._registry = ProcessRegistry(settings)
         self._faults = faults
         self._sent: dict[str, bytes] = {}
         self._next = 0.0
-        self._ended = Signal()
+        self._pause_s = _FIRST_PAUSE_S
+        self._ended = False
+        self._thread = BackgroundThread("desk", self._turn, faults, weak=False)
 
     def start(self) -> None:
         """Starts the thread."""
-        try:
-            threading.Thread(target=self._run, name="loopguard-desk", daemon=True).start()
-        except RuntimeError as fault:
-            self._faults.note("desk", fault)
+        self._thread.wake()
 
     def close(self) -> None:
-        """Ends the thread, within about a second; it takes the process out of the directory."""
-        self._ended.set()
+        """Ends the thread, within about a second; it takes the process out of the registry."""
+        self._ended = True
+        self._thread.wake()
 
-    def _run(self) -> None:
-        suppress_instrumentation_in_thread()
-        pause_s = _FIRST_PAUSE_S
-        while not self._ended.is_set() and self._desk() is not None:
-            well = False
-            with swallow(self._faults, "desk"):
-                well = self._works()
-            if well:
-                pause_s = _FIRST_PAUSE_S
-                continue
-            self._sent = {}
-            self._next = 0.0
-            self._ended.wait(pause_s)
-            pause_s = min(2 * pause_s, self._longest_s)
-        with suppress(StoreError):
-            self._directory.withdraw(self._process)
-            self._directory.close()
-
-    def _works(self) -> bool:
-        """One turn; False if the store does not answer: what writes to it says so and why."""
-        try:
-            self._turn()
-        except StoreError:
-            return False
-        return True
-
-    def _turn(self) -> None:
-        if time.monotonic() >= self._next:
-            self._report()
-            self._next = time.monotonic() + self._heartbeat_s
-        found = self._directory.next_request(self._process)
+    def _turn(self) -> float:
         desk = self._desk()
-        if found is None or desk is None:
+        if self._ended or desk is None:
+            with suppress(StoreError):
+                self._registry.withdraw(self._process)
+                self._registry.close()
+            self._thread.stop()
+            return 0
+        # Where the store does not answer, what writes to it says so and why.
+        with swallow(self._faults, "desk"), suppress(StoreError):
+            self._serve(desk)
+            self._pause_s = _FIRST_PAUSE_S
+            return 0
+        self._sent = {}
+        self._next = 0.0
+        pause_s, self._pause_s = self._pause_s, min(2 * self._pause_s, self._longest_s)
+        return pause_s
+
+    def _serve(self, desk: AdminHandlers) -> None:
+        """Publishes what changed, and answers one request."""
+        if time.monotonic() >= self._next:
+            rows = {row["session"]: encoded(row) for row in desk.rows()}
+            changed = {key: row for key, row in rows.items() if self._sent.get(key) != row}
+            gone = [key for key in self._sent if key not in rows]
+            self._registry.publish(self._process, changed, gone)
+            self._sent = rows
+            self._next = time.monotonic() + self._heartbeat_s
+        found = self._registry.next_request(self._process)
+        if found is None:
             return
         reply_to, request = found
         reply = refusal("failed", "the process could not do it; its log says why")
@@ -219,16 +205,5 @@ class RedisTransport:
             reply = desk.reply(request)
         if len(encoded(reply)) > MOST_REPLY:
             reply = refusal("too_large", "the reply is too large")
-        self._directory.send_reply(reply_to, reply)
+        self._registry.send_reply(reply_to, reply)
         self._next = 0.0
-
-    def _report(self) -> None:
-        """Sends the rows that changed since the last report, and the keys that are gone."""
-        desk = self._desk()
-        if desk is None:
-            return
-        rows = {row["session"]: encoded(row) for row in desk.rows()}
-        changed = {key: row for key, row in rows.items() if self._sent.get(key) != row}
-        gone = [key for key in self._sent if key not in rows]
-        self._directory.publish(self._process, changed, gone)
-        self._sent = rows

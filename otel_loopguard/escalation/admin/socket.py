@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 import os
-import selectors
 import socket
+import socketserver
 import stat
 import struct
 import sys
 import tempfile
-import threading
 import time
 import weakref
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from otel_loopguard._util.errors import swallow
 from otel_loopguard._util.fork import reset_after_fork
-from otel_loopguard._util.locks import Signal, new_lock
+from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.logger import logger
+from otel_loopguard._util.worker import BackgroundThread
 from otel_loopguard.escalation.admin.handlers import (
     MOST_REPLY,
     MOST_REQUEST,
-    Message,
     decoded,
     refusal,
 )
@@ -113,39 +112,164 @@ _BACKLOG: Final = 64
 _LOOK_S: Final = 0.5
 _LIMIT_S: Final = 2.0
 """Seconds that one connection may take in all."""
-_MOST_LINES: Final = 16
-_PIECE: Final = 65_536
+_MOST_CONNECTIONS: Final = 16
 _REST_S: Final = 0.05
 _CREDENTIALS: Final = struct.Struct("3i")
 _numbers: Final = iter(range(1, sys.maxsize))
 
+if TYPE_CHECKING:
+    from socketserver import ThreadingUnixStreamServer as _Base
+else:  # there is none on Windows, where `user` refuses before
+    _Base = getattr(socketserver, "ThreadingUnixStreamServer", socketserver.ThreadingTCPServer)
 
-class _Line:
-    """One connection: what came of a request, and what is left of the reply.
 
-    Attributes:
-        socket: The connection; it never blocks.
-        until: When it is cut off, seconds of the monotonic clock.
-        request: What came.
-        reply: What is still to be sent; None before the request is whole.
-    """
+class _Handler(socketserver.StreamRequestHandler):
+    """Reads one request and writes one reply, on a thread of its own."""
 
-    __slots__ = ("reply", "request", "socket", "until")
+    timeout = _LIMIT_S
 
-    def __init__(self, connection: socket.socket) -> None:
-        self.socket = connection
-        self.until = time.monotonic() + _LIMIT_S
-        self.request = bytearray()
-        self.reply: memoryview | None = None
+    def handle(self) -> None:
+        server = cast("_SocketServer", self.server)
+        # Where the connection is cut off or times out, what came of the request is answered.
+        line = b""
+        with suppress(OSError):
+            while b"\n" not in line and len(line) <= MOST_REQUEST:
+                piece = self.request.recv(MOST_REQUEST + 1)
+                if not piece:
+                    break
+                line += piece
+        server.request_is_whole(self.request)
+        with suppress(OSError):
+            self.wfile.write(server.reply(line.partition(b"\n")[0]))
+
+
+class _SocketServer(_Base):
+    """Bounds the connections: how many, and how long; of the same user only."""
+
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = _BACKLOG
+
+    def __init__(
+        self, path: Path, desk: weakref.ref[AdminHandlers], faults: InternalErrors
+    ) -> None:
+        self._path = path
+        self._desk = desk
+        self._faults = faults
+        # Each connection, until when it is open, and whether its request is whole; oldest first.
+        self._open: dict[socket.socket, tuple[float, bool]] = {}
+        super().__init__(str(path), _Handler)
+
+    def server_bind(self) -> None:
+        """Binds and listens, after a socket that a dead process of this user left is gone."""
+        with _alone(self._path.parent):
+            _make_room(self._path)
+            with suppress(OSError):
+                # On Linux this is the mode of what is bound, from the first moment.
+                os.fchmod(self.socket.fileno(), 0o600)
+            # Fails where anything is: nothing is ever replaced.
+            super().server_bind()
+            if stat.S_IMODE(self._path.lstat().st_mode) != 0o600:
+                self._path.chmod(0o600)
+            # Between bind and listen it looks like a dead one.
+            super().server_activate()
+
+    def server_activate(self) -> None:
+        """Done by `server_bind`."""
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        try:
+            return super().get_request()
+        except OSError:
+            # There are no more descriptors, and that passes.
+            time.sleep(_REST_S)
+            raise
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        """Whether the peer is the user of this process, as far as the system tells."""
+        del client_address
+        if not hasattr(socket, "SO_PEERCRED"):
+            return True
+        data = request.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        _, peer, _ = _CREDENTIALS.unpack(data)
+        if peer != os.getuid():
+            logger.warning("control socket: user %d was refused", peer)
+        return peer == os.getuid()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Makes room for a connection: the oldest without a whole request is closed."""
+        known = list(self._open.items())
+        if len(known) >= _MOST_CONNECTIONS:
+            waiting = [one for one, (_, whole) in known if not whole]
+            self._cut((waiting or [known[0][0]])[0], socket.SHUT_RDWR)
+        self._open[request] = (time.monotonic() + _LIMIT_S, False)
+        super().process_request(request, client_address)
+
+    def request_is_whole(self, request: Any) -> None:
+        """The request of a connection is whole."""
+        if request in self._open:
+            self._open[request] = (self._open[request][0], True)
+
+    def shutdown_request(self, request: Any) -> None:
+        self._open.pop(request, None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Counts a fault; the default prints it."""
+        del request, client_address
+        fault = sys.exc_info()[1]
+        if fault is not None:
+            self._faults.note("desk", fault)
+
+    def cut_late(self) -> None:
+        """Cuts off connections whose time is over; first what they send, then all."""
+        now = time.monotonic()
+        for request, (until, whole) in list(self._open.items()):
+            if until <= now:
+                self._cut(request, socket.SHUT_RDWR if whole else socket.SHUT_RD)
+
+    @property
+    def any_open(self) -> bool:
+        """Whether there is a connection."""
+        return bool(self._open)
+
+    def close_all(self, *, forked: bool = False) -> None:
+        """Closes the socket and all connections; after a fork the parent's go on."""
+        self.server_close()
+        for request in list(self._open):
+            if forked:
+                request.close()
+            else:
+                self._cut(request, socket.SHUT_RDWR)
+
+    def _cut(self, request: socket.socket, how: int) -> None:
+        if how == socket.SHUT_RDWR:
+            self._open.pop(request, None)
+        with suppress(OSError):
+            request.shutdown(how)
+
+    def reply(self, line: bytes) -> bytes:
+        """The reply to a request."""
+        desk = self._desk()
+        request = decoded(line, MOST_REQUEST)
+        found = refusal("unknown_request", "a request is one JSON object on one line")
+        if len(line) > MOST_REQUEST:
+            found = refusal("too_long", f"a request has at most {MOST_REQUEST} bytes")
+        elif request is not None and desk is not None:
+            with swallow(self._faults, "desk"):
+                found = desk.reply(request)
+        data = encoded(found)
+        if len(data) > MOST_REPLY:
+            data = encoded(refusal("too_large", "the reply is too large"))
+        return data + b"\n"
 
 
 class Server:
-    """Serves a desk on a Unix socket that only its user may open (0600), on one daemon thread.
+    """Serves the admin API on a Unix socket that only its user may open (0600).
 
-    One request and one reply a connection, two seconds each at most. Sixteen are open at most:
-    then the oldest that has not said what it wants makes room, so that who is slow shuts out
-    nobody. What is no request is refused; what is too long is cut off. It ends with the desk, and
-    takes its socket away.
+    One request and one reply a connection, within two seconds. Sixteen are open at most: then the
+    oldest that has not sent its request makes room, so that a slow one shuts out nobody. What is no
+    request is refused; what is too long is cut off. It ends with the desk, and removes its socket.
 
     Attributes:
         path: Where the socket is; None before it is made, and if it cannot be, which is logged.
@@ -155,157 +279,63 @@ class Server:
         self._setting = setting
         self._desk = weakref.ref(desk)
         self._faults = faults
-        self._listener: socket.socket | None = None
-        self._lines: list[_Line] = []
+        self._server: _SocketServer | None = None
         self._made: _Made | None = None
-        self._ended = Signal()
+        self._ended = False
+        self._thread = BackgroundThread("socket", self._turn, faults, weak=False, suppress=False)
         self.path: Path | None = None
         reset_after_fork(self)
 
     def start(self) -> None:
         """Starts the thread, which makes the socket: a file system may be slow."""
-        try:
-            threading.Thread(target=self._run, name="loopguard-socket", daemon=True).start()
-        except RuntimeError as fault:
-            self._faults.note("desk", fault)
+        self._thread.wake()
 
     def close(self) -> None:
-        """Ends the thread, and takes the socket away at once."""
-        self._ended.set()
+        """Ends the thread, soon, and removes the socket at once."""
+        self._ended = True
         self.path = None
         made, self._made = self._made, None
         if made is not None:
-            _removed(made)
+            _remove(made)
 
     def forked(self) -> None:
         """In the child of a fork: the socket is the parent's."""
         self.path = self._made = None
-        listener, self._listener = self._listener, None
-        lines, self._lines = self._lines, []
-        if listener is not None:
-            listener.close()
-        for line in lines:
-            line.socket.close()
+        server, self._server = self._server, None
+        if server is not None:
+            server.close_all(forked=True)
 
-    def _run(self) -> None:
-        with swallow(self._faults, "desk"):
+    def _turn(self) -> float | None:
+        if self._server is None and not self._ended:
             self._open()
-        listener = self._listener
-        while listener is not None and not self._ended.is_set() and self._desk() is not None:
-            well = False
-            with swallow(self._faults, "desk"):
-                well = self._turn(listener)
-            if not well:
-                self._ended.wait(_REST_S)
-        self._clear()
+        server = self._server
+        if server is not None and not self._ended and self._desk() is not None:
+            server.timeout = _LOOK_S if not server.any_open else _REST_S
+            server.handle_request()
+            server.cut_late()
+            return 0
+        # Removed while it is still bound: nobody else can have its number meanwhile.
+        self.close()
+        self._server = None
+        if server is not None:
+            server.close_all()
+        self._thread.stop()
+        return None
 
     def _open(self) -> None:
         try:
             path = path_of(self._setting, next(_numbers))
-            self._listener, made = _bound(path)
+            self._server = _SocketServer(path, self._desk, self._faults)
+            found = path.lstat()
         except (OSError, ValueError) as error:
             logger.warning("control_socket = %r: cannot be served: %s", self._setting, error)
             return
+        made = _Made(path, os.getpid(), (found.st_dev, found.st_ino))
         # At the end of the program too, if nobody closes it.
-        weakref.finalize(self, _removed, made)
+        weakref.finalize(self, _remove, made)
         self._made, self.path = made, path
-        if self._ended.is_set():
+        if self._ended:
             self.close()
-
-    def _clear(self) -> None:
-        # Taken away while it is still bound: nobody else can have its number meanwhile.
-        self.close()
-        listener, self._listener = self._listener, None
-        if listener is not None:
-            listener.close()
-        for line in self._lines:
-            line.socket.close()
-        self._lines.clear()
-
-    def _turn(self, listener: socket.socket) -> bool:
-        """Waits for whoever can go on, at most for half a second, and serves them."""
-        # Needs no descriptor of its own, as the default one does.
-        with selectors.PollSelector() as ready:
-            ready.register(listener, selectors.EVENT_READ)
-            for line in self._lines:
-                wanted = selectors.EVENT_READ if line.reply is None else selectors.EVENT_WRITE
-                ready.register(line.socket, wanted, line)
-            now = time.monotonic()
-            soonest = min((line.until for line in self._lines), default=now + _LOOK_S)
-            found = ready.select(min(max(soonest - now, 0.0), _LOOK_S))
-        for key, _ in found:
-            line = key.data
-            if isinstance(line, _Line):
-                goes_on = False
-                with swallow(self._faults, "desk"), suppress(OSError):
-                    goes_on = self._serve(line)
-                if not goes_on:
-                    self._drop(line)
-        for line in [line for line in self._lines if line.until <= time.monotonic()]:
-            self._late(line)
-        try:
-            # Not more, so that whoever is let in is heard before others take the place.
-            for _ in range(_MOST_LINES // 2 if any(key.data is None for key, _ in found) else 0):
-                self._let_in(listener)
-        except BlockingIOError:
-            return True
-        except OSError:
-            # There are no more descriptors, and that passes.
-            return False
-        return True
-
-    def _let_in(self, listener: socket.socket) -> None:
-        connection, _ = listener.accept()
-        connection.setblocking(False)
-        if not _same_user(connection):
-            connection.close()
-            return
-        if len(self._lines) >= _MOST_LINES:
-            waiting = [line for line in self._lines if line.reply is None]
-            self._drop((waiting or self._lines)[0])
-        self._lines.append(_Line(connection))
-
-    def _drop(self, line: _Line) -> None:
-        self._lines.remove(line)
-        line.socket.close()
-
-    def _late(self, line: _Line) -> None:
-        """Cuts a connection off; what came of a request is answered, if that goes at once."""
-        with swallow(self._faults, "desk"), suppress(OSError):
-            if line.reply is None:
-                self._answer(line)
-                self._serve(line)
-        self._drop(line)
-
-    def _serve(self, line: _Line) -> bool:
-        """Reads or writes what can be without waiting; False when the connection is done."""
-        if line.reply is None:
-            piece = line.socket.recv(_PIECE)
-            line.request += piece
-            if piece and b"\n" not in piece and len(line.request) <= MOST_REQUEST:
-                return True
-            self._answer(line)
-        if line.reply:
-            with suppress(BlockingIOError):
-                line.reply = line.reply[line.socket.send(line.reply) :]
-        return bool(line.reply)
-
-    def _answer(self, line: _Line) -> None:
-        asked = bytes(line.request).partition(b"\n")[0]
-        line.request.clear()
-        data = encoded(self._reply(asked if len(asked) <= MOST_REQUEST else None))
-        if len(data) > MOST_REPLY:
-            data = encoded(refusal("too_large", "the reply is too large"))
-        line.reply = memoryview(data + b"\n")
-
-    def _reply(self, line: bytes | None) -> Message:
-        if line is None:
-            return refusal("too_long", f"a request has at most {MOST_REQUEST} bytes")
-        request = decoded(line, MOST_REQUEST)
-        desk = self._desk()
-        if request is None or desk is None:
-            return refusal("unknown_request", "a request is one JSON object on one line")
-        return desk.reply(request)
 
 
 class _Made(NamedTuple):
@@ -322,35 +352,13 @@ class _Made(NamedTuple):
     number: tuple[int, int]
 
 
-def _removed(made: _Made) -> None:
+def _remove(made: _Made) -> None:
     """Takes a socket away, but not a parent's, nor what somebody else put in its place."""
     if made.process == os.getpid():
         with suppress(OSError):
             found = made.path.lstat()
             if stat.S_ISSOCK(found.st_mode) and (found.st_dev, found.st_ino) == made.number:
                 made.path.unlink()
-
-
-def _bound(path: Path) -> tuple[socket.socket, _Made]:
-    """A socket that listens, after one that a dead process of this user left there is gone."""
-    listener = socket.socket(socket.AF_UNIX)
-    try:
-        with _alone(path.parent):
-            _make_room(path)
-            with suppress(OSError):
-                # On Linux this is the mode of what is bound, from the first moment.
-                os.fchmod(listener.fileno(), 0o600)
-            # Fails where anything is: nothing is ever replaced.
-            listener.bind(str(path))
-            if stat.S_IMODE(path.lstat().st_mode) != 0o600:
-                path.chmod(0o600)
-            listener.listen(_BACKLOG)
-        listener.setblocking(False)
-        found = path.lstat()
-    except OSError:
-        listener.close()
-        raise
-    return listener, _Made(path, os.getpid(), (found.st_dev, found.st_ino))
 
 
 def _make_room(path: Path) -> None:
@@ -402,18 +410,6 @@ def _alone(folder: Path) -> Generator[None, None, None]:
         os.close(held)
 
 
-def _same_user(connection: socket.socket) -> bool:
-    """Whether who connected is the user of this process, as far as the system tells."""
-    if not hasattr(socket, "SO_PEERCRED"):
-        return True
-    data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    _, user, _ = _CREDENTIALS.unpack(data)
-    if user != os.getuid():
-        logger.warning("control socket: user %d was refused", user)
-        return False
-    return True
-
-
 class Listeners:
     """Opens what the settings name, once: `store_url`, `control_socket`.
 
@@ -427,7 +423,7 @@ class Listeners:
         self._desk = desk
         self._faults = faults
         self._opening = new_lock()
-        self._letterbox: RedisTransport | None = None
+        self._redis: RedisTransport | None = None
         self.server: Server | None = None
         self.closed = bool(settings.store_url or settings.control_socket)
 
@@ -439,29 +435,22 @@ class Listeners:
             self.closed = False
             settings = self._settings
             if settings.store_url:
-                self._open_letterbox()
-            if settings.control_socket:
-                # A program that nobody looks into has no sockets.
+                from otel_loopguard.escalation.admin.redis_transport import (  # noqa: PLC0415  # redis is an extra
+                    RedisTransport,
+                )
 
+                self._redis = RedisTransport(settings, self._desk, self._faults)
+                self._redis.start()
+            if settings.control_socket:
                 self.server = Server(settings.control_socket, self._desk, self._faults)
                 self.server.start()
 
     def close(self) -> None:
         """Closes them. They may be opened again."""
         with self._opening:
-            if self._letterbox is not None:
-                self._letterbox.close()
+            if self._redis is not None:
+                self._redis.close()
             if self.server is not None:
                 self.server.close()
-            self._letterbox = self.server = None
+            self._redis = self.server = None
             self.closed = bool(self._settings.store_url or self._settings.control_socket)
-
-    def _open_letterbox(self) -> None:
-        from otel_loopguard.escalation.admin.redis_transport import (  # noqa: PLC0415  # redis is an extra
-            ProcessRegistry,
-            RedisTransport,
-        )
-
-        directory = ProcessRegistry(self._settings)
-        self._letterbox = RedisTransport(self._settings, self._desk, directory, self._faults)
-        self._letterbox.start()
