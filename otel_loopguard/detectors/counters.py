@@ -2,39 +2,28 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
-from otel_loopguard.core import ErrorClass
+from otel_loopguard._util.bounded import BoundedDict
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from otel_loopguard.core import Evidence
 
-
-def answer_of(evidence: Evidence) -> str:
-    """What came back, as `906-character answer`, `empty answer` or `61-character error`."""
-    size = f"{evidence.outcome_size:,}-character" if evidence.outcome_size else "empty"
-    return f"{size} {'error' if evidence.error else 'answer'}"
-
-
-def error_of(evidence: Evidence) -> str:
-    """What kind of error it was, as `transient error`; `error` where that cannot be told."""
-    known = evidence.error_class is not ErrorClass.UNKNOWN
-    return f"{evidence.error_class} error" if known else "error"
+ITEM: Final = 0.22
+"""What an item that does not exist weighs, among many that are asked for: 14 make three."""
 
 
 class Periods:
     """Counts, for each period, how long a sequence has been repeating itself.
 
-    `m[p]` grows while a symbol equals the one `p` before it and falls to 0 otherwise, so that `r`
-    turns of a cycle of `p` are `m[p] >= (r - 1) * p`. O(longest) per symbol, O(1) for one that is
-    not among the newest.
-
-    Source: DESIGN "Identity of a call", last rule.
+    `runs[p]` grows while a symbol equals the one `p` before it and falls to 0 otherwise, so that
+    `r` turns of a cycle of `p` are `runs[p] >= (r - 1) * p`. O(longest period) per symbol, O(1) for
+    one that is not among the newest.
     """
 
     __slots__ = ("_need", "_place", "_runs", "_symbols")
@@ -54,27 +43,27 @@ class Periods:
         """How many symbols in a row equalled the one a period before them."""
         return self._runs[period]
 
-    def take(self, symbol: int | None) -> int:
-        """Takes the next symbol; None equals nothing."""
+    def add(self, symbol: int | None) -> int:
+        """Adds a symbol (None equals nothing); gives the period that is found, or 0."""
         found = 0
         if symbol is not None and symbol in self._symbols:
-            found = self._advanced(symbol)
+            found = self._advance(symbol)
         else:
-            self.start_over()
+            self.restart()
         self._symbols[self._place] = symbol
         self._place = (self._place + 1) % len(self._symbols)
         return found
 
-    def start_over(self) -> None:
-        """Forgets what has run; the newest symbols stay."""
+    def restart(self) -> None:
+        """Sets all runs to 0; the newest symbols stay."""
         if any(self._runs):
             self._runs = [0] * len(self._runs)
 
     def halve(self) -> None:
-        """What has run weighs half."""
+        """Halves all runs."""
         self._runs = [run // 2 for run in self._runs]
 
-    def _advanced(self, symbol: int) -> int:
+    def _advance(self, symbol: int) -> int:
         symbols, runs, need, longest = self._symbols, self._runs, self._need, len(self._symbols)
         found = 0
         for period in range(1, longest + 1):
@@ -88,76 +77,38 @@ class Periods:
         return 0 if runs[1] and found > 1 else found
 
 
-_AGENTS: Final = 32
-ITEM: Final = 0.22
-"""What an item that is not there weighs, among many that are asked for: 14 make three."""
-
-
-class LeakyCounters:
-    """A row for each agent: what one does says nothing of another."""
-
-    __slots__ = ("_rows",)
-
-    def __init__(self) -> None:
-        self._rows: dict[int, LeakyCounter] = {}
-
-    def of(self, agent: int) -> LeakyCounter:
-        """The row of an agent; of more than 32 the one that began first is forgotten."""
-        row = self._rows.get(agent)
-        if row is None:
-            row = self._rows[agent] = LeakyCounter()
-            if len(self._rows) > _AGENTS:
-                del self._rows[next(iter(self._rows))]
-        return row
-
-    def leak(self, left: float) -> None:
-        """Leaves a part of what was counted of every agent."""
-        for row in self._rows.values():
-            row.leak(left)
-
-
 class LeakyCounter:
-    """Counts signs of trouble; a parallel round counts once.
+    """Counts a sign of trouble for each of 32 agents; a parallel round counts once."""
 
-    Attributes:
-        count: What is counted now.
-    """
-
-    __slots__ = ("_round", "count")
+    __slots__ = ("_counts",)
 
     def __init__(self) -> None:
-        self.count = 0.0
-        self._round = -1
+        self._counts: BoundedDict[int, tuple[float, int]] = BoundedDict(32)
 
-    def add(self, number: int, weight: float = 1.0) -> float:
-        """Counts a call of a round; gives what is counted now."""
-        if number != self._round:
-            self.count += weight
-        self._round = number
-        return self.count
+    def add(self, evidence: Evidence, weight: float = 1.0) -> float:
+        """Counts a call that shows the sign; gives the count of its agent."""
+        count, last = self._counts.get(evidence.agent, (0.0, -1))
+        count += weight if evidence.round != last else 0.0
+        self._counts[evidence.agent] = count, evidence.round
+        return count
 
-    def leak(self, left: float) -> None:
-        """Leaves a part of what was counted; 0 for nothing."""
-        self.count *= left
+    def leak(self, left: float, agent: int | None = None) -> None:
+        """Leaves a part of what was counted of one agent, or of all."""
+        for key in tuple(self._counts) if agent is None else (agent,):
+            count, last = self._counts.get(key, (0.0, -1))
+            if count:
+                self._counts[key] = count * left, last
 
 
 _FADE: Final = 0.985
 _WINDOW: Final = 50
+_MAXIMUM: Final = 50
 _EARLIER_EPOCH: Final = 1 / 3
-_MOST: Final = 50
 
 
 @dataclass(slots=True)
-class Tallied:
-    """What was counted under one key.
-
-    Attributes:
-        count: Equivalents of one repeat, now.
-        tools: Names of the tools that were counted; at most 8.
-        calls: Keys of the different calls that were counted; at most 8.
-        time: End of the call counted last, nanoseconds since the epoch.
-        sample: First characters of the arguments of the call counted last.
-    """
+class Counted:
+    """Calls counted under one key; `time` and `sample` are those of the last one."""
 
     count: float
     tools: frozenset[str]
@@ -170,158 +121,119 @@ class Tallied:
 
 
 class DecayingCounter:
-    """Counts by key, in equivalents of one repeat.
+    """Counts calls by key, in equivalents of one repeat.
 
     A count fades by 1.5 % per call in between and is forgotten after 50 calls without it; what was
     counted before a change of the world counts a third. A parallel round counts once.
-
-    Source: `notes/evidence.md`, lessons 1 and 4.
     """
 
-    __slots__ = ("_earlier", "_once", "_tallied")
+    __slots__ = ("_counted", "_earlier", "_once")
 
     def __init__(self, *, across_changes: bool = False) -> None:
         self._earlier = 1.0 if across_changes else _EARLIER_EPOCH
         # What was counted once is kept as its evidence: most answers never come again.
-        self._once: dict[Hashable, tuple[Evidence, float]] = {}
-        self._tallied: dict[Hashable, Tallied] = {}
+        self._once: BoundedDict[Hashable, tuple[Evidence, float]] = BoundedDict(_MAXIMUM)
+        self._counted: BoundedDict[Hashable, Counted] = BoundedDict(_MAXIMUM)
 
-    def add(self, key: Hashable, evidence: Evidence, weight: float) -> Tallied | None:
-        """Counts one call under a key."""
-        tallied = self._tallied.pop(key, None)
+    def add(self, key: Hashable, evidence: Evidence, weight: float) -> Counted | None:
+        """Counts a call; None if it is the first of its key."""
+        counted = self._counted.pop(key, None)
         once = self._once.pop(key, None)
-        if tallied is None and once is not None:
-            tallied = _first(*once)
-        if tallied is None or evidence.number - tallied.number > _WINDOW:
-            self._once[key] = (evidence, weight)
-            if len(self._once) > _MOST:
-                del self._once[next(iter(self._once))]
+        if counted is None and once is not None:
+            first, count = once
+            counted = Counted(
+                count, frozenset({first.tool}), frozenset({first.call}), first.time, first.epoch,
+                first.round, first.number, first.sample,
+            )  # fmt: skip
+        if counted is None or evidence.number - counted.number > _WINDOW:
+            self._once[key] = evidence, weight
             return None
-        self._count(tallied, evidence, weight)
-        self._tallied[key] = tallied
-        if len(self._tallied) > _MOST:
-            del self._tallied[next(iter(self._tallied))]
-        return tallied
+        count = counted.count * _FADE ** max(evidence.number - counted.number - 1, 0)
+        if evidence.epoch != counted.epoch:
+            count *= self._earlier
+        if evidence.round != counted.round:
+            count += weight
+        counted.count, counted.epoch, counted.time = count, evidence.epoch, evidence.time
+        counted.round, counted.number = evidence.round, evidence.number
+        counted.sample = evidence.sample
+        if len(counted.tools) < 8:
+            counted.tools |= {evidence.tool}
+        if len(counted.calls) < 8:
+            counted.calls |= {evidence.call}
+        self._counted[key] = counted
+        return counted
 
-    def last(self, key: Hashable) -> Tallied | Evidence | None:
-        """What was counted last under a key: its `time`, `epoch` and `sample`."""
-        known = self._tallied.get(key)
-        if known is not None:
-            return known
+    def last(self, key: Hashable) -> Counted | Evidence | None:
+        """The last call counted under a key: its `time`, `epoch` and `sample`."""
+        counted = self._counted.get(key)
+        if counted is not None:
+            return counted
         once = self._once.get(key)
         return None if once is None else once[0]
 
-    def answered(self, tool: str, key: Hashable, factor: float) -> None:
-        """A tool answered otherwise: what was counted of it elsewhere weighs less."""
-        for other, tallied in self._tallied.items():
-            if tool in tallied.tools and other != key:
-                tallied.count *= factor
+    def decay_others(self, tool: str, key: Hashable, factor: float) -> None:
+        """A tool answered something else: lowers its counts under all other keys."""
+        for other, counted in self._counted.items():
+            if tool in counted.tools and other != key:
+                counted.count *= factor
 
     def forget(self, tool: str) -> bool:
-        """Forgets what a tool had a part in; whether there was anything."""
-        tallied = [key for key, found in self._tallied.items() if tool in found.tools]
+        """Forgets every count that a tool is part of; whether there was one."""
+        counted = [key for key, found in self._counted.items() if tool in found.tools]
         once = [key for key, (found, _) in self._once.items() if found.tool == tool]
-        for key in tallied:
-            del self._tallied[key]
+        for key in counted:
+            del self._counted[key]
         for key in once:
             del self._once[key]
-        return bool(tallied or once)
+        return bool(counted or once)
 
     def halve(self) -> None:
-        """Takes half of all that was counted."""
-        for tallied in self._tallied.values():
-            tallied.count /= 2
-        for key, (evidence, weight) in self._once.items():
-            self._once[key] = (evidence, weight / 2)
-
-    def _count(self, tallied: Tallied, evidence: Evidence, weight: float) -> None:
-        count = tallied.count * _FADE ** max(evidence.number - tallied.number - 1, 0)
-        if evidence.epoch != tallied.epoch:
-            count *= self._earlier
-        if evidence.round != tallied.round:
-            count += weight
-        tallied.count, tallied.epoch, tallied.time = count, evidence.epoch, evidence.time
-        tallied.round, tallied.number = evidence.round, evidence.number
-        tallied.sample = evidence.sample
-        if len(tallied.tools) < 8:
-            tallied.tools |= {evidence.tool}
-        if len(tallied.calls) < 8:
-            tallied.calls |= {evidence.call}
-
-
-def _first(evidence: Evidence, weight: float) -> Tallied:
-    return Tallied(
-        weight, frozenset({evidence.tool}), frozenset({evidence.call}), evidence.time,
-        evidence.epoch, evidence.round, evidence.number, evidence.sample,
-    )  # fmt: skip
+        """Halves all counts."""
+        for counted in self._counted.values():
+            counted.count /= 2
+        for key, (evidence, weight) in [*self._once.items()]:
+            self._once[key] = evidence, weight / 2
 
 
 _CALLS: Final = 16
 
 
-class Sign(NamedTuple):
-    """A call that showed the sign.
-
-    Attributes:
-        number: Its number in the session.
-        call: Its key; None if its arguments are not known.
-    """
-
-    number: int
-    call: int | None
-
-
-class Recent:
-    """Remembers the newest rounds that showed a sign; a parallel round counts once."""
+class RecentRounds:
+    """The newest rounds (64 at most) within a window of calls that showed a sign."""
 
     __slots__ = ("_round", "_signs", "_window")
 
-    def __init__(self, window: int, most: int) -> None:
+    def __init__(self, window: int) -> None:
         self._window = window
-        self._signs: deque[Sign] = deque(maxlen=most)
+        self._signs: deque[tuple[int, int | None]] = deque(maxlen=64)
         self._round = -1
 
-    def add(self, number: int, moment: int, call: int | None) -> int:
+    def add(self, evidence: Evidence) -> int:
         """Counts a call; gives the rounds within the window."""
         signs = self._signs
-        if moment != self._round:
-            signs.append(Sign(number, call))
-        self._round = moment
-        while signs and number - signs[0].number >= self._window:
+        if evidence.round != self._round:
+            signs.append((evidence.number, evidence.call))
+        self._round = evidence.round
+        while signs and evidence.number - signs[0][0] >= self._window:
             signs.popleft()
         return len(signs)
 
     @property
     def calls(self) -> frozenset[int]:
-        """Keys of the newest calls that are remembered, 16 at most."""
-        return frozenset(sign.call for sign in list(self._signs)[-_CALLS:] if sign.call is not None)
+        """Keys of the newest 16 calls, as far as they are known."""
+        return frozenset(call for _, call in list(self._signs)[-_CALLS:] if call is not None)
 
     @property
     def first(self) -> int:
-        """Number of the oldest call that is remembered."""
-        return self._signs[0].number if self._signs else 0
-
-    @property
-    def last(self) -> int:
-        """Number of the newest call that is remembered."""
-        return self._signs[-1].number if self._signs else 0
+        """Number of the oldest call."""
+        return self._signs[0][0] if self._signs else 0
 
 
-_TRACKED: Final = 32
+_SCORES: Final = 32
 
 
 @dataclass(slots=True)
-class Best:
-    """What was measured under one name.
-
-    Attributes:
-        low: The lowest number.
-        high: The highest.
-        tries: Tries since one of the two was reached.
-        epoch: Epoch of the last one.
-        round: Round of the last one.
-    """
-
+class _Best:
     low: float
     high: float
     tries: int
@@ -329,32 +241,28 @@ class Best:
     round: int
 
 
-class Bests:
-    """The best numbers of a session; which way is better nobody knows, so both ways are."""
+class BestScores:
+    """The lowest and the highest number under each name: which way is better is not known."""
 
     __slots__ = ("_bests",)
 
     def __init__(self) -> None:
-        self._bests: OrderedDict[tuple[int, str, int], Best] = OrderedDict()
+        self._bests: BoundedDict[tuple[int, str, int], _Best] = BoundedDict(_SCORES)
 
-    def clear(self) -> None:
-        """Forgets what was measured."""
-        self._bests.clear()
+    def add(self, evidence: Evidence) -> tuple[int, bool] | None:
+        """Tries since the best number, and whether this one is better than any before.
 
-    def add(self, evidence: Evidence) -> tuple[Best, bool] | None:
-        """Counts one measurement; None if the call measures nothing, or is the same try again."""
+        None if the call measures nothing, or is the same try again.
+        """
         if evidence.score is None:
             return None
         name, value = evidence.score
         key = (evidence.agent, evidence.tool, name)
-        best = self._bests.pop(key, None)
+        best = self._bests.get(key)
         if best is None:
-            best = Best(value, value, 0, evidence.epoch, evidence.round)
-            self._bests[key] = best
-            if len(self._bests) > _TRACKED:
-                self._bests.popitem(last=False)
-            return best, False
-        self._bests[key] = best
+            self._bests[key] = _Best(value, value, 0, evidence.epoch, evidence.round)
+            return 0, False
+        self._bests.move_to_end(key)
         better = not best.low <= value <= best.high
         again = evidence.round == best.round or (
             not evidence.fresh and evidence.epoch == best.epoch and not evidence.changed
@@ -364,4 +272,4 @@ class Bests:
         if again and not better:
             return None
         best.tries = 0 if better else best.tries + 1
-        return best, better
+        return best.tries, better

@@ -3,57 +3,50 @@
 from __future__ import annotations
 
 import re
-from collections import OrderedDict, deque
-from dataclasses import dataclass
+from bisect import bisect_left, insort
+from collections import deque
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rapidfuzz import fuzz
 from xxhash import xxh3_64_intdigest as key_of
 
-from otel_loopguard.core import Action, Detection, Effect, ErrorClass, Evidence, Severity
+from otel_loopguard._util.bounded import BoundedDict
+from otel_loopguard.core import Action, Effect, ErrorClass
+from otel_loopguard.detectors.base import BaseDetector, answer_of
 from otel_loopguard.detectors.counters import (
     ITEM,
-    Bests,
+    BestScores,
     DecayingCounter,
-    LeakyCounters,
-    Recent,
-    Tallied,
-    answer_of,
+    LeakyCounter,
+    RecentRounds,
 )
 
 if TYPE_CHECKING:
-    from otel_loopguard.settings import Settings
+    from otel_loopguard.core import Detection, Evidence
 
 _OTHER: Final = 0.7
 _ITEM: Final = re.compile(r"\"[^\"\s]{1,64}\"|'[^'\n]{1,64}'|\d+")
 
 
-class Stagnation:
-    """Counts equal answers of one tool to moving arguments, for calls known to change nothing.
+class Stagnation(BaseDetector):
+    """Counts equal answers of one tool to different calls of one agent that only read.
 
-    Of each agent by itself: several that read the same are no loop.
-
-    A short answer says little ("rainy", `[]`, `False` coincide): from 40 characters it weighs 1.0,
-    from 16 on 0.7, below 0.45. Below that it does not count at all where the call differs from the
-    one before in an item only (a number, a name): to check many things is no loop. An answer that
-    the tool did not give before takes three tenths of what was counted: it does answer. A detection
-    from `repeat_threshold` (3). It leads to a hint at most: six questions that the tool has no
-    answer to may be honest research, and only the agent can tell. For a call that changes something
-    an equal answer ("ok") is normal.
-
-    Source: `notes/evidence.md`, lesson 5; misses N5 and N6 of `notes/detectors.md`.
+    A short answer says little ("rainy", `[]`, `False` coincide), and nothing where the call differs
+    from the one before in an item only: to check many things is no loop. An answer that the tool
+    did not give before takes three tenths: it does answer. A hint at most: six questions that the
+    tool has no answer to may be honest research.
     """
 
     name = "stagnation"
     family = "standstill"
-    __slots__ = ("_settings", "_tally")
+    __slots__ = ("_answers",)
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._tally = DecayingCounter()
+    def reset(self) -> None:
+        self._answers = DecayingCounter()
 
     def user_turn(self) -> None:
-        self._tally.halve()
+        self._answers.halve()
 
     def observe(self, evidence: Evidence) -> Detection | None:
         if evidence.error or evidence.waits or evidence.effect is not Effect.READ:
@@ -61,118 +54,128 @@ class Stagnation:
         if evidence.outcome is None or evidence.call is None or evidence.bare:
             return None
         key = (evidence.agent, evidence.tool, evidence.outcome)
-        weight = weight_of(evidence.outcome_size)
-        if weight < 1.0 and _one_of_many(self._tally.last(key), evidence.sample):
-            weight = 0.0
-        elif evidence.item and evidence.nothing and evidence.place is None:
-            weight = min(weight, ITEM)
-        tallied = self._tally.add(key, evidence, weight)
-        if tallied is None:
-            self._tally.answered(evidence.tool, key, _OTHER)
-        elif len(tallied.calls) >= 2:
-            return self._judge(evidence, tallied)
-        return None
-
-    def _judge(self, evidence: Evidence, tallied: Tallied) -> Detection | None:
-        threshold = self._settings.of(evidence.tool).repeat_threshold
-        if tallied.count < evidence.needs(threshold) - 0.1:
+        counted = self._answers.add(key, evidence, self._weight(key, evidence))
+        if counted is None:
+            self._answers.decay_others(evidence.tool, key, _OTHER)
             return None
-        return Detection(
-            detector=self.name,
+        threshold = self._settings.of(evidence.tool).repeat_threshold
+        if len(counted.calls) < 2 or counted.count < evidence.needs(threshold) - 0.1:
+            return None
+        several = str(len(counted.calls)) if len(counted.calls) < 8 else "8 or more"
+        return self.found(
             reason="same_answer",
-            severity=Severity.WARNING,
-            confidence=min(0.9, 0.6 + 0.05 * (tallied.count - threshold)),
-            keys=frozenset({evidence.outcome or 0}),
-            count=round(tallied.count, 2),
+            message=f"{evidence.tool!r} gave an equal {answer_of(evidence)} to {several} different "
+            "calls",
+            count=round(counted.count, 2),
             threshold=evidence.shown(threshold),
-            message=f"{evidence.tool!r} gave an equal {answer_of(evidence)} to "
-            f"{_several(len(tallied.calls))} different calls",
-            max_action=Action.HINT,
+            confidence=min(0.9, 0.6 + 0.05 * (counted.count - threshold)),
+            keys=evidence.outcome,
+        )
+
+    def _weight(self, key: tuple[int, str, int], evidence: Evidence) -> float:
+        size = evidence.outcome_size
+        weight = 1.0 if size >= 40 else 0.7 if size >= 16 else 0.45
+        last = self._answers.last(key) if weight < 1.0 else None
+        if (
+            last is not None
+            and last.sample != evidence.sample
+            and _ITEM.sub("#", last.sample) == _ITEM.sub("#", evidence.sample)
+        ):
+            return 0.0
+        if evidence.item and evidence.nothing and evidence.place is None:
+            return min(weight, ITEM)
+        return weight
+
+
+class _LeakyDetector(BaseDetector):
+    """A detector of one sign, counted for each agent."""
+
+    __slots__ = ("_signs",)
+
+    def reset(self) -> None:
+        self._signs = LeakyCounter()
+
+    def user_turn(self) -> None:
+        self._signs.leak(0.5)
+
+
+class Echo(_LeakyDetector):
+    """Counts calls that got their own arguments back and nothing else.
+
+    A program that prints the text that it holds looks busy and learns nothing. Every call in
+    between that is no echo takes a fifth of the count.
+    """
+
+    name = "echo"
+    family = "standstill"
+    __slots__ = ()
+
+    def observe(self, evidence: Evidence) -> Detection | None:
+        if (
+            not evidence.echo
+            or evidence.error
+            or evidence.effect is Effect.WRITE
+            or evidence.outcome_size < 40
+        ):
+            self._signs.leak(0.8, evidence.agent)
+            return None
+        count = self._signs.add(evidence)
+        threshold = self._settings.tuning.calls.echo_threshold
+        if count < evidence.needs(threshold) - 0.1:
+            return None
+        return self.found(
+            reason="echo",
+            message=f"{evidence.tool!r} gave back what it was given {round(count)} times, "
+            "and nothing else",
+            count=round(count, 2),
+            threshold=evidence.shown(threshold),
+            confidence=min(0.8, 0.55 + 0.05 * (count - threshold)),
+            keys=key_of(f"{self.name}\0{evidence.tool}".encode()),
         )
 
 
-def _one_of_many(last: Tallied | Evidence | None, now: str) -> bool:
-    """Whether two calls ask the same of two items: they differ in numbers or single words only."""
-    if last is None or last.sample == now:
-        return False
-    return _ITEM.sub("#", last.sample) == _ITEM.sub("#", now)
-
-
-def weight_of(size: int) -> float:
-    """What an equal answer weighs, by its characters."""
-    return 1.0 if size >= 40 else 0.7 if size >= 16 else 0.45
-
-
-def _several(calls: int) -> str:
-    return str(calls) if calls < 8 else "8 or more"
-
-
-_LESS: Final = 0.7
-_PAGE: Final = 0.5
-
-
-class FoundNothing:
+class FoundNothing(_LeakyDetector):
     """Counts new questions whose answer says that nothing was found, in whatever words.
 
-    An answer that finds something takes three tenths, a successful change all of what was counted.
-    One item after the other that is not there counts 0.22, so that it takes 15 of them, and a page
-    half. A detection from `tuning.calls.nothing_threshold` (4). It leads to a hint at most: to look
-    where nothing is may be what was asked for.
-
-    Source: `notes/evidence.md`, row "found nothing outcomes".
+    An answer that finds something takes three tenths of the count, a successful change all. Items
+    that do not exist and pages weigh less. A hint at most: to look where nothing is may be what was
+    asked for.
     """
 
     name = "found_nothing"
     family = "standstill"
-    __slots__ = ("_rows", "_threshold")
-
-    def __init__(self, settings: Settings) -> None:
-        self._threshold = settings.tuning.calls.nothing_threshold
-        self._rows = LeakyCounters()
-
-    def user_turn(self) -> None:
-        self._rows.leak(0.5)
+    __slots__ = ()
 
     def observe(self, evidence: Evidence) -> Detection | None:
         if evidence.outcome is None or evidence.waits:
             return None
         if evidence.error or not evidence.nothing or not evidence.fresh:
-            self._found(evidence)
+            if evidence.effect is Effect.WRITE and not evidence.error:
+                self._signs.leak(0)
+            elif not evidence.nothing:
+                self._signs.leak(0.7, evidence.agent)
             return None
-        count = self._rows.of(evidence.agent).add(evidence.round, self._weight(evidence))
-        if count < evidence.needs(self._threshold) - 0.1:
+        weight = 0.5 if evidence.place is not None else ITEM if evidence.item else 1.0
+        count = self._signs.add(evidence, weight)
+        threshold = self._settings.tuning.calls.nothing_threshold
+        if count < evidence.needs(threshold) - 0.1:
             return None
-        return Detection(
-            detector=self.name,
+        return self.found(
             reason="found_nothing",
-            severity=Severity.WARNING,
-            confidence=min(0.8, 0.55 + 0.05 * (count - self._threshold)),
-            keys=frozenset({key_of(self.name.encode())}),
-            count=round(count, 2),
-            threshold=evidence.shown(self._threshold),
             message=f"{round(count)} different calls, of {evidence.tool!r} the last, found nothing",
-            max_action=Action.HINT,
+            count=round(count, 2),
+            threshold=evidence.shown(threshold),
+            confidence=min(0.8, 0.55 + 0.05 * (count - threshold)),
+            keys=key_of(self.name.encode()),
         )
 
-    def _weight(self, evidence: Evidence) -> float:
-        if evidence.place is not None:
-            return _PAGE
-        return ITEM if evidence.item else 1.0
 
-    def _found(self, evidence: Evidence) -> None:
-        if evidence.effect is Effect.WRITE and not evidence.error:
-            self._rows.leak(0)
-        elif not evidence.nothing:
-            self._rows.of(evidence.agent).leak(_LESS)
-
-
-_AGENTS: Final = 32
-_KEYS: Final = frozenset({key_of(b"grinding")})
+_GRINDING: Final = key_of(b"grinding")
 
 
 @dataclass(slots=True)
 class _Newest:
-    """The newest rounds of one agent: what was new in each, and their sum."""
+    """What was new in each of the newest rounds of one agent, and their sum."""
 
     news: deque[float]
     sum: float = 0.0
@@ -180,7 +183,7 @@ class _Newest:
     round: int = -1
 
     def add(self, novelty: float, number: int) -> None:
-        """Takes an answer; of one round the one that brought the most counts."""
+        """Adds an answer; of one round the one that brought the most counts."""
         news = self.news
         if number == self.round and news:
             self.sum += max(novelty - news[-1], 0.0)
@@ -192,277 +195,207 @@ class _Newest:
         news.append(novelty)
         self.sum += novelty
 
-    def start(self) -> None:
-        """Begins anew."""
+    def clear(self) -> None:
         self.news.clear()
         self.sum = 0.0
 
 
-class Grinding:
-    """Looks at the newest answers: what part of them was not seen before by the agent.
+class Grinding(BaseDetector):
+    """Looks at what part of the newest answers was not seen before by the agent.
 
-    A detection if `tuning.calls.grinding_novelty` (10 %) or less of the newest
-    `tuning.calls.grinding_calls` (20) answers was new, nothing was changed in between, and none of
-    them was a wait. Calls of one round count once. Over fewer calls healthy runs look the same. It
-    leads to a hint at most.
-
-    Source: `notes/evidence.md`, lesson 7 ("novelty is worthless alone"), miss N7 of
-    `notes/detectors.md`.
+    Only where nothing was changed and none of them was a wait. Over fewer calls healthy runs look
+    the same; novelty alone says little, so it hints at most.
     """
 
     name = "grinding"
     family = "standstill"
-    __slots__ = ("_agents", "_calls", "_line")
+    __slots__ = ("_agents",)
 
-    def __init__(self, settings: Settings) -> None:
-        self._line = settings.tuning.calls.grinding_novelty
-        self._calls = settings.tuning.calls.grinding_calls
-        self._agents: dict[int, _Newest] = {}
-
-    def user_turn(self) -> None:
-        """What was asked before was asked for something else."""
-        self._agents.clear()
+    def reset(self) -> None:
+        self._agents: BoundedDict[int, _Newest] = BoundedDict(32)
 
     def observe(self, evidence: Evidence) -> Detection | None:
-        newest = self._of(evidence.agent)
+        tuning = self._settings.tuning.calls
+        newest = self._agents.get(evidence.agent)
+        if newest is None:
+            newest = _Newest(deque(maxlen=tuning.grinding_calls))
+            self._agents[evidence.agent] = newest
         if evidence.epoch != newest.epoch:
             newest.epoch = evidence.epoch
-            newest.start()
+            newest.clear()
         if evidence.novelty is None or evidence.waits:
-            newest.start()
+            newest.clear()
             return None
         # That a call was carried out, or that one of many items is not there, is all it can say.
-        passing = evidence.error_class is ErrorClass.TRANSIENT
-        if passing or evidence.bare or evidence.acts or (evidence.item and evidence.nothing):
+        transient = evidence.error_class is ErrorClass.TRANSIENT
+        if transient or evidence.bare or evidence.acts or (evidence.item and evidence.nothing):
             return None
         newest.add(evidence.novelty, evidence.round)
         known = len(newest.news)
-        if known != self._calls or newest.sum * evidence.ease > self._line * known:
+        if known != tuning.grinding_calls:
             return None
-        return Detection(
-            detector=self.name,
+        if newest.sum * evidence.ease > tuning.grinding_novelty * known:
+            return None
+        return self.found(
             reason="nothing_new",
-            severity=Severity.WARNING,
-            confidence=0.6,
-            keys=_KEYS,
+            message=f"the last {known} calls brought next to nothing that was not seen before",
             count=known,
             threshold=known,
-            message=f"the last {known} calls brought next to nothing that was not seen before",
-            max_action=Action.HINT,
+            confidence=0.6,
+            keys=_GRINDING,
         )
 
-    def _of(self, agent: int) -> _Newest:
-        newest = self._agents.get(agent)
-        if newest is None:
-            newest = self._agents[agent] = _Newest(deque(maxlen=self._calls))
-            if len(self._agents) > _AGENTS:
-                del self._agents[next(iter(self._agents))]
-        return newest
+
+_IDLE_COMMAND: Final = key_of(b"idle_command")
 
 
-_KEY: Final = key_of(b"idle_command")
-
-
-class IdleCommand:
+class IdleCommand(BaseDetector):
     """Counts rounds whose command does nothing: `:`, a comment, punctuation, a bare `echo`.
 
-    They are all equal to each other, whatever they say. A detection from
-    `tuning.calls.idle_threshold` (4) rounds of the last `tuning.calls.idle_window` (40) calls; what
-    is done in between does not matter. Where they are less than half of the calls since the first
-    of them, it leads to a hint at most: who writes notes with `echo` beside real work is not stuck.
-
-    Source: prototype on 34 stuck runs of a coding agent (14 caught) and on solved ones (none).
+    They are all equal to each other, whatever they say. A hint at most where they are less than
+    half of the calls: who writes notes with `echo` beside real work is not stuck.
     """
 
     name = "idle_command"
     family = "standstill"
-    __slots__ = ("_recent", "_settings")
+    __slots__ = ("_recent",)
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self.user_turn()
-
-    def user_turn(self) -> None:
-        """What was done before was done for something else."""
-        self._recent = Recent(self._settings.tuning.calls.idle_window, 64)
+    def reset(self) -> None:
+        self._recent = RecentRounds(self._settings.tuning.calls.idle_window)
 
     def observe(self, evidence: Evidence) -> Detection | None:
         if not evidence.idle:
             return None
-        rounds = self._recent.add(evidence.number, evidence.round, evidence.call)
+        rounds = self._recent.add(evidence)
         threshold = self._settings.tuning.calls.idle_threshold
         if rounds * self._settings.sensitivity < threshold:
             return None
         mostly = 2 * rounds >= evidence.number - self._recent.first + 1
-        return Detection(
-            detector=self.name,
+        return self.found(
             reason="does_nothing",
-            severity=Severity.WARNING,
-            confidence=min(0.95, 0.75 + 0.03 * (rounds - threshold)),
-            keys=self._recent.calls | {_KEY},
-            count=rounds,
-            threshold=threshold,
             message=f"{rounds} of the last commands of {evidence.tool!r} do nothing, whatever "
             "stands behind them",
+            count=rounds,
+            threshold=threshold,
+            confidence=min(0.95, 0.75 + 0.03 * (rounds - threshold)),
+            keys=self._recent.calls | {_IDLE_COMMAND},
             max_action=Action.ABORT if mostly and evidence.call is not None else Action.HINT,
             advice="Write the command itself, without anything in front of it.",
         )
 
 
-_SCORE_KEY: Final = key_of(b"no_better_score")
+_NO_BETTER_SCORE: Final = key_of(b"no_better_score")
 
 
-class NoBetterScore:
-    """Counts tries since a number under one name was better than ever.
+class NoBetterScore(BaseDetector):
+    """Counts tries since a number under one name was lower or higher than ever.
 
-    The number is what the answer of a tool measures last: a score, accuracy, loss, failures. Which
-    way is better nobody knows, so a new highest number is better, and so is a new lowest one. A try
-    is another call, or the same one after a change; tries of one round are one.
-
-    From `tuning.calls.score_threshold` (6) tries on it is noted on the trace, at every sixth;
-    nothing else follows, for a plateau may be the best there is.
-
-    Source: FEATURES W11; no recorded solved run has more than 1 try.
+    Recorded at every sixth try; nothing else follows, for a plateau may be the best there is.
     """
 
     name = "no_better_score"
     family = "standstill"
-    __slots__ = ("_bests", "_settings")
+    __slots__ = ("_scores",)
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._bests = Bests()
-
-    def user_turn(self) -> None:
-        """What was measured before was measured for something else."""
-        self._bests.clear()
+    def reset(self) -> None:
+        self._scores = BestScores()
 
     def observe(self, evidence: Evidence) -> Detection | None:
         if evidence.waits or evidence.score is None:
             return None
-        counted = self._bests.add(evidence)
-        if counted is None:
-            return None
-        tries = counted[0].tries
+        counted = self._scores.add(evidence)
         threshold = self._settings.tuning.calls.score_threshold
-        if tries == 0 or tries % threshold:
+        if counted is None or counted[0] == 0 or counted[0] % threshold:
             return None
-        return Detection(
-            detector=self.name,
+        tries = counted[0]
+        return self.found(
             reason="no_better_score",
-            severity=Severity.WARNING,
-            confidence=0.6,
-            keys=frozenset({evidence.score[0] ^ _SCORE_KEY}),
+            message=f"a number that {evidence.tool!r} measures was no better in {tries} tries",
             count=tries,
             threshold=threshold,
-            message=f"a number that {evidence.tool!r} measures was no better in {tries} tries",
+            confidence=0.6,
+            keys=evidence.score[0] ^ _NO_BETTER_SCORE,
             max_action=Action.ALLOW,
             own=Action.ALLOW,
         )
 
 
-_FILES: Final = 64
-_FAILED: Final = 16
 _ALIKE: Final = 60.0
 """Percent of two commands that are common where they try the same."""
 
 
-class _Failed(NamedTuple):
-    """What was tried, and failed."""
-
+class _Tried(NamedTuple):
     tool: str
     call: int | None
     sample: str
 
 
-@dataclass(slots=True)
-class _Edited:
-    """Edits of one file, each with a failure after the one before, and the number of the last."""
-
+class _Edited(NamedTuple):
     edits: int
     last: int
 
 
-class RepeatedEdit:
+class RepeatedEdit(BaseDetector):
     """Counts edits of one file between which a test, a build or a program failed.
 
-    A file is what `file_path`, `path`, `filename` or the like names in a call that writes. An edit
-    counts if something that runs failed, or an answer turned down what was tried, since the edit
-    before: a file that is written in many parts is work. A green result begins anew for all files:
-    what failed before passes now, the same call or one whose arguments are alike by 60 %, or a
-    number that is measured (failures, a score) is better than ever. A detection from
-    `tuning.calls.edit_threshold` (12) edits on; it leads to a hint and no further, for hard
-    problems take many tries.
-
-    Edits that fail, failures that were no try (wrong usage, no such command) and transient errors
-    do not count.
-
-    Source: `notes/agents.md`, wish 8; on 471 recorded solved runs no file had more than 3.
+    A file that is written in many parts is work. A green result begins again for all files: what
+    failed before passes now, or a number that is measured is better than ever. A hint at most, for
+    hard problems take many tries.
     """
 
     name = "repeated_edit"
     family = "standstill"
-    __slots__ = ("_bests", "_edited", "_failed", "_last_failed", "_settings")
+    __slots__ = ("_edited", "_failed", "_last_failed", "_scores")
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self.user_turn()
-
-    def user_turn(self) -> None:
-        """What was edited before was edited for something else."""
-        self._edited: OrderedDict[int, _Edited] = OrderedDict()
-        self._failed: deque[_Failed] = deque(maxlen=_FAILED)
-        self._bests = Bests()
+    def reset(self) -> None:
+        self._edited: BoundedDict[int, _Edited] = BoundedDict(64)
+        self._failed: deque[_Tried] = deque(maxlen=16)
+        self._scores = BestScores()
         self._last_failed = -1
 
     def observe(self, evidence: Evidence) -> Detection | None:
         if evidence.file is None:
-            self._tried(evidence)
+            self._try(evidence)
             return None
         if evidence.failing:
             return None
-        edited = self._edited.pop(evidence.file, None)
-        again = edited is not None and self._last_failed > edited.last
-        edits = 1 if edited is None else edited.edits + again
+        before = self._edited.get(evidence.file)
+        again = before is not None and self._last_failed > before.last
+        edits = 1 if before is None else before.edits + again
         self._edited[evidence.file] = _Edited(edits, evidence.number)
-        if len(self._edited) > _FILES:
-            self._edited.popitem(last=False)
         threshold = self._settings.tuning.calls.edit_threshold
         if not again or edits * self._settings.sensitivity < threshold:
             return None
-        return Detection(
-            detector=self.name,
+        return self.found(
             reason="no_green_result",
-            severity=Severity.WARNING,
-            confidence=min(0.8, 0.6 + 0.03 * (edits - threshold)),
-            keys=frozenset({evidence.file}),
+            message=f"one file was edited {edits} times, and what was tried after each edit failed",
             count=edits,
             threshold=threshold,
-            message=f"one file was edited {edits} times, and what was tried after each edit failed",
-            max_action=Action.HINT,
+            confidence=min(0.8, 0.6 + 0.03 * (edits - threshold)),
+            keys=evidence.file,
             advice="Find out why it fails before the next edit, or go back to what worked.",
         )
 
-    def _tried(self, evidence: Evidence) -> None:
-        """Notes what failed; what passes now, or measures better than ever, begins anew."""
-        measured = self._bests.add(evidence)
+    def _try(self, evidence: Evidence) -> None:
+        """Keeps what failed; what passes now, or measures better than ever, begins again."""
+        measured = self._scores.add(evidence)
         if measured is not None and measured[1]:
             self._edited.clear()
-        failed = evidence.failing or evidence.rejects
-        if not failed:
-            if self._failed and any(self._same(one, evidence) for one in self._failed):
-                self.user_turn()
-            return
-        if evidence.refused or not (evidence.runs_code or evidence.rejects):
-            return
-        if evidence.error_class is ErrorClass.TRANSIENT:
-            return
-        self._failed.append(_Failed(evidence.tool, evidence.call, evidence.sample))
-        self._last_failed = evidence.number
+        if not evidence.failing and not evidence.rejects:
+            if any(self._is_same(failed, evidence) for failed in self._failed):
+                self.reset()
+        elif (
+            # Wrong usage is no try, and neither is a transient error.
+            not evidence.refused
+            and (evidence.runs_code or evidence.rejects)
+            and evidence.error_class is not ErrorClass.TRANSIENT
+        ):
+            self._failed.append(_Tried(evidence.tool, evidence.call, evidence.sample))
+            self._last_failed = evidence.number
 
     @staticmethod
-    def _same(failed: _Failed, evidence: Evidence) -> bool:
-        """Whether a call tries what failed: without their arguments nobody can tell, so it does."""
+    def _is_same(failed: _Tried, evidence: Evidence) -> bool:
+        """Whether a call tries what failed; without their arguments it is taken for the same."""
         if failed.tool != evidence.tool:
             return False
         if failed.call is None or failed.call == evidence.call or not failed.sample:
@@ -470,168 +403,169 @@ class RepeatedEdit:
         return fuzz.ratio(failed.sample, evidence.sample, score_cutoff=_ALIKE) > 0
 
 
-_SHORT: Final = 12
-_AGAIN: Final = 0.5
-_TRACKED: Final = 32
 _CLIMB: Final = ((0, Action.STEER), (2, Action.ASK), (4, Action.ABORT))
-"""How far it goes, by tries beyond `tuning.calls.verdict_climb`."""
+"""The strongest action by tries beyond `verdict_climb`."""
 
 
-class SameVerdict:
-    """Counts equal answers of one tool that turn down what was tried.
+class SameVerdict(BaseDetector):
+    """Counts equal answers of one tool that turn down what was tried ("failed", "wrong").
 
-    A test that fails in the same way after every edit is work for a while: so changes in between do
-    not matter, and neither do the arguments, but it takes `tuning.calls.verdict_threshold` (6)
-    tries. A try is another call, or the same one after a change; the same one again is half a try.
-    An answer turns down if it says so in words (did not pass, failed, wrong, …) and has 12
-    characters or more; failures of the call itself are `error_repeat`'s.
-
-    It leads to a hint. Only from `tuning.calls.verdict_climb` (20) tries on between which nothing
-    was changed it asks for another way, two tries later for a person, and four tries later it
-    stops: who types in one password after another does not stop by being told so. Errors that turn
-    down what was tried count there as well.
-
-    Source: `notes/detectors.md`, recommendation 5 ("if epochs advance but the verifier's
-    fingerprint stays equal about 6 times: hint, never abort"); `notes/evidence.md`, "Same verifier
-    answer across epochs"; a recorded run of 278 passwords, one call each.
+    A test that fails in the same way after every edit is work for a while: changes in between do
+    not matter, and it leads to a hint. Only after many tries with no change between them does it
+    stop: who types in one password after another (278 in a recorded run) does not stop by being
+    told so. Failures of the call itself are `error_repeat`'s, except for those tries.
     """
 
     name = "same_verdict"
     family = "standstill"
-    __slots__ = ("_guesses", "_settings", "_tally")
+    __slots__ = ("_guesses", "_verdicts")
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._tally = DecayingCounter(across_changes=True)
-        self._guesses: OrderedDict[tuple[int, str, int, bool], tuple[int, float]] = OrderedDict()
+    def reset(self) -> None:
+        self._verdicts = DecayingCounter(across_changes=True)
+        self._guesses: BoundedDict[tuple[int, str, int, bool], tuple[int, float]] = BoundedDict(32)
 
     def user_turn(self) -> None:
-        self._tally.halve()
+        self._verdicts.halve()
         self._guesses.clear()
 
     def observe(self, evidence: Evidence) -> Detection | None:
         if evidence.outcome is None or evidence.waits:
             return None
-        if not evidence.rejects or evidence.outcome_size < _SHORT:
+        if not evidence.rejects or evidence.outcome_size < 12:
             return None
         key = (evidence.agent, evidence.tool, evidence.outcome, evidence.error)
-        last = self._tally.last(key)
+        last = self._verdicts.last(key)
         another_try = last is None or evidence.fresh or evidence.epoch != last.epoch
-        weight = 1.0 if another_try else _AGAIN
-        tallied = self._tally.add(key, evidence, weight)
-        guesses = self._guessed(key, evidence, weight)
-        if tallied is None:
+        weight = 1.0 if another_try else 0.5
+        counted = self._verdicts.add(key, evidence, weight)
+        # Tries with this answer since the last change of the world.
+        epoch, guesses = self._guesses.get(key, (evidence.epoch, 0.0))
+        guesses = guesses + weight if epoch == evidence.epoch else weight
+        self._guesses[key] = evidence.epoch, guesses
+        if counted is None:
             return None
-        climbs = self._climbs(evidence, guesses)
-        needed = evidence.needs(self._settings.tuning.calls.verdict_threshold) - 0.1
-        if tallied.count < needed or (evidence.error and climbs is Action.HINT):
-            return None
-        return self._detection(evidence, tallied.count, climbs)
-
-    def _guessed(self, key: tuple[int, str, int, bool], evidence: Evidence, weight: float) -> float:
-        """Tries with this answer since the world was changed last."""
-        epoch, count = self._guesses.pop(key, (evidence.epoch, 0.0))
-        count = count + weight if epoch == evidence.epoch else weight
-        self._guesses[key] = (evidence.epoch, count)
-        if len(self._guesses) > _TRACKED:
-            self._guesses.popitem(last=False)
-        return count
-
-    def _climbs(self, evidence: Evidence, guesses: float) -> Action:
-        """The strongest action that it leads to."""
-        climb = evidence.needs(self._settings.tuning.calls.verdict_climb) - 0.1
+        tuning = self._settings.tuning.calls
+        climb = evidence.needs(tuning.verdict_climb) - 0.1
         reached = [action for beyond, action in _CLIMB if guesses >= climb + beyond]
-        return reached[-1] if reached and evidence.call is not None else Action.HINT
-
-    def _detection(self, evidence: Evidence, count: float, strongest: Action) -> Detection:
-        threshold = self._settings.tuning.calls.verdict_threshold
-        return Detection(
-            detector=self.name,
+        strongest = reached[-1] if reached and evidence.call is not None else Action.HINT
+        threshold = tuning.verdict_threshold
+        if counted.count < evidence.needs(threshold) - 0.1:
+            return None
+        if evidence.error and strongest is Action.HINT:
+            return None
+        return self.found(
             reason="same_verdict",
-            severity=Severity.WARNING,
-            confidence=min(0.8, 0.6 + 0.03 * (count - threshold)),
-            keys=frozenset({evidence.outcome or 0}),
-            count=round(count, 2),
-            threshold=evidence.shown(threshold),
-            message=f"{evidence.tool!r} turned down what was tried {round(count)} times "
+            message=f"{evidence.tool!r} turned down what was tried {round(counted.count)} times "
             "with an equal answer",
+            count=round(counted.count, 2),
+            threshold=evidence.shown(threshold),
+            confidence=min(0.8, 0.6 + 0.03 * (counted.count - threshold)),
+            keys=evidence.outcome,
             max_action=strongest,
         )
 
 
-_OLD: Final = 0.1
-_TOOLS: Final = 256
-_LOOP: Final = 0x73686F70
+@dataclass(slots=True)
+class _Range:
+    """The places of one range that were read, in order, and how often one was read again."""
+
+    epoch: int
+    places: list[float] = field(default_factory=list[float])
+    last: float = 0.0
+    stride: float = 0.0
+    wrapped: bool = False
+    again: float = 0.0
+    round: int = -1
+
+    def add(self, place: float, number: int) -> bool:
+        """Adds a place; whether it lies in what was read through, counted once in a round."""
+        if place < self.last:
+            self.wrapped = True
+        places = self.places
+        right, known = bisect_left(places, place), len(places)
+        here = right < known and places[right] == place
+        between = 0 < right < known and places[right] - places[right - 1] <= 1.5 * self.stride
+        again = self.wrapped and known >= 5 and (here or between)
+        if again:
+            self.again += number != self.round
+            self.round = number
+        if places and place > self.last:
+            step = place - self.last
+            self.stride = step if not self.stride else min(self.stride, step)
+        if known < 256 and not here:
+            insort(places, place)
+        self.last = place
+        return again
 
 
-class ToolShopping:
-    """Counts different tools in a row that were tried in vain.
+class Sweep(BaseDetector):
+    """Counts calls that page through a range again, whatever the answers say.
 
-    In vain means: the call failed, found nothing, only echoed its arguments, or said what was
-    known before (up to 0.1 of it new). A tool was merely tried if it was called
-    `tuning.text.shop_calls` (2) times at most; one that is called more often belongs to other
-    detectors. A detection from `tuning.text.shop_tools` (5) such tools on. Any call that brings
-    news, changes something, or whose outcome was not captured, starts the row anew. Transient
-    errors are not the agent's doing, and neither count nor help. It hints at most.
-
-    Source: FEATURES D7.
+    After the first step back, a place between two that were read and lie no further apart than one
+    and a half strides is read again. Only the arguments show it: the answers of a sweep that wraps
+    around, shifted by half a page, are all new.
     """
 
-    name = "tool_shopping"
-    family = "text"
-    takes = Evidence
-    __slots__ = ("_calls", "_first", "_settings")
+    name = "sweep"
+    family = "standstill"
+    __slots__ = ("_ranges",)
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._calls: dict[str, int] = {}
-        self._first: int | None = None
-
-    def user_turn(self) -> None:
-        """A user spoke: another task may need other tools."""
-        self._over()
+    def reset(self) -> None:
+        self._ranges: BoundedDict[int, _Range] = BoundedDict(16)
 
     def observe(self, evidence: Evidence) -> Detection | None:
-        """Takes one call; gives a detection if it is one tool too many."""
-        if evidence.error and evidence.error_class is ErrorClass.TRANSIENT:
+        if evidence.place is None or evidence.waits or evidence.effect is Effect.WRITE:
             return None
-        if not _in_vain(evidence):
-            self._over()
+        key, place = evidence.place
+        read = self._ranges.get(key)
+        if read is None or read.epoch != evidence.epoch:
+            read = _Range(evidence.epoch)
+        self._ranges[key] = read
+        threshold = self._settings.tuning.calls.sweep_threshold
+        if not read.add(place, evidence.round) or read.again < evidence.needs(threshold):
             return None
-        if len(self._calls) < _TOOLS or evidence.tool in self._calls:
-            self._calls[evidence.tool] = self._calls.get(evidence.tool, 0) + 1
-        if self._first is None:
-            self._first = evidence.number ^ _LOOP
-        most = self._settings.tuning.text.shop_calls
-        tried = sum(calls <= most for calls in self._calls.values())
-        return self._detection(tried) if tried >= self._settings.tuning.text.shop_tools else None
-
-    def _over(self) -> None:
-        self._calls.clear()
-        self._first = None
-
-    def _detection(self, tried: int) -> Detection:
-        most = self._settings.tuning.text.shop_calls
-        return Detection(
-            detector=self.name,
-            reason="tools_tried_in_vain",
-            severity=Severity.WARNING,
-            confidence=min(0.8, 0.5 + 0.05 * tried),
-            keys=frozenset({self._first or _LOOP}),
-            count=tried,
-            threshold=self._settings.tuning.text.shop_tools,
-            message=f"{tried} different tools were tried in a row, each {most} times at most, and "
-            "each failed, found nothing, or said nothing new",
-            max_action=Action.HINT,
-            advice="Say what is missing before the next tool is tried, or ask for it.",
+        return self.found(
+            reason="read_again",
+            message=f"{evidence.tool!r} read {read.again:g} places again that it had read through "
+            "before",
+            count=read.again,
+            threshold=evidence.shown(threshold),
+            confidence=min(0.85, 0.6 + 0.02 * (read.again - threshold)),
+            keys=key,
         )
 
 
-def _in_vain(evidence: Evidence) -> bool:
-    """Whether nothing came of a call; an outcome that was not captured may be news."""
-    if evidence.error or evidence.nothing or evidence.echo:
-        return True
-    if evidence.effect is Effect.WRITE or evidence.effect is Effect.WAIT:
-        return False
-    # To look again at what brought something once is no new attempt.
-    return evidence.fresh and evidence.novelty is not None and evidence.novelty <= _OLD
+class RevisedInVain(BaseDetector):
+    """Counts calls in a row of one tool whose arguments and answer are nearly the last ones.
+
+    It is `refinement_spiral` for tools: a draft goes in, a draft comes out, and two words differ.
+    What other tools do in between does not matter. A call that fails or waits ends a row.
+    """
+
+    name = "revised_in_vain"
+    family = "standstill"
+    __slots__ = ("_rows",)
+
+    def reset(self) -> None:
+        self._rows: BoundedDict[tuple[int, str], tuple[int, int]] = BoundedDict(16)
+
+    def observe(self, evidence: Evidence) -> Detection | None:
+        key = (evidence.agent, evidence.tool)
+        count, last = self._rows.pop(key, (0, -1))
+        if not evidence.revises or evidence.failing or evidence.waits:
+            return None
+        count += evidence.round != last
+        self._rows[key] = count, evidence.round
+        threshold = self._settings.tuning.calls.revision_threshold
+        if count < evidence.needs(threshold):
+            return None
+        return self.found(
+            reason="revised_in_vain",
+            message=f"{evidence.tool!r} revised a text {count} times in a row, with hardly "
+            "anything changed in what it got and what it gave",
+            count=count,
+            threshold=evidence.shown(threshold),
+            confidence=min(0.8, 0.6 + 0.03 * (count - threshold)),
+            keys=key_of(f"{evidence.agent} {evidence.tool} revised".encode()),
+            advice="Take the text as it is, or say what exactly is still wrong with it.",
+        )

@@ -2,44 +2,18 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
+from collections import deque
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from otel_loopguard.core import Action, Detection, Gain, ModelText, Plan, Severity, Tail
+from otel_loopguard._util.bounded import BoundedDict
+from otel_loopguard.core import Action, Effect, ErrorClass, Evidence, Gain, ModelText, Plan
+from otel_loopguard.detectors.base import BaseDetector
 
 if TYPE_CHECKING:
-    from otel_loopguard.settings import Settings
-
-T = TypeVar("T")
+    from otel_loopguard.core import Detection
 
 _SPEAKERS: Final = 4
-
-
-class Speakers(Generic[T]):
-    """One thing remembered for each of the newest 4 speakers of a session.
-
-    Different agents are different speakers: what one says is no repetition of the other.
-    """
-
-    __slots__ = ("_known",)
-
-    def __init__(self) -> None:
-        self._known: OrderedDict[int, T] = OrderedDict()
-
-    def take(self, speaker: int) -> T | None:
-        """What is remembered of a speaker, if anything is; it is forgotten with that."""
-        return self._known.pop(speaker, None)
-
-    def put(self, speaker: int, remembered: T) -> None:
-        """Remembers something of a speaker; the one unheard for longest is forgotten."""
-        self._known[speaker] = remembered
-        if len(self._known) > _SPEAKERS:
-            self._known.popitem(last=False)
-
-    def clear(self) -> None:
-        """Forgets all speakers."""
-        self._known.clear()
+"""Speakers that are remembered; what one agent says is no repetition of another."""
 
 
 class _Row(NamedTuple):
@@ -47,133 +21,72 @@ class _Row(NamedTuple):
     turn: int
 
 
-class Streaks:
-    """How many texts in a row of a speaker show the same sign, within one turn.
+class _PhraseStreak(BaseDetector):
+    """Counts texts in a row of one speaker, within one turn, that show the same sign.
 
-    Texts that were written beside each other (samples of one question) are one.
+    Texts that were written beside each other (samples of one question) count as one.
     """
 
-    __slots__ = ("_rows", "_sign")
-
-    def __init__(self, sign: Callable[[ModelText], bool]) -> None:
-        self._sign = sign
-        self._rows: Speakers[_Row] = Speakers()
-
-    def count(self, saying: ModelText) -> int:
-        """Texts in a row with this one, this one included; 0 if it does not show the sign."""
-        before = self._rows.take(saying.speaker)
-        if not self._sign(saying):
-            return 0
-        length = before.length if before is not None and before.turn == saying.turn else 0
-        length = max(length + (not saying.beside), 1)
-        self._rows.put(saying.speaker, _Row(length, saying.turn))
-        return length
-
-    def clear(self) -> None:
-        """Begins anew for all speakers."""
-        self._rows.clear()
-
-
-_LOOP: Final = 0x61706F6C
-
-
-class Apologising:
-    """Counts texts in a row of one speaker that apologise.
-
-    A detection from `tuning.text.apology_turns` (3) on; whatever was tried in between, it went
-    wrong each time. Data does not count. It hints at most.
-
-    Source: FEATURES D7; false alarm F12 (phrases stand on word boundaries, and one alone says
-    nothing).
-    """
-
-    name = "apologising"
     family = "text"
     takes = ModelText
-    __slots__ = ("_rows", "_turns")
+    __slots__ = ("_rows",)
 
-    def __init__(self, settings: Settings) -> None:
-        self._turns = settings.tuning.text.apology_turns
-        self._rows = Streaks(_apologises)
+    def reset(self) -> None:
+        self._rows: BoundedDict[int, _Row] = BoundedDict(_SPEAKERS)
 
-    def user_turn(self) -> None:
-        """A user spoke: to answer a complaint politely is no loop."""
-        self._rows.clear()
+    def count(self, text: ModelText, *, shows: bool) -> int:
+        """Texts in a row with this one; 0 if it does not show the sign."""
+        before = self._rows.pop(text.speaker, None)
+        if not shows or text.structured:
+            return 0
+        length = before.length if before is not None and before.turn == text.turn else 0
+        length = max(length + (not text.beside), 1)
+        self._rows[text.speaker] = _Row(length, text.turn)
+        return length
 
-    def observe(self, saying: ModelText) -> Detection | None:
-        """Takes one text; gives a detection if it is one too many."""
-        count = self._rows.count(saying)
-        if count < self._turns:
+
+class Apologising(_PhraseStreak):
+    """Counts texts in a row of one speaker that apologise: each time something went wrong."""
+
+    name = "apologising"
+    __slots__ = ()
+
+    def observe(self, text: ModelText) -> Detection | None:
+        count = self.count(text, shows=text.apologies > 0)
+        threshold = self._settings.tuning.text.apology_turns
+        if count < threshold:
             return None
-        return Detection(
-            detector=self.name,
+        return self.found(
             reason="apologies_in_a_row",
-            severity=Severity.WARNING,
-            confidence=min(0.75, 0.5 + 0.05 * count),
-            keys=frozenset({saying.speaker ^ _LOOP}),
+            message=f"{count} texts of {text.name} in a row apologise",
             count=count,
-            threshold=self._turns,
-            message=f"{count} texts of {saying.name} in a row apologise",
-            max_action=Action.HINT,
+            threshold=threshold,
+            confidence=min(0.75, 0.5 + 0.05 * count),
+            keys=text.speaker ^ 0x61706F6C,
             advice="Find out what went wrong before the next try; do it in another way.",
         )
 
 
-def _apologises(saying: ModelText) -> bool:
-    return saying.apologies > 0 and not saying.structured
-
-
-_DOUBTS: Final = 0x68656467
-_WORDS: Final = 100
-
-
-class Hedging:
-    """Counts texts in a row of one speaker that are full of doubt.
-
-    Full means a phrase of doubt ("I'm not sure", "perhaps", "it seems") for every 100 words begun.
-    A detection from `tuning.text.hedge_turns` (5) on; data does not count. It hints at most.
-
-    Source: FEATURES D7; false alarm F12 (phrases stand on word boundaries, and one alone says
-    nothing).
-    """
+class Hedging(_PhraseStreak):
+    """Counts texts in a row of one speaker with a phrase of doubt for every 100 words begun."""
 
     name = "hedging"
-    family = "text"
-    takes = ModelText
-    __slots__ = ("_rows", "_turns")
+    __slots__ = ()
 
-    def __init__(self, settings: Settings) -> None:
-        self._turns = settings.tuning.text.hedge_turns
-        self._rows = Streaks(_in_doubt)
-
-    def user_turn(self) -> None:
-        """A user spoke: doubts may be cleared."""
-        self._rows.clear()
-
-    def observe(self, saying: ModelText) -> Detection | None:
-        """Takes one text; gives a detection if it is one too many."""
-        count = self._rows.count(saying)
-        if count < self._turns:
+    def observe(self, text: ModelText) -> Detection | None:
+        count = self.count(text, shows=text.hedges > text.words // 100)
+        threshold = self._settings.tuning.text.hedge_turns
+        if count < threshold:
             return None
-        return Detection(
-            detector=self.name,
+        return self.found(
             reason="doubt_in_a_row",
-            severity=Severity.WARNING,
-            confidence=min(0.7, 0.4 + 0.04 * count),
-            keys=frozenset({saying.speaker ^ _DOUBTS}),
+            message=f"{count} texts of {text.name} in a row speak of doubt",
             count=count,
-            threshold=self._turns,
-            message=f"{count} texts of {saying.name} in a row speak of doubt",
-            max_action=Action.HINT,
+            threshold=threshold,
+            confidence=min(0.7, 0.4 + 0.04 * count),
+            keys=text.speaker ^ 0x68656467,
             advice="Say what is not known, and find out that one thing first.",
         )
-
-
-def _in_doubt(saying: ModelText) -> bool:
-    return saying.hedges > saying.words // _WORDS and not saying.structured
-
-
-_REFINEMENT: Final = 0x7265666E
 
 
 class _Spiral(NamedTuple):
@@ -181,185 +94,130 @@ class _Spiral(NamedTuple):
     times: int
 
 
-class RefinementSpiral:
+class RefinementSpiral(BaseDetector):
     """Counts how often in a row a text of one speaker is like the one before.
 
-    Alike means that `tuning.text.alike` (0.85) of the two samples is common; a detection from
-    `tuning.text.refine_times` (3) on, that is with the fourth text: draft, review and final version
-    are alike in healthy runs. It starts again where something came of what was done in
-    between: a change of the world, or answers of tools that were new (`tuning.text.news`, 0.1).
-        Texts
-    below `tuning.text.refine_chars` (80 characters) and data (JSON, tables, blocks of code) do not
-    count: verdicts and records of a batch are alike. Texts that differ in numbers only count where
-    no tool was called in between: "37 %" and "41 %" is progress. It asks for another way at most.
-
-    Source: FEATURES D6; false alarm F11.
+    Only from the fourth text on: draft, review and final version are alike in healthy runs. Short
+    texts and data do not count (verdicts and records of a batch are alike), nor do texts that
+    differ in numbers only after a tool call: "37 %" and "41 %" is progress.
     """
 
     name = "refinement_spiral"
     family = "text"
     takes = ModelText
-    __slots__ = ("_settings", "_spirals")
+    __slots__ = ("_spirals",)
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._spirals: Speakers[_Spiral] = Speakers()
+    def reset(self) -> None:
+        self._spirals: BoundedDict[int, _Spiral] = BoundedDict(_SPEAKERS)
 
-    def user_turn(self) -> None:
-        """A user spoke: what comes now answers that."""
-        self._spirals.clear()
-
-    def observe(self, saying: ModelText) -> Detection | None:
-        """Takes one text; gives a detection if it shows (or still shows) a spiral."""
-        before = self._spirals.take(saying.speaker)
-        count = 0 if before is None else self._count(before, saying)
-        self._spirals.put(saying.speaker, _Spiral(saying, count))
-        return (
-            self._detection(saying, count)
-            if count >= self._settings.tuning.text.refine_times
-            else None
-        )
-
-    def _count(self, spiral: _Spiral, now: ModelText) -> int:
-        settings, before = self._settings, spiral.before
-        if now.structured or now.size < settings.tuning.text.refine_chars:
-            return 0
-        if now.alike < settings.tuning.text.alike or not now.gain.nothing_since(
-            before.gain, settings.tuning.text.news
-        ):
-            return 0
-        if now.renumbered and now.calls != before.calls:
-            return 0
-        return spiral.times + (not now.beside)
-
-    def _detection(self, saying: ModelText, count: int) -> Detection:
-        return Detection(
-            detector=self.name,
+    def observe(self, text: ModelText) -> Detection | None:
+        spiral = self._spirals.get(text.speaker)
+        count = 0
+        if spiral is not None and self._goes_on(spiral.before, text):
+            count = spiral.times + (not text.beside)
+        self._spirals[text.speaker] = _Spiral(text, count)
+        threshold = self._settings.tuning.text.refine_times
+        if count < threshold:
+            return None
+        return self.found(
             reason="refined_in_vain",
-            severity=Severity.WARNING,
-            confidence=min(0.85, 0.55 + 0.05 * count),
-            keys=frozenset({saying.speaker ^ _REFINEMENT}),
+            message=f"{text.name} wrote nearly the same text {count + 1} times (the last two "
+            f"have {text.alike:.0%} in common), and nothing came of what was done between",
             count=count,
-            threshold=self._settings.tuning.text.refine_times,
-            message=f"{saying.name} wrote nearly the same text {count + 1} times (the last two "
-            f"have {saying.alike:.0%} in common), and nothing came of what was done between",
+            threshold=threshold,
+            confidence=min(0.85, 0.55 + 0.05 * count),
+            keys=text.speaker ^ 0x7265666E,
             max_action=Action.STEER,
             advice="Take the text as it is, or say what exactly is still wrong with it.",
         )
 
+    def _goes_on(self, before: ModelText, now: ModelText) -> bool:
+        tuning = self._settings.tuning.text
+        return (
+            not now.structured
+            and now.size >= tuning.refine_chars
+            and now.alike >= tuning.alike
+            and now.gain.nothing_since(before.gain, tuning.news)
+            and not (now.renumbered and now.calls != before.calls)
+        )
 
-_REPETITION: Final = 0x72657065
-_BETWEEN: Final = 2
 
-
-class _Said(NamedTuple):
+class _Earlier(NamedTuple):
     key: int
     turn: int
     gain: Gain
 
 
-class TextRepetition:
-    """Counts equal texts of one speaker, and looks at the end of each text.
+class TextRepetition(BaseDetector):
+    """Counts equal texts of one speaker, and finds texts that repeat themselves.
 
-    Across texts: equal ones, not necessarily in a row, among the newest `text_repeat_times` (4)
-    times 2 of a turn; a detection from 4 on. Only texts of `tuning.text.repeat_chars` (80
-    characters) or more that are prose, and only where nothing came of what was done since.
-
-    Inside of one: the end of a text that repeats itself `tuning.text.tail_times` (10) times, with a
-    period of up to `tuning.text.tail_period` (500) characters and over at least
-    `tuning.text.tail_chars` (400). Not in blocks of code, tables, JSON or markup. Or a sentence, or
-    up to 24 of them, anywhere in it, that is said `tuning.text.chant_times` (6) times in a row,
-    over as many characters. It asks for another way at most.
-
-    Source: `notes/detectors.md`, gemini-cli's text rules and false alarm F11.
+    Equal texts count in prose of some length only, and where nothing came of what was done since.
+    A text repeats itself at its end, or in sentences that are said over and over.
     """
 
     name = "text_repetition"
     family = "text"
     takes = ModelText
-    __slots__ = ("_earlier", "_settings")
+    __slots__ = ("_earlier",)
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._earlier: Speakers[deque[_Said]] = Speakers()
+    def reset(self) -> None:
+        self._earlier: BoundedDict[int, deque[_Earlier]] = BoundedDict(_SPEAKERS)
 
-    def user_turn(self) -> None:
-        """A user spoke: the same answer to the same question is none of the model's doing."""
-        self._earlier.clear()
-
-    def observe(self, saying: ModelText) -> Detection | None:
-        """Takes one text; gives a detection if it shows (or still shows) a repetition."""
-        count = self._count(saying)
-        if saying.tail is not None:
-            return self._stuck(saying, saying.tail)
-        if saying.chant is not None:
-            return self._chanting(saying, saying.chant)
-        return self._again(saying, count) if count >= self._settings.text_repeat_times else None
-
-    def _count(self, saying: ModelText) -> int:
-        settings = self._settings
-        if saying.structured or saying.size < settings.tuning.text.repeat_chars or saying.beside:
-            return 0
-        earlier = self._earlier.take(saying.speaker)
-        if earlier is None or earlier[-1].turn != saying.turn:
-            earlier = deque[_Said](maxlen=_BETWEEN * settings.text_repeat_times)
-        count = 1 + sum(
-            before.key == saying.key
-            and saying.gain.nothing_since(before.gain, settings.tuning.text.news)
-            for before in earlier
-        )
-        earlier.append(_Said(saying.key, saying.turn, saying.gain))
-        self._earlier.put(saying.speaker, earlier)
-        return count
-
-    def _again(self, saying: ModelText, count: int) -> Detection:
-        return Detection(
-            detector=self.name,
+    def observe(self, text: ModelText) -> Detection | None:
+        count = self._count(text)
+        tuning = self._settings.tuning.text
+        if text.tail is not None:
+            return self.found(
+                reason="repeating_end",
+                message=f"a text of {text.name} ends with the same {text.tail.period} characters, "
+                f"{text.tail.times} times or more one after the other",
+                count=text.tail.times,
+                threshold=tuning.tail_times,
+                confidence=0.8,
+                keys=text.tail.key,
+                max_action=Action.STEER,
+                advice="The text does not end by itself: begin it anew, and shorter.",
+            )
+        if text.chant is not None:
+            return self.found(
+                reason="chanting",
+                message=f"a text of {text.name} says the same {text.chant.period} characters "
+                f"{text.chant.times} times or more in a row",
+                count=text.chant.times,
+                threshold=tuning.chant_times,
+                confidence=0.75,
+                keys=text.chant.key,
+                max_action=Action.STEER,
+                advice="Said once is enough: go on from there, or begin the text anew.",
+            )
+        if count < self._settings.text_repeat_times:
+            return None
+        return self.found(
             reason="same_text",
-            severity=Severity.WARNING,
-            confidence=min(0.9, 0.6 + 0.05 * count),
-            keys=frozenset({saying.speaker ^ _REPETITION}),
+            message=f"{text.name} wrote the same text of {text.size} characters {count} times, "
+            "and nothing came of what was done in between",
             count=count,
             threshold=self._settings.text_repeat_times,
-            message=f"{saying.name} wrote the same text of {saying.size} characters {count} times, "
-            "and nothing came of what was done in between",
+            confidence=min(0.9, 0.6 + 0.05 * count),
+            keys=text.speaker ^ 0x72657065,
             max_action=Action.STEER,
             advice="This was said already: do something else, or say what is missing.",
         )
 
-    def _stuck(self, saying: ModelText, tail: Tail) -> Detection:
-        return Detection(
-            detector=self.name,
-            reason="repeating_end",
-            severity=Severity.WARNING,
-            confidence=0.8,
-            keys=frozenset({tail.key}),
-            count=tail.times,
-            threshold=self._settings.tuning.text.tail_times,
-            message=f"a text of {saying.name} ends with the same {tail.period} characters, "
-            f"{tail.times} times or more one after the other",
-            max_action=Action.STEER,
-            advice="The text does not end by itself: begin it anew, and shorter.",
+    def _count(self, text: ModelText) -> int:
+        tuning = self._settings.tuning.text
+        if text.structured or text.size < tuning.repeat_chars or text.beside:
+            return 0
+        earlier = self._earlier.get(text.speaker)
+        if earlier is None or earlier[-1].turn != text.turn:
+            earlier = deque[_Earlier](maxlen=2 * self._settings.text_repeat_times)
+        count = 1 + sum(
+            before.key == text.key and text.gain.nothing_since(before.gain, tuning.news)
+            for before in earlier
         )
-
-    def _chanting(self, saying: ModelText, chant: Tail) -> Detection:
-        return Detection(
-            detector=self.name,
-            reason="chanting",
-            severity=Severity.WARNING,
-            confidence=0.75,
-            keys=frozenset({chant.key}),
-            count=chant.times,
-            threshold=self._settings.tuning.text.chant_times,
-            message=f"a text of {saying.name} says the same {chant.period} characters "
-            f"{chant.times} times or more in a row",
-            max_action=Action.STEER,
-            advice="Said once is enough: go on from there, or begin the text anew.",
-        )
-
-
-_SAME: Final = 0.7
-_SCOPE: Final = 0x73636F70
+        earlier.append(_Earlier(text.key, text.turn, text.gain))
+        self._earlier[text.speaker] = earlier
+        return count
 
 
 class _Growth(NamedTuple):
@@ -368,138 +226,104 @@ class _Growth(NamedTuple):
     times: int
 
 
-class ScopeCreep:
+class ScopeCreep(BaseDetector):
     """Counts how often in a row a plan grows, while none of it is done.
 
-    It is the same plan if 0.7 of the tasks before are still on it; it grows if it has more tasks
-    than before. A detection from `tuning.text.scope_turns` (4) on. It starts again when a task more
-    is marked as done, when the plan shrinks, and when anything is changed in the world: then the
-    plan is worked on, marked or not. It hints at most.
-
-    Source: FEATURES D7.
+    It is the same plan if 0.7 of the tasks before are still on it. It begins again when a task more
+    is done, when the plan shrinks, and when the world is changed: then the plan is worked on,
+    marked or not.
     """
 
     name = "scope_creep"
     family = "text"
     takes = Plan
-    __slots__ = ("_growths", "_times")
+    __slots__ = ("_growths",)
 
-    def __init__(self, settings: Settings) -> None:
-        self._times = settings.tuning.text.scope_turns
-        self._growths: Speakers[_Growth] = Speakers()
-
-    def user_turn(self) -> None:
-        """A user spoke: there may be more to do."""
-        self._growths.clear()
+    def reset(self) -> None:
+        self._growths: BoundedDict[int, _Growth] = BoundedDict(_SPEAKERS)
 
     def observe(self, plan: Plan) -> Detection | None:
-        """Takes one plan; gives a detection if it has grown too often."""
-        growth = _grown(self._growths.take(plan.speaker), plan)
-        self._growths.put(plan.speaker, growth)
-        if growth.times < self._times:
+        growth = _grown(self._growths.get(plan.speaker), plan)
+        self._growths[plan.speaker] = growth
+        threshold = self._settings.tuning.text.scope_turns
+        if growth.times < threshold:
             return None
-        return Detection(
-            detector=self.name,
+        return self.found(
             reason="plan_only_grows",
-            severity=Severity.WARNING,
-            confidence=min(0.75, 0.5 + 0.05 * growth.times),
-            keys=frozenset({plan.speaker ^ _SCOPE}),
-            count=growth.times,
-            threshold=self._times,
             message=f"the plan of {plan.name} grew {growth.times} times in a row, from "
             f"{growth.first} to {len(plan.items)} tasks, and no further task was done",
-            max_action=Action.HINT,
+            count=growth.times,
+            threshold=threshold,
+            confidence=min(0.75, 0.5 + 0.05 * growth.times),
+            keys=plan.speaker ^ 0x73636F70,
             advice="Do the first task of the plan before the next one is added.",
         )
 
 
-def _grown(before: _Growth | None, plan: Plan) -> _Growth:
-    anew = _Growth(plan, len(plan.items), 0)
-    if before is None or not _continues(before.plan, plan):
-        return anew
-    more = len(plan.items) - len(before.plan.items)
-    return anew if more < 0 else _Growth(plan, before.first, before.times + (more > 0))
-
-
-def _continues(before: Plan, now: Plan) -> bool:
-    """Whether it is the same plan, and none of it was done in between."""
-    if now.done > before.done or now.epoch != before.epoch:
-        return False
-    return len(before.items & now.items) >= _SAME * len(before.items)
-
-
-_TALK: Final = 0x74616C6B
-_SAID: Final = {
-    "announced_again": "announced the same",
-    "said_again": "said nearly the same",
-    "only_announced": "announced to do something",
-}
+def _grown(growth: _Growth | None, plan: Plan) -> _Growth:
+    if growth is not None:
+        before = growth.plan
+        more = len(plan.items) - len(before.items)
+        worked_on = plan.done > before.done or plan.epoch != before.epoch
+        same = len(before.items & plan.items) >= 0.7 * len(before.items)
+        if same and not worked_on and more >= 0:
+            return _Growth(plan, growth.first, growth.times + (more > 0))
+    return _Growth(plan, len(plan.items), 0)
 
 
 class _Talk(NamedTuple):
+    """Texts in a row that announce the same, that are alike, and that announce anything."""
+
     before: ModelText
     same: int
     alike: int
     other: int
 
 
-class TalkWithoutAction:
-    """Counts texts in a row of one speaker between which nothing was done.
+class TalkWithoutAction(BaseDetector):
+    """Counts texts in a row of one speaker between which nothing was done, by whomever.
 
-    Nothing done means: no tool call, no hand-off, no model call without a text, whoever did it. Two
-    texts announce the same if `tuning.text.alike` (0.85) of them is common, if half of the words
-    that say what is announced are common, or if both are to begin and one does not say with what. A
-    detection from `tuning.text.talk_turns` (4) such texts on;
-
-    - from `tuning.text.talk_alike_turns` (6) texts that announce nothing, are alike and speak of
-    their
-      author: verdicts of a batch do not;
-    - from `tuning.text.talk_other_turns` (10) texts that announce one thing after the other, in a
-    session
-      whose tool calls are seen: elsewhere it may have been done out of sight.
-
-    A chat, a pipeline of model calls and samples taken beside each other announce nothing, or not
-    the same. Data does not count. It hints at most.
-
-    Source: issue 3 ("talk without action"); `notes/detectors.md`, N12.
+    They announce the same; or are alike and speak of their author (verdicts of a batch do not); or
+    announce one thing after the other, in a session whose tool calls are seen: elsewhere it may
+    have been done out of sight. A chat or a pipeline of model calls announces nothing.
     """
 
     name = "talk_without_action"
     family = "text"
     takes = ModelText
-    __slots__ = ("_settings", "_talks")
+    __slots__ = ("_talks",)
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._talks: Speakers[_Talk] = Speakers()
+    def reset(self) -> None:
+        self._talks: BoundedDict[int, _Talk] = BoundedDict(_SPEAKERS)
 
-    def user_turn(self) -> None:
-        """A user spoke: to talk is what a chat is for."""
-        self._talks.clear()
-
-    def observe(self, saying: ModelText) -> Detection | None:
-        """Takes one text; gives a detection if there was nothing but talk for too long."""
-        before = self._talks.take(saying.speaker)
-        if saying.structured or (saying.promise is None and not saying.personal):
+    def observe(self, text: ModelText) -> Detection | None:
+        before = self._talks.pop(text.speaker, None)
+        if text.structured or (text.promise is None and not text.personal):
             return None
-        talk = self._continued(before, saying)
-        self._talks.put(saying.speaker, talk)
-        settings = self._settings
-        if talk.same >= settings.tuning.text.talk_turns:
-            return self._found(
-                saying, "announced_again", talk.same, settings.tuning.text.talk_turns
-            )
-        if talk.alike >= settings.tuning.text.talk_alike_turns:
-            return self._found(
-                saying, "said_again", talk.alike, settings.tuning.text.talk_alike_turns
-            )
-        if talk.other >= settings.tuning.text.talk_other_turns:
-            return self._found(
-                saying, "only_announced", talk.other, settings.tuning.text.talk_other_turns
-            )
+        talk = self._talks[text.speaker] = self._continue(before, text)
+        tuning = self._settings.tuning.text
+        for reason, says, count, threshold in (
+            ("announced_again", "announced the same", talk.same, tuning.talk_turns),
+            ("said_again", "said nearly the same", talk.alike, tuning.talk_alike_turns),
+            (
+                "only_announced", "announced to do something", talk.other, tuning.talk_other_turns,
+            ),
+        ):  # fmt: skip
+            if count >= threshold:
+                return self.found(
+                    reason=reason,
+                    message=f"{text.name} {says} {count} times in a row, and no tool call or "
+                    "hand-off was seen in between",
+                    count=count,
+                    threshold=threshold,
+                    confidence=min(0.85, 0.6 + 0.02 * count),
+                    keys=text.speaker ^ 0x74616C6B,
+                    advice="Do the first step now, with a tool call, or say what keeps you from "
+                    "it.",
+                )
         return None
 
-    def _continued(self, talk: _Talk | None, now: ModelText) -> _Talk:
+    def _continue(self, talk: _Talk | None, now: ModelText) -> _Talk:
         promise = now.promise
         first = int(promise is not None)
         if talk is None or talk.before.acts != now.acts or talk.before.turn != now.turn:
@@ -516,17 +340,60 @@ class TalkWithoutAction:
             talk.other + first if now.calls and before is not None else first,
         )
 
-    def _found(self, saying: ModelText, reason: str, count: int, threshold: int) -> Detection:
-        return Detection(
-            detector=self.name,
-            reason=reason,
-            severity=Severity.WARNING,
-            confidence=min(0.85, 0.6 + 0.02 * count),
-            keys=frozenset({saying.speaker ^ _TALK}),
-            count=count,
-            threshold=threshold,
-            message=f"{saying.name} {_SAID[reason]} {count} times in a row, and no tool call or "
-            "hand-off was seen in between",
-            max_action=Action.HINT,
-            advice="Do the first step now, with a tool call, or say what keeps you from it.",
+
+_KNOWN: Final = 0.1
+_TOOLS: Final = 256
+_SHOPPING: Final = 0x73686F70
+
+
+class ToolShopping(BaseDetector):
+    """Counts different tools in a row that were tried in vain, each a few times at most.
+
+    A call that brings news, changes something, or whose outcome was not captured begins a new row.
+    Transient errors are not the agent's doing, and neither count nor help.
+    """
+
+    name = "tool_shopping"
+    family = "text"
+    takes = Evidence
+    __slots__ = ("_calls", "_first")
+
+    def reset(self) -> None:
+        self._calls: dict[str, int] = {}
+        self._first: int | None = None
+
+    def observe(self, evidence: Evidence) -> Detection | None:
+        if evidence.error and evidence.error_class is ErrorClass.TRANSIENT:
+            return None
+        if not _is_in_vain(evidence):
+            if self._first is not None:
+                self.reset()
+            return None
+        if len(self._calls) < _TOOLS or evidence.tool in self._calls:
+            self._calls[evidence.tool] = self._calls.get(evidence.tool, 0) + 1
+        if self._first is None:
+            self._first = evidence.number ^ _SHOPPING
+        tuning = self._settings.tuning.text
+        tried = sum(calls <= tuning.shop_calls for calls in self._calls.values())
+        if tried < tuning.shop_tools:
+            return None
+        return self.found(
+            reason="tools_tried_in_vain",
+            message=f"{tried} different tools were tried in a row, each {tuning.shop_calls} times "
+            "at most, and each failed, found nothing, or said nothing new",
+            count=tried,
+            threshold=tuning.shop_tools,
+            confidence=min(0.8, 0.5 + 0.05 * tried),
+            keys=self._first or _SHOPPING,
+            advice="Say what is missing before the next tool is tried, or ask for it.",
         )
+
+
+def _is_in_vain(evidence: Evidence) -> bool:
+    """Whether nothing came of a call; an outcome that was not captured may be news."""
+    if evidence.error or evidence.nothing or evidence.echo:
+        return True
+    if evidence.effect is Effect.WRITE or evidence.effect is Effect.WAIT:
+        return False
+    # To look again at what brought something once is no new attempt.
+    return evidence.fresh and evidence.novelty is not None and evidence.novelty <= _KNOWN

@@ -14,7 +14,7 @@ LONGEST = 16
 def found(symbols: list[int | None], repeats: int = 3, shortest: int = 1) -> list[int]:
     need = [(repeats - 1) * p if p >= shortest else 0 for p in range(LONGEST + 1)]
     periods = Periods(need)
-    return [periods.take(symbol) for symbol in symbols]
+    return [periods.add(symbol) for symbol in symbols]
 
 
 @pytest.mark.parametrize("period", range(1, LONGEST + 1))
@@ -49,16 +49,16 @@ def test_starting_over_keeps_the_newest_symbols() -> None:
     """The turn that went before is still there to be equal to."""
     periods = Periods([0, 0, 4])
     for symbol in (1, 2, 1, 2):
-        periods.take(symbol)
-    periods.start_over()
-    assert [periods.take(symbol) for symbol in (1, 2, 1, 2)] == [0, 0, 0, 2]
+        periods.add(symbol)
+    periods.restart()
+    assert [periods.add(symbol) for symbol in (1, 2, 1, 2)] == [0, 0, 0, 2]
 
 
 def test_halving_halves_what_has_run() -> None:
     """A user who speaks halves the count, as everywhere."""
     periods = Periods([0, 0, 4])
     for symbol in (1, 2, 1, 2, 1, 2):
-        periods.take(symbol)
+        periods.add(symbol)
     assert periods.run(2) == 4
     periods.halve()
     assert periods.run(2) == 2
@@ -72,7 +72,7 @@ def test_it_agrees_with_looking_back(symbols: list[int | None]) -> None:
     need = [2 * p for p in range(5)]
     periods = Periods(need)
     for end, symbol in enumerate(symbols, 1):
-        period = periods.take(symbol)
+        period = periods.add(symbol)
         runs = [_run(symbols[:end], p) for p in range(5)]
         assert [periods.run(p) for p in range(1, 5)] == runs[1:]
         whole = [p for p in range(1, 5) if runs[p] >= need[p]]

@@ -8,7 +8,7 @@ import pytest
 
 from otel_loopguard import Settings
 from otel_loopguard.core import Effect, Kind, Step
-from otel_loopguard.detectors.repetition import Sweep
+from otel_loopguard.detectors.standstill import Sweep
 from tests.calls import call
 from tests.detectors.alone import actions, alone, evidence
 
@@ -122,7 +122,7 @@ def test_memory_is_bounded() -> None:
     sweep = Sweep(Settings())
     for n in range(1000):
         sweep.observe(evidence(n, place=(n, float(n))))
-    assert len(sweep._sweeps) == 16
+    assert len(sweep._ranges) == 16
     for n in range(1000):
         sweep.observe(evidence(n, place=(1, float(n))))
-    assert len(sweep._sweeps[1].places) == 256
+    assert len(sweep._ranges[1].places) == 256
