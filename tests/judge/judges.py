@@ -60,13 +60,13 @@ class Judged:
 
     def settled(self) -> bool:
         """Whether no question is on its way."""
-        clerk = self.clerk
-        return clerk is None or (clerk._current is None and clerk._waiting.empty())
+        worker = self.worker
+        return worker is None or (worker._current is None and worker._waiting.empty())
 
     @property
-    def clerk(self) -> object:
+    def worker(self) -> object:
         (entry,) = [one for one in self.guard._registry.entries if one.name == "judge"]
-        return entry.make._clerk
+        return entry.make._worker
 
 
 def wait_until(done: Callable[[], bool], limit_s: float = 5) -> bool:

@@ -231,8 +231,8 @@ def test_the_queue_is_bounded() -> None:
     for number in range(8):
         judged.steps(failing(), 31, f"s{number}")
         if number == 0:
-            wait_until(lambda: judged.clerk._current is not None)
-    assert judged.clerk._waiting.qsize() == 2
+            wait_until(lambda: judged.worker._current is not None)
+    assert judged.worker._waiting.qsize() == 2
     release.set()
     assert wait_until(judged.settled)
     assert len(bench.questions) == 3
