@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult
 
 from otel_loopguard.errors import LoopGuardSettingsError
+from otel_loopguard.spans.dialects.registry import key_prefixes
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -24,13 +25,6 @@ _GROUP: Final = "opentelemetry_traces_sampler"
 _VARIABLE: Final = "OTEL_TRACES_SAMPLER_ARG"
 _RATIOS: Final = ("traceidratio", "parentbased_traceidratio")
 
-# One of these at the start of a key, and an agent framework or its instrumentation made the span.
-_AGENT: Final = (
-    "agent", "ai.", "crew", "from_agent", "gcp.vertex.agent.", "gen_ai.", "graph.node.", "input.",
-    "langfuse.", "langgraph", "langsmith.", "llm.", "logfire.", "mcp.", "metadata", "model_",
-    "openinference.", "output.", "recipient_agent", "sender_agent", "session.", "smolagents.",
-    "to_agent", "tool", "traceloop.",
-)  # fmt: skip
 _OTHER: Final = (
     "aws.", "cloudevents.", "db.", "dns.", "faas.", "graphql.", "http.", "messaging.", "net.",
     "network.", "peer.", "rpc.", "server.", "url.",
@@ -138,6 +132,7 @@ def _may_be_agent(name: str, attributes: Attributes) -> bool:
         # AutoGen's messages between agents carry `messaging.*` and nothing else.
         return True
     keys = [str(key) for key in attributes or ()]
-    if any(key.startswith(_AGENT) for key in keys):
+    prefixes = key_prefixes()
+    if any(key.startswith(prefixes) for key in keys):
         return True
     return not any(key.startswith(_OTHER) for key in keys)

@@ -23,40 +23,6 @@ if TYPE_CHECKING:
 
     from otel_loopguard.spans.views import SpanView
 
-SESSION_KEYS: Final = (
-    "gen_ai.conversation.id",
-    "session.id",
-    "langfuse.session.id",
-    "langfuse.trace.metadata.session_id",
-    "langfuse.trace.metadata.thread_id",
-    "traceloop.association.properties.session_id",
-    "traceloop.association.properties.thread_id",
-    "langsmith.metadata.session_id",
-    "langsmith.metadata.thread_id",
-    "gcp.vertex.agent.session_id",
-    "ai.telemetry.metadata.sessionId",
-    "ai.telemetry.metadata.threadId",
-    "ai.telemetry.metadata.conversationId",
-    "workflow.id",
-    "crew_id",
-    "crewai.crew.id",
-)
-"""Keys of a session id. `langsmith.trace.session_name` is a project and is not one of them."""
-
-AGENT_KEYS: Final = (
-    "gen_ai.agent.name",
-    "agent.name",
-    "tool.agent_role",
-    "graph.node.name",
-    "traceloop.association.properties.lc_agent_name",
-    "langsmith.metadata.lc_agent_name",
-    "langfuse.observation.metadata.lc_agent_name",
-    "traceloop.workflow.name",
-    "ai.telemetry.functionId",
-    "crewai.agent.role",
-)
-"""Keys of the name of an agent."""
-
 NO_AGENT: Final = "OpenAI Agent"
 """What opentelemetry-instrumentation-openai-agents-v2 writes on every span for any agent."""
 
@@ -113,26 +79,6 @@ RUNS: Final = frozenset({Kind.AGENT, Kind.WORKFLOW})
 
 _INVOKES: Final = "invoke_agent "
 _GENAI: Final = "genai"
-_OTHERS: Final = {
-    "gen_ai.operation.name": frozenset(
-        (
-            "execute_tool",
-            "chat",
-            "generate_content",
-            "text_completion",
-            "embeddings",
-            "execute_task",
-        )
-    ),
-    "openinference.span.kind": frozenset(
-        ("TOOL", "LLM", "RETRIEVER", "EMBEDDING", "RERANKER", "GUARDRAIL", "EVALUATOR", "PROMPT")
-    ),
-    "traceloop.span.kind": frozenset(("tool", "task")),
-    "langfuse.observation.type": frozenset(("tool", "generation", "embedding", "retriever")),
-    "langsmith.span.kind": frozenset(("tool", "llm", "retriever")),
-    "ai.operationId": frozenset(("ai.toolCall",)),
-}
-"""What says in one word that a span is no run, so that it need not be read at its start."""
 _LATE: Final = (
     "openinference.instrumentation.langchain",
     "openinference.instrumentation.llama_index",
@@ -148,15 +94,6 @@ _SDK_TRACES: Final = (
 )
 """Instrumentations of the OpenAI Agents SDK: its trace is a span around any number of runs."""
 _TASKS: Final = ("CHAIN", "Task: ")
-
-
-def is_other(attributes: Mapping[str, object]) -> bool:
-    """Whether the attributes say in one word that a span is a call, and no run."""
-    for key, words in _OTHERS.items():
-        word = attributes.get(key)
-        if word is not None and isinstance(word, str) and word in words:
-            return True
-    return False
 
 
 def run_by_name(span: SpanView) -> Step | None:

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.spans.dialects.genai import NAME as GENAI
-from otel_loopguard.spans.dialects.registry import registered
+from otel_loopguard.spans.dialects.registry import collect_keys, declared, registered
 from otel_loopguard.spans.errors import failed
 from otel_loopguard.spans.keys import (
-    AGENT_KEYS,
     PLAN_KEYS,
     RUNS,
-    SESSION_KEYS,
     TASK_KEYS,
     agent_of,
     as_handoff,
     hands_off,
-    is_other,
     plan_of,
     run_by_name,
     session_of,
@@ -27,7 +24,7 @@ from otel_loopguard.spans.keys import (
 from otel_loopguard.spans.values import begin, cost_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Container, Mapping, Sequence
 
     from otel_loopguard.spans.dialects.registry import Dialect
     from otel_loopguard.spans.views import SpanView
@@ -41,40 +38,7 @@ class ScopeKind(Enum):
     UNKNOWN = "unknown"
 
 
-_AGENTS: Final = (
-    "openinference.",
-    "@arizeai/openinference",
-    "opentelemetry.instrumentation.genai",
-    "langsmith",
-    "langfuse",
-    "logfire.openai",
-    "pydantic-ai",
-    "pydantic_ai",
-    "strands.",
-    "gcp.vertex.agent",
-    "google.adk",
-    "autogen",
-    "agent_framework",
-    "agent-framework",
-    "semantic_kernel",
-    "mcp-python-sdk",
-    "fastmcp",
-    "traceloop",
-    "crewai",
-    "smolagents",
-)
-_AGENT_SCOPES: Final = frozenset(("ai", "mcp"))
 _CONTRIB: Final = "opentelemetry.instrumentation."
-# fmt: off
-_AGENT_LIBRARIES: Final = frozenset(
-    (
-        "agno", "anthropic", "bedrock", "cohere", "crewai", "google_generativeai", "groq",
-        "haystack", "langchain", "llamaindex", "mcp", "mistralai", "ollama", "openai",
-        "openai_agents", "openai_v2", "replicate", "sagemaker", "together", "transformers",
-        "vertexai", "watsonx", "writer",
-    )
-)
-# fmt: on
 # fmt: off
 _OTHER_LIBRARIES: Final = frozenset(
     (
@@ -98,36 +62,20 @@ _OTHERS: Final = (
 )
 
 
-def scope_kind(scope: str) -> ScopeKind:
-    """What is known of a scope by its name: prefixes of agent instrumentations come first."""
-    if scope in _AGENT_SCOPES or scope.startswith(_AGENTS):
-        return ScopeKind.AGENT
-    if scope.startswith(_CONTRIB):
-        library = scope.removeprefix(_CONTRIB).partition(".")[0]
-        if library in _AGENT_LIBRARIES:
-            return ScopeKind.AGENT
-        return ScopeKind.NONE if library in _OTHER_LIBRARIES else ScopeKind.UNKNOWN
-    return ScopeKind.NONE if scope == OWN_SCOPE or scope.startswith(_OTHERS) else ScopeKind.UNKNOWN
+_SCOPES: Final = 4096
+_LAYOUTS: Final = 4096
+_TOOL_SPAN: Final = "execute_tool "
 
 
-_SCOPES = 4096
-_PLANS = 4096
-_NAMED = "execute_tool "
-# They have read the GenAI names themselves, and unwrapped what stands there.
-_BUILT_ON_GENAI = frozenset(
-    ("mcp", "openllmetry", "langsmith", "logfire", "adk", "strands", "autogen")
-)
-
-
-class _Plan(NamedTuple):
-    """What to ask of spans that have the same keys of those that matter."""
+class _Layout(NamedTuple):
+    """What to read from spans that have the same keys of those that matter."""
 
     dialects: tuple[Dialect, ...]
-    sessions: tuple[str, ...]
-    agents: tuple[str, ...]
-    tasks: tuple[str, ...]
-    planned: bool
-    named: bool
+    session_keys: tuple[str, ...]
+    agent_keys: tuple[str, ...]
+    task_keys: tuple[str, ...]
+    has_plan: bool
+    has_owner: bool
 
 
 class Reader:
@@ -143,22 +91,40 @@ class Reader:
 
     def __init__(self, dialects: Sequence[Dialect] | None = None) -> None:
         self._dialects = registered() if dialects is None else tuple(dialects)
-        marks = (dialect.marks for dialect in self._dialects)
-        self._marks = frozenset[str]().union(*marks)
-        self._keys = self._marks.union(SESSION_KEYS, AGENT_KEYS, TASK_KEYS, PLAN_KEYS)
-        self._plans: dict[frozenset[str], _Plan] = {}
+        self._session_keys = collect_keys("session_keys", self._dialects)
+        self._agent_keys = collect_keys("agent_keys", self._dialects)
+        self._marks = frozenset[str]().union(*(dialect.marks for dialect in self._dialects))
+        self._owner_keys = {*self._session_keys, *self._agent_keys, *TASK_KEYS, *PLAN_KEYS}
+        self._keys = self._marks | self._owner_keys
+        scopes = [scope for dialect in self._dialects for scope in declared(dialect, "scopes")]
+        self._agent_scopes = frozenset(scopes)
+        self._agent_scope_prefixes = tuple(one[:-1] for one in scopes if one.endswith("*"))
+        self._call_words: dict[str, Container[str]] = {}
+        for dialect in self._dialects:
+            words = getattr(dialect, "call_words", {})
+            self._call_words.update(cast("Mapping[str, Container[str]]", words))
+        self._layouts: dict[frozenset[str], _Layout] = {}
         self._scopes: dict[str, ScopeKind] = {}
 
     def interest(self, scope: str) -> ScopeKind:
         """Whether the scope is one of agents, surely none, or not known yet."""
-        found = self._scopes.get(scope)
-        return self._judge(scope) if found is None else found
+        return self._scopes.get(scope) or self._learn(scope, self._scope_kind(str(scope)))
 
-    def _judge(self, scope: str) -> ScopeKind:
+    def _scope_kind(self, scope: str) -> ScopeKind:
+        """What is known of a scope by its name: instrumentations of agents come first."""
+        if scope in self._agent_scopes or scope.startswith(self._agent_scope_prefixes):
+            return ScopeKind.AGENT
+        if scope.startswith(_CONTRIB):
+            library = scope.removeprefix(_CONTRIB).partition(".")[0]
+            return ScopeKind.NONE if library in _OTHER_LIBRARIES else ScopeKind.UNKNOWN
+        known = scope == OWN_SCOPE or scope.startswith(_OTHERS)
+        return ScopeKind.NONE if known else ScopeKind.UNKNOWN
+
+    def _learn(self, scope: str, kind: ScopeKind) -> ScopeKind:
         if len(self._scopes) >= _SCOPES:
             self._scopes.clear()
-        found = self._scopes[scope] = scope_kind(str(scope))
-        return found
+        self._scopes[scope] = kind
+        return kind
 
     def marked(self, attributes: Mapping[str, object]) -> bool:
         """Whether any mark of a dialect is among the attributes."""
@@ -178,8 +144,10 @@ class Reader:
         attributes = span.attributes
         if self._marks.isdisjoint(attributes):
             return run_by_name(span)
-        if is_other(attributes):
-            return None
+        for key, words in self._call_words.items():
+            word = attributes.get(key)
+            if isinstance(word, str) and word in words:
+                return None
         step = self.read(span)
         if step is None or step.kind is Kind.OTHER:
             return run_by_name(span)
@@ -197,78 +165,72 @@ class Reader:
         if span.scope == OWN_SCOPE:
             return None
         found = self._keys.intersection(span.attributes)
-        plan = self._plans.get(found) or self._plan(found)
-        step = None
-        for dialect in plan.dialects:
+        layout = self._layouts.get(found) or self._layout(found)
+        for dialect in layout.dialects:
             step = dialect.read(span)
             if step is not None:
                 break
-        step = step or _by_name(span)
-        if step is None:
-            return None
-        if plan.named:
-            _name(step, span, plan)
-        if len(plan.dialects) > 1:
-            _fill(step, span, plan.dialects)
+        else:
+            dialect, step = None, _tool_by_name(span)
+            if step is None:
+                return None
+        if layout.has_owner:
+            _set_owner(step, span, layout)
+        if dialect is not None and len(layout.dialects) > 1:
+            _fill(step, span, dialect, layout.dialects)
         if step.kind is Kind.TOOL and step.name is not None and hands_off(step.name):
             as_handoff(step)
         elif step.kind is Kind.MODEL:
             step.cost = cost_of(span.attributes)
         if self._scopes.get(step.scope) is not ScopeKind.AGENT:
-            self._learn(step.scope)
+            # A scope of which a step was read is one of agents from then on.
+            self._learn(step.scope, ScopeKind.AGENT)
         return step
 
-    def _learn(self, scope: str) -> None:
-        """A scope of which a step was read is one of agents from then on."""
-        self._judge(scope)
-        self._scopes[scope] = ScopeKind.AGENT
-
-    def _plan(self, found: frozenset[str]) -> _Plan:
-        """What to do with spans that have these keys; remembered, within bounds."""
-        if len(self._plans) >= _PLANS:
-            self._plans.clear()
-        plan = self._plans[found] = _Plan(
+    def _layout(self, found: frozenset[str]) -> _Layout:
+        if len(self._layouts) >= _LAYOUTS:
+            self._layouts.clear()
+        layout = self._layouts[found] = _Layout(
             tuple(one for one in self._dialects if not one.marks.isdisjoint(found)),
-            tuple(key for key in SESSION_KEYS if key in found),
-            tuple(key for key in AGENT_KEYS if key in found),
+            tuple(key for key in self._session_keys if key in found),
+            tuple(key for key in self._agent_keys if key in found),
             tuple(key for key in TASK_KEYS if key in found),
             not found.isdisjoint(PLAN_KEYS),
-            not found.isdisjoint((*SESSION_KEYS, *AGENT_KEYS, *TASK_KEYS, *PLAN_KEYS)),
+            not found.isdisjoint(self._owner_keys),
         )
-        return plan
+        return layout
 
 
-def _name(step: Step, span: SpanView, plan: _Plan) -> None:
+def _set_owner(step: Step, span: SpanView, layout: _Layout) -> None:
     """Whose step it is: session, agent and task."""
-    if plan.sessions and step.session is None:
-        step.session = session_of(span, plan.sessions)
-    if plan.agents and step.agent is None:
-        step.agent = agent_of(span, plan.agents)
-    if plan.tasks:
-        step.task = task_of(span, plan.tasks)
-    if plan.planned:
+    if layout.session_keys and step.session is None:
+        step.session = session_of(span, layout.session_keys)
+    if layout.agent_keys and step.agent is None:
+        step.agent = agent_of(span, layout.agent_keys)
+    if layout.task_keys:
+        step.task = task_of(span, layout.task_keys)
+    if layout.has_plan:
         step.tasks = plan_of(span)
 
 
-def _by_name(span: SpanView) -> Step | None:
+def _tool_by_name(span: SpanView) -> Step | None:
     """A tool call known by the span's name alone: ADK and Strands set attributes only later."""
-    if not span.name.startswith(_NAMED):
+    if not span.name.startswith(_TOOL_SPAN):
         return None
-    name = span.name.removeprefix(_NAMED)
+    name = span.name.removeprefix(_TOOL_SPAN)
     return failed(begin(span, Kind.TOOL, name, GENAI), span) if name else None
 
 
-def _fill(step: Step, span: SpanView, dialects: tuple[Dialect, ...]) -> None:
+def _fill(step: Step, span: SpanView, claiming: Dialect, dialects: tuple[Dialect, ...]) -> None:
     """Fills what the claiming dialect left open from the others that are on the span."""
     if step.kind is Kind.TOOL:
         if not step.lacks and step.call_id is not None and step.session is not None:
             return
     elif step.kind is not Kind.MODEL or (step.text is not None and step.tokens is not None):
         return
+    base = getattr(claiming, "builds_on", None)
     for dialect in dialects:
-        if dialect.name == step.dialect or (
-            dialect.name == GENAI and step.dialect in _BUILT_ON_GENAI
-        ):
+        if dialect is claiming or dialect.name == base:
             continue
         other = dialect.read(span)
         if other is not None and other.kind is step.kind:

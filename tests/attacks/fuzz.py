@@ -24,8 +24,8 @@ from opentelemetry.sdk.trace import ReadableSpan, Span, SpanLimits, TracerProvid
 from opentelemetry.trace import StatusCode, set_span_in_context
 
 from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings
-from otel_loopguard.spans.dialects import registered
-from otel_loopguard.spans.keys import AGENT_KEYS, PLAN_KEYS, SESSION_KEYS, TASK_KEYS
+from otel_loopguard.spans.dialects.registry import collect_keys, registered
+from otel_loopguard.spans.keys import PLAN_KEYS, TASK_KEYS
 from tests.bad_input.rig import ended, nested
 from tests.bad_input.texts import texts
 
@@ -173,10 +173,12 @@ _NUMBERS: Final[tuple[Any, ...]] = (
     float("-inf"), float("nan"), True, False, "3287", "-4", "1e400", "9" * 30, "9" * 5_000, "٣",
     "²", "NaN", "", None,
 )  # fmt: skip
+_SESSION_KEYS: Final = collect_keys("session_keys")
 _COUNTED: Final = ("token", "usage", "Tokens")
 _KEYS: Final = sorted(
     {mark for dialect in registered() for mark in dialect.marks}.union(
-        SESSION_KEYS, AGENT_KEYS, PLAN_KEYS, TASK_KEYS, ("error.type", "logfire.span_type"),
+        _SESSION_KEYS, collect_keys("agent_keys"), PLAN_KEYS, TASK_KEYS,
+        ("error.type", "logfire.span_type"),
         (key for _, keys in (*_CALLS.values(), *_OTHERS.values()) for key in keys),
     )
 )  # fmt: skip
@@ -420,7 +422,7 @@ class Fuzz:
             counted = any(word in key for word in _COUNTED)
             found[key] = draw.choice(_NUMBERS) if counted else self._value()
         if draw.random() < 0.2:
-            found[draw.choice(SESSION_KEYS)] = f"s{draw.randrange(900)}"
+            found[draw.choice(_SESSION_KEYS)] = f"s{draw.randrange(900)}"
         for _ in range(draw.choice((0, 0, 0, 1, 2, 5))):
             found[draw.choice(_KEYS)] = self._value()
         return found, draw.choice(("execute_tool ", "chat ", "")) + tool

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.spans.dialects import registered
+from otel_loopguard.spans.dialects.registry import collect_keys, registered
 from tests.dialects import captures
 from tests.dialects.captures import PARTLY, SCRIPT, UNREADABLE
 
@@ -21,9 +21,10 @@ def recovered() -> str:
 
 def keys() -> str:
     """The attributes that name the session and the agent, in order."""
-    from otel_loopguard.spans.keys import AGENT_KEYS, SESSION_KEYS
-
-    found = (("session", SESSION_KEYS), ("agent", AGENT_KEYS))
+    found = (
+        ("session", collect_keys("session_keys")),
+        ("agent", collect_keys("agent_keys")),
+    )
     rows = (f"| {name} | {', '.join(f'`{key}`' for key in keys)} |" for name, keys in found)
     return "\n".join(["| | read from |", "|---|---|", *rows]) + "\n"
 

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_loopguard.spans.dedup import SpanDeduplicator
-from otel_loopguard.spans.dialects import registered
-from otel_loopguard.spans.keys import AGENT_KEYS, SESSION_KEYS
+from otel_loopguard.spans.dialects.registry import collect_keys, registered
 from otel_loopguard.spans.reader import Reader
 from otel_loopguard.spans.views import RecordedSpan
 
@@ -19,8 +18,8 @@ if TYPE_CHECKING:
 
 KEYS = sorted(
     {mark for dialect in registered() for mark in dialect.marks}
-    | set(SESSION_KEYS)
-    | set(AGENT_KEYS)
+    | set(collect_keys("session_keys"))
+    | set(collect_keys("agent_keys"))
     | {
         "agent_name",
         "ai.response.text",

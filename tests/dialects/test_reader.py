@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import ClassVar
 
 import pytest
 
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.errors import LoopGuardError
+from otel_loopguard.sdk.sampler import _may_be_agent
 from otel_loopguard.spans.dialects import Dialect, register, registered
-from otel_loopguard.spans.dialects.registry import DialectError, unregister
+from otel_loopguard.spans.dialects.registry import DialectError, collect_keys, unregister
 from otel_loopguard.spans.reader import Reader, ScopeKind
 from otel_loopguard.spans.views import RecordedSpan, SpanView
 from tests.docs.markdown import ROOT, blocks
@@ -207,9 +209,12 @@ def _like(**changes: object) -> Dialect:
         (_like(marks=["a"]), None, r"got \['a'\]"),
         (_like(marks=frozenset({5})), None, "expected attribute keys"),
         (_like(read=None), None, "expected a method read"),
+        (_like(scopes="mine"), None, "expected a tuple of text as scopes, got 'mine'"),
+        (_like(session_keys=(5,)), None, "expected a tuple of text as session_keys"),
+        (_like(key_order="first"), None, "expected a number as key_order"),
+        (_like(call_words={"mine.kind": "tool"}), None, "as call_words"),
         (Mine(), "nothing", "no dialect 'nothing'"),
     ],
-    ids=["empty", "number", "taken", "no marks", "list", "bad mark", "no read", "before"],
 )
 def test_a_wrong_dialect_is_refused(dialect: Dialect, before: str | None, said: str) -> None:
     """A dialect that cannot be used is refused with its name and what was expected."""
@@ -218,6 +223,68 @@ def test_a_wrong_dialect_is_refused(dialect: Dialect, before: str | None, said: 
     assert isinstance(caught.value, LoopGuardError)
     assert isinstance(caught.value, ValueError)
     assert "Wrong" not in [type(one).__name__ for one in registered()]
+
+
+class Declaring(Mine):
+    """A dialect that declares everything that it may."""
+
+    scopes = ("mine.tracer", "mine-*")
+    session_keys = ("mine.session",)
+    fallback_agent_keys = ("mine.role",)
+    call_words: ClassVar = {"mine.kind": frozenset({"tool"})}
+
+    def read(self, span: SpanView) -> Step | None:
+        return Step(Kind.AGENT, "mine", self.name, span.scope)
+
+
+def test_what_a_dialect_declares_is_used_everywhere() -> None:
+    """Scopes, keys, calls and the sampler's prefixes follow from the class; no list names it."""
+    keys = {"mine.kind": "run", "mine.session": "s", "mine.role": "r", "http.url": "u"}
+    span = RecordedSpan(name="x", scope="mine-5", end=9, attributes=keys)
+    assert not _may_be_agent("x", {"mine.kind": "run", "http.url": "u"})
+    register(Declaring())
+    reader = Reader()
+    assert [reader.interest(scope) for scope in ("mine.tracer", "mine-5", "mine.tracer.x")] == [
+        ScopeKind.AGENT, ScopeKind.AGENT, ScopeKind.UNKNOWN,
+    ]  # fmt: skip
+    step = reader.run(span)
+    assert step is not None
+    assert (step.session, step.agent) == ("s", "r")
+    span.attributes = {**keys, "session.id": "shared", "gen_ai.agent.name": "named"}
+    step = reader.run(span)
+    assert step is not None
+    # Keys of conventions that appear on the spans of others are asked first, fallbacks last.
+    assert (step.session, step.agent) == ("shared", "named")
+    span.attributes = {"mine.kind": "tool"}
+    assert reader.run(span) is None
+    assert _may_be_agent("x", {"mine.kind": "run", "http.url": "u"})
+    unregister("mine")
+    assert not _may_be_agent("x", {"mine.kind": "run", "http.url": "u"})
+
+
+def test_a_dialect_that_builds_on_another_is_not_filled_by_it() -> None:
+    """It has read the keys of that one already, and taken off what is wrapped around them."""
+
+    class Above(Mine):
+        builds_on = "genai"
+
+        def read(self, span: SpanView) -> Step | None:
+            return Step(Kind.TOOL, "mine", self.name, span.scope)
+
+    wrapped = tool(mine__kind="tool", gen_ai__tool__call__arguments="wrapped")
+    for dialect, args in ((Mine(), "wrapped"), (Above(), None)):
+        step = Reader((dialect, *registered())).read(wrapped)
+        assert step is not None
+        assert step.args == args
+
+
+def test_keys_are_asked_in_this_order() -> None:
+    """The keys of shared conventions first, then those of one framework, then what stands in."""
+    sessions, agents = collect_keys("session_keys"), collect_keys("agent_keys")
+    assert sessions[:3] == ("gen_ai.conversation.id", "session.id", "langfuse.session.id")
+    assert set(sessions[-3:]) == {"crew_id", "crewai.crew.id", "workflow.id"}
+    assert agents[0] == "gen_ai.agent.name"
+    assert agents[-2:] == ("crewai.agent.role", "ai.telemetry.functionId")
 
 
 def test_what_is_not_registered_cannot_be_taken_out() -> None:

@@ -34,6 +34,10 @@ class Adk:
             "gcp.vertex.agent.tool_call_args",
         )
     )
+    builds_on = genai.NAME
+    scopes = ("gcp.vertex.agent*", "google.adk*")
+    session_keys = ("gcp.vertex.agent.session_id",)
+    key_prefixes = ("gcp.vertex.agent.",)
 
     def read(self, span: SpanView) -> Step | None:
         """Step of the span, or None without an operation."""

@@ -21,6 +21,9 @@ class AgentFramework:
 
     name = NAME
     marks = frozenset(("executor.id", "workflow.id"))
+    scopes = ("agent_framework*", "agent-framework*")
+    fallback_session_keys = ("workflow.id",)
+    key_prefixes = ()
 
     def read(self, span: SpanView) -> Step | None:
         """A graph node for an executor, a workflow for its run, else None."""

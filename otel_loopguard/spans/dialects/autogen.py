@@ -37,6 +37,9 @@ class AutoGen:
     marks = frozenset(
         ("gen_ai.system", "recipient_agent_type", "sender_agent_type", "messaging.destination")
     )
+    builds_on = genai.NAME
+    scopes = ("autogen*",)
+    key_prefixes = ("recipient_agent", "sender_agent")
 
     def read(self, span: SpanView) -> Step | None:
         """Step of the span; a message of the runtime is of no interest but for its session."""

@@ -7,7 +7,7 @@ pydantic-ai's format 2 names arguments and result `tool_arguments` and `tool_res
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.spans.errors import failed
@@ -54,6 +54,22 @@ class GenAI:
 
     name = NAME
     marks = frozenset(("gen_ai.operation.name", "gen_ai.tool.name"))
+    scopes = (
+        "opentelemetry.instrumentation.genai*", "pydantic-ai*", "pydantic_ai*", "semantic_kernel*",
+        "smolagents*",
+    )  # fmt: skip
+    key_order = 0
+    session_keys = ("gen_ai.conversation.id",)
+    agent_keys = ("gen_ai.agent.name",)
+    key_prefixes = ("agent", "gen_ai.", "tool")
+    call_words: ClassVar = {
+        "gen_ai.operation.name": frozenset(
+            (
+                "execute_tool", "chat", "generate_content", "text_completion", "embeddings",
+                "execute_task",
+            )
+        ),
+    }  # fmt: skip
 
     def read(self, span: SpanView) -> Step | None:
         """Step of the span, or None without an operation and without the name of a tool."""

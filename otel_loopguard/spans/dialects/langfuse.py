@@ -5,7 +5,7 @@ https://langfuse.com/integrations/native/opentelemetry. The tool's name is the n
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.spans.errors import fail, failed
@@ -39,6 +39,18 @@ class Langfuse:
 
     name = NAME
     marks = frozenset(("langfuse.observation.type",))
+    scopes = ("langfuse*",)
+    key_order = 0
+    session_keys = (
+        "langfuse.session.id",
+        "langfuse.trace.metadata.session_id",
+        "langfuse.trace.metadata.thread_id",
+    )
+    agent_keys = ("langfuse.observation.metadata.lc_agent_name",)
+    key_prefixes = ("langfuse.",)
+    call_words: ClassVar = {
+        "langfuse.observation.type": frozenset(("tool", "generation", "embedding", "retriever")),
+    }
 
     def read(self, span: SpanView) -> Step | None:
         """Step of the span, or None without a type."""

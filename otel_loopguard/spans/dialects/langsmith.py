@@ -8,9 +8,10 @@ a tool without arguments has it too, and is taken for one whose arguments are no
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from otel_loopguard.core import Kind, Step
+from otel_loopguard.spans.dialects.genai import NAME as GENAI
 from otel_loopguard.spans.dialects.genai import model
 from otel_loopguard.spans.errors import fail, failed
 from otel_loopguard.spans.messages import written
@@ -37,6 +38,13 @@ class LangSmith:
 
     name = NAME
     marks = frozenset(("langsmith.span.kind",))
+    builds_on = GENAI
+    scopes = ("langsmith*",)
+    # `langsmith.trace.session_name` is a project.
+    session_keys = ("langsmith.metadata.session_id", "langsmith.metadata.thread_id")
+    agent_keys = ("langsmith.metadata.lc_agent_name",)
+    key_prefixes = ("langgraph", "langsmith.")
+    call_words: ClassVar = {"langsmith.span.kind": frozenset(("tool", "llm", "retriever"))}
 
     def read(self, span: SpanView) -> Step | None:
         """Step of the span, or None without a kind."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from otel_loopguard.core import Kind, Step
+from otel_loopguard.spans.dialects.genai import NAME as GENAI
 from otel_loopguard.spans.dialects.genai import model
 from otel_loopguard.spans.errors import fail, failed
 from otel_loopguard.spans.messages import written
@@ -36,6 +37,9 @@ class Logfire:
 
     name = NAME
     marks = frozenset(("gen_ai.system", "agent_trace_id"))
+    builds_on = GENAI
+    scopes = ("logfire.openai*",)
+    key_prefixes = ("from_agent", "logfire.", "model_", "to_agent")
 
     def read(self, span: SpanView) -> Step | None:
         """Step of the span, or None of another scope."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from otel_loopguard.core import Kind, Step
+from otel_loopguard.spans.dialects.genai import NAME as GENAI
 from otel_loopguard.spans.dialects.genai import tool
 from otel_loopguard.spans.errors import failed
 from otel_loopguard.spans.values import begin
@@ -24,6 +25,9 @@ class Mcp:
 
     name = NAME
     marks = frozenset(("mcp.method.name",))
+    builds_on = GENAI
+    scopes = ("mcp", "mcp-python-sdk*", "fastmcp*")
+    key_prefixes = ("mcp.",)
 
     def read(self, span: SpanView) -> Step | None:
         """A tool call for `tools/call`, another exchange for other methods, else None."""

@@ -7,7 +7,7 @@ never read. Arguments and results are wrapped differently by each instrumentatio
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.spans.errors import fail, failed
@@ -62,6 +62,23 @@ class OpenInference:
 
     name = NAME
     marks = frozenset(("openinference.span.kind",))
+    scopes = ("openinference.*", "@arizeai/openinference*")
+    key_order = 0
+    session_keys = ("session.id",)
+    fallback_session_keys = ("crew_id",)
+    agent_keys = ("agent.name", "tool.agent_role", "graph.node.name")
+    key_prefixes = (
+        "crew", "graph.node.", "input.", "llm.", "metadata", "openinference.", "output.",
+        "session.", "smolagents.",
+    )  # fmt: skip
+    call_words: ClassVar = {
+        "openinference.span.kind": frozenset(
+            (
+                "TOOL", "LLM", "RETRIEVER", "EMBEDDING", "RERANKER", "GUARDRAIL", "EVALUATOR",
+                "PROMPT",
+            )
+        ),
+    }  # fmt: skip
 
     def read(self, span: SpanView) -> Step | None:
         """Step of the span, or None without a kind."""

@@ -8,7 +8,7 @@ of the graph into the arguments: six equal calls have six different texts until 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.spans.dialects import genai
@@ -54,6 +54,12 @@ _RESULTS: dict[str, Callable[[object], Outcome]] = {
 _ASYNC_HOOK = re.compile(r"\.a((?:before|after)_(?:agent|model))$")
 _NAME_IN_REPR = re.compile(r"\"tool_name\": ?\"([^\"]+)\"")
 _PREFIX = "opentelemetry.instrumentation."
+_LIBRARIES = (
+    "agno", "anthropic", "bedrock", "cohere", "crewai", "google_generativeai", "groq", "haystack",
+    "langchain", "llamaindex", "mcp", "mistralai", "ollama", "openai", "openai_agents",
+    "openai_v2", "replicate", "sagemaker", "together", "transformers", "vertexai", "watsonx",
+    "writer",
+)  # fmt: skip
 _INNER = (".wrap_tool_call", ".awrap_tool_call", ".wrap_model_call", ".awrap_model_call")
 
 
@@ -62,6 +68,18 @@ class OpenLLMetry:
 
     name = NAME
     marks = frozenset(("traceloop.span.kind", "gen_ai.task.name"))
+    builds_on = genai.NAME
+    scopes = (
+        "traceloop*",
+        "crewai*",
+        *(f"{_PREFIX}{name}{end}" for name in _LIBRARIES for end in ("", ".*")),
+    )
+    session_keys = (f"{_PROPERTY}session_id", f"{_PROPERTY}thread_id")
+    fallback_session_keys = ("crewai.crew.id",)
+    agent_keys = (f"{_PROPERTY}lc_agent_name",)
+    fallback_agent_keys = ("traceloop.workflow.name", "crewai.agent.role")
+    key_prefixes = ("crew", "traceloop.")
+    call_words: ClassVar = {"traceloop.span.kind": frozenset(("tool", "task"))}
 
     def read(self, span: SpanView) -> Step | None:
         """Step of the span, or None without a kind of traceloop and without a task."""
@@ -175,6 +193,7 @@ class OpenLLMetryModel:
 
     name = "openllmetry-old"
     marks = frozenset(("llm.request.type",))
+    key_prefixes = ("llm.",)
 
     def read(self, span: SpanView) -> Step | None:
         """Step of a `chat` or `completion` request, else None."""

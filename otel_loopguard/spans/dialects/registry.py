@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, cast
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Final, Literal, Protocol, cast
 
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard.errors import LoopGuardError
@@ -27,9 +29,20 @@ if TYPE_CHECKING:
 class Dialect(Protocol):
     """Reads the spans of one convention.
 
-    A dialect says what stands on the span. Session, agent and handoffs that are written in one of
-    the usual keys are read by the `Reader`, for all dialects alike; a dialect sets them only where
-    it knows better.
+    `name`, `marks` and `read` are required. A class may also have any of these attributes; what it
+    leaves out is empty:
+
+    * `scopes`: names of instrumentation scopes that write it; `*` at the end stands for any rest.
+      Spans of these scopes are followed from their start.
+    * `session_keys`, `agent_keys`: attribute keys of a session id and of an agent's name, which
+      are read on the spans of all dialects; `fallback_session_keys` and `fallback_agent_keys`:
+      keys that stand in for them where no dialect's own key is there.
+    * `key_order`: whose keys are asked first, a number; 0 for conventions that appear on the spans
+      of others, 1 by default.
+    * `builds_on`: name of a dialect that its `read` already uses.
+    * `key_prefixes`: how its attribute keys begin, for the sampler; its `marks` by default.
+    * `call_words`: for an attribute key the values that mark a span as a call, not as a run of an
+      agent; such spans are not read at their start.
     """
 
     @property
@@ -68,6 +81,10 @@ _dialects: list[Dialect] = [
     OpenLLMetryModel(),
 ]
 _lock = new_lock()
+_OPTIONAL: Final = (
+    "scopes", "session_keys", "fallback_session_keys", "agent_keys", "fallback_agent_keys",
+    "key_prefixes",
+)  # fmt: skip
 
 
 class DialectError(LoopGuardError, ValueError):
@@ -90,7 +107,8 @@ def register(dialect: Dialect, *, before: str | None = None) -> None:
 
     Raises:
         DialectError: A name that is no text or is taken, marks that are no non-empty set of text,
-            a dialect that cannot read, or no dialect of the name `before`.
+            an optional attribute of another type, a dialect that cannot read, or no dialect of the
+            name `before`.
     """
     _check(dialect)
     with _lock:
@@ -104,6 +122,7 @@ def register(dialect: Dialect, *, before: str | None = None) -> None:
             )
             raise DialectError(msg)
         _dialects.insert(0 if before is None else names.index(before), dialect)
+    key_prefixes.cache_clear()
 
 
 def unregister(name: str) -> None:
@@ -119,24 +138,75 @@ def unregister(name: str) -> None:
         for index, dialect in enumerate(_dialects):
             if dialect.name == name:
                 del _dialects[index]
+                key_prefixes.cache_clear()
                 return
         msg = f"dialect {name!r}: there is none, there are {[one.name for one in _dialects]}"
         raise DialectError(msg)
 
 
+def declared(dialect: Dialect, name: str) -> tuple[str, ...]:
+    """An optional attribute of a dialect that is a list of text; empty where it is left out."""
+    return tuple(cast("Iterable[str]", getattr(dialect, name, ())))
+
+
+def collect_keys(
+    name: Literal["session_keys", "agent_keys"], dialects: Iterable[Dialect] | None = None
+) -> tuple[str, ...]:
+    """The keys of dialects in the order in which they are asked; fallbacks come last."""
+    ordered = sorted(
+        registered() if dialects is None else dialects,
+        key=lambda dialect: cast("int", getattr(dialect, "key_order", 1)),
+    )
+    return tuple(
+        dict.fromkeys(
+            key
+            for attribute in (name, f"fallback_{name}")
+            for dialect in ordered
+            for key in declared(dialect, attribute)
+        )
+    )
+
+
+@cache
+def key_prefixes() -> tuple[str, ...]:
+    """How attribute keys begin that a dialect reads."""
+    return tuple(
+        dict.fromkeys(
+            prefix
+            for dialect in registered()
+            for prefix in getattr(dialect, "key_prefixes", dialect.marks)
+        )
+    )
+
+
 def _check(dialect: Dialect) -> None:
     name = cast("object", getattr(dialect, "name", None))
-    marks = cast("object", getattr(dialect, "marks", None))
+    marks = getattr(dialect, "marks", None)
     if not isinstance(name, str) or not name:
         msg = f"dialect {dialect!r}: expected a name, got {name!r}"
         raise DialectError(msg)
+    problem = ""
     if not isinstance(marks, (set, frozenset)) or not marks:
-        msg = f"dialect {name!r}: expected marks, a non-empty set of attribute keys, got {marks!r}"
+        problem = f"marks, a non-empty set of attribute keys, got {marks!r}"
+    elif not _all_text(cast("object", marks)):
+        problem = f"attribute keys as marks, got {marks!r}"
+    elif not callable(getattr(dialect, "read", None)):
+        problem = "a method read(span)"
+    elif not isinstance(getattr(dialect, "key_order", 1), (int, float)):
+        problem = "a number as key_order"
+    elif not isinstance(words := getattr(dialect, "call_words", {}), Mapping) or not all(
+        _all_text(values) for values in cast("Mapping[object, object]", words).values()
+    ):
+        problem = "tuples of text by attribute key as call_words"
+    for attribute in _OPTIONAL:
+        if not problem and not _all_text(value := getattr(dialect, attribute, ())):
+            problem = f"a tuple of text as {attribute}, got {value!r}"
+    if problem:
+        msg = f"dialect {name!r}: expected {problem}"
         raise DialectError(msg)
-    keys = cast("frozenset[object]", marks)
-    if not all(isinstance(key, str) and key for key in keys):
-        msg = f"dialect {name!r}: expected attribute keys as marks, got {sorted(map(repr, keys))}"
-        raise DialectError(msg)
-    if not callable(getattr(dialect, "read", None)):
-        msg = f"dialect {name!r}: expected a method read(span)"
-        raise DialectError(msg)
+
+
+def _all_text(values: object) -> bool:
+    return isinstance(values, (tuple, list, set, frozenset)) and all(
+        isinstance(one, str) and one for one in cast("Iterable[object]", values)
+    )

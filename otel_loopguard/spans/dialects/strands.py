@@ -22,6 +22,9 @@ class Strands:
 
     name = NAME
     marks = frozenset(("gen_ai.event.start_time",))
+    builds_on = genai.NAME
+    scopes = ("strands.*",)
+    key_prefixes = ()
 
     def read(self, span: SpanView) -> Step | None:
         """Step of the span, or None without an operation."""

@@ -5,7 +5,7 @@ https://ai-sdk.dev/docs/ai-sdk-core/telemetry. Results are JSON text: a string h
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.spans.errors import failed
@@ -29,6 +29,16 @@ class Vercel:
 
     name = NAME
     marks = frozenset(("ai.operationId",))
+    scopes = ("ai",)
+    key_order = 2
+    session_keys = (
+        "ai.telemetry.metadata.sessionId",
+        "ai.telemetry.metadata.threadId",
+        "ai.telemetry.metadata.conversationId",
+    )
+    fallback_agent_keys = ("ai.telemetry.functionId",)
+    key_prefixes = ("ai.",)
+    call_words: ClassVar = {"ai.operationId": frozenset(("ai.toolCall",))}
 
     def read(self, span: SpanView) -> Step | None:
         """Step of the span, or None without an operation."""
