@@ -397,7 +397,7 @@ def test_spans_that_never_end_are_forgotten(traces: Traces) -> None:
     assert len(once._inner) <= 10_000
     assert len(once._held) <= 128
     assert len(once._recent) <= 256
-    assert len(once._told._sides) <= 512
+    assert len(once._sides) <= 512
 
 
 def test_nothing_is_lost(traces: Traces) -> None:
