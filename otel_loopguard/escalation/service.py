@@ -119,7 +119,7 @@ class AuditTrail:
             brief = {name: fields[name] for name in (semconv.DECISION_ACTION, semconv.CONTROL_BY)}
             span.annotate(Annotation(brief), event=False)
             whole = {**fields, semconv.DECISION_MESSAGE: control.reason or ""}
-            span.tell(Annotation(whole), semconv.EVENT_CONTROL)
+            span.add_event(Annotation(whole), semconv.EVENT_CONTROL)
 
     def _span_of(self, key: str) -> ActiveSpanView | None:
         """The innermost open run of an agent in a session, else its first open span."""

@@ -164,6 +164,7 @@ class Reader:
         """
         if span.scope == OWN_SCOPE:
             return None
+        span = _snapshot(span) if span.end is None else span
         found = self._keys.intersection(span.attributes)
         layout = self._layouts.get(found) or self._layout(found)
         for dialect in layout.dialects:
@@ -199,6 +200,12 @@ class Reader:
             not found.isdisjoint(self._owner_keys),
         )
         return layout
+
+
+def _snapshot(span: SpanView) -> SpanView:
+    """The span as it is now: an open span of the SDK copies its attributes at each look."""
+    snapshot = getattr(span, "snapshot", None)
+    return span if snapshot is None else cast("SpanView", snapshot())
 
 
 def _set_owner(step: Step, span: SpanView, layout: _Layout) -> None:

@@ -33,54 +33,8 @@ _LOOK_S = 0.001
 _REWRITTEN = "logfire.span_type"
 
 
-class EndedSpanView:
-    """`SpanView` over a span that ended. What every dialect asks for is read at once."""
-
-    __slots__ = (
-        "_span", "attributes", "end", "name", "parent_id", "scope", "span_id", "start",
-        "start_attributes", "status", "trace_id",
-    )  # fmt: skip
-
-    def __init__(self, span: ReadableSpan) -> None:
-        context = span.get_span_context() or _NO_CONTEXT
-        parent = span.parent
-        scope = span.instrumentation_scope
-        self._span = span
-        self.name = _text(span.name)
-        self.scope = "" if scope is None else _text(scope.name)
-        self.trace_id = context.trace_id
-        self.span_id = context.span_id
-        self.parent_id = None if parent is None else parent.span_id
-        self.start = told(_moment(span.start_time) or 0)
-        end = _moment(span.end_time)
-        self.end = None if end is None else told(end)
-        self.attributes = _copied(span)
-        self.start_attributes: Mapping[str, object] | None = None
-        self.status: StatusName = _status(span.status)
-
-    def compare(self, opened: SpanView) -> None:
-        """Looks at the live span too, where its values may have been scrubbed since.
-
-        logfire scrubs before other processors see the ended span; the live one still has all.
-        """
-        if _REWRITTEN in self.attributes:
-            self.start_attributes = opened.attributes
-
-    @property
-    def kind(self) -> str:
-        return _kind(self._span)
-
-    @property
-    def events(self) -> Sequence[tuple[str, Mapping[str, object]]]:
-        return _events(self._span)
-
-    @property
-    def description(self) -> str | None:
-        return self._span.status.description
-
-
-class ActiveSpanView:
-    """`SpanView` over an open span of the SDK; what was set on it meanwhile is there."""
+class _SdkSpanView:
+    """What never changes on a span of the SDK is read at once, the rest on demand."""
 
     __slots__ = ("_span", "parent_id", "span_id", "start", "trace_id")
 
@@ -91,7 +45,61 @@ class ActiveSpanView:
         self.trace_id = context.trace_id
         self.span_id = context.span_id
         self.parent_id = None if parent is None else parent.span_id
-        self.start = told(_moment(span.start_time) or 0)
+        self.start = told(_as_int(span.start_time) or 0)
+
+    @property
+    def kind(self) -> str:
+        kind = self._span.kind
+        return "INTERNAL" if kind is _INTERNAL else kind.name
+
+    @property
+    def events(self) -> Sequence[tuple[str, Mapping[str, object]]]:
+        events = self._span.events
+        if not events:
+            return ()
+        return [
+            (event.name, cast("Mapping[str, object]", event.attributes or {})) for event in events
+        ]
+
+    @property
+    def description(self) -> str | None:
+        return self._span.status.description
+
+
+class EndedSpanView(_SdkSpanView):
+    """`SpanView` over a span as it is now. What every dialect asks for is read at once."""
+
+    __slots__ = ("attributes", "end", "name", "scope", "start_attributes", "status")
+
+    def __init__(self, span: ReadableSpan) -> None:
+        super().__init__(span)
+        self.name = _name(span)
+        self.scope = _scope(span)
+        self.end = _end(span)
+        self.attributes = _attributes(span)
+        self.start_attributes: Mapping[str, object] | None = None
+        self.status: StatusName = _status(span)
+
+    def compare(self, opened: SpanView) -> None:
+        """Looks at the live span too, where its values may have been scrubbed since.
+
+        logfire scrubs before other processors see the ended span; the live one still has all.
+        """
+        if _REWRITTEN in self.attributes:
+            self.start_attributes = opened.attributes
+
+
+class ActiveSpanView(_SdkSpanView):
+    """`SpanView` over an open span of the SDK; what was set on it meanwhile is there.
+
+    Every access to its attributes copies them: for more than one look take a `snapshot`.
+    """
+
+    __slots__ = ()
+
+    def snapshot(self) -> EndedSpanView:
+        """The span as it is now, its attributes copied once."""
+        return EndedSpanView(self._span)
 
     def wraps(self, span: ReadableSpan) -> bool:
         """Whether it is a view of this very span; ids may be those of another one."""
@@ -99,41 +107,27 @@ class ActiveSpanView:
 
     @property
     def name(self) -> str:
-        return _text(self._span.name)
+        return _name(self._span)
 
     @property
     def scope(self) -> str:
-        scope = self._span.instrumentation_scope
-        return "" if scope is None else _text(scope.name)
-
-    @property
-    def kind(self) -> str:
-        return _kind(self._span)
+        return _scope(self._span)
 
     @property
     def end(self) -> int | None:
-        end = _moment(self._span.end_time)
-        return None if end is None else told(end)
+        return _end(self._span)
 
     @property
     def attributes(self) -> Mapping[str, object]:
-        return _copied(self._span)
+        return _attributes(self._span)
 
     @property
     def start_attributes(self) -> Mapping[str, object] | None:
         return None
 
     @property
-    def events(self) -> Sequence[tuple[str, Mapping[str, object]]]:
-        return _events(self._span)
-
-    @property
     def status(self) -> StatusName:
-        return _status(self._span.status)
-
-    @property
-    def description(self) -> str | None:
-        return self._span.status.description
+        return _status(self._span)
 
     @property
     def sampled(self) -> bool:
@@ -143,14 +137,14 @@ class ActiveSpanView:
 
     def annotate(self, annotation: Annotation, *, event: bool) -> bool:
         """Puts an annotation on the span, if it is still open. False if it is not."""
-        if _is_taken(self._span):
+        if _is_locked(self._span):
             later(partial(self._annotate_if_free, annotation, event=event))
             return True
         with busy():
             return self._annotate(annotation, event=event)
 
     def _annotate_if_free(self, annotation: Annotation, *, event: bool) -> None:
-        if not _is_taken(self._span):
+        if not _is_locked(self._span):
             with busy():
                 self._annotate(annotation, event=event)
 
@@ -160,16 +154,16 @@ class ActiveSpanView:
             return False
         span.set_attributes(annotation.attributes)
         if event:
-            self.tell(annotation)
+            self.add_event(annotation)
             self._link(span, annotation.links)
         if annotation.error is not None:
             span.set_status(Status(StatusCode.ERROR, annotation.error))
         return True
 
-    def tell(self, annotation: Annotation, name: str = semconv.EVENT_DECISION) -> None:
+    def add_event(self, annotation: Annotation, name: str = semconv.EVENT_DECISION) -> None:
         """Adds an annotation as a span event only, if the span is still open."""
         span = self._span
-        if isinstance(span, Span) and not _is_taken(self._span):
+        if isinstance(span, Span) and not _is_locked(self._span):
             with busy():
                 if span.is_recording():
                     span.add_event(name, dict(annotation.attributes))
@@ -187,7 +181,7 @@ class ActiveSpanView:
                 span.add_link(SpanContext(trace_id, span_id, is_remote=False, trace_flags=flags))
 
 
-def _is_taken(span: ReadableSpan) -> bool:
+def _is_locked(span: ReadableSpan) -> bool:
     """Whether somebody holds the span's own lock, and does not let go soon.
 
     It is not re-entrant, and it may be this thread that holds it: a finalizer or a signal handler
@@ -203,39 +197,37 @@ def _is_taken(span: ReadableSpan) -> bool:
     return True
 
 
-def _text(name: object) -> str:
-    """A name as text: the SDK lets any object be one."""
+# The SDK lets any object be a name or a time, and not every number has an order.
+
+
+def _name(span: ReadableSpan) -> str:
+    name = cast("object", span.name)
     return name if isinstance(name, str) else str(name)
 
 
-def _moment(time: object) -> int | None:
-    """A time as a whole number: the SDK lets any object be one, and not every number has an order.
+def _scope(span: ReadableSpan) -> str:
+    scope = span.instrumentation_scope
+    name = "" if scope is None else cast("object", scope.name)
+    return name if isinstance(name, str) else str(name)
 
-    None: it is unknown.
-    """
+
+def _as_int(time: object) -> int | None:
     if isinstance(time, float) and math.isfinite(time):
         return int(time)
     return int(time) if isinstance(time, int) else None
 
 
-def _kind(span: ReadableSpan) -> str:
-    kind = span.kind
-    return "INTERNAL" if kind is _INTERNAL else kind.name
+def _end(span: ReadableSpan) -> int | None:
+    end = _as_int(span.end_time)
+    return None if end is None else told(end)
 
 
-def _status(status: Status) -> StatusName:
-    code = status.status_code
+def _status(span: ReadableSpan) -> StatusName:
+    code = span.status.status_code
     return "unset" if code is _UNSET else "error" if code is _ERROR else "ok"
 
 
-def _events(span: ReadableSpan) -> Sequence[tuple[str, Mapping[str, object]]]:
-    events = span.events
-    if not events:
-        return ()
-    return [(event.name, cast("Mapping[str, object]", event.attributes or {})) for event in events]
-
-
-def _copied(span: ReadableSpan) -> Mapping[str, object]:
+def _attributes(span: ReadableSpan) -> Mapping[str, object]:
     attributes = span.attributes
     if not attributes:
         return {}

@@ -98,7 +98,7 @@ class SpanAnnotator:
         noted = decision.action is Action.ALLOW
         if noted and _is_marked(agent):
             if self._events:
-                agent.tell(own)
+                agent.add_event(own)
         else:
             agent.annotate(own, event=self._events)
         top, step = steps[-1]
@@ -127,7 +127,7 @@ class SpanAnnotator:
             if decision.action is not Action.ALLOW or _is_noted(span):
                 span.annotate(added, event=self._events)
             elif self._events:
-                span.tell(added)
+                span.add_event(added)
 
     def starting(self, opened: ActiveSpan, session: Session) -> None:
         """Annotates a call that starts although its loop is denied or its session aborted."""

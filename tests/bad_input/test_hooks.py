@@ -105,7 +105,11 @@ def test_any_steps_are_judged(steps: list[tuple[Step, int]], session: str) -> No
     assert guard.faults.counts == {}
 
 
-@given(VALUES.filter(lambda value: value is not None), st.text(min_size=20, max_size=30))
+# A percentage in an answer is the progress of something that is waited for.
+ANSWERS = st.text(st.characters(exclude_characters="%", exclude_categories=["Cs"]), min_size=20)
+
+
+@given(VALUES.filter(lambda value: value is not None), ANSWERS)
 def test_any_call_that_repeats_is_noticed(args: object, outcome: str) -> None:
     """Whatever the arguments are, four equal calls with an equal answer are a repeat."""
     found: list[str] = []
