@@ -23,7 +23,6 @@ from otel_loopguard.execution.latency import (
     ResourceSample,
     Summary,
     measure,
-    resources_of,
 )
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ class PlannedCall(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BatchEstimate:
-    """How long several calls take (A3). Times in milliseconds.
+    """How long several calls take . Times in milliseconds.
 
     Attributes:
         sequential_ms: One after the other.
@@ -81,28 +80,37 @@ def batch(
 ) -> BatchEstimate:
     """The estimate of a batch from those of its calls."""
     durations = [estimate.duration_ms for estimate in estimates]
-    total = sum(durations)
+    total = parallel = sum(durations)
     needs = _needs(calls)
-    unsafe = sorted({call.tool for call in calls if not is_safe(call.tool)})
-    reason = _reason(len(calls), any(needs.values()), unsafe)
-    levels = _levels(needs)
     alone = [not is_safe(call.tool) for call in calls]
-    if levels is None:
-        reason, parallel = "the calls need each other in a circle", total
+    unsafe = sorted({call.tool for call, own in zip(calls, alone, strict=True) if own})
+    if len(calls) < 2:
+        reason = "there is one call" if calls else "there is no call"
+    elif any(needs.values()):
+        reason = "some calls need the result of others"
+    elif unsafe:
+        reason = f"not declared safe: {', '.join(unsafe)}"
     else:
-        parallel = sum(_span(level, durations, alone, lanes) for level in levels)
+        reason = _FREE
+    try:
+        order = TopologicalSorter(needs)
+        order.prepare()
+    except CycleError:
+        reason = "the calls need each other in a circle"
+    else:
+        parallel = 0.0
+        while level := order.get_ready():
+            order.done(*level)
+            parallel += sum(durations[place] for place in level if alone[place])
+            # The longest first, to whichever lane is free.
+            free = [0.0] * lanes
+            for duration in sorted((durations[p] for p in level if not alone[p]), reverse=True):
+                heapreplace(free, free[0] + duration)
+            parallel += max(free)
     return BatchEstimate(total, parallel, reason == _FREE, reason, tuple(estimates))
 
 
 _FREE: Final = "no call needs another, and every tool is declared safe"
-
-
-def _reason(count: int, linked: bool, unsafe: list[str]) -> str:
-    if count < 2:
-        return "there is one call" if count else "there is no call"
-    if linked:
-        return "some calls need the result of others"
-    return f"not declared safe: {', '.join(unsafe)}" if unsafe else _FREE
 
 
 def _needs(calls: Sequence[PlannedCall]) -> dict[int, set[int]]:
@@ -128,31 +136,6 @@ def _references(args: object) -> set[str]:
     return {one or other for one, other in _REFERENCE.findall(text)}
 
 
-def _levels(needs: dict[int, set[int]]) -> list[list[int]] | None:
-    """The calls by depth of dependency; None if they go in a circle."""
-    order = TopologicalSorter(needs)
-    try:
-        order.prepare()
-    except CycleError:
-        return None
-    levels: list[list[int]] = []
-    while order.is_active():
-        level = list(order.get_ready())
-        order.done(*level)
-        levels.append(level)
-    return levels
-
-
-def _span(
-    level: Sequence[int], durations: Sequence[float], alone: Sequence[bool], lanes: int
-) -> float:
-    """How long independent calls take: the longest first to whichever lane is free."""
-    free = [0.0] * lanes
-    for duration in sorted((durations[place] for place in level if not alone[place]), reverse=True):
-        heapreplace(free, free[0] + duration)
-    return max(free) + sum(durations[place] for place in level if alone[place])
-
-
 _NAMED: Final = 200
 _AGAIN_S: Final = 30.0
 _NOTHING: Final = ResourceSample()
@@ -161,7 +144,7 @@ AGENT: Final = "agent:"
 
 
 class Profiler:
-    """The profiles of all tools and agents of one guard (A1, A2, A3, A8, D4, E3).
+    """The profiles of all tools and agents of one guard.
 
     May be used from any thread. Everything is answered from memory. What a store knows of a tool is
     read once, in the background, when the tool is first seen; a store that fails is asked again
@@ -192,160 +175,145 @@ class Profiler:
     @property
     def tools(self) -> tuple[str, ...]:
         """Names of what has a profile, the one unused for longest first; agents after `agent:`."""
-        return tuple(self._profiles)
-
-    def started(self, tool: str) -> None:
-        """Says that a tool is about to be used, so that its past is read in time."""
-        self._asked(self._of(tool[:_NAMED]))
+        with self._lock:
+            return tuple(self._profiles)
 
     def finished(self, step: Step, session: str = "") -> None:
         """Adds a finished tool call or agent run; ignores other steps and those without times."""
-        ms = _duration_ms(step)
-        name = _name_of(step)
-        if ms is None or name is None:
+        if not step.name or step.kind not in (Kind.TOOL, Kind.AGENT):
             return
-        arguments = measure(step.args)
-        sample = (self._resources() if self._resources is not None else None) or _NOTHING
+        if not step.end or step.start <= 0 or step.end < step.start:
+            return
+        name = step.name if step.kind is Kind.TOOL else AGENT + step.name
+        ms = (step.end - step.start) / 1e6
+        size, complexity, key = measure(step.args)
+        cpu, memory, io_wait = (self._resources and self._resources()) or _NOTHING
         with self._lock:
-            profile = self._of(name)
-            hit = profile.is_cache_hit(arguments.key, ms) and not step.error
+            profile = self._profile(name)
+            hit = profile.is_cache_hit(key, ms) and not step.error
             record = CallRecord(
-                step.end or 0, ms, arguments.size, session or step.session or "", not step.error,
-                hit, arguments.complexity,
-                sample.cpu_percent, sample.io_wait_percent, sample.memory_mb,
+                step.end, ms, size, session or step.session or "", not step.error, hit, complexity,
+                cpu, io_wait, memory,
             )  # fmt: skip
-            profile.take(record)
-            self._asked(profile)
+            profile.add(record)
         if self._writer is not None:
-            self._writer.add_records(name, [record.encoded()])
+            self._writer.add_records(profile.tool, [record.encoded()])
 
     def estimate(self, tool: str, args: object = None) -> Estimate:
-        """How long a call that is about to run will take (A2). Never waits."""
-        return self._known(tool).estimate(measure(args))
+        """How long a call that is about to run will take, from memory.
+
+        Args:
+            tool: Name of the tool.
+            args: Its arguments, a JSON value or text; None if they are not known.
+        """
+        arguments = measure(args)
+        with self._lock:
+            return self._profile(tool).estimate(arguments)
 
     def limit_for(self, tool: str, args: object = None) -> float | None:
-        """Seconds after which a running call is stalled (D4). Never waits.
+        """Seconds after which a running call is stalled; None below 20 successful calls.
 
         Three times its estimate; and not less than 30 s, nor than the longest call of the tool that
         went well: what a tool came back from before is no stall.
+
+        Args:
+            tool: Name of the tool.
+            args: Its arguments, a JSON value or text; None if they are not known.
         """
-        settings = self._settings
-        if tool in settings.exempt:
+        rule = self._settings.tuning.latency
+        if tool in self._settings.exempt:
             return None
-        profile = self._known(tool)
-        estimate = profile.estimate(measure(args))
-        if estimate.records < settings.tuning.latency.stall_records:
+        with self._lock:
+            profile = self._profile(tool)
+            if len(profile.records) < rule.stall_records:
+                return None
+            estimate, longest_ms = profile.estimate(measure(args)), profile.longest_ms
+        if estimate.records < rule.stall_records:
             return None
-        ms = max(settings.tuning.latency.stall_factor * estimate.duration_ms, profile.longest_ms)
-        return max(ms / 1e3, settings.tuning.latency.stall_min_s)
+        ms = max(rule.stall_factor * estimate.duration_ms, longest_ms)
+        return max(ms / 1e3, rule.stall_min_s)
 
     def time_limit(self, tool: str, args: object = None) -> float:
-        """Seconds that a call may take: five times its estimate, within 30 to 600 (E3).
+        """Seconds that a call may take: five times its estimate, within 30 to 600.
 
         600 where nothing is known of the tool.
+
+        Args:
+            tool: Name of the tool.
+            args: Its arguments, a JSON value or text; None if they are not known.
         """
-        settings = self._settings
-        estimate = self.estimate(tool, args)
+        rule, estimate = self._settings.tuning.latency, self.estimate(tool, args)
         if not estimate.known:
-            return settings.tuning.latency.limit_max_s
-        seconds = settings.tuning.latency.limit_factor * estimate.duration_ms / 1e3
-        longest = max(settings.tuning.latency.limit_max_s, settings.tuning.latency.limit_min_s)
-        return min(max(seconds, settings.tuning.latency.limit_min_s), longest)
+            return rule.limit_max_s
+        seconds = max(rule.limit_factor * estimate.duration_ms / 1e3, rule.limit_min_s)
+        return min(seconds, max(rule.limit_max_s, rule.limit_min_s))
 
     def agent_limit(self, agent: str) -> float:
-        """Seconds that a run of an agent may take: as `time_limit`, from its own past runs (E3)."""
+        """Seconds that a run of an agent may take: as `time_limit`, from its own past runs."""
         return self.time_limit(AGENT + agent)
 
     def batch(self, calls: Sequence[PlannedCall]) -> BatchEstimate:
-        """How long several calls take, and whether they may run at the same time (A3)."""
+        """How long several calls take, and whether they may run at the same time."""
         estimates = [self.estimate(call.tool, call.args) for call in calls]
         return batch(calls, estimates, self.is_safe, self._settings.profile_max_parallel)
 
     def is_safe(self, tool: str) -> bool:
-        """Whether a tool is declared safe to run beside others: read-only, or named so (A3)."""
+        """Whether a tool is declared safe to run beside others: read-only, or named so."""
         settings = self._settings
         return tool in settings.profile_parallel_tools or settings.effects.get(tool) == "read"
 
     def resources(self, tool: str) -> ResourceProfile | None:
-        """What the calls of a tool cost the machine (A8); None for a tool without a profile."""
-        profile = self._profiles.get(tool[:_NAMED])
-        if profile is None:
-            return None
+        """What the calls of a tool cost the machine; None for a tool without a profile."""
         with self._lock:
-            records = list(profile.records)
-        return resources_of(records, self._settings)
+            profile = self._profiles.get(tool[:_NAMED])
+            return None if profile is None else profile.resources()
 
     def summary(self, tool: str) -> Summary | None:
         """The profile of a tool, for people; None for a tool without one."""
-        profile = self._profiles.get(tool[:_NAMED])
-        if profile is None:
-            return None
         with self._lock:
-            return profile.summary()
+            profile = self._profiles.get(tool[:_NAMED])
+            return None if profile is None else profile.summary()
 
-    def _known(self, tool: str) -> Profile:
-        """The profile of a tool, without a lock where there is one; its past is asked for."""
-        profile = self._profiles.get(tool[:_NAMED])
-        if profile is None or not profile.asked:
-            self.started(tool)
-            profile = self._of(tool[:_NAMED])
+    def _profile(self, name: str) -> Profile:
+        """The profile of a tool, made if need be; its past is asked for. The lock is held."""
+        name = name[:_NAMED]
+        profile = self._profiles.get(name)
+        if profile is None:
+            profile = self._profiles[name] = Profile(name, self._settings)
+            if len(self._profiles) > self._settings.profile_max_tools:
+                self._profiles.popitem(last=False)
+        else:
+            self._profiles.move_to_end(name)
+        if not profile.asked and time.monotonic() >= self._resting_until:
+            self._ask(profile)
         return profile
 
-    def _of(self, name: str) -> Profile:
-        with self._lock:
-            profile = self._profiles.get(name)
-            if profile is None:
-                profile = self._profiles[name] = Profile(name, self._settings)
-                if len(self._profiles) > self._settings.profile_max_tools:
-                    self._profiles.popitem(last=False)
-            else:
-                self._profiles.move_to_end(name)
-            return profile
-
-    def _asked(self, profile: Profile) -> None:
+    def _ask(self, profile: Profile) -> None:
         """Asks for what the store knows of a tool, once."""
         writer, tool = self._writer, profile.tool
-        if profile.asked or time.monotonic() < self._resting_until:
-            return
         profile.asked = True
-
-        def loaded(found: list[bytes]) -> None:
-            self._loaded(tool, found)
 
         def failed() -> None:
             profile.asked = False
             self._resting_until = time.monotonic() + _AGAIN_S
 
-        if writer is not None and not writer.ask(lambda store: store.records(tool), loaded, failed):
+        if writer is not None and not writer.ask(
+            lambda store: store.records(tool), lambda found: self._loaded(tool, found), failed
+        ):
             failed()
 
     def _loaded(self, tool: str, found: list[bytes]) -> None:
-        """Takes what the store knows of a tool; on the writer's thread."""
-        records = [CallRecord.decoded(raw) for raw in found]
-        known = [record for record in records if record is not None]
+        """Adds what the store knows of a tool; on the writer's thread."""
+        known = [record for raw in found if (record := CallRecord.decoded(raw)) is not None]
         if len(known) < len(found):
-            strange = len(found) - len(known)
             logger.warning(
                 "tool profile %r: %d records in the store are not understood and are left out",
                 tool,
-                strange,
+                len(found) - len(known),
             )
         with self._lock:
             profile = self._profiles.get(tool)
             if profile is not None:
                 profile.read = True
-            if profile is not None and known:
-                self._profiles[tool] = profile.with_stored(known)
-
-
-def _name_of(step: Step) -> str | None:
-    if step.kind is Kind.TOOL and step.name:
-        return step.name[:_NAMED]
-    return (AGENT + step.name)[:_NAMED] if step.kind is Kind.AGENT and step.name else None
-
-
-def _duration_ms(step: Step) -> float | None:
-    """How long a step took; None where its times are not known, or go backwards."""
-    if not step.end or step.start <= 0 or step.end < step.start:
-        return None
-    return (step.end - step.start) / 1e6
+                if known:
+                    profile.merge(known)

@@ -26,7 +26,7 @@ PLAIN = Settings(tuning={"latency": {"prior_records": 0, "adapts": 0, "complexit
 
 
 def sized(size: int | None, complexity: float = 0.0) -> Arguments:
-    return Arguments(size, complexity, None)
+    return Arguments(size, complexity)
 
 
 def profile(
@@ -34,7 +34,7 @@ def profile(
 ) -> Profile:
     made = Profile(tool, settings)
     for number, ms in enumerate(durations):
-        made.take(record(number, ms, size=size))
+        made.add(record(number, ms, size=size))
     return made
 
 
@@ -79,7 +79,7 @@ def test_like_size() -> None:
     """Calls whose arguments are within half and double the size weigh most."""
     both = profile(*[10.0] * 20)
     for number in range(20):
-        both.take(record(50 + number, 900, size=1000))
+        both.add(record(50 + number, 900, size=1000))
     small, middle, large = (both.estimate(sized(size)) for size in (20, 500, 2000))
     assert [each.similar for each in (small, middle, large)] == [20, 20, 20]
     assert small.duration_ms < 30
@@ -97,7 +97,7 @@ def test_the_window_is_that_of_the_newest() -> None:
         size = chance.choice([None, 5, 10, 10, 40, 900])
         days = 5 * (number // 90)
         made = record(number + days * 86_400, chance.randint(1, 50), size=size)
-        known.take(made._replace(success=chance.random() < 0.8))
+        known.add(made._replace(success=chance.random() < 0.8))
         taken += [each for each in [known.records[-1]] if each.timed]
         newest = [each for each in taken if each.time > made.time - 7 * 86_400 * SECOND][-100:]
         ordered = sorted(each.ms for each in newest[-50:])
@@ -134,8 +134,8 @@ def test_complexity_of_the_call() -> None:
 def test_failures_and_cache_hits_make_no_estimate() -> None:
     """A fast failure and a cached answer say nothing about how long the work takes."""
     known = profile(*[100.0] * 5)
-    known.take(record(50, 0.1, success=False))
-    known.take(record(51, 0.1, cached=True))
+    known.add(record(50, 0.1, success=False))
+    known.add(record(51, 0.1, cached=True))
     found = known.estimate(sized(10))
     assert (found.duration_ms, found.records) == (100, 5)
     summary = known.summary()
@@ -168,11 +168,11 @@ def test_calibration_counts_the_newest_100() -> None:
     kept = Calibration(0.9, 0.15)
     assert kept.within is None
     for _ in range(200):
-        kept.take(within=False)
+        kept.add(within=False)
     assert (kept.within, kept.offset) == (0, 3)
     for _ in range(50):
-        kept.take(within=True)
+        kept.add(within=True)
     assert kept.within == 0.5
     for _ in range(1000):
-        kept.take(within=True)
+        kept.add(within=True)
     assert (kept.within, kept.offset) == (1, -1)

@@ -180,7 +180,7 @@ def test_the_store_is_read_once_in_the_background(rig: tuple[Slow, Writer, Profi
     store, writer, profiler = rig
     store.add_records("t", encoded([40.0] * 20))
     assert not profiler.estimate("t").known
-    profiler.started("t")
+    profiler.estimate("t")
     profiler.finished(call(100, 60.0), "s")
     assert profiler.estimate("t").records == 1
     store.let.set()
@@ -223,7 +223,7 @@ def test_a_store_that_fails(rig: tuple[Slow, Writer, Profiler]) -> None:
     store, writer, profiler = rig
     store.broken = True
     store.let.set()
-    profiler.started("t")
+    profiler.estimate("t")
     until(lambda: profiler._resting_until > 0)
     profiler.finished(call(0, 60.0))
     assert profiler.estimate("t").records == 1
@@ -243,7 +243,7 @@ def test_records_that_are_not_understood(
     store, writer, profiler = rig
     store.add_records("t", [*encoded([40.0] * 20), b'[%d,"later"]' % START])
     store.let.set()
-    profiler.started("t")
+    profiler.estimate("t")
     until(lambda: profiler.estimate("t").records == 20)
     said = [entry.getMessage() for entry in caplog.records]
     assert [text for text in said if "tool profile 't': 1 records" in text] == said
