@@ -1,18 +1,12 @@
-"""Admission control: the answer to a call before it runs.
-
-Source: FEATURES A9.
-
-Source: FEATURES E5, C14; asked by `execution.admit`.
-
-Source: FEATURES A4, A9 (order), A10 (overrides), A11 (one log record per decision).
-"""
+"""Admission control: the answer to a call before it runs, and what spans of a tool say of it."""
 
 from __future__ import annotations
 
 import logging
 import secrets
+import time
 import weakref
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 
@@ -36,22 +30,25 @@ from otel_loopguard.core import (
     Step,
 )
 from otel_loopguard.core.task import Task
-from otel_loopguard.execution.advice import Chosen, Execution, execution_follow_ups
+from otel_loopguard.execution.advice import (
+    Advice,
+    ExecutionAdvisor,
+    WorkloadEstimator,
+    execution_follow_ups,
+)
 from otel_loopguard.execution.resources import Resources, queue_depth
 from otel_loopguard.execution.users import Users
-from otel_loopguard.execution.workload import AcceptanceCounts, SpanAdvice, Workload
 from otel_loopguard.policy import certainty_of, follow_ups_of, place_of
 from otel_loopguard.resilience.breaker import BreakerState
-from otel_loopguard.resilience.registry import current as current_remedies
+from otel_loopguard.resilience.registry import current as current_registry
 from otel_loopguard.spans.sdk_views import ActiveSpanView
 
 if TYPE_CHECKING:
     from otel_loopguard._util.errors import InternalErrors
     from otel_loopguard.core import ResourcePressure
-    from otel_loopguard.execution.users import Keeping
-    from otel_loopguard.execution.workload import Estimator
+    from otel_loopguard.execution.advice import LatencyEstimator, Workload
+    from otel_loopguard.execution.users import BackgroundStore
     from otel_loopguard.policy import Preferences
-    from otel_loopguard.resilience.registry import ResilienceRegistry
     from otel_loopguard.sessions import Session
     from otel_loopguard.sessions.active import ActiveSpan
     from otel_loopguard.sessions.stats import SessionStats
@@ -61,17 +58,7 @@ if TYPE_CHECKING:
 
 
 class Candidate(NamedTuple):
-    """One thing that is to be heard about calls.
-
-    Attributes:
-        source: What it comes from.
-        choice: What follows.
-        confidence: How sure, 0 to 1.
-        reason: Why, in a sentence.
-        follow_ups: What a runtime does next, in this order.
-        decision: The decision about a loop behind it.
-        objection: Short code of what else is behind it.
-    """
+    """One possible answer; the candidate that precedes all others is given."""
 
     source: Source
     choice: Choice
@@ -81,18 +68,45 @@ class Candidate(NamedTuple):
     decision: Decision | None = None
     objection: str | None = None
 
+    @property
+    def precedence(self) -> tuple[bool, int]:
+        """A refusal precedes everything; else the order of sources."""
+        return self.choice is not Choice.DENY, place_of(self.source)
 
-def place(word: Candidate) -> tuple[bool, int]:
-    """A refusal goes before everything; else the order of sources."""
-    return word.choice is not Choice.DENY, place_of(word.source)
+    @classmethod
+    def from_advice(cls, advice: Advice, *, notify: bool) -> Candidate:
+        """What the votes on the execution came to."""
+        follow_ups = execution_follow_ups(advice.choice, notify=notify)
+        return cls(advice.source, advice.choice, advice.confidence, advice.reason, follow_ups)
 
+    @classmethod
+    def from_objection(cls, found: Objection) -> Candidate:
+        """What a breaker or a check says has the precedence of a loop of the tool."""
+        follow_ups = found.follow_ups or execution_follow_ups(found.choice)
+        return cls(
+            Source.TOOL_LOOP, found.choice, found.confidence, found.message, follow_ups, None,
+            found.reason,
+        )  # fmt: skip
 
-def objecting(said: Objection) -> Candidate:
-    """What a breaker or a check says: heard as a loop of the tool is."""
-    follows = said.follow_ups or execution_follow_ups(said.choice)
-    return Candidate(
-        Source.TOOL_LOOP, said.choice, said.confidence, said.message, follows, None, said.reason
-    )
+    @classmethod
+    def from_flag(
+        cls, session: Session, tasks: Sequence[Task], agent: str | None
+    ) -> Candidate | None:
+        """What the flag of a session says about calls; None where it is about others."""
+        control = session.flag.control
+        choice, decision = _CHOICES.get(control.action), control.decision
+        if choice is None:
+            return None
+        reason = control.reason or f"the session is at {control.action}"
+        if decision is None:  # a person set it
+            follow_ups = follow_ups_of(control.action, None)
+            return cls(Source.GRAPH_LOOP, choice, 1.0, reason, follow_ups)
+        if control.action in (Action.DENY, Action.ASK):
+            with session.lock:
+                if not any(_concerns(session, decision, task, agent) for task in tasks):
+                    return None
+        sure = certainty_of(decision.source, decision.action, decision.confidence)
+        return cls(decision.source, choice, sure, reason, decision.follow_ups, decision)
 
 
 _CHOICES: Final[Mapping[Action, Choice]] = {
@@ -101,25 +115,6 @@ _CHOICES: Final[Mapping[Action, Choice]] = {
     Action.PAUSE: Choice.DEFER,
     Action.ABORT: Choice.DENY,
 }
-
-
-def against(session: Session, tasks: Sequence[Task], agent: str | None) -> Candidate | None:
-    """What the flag of a session says about calls; None where it is about others."""
-    control = session.flag.control
-    choice, decision = _CHOICES.get(control.action), control.decision
-    if choice is None:
-        return None
-    if control.action in (Action.DENY, Action.ASK) and decision is not None:
-        with session.lock:
-            if not any(_concerns(session, decision, task, agent) for task in tasks):
-                return None
-    reason = control.reason or f"the session is at {control.action}"
-    if decision is None:  # a person set it
-        return Candidate(
-            Source.GRAPH_LOOP, choice, 1.0, reason, follow_ups_of(control.action, None)
-        )
-    sure = certainty_of(decision.source, decision.action, decision.confidence)
-    return Candidate(decision.source, choice, sure, reason, decision.follow_ups, decision)
 
 
 def _concerns(session: Session, decision: Decision, task: Task, agent: str | None) -> bool:
@@ -138,54 +133,40 @@ def _concerns(session: Session, decision: Decision, task: Task, agent: str | Non
     return policy.denies(call) if decision.action is Action.DENY else policy.knows(call)
 
 
-_LATER: Final = (FollowUp.QUEUE_FOR_LATER, FollowUp.NOTIFY_USER)
-_LONG: Final = 100_000
-"""Characters up to which arguments that are text are parsed."""
+def pre_check(task: Task) -> Objection | None:
+    """What a breaker or a registered check says against a call. No trial is begun by asking."""
+    found = _open_breaker(task.tool, "tool") or _open_breaker(task.agent, "agent")
+    if found is not None or task.tool is None:
+        return found
+    problems = current_registry().checks.of(task.tool, _named(task.args))
+    message = " ".join(str(problem) for problem in problems if not problem.warns)
+    return Objection("check_failed", message, Choice.DENY, 0.85) if message else None
 
 
-class PreChecks:
-    """Asks the breakers and checks of a guard; from memory, but for checks that are registered."""
-
-    def __init__(self, remedies: Callable[[], ResilienceRegistry]) -> None:
-        self._remedies = remedies
-
-    def __call__(self, task: Task) -> Objection | None:
-        """What speaks against a call; None if nothing does. No trial is begun by asking."""
-        remedies = self._remedies()
-        shut = _shut(remedies, task.tool, "tool") or _shut(remedies, task.agent, "agent")
-        if shut is not None or task.tool is None:
-            return shut
-        found = remedies.checks.of(task.tool, _named(task.args))
-        said = " ".join(str(problem) for problem in found if not problem.warns)
-        if not said:
-            return None
-        return Objection("check_failed", said, Choice.DENY, 0.85)
-
-    def warning(self, task: Task) -> str | None:
-        """What was learned from failures of such calls; it keeps nobody from making one."""
-        if task.tool is None:
-            return None
-        learned = self._remedies().checks.learned(task.tool, _named(task.args))
-        return str(learned) if learned is not None and learned.warns else None
-
-
-def _shut(
-    remedies: ResilienceRegistry, name: str | None, of: Literal["tool", "agent"]
-) -> Objection | None:
+def _open_breaker(name: str | None, kind: Literal["tool", "agent"]) -> Objection | None:
     """What an open breaker says; one that is half-open lets the call try."""
     if name is None:
         return None
-    standing = remedies.breakers.standing(name, of)
+    standing = current_registry().breakers.standing(name, kind)
     if standing.state is not BreakerState.OPEN:
         return None
     failures = standing.failures
-    said = f"the breaker of the {of} {name!r} is open after {failures} failures in a row"
-    return Objection("breaker_open", said, follow_ups=_LATER)
+    message = f"the breaker of the {kind} {name!r} is open after {failures} failures in a row"
+    follow_ups = (FollowUp.QUEUE_FOR_LATER, FollowUp.NOTIFY_USER)
+    return Objection("breaker_open", message, follow_ups=follow_ups)
+
+
+def _learned_warning(task: Task) -> str | None:
+    """What was learned from failures of such calls; it keeps nobody from making one."""
+    if task.tool is None:
+        return None
+    learned = current_registry().checks.learned(task.tool, _named(task.args))
+    return str(learned) if learned is not None and learned.warns else None
 
 
 def _named(args: object) -> Mapping[str, Any] | None:
-    """Arguments by name, where they are or say a JSON object."""
-    if isinstance(args, str) and args[:1] == "{" and len(args) <= _LONG:
+    """Arguments by name, where they are a JSON object, or text of at most 100,000 that is one."""
+    if isinstance(args, str) and args[:1] == "{" and len(args) <= 100_000:
         try:
             args = orjson.loads(args)
         except orjson.JSONDecodeError:
@@ -193,26 +174,130 @@ def _named(args: object) -> Mapping[str, Any] | None:
     return cast("Mapping[str, Any]", args) if isinstance(args, Mapping) else None
 
 
+class _Counts:
+    """Admissions by choice, and answers by the choice that was given and the one taken."""
+
+    __slots__ = ("answers", "choices")
+
+    def __init__(self) -> None:
+        self.choices: Counter[Choice] = Counter()
+        self.answers: Counter[tuple[Choice, Choice]] = Counter()
+
+    def acceptance(self) -> Acceptance | None:
+        """How answers were taken; None without an admission."""
+        if not self.choices:
+            return None
+        answers, background = self.answers, Choice.AUTO_BACKGROUND
+        return Acceptance(
+            {choice.value: count for choice, count in self.choices.most_common()},
+            answers.total(),
+            sum(count for (given, taken), count in answers.items() if _overrides(given, taken)),
+            sum(count for (given, _), count in answers.items() if given is background),
+            answers[background, background],
+        )
+
+
+def _overrides(given: Choice, taken: Choice) -> bool:
+    """Whether a user took another choice; who was to choose overrides nothing."""
+    return given is not Choice.PROMPT_USER and taken is not given
+
+
+class AcceptanceCounts:
+    """Counts of one guard, in all and per session; a session's go with it. Not thread-safe.
+
+    Attributes:
+        estimates: How often an estimate rested on what.
+    """
+
+    def __init__(self) -> None:
+        self._all = _Counts()
+        self._own: weakref.WeakKeyDictionary[SessionStats, _Counts] = weakref.WeakKeyDictionary()
+        self._taken: OrderedDict[str, Choice] = OrderedDict()
+        self.estimates: Counter[str] = Counter()
+
+    def admitted(self, admission: Admission, record: SessionStats | None) -> None:
+        """Counts an execution choice that was given, and what its estimates rest on."""
+        self._all.choices[admission.choice] += 1
+        self.estimates.update(admission.factors.estimates.values())
+        if record is not None:
+            self._own.setdefault(record, _Counts()).choices[admission.choice] += 1
+
+    def answered(self, admission: Admission, choice: Choice, record: SessionStats | None) -> bool:
+        """Counts what a user chose, in place of an earlier answer; False for the same again."""
+        own = None if record is None else self._own.get(record)
+        before = self._taken.pop(admission.id, None)
+        for counts in (self._all, own):
+            if counts is not None:
+                counts.answers[admission.choice, choice] += 1
+                if before is not None:
+                    counts.answers[admission.choice, before] -= 1
+        self._taken[admission.id] = choice
+        if len(self._taken) > _KEPT:
+            self._taken.popitem(last=False)
+        return before is not choice
+
+    @property
+    def choices(self) -> Mapping[Choice, int]:
+        """How often which choice was given."""
+        return self._all.choices
+
+    @property
+    def answers(self) -> Counter[tuple[str, str]]:
+        """How often which choice was `accepted` or `overridden`."""
+        found: Counter[tuple[str, str]] = Counter()
+        for (given, taken), count in dict(self._all.answers).items():
+            found[given.value, "overridden" if _overrides(given, taken) else "accepted"] += count
+        return found
+
+    def acceptance(self, record: SessionStats | None) -> Acceptance | None:
+        """Of one session, or of all; None if nobody asked."""
+        found = self._all if record is None else self._own.get(record)
+        return None if found is None else found.acceptance()
+
+
+class SpanAdvice:
+    """Which span names are tool calls, and what their spans say; the newest 1024 of both.
+
+    Its tables are only ever replaced entry by entry, so that readers take no lock.
+    """
+
+    def __init__(self) -> None:
+        self._tools: OrderedDict[str, str] = OrderedDict()
+        self._known: OrderedDict[str, tuple[float, Annotation | None]] = OrderedDict()
+
+    def learn(self, span: str, tool: str) -> None:
+        """Learns that a span of a name was a call of a tool. The guard's lock is held."""
+        known = self._tools.get(span)
+        if known in (tool, "") or len(span) >= 512:
+            return
+        self._tools[span] = tool if known is None else ""
+        if len(self._tools) > _MOST_NAMES:
+            self._tools.popitem(last=False)
+
+    def tool(self, span: str) -> str | None:
+        """The tool that spans of a name call: empty for several, None where they call none."""
+        return self._tools.get(span)
+
+    def get(self, tool: str, make: Callable[[str], Annotation | None]) -> Annotation | None:
+        """What spans of a tool say; made anew once a second, and until it is known."""
+        now = time.monotonic()
+        known = self._known.get(tool)
+        if known is not None and known[1] is not None and now < known[0]:
+            return known[1]
+        made = make(tool)
+        self._known[tool] = (now + 1.0, made)
+        if len(self._known) > _MOST_NAMES:
+            # Another thread may have been here first.
+            self._known.pop(next(iter(list(self._known)), ""), None)
+        return made
+
+
+_MOST_NAMES: Final = 1024
 _KEPT: Final = 4096
+"""Newest admissions that may be answered."""
 
 Objector = Callable[[Task], "Objection | None"]
 """Says what speaks against a call, from memory; None where nothing does."""
-
-
-class Asking(NamedTuple):
-    """Who asks, and how.
-
-    Attributes:
-        session: The session of the calls, if one is known.
-        user: Whose preferences count; empty for nobody's in particular.
-        agent: Name of the agent that makes the calls, if it is known.
-        parallel: Whether a batch is to run in parallel; None: as its calls and the user allow.
-    """
-
-    session: Session | None = None
-    user: str = ""
-    agent: str | None = None
-    parallel: bool | None = None
 
 
 class Admissions:
@@ -222,63 +307,90 @@ class Admissions:
         resources: How busy the machine is.
         users: What users prefer, and what they answered before.
         objectors: Asked about every call, in order. Adding to it takes one line.
-        tallies: How often what was answered, and how it was taken.
+        counts: How often what was answered, and how it was taken.
     """
 
     def __init__(
         self,
         settings: Settings,
-        estimator: Estimator,
+        estimator: LatencyEstimator,
         faults: InternalErrors,
-        keeping: Keeping | None = None,
+        store: BackgroundStore | None = None,
     ) -> None:
         self._settings = settings
-        self._works = Workload(settings, estimator)
         self._faults = faults
-        self._execution = Execution(settings)
-        self._said = SpanAdvice()
-        self.resources = Resources(
-            settings, faults, queue_depth(settings.execution_queue, faults)
-        )  # fmt: skip
-        self.users = Users(settings, keeping)
-        objections = PreChecks(current_remedies)
-        self.objectors: list[Objector] = [objections]
-        self._warning = objections.warning
+        self._workload = WorkloadEstimator(settings, estimator)
+        self._advisor = ExecutionAdvisor(settings)
+        self._on_spans = SpanAdvice()
+        self.resources = Resources(settings, faults, queue_depth(settings.execution_queue, faults))
+        self.users = Users(settings, store)
+        self.objectors: list[Objector] = [pre_check]
         self.forked()
 
     def forked(self) -> None:
         """Starts anew in the child of a fork; what users prefer stays."""
         self._lock = new_lock()
-        self.tallies = AcceptanceCounts()
+        self.counts = AcceptanceCounts()
         self._given: OrderedDict[str, tuple[Admission, weakref.ref[SessionStats] | None]] = (
             OrderedDict()
         )
         self.users.forked()
 
-    def admit(self, tasks: Sequence[Task], asking: Asking) -> Admission:
-        """How to execute calls that are about to run, or what speaks against them."""
-        user, session = asking.user, asking.session
-        wishes = self.users.preferences(user)
-        chosen = self._chosen(tasks, asking, wishes)
-        word = self._heard(chosen, tasks, asking, wishes)
+    def admit(
+        self,
+        tasks: Sequence[Task],
+        session: Session | None = None,
+        *,
+        user: str = "",
+        agent: str | None = None,
+        parallel: bool | None = None,
+    ) -> Admission:
+        """How to execute calls that are about to run, or what speaks against them.
+
+        Args:
+            tasks: The calls; at least one.
+            session: Their session, if it is known.
+            user: Whose preferences count; empty for nobody's in particular.
+            agent: Name of the agent that makes the calls, if it is known.
+            parallel: Whether a batch is to run in parallel; None: as its calls and the user allow.
+        """
+        preferences = self.users.preferences(user)
+        work = self._workload.estimate(tasks, preferences, parallel=parallel)
+        advice = self._advise(work, preferences, user)
+        found = Candidate.from_advice(advice, notify=preferences.notify_on_completion)
+        objections = (
+            attempt(self._faults, "objector", ask, task) for task in tasks for ask in self.objectors
+        )
+        candidates = [Candidate.from_objection(one) for one in objections if one is not None]
+        if session is not None and session.flag.raised:
+            flagged = Candidate.from_flag(session, tasks, agent)
+            if flagged is not None:
+                candidates.insert(0, flagged)
+        if candidates:
+            found = min((*candidates, found), key=lambda one: one.precedence)
         admission = Admission(
             secrets.token_hex(8),
-            word.choice,
-            word.confidence,
-            chosen.factors.tool_ms,
-            word.reason,
-            word.follow_ups,
-            word.source,
-            chosen.factors,
+            found.choice,
+            found.confidence,
+            advice.factors.tool_ms,
+            found.reason,
+            found.follow_ups,
+            found.source,
+            advice.factors,
             None if session is None else session.key,
             user,
-            word.decision,
-            word.objection,
-            wishes.notification_channels if wishes.notify_on_completion else (),
-            tuple(said for task in tasks if (said := self._warning(task)) is not None),
+            found.decision,
+            found.objection,
+            preferences.notification_channels if preferences.notify_on_completion else (),
+            tuple(said for task in tasks if (said := _learned_warning(task)) is not None),
         )
-        self._keep(admission, session)
-        _tell(admission)
+        record = None if session is None else session.record
+        with self._lock:
+            self._given[admission.id] = (admission, None if record is None else weakref.ref(record))
+            if len(self._given) > _KEPT:
+                self._given.popitem(last=False)
+            self.counts.admitted(admission, record)
+        _log(admission)
         return admission
 
     def forbidding(self, task: Task) -> Objection | None:
@@ -287,19 +399,19 @@ class Admissions:
         denies = Action(settings.max_action).rank >= Action.DENY.rank
         if not settings.enabled or settings.mode == "shadow" or not denies:
             return None
-        said = (attempt(self._faults, "objector", ask, task) for ask in self.objectors)
-        return next((one for one in said if one and one.choice is Choice.DENY), None)
+        found = (attempt(self._faults, "objector", ask, task) for ask in self.objectors)
+        return next((one for one in found if one and one.choice is Choice.DENY), None)
 
     def answered(self, admission_id: str, choice: Choice) -> bool:
-        """Takes what a user chose about a call: counted (A10), and remembered (A6)."""
+        """Takes what a user chose about a call: it is counted and remembered."""
         with self._lock:
             found = self._given.get(admission_id)
             if found is None:
                 return False
             admission, reference = found
             record = None if reference is None else reference()
-            again = self.tallies.answered(admission, choice, record)
-        if not again:
+            new = self.counts.answered(admission, choice, record)
+        if new:
             self.users.answered(admission.user, admission.factors.tools, choice)
         return True
 
@@ -310,12 +422,12 @@ class Admissions:
         return admission_id if decision is None else decision.id
 
     def acceptance(self, record: SessionStats | None = None) -> Acceptance | None:
-        """How answers were taken in one session, by its record, or in all of this guard (A10)."""
+        """How answers were taken in one session, by its record, or in all of this guard."""
         with self._lock:
-            return self.tallies.acceptance(record)
+            return self.counts.acceptance(record)
 
     def fields(self, decision: Decision) -> Mapping[str, str | bool | float | tuple[str, ...]]:
-        """What the log record of a decision says beside its text (A11), for OTel as attributes."""
+        """What the log record of a decision says beside its text, for OTel as attributes."""
         return {
             semconv.SESSION_ID: decision.session,
             semconv.DECISION_ID: decision.id,
@@ -329,98 +441,66 @@ class Admissions:
     def learn(self, span: SpanView, step: Step | None) -> None:
         """Takes a span that ended: where it was a tool call, the next of its name is looked at."""
         if step is not None and step.kind is Kind.TOOL and step.name is not None:
-            self._said.learn(span.name, step.name)
+            self._on_spans.learn(span.name, step.name)
 
     def starting(self, opened: ActiveSpan, reader: Reader) -> None:
-        """Writes the choice about a call on its span, where its tool has a profile (A4).
+        """Writes the choice about a call on its span, where its tool has a profile.
 
         On the way of every span: it is the choice for the tool as a whole, a second old at most.
         """
         span = opened.view
         if not self._settings.execution_on_spans or not isinstance(span, ActiveSpanView):
             return
-        tool = self._said.tool(span.name)
+        tool = self._on_spans.tool(span.name)
         if tool is None:
             return
-        step = None if tool else reader.read(span)
-        name = tool or ("" if step is None or step.name is None else step.name)
-        said = self._said.of(name, self._first_word) if name else None
-        if said is not None:
-            span.annotate(said, event=False)
+        if not tool:
+            step = reader.read(span)
+            tool = None if step is None else step.name
+        annotation = self._on_spans.get(tool, self._annotation) if tool else None
+        if annotation is not None:
+            span.annotate(annotation, event=False)
 
-    def _first_word(self, tool: str) -> Annotation | None:
+    def _annotation(self, tool: str) -> Annotation | None:
         """What spans of a tool say now; None where only a default for such tools is known."""
-        work = self._works.known(tool, None)
+        work = self._workload.estimate_known(tool)
         if work is None:
             return None
-        wishes, remembered = self.users.preferences(""), self.users.remembered("", work.tools)
-        chosen = self._execution.choose(work, wishes, self.resources.pressure, remembered)
+        advice = self._advise(work, self.users.preferences(""), "")
         return Annotation(
             {
-                semconv.EXECUTION_CHOICE: chosen.choice.value,
-                semconv.EXECUTION_CONFIDENCE: chosen.confidence,
+                semconv.EXECUTION_CHOICE: advice.choice.value,
+                semconv.EXECUTION_CONFIDENCE: advice.confidence,
                 semconv.EXECUTION_ESTIMATE_MS: round(work.tool_ms, 1),
             }
         )
 
-    def _chosen(self, tasks: Sequence[Task], asking: Asking, wishes: Preferences) -> Chosen:
-        work = self._works.of(tasks, wishes, parallel=asking.parallel)
-        remembered = self.users.remembered(asking.user, work.tools)
-        return self._execution.choose(work, wishes, self.resources.pressure, remembered)
-
-    def _heard(
-        self, chosen: Chosen, tasks: Sequence[Task], asking: Asking, wishes: Preferences
-    ) -> Candidate:
-        """What is heard of all that is known: the earliest in the order of sources (A9)."""
-        notify = wishes.notify_on_completion
-        word = Candidate(
-            chosen.source, chosen.choice, chosen.confidence, chosen.reason,
-            execution_follow_ups(chosen.choice, notify=notify),
-        )  # fmt: skip
-        if self.objectors:
-            word = min((word, *self._objections(tasks)), key=place)
-        session = asking.session
-        if session is None or not session.flag.raised:
-            return word
-        flagged = against(session, tasks, asking.agent)
-        return word if flagged is None else min((flagged, word), key=place)
-
-    def _objections(self, tasks: Sequence[Task]) -> list[Candidate]:
-        said = (
-            attempt(self._faults, "objector", ask, task) for task in tasks for ask in self.objectors
-        )
-        return [objecting(one) for one in said if one is not None]
-
-    def _keep(self, admission: Admission, session: Session | None) -> None:
-        record = None if session is None else session.record
-        with self._lock:
-            self._given[admission.id] = (admission, None if record is None else weakref.ref(record))
-            if len(self._given) > _KEPT:
-                self._given.popitem(last=False)
-            self.tallies.given(admission, record)
+    def _advise(self, work: Workload, preferences: Preferences, user: str) -> Advice:
+        remembered = self.users.remembered(user, work.tools)
+        return self._advisor.advise(work, preferences, self.resources.pressure, remembered)
 
 
-def _tell(admission: Admission) -> None:
-    """One structured record per choice (A11)."""
+def _log(admission: Admission) -> None:
+    """One structured record per choice."""
     if not logger.isEnabledFor(logging.DEBUG):
         return
-    fields = {
-        semconv.SESSION_ID: admission.session or "",
-        semconv.DECISION_ID: admission.id,
-        semconv.EXECUTION_CHOICE: admission.choice.value,
-        semconv.EXECUTION_CONFIDENCE: admission.confidence,
-        semconv.EXECUTION_ESTIMATE_MS: admission.estimate_ms,
-        semconv.EXECUTION_LOOP: admission.decision is not None,
-        semconv.EXECUTION_ALERTS: _alerts(admission.factors.pressure),
-        semconv.EXECUTION_TOOLS: len(admission.factors.tools),
-    }
+    tools = admission.factors.tools
     logger.debug(
         "%s %s in session %s: %s",
         admission.choice,
-        ", ".join(admission.factors.tools) or "nothing",
+        ", ".join(tools) or "nothing",
         admission.session or "(none)",
         admission.reason,
-        extra=fields,
+        extra={
+            semconv.SESSION_ID: admission.session or "",
+            semconv.DECISION_ID: admission.id,
+            semconv.EXECUTION_CHOICE: admission.choice.value,
+            semconv.EXECUTION_CONFIDENCE: admission.confidence,
+            semconv.EXECUTION_ESTIMATE_MS: admission.estimate_ms,
+            semconv.EXECUTION_LOOP: admission.decision is not None,
+            semconv.EXECUTION_ALERTS: _alerts(admission.factors.pressure),
+            semconv.EXECUTION_TOOLS: len(tools),
+        },
     )
 
 

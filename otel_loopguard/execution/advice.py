@@ -1,125 +1,97 @@
-"""How a call or a batch is best executed: the rules vote, the cheapest way wins.
-
-Source: FEATURES A4. A vote for the background of a user who does not want it is a vote to ask.
-
-Source: FEATURES A4 (times, votes), A9 (what a runtime does next).
-"""
+"""How calls are best executed: what they amount to, and the rules that vote on them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from otel_loopguard.core import Choice, Factors, FollowUp, Source, Vote
+from otel_loopguard.core.task import Task
+from otel_loopguard.execution.latency import Knowledge
+from otel_loopguard.execution.profiler import PlannedCall
+from otel_loopguard.plans import complexity
 from otel_loopguard.settings.tuning import CONFIDENCES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from otel_loopguard.core import ResourcePressure
+    from otel_loopguard.execution.latency import Estimate
+    from otel_loopguard.execution.profiler import BatchEstimate
     from otel_loopguard.policy.preferences import Preferences
     from otel_loopguard.settings import Settings
 
-REMEMBERED: Final = "remembered"
-"""The rule of the answer that a user gave before."""
-BUSY: Final = frozenset({"load_background", "load_defer", "queue_sync"})
-"""The rules that speak for the machine and the workers."""
 
+class Workload(NamedTuple):
+    """What calls amount to: the estimate of the tools is in milliseconds."""
 
-class Ballot(NamedTuple):
-    """What is voted about.
-
-    Attributes:
-        total_s: Seconds that all of it takes.
-        tasks: How many calls.
-        parallel: Whether they run side by side.
-        complexity: Complexity of the tasks, 0 to 1.
-        pressure: How busy machine and workers are.
-        remembered: What the user answered before for the same tools.
-        wishes: What the user prefers.
-    """
-
-    total_s: float
     tasks: int
+    tools: tuple[str, ...]
     parallel: bool
+    tool_ms: float
     complexity: float
-    pressure: ResourcePressure
-    remembered: Choice | None
-    wishes: Preferences
+    records: int
+    estimates: Mapping[str, str]
 
 
-class Votes:
-    """The rules of the execution choice, with the numbers of one guard."""
+class LatencyEstimator(Protocol):
+    """Estimates from past calls: the profiler of a guard."""
 
-    def __init__(self, settings: Settings) -> None:
+    def estimate(self, tool: str, args: object = None) -> Estimate:
+        """How long a call will take, from memory."""
+        ...
+
+    def batch(self, calls: Sequence[PlannedCall]) -> BatchEstimate:
+        """How long several calls take, and whether they may run at the same time."""
+        ...
+
+
+class WorkloadEstimator:
+    """Estimates what calls amount to, for one guard; from memory."""
+
+    def __init__(self, settings: Settings, estimator: LatencyEstimator) -> None:
         self._settings = settings
-        self._sure = {**CONFIDENCES, **settings.tuning.execution.confidence}
-        self._few = min(
-            settings.tuning.execution.prompt_tasks,
-            settings.tuning.execution.background_tasks,
-            settings.tuning.execution.sequential_tasks,
+        self._estimator = estimator
+        self._alone = complexity([Task("0", "one")], settings).score
+
+    def estimate(
+        self, tasks: Sequence[Task], preferences: Preferences, *, parallel: bool | None
+    ) -> Workload:
+        """The workload of calls; `parallel` None: side by side where it may be and is preferred."""
+        if len(tasks) == 1:
+            (task,) = tasks
+            tool = task.tool or ""
+            if task.estimate_ms is not None:
+                given = {tool: "given"}
+                return Workload(1, (tool,), False, task.estimate_ms, self._alone, 0, given)
+            return self._single(tool, self._estimator.estimate(tool, task.args))
+        calls = [PlannedCall(one.tool or "", one.args, one.id, one.depends_on) for one in tasks]
+        found = self._estimator.batch(calls)
+        if parallel is None:
+            parallel = found.can_run_in_parallel and preferences.parallel_execution_preferred
+        sources = {
+            call.tool: one.source.value for call, one in zip(calls, found.estimates, strict=True)
+        }
+        return Workload(
+            len(tasks),
+            tuple(sorted(sources)),
+            parallel,
+            found.parallel_ms if parallel else found.sequential_ms,
+            complexity(tasks, self._settings).score,
+            sum(one.records for one in found.estimates),
+            sources,
         )
 
-    def cast(self, ballot: Ballot) -> tuple[Vote, ...]:
-        """All votes, in the order of the rules; at least the one on time."""
-        settings = self._settings
-        votes = [self._time(ballot)]
-        if ballot.tasks > self._few:
-            votes += self._tasks(ballot)
-        if ballot.complexity > settings.tuning.execution.complexity:
-            reason = f"the tasks have a complexity of {ballot.complexity:.2f}"
-            votes.append(self._vote("complexity_prompt", Choice.PROMPT_USER, reason))
-        votes += self._busy(ballot)
-        kept = ballot.remembered
-        unwanted = kept is Choice.AUTO_BACKGROUND and not ballot.wishes.auto_background_enabled
-        if kept is not None and not unwanted:
-            reason = f"the user answered {kept} before"
-            votes.append(self._vote(REMEMBERED, kept, reason))
-        return tuple(votes)
+    def estimate_known(self, tool: str) -> Workload | None:
+        """The workload of one call; None where only a default for such tools is known."""
+        settings, estimate = self._settings, self._estimator.estimate(tool)
+        if estimate.source in (Knowledge.UNKNOWN, Knowledge.DEFAULT):
+            known = tool in settings.profile_defaults_ms
+        else:
+            known = estimate.records >= settings.tuning.latency.min_records
+        return self._single(tool, estimate) if known else None
 
-    def sure(self, name: str) -> float:
-        """How sure a vote of a name is, 0 to 1."""
-        return self._sure[name]
-
-    def _time(self, ballot: Ballot) -> Vote:
-        wishes, total = ballot.wishes, ballot.total_s
-        reason = f"all of it takes about {total:.1f} s"
-        if total < wishes.prompt_threshold_s:
-            return self._vote("time_sync", Choice.EXECUTE_SYNC, reason)
-        if total < wishes.auto_background_threshold_s:
-            return self._vote("time_prompt", Choice.PROMPT_USER, reason)
-        return self._background("time_background", ballot, reason)
-
-    def _tasks(self, ballot: Ballot) -> Iterator[Vote]:
-        settings, tasks = self._settings, ballot.tasks
-        reason = f"there are {tasks} tasks"
-        if tasks > settings.tuning.execution.background_tasks:
-            yield self._background("tasks_background", ballot, reason)
-        elif tasks > settings.tuning.execution.prompt_tasks:
-            yield self._vote("tasks_prompt", Choice.PROMPT_USER, reason)
-        if not ballot.parallel and tasks > settings.tuning.execution.sequential_tasks:
-            yield self._background("sequential_background", ballot, f"{tasks} tasks in sequence")
-
-    def _busy(self, ballot: Ballot) -> Iterator[Vote]:
-        settings, pressure = self._settings, ballot.pressure
-        if pressure.load is not None and pressure.load > settings.tuning.execution.load:
-            reason = f"{pressure.load:.0%} of the CPUs are busy"
-            if ballot.total_s > settings.tuning.execution.load_s:
-                yield self._background("load_background", ballot, reason)
-            else:
-                yield self._vote("load_defer", Choice.DEFER, reason)
-        short = ballot.total_s < settings.tuning.execution.queue_s
-        if short and (pressure.queue or 0) > settings.tuning.execution.queue_busy:
-            reason = f"{pressure.queue} tasks wait for a worker"
-            yield self._vote("queue_sync", Choice.EXECUTE_SYNC, reason)
-
-    def _background(self, rule: str, ballot: Ballot, reason: str) -> Vote:
-        if ballot.wishes.auto_background_enabled:
-            return self._vote(rule, Choice.AUTO_BACKGROUND, reason)
-        return self._vote("time_no_background", Choice.PROMPT_USER, reason)
-
-    def _vote(self, rule: str, choice: Choice, reason: str) -> Vote:
-        return Vote(rule, choice, self._sure[rule], reason)
+    def _single(self, tool: str, estimate: Estimate) -> Workload:
+        ms, sources = estimate.duration_ms, {tool: estimate.source.value}
+        return Workload(1, (tool,), False, ms, self._alone, estimate.records, sources)
 
 
 _FOLLOW_UPS: Final = {
@@ -131,45 +103,22 @@ _FOLLOW_UPS: Final = {
     Choice.DEFER: (FollowUp.QUEUE_FOR_LATER, FollowUp.RETRY_WHEN_RESOURCES_AVAILABLE),
     Choice.DENY: (FollowUp.NOTIFY_USER, FollowUp.TRACK_EXECUTION),
 }  # fmt: skip
-_OWN: Final = Source.EXECUTION_CHOICE
 _TIES: Final = (
     Choice.PROMPT_USER, Choice.EXECUTE_SYNC, Choice.AUTO_BACKGROUND, Choice.DEFER,
 )  # fmt: skip
 """Which of equally sure options is taken: the one that leaves the most to the user."""
+_REMEMBERED: Final = "remembered"
+_BUSY: Final = frozenset({"load_background", "load_defer", "queue_sync"})
 
 
-class Work(NamedTuple):
-    """What is to be executed.
-
-    Attributes:
-        tasks: How many calls; at least 1.
-        tools: Their tools, each once, in order of their names.
-        parallel: Whether they run side by side.
-        tool_ms: Time of the tools, in milliseconds.
-        complexity: Complexity of the tasks, 0 to 1 (A5).
-        records: Records of past calls behind the estimate.
-        estimates: Where the estimate of each tool comes from.
-    """
-
-    tasks: int
-    tools: tuple[str, ...]
-    parallel: bool
-    tool_ms: float
-    complexity: float
-    records: int
-    estimates: Mapping[str, str]
+def execution_follow_ups(choice: Choice, *, notify: bool = True) -> tuple[FollowUp, ...]:
+    """What a runtime does next about an execution choice, in this order."""
+    steps = _FOLLOW_UPS[choice]
+    return steps if notify else tuple(s for s in steps if s is not FollowUp.NOTIFY_ON_COMPLETION)
 
 
-class Chosen(NamedTuple):
-    """What the votes came to.
-
-    Attributes:
-        choice: How to execute it.
-        confidence: How sure, 0 to 1.
-        reason: Why, in a sentence.
-        source: `execution_choice`, or `resources` where the machine is critically short (A7).
-        factors: Everything it was made of.
-    """
+class Advice(NamedTuple):
+    """What the votes came to, and everything that it was made of."""
 
     choice: Choice
     confidence: float
@@ -178,72 +127,114 @@ class Chosen(NamedTuple):
     factors: Factors
 
 
-class Execution:
+class ExecutionAdvisor:
     """Chooses how calls are executed, for one guard. Thread-safe: it has no state."""
 
     def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._votes = Votes(settings)
+        self._rule = settings.tuning.execution
+        self._confidence = {**CONFIDENCES, **self._rule.confidence}
 
-    def choose(
+    def advise(
         self,
-        work: Work,
-        wishes: Preferences,
+        work: Workload,
+        preferences: Preferences,
         pressure: ResourcePressure,
         remembered: Choice | None = None,
-    ) -> Chosen:
-        """What the votes come to: the mean confidence per option, the highest wins (A4).
+    ) -> Advice:
+        """The option with the highest mean confidence of its votes.
 
-        What the user answered before decides, where nothing about the machine or the workers
-        speaks for another option (A6). A machine that is critically short of something is heard
-        before the votes (A9).
+        What the user answered before decides, where no vote of a busy machine or busy workers is
+        for another option. A machine that is critically short of something precedes the votes.
         """
-        factors = self._factors(work, pressure, remembered, wishes)
-        if pressure.critical:
-            short = ", ".join(_shown(one.resource, one.value) for one in pressure.alerts)
-            reason = f"the machine is short of resources: {short}"
-            sure = self._votes.sure("resources")
-            return Chosen(Choice.DEFER, sure, reason, Source.RESOURCES, factors)
-        votes = factors.votes
-        if len(votes) == 1:
-            (vote,) = votes
-            return Chosen(vote.choice, vote.confidence, vote.reason, _OWN, factors)
-        choice, confidence = _winner(_deciding(votes), wishes)
-        reasons = (vote.reason for vote in votes if vote.choice is choice)
-        return Chosen(choice, confidence, "; ".join(reasons), _OWN, factors)
-
-    def _factors(
-        self, work: Work, pressure: ResourcePressure, remembered: Choice | None, wishes: Preferences
-    ) -> Factors:
-        settings, tasks = self._settings, work.tasks
+        rule, tasks = self._rule, work.tasks
         if work.parallel:
-            lanes = settings.tuning.execution.max_parallel
-            switching = settings.tuning.execution.parallel_switch_s * tasks / lanes * 1e3
+            switching_ms = rule.parallel_switch_s * tasks / rule.max_parallel * 1e3
         else:
-            switching = settings.tuning.execution.switch_s * tasks * 1e3
-        every = settings.tuning.execution.checkpoint_every
-        checkpoints = tasks // every * settings.tuning.execution.checkpoint_s * 1e3
-        complex_ms = settings.tuning.execution.complexity_s * work.complexity * 1e3
-        total = work.tool_ms + switching + checkpoints + complex_ms
-        votes = self._votes.cast(
-            Ballot(total / 1e3, tasks, work.parallel, work.complexity, pressure, remembered, wishes)
-        )
-        return Factors(
-            tasks, work.tools, work.parallel, work.tool_ms, switching, checkpoints,
-            work.complexity, complex_ms, work.records, work.estimates, remembered, pressure, votes,
+            switching_ms = rule.switch_s * tasks * 1e3
+        checkpoints_ms = tasks // rule.checkpoint_every * rule.checkpoint_s * 1e3
+        complexity_ms = rule.complexity_s * work.complexity * 1e3
+        total_s = (work.tool_ms + switching_ms + checkpoints_ms + complexity_ms) / 1e3
+        votes = tuple(self._votes(work, total_s, preferences, pressure, remembered))
+        factors = Factors(
+            tasks, work.tools, work.parallel, work.tool_ms, switching_ms, checkpoints_ms,
+            work.complexity, complexity_ms, work.records, work.estimates, remembered, pressure,
+            votes,
         )  # fmt: skip
+        if pressure.critical:
+            short = ", ".join(
+                f"{alert.resource} {alert.value:.0f}{'' if alert.resource == 'queue' else ' %'}"
+                for alert in pressure.alerts
+            )
+            reason = f"the machine is short of resources: {short}"
+            sure = self._confidence["resources"]
+            return Advice(Choice.DEFER, sure, reason, Source.RESOURCES, factors)
+        answer = next((vote.choice for vote in votes if vote.rule == _REMEMBERED), None)
+        if answer and not any(v.rule in _BUSY and v.choice is not answer for v in votes):
+            votes = tuple(vote for vote in votes if vote.choice is answer)
+        choice, confidence = _winner(votes, preferences.default_choice)
+        reason = "; ".join(vote.reason for vote in votes if vote.choice is choice)
+        return Advice(choice, confidence, reason, Source.EXECUTION_CHOICE, factors)
+
+    def _votes(
+        self,
+        work: Workload,
+        total_s: float,
+        preferences: Preferences,
+        pressure: ResourcePressure,
+        remembered: Choice | None,
+    ) -> Iterator[Vote]:
+        """The votes in the order of the rules; at least the one on time."""
+        rule, tasks, background = self._rule, work.tasks, preferences.auto_background_enabled
+        reason = f"all of it takes about {total_s:.1f} s"
+        if total_s < preferences.prompt_threshold_s:
+            yield self._vote("time_sync", Choice.EXECUTE_SYNC, reason)
+        elif total_s < preferences.auto_background_threshold_s:
+            yield self._vote("time_prompt", Choice.PROMPT_USER, reason)
+        else:
+            yield self._background("time_background", reason, enabled=background)
+        if tasks > rule.background_tasks:
+            reason = f"there are {tasks} tasks"
+            yield self._background("tasks_background", reason, enabled=background)
+        elif tasks > rule.prompt_tasks:
+            yield self._vote("tasks_prompt", Choice.PROMPT_USER, f"there are {tasks} tasks")
+        if not work.parallel and tasks > rule.sequential_tasks:
+            reason = f"{tasks} tasks in sequence"
+            yield self._background("sequential_background", reason, enabled=background)
+        if work.complexity > rule.complexity:
+            reason = f"the tasks have a complexity of {work.complexity:.2f}"
+            yield self._vote("complexity_prompt", Choice.PROMPT_USER, reason)
+        yield from self._busy(total_s, pressure, background=background)
+        if remembered is not None and (background or remembered is not Choice.AUTO_BACKGROUND):
+            yield self._vote(_REMEMBERED, remembered, f"the user answered {remembered} before")
+
+    def _busy(
+        self, total_s: float, pressure: ResourcePressure, *, background: bool
+    ) -> Iterator[Vote]:
+        rule = self._rule
+        if pressure.load is not None and pressure.load > rule.load:
+            reason = f"{pressure.load:.0%} of the CPUs are busy"
+            if total_s > rule.load_s:
+                yield self._background("load_background", reason, enabled=background)
+            else:
+                yield self._vote("load_defer", Choice.DEFER, reason)
+        if total_s < rule.queue_s and (pressure.queue or 0) > rule.queue_busy:
+            reason = f"{pressure.queue} tasks wait for a worker"
+            yield self._vote("queue_sync", Choice.EXECUTE_SYNC, reason)
+
+    def _background(self, rule: str, reason: str, *, enabled: bool) -> Vote:
+        """A vote for the background; of a user who does not want it, one to ask."""
+        if enabled:
+            return self._vote(rule, Choice.AUTO_BACKGROUND, reason)
+        return self._vote("time_no_background", Choice.PROMPT_USER, reason)
+
+    def _vote(self, rule: str, choice: Choice, reason: str) -> Vote:
+        return Vote(rule, choice, self._confidence[rule], reason)
 
 
-def _deciding(votes: tuple[Vote, ...]) -> tuple[Vote, ...]:
-    """The votes that count: only those for a remembered answer, unless what is busy is against."""
-    answer = next((vote.choice for vote in votes if vote.rule == REMEMBERED), None)
-    if answer is None or any(v.rule in BUSY and v.choice is not answer for v in votes):
-        return votes
-    return tuple(vote for vote in votes if vote.choice is answer)
-
-
-def _winner(votes: tuple[Vote, ...], wishes: Preferences) -> tuple[Choice, float]:
+def _winner(votes: Sequence[Vote], preferred: Choice | None) -> tuple[Choice, float]:
     """The option with the highest mean, and that mean."""
+    if len(votes) == 1:
+        return votes[0].choice, votes[0].confidence
     given: dict[Choice, list[float]] = {}
     for vote in votes:
         given.setdefault(vote.choice, []).append(vote.confidence)
@@ -251,18 +242,4 @@ def _winner(votes: tuple[Vote, ...], wishes: Preferences) -> tuple[Choice, float
     means = {choice: round(sum(sure) / len(sure), 6) for choice, sure in given.items()}
     most = max(means.values())
     tied = [choice for choice in _TIES if means.get(choice) == most]
-    wished = wishes.default_choice
-    return (tied[0] if wished is None or wished not in tied else wished), most
-
-
-def execution_follow_ups(choice: Choice, *, notify: bool = True) -> tuple[FollowUp, ...]:
-    """What a runtime does next about an execution choice, in this order (A9)."""
-    steps = _FOLLOW_UPS[choice]
-    return steps if notify else tuple(one for one in steps if one is not _NOTIFY)
-
-
-_NOTIFY: Final = FollowUp.NOTIFY_ON_COMPLETION
-
-
-def _shown(resource: str, value: float) -> str:
-    return f"{resource} {value:.0f}" if resource == "queue" else f"{resource} {value:.0f} %"
+    return (preferred if preferred in tied and preferred is not None else tied[0]), most

@@ -1,19 +1,17 @@
 """What is known of users: what they prefer, and what they answered.
 
-Source: FEATURES A6. What was not understood is used as far as it was, and never overwritten.
-
-Source: FEATURES A6.
+Stored data that was not understood is used as far as it was, and never overwritten.
 """
 
 from __future__ import annotations
 
 import hashlib
 import time
+from abc import ABC, abstractmethod
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, TypeVar, cast
 
 import orjson
 
@@ -35,11 +33,10 @@ if TYPE_CHECKING:
 _Value = TypeVar("_Value")
 _AGAIN_S: Final = 30
 """Seconds after which a store that failed is asked for the same key again."""
-
 _WARNED: Final = 256
 
 
-class Keeping(Protocol):
+class BackgroundStore(Protocol):
     """What reads and writes a store off the hot path: the writer of a guard."""
 
     def ask(
@@ -56,38 +53,8 @@ class Keeping(Protocol):
         ...
 
 
-@dataclass(frozen=True)  # a NamedTuple cannot be generic on Python 3.10
-class Found(Generic[_Value]):
-    """What the bytes of a store came to.
-
-    Attributes:
-        value: What was understood.
-        problems: What was not, one sentence each.
-    """
-
-    value: _Value
-    problems: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Binding(Generic[_Value]):
-    """How values of one kind are read and written.
-
-    Attributes:
-        kind: Kind of the store (`preference`, `choice`).
-        read: Turns bytes into a value; raises nothing.
-        write: Turns a value into bytes.
-        merge: Puts the value of memory (first) and that of the store together.
-    """
-
-    kind: str
-    read: Callable[[bytes], Found[_Value]]
-    write: Callable[[_Value], bytes]
-    merge: Callable[[_Value, _Value], _Value]
-
-
 class _Entry(Generic[_Value]):
-    """One value, and whether the store's word on it was heard (`known`) and understood."""
+    """One value, and whether what the store has was read (`known`) and understood."""
 
     __slots__ = ("asked", "foreign", "known", "unsaved", "value")
 
@@ -99,13 +66,14 @@ class _Entry(Generic[_Value]):
         self.unsaved = False
 
 
-class Cache(Generic[_Value]):
+class StoredCache(ABC, Generic[_Value]):
     """The newest `most` values of one kind. Thread-safe; no caller waits for the store."""
 
-    def __init__(self, binding: Binding[_Value], most: int, keeping: Keeping | None = None) -> None:
-        self._binding = binding
+    kind: ClassVar[str]
+
+    def __init__(self, most: int, store: BackgroundStore | None) -> None:
         self._most = most
-        self._keeping = keeping
+        self._store = store
         self._warned: set[str] = set()
         self._entries: OrderedDict[str, _Entry[_Value]] = OrderedDict()
         self.forked()
@@ -114,16 +82,26 @@ class Cache(Generic[_Value]):
         """In the child of a fork: another thread may have held the lock; the values stay."""
         self._lock = new_lock()
 
+    @abstractmethod
+    def read(self, raw: bytes) -> tuple[_Value, tuple[str, ...]]:
+        """A value, and what was not understood, a sentence each; raises nothing."""
+
+    @abstractmethod
+    def write(self, value: _Value) -> bytes:
+        """The bytes that a store keeps of a value."""
+
+    @abstractmethod
+    def merge(self, here: _Value, there: _Value) -> _Value:
+        """The value of memory and that of the store, put together."""
+
     def get(self, key: str) -> _Value | None:
         """The value of a key as it is known here; the store is asked for it in the background."""
-        entry = self._entries.get(key)
-        if self._keeping is None:
+        if self._store is None:
+            entry = self._entries.get(key)
             return None if entry is None else entry.value
         with self._lock:
             entry = self._entry(key)
-            asks = not entry.known and self._due(entry)
-        if asks:
-            self._ask(key)
+        self._ask(key, entry)
         return entry.value
 
     def set(self, key: str, value: _Value) -> None:
@@ -132,9 +110,7 @@ class Cache(Generic[_Value]):
             entry = self._entry(key)
             entry.value = value
             entry.unsaved = True
-            asks = not entry.known and self._due(entry)
-        if asks:
-            self._ask(key)
+        self._ask(key, entry)
         self._save(key, entry)
 
     def _entry(self, key: str) -> _Entry[_Value]:
@@ -147,35 +123,37 @@ class Cache(Generic[_Value]):
             self._entries.move_to_end(key)
         return entry
 
-    def _due(self, entry: _Entry[_Value]) -> bool:
-        """Whether it is time to ask the store; then it counts as asked."""
-        if self._keeping is None:
-            return False
+    def _ask(self, key: str, entry: _Entry[_Value]) -> None:
+        """Asks the store for a value, unless it answered, or was asked a moment ago."""
+        if self._store is None or entry.known:
+            return
         now = time.monotonic()
-        if entry.asked and now - entry.asked < _AGAIN_S:
-            return False
-        entry.asked = now
-        return True
+        with self._lock:
+            if entry.asked and now - entry.asked < _AGAIN_S:
+                return
+            entry.asked = now
+        self._store.ask(lambda store: store.get(self.kind, key), lambda raw: self._loaded(key, raw))
 
-    def _ask(self, key: str) -> None:
-        if self._keeping is not None:
-            kind = self._binding.kind
-            self._keeping.ask(lambda store: store.get(kind, key), lambda raw: self._take(key, raw))
-
-    def _take(self, key: str, raw: bytes | None) -> None:
-        """Takes in what the store has of a key, on whichever thread read it."""
-        found = None if raw is None else self._binding.read(raw)
+    def _loaded(self, key: str, raw: bytes | None) -> None:
+        """Adds what the store has of a key, on whichever thread read it."""
+        found = None if raw is None else self.read(raw)
         with self._lock:
             entry = self._entries.get(key)
             if entry is None or entry.known:
                 return
             entry.known = True
             if found is not None:
-                own = entry.value
-                entry.value = found.value if own is None else self._binding.merge(own, found.value)
-                entry.foreign = bool(found.problems)
-        if found is not None and found.problems:
-            self._warn(key, found.problems)
+                own, (stored, problems) = entry.value, found
+                entry.value = stored if own is None else self.merge(own, stored)
+                entry.foreign = bool(problems)
+        problems = () if found is None else found[1]
+        if problems and key not in self._warned and len(self._warned) < _WARNED:
+            self._warned.add(key)
+            logger.warning(
+                "the %s of %r in the store was not understood (%s): defaults are used for that, "
+                "and it is not overwritten",
+                self.kind, key, "; ".join(problems),
+            )  # fmt: skip
         self._save(key, entry)
 
     def _save(self, key: str, entry: _Entry[_Value]) -> None:
@@ -185,68 +163,104 @@ class Cache(Generic[_Value]):
             if not (entry.unsaved and entry.known) or entry.foreign or value is None:
                 return
             entry.unsaved = False
-        if self._keeping is not None:
-            self._keeping.put(self._binding.kind, key, self._binding.write(value))
-
-    def _warn(self, key: str, problems: tuple[str, ...]) -> None:
-        if key in self._warned or len(self._warned) >= _WARNED:
-            return
-        self._warned.add(key)
-        logger.warning(
-            "the %s of %r in the store was not understood (%s): defaults are used for that, and "
-            "it is not overwritten",
-            self._binding.kind, key, "; ".join(problems),
-        )  # fmt: skip
+        if self._store is not None:
+            self._store.put(self.kind, key, self.write(value))
 
 
-_THRESHOLDS: Final = ("prompt_threshold_s", "auto_background_threshold_s")
 _ANSWERS: Final = 5
 """Newest answers about the same tools that are remembered."""
-
 _PER_USER: Final = 8
 """Sets of tools that answers are kept of in memory, per user on average."""
-
-_OPTIONS: Final = frozenset(
-    {Choice.EXECUTE_SYNC, Choice.AUTO_BACKGROUND, Choice.DEFER, Choice.PROMPT_USER}
-)
-
+_OPTIONS: Final = {
+    choice.value: choice
+    for choice in (Choice.EXECUTE_SYNC, Choice.AUTO_BACKGROUND, Choice.DEFER, Choice.PROMPT_USER)
+}
 _Answers = tuple[Choice, ...]
+
+
+class _PreferencesCache(StoredCache[Kept]):
+    kind = "preference"
+
+    def __init__(
+        self, defaults: Preferences, most: int, store: BackgroundStore | None = None
+    ) -> None:
+        super().__init__(most, store)
+        self._defaults = defaults
+
+    def read(self, raw: bytes) -> tuple[Kept, tuple[str, ...]]:
+        kept = read_preferences(raw, self._defaults)
+        return kept, kept.problems
+
+    def write(self, value: Kept) -> bytes:
+        return written_preferences(value.own)
+
+    def merge(self, here: Kept, there: Kept) -> Kept:
+        preferences = there.preferences.changed(here.own)
+        return Kept(preferences=preferences, own={**there.own, **here.own})
+
+
+class _AnswersCache(StoredCache[_Answers]):
+    kind = "choice"
+
+    def read(self, raw: bytes) -> tuple[_Answers, tuple[str, ...]]:
+        try:
+            found: object = orjson.loads(raw)
+        except orjson.JSONDecodeError as error:
+            return (), (f"no JSON: {error}",)
+        if not isinstance(found, list):
+            return (), (f"expected a JSON list, got {type(found).__name__}",)
+        known: list[Choice] = []
+        unknown: list[str] = []
+        for answer in cast("list[object]", found)[-_ANSWERS:]:
+            if isinstance(answer, str) and answer in _OPTIONS:
+                known.append(_OPTIONS[answer])
+            else:
+                unknown.append(f"{answer!r:.50}: no such choice")
+        return tuple(known), tuple(unknown)
+
+    def write(self, value: _Answers) -> bytes:
+        return orjson.dumps([choice.value for choice in value])
+
+    def merge(self, here: _Answers, there: _Answers) -> _Answers:
+        return (*there, *here)[-_ANSWERS:]
 
 
 class Users:
     """Preferences and remembered answers of the users of one guard. Thread-safe, from memory."""
 
-    def __init__(self, settings: Settings, keeping: Keeping | None = None) -> None:
+    def __init__(self, settings: Settings, store: BackgroundStore | None = None) -> None:
         self._defaults = default_preferences(settings)
         most = settings.tuning.execution.users
-        told = Binding("preference", self._read, _write, _merge)
-        self._kept: Cache[Kept] = Cache(told, most, keeping)
-        answers = Binding("choice", _read_answers, _write_answers, _merge_answers)
-        self._answers: Cache[_Answers] = Cache(answers, most * _PER_USER, keeping)
+        self._preferences = _PreferencesCache(self._defaults, most, store)
+        self._answers = _AnswersCache(most * _PER_USER, store)
 
     def forked(self) -> None:
         """In the child of a fork: the locks are made anew."""
-        self._kept.forked()
+        self._preferences.forked()
         self._answers.forked()
 
     def preferences(self, user: str) -> Preferences:
         """What a user prefers, as far as it is known here; else what the settings say."""
-        kept = self._kept.get(_place(user))
+        kept = self._preferences.get(_key(user))
         return self._defaults if kept is None else kept.preferences
 
     def prefer(self, user: str, changes: Mapping[str, object]) -> Preferences:
-        """Changes what a user prefers."""
-        known = self._kept.get(_place(user)) or Kept(preferences=self._defaults)
+        """Changes what a user prefers.
+
+        Raises:
+            ValueError: A name is unknown, or a value cannot be used; the message has both.
+        """
+        known = self._preferences.get(_key(user)) or Kept(preferences=self._defaults)
         preferences = known.preferences.changed(changes)
         least, most = preferences.prompt_threshold_s, preferences.auto_background_threshold_s
-        if least > most and not changes.keys().isdisjoint(_THRESHOLDS):
+        if least > most and {"prompt_threshold_s", "auto_background_threshold_s"} & changes.keys():
             msg = (
                 f"prompt_threshold_s = {least:g} must not be above auto_background_threshold_s = "
                 f"{most:g}, from where a call goes to the background: change both"
             )
             raise ValueError(msg)
         own = {**known.own, **preferences.model_dump(mode="json", include=set(changes))}
-        self._kept.set(_place(user), Kept(preferences=preferences, own=own))
+        self._preferences.set(_key(user), Kept(preferences=preferences, own=own))
         return preferences
 
     def remembered(self, user: str, tools: tuple[str, ...]) -> Choice | None:
@@ -254,61 +268,24 @@ class Users:
 
         Of two answers that were given equally often it is the newer one.
         """
-        given = self._answers.get(_place(user, tools))
+        given = self._answers.get(_key(user, tools))
         if not given:
             return None
-        counts = Counter(reversed(given))
+        counts = Counter(given)
         return max(reversed(given), key=counts.__getitem__)
 
     def answered(self, user: str, tools: tuple[str, ...], choice: Choice) -> None:
         """Remembers an answer, unless the user does not want that; a refusal is no way to run."""
-        if choice not in _OPTIONS or not self.preferences(user).remember_choices:
+        if choice.value not in _OPTIONS or not self.preferences(user).remember_choices:
             return
-        place = _place(user, tools)
-        before = self._answers.get(place) or ()
-        self._answers.set(place, (*before, choice)[-_ANSWERS:])
-
-    def _read(self, raw: bytes) -> Found[Kept]:
-        kept = read_preferences(raw, self._defaults)
-        return Found(kept, kept.problems)
+        key = _key(user, tools)
+        before = self._answers.get(key) or ()
+        self._answers.set(key, (*before, choice)[-_ANSWERS:])
 
 
 @lru_cache(maxsize=1024)
-def _place(user: str, tools: tuple[str, ...] | None = None) -> str:
+def _key(user: str, tools: tuple[str, ...] | None = None) -> str:
     if tools is None:
         return f"user:{user}"
     names = "\0".join(tools).encode("utf-8", "surrogatepass")
     return f"user:{user}:{hashlib.blake2b(names, digest_size=8).hexdigest()}"
-
-
-def _write(kept: Kept) -> bytes:
-    return written_preferences(kept.own)
-
-
-def _merge(here: Kept, there: Kept) -> Kept:
-    """What was set here goes before what the store had."""
-    own = {**there.own, **here.own}
-    changes = {name: value for name, value in here.own.items() if name in own}
-    return Kept(preferences=there.preferences.changed(changes), own=own)
-
-
-def _read_answers(raw: bytes) -> Found[_Answers]:
-    try:
-        found: object = orjson.loads(raw)
-    except orjson.JSONDecodeError as error:
-        return Found((), (f"no JSON: {error}",))
-    if not isinstance(found, list):
-        return Found((), (f"expected a JSON list, got {type(found).__name__}",))
-    names = {choice.value: choice for choice in _OPTIONS}
-    given = cast("list[object]", found)[-_ANSWERS:]
-    unknown = [f"{one!r:.50}: no such choice" for one in given if one not in list(names)]
-    known = [names[one] for one in given if isinstance(one, str) and one in names]
-    return Found(tuple(known), tuple(unknown))
-
-
-def _write_answers(answers: _Answers) -> bytes:
-    return orjson.dumps([choice.value for choice in answers])
-
-
-def _merge_answers(here: _Answers, there: _Answers) -> _Answers:
-    return (*there, *here)[-_ANSWERS:]

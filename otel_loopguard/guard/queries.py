@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from otel_loopguard._util.clock import now
 from otel_loopguard.core.task import Task
 from otel_loopguard.evidence import parsed
-from otel_loopguard.execution.admission import Asking
 from otel_loopguard.sessions import SavedSession
 
 if TYPE_CHECKING:
@@ -222,7 +221,7 @@ class SessionQueries:
         found = None if session is None else self._sessions.find(session)
         opened = self._opens.get(span_id)
         agent = None if opened is None else opened.agent
-        return self._admissions.admit(tasks, Asking(found, user, agent, parallel))
+        return self._admissions.admit(tasks, found, user=user, agent=agent, parallel=parallel)
 
     def tell(self, span_id: int, args: object, outcome: object) -> None:
         """Takes arguments and result of a call, which its open span does not carry.

@@ -35,9 +35,8 @@ if TYPE_CHECKING:
     from otel_loopguard._util.errors import InternalErrors
     from otel_loopguard.core import Decision, Step
     from otel_loopguard.core.report import Happening, Meaning
-    from otel_loopguard.execution.admission import Admissions
+    from otel_loopguard.execution.admission import AcceptanceCounts, Admissions
     from otel_loopguard.execution.latency import Estimate
-    from otel_loopguard.execution.workload import AcceptanceCounts
     from otel_loopguard.resilience.registry import ResilienceRegistry
     from otel_loopguard.sessions import Session, SessionRegistry
     from otel_loopguard.sessions.active import ActiveSpan, ActiveSpans
@@ -280,7 +279,7 @@ class State:
 
     def hit_rate(self) -> _Values:
         """Share of the estimates that rest on past calls, in percent; nothing before the first."""
-        estimates = self.admissions.tallies.estimates
+        estimates = self.admissions.counts.estimates
         known = sum(estimates[source] for source in ("profile", "blend"))
         total = estimates.total()
         return {(): 100 * known / total} if total else _NOTHING
@@ -364,7 +363,7 @@ class Totals:
 
     def watch(self, state: State) -> None:
         """Takes where the counts of a guard stand."""
-        self._tallies = state.admissions.tallies
+        self._tallies = state.admissions.counts
         self._marks = state.marks
         self._writer = state.writer
 

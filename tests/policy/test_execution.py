@@ -6,7 +6,7 @@ import pytest
 
 from otel_loopguard import LoopGuardSettingsError, Settings
 from otel_loopguard.core import UNKNOWN_PRESSURE, Alert, Choice, FollowUp, ResourcePressure, Source
-from otel_loopguard.execution.advice import Chosen, Execution, Work, execution_follow_ups
+from otel_loopguard.execution.advice import Advice, ExecutionAdvisor, Workload, execution_follow_ups
 from otel_loopguard.policy import Preferences, default_preferences
 
 SYNC, PROMPT = Choice.EXECUTE_SYNC, Choice.PROMPT_USER
@@ -16,23 +16,23 @@ BUSY = ResourcePressure(load=0.9)
 
 def work(
     seconds: float = 1, tasks: int = 1, *, parallel: bool = False, complexity: float = 0
-) -> Work:
-    return Work(tasks, ("t",), parallel, seconds * 1e3, complexity, 10, {"t": "profile"})
+) -> Workload:
+    return Workload(tasks, ("t",), parallel, seconds * 1e3, complexity, 10, {"t": "profile"})
 
 
 def choose(
-    what: Work,
+    what: Workload,
     pressure: ResourcePressure = UNKNOWN_PRESSURE,
     remembered: Choice | None = None,
     wishes: Preferences | None = None,
     **given: object,
-) -> Chosen:
+) -> Advice:
     settings = Settings(**given)
     wishes = wishes or default_preferences(settings)
-    return Execution(settings).choose(what, wishes, pressure, remembered)
+    return ExecutionAdvisor(settings).advise(what, wishes, pressure, remembered)
 
 
-def votes(chosen: Chosen) -> list[tuple[str, Choice, float]]:
+def votes(chosen: Advice) -> list[tuple[str, Choice, float]]:
     return [(vote.rule, vote.choice, vote.confidence) for vote in chosen.factors.votes]
 
 
@@ -48,7 +48,7 @@ def votes(chosen: Chosen) -> list[tuple[str, Choice, float]]:
     ],
     ids=["one", "four", "five", "twelve and complex", "parallel", "complex"],
 )
-def test_the_total(what: Work, added: tuple[float, float, float]) -> None:
+def test_the_total(what: Workload, added: tuple[float, float, float]) -> None:
     """Tools, changing between tasks, a checkpoint for every five, five seconds of complexity."""
     factors = choose(what).factors
     found = (factors.switching_ms, factors.checkpoints_ms, factors.complexity_ms)
@@ -94,7 +94,7 @@ def test_without_the_background_the_user_is_asked() -> None:
     ],
     ids=["15", "16", "26", "10 in sequence", "11 in sequence", "0.7 complex", "more complex"],
 )
-def test_votes_on_the_tasks(what: Work, cast: list[object]) -> None:
+def test_votes_on_the_tasks(what: Workload, cast: list[object]) -> None:
     """Number, order and complexity of the tasks vote past their thresholds, and not at them."""
     assert votes(choose(what))[1:] == cast
 
@@ -141,7 +141,7 @@ def test_the_highest_mean_wins() -> None:
 
 @pytest.mark.parametrize("remembered", [SYNC, PROMPT, BACKGROUND, DEFER], ids=str)
 @pytest.mark.parametrize("what", [work(1), work(20), work(60), work(90, 30)], ids=repr)
-def test_a_remembered_answer_decides(what: Work, remembered: Choice) -> None:
+def test_a_remembered_answer_decides(what: Workload, remembered: Choice) -> None:
     """However sure the other rules are of theirs."""
     chosen = choose(what, remembered=remembered)
     assert (chosen.choice, chosen.factors.remembered) == (remembered, remembered)
