@@ -1,61 +1,71 @@
-"""What the adapters of all frameworks share.
+"""The base of all adapters: an `Adapter` asks the guard, a `ToolCall` is one call of a tool.
 
-It writes spans on a provider of its own, which nothing exports and whose only processor feeds
-`LoopGuard.default()`. So calls, sessions, deadlines and decisions are those of any other span.
-
-For a framework whose own span of a call is open while the function runs, says neither arguments nor
-result, and is not open yet where a call can be refused.
+A framework whose spans say too little gets spans of the adapter's own. Where no span processor
+feeds a guard, they go to `LoopGuard.default()` by a provider that exports nothing, so that calls,
+sessions, deadlines and decisions are those of any other span.
 """
 
 from __future__ import annotations
 
-import functools
-import inspect
 import os
 import sys
+import time
 import uuid
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable, Generator, Hashable
-from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import replace
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict, TypeVar, cast
 
+import orjson
 from opentelemetry import trace
 from opentelemetry.sdk.environment_variables import OTEL_SDK_DISABLED
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import SpanLimits, TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
+from opentelemetry.trace import SpanKind, Status, StatusCode
 
+from otel_loopguard import semconv
 from otel_loopguard._control.context import flag_at, keepers, named_session, naming
+from otel_loopguard._control.current_call import CurrentCall, make
 from otel_loopguard._control.gate import flag_refuses, gate_at, objected, spellings
 from otel_loopguard._util.clock import off
-from otel_loopguard._util.fork import reset_after_fork
-from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.logger import logger, warn_blind
 from otel_loopguard.core.admission import Choice
 from otel_loopguard.errors import LoopGuardStop
 from otel_loopguard.execution.runtime import admit
 from otel_loopguard.guard.guard import LoopGuard
-from otel_loopguard.integrations._runs import Answer, Asked, Given
-from otel_loopguard.integrations._tool_call import Made, OwnSpan, captured, is_span_of, refuse_on
 from otel_loopguard.sdk.processor import LoopGuardSpanProcessor
 from otel_loopguard.version import __version__
 
 if TYPE_CHECKING:
-    from opentelemetry.context import Context
-    from opentelemetry.sdk.trace import ReadableSpan
-    from opentelemetry.trace import Span, Tracer
-    from opentelemetry.trace import TracerProvider as SdkTracerProvider
+    from collections.abc import Callable, Generator, Hashable
+    from contextlib import AbstractContextManager
 
-    from otel_loopguard._control.flag import Control, Flag
+    from opentelemetry.context import Context
+    from opentelemetry.trace import Span, Tracer
+    from opentelemetry.trace import TracerProvider as ApiTracerProvider
+    from typing_extensions import Self
+
+    from otel_loopguard._control.flag import Flag
     from otel_loopguard.core import Admission
 
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+_CAPTURE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+_OPERATION: Final = "gen_ai.operation.name"
+_TOOL: Final = "gen_ai.tool.name"
+_AGENT: Final = "gen_ai.agent.name"
+_ARGUMENTS: Final = "gen_ai.tool.call.arguments"
+_PLAIN: Final = (str, int, float, bool, dict, list, tuple, type(None))
+_MAX_ENTRIES: Final = 1024
+_LIMIT_SHARE: Final = 0.8
+_MIN_LIMIT: Final = 5
+"""A limit below this is no net for runs that go on and on, but a way to work."""
 
-def needed(module: str, extra: str) -> Any:
-    """Imports a module of the framework."""
+
+def require(module: str, extra: str) -> Any:
+    """Imports a module of a framework; where it is missing the error names the extra."""
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
@@ -64,25 +74,18 @@ def needed(module: str, extra: str) -> Any:
         raise ModuleNotFoundError(msg, name=error.name, path=error.path) from error
 
 
-def instrumented_by(*instrumentors: str) -> Callable[[], bool]:
-    """Says whether any of some instrumentors is at work; imports nothing."""
-    return lambda: any(_at_work(place) for place in instrumentors)
-
-
-def either(*answers: Callable[[], bool]) -> Callable[[], bool]:
-    """Says whether any of several says yes."""
-    return lambda: any(answer() for answer in answers)
-
-
-def _at_work(place: str) -> bool:
-    module, _, name = place.partition(":")
-    found = getattr(sys.modules.get(module), name, None)
-    return found is not None and bool(found().is_instrumented_by_opentelemetry)
+def is_instrumented(*instrumentors: str) -> bool:
+    """Whether any of some instrumentors (`module:Class`) is at work; imports nothing."""
+    for module, _, name in (place.partition(":") for place in instrumentors):
+        found = getattr(sys.modules.get(module), name, None)
+        if found is not None and found().is_instrumented_by_opentelemetry:
+            return True
+    return False
 
 
 @contextmanager
-def let_through(framework: type[Exception]) -> Generator[None, None, None]:
-    """Makes a stop that is raised inside one of a framework's own exceptions too.
+def raising_as(framework: type[Exception]) -> Generator[None, None, None]:
+    """Makes a stop that is raised in the block one of the framework's own exceptions too.
 
     For frameworks that wrap what a hook raises, except for exceptions of their own.
     """
@@ -100,97 +103,67 @@ def _both(kind: type[LoopGuardStop], framework: type[Exception]) -> type[LoopGua
     return type(kind.__name__, (kind, framework), {"__module__": kind.__module__})
 
 
-_UNLIMITED: Final = SpanLimits(
-    max_attribute_length=SpanLimits.UNSET, max_span_attribute_length=SpanLimits.UNSET
-)
+def plain(result: object) -> object:
+    """A result as the guard compares it: plain data as it is, anything else as text."""
+    return cast("object", result) if isinstance(result, _PLAIN) else str(result)
 
 
-class _Feeder(LoopGuardSpanProcessor):
+def has_processor() -> bool:
+    """Whether a span processor feeds a guard, or one is there that was switched off."""
+    return bool(LoopGuard.all_attached() or LoopGuard.any_switched_off() or off())
+
+
+class _DefaultGuardProcessor(LoopGuardSpanProcessor):
     """Feeds the default guard, until a processor of the user's feeds any."""
 
     attaches = False
 
     def on_end(self, span: ReadableSpan) -> None:
         context = span.get_span_context()
-        if alone() or context is None:
+        if context is None or not has_processor():
             super().on_end(span)
         else:
             # A processor came while the call was made, and may count it.
             self.guard.let_go(context.span_id)
 
 
-class _Provider:
-    """The provider of this process, made on first use."""
-
-    def __init__(self) -> None:
-        self._made: TracerProvider | None = None
-        self.forked()
-        reset_after_fork(self)
-
-    def forked(self) -> None:
-        self._lock = new_lock()
-
-    def get(self) -> TracerProvider:
-        with self._lock:
-            if self._made is None:
-                self._made = TracerProvider(
-                    ALWAYS_ON, Resource.get_empty(), shutdown_on_exit=False, span_limits=_UNLIMITED
-                )
-                self._made.add_span_processor(_Feeder(LoopGuard.default()))
-            return self._made
-
-
-_provider = _Provider()
-
-
-def alone() -> bool:
-    """Whether no span processor feeds a guard, and none is there that was switched off."""
-    return not (LoopGuard.all_attached() or LoopGuard.any_switched_off() or off())
-
-
-def tracer_alone(framework: str) -> Tracer | None:
-    """The tracer that shows the default guard what an adapter knows; None where it is not alone."""
-    if not alone():
-        return None
-    if _disabled():
-        return None
-    return _provider.get().get_tracer(f"otel_loopguard.integrations.{framework}", __version__)
-
-
-def warn_if_off(framework: str) -> None:
-    """Warns once where an adapter is there and no guard will ever see what it knows."""
-    if LoopGuard.all_attached():
-        return
-    if LoopGuard.any_switched_off():
-        _warn_off(framework, "enabled is False")
-    elif alone():
-        _disabled(framework)
-
-
-def _disabled(framework: str = "") -> bool:
-    """Whether OpenTelemetry or the default guard is switched off, by the environment."""
-    if os.environ.get(OTEL_SDK_DISABLED, "").strip().lower() == "true":
-        _warn_off(framework, f"{OTEL_SDK_DISABLED} is true")
-        return True
-    if not LoopGuard.default().settings.enabled:
-        _warn_off(framework, "LOOPGUARD_ENABLED is false")
-        return True
-    return False
-
-
-def _warn_off(framework: str, why: str) -> None:
-    warn_blind(
-        "adapter-off",
-        "the adapter of %s does nothing, because %s: no call is seen and no run is stopped",
-        framework or "a framework",
-        why,
+@cache
+def _default_provider() -> TracerProvider:
+    """The provider that only the default guard sees; arguments and results are not cut."""
+    unlimited = SpanLimits(
+        max_attribute_length=SpanLimits.UNSET, max_span_attribute_length=SpanLimits.UNSET
     )
+    provider = TracerProvider(
+        ALWAYS_ON, Resource.get_empty(), shutdown_on_exit=False, span_limits=unlimited
+    )
+    provider.add_span_processor(_DefaultGuardProcessor(LoopGuard.default()))
+    return provider
 
 
-_MOST: Final = 1024
-_NEAR: Final = 0.8
-_LEAST: Final = 5
-"""A limit below this is no net for runs that go on and on, but a way to work."""
+class Answer(NamedTuple):
+    """What a model answered.
+
+    Attributes:
+        text: What it wrote; empty if it wrote nothing, None if that is not known.
+        model: Its name.
+        agent: Name of the agent that asked.
+        tokens_in: Input tokens.
+        tokens_out: Output tokens.
+    """
+
+    text: str | None = None
+    model: str | None = None
+    agent: str | None = None
+    tokens_in: int | None = None
+    tokens_out: int | None = None
+
+    def with_usage(
+        self, usage: Any, names: tuple[str, str] = ("input_tokens", "output_tokens")
+    ) -> Answer:
+        """The answer with the tokens that an object of the framework counts."""
+        counted = (getattr(usage, name, None) for name in names)
+        tokens_in, tokens_out = (one if isinstance(one, int) and one else None for one in counted)
+        return self._replace(tokens_in=tokens_in, tokens_out=tokens_out)
 
 
 class Limit(NamedTuple):
@@ -207,165 +180,75 @@ class Limit(NamedTuple):
     most: int
 
 
-class Limits:
-    """Says once for each run that four fifths of a limit are used. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._told: OrderedDict[Hashable, int] = OrderedDict()
-        self.forked()
-        reset_after_fork(self)
-
-    def forked(self) -> None:
-        """In the child of a fork: the lock may be held."""
-        self._lock = new_lock()
-
-    def near(self, place: Hashable, limit: Limit | None) -> str | None:
-        """What to tell the model of a run; None if there is nothing to tell."""
-        if limit is None or limit.most < _LEAST:
-            return None
-        with self._lock:
-            told = self._told.get(place)
-            if told is not None and limit.used < told:
-                # The next run of the conversation.
-                del self._told[place]
-                told = None
-            if told is not None or limit.used < _NEAR * limit.most:
-                return None
-            self._told[place] = limit.used
-            if len(self._told) > _MOST:
-                self._told.popitem(last=False)
-        said = f"{limit.used} of {limit.most} are used of {limit.name}, which ends the run"
-        logger.warning("%s: session %s", said, place)
-        return f"{said}: finish with what you have, or say what is missing."
-
-
-_PLAIN: Final = (str, int, float, bool, dict, list, tuple, type(None))
-_MARK: Final = "loopguard_notes"
-_call: ContextVar[GuardedCall | None] = ContextVar("loopguard-call", default=None)
-
-
-@contextmanager
-def noting(call: GuardedCall) -> Generator[None, None, None]:
-    """The block in which a framework runs the function of a call."""
-    token = _call.set(call)
-    try:
-        yield
-    finally:
-        _call.reset(token)
-
-
-def noted(
-    function: Callable[..., Any], passing: tuple[type[BaseException], ...] = ()
-) -> Callable[..., Any]:
-    """A function that does the same, and notes its result and its span, inside of `noting`."""
-    if hasattr(function, _MARK):
-        return function
-    if inspect.isasyncgenfunction(function):
-        made = _steps(function, passing)
-    elif inspect.iscoroutinefunction(function):
-        made = _later(function, passing)
-    else:
-        made = _now(function, passing)
-    setattr(made, _MARK, True)
-    return made
-
-
-def _now(function: Callable[..., Any], passing: Any) -> Callable[..., Any]:
-    @functools.wraps(function)
-    def noting(*args: Any, **options: Any) -> Any:
-        call = _taken()
-        if call is None:
-            return function(*args, **options)
-        with call.span(passing) as made:
-            result = function(*args, **options)
-            if not inspect.isawaitable(result):
-                made.result(_plain(result))
-            return result
-
-    return noting
-
-
-def _later(function: Callable[..., Any], passing: Any) -> Callable[..., Any]:
-    @functools.wraps(function)
-    async def noting(*args: Any, **options: Any) -> Any:
-        call = _taken()
-        if call is None:
-            return await function(*args, **options)
-        with call.span(passing) as made:
-            result = await function(*args, **options)
-            made.result(_plain(result))
-            return result
-
-    return noting
-
-
-def _steps(function: Callable[..., Any], passing: Any) -> Callable[..., Any]:
-    @functools.wraps(function)
-    async def noting(*args: Any, **options: Any) -> AsyncGenerator[Any, None]:
-        call = _taken()
-        result = None
-        if call is None:
-            async for result in function(*args, **options):
-                yield result
-            return
-        with call.span(passing) as made:
-            async for result in function(*args, **options):
-                yield result
-            made.result(_plain(result))
-
-    return noting
-
-
-def _taken() -> GuardedCall | None:
-    """The call that the function is run for; functions that it calls are not."""
-    call = _call.get()
-    _call.set(None)
-    return call
-
-
-def _plain(result: object) -> object:
-    return cast("object", result) if isinstance(result, _PLAIN) else str(result)
-
-
-OnChoice = Callable[["Admission"], "str | None"]
-"""Does what an execution choice asks for; a text that it gives is told in place of the result."""
-
-
 class Options(TypedDict, total=False):
-    """What every adapter takes; each as of `Guarding`."""
+    """What every adapter takes; each as of `Adapter`."""
 
     spans: bool | None
-    on_choice: OnChoice | None
+    on_choice: Callable[[Admission], str | None] | None
     limit_s: float | None
-    tracer_provider: SdkTracerProvider | None
+    tracer_provider: ApiTracerProvider | None
     content: bool | None
 
 
+class _Newest(OrderedDict[_Key, _Value]):
+    """The newest 1024 entries. Each operation is atomic, so threads and forks need no lock."""
+
+    def add(self, key: _Key, value: _Value) -> None:
+        """Adds an entry, as the newest."""
+        self[key] = value
+        with suppress(KeyError):
+            self.move_to_end(key)
+        if len(self) > _MAX_ENTRIES:
+            self.popitem(last=False)
+
+
 class Adapter:
-    """What the adapter of one framework asks the guard, and the spans that it writes itself."""
+    """What the adapter of one framework asks the guard, and the spans that it writes itself.
+
+    Args:
+        framework: Name of the adapter's module.
+        instrumented: Whether an instrumentation writes spans of tool calls that are not the current
+            span where the tool is called; by default none does.
+        passing: Exceptions by which the framework puts a call off; such a call has not failed.
+        spans: Whether the adapter writes spans of tool calls; by default where nothing else does.
+        on_choice: Does what an execution choice asks for; a text that it gives is told in place of
+            the result. By default calls that a breaker or a check forbids are refused.
+        limit_s: Seconds that a paused run waits at most; by default the setting `pause_limit_s`.
+        tracer_provider: Where its spans are made; the global one by default.
+        content: Whether its spans carry arguments and results; by default what the variable
+            `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT` says.
+    """
 
     def __init__(  # noqa: PLR0913
         self,
         framework: str,
         *,
-        instrumented: Callable[[], bool],
+        instrumented: Callable[[], bool] = lambda: False,
+        passing: tuple[type[BaseException], ...] = (),
         spans: bool | None = None,
-        on_choice: OnChoice | None = None,
+        on_choice: Callable[[Admission], str | None] | None = None,
         limit_s: float | None = None,
-        tracer_provider: SdkTracerProvider | None = None,
+        tracer_provider: ApiTracerProvider | None = None,
         content: bool | None = None,
     ) -> None:
-        self.framework = framework
+        self.limit_s = limit_s
+        self.on_choice = on_choice
+        self.passing = passing
+        self._framework = framework
+        self._scope = f"otel_loopguard.integrations.{framework}"
         self._instrumented = instrumented
         self._spans = spans
-        self._on_choice = on_choice
-        self.refuses = on_choice is None
-        self.limit_s = limit_s
         self._provider = tracer_provider
-        self._given = Given()
-        self._content = captured() if content is None else content
-        self._asked = Asked()
-        self._limits = Limits()
+        if content is None:
+            asked = os.environ.get(_CAPTURE, "").strip().lower()
+            content = asked in {"true", "span_only", "span_and_event"}
+        self._content = content
+        self._keys: _Newest[str, None] = _Newest()  # that spans were named after
+        self._asked: _Newest[Hashable, int] = _Newest()  # when models were asked
+        self._told: _Newest[Hashable, int] = _Newest()  # units of limits that models were told of
+        # By identity; the run is kept, so that its id is not given to another.
+        self._runs: _Newest[int, tuple[object, str]] = _Newest()
+        self._calls: OrderedDict[Hashable, ToolCall] = OrderedDict()
 
     def flag(self, session: str | None = None, span: Span | None = None) -> Flag | None:
         """The flag of a run, by the first of these that a guard knows.
@@ -377,13 +260,15 @@ class Adapter:
         found = next((flag for place in places if (flag := flag_at(place)) is not None), None)
         if found is None or named_session() is not None:
             return found
+        key = found.control.session
         # Two runs in one trace, each of which has a key of its own.
-        return None if self._given.others(found.control.session, session) else found
+        return None if session is not None and key != session and key in self._keys else found
 
     def begin(self, session: str | None, span: Span | None = None) -> None:
         """A run begins: a user's turn. What the policy stopped in the run before it may go on."""
-        tracer_alone(self.framework)
-        warn_if_off(self.framework)
+        self._default_tracer()
+        if LoopGuard.any_switched_off() and not LoopGuard.all_attached():
+            self._warn_off("enabled is False")
         found = (span or trace.get_current_span()).get_span_context()
         # Where nothing is traced the run is a span that nobody sees.
         span_id = found.span_id if found.is_valid else uuid.uuid4().int >> 64
@@ -391,31 +276,33 @@ class Adapter:
         for keeper in keepers():
             keeper.next_run(key, found.trace_id, span_id)
 
+    def knows_run(self, run: object) -> bool:
+        """Whether the key of a run was asked for before."""
+        return id(run) in self._runs
+
+    def run_key(self, run: object) -> str:
+        """The key of a run without an id: of an object that is another one in every run."""
+        known = self._runs.setdefault(id(run), (run, f"run-{uuid.uuid4().hex}"))
+        self._runs.add(id(run), known)
+        return known[1]
+
     def before_model(
-        self,
-        session: str | None = None,
-        span: Span | None = None,
-        *,
-        limit: Limit | None = None,
+        self, session: str | None = None, span: Span | None = None, *, limit: Limit | None = None
     ) -> str | None:
-        """Before a call of the model: waits while the session is paused."""
+        """Before a model call: waits while the session is paused; gives what the model is told."""
         flag = self.flag(session, span)
         if flag is not None:
             gate_at(flag, self.limit_s, block=True)
-        return self._told(flag, _place(session, span), limit)
+        return self._hint(flag, _place(session, span), limit)
 
     async def before_model_async(
-        self,
-        session: str | None = None,
-        span: Span | None = None,
-        *,
-        limit: Limit | None = None,
+        self, session: str | None = None, span: Span | None = None, *, limit: Limit | None = None
     ) -> str | None:
         """As `before_model`, without blocking the event loop."""
         flag = self.flag(session, span)
         if flag is not None:
             await gate_at(flag, self.limit_s)
-        return self._told(flag, _place(session, span), limit)
+        return self._hint(flag, _place(session, span), limit)
 
     def after_model(
         self,
@@ -425,30 +312,43 @@ class Adapter:
         *,
         timed: bool = True,
     ) -> None:
-        """After a call of the model: where no processor feeds a guard, the default one is told."""
-        began = self._asked.end(_place(session, span))
-        tracer = tracer_alone(self.framework)
-        if tracer is not None:
-            self._named_after(session, span)
-            answer.write(tracer, _context(session, span), began if timed else None)
+        """After a model call: writes its span for the default guard, where no processor is."""
+        began = self._asked.pop(_place(session, span), None)
+        tracer = self._default_tracer()
+        if tracer is None:
+            return
+        known = {
+            _OPERATION: "chat",
+            "gen_ai.request.model": answer.model,
+            _AGENT: answer.agent,
+            "gen_ai.usage.input_tokens": answer.tokens_in,
+            "gen_ai.usage.output_tokens": answer.tokens_out,
+        }
+        attributes = {name: value for name, value in known.items() if value is not None}
+        if answer.text is not None:
+            parts = [{"type": "text", "content": answer.text}] if answer.text else []
+            messages = [{"role": "assistant", "parts": parts}]
+            attributes["gen_ai.output.messages"] = orjson.dumps(messages).decode()
+        tracer.start_span(
+            f"chat {answer.model or 'model'}",
+            self._context(session, span),
+            kind=SpanKind.CLIENT,
+            attributes=attributes,
+            start_time=began if timed else None,
+        ).end()
 
     def handed_off(
-        self,
-        target: str,
-        source: str | None,
-        said: object = None,
-        *,
-        session: str | None = None,
+        self, target: str, source: str | None, message: object = None, *, session: str | None = None
     ) -> None:
         """An agent handed the work to another, in a way that is no call of a tool.
 
         On the trace it is the call of a tool `transfer_to_<agent>`, where nothing else writes it.
         """
-        args = {} if said is None else {"message": said}
-        with self.call(f"transfer_to_{target}", args, session=session, agent=source).span():
+        args = {} if message is None else {"message": message}
+        with self.tool_call(f"transfer_to_{target}", args, session=session, agent=source):
             pass
 
-    def call(  # noqa: PLR0913
+    def tool_call(  # noqa: PLR0913
         self,
         tool: str,
         args: object = None,
@@ -457,144 +357,314 @@ class Adapter:
         session: str | None = None,
         span: Span | None = None,
         agent: str | None = None,
-    ) -> GuardedCall:
-        """A tool call that is about to be made."""
-        return GuardedCall(self, OwnSpan(tool, args, call_id, agent), session, span)
+    ) -> ToolCall:
+        """A tool call that is about to be made.
 
-    def open_span(self, own: OwnSpan, session: str | None, above: Span | None) -> Span:
-        """Starts a span of a tool call."""
-        tracer = trace.get_tracer(
-            f"otel_loopguard.integrations.{self.framework}", __version__, self._provider
-        )
-        self._named_after(session, above)
-        span = own.start(tracer, _context(session, above), content=self._content)
-        if not alone():
-            self._warn_if_unseen(span)
-        return span
+        Args:
+            tool: Name of the tool.
+            args: Its arguments, a JSON value or text; None if they are not known.
+            call_id: Id that the model gave the call.
+            session: Key that the framework has for the run.
+            span: The span above, where the framework has one that is not the current one.
+            agent: Name of the agent that makes it.
+        """
+        return ToolCall(self, tool, args, call_id, agent, session, span)
 
-    def open_alone(self, own: OwnSpan, session: str | None, above: Span | None) -> Span | None:
-        """Starts the span of a tool call that only the default guard sees."""
-        tracer = tracer_alone(self.framework)
-        if tracer is None:
-            return None
-        self._named_after(session, above)
-        return own.start(tracer, _context(session, above), content=False)
+    def start_call(self, key: Hashable, call: ToolCall) -> None:
+        """Starts a call that another callback ends; the newest 1024 are kept, others are ended."""
+        self.end_call(key)
+        self._calls[key] = call.start()
+        if len(self._calls) > _MAX_ENTRIES:
+            self._calls.popitem(last=False)[1].end()
 
-    def writes(self, tool: str, span: Span | None) -> bool:
-        """Whether the adapter writes the span of a call itself."""
-        if self._spans is not None:
-            return self._spans
-        return not is_span_of(tool, span or trace.get_current_span()) and not self._instrumented()
+    def pop_call(self, key: Hashable) -> ToolCall | None:
+        """A call that was started, to be ended; None if unknown."""
+        return self._calls.pop(key, None)
 
-    def chosen(self, tool: str, args: object, flag: Flag | None) -> str | None:
-        """What is told in place of a call that is not to be made now; None to make it (A4)."""
-        if self._on_choice is None:
-            return None
-        admission = admit(tool, args, session=None if flag is None else flag.control.session)
-        return None if admission.choice is Choice.EXECUTE_SYNC else self._on_choice(admission)
+    def end_call(self, key: Hashable, error: BaseException | None = None) -> None:
+        """Ends a call that was started and did not come back, if it is known."""
+        call = self._calls.pop(key, None)
+        if call is not None:
+            call.end(error)
 
-    def _told(self, flag: Flag | None, place: str | int | None, limit: Limit | None) -> str | None:
-        """What the model is told; the call of it begins."""
-        self._asked.begin(place)
-        said = (None if flag is None else flag.take_hint(), self._limits.near(place, limit))
-        return "\n".join(text for text in said if text is not None) or None
-
-    def _named_after(self, session: str | None, above: Span | None) -> None:
-        """Remembers the key that a span of ours without one above is named after."""
-        if above is None and session is not None and named_session() is None:
-            self._given.add(session)
-
-    def _warn_if_unseen(self, span: Span) -> None:
-        span_id = span.get_span_context().span_id
+    def start_span(self, call: ToolCall) -> Span:
+        """Starts a span of a tool call where the user's spans go."""
+        tracer = trace.get_tracer(self._scope, __version__, self._provider)
+        span = self._started(call, tracer, content=self._content)
         guards = LoopGuard.all_attached()
-        if guards and not any(guard.follows(span_id) for guard in guards):
+        if guards and not any(guard.follows(span.get_span_context().span_id) for guard in guards):
             warn_blind(
                 "adapter-unseen",
                 "the adapter of %s writes spans that no LoopGuardSpanProcessor sees: they go to "
                 "another tracer provider, or are not sampled; give the adapter the provider that "
                 "has the processor (tracer_provider=...), or sample with LoopGuardSampler",
-                self.framework,
+                self._framework,
             )
+        return span
+
+    def start_default_span(self, call: ToolCall) -> Span | None:
+        """Starts the span of a tool call that only the default guard sees."""
+        tracer = self._default_tracer()
+        return None if tracer is None else self._started(call, tracer, content=False)
+
+    def writes_span(self, call: ToolCall) -> bool:
+        """Whether the adapter writes the span of a call itself."""
+        if self._spans is not None:
+            return self._spans
+        current = call.parent or trace.get_current_span()
+        return not call.is_span(current) and not self._instrumented()
+
+    def _started(self, call: ToolCall, tracer: Tracer, *, content: bool) -> Span:
+        known = {"gen_ai.tool.call.id": call.call_id, _AGENT: call.agent}
+        attributes = {_OPERATION: "execute_tool", _TOOL: call.tool}
+        attributes |= {name: value for name, value in known.items() if value}
+        if content and call.args is not None:
+            attributes[_ARGUMENTS] = _text(call.args)
+        span = tracer.start_span(
+            f"execute_tool {call.tool}",
+            self._context(call.session, call.parent),
+            kind=SpanKind.INTERNAL,
+            attributes=attributes,
+        )
+        tell_content(span, call.args, None)
+        return span
+
+    def _default_tracer(self) -> Tracer | None:
+        """The tracer that only the default guard sees; None where a processor is, or it is off."""
+        if has_processor():
+            return None
+        if os.environ.get(OTEL_SDK_DISABLED, "").strip().lower() == "true":
+            self._warn_off(f"{OTEL_SDK_DISABLED} is true")
+            return None
+        if not LoopGuard.default().settings.enabled:
+            self._warn_off("LOOPGUARD_ENABLED is false")
+            return None
+        return _default_provider().get_tracer(self._scope, __version__)
+
+    def _warn_off(self, why: str) -> None:
+        warn_blind(
+            "adapter-off",
+            "the adapter of %s does nothing, because %s: no call is seen and no run is stopped",
+            self._framework,
+            why,
+        )
+
+    def _hint(self, flag: Flag | None, place: Hashable, limit: Limit | None) -> str | None:
+        """What the model is told; its call begins."""
+        self._asked.add(place, time.time_ns())
+        hints = (None if flag is None else flag.take_hint(), self._limit_hint(place, limit))
+        return "\n".join(text for text in hints if text is not None) or None
+
+    def _limit_hint(self, place: Hashable, limit: Limit | None) -> str | None:
+        """Says once for each run that four fifths of a framework's limit are used."""
+        if limit is None or limit.most < _MIN_LIMIT:
+            return None
+        told = self._told.get(place)
+        if told is not None and limit.used < told:
+            # The next run of the conversation.
+            self._told.pop(place, None)
+            told = None
+        if told is not None or limit.used < _LIMIT_SHARE * limit.most:
+            return None
+        self._told.add(place, limit.used)
+        near = f"{limit.used} of {limit.most} are used of {limit.name}, which ends the run"
+        logger.warning("%s: session %s", near, place)
+        return f"{near}: finish with what you have, or say what is missing."
+
+    def _context(self, session: str | None, parent: Span | None) -> Context | None:
+        """Where a span of ours starts; one without a parent is named after the framework's key."""
+        key = named_session()
+        if parent is not None:
+            # Below a span of the run the session is that span's.
+            context = trace.set_span_in_context(parent)
+            return context if key is None else naming(key, context)
+        if key is None and session is not None:
+            if session not in self._keys:
+                self._keys.add(session, None)
+            key = session
+        return None if key is None else naming(key)
 
 
-class GuardedCall:
-    """One tool call: `refusal()` before it, `with call.span() as made:` around it."""
+class ToolCall:
+    """One tool call: `refusal()` before it, `with call:` around it, `set_result` inside.
 
-    def __init__(
-        self, guarding: Adapter, own: OwnSpan, session: str | None, above: Span | None
+    For a framework that calls one hook before and another one after a call there are
+    `Adapter.start_call` and `pop_call`, with `end`, in place of the block.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917
+        self,
+        adapter: Adapter,
+        tool: str,
+        args: object,
+        call_id: str | None,
+        agent: str | None,
+        session: str | None,
+        parent: Span | None,
     ) -> None:
-        self._guarding = guarding
-        self._own = own
-        self._session = session
-        self._above = above
-        self._flag = guarding.flag(session, above)
+        self.tool = tool
+        self.args = args
+        self.call_id = call_id
+        self.agent = agent
+        self.session = session
+        self.parent = parent
+        self._adapter = adapter
+        self._flag = adapter.flag(session, parent)
+        # The span of the call, if there is one, and the one that only the default guard sees.
+        self._span: Span | None = None
+        self._default_span: Span | None = None
+        self._own = False
+        self._outcome: object = None
+        self._part_owed = False
+        self._block: AbstractContextManager[object] | None = None
+        self._outer: CurrentCall | None = None
 
     def refusal(self) -> str | None:
-        """Before the call: waits while the session is paused, and asks whether it may be made."""
+        """Before the call: waits while the session is paused; what the model is told instead."""
         if self._flag is not None:
-            gate_at(self._flag, self._guarding.limit_s, block=True)
+            gate_at(self._flag, self._adapter.limit_s, block=True)
         return self._refused()
 
     async def refusal_async(self) -> str | None:
         """As `refusal`, without blocking the event loop."""
         if self._flag is not None:
-            await gate_at(self._flag, self._guarding.limit_s)
+            await gate_at(self._flag, self._adapter.limit_s)
         return self._refused()
 
-    def span(self, passing: tuple[type[BaseException], ...] = ()) -> Made:
-        """The block in which the call is made; `result` on what it gives takes the result."""
-        alone = self._guarding.open_alone(self._own, self._session, self._above)
-        if self._guarding.writes(self._own.tool, self._above):
-            span = self._guarding.open_span(self._own, self._session, self._above)
-            return Made(self._own, span, self._flag_now, passing=passing, alone=alone)
-        there = self._above or trace.get_current_span()
-        known = there if is_span_of(self._own.tool, there) else None
-        return Made(self._own, known, self._flag_now, ours=False, passing=passing, alone=alone)
+    def start(self) -> Self:
+        """Starts the call, as `with` does, without making its span the current one."""
+        self._default_span = self._adapter.start_default_span(self)
+        self._own = self._adapter.writes_span(self)
+        if self._own:
+            self._span = self._adapter.start_span(self)
+        else:
+            current = self.parent or trace.get_current_span()
+            self._span = current if self.is_span(current) else None
+        return self
 
-    def _flag_now(self) -> Flag | None:
-        """The flag; the first call of a session makes it."""
-        return self._flag or self._guarding.flag(self._session, self._above)
+    def set_result(self, result: object, *, failed: str | None = None) -> None:
+        """Keeps what the tool gave; `failed` is what went wrong where it raised nothing."""
+        self._outcome = result
+        self._part_owed = failed is None and not self._add_part()
+        for span in self._own_spans():
+            if isinstance(span, ReadableSpan) and _ARGUMENTS in (span.attributes or {}):
+                span.set_attribute("gen_ai.tool.call.result", _text(result))
+            if failed is not None:
+                _fail(span, "tool_error")
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Ends the call, with the exception that it ended in, if it did."""
+        for span in (self._span, self._default_span):
+            if span is None:
+                continue
+            outcome = self._outcome
+            if outcome is None and isinstance(error, Exception) and span is self._span:
+                # What the call answered; our spans do not say it.
+                outcome = f"{type(error).__name__}: {error}"
+            tell_content(span, self.args, outcome)
+            if span is self._default_span or self._own:
+                if error is not None:
+                    _fail(span, type(error).__qualname__)
+                span.end()
+        if self._part_owed:
+            # The end of the first span may be what makes its session known.
+            self._part_owed = False
+            self._add_part()
+
+    def is_span(self, span: Span) -> bool:
+        """Whether a span is that of a call of the tool, as instrumentations write it."""
+        if not isinstance(span, ReadableSpan) or not span.is_recording():
+            return False
+        known = span.attributes or {}
+        # The name has a key of its own in logfire's spans, and in those of OpenInference.
+        logfire = span.name == "Function: {name}"
+        named = known.get("name" if logfire else _TOOL, known.get("tool.name"))
+        if named is not None:
+            return named == self.tool
+        return span.name in {self.tool, f"execute_tool {self.tool}"}
+
+    def __enter__(self) -> Self:
+        self.start()
+        if self._span is None:
+            # Somebody else starts the span inside of the block, and may not write the arguments.
+            self._outer = make(CurrentCall(self.tool, self.args))
+        elif self._own:
+            self._block = trace.use_span(self._span, end_on_exit=False)
+            self._block.__enter__()
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if self._span is None:
+            make(self._outer)
+        if self._block is not None:
+            # The exception is recorded below, once.
+            self._block.__exit__(None, None, None)
+        self.end(None if isinstance(error, self._adapter.passing) else error)
 
     def _refused(self) -> str | None:
-        flag = self._flag
-        control = self._denied(flag)
-        if control is None:
-            return self._guarding.chosen(self._own.tool, self._own.args, flag)
-        said = control.hint or f"refused: {control.reason}"
+        on_choice = self._adapter.on_choice
+        refused = None
+        for args in spellings(self.args):
+            refused = flag_refuses(self._flag, self.tool, args)
+            if refused is not None:
+                # The span of the refusal has to be one of the same call.
+                self.args = args
+                break
+        if refused is None and on_choice is not None:
+            # Where the application chooses, it hears of breakers and checks from the admission.
+            session = None if self._flag is None else self._flag.control.session
+            admission = admit(self.tool, self.args, session=session)
+            return None if admission.choice is Choice.EXECUTE_SYNC else on_choice(admission)
+        refused = refused or objected(self._flag, self.tool, self.args)
+        if refused is None:
+            return None
+        said = refused.hint or f"refused: {refused.reason}"
         self._leave_failed(said)
         return said
 
-    def _denied(self, flag: Flag | None) -> Control | None:
-        for args in spellings(self._own.args):
-            control = flag_refuses(flag, self._own.tool, args)
-            if control is not None:
-                # The span of the refusal has to be one of the same call.
-                self._own = replace(self._own, args=args)
-                return control
-        # Where the application chooses (A4), it hears of breakers and checks by `on_choice`.
-        refuses = self._guarding.refuses
-        return objected(flag, self._own.tool, self._own.args) if refuses else None
-
     def _leave_failed(self, said: str) -> None:
-        """A refusal is a failed call: on the span that is there, or on one of our own."""
-        alone = self._guarding.open_alone(self._own, self._session, self._above)
-        if alone is not None:
-            refuse_on(alone)
-            alone.end()
-        current = self._above or trace.get_current_span()
-        if is_span_of(self._own.tool, current):
+        """Makes a refusal a failed call: on the span that is there, or on one of our own."""
+        hidden = self._adapter.start_default_span(self)
+        current = self.parent or trace.get_current_span()
+        if self.is_span(current):
             # What the framework writes as its result, if it writes results.
-            self._own.tell(current, said)
-            refuse_on(current)
-            return
-        span = self._guarding.open_span(self._own, self._session, self._above)
-        self._own.tell(span, None)
-        refuse_on(span)
-        span.end()
+            tell_content(current, self.args, said)
+            own = None
+        else:
+            current = own = self._adapter.start_span(self)
+        for span in (hidden, current):
+            if span is not None:
+                _fail(span, semconv.ERROR_DENY, "refused by the guard")
+        for span in (hidden, own):
+            if span is not None:
+                span.end()
+
+    def _own_spans(self) -> list[Span]:
+        spans = (self._span if self._own else None, self._default_span)
+        return [span for span in spans if span is not None]
+
+    def _add_part(self) -> bool:
+        # The first call of a session makes its flag.
+        flag = self._flag or self._adapter.flag(self.session, self.parent)
+        if flag is not None:
+            flag.add_part(self._outcome)
+        return flag is not None
+
+
+def tell_content(span: Span, args: object, outcome: object) -> None:
+    """Tells the guards of this process what the span of a call does not say."""
+    span_id = span.get_span_context().span_id
+    for keeper in keepers():
+        keeper.tell(span_id, args, outcome)
+
+
+def _fail(span: Span, error_type: str, description: str | None = None) -> None:
+    span.set_attribute(semconv.ERROR_TYPE, error_type)
+    span.set_status(Status(StatusCode.ERROR, description))
 
 
 def _place(session: str | None, span: Span | None) -> str | int | None:
-    """What a model call is told by, from its begin to its end."""
+    """What a model call is known by, from its begin to its end."""
     return named_session() or session or _trace_of(span) or _trace_of(trace.get_current_span())
 
 
@@ -603,8 +673,7 @@ def _trace_of(span: Span | None) -> int | None:
     return context.trace_id if context is not None and context.is_valid else None
 
 
-def _context(session: str | None, above: Span | None) -> Context | None:
-    context = None if above is None else trace.set_span_in_context(above)
-    # Below a span of the run the session is that span's.
-    key = named_session() or (session if above is None else None)
-    return context if key is None else naming(key, context)
+def _text(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    return orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS).decode()

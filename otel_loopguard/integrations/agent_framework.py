@@ -17,8 +17,8 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan
 
 from otel_loopguard._control.context import named_session, session
-from otel_loopguard.integrations._adapter import Adapter, let_through, needed, noted, noting
-from otel_loopguard.integrations._runs import Answer
+from otel_loopguard.integrations._adapter import Adapter, Answer, raising_as, require
+from otel_loopguard.integrations._runs import captured, capturing
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from otel_loopguard.integrations._adapter import Options
 
-_framework: Any = needed("agent_framework", "agent-framework")
-_exceptions: Any = needed("agent_framework.exceptions", "agent-framework")
+_framework: Any = require("agent_framework", "agent-framework")
+_exceptions: Any = require("agent_framework.exceptions", "agent-framework")
 _Next = Callable[[], Awaitable[None]]
 _SCOPE: Final = "agent_framework"
 # The call waits for what its user says.
@@ -52,25 +52,25 @@ def loopguard_middleware(**options: Unpack[Options]) -> list[Any]:
     middleware they are as they were.
 
     Args:
-        **options: As of `otel_loopguard.integrations._adapter.Adapter`.
+        **options: As of `Adapter`.
 
     Returns:
         Middleware for the run, for requests and for tool calls, in this order.
     """
     # Asked inside of the framework's own span of the call, where there is one.
-    guarding = Adapter("agent_framework", instrumented=lambda: False, **options)
-    return [_OfRuns(guarding), _OfRequests(guarding), _OfCalls(guarding)]
+    adapter = Adapter("agent_framework", passing=_PASSING, **options)
+    return [_AgentMiddleware(adapter), _ChatMiddleware(adapter), _FunctionMiddleware(adapter)]
 
 
-class _OfRuns(_framework.AgentMiddleware):
+class _AgentMiddleware(_framework.AgentMiddleware):
     """Names the session."""
 
-    def __init__(self, guarding: Adapter) -> None:
-        self._guarding = guarding
+    def __init__(self, adapter: Adapter) -> None:
+        self._adapter = adapter
 
     async def process(self, context: Any, call_next: _Next) -> None:
         key = None if context.session is None else context.session.session_id
-        self._guarding.begin(key)
+        self._adapter.begin(key)
         if key is None and not _inside():
             key = f"run-{uuid.uuid4().hex}"
         named = functools.partial(_naming, None if named_session() else key)
@@ -81,14 +81,14 @@ class _OfRuns(_framework.AgentMiddleware):
             context.result.with_pull_context_manager(named)
 
 
-class _OfRequests(_framework.ChatMiddleware):
+class _ChatMiddleware(_framework.ChatMiddleware):
     """Gate and hint."""
 
-    def __init__(self, guarding: Adapter) -> None:
-        self._guarding = guarding
+    def __init__(self, adapter: Adapter) -> None:
+        self._adapter = adapter
 
     async def process(self, context: Any, call_next: _Next) -> None:
-        hint = await self._guarding.before_model_async(_key(context))
+        hint = await self._adapter.before_model_async(_key(context))
         if hint is not None:
             told = _framework.Message(role="user", contents=[hint])
             context.messages = [*context.messages, told]
@@ -100,30 +100,30 @@ class _OfRequests(_framework.ChatMiddleware):
 
     def _answered(self, context: Any, response: Any) -> Any:
         """Tells the guard of the answer, where no span does."""
-        self._guarding.after_model(Answer(response.text or ""), _key(context))
+        self._adapter.after_model(Answer(response.text or ""), _key(context))
         return response
 
 
-class _OfCalls(_framework.FunctionMiddleware):
+class _FunctionMiddleware(_framework.FunctionMiddleware):
     """Gate and refusal."""
 
-    def __init__(self, guarding: Adapter) -> None:
-        self._guarding = guarding
+    def __init__(self, adapter: Adapter) -> None:
+        self._adapter = adapter
 
     async def process(self, context: Any, call_next: _Next) -> None:
-        call = self._guarding.call(
+        call = self._adapter.tool_call(
             context.function.name,
             _mapping(context.arguments),
             call_id=context.metadata.get("call_id"),
             session=_key(context),
         )
-        with let_through(_framework.MiddlewareFailure):
+        with raising_as(_framework.MiddlewareFailure):
             refusal = await call.refusal_async()
         if refusal is not None:
             context.result = refusal
             return
         _wrap(context.function)
-        with noting(call):
+        with capturing(call):
             await call_next()
 
 
@@ -132,7 +132,7 @@ def _wrap(tool: Any) -> None:
     while isinstance(tool.func, _framework.FunctionTool):
         tool = tool.func
     if tool.func is not None:
-        tool.func = noted(tool.func, _PASSING)
+        tool.func = captured(tool.func)
 
 
 def _inside() -> bool:

@@ -18,16 +18,16 @@ from opentelemetry import context as otel_context
 
 from otel_loopguard._control.context import named_session, naming
 from otel_loopguard.errors import LoopGuardStop
-from otel_loopguard.integrations._adapter import Adapter, instrumented_by, needed, noted, noting
-from otel_loopguard.integrations._runs import Answer
+from otel_loopguard.integrations._adapter import Adapter, Answer, is_instrumented, require
+from otel_loopguard.integrations._runs import captured, capturing
 
 if TYPE_CHECKING:
-    from otel_loopguard.integrations._adapter import GuardedCall, Options
+    from otel_loopguard.integrations._adapter import Options, ToolCall
 
-_agents: Any = needed("autogen_agentchat.agents", "autogen")
-_messages: Any = needed("autogen_agentchat.messages", "autogen")
-_models: Any = needed("autogen_core.models", "autogen")
-_tools: Any = needed("autogen_core.tools", "autogen")
+_agents: Any = require("autogen_agentchat.agents", "autogen")
+_messages: Any = require("autogen_agentchat.messages", "autogen")
+_models: Any = require("autogen_core.models", "autogen")
+_tools: Any = require("autogen_core.tools", "autogen")
 _RUN = otel_context.create_key("loopguard-autogen-run")
 
 
@@ -91,21 +91,20 @@ class LoopGuardAssistantAgent(_agents.AssistantAgent):
     Args:
         name: As of `AssistantAgent`.
         model_client: Likewise.
-        loopguard: Options, as of `otel_loopguard.integrations._adapter.Adapter`.
+        loopguard: Options, as of `Adapter`.
         **options: All that `AssistantAgent` takes besides.
     """
 
     def __init__(
         self, name: str, model_client: Any, *, loopguard: Options | None = None, **options: Any
     ) -> None:
-        known = instrumented_by(
-            "openinference.instrumentation.autogen_agentchat:AutogenAgentChatInstrumentor"
-        )
-        guarding = Adapter("autogen", instrumented=known, **(loopguard or {}))
+        adapter = Adapter("autogen", instrumented=_instrumented, **(loopguard or {}))
         base: Any = super()
-        base.__init__(name, _Client(model_client, guarding, name), **options)
-        self._guarding = guarding
-        self._workbench: list[Any] = [_guarded(one, guarding, name) for one in self._workbench]
+        base.__init__(name, _Client(model_client, adapter, name), **options)
+        self._adapter = adapter
+        self._workbench: list[Any] = [
+            _kind(inner)(inner, adapter, name) for inner in self._workbench
+        ]
 
     async def run(self, **options: Any) -> Any:
         """As of `AssistantAgent`; raises `LoopGuardAbort`."""
@@ -131,20 +130,18 @@ class LoopGuardAssistantAgent(_agents.AssistantAgent):
             async for item in base.on_messages_stream(messages, cancellation_token):
                 yield item
                 if isinstance(item, _messages.ToolCallExecutionEvent):
-                    self._end_if_stopped(running.stop)
+                    # What stopped a call, or an agent that is a tool of this one.
+                    stop = running.stop
+                    for workbench in self._workbench:
+                        stop, workbench.stop = workbench.stop or stop, None
+                    if stop is not None:
+                        raise stop
                 handed: Any = getattr(item, "chat_message", None)
                 if isinstance(handed, _messages.HandoffMessage):
-                    self._guarding.handed_off(handed.target, self.name, handed.content)
+                    self._adapter.handed_off(handed.target, self.name, handed.content)
         except LoopGuardStop as stop:
             running.stop = stop
             raise
-
-    def _end_if_stopped(self, stop: LoopGuardStop | None) -> None:
-        """Raises what stopped a call, or an agent that is a tool of this one."""
-        for workbench in self._workbench:
-            stop, workbench.stop = workbench.stop or stop, None
-        if stop is not None:
-            raise stop
 
 
 class LoopGuardTeam:
@@ -181,21 +178,21 @@ class LoopGuardTeam:
 class _Client:
     """A model client that asks the guard before each request."""
 
-    def __init__(self, inner: Any, guarding: Adapter, agent: str) -> None:
+    def __init__(self, inner: Any, adapter: Adapter, agent: str) -> None:
         self._inner = inner
-        self._guarding = guarding
+        self._adapter = adapter
         self._agent = agent
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
     async def create(self, messages: Any, **options: Any) -> Any:
-        result = await self._inner.create(await self._told(messages), **options)
+        result = await self._inner.create(await self._with_hint(messages), **options)
         self._answered(result)
         return result
 
     async def create_stream(self, messages: Any, **options: Any) -> AsyncGenerator[Any, None]:
-        async for chunk in self._inner.create_stream(await self._told(messages), **options):
+        async for chunk in self._inner.create_stream(await self._with_hint(messages), **options):
             yield chunk
             if isinstance(chunk, _models.CreateResult):
                 self._answered(chunk)
@@ -203,12 +200,12 @@ class _Client:
     def _answered(self, result: Any) -> None:
         """Tells the guard of the answer, where no span does."""
         text = result.content if isinstance(result.content, str) else result.thought or ""
+        answer = Answer(text, agent=self._agent)
         names = ("prompt_tokens", "completion_tokens")
-        answer = Answer.of_usage(text, agent=self._agent, usage=result.usage, names=names)
-        self._guarding.after_model(answer)
+        self._adapter.after_model(answer.with_usage(result.usage, names))
 
-    async def _told(self, messages: Any) -> Any:
-        hint = await self._guarding.before_model_async()
+    async def _with_hint(self, messages: Any) -> Any:
+        hint = await self._adapter.before_model_async()
         if hint is None:
             return messages
         return [*messages, _models.UserMessage(content=hint, source="loopguard")]
@@ -221,14 +218,17 @@ class _Workbench:
         stop: What stopped a call; raised there it would leave the agent waiting for ever.
     """
 
-    def __init__(self, inner: Any, guarding: Adapter, agent: str) -> None:
+    def __init__(self, inner: Any, adapter: Adapter, agent: str) -> None:
         self._inner = inner
-        self._guarding = guarding
+        self._adapter = adapter
         self._agent = agent
         self.stop: LoopGuardStop | None = None
-        self._notes = isinstance(inner, _tools.StaticWorkbench)
-        for tool in getattr(inner, "_tools", ()) if self._notes else ():
-            _note(tool)
+        self._captures = isinstance(inner, _tools.StaticWorkbench)
+        for tool in getattr(inner, "_tools", ()) if self._captures else ():
+            for method in ("run", "run_stream"):
+                if hasattr(tool, method):
+                    # Inside of AutoGen's span of the call.
+                    setattr(tool, method, captured(getattr(tool, method)))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
@@ -238,20 +238,20 @@ class _Workbench:
         refused = await self._refused(name, call)
         if refused is not None:
             return refused
-        if self._notes:
-            with noting(call):
+        if self._captures:
+            with capturing(call):
                 return await self._inner.call_tool(name, arguments, *rest, **known)
-        with call.span() as made:
+        with call:
             result = await self._inner.call_tool(name, arguments, *rest, **known)
             text = result.to_text()
-            made.result(text, failed=text if result.is_error else None)
+            call.set_result(text, failed=text if result.is_error else None)
         return result
 
-    def _call(self, name: str, arguments: Any, known: Any) -> GuardedCall:
+    def _call(self, name: str, arguments: Any, known: Any) -> ToolCall:
         given = dict(arguments or {})
-        return self._guarding.call(name, given, call_id=known.get("call_id"), agent=self._agent)
+        return self._adapter.tool_call(name, given, call_id=known.get("call_id"), agent=self._agent)
 
-    async def _refused(self, name: str, call: GuardedCall) -> Any:
+    async def _refused(self, name: str, call: ToolCall) -> Any:
         """What stands in place of the result; None to make the call."""
         try:
             said = await call.refusal_async()
@@ -274,18 +274,16 @@ class _Streaming(_Workbench, _tools.StaticStreamWorkbench):
         if refused is not None:
             yield refused
             return
-        with noting(call):
+        with capturing(call):
             async for item in self._inner.call_tool_stream(name, arguments, *rest, **known):
                 yield item
 
 
-def _guarded(workbench: Any, guarding: Adapter, agent: str) -> _Workbench:
-    streams = isinstance(workbench, _tools.StaticStreamWorkbench)
-    return (_Streaming if streams else _Workbench)(workbench, guarding, agent)
+def _kind(workbench: Any) -> type[_Workbench]:
+    return _Streaming if isinstance(workbench, _tools.StaticStreamWorkbench) else _Workbench
 
 
-def _note(tool: Any) -> None:
-    """Makes a tool note its calls, inside of AutoGen's span of them."""
-    for method in ("run", "run_stream"):
-        if hasattr(tool, method):
-            setattr(tool, method, noted(getattr(tool, method)))
+def _instrumented() -> bool:
+    return is_instrumented(
+        "openinference.instrumentation.autogen_agentchat:AutogenAgentChatInstrumentor"
+    )

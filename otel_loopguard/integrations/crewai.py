@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,17 +11,21 @@ from opentelemetry import trace
 
 from otel_loopguard._control.context import named_session, naming
 from otel_loopguard.errors import LoopGuardStop
-from otel_loopguard.integrations._adapter import Adapter, instrumented_by, let_through, needed
-from otel_loopguard.integrations._runs import Answer
-from otel_loopguard.integrations._tool_call import Calls
+from otel_loopguard.integrations._adapter import (
+    Adapter,
+    Answer,
+    is_instrumented,
+    raising_as,
+    require,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
     from otel_loopguard.integrations._adapter import Options
 
-_hooks: Any = needed("crewai.hooks.dispatch", "crewai")
-_execution: Any = needed("crewai.execution", "crewai")
+_hooks: Any = require("crewai.hooks.dispatch", "crewai")
+_execution: Any = require("crewai.execution", "crewai")
 _Point: Any = _hooks.InterceptionPoint
 _Aborted: Any = _hooks.HookAborted
 _OPENINFERENCE: Final = "openinference.instrumentation.crewai:CrewAIInstrumentor"
@@ -48,16 +53,14 @@ class LoopGuardHooks:
     one, else CrewAI's id of the outermost run.
 
     Args:
-        **options: As of `otel_loopguard.integrations._adapter.Adapter`.
+        **options: As of `Adapter`.
     """
 
     def __init__(self, **options: Unpack[Options]) -> None:
-        spans = instrumented_by(_OPENINFERENCE)
-        self._traced = instrumented_by(_OPENINFERENCE, _OPENLLMETRY)
-        self._guarding = Adapter("crewai", instrumented=spans, **options)
+        instrumented = functools.partial(is_instrumented, _OPENINFERENCE)
+        self._adapter = Adapter("crewai", instrumented=instrumented, **options)
         # Calls that are read out of a text have no span in OpenInference.
-        self._of_text = Adapter("crewai", instrumented=lambda: False, **options)
-        self._calls = Calls()
+        self._of_text = Adapter("crewai", **options)
         self._told: dict[tuple[int, int], str | LoopGuardStop] = {}
         self._named: dict[tuple[int, int], Any] = {}
 
@@ -84,8 +87,8 @@ class LoopGuardHooks:
     def _before_model(self, context: Any) -> None:
         if not _of_agent(context):
             return
-        with let_through(_Aborted):
-            said = self._guarding.before_model(self._session())
+        with raising_as(_Aborted):
+            said = self._adapter.before_model(self._session())
         if said is not None:
             context.messages.append({"role": "user", "content": said})
 
@@ -94,11 +97,11 @@ class LoopGuardHooks:
             return
         said = context.response if isinstance(context.response, str) else None
         answer = Answer(said, agent=getattr(context.agent, "role", None))
-        self._guarding.after_model(answer, self._session())
+        self._adapter.after_model(answer, self._session())
 
     def _before_tool(self, context: Any) -> bool | None:
-        guarding = self._guarding if _native(context.agent) else self._of_text
-        call = guarding.call(
+        adapter = self._adapter if _native(context.agent) else self._of_text
+        call = adapter.tool_call(
             context.tool_name,
             dict(context.tool_input or {}),
             session=self._session(),
@@ -109,17 +112,14 @@ class LoopGuardHooks:
         except LoopGuardStop as stop:
             said = stop
         if said is None:
-            self._calls.begin(_key(context), call.span())
-            self._name(_key(context))
+            self._adapter.start_call(_key(context), call)
+            session = self._session()
+            if session is not None and _traced() and named_session() is None:
+                # A span that has none above it: in `akickoff` there is no other.
+                self._named[_key(context)] = otel_context.attach(naming(session))
             return None
         self._told[_key(context)] = said
         return False
-
-    def _name(self, key: tuple[int, int]) -> None:
-        """Names the session of a span that has none above it: in `akickoff` there is no other."""
-        session = self._session()
-        if session is not None and self._traced() and named_session() is None:
-            self._named[key] = otel_context.attach(naming(session))
 
     def _after_tool(self, context: Any) -> str | None:
         key = _key(context)
@@ -128,19 +128,19 @@ class LoopGuardHooks:
         said = self._told.pop(key, None)
         if isinstance(said, LoopGuardStop):
             # Of the hooks around a tool only this one may end the run.
-            with let_through(_Aborted):
+            with raising_as(_Aborted):
                 raise said
-        made = self._calls.take(key)
-        if made is not None:
+        call = self._adapter.pop_call(key)
+        if call is not None:
             told, raw = str(context.tool_result), context.raw_tool_result
             failed = told if told.startswith(_FAILED) else None
             # At every third call in a text CrewAI tells the format of calls again.
-            made.result(raw if isinstance(raw, str) else told, failed=failed)
-            made.end()
+            call.set_result(raw if isinstance(raw, str) else told, failed=failed)
+            call.end()
         return said
 
     def _session(self) -> str | None:
-        if self._traced() and trace.get_current_span().is_recording():
+        if _traced() and trace.get_current_span().is_recording():
             return None
         return _execution.get_execution_uuid()
 
@@ -163,3 +163,7 @@ def _native(agent: Any) -> bool:
 def _key(context: Any) -> tuple[int, int]:
     """CrewAI has no id of a call here, but gives both hooks the same arguments."""
     return threading.get_ident(), id(context.tool_input)
+
+
+def _traced() -> bool:
+    return is_instrumented(_OPENINFERENCE, _OPENLLMETRY)

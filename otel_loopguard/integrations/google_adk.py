@@ -9,18 +9,16 @@ from weakref import WeakValueDictionary
 from opentelemetry import trace
 
 from otel_loopguard.errors import LoopGuardStop
-from otel_loopguard.integrations._adapter import Adapter, needed
-from otel_loopguard.integrations._runs import Answer
-from otel_loopguard.integrations._tool_call import Calls
+from otel_loopguard.integrations._adapter import Adapter, Answer, require
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from otel_loopguard.integrations._adapter import Options
 
-_plugins: Any = needed("google.adk.plugins.base_plugin", "google-adk")
-_models: Any = needed("google.adk.models", "google-adk")
-_types: Any = needed("google.genai.types", "google-adk")
+_plugins: Any = require("google.adk.plugins.base_plugin", "google-adk")
+_models: Any = require("google.adk.models", "google-adk")
+_types: Any = require("google.genai.types", "google-adk")
 _ERROR: Final = "LOOPGUARD_STOP"
 _KEPT: Final = 1000
 
@@ -47,13 +45,12 @@ class LoopGuardPlugin(_plugins.BasePlugin):
 
     Args:
         name: Name of the plugin, once per runner.
-        **options: As of `otel_loopguard.integrations._adapter.Adapter`.
+        **options: As of `Adapter`.
     """
 
     def __init__(self, name: str = "loopguard", **options: Unpack[Options]) -> None:
         _plugins.BasePlugin.__init__(self, name)
-        self._guarding = Adapter("google_adk", instrumented=_traced, **options)
-        self._calls = Calls()
+        self._adapter = Adapter("google_adk", instrumented=_traced, **options)
         self._runs: WeakValueDictionary[str, Any] = WeakValueDictionary()
         self._stops: OrderedDict[str, LoopGuardStop] = OrderedDict()
 
@@ -69,12 +66,12 @@ class LoopGuardPlugin(_plugins.BasePlugin):
         """A run begins."""
         self._runs[invocation_context.invocation_id] = invocation_context
         self._stops.pop(invocation_context.session.id, None)
-        self._guarding.begin(invocation_context.session.id)
+        self._adapter.begin(invocation_context.session.id)
 
     async def before_model_callback(self, *, callback_context: Any, llm_request: Any) -> Any:
         """Waits while the session is paused, and puts the hint into the request."""
         try:
-            said = await self._guarding.before_model_async(callback_context.session.id)
+            said = await self._adapter.before_model_async(callback_context.session.id)
         except LoopGuardStop as stop:
             return self._end(callback_context, stop)
         if said is not None:
@@ -85,18 +82,18 @@ class LoopGuardPlugin(_plugins.BasePlugin):
         """Tells the guard of the answer, where no span does."""
         if llm_response.partial:
             return
-        names = ("prompt_token_count", "candidates_token_count")
-        answer = Answer.of_usage(
-            _said(llm_response.content), agent=callback_context.agent_name,
-            usage=llm_response.usage_metadata, names=names,
-        )  # fmt: skip
-        self._guarding.after_model(answer, callback_context.session.id)
+        parts = () if llm_response.content is None else llm_response.content.parts or ()
+        text = "\n".join(part.text for part in parts if part.text and not part.thought)
+        answer = Answer(text, agent=callback_context.agent_name).with_usage(
+            llm_response.usage_metadata, ("prompt_token_count", "candidates_token_count")
+        )
+        self._adapter.after_model(answer, callback_context.session.id)
 
     async def before_tool_callback(
         self, *, tool: Any, tool_args: dict[str, Any], tool_context: Any
     ) -> dict[str, Any] | None:
         """Waits while the session is paused, and answers a call that is not to be made."""
-        call = self._guarding.call(
+        call = self._adapter.tool_call(
             tool.name,
             dict(tool_args),
             call_id=tool_context.function_call_id,
@@ -111,7 +108,7 @@ class LoopGuardPlugin(_plugins.BasePlugin):
         if said is not None:
             # An "error" would be one of the tool on ADK's span, in place of the refusal.
             return {"refused": said}
-        self._calls.begin(_key(tool_context), call.span())
+        self._adapter.start_call(_key(tool_context), call)
         return None
 
     async def after_tool_callback(
@@ -119,17 +116,20 @@ class LoopGuardPlugin(_plugins.BasePlugin):
     ) -> None:
         """Takes the result of a call, and ends its span."""
         del tool, tool_args
-        made = self._calls.take(_key(tool_context))
-        if made is not None:
-            made.result(result, failed=_failure(result))
-            made.end()
+        call = self._adapter.pop_call(_key(tool_context))
+        if call is not None:
+            # What went wrong, as ADK's tools say it.
+            known = cast("dict[str, object]", result) if isinstance(result, dict) else {}
+            error = known.get("error")
+            call.set_result(cast("object", result), failed=None if error is None else str(error))
+            call.end()
 
     async def on_tool_error_callback(
         self, *, tool: Any, tool_args: dict[str, Any], tool_context: Any, error: BaseException
     ) -> None:
         """Ends the span of a call that failed or was cancelled."""
         del tool, tool_args
-        self._calls.end(_key(tool_context), error)
+        self._adapter.end_call(_key(tool_context), error)
 
     def _end(self, context: Any, stop: LoopGuardStop) -> Any:
         """Ends a run as ADK does, and gives the answer that says so."""
@@ -145,23 +145,12 @@ class LoopGuardPlugin(_plugins.BasePlugin):
         )
 
 
-def _said(content: Any) -> str:
-    parts = () if content is None else content.parts or ()
-    return "\n".join(part.text for part in parts if part.text and not part.thought)
-
-
 def _content(role: str, text: str) -> Any:
     return _types.Content(role=role, parts=[_types.Part(text=text)])
 
 
 def _key(context: Any) -> tuple[str, str | None]:
     return context.invocation_id, context.function_call_id
-
-
-def _failure(result: object) -> str | None:
-    """What went wrong, as ADK's tools say it."""
-    told = cast("dict[str, object]", result).get("error") if isinstance(result, dict) else None
-    return None if told is None else str(told)
 
 
 def _traced() -> bool:

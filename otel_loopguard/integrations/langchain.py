@@ -14,22 +14,26 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 from opentelemetry import trace
 
 from otel_loopguard import control
-from otel_loopguard.integrations._adapter import Adapter, Limit, either, instrumented_by, needed
-from otel_loopguard.integrations._runs import Answer, Runs
+from otel_loopguard.integrations._adapter import (
+    Adapter,
+    Answer,
+    Limit,
+    is_instrumented,
+    require,
+)
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
     from typing_extensions import Unpack
 
-    from otel_loopguard.integrations._adapter import GuardedCall, Options
-    from otel_loopguard.integrations._tool_call import Made
+    from otel_loopguard.integrations._adapter import Options, ToolCall
 
-_middleware: Any = needed("langchain.agents.middleware", "langchain")
-_messages: Any = needed("langchain_core.messages", "langchain")
-_langgraph: Any = needed("langgraph.config", "langchain")
-_types: Any = needed("langgraph.types", "langchain")
+_middleware: Any = require("langchain.agents.middleware", "langchain")
+_messages: Any = require("langchain_core.messages", "langchain")
+_langgraph: Any = require("langgraph.config", "langchain")
+_types: Any = require("langgraph.types", "langchain")
 # An interrupt, or a command for the graph above: no failure of the call.
-_PASSING: Final = (needed("langgraph.errors", "langchain").GraphBubbleUp,)
+_PASSING: Final = (require("langgraph.errors", "langchain").GraphBubbleUp,)
 _OPENINFERENCE: Final = "openinference.instrumentation.langchain"
 _RUNS: Final = 1024
 _RUNTIME: Final = "__pregel_runtime"
@@ -52,21 +56,16 @@ class LoopGuardMiddleware(_middleware.AgentMiddleware):
         pause: What a paused run does: `gate` waits inside of the run; `interrupt` ends the call of
             the graph with an interrupt, which needs a checkpointer, and goes on with
             `Command(resume=…)`: the text "abort" aborts, any other text is told the model.
-        **options: As of `Guarding`.
+        **options: As of `Adapter`.
     """
 
     def __init__(
         self, *, pause: Literal["gate", "interrupt"] = "gate", **options: Unpack[Options]
     ) -> None:
         super().__init__()  # pyright: ignore[reportUnknownMemberType]
-        known = instrumented_by(
-            f"{_OPENINFERENCE}:LangChainInstrumentor",
-            "opentelemetry.instrumentation.langchain:LangchainInstrumentor",
-            "opentelemetry.instrumentation.genai.langchain:LangChainInstrumentor",
+        self._adapter = Adapter(
+            "langchain", instrumented=_instrumented, passing=_PASSING, **options
         )
-        self._instrumented = either(known, _by_langfuse)
-        self._guarding = Adapter("langchain", instrumented=self._instrumented, **options)
-        self._runs = Runs()
         self._began: dict[str, int] = {}
         self._interrupts = pause == "interrupt"
 
@@ -74,17 +73,17 @@ class LoopGuardMiddleware(_middleware.AgentMiddleware):
         """Gate and hint, around a call of the model."""
         place = self._at(request.runtime)
         limit = self._limit(request.runtime)
-        answer = handler(_told(request, self._guarding.before_model(*place, limit=limit)))
-        self._guarding.after_model(_answer(answer, request.runtime), *place)
+        answer = handler(_with_hint(request, self._adapter.before_model(*place, limit=limit)))
+        self._adapter.after_model(_answer(answer, request.runtime), *place)
         return answer
 
     async def awrap_model_call(self, request: Any, handler: Any) -> Any:
         """As `wrap_model_call`."""
         place = self._at(request.runtime)
         limit = self._limit(request.runtime)
-        told = await self._guarding.before_model_async(*place, limit=limit)
-        answer = await handler(_told(request, told))
-        self._guarding.after_model(_answer(answer, request.runtime), *place)
+        told = await self._adapter.before_model_async(*place, limit=limit)
+        answer = await handler(_with_hint(request, told))
+        self._adapter.after_model(_answer(answer, request.runtime), *place)
         return answer
 
     def wrap_tool_call(self, request: Any, handler: Any) -> Any:
@@ -93,8 +92,8 @@ class LoopGuardMiddleware(_middleware.AgentMiddleware):
         refusal = call.refusal()
         if refusal is not None:
             return _refused(request, refusal)
-        with call.span(_PASSING) as made:
-            return _noted(made, handler(request))
+        with call:
+            return _with_result(call, handler(request))
 
     async def awrap_tool_call(self, request: Any, handler: Any) -> Any:
         """As `wrap_tool_call`."""
@@ -102,19 +101,18 @@ class LoopGuardMiddleware(_middleware.AgentMiddleware):
         refusal = await call.refusal_async()
         if refusal is not None:
             return _refused(request, refusal)
-        with call.span(_PASSING) as made:
-            return _noted(made, await handler(request))
+        with call:
+            return _with_result(call, await handler(request))
 
-    def _call(self, request: Any) -> GuardedCall:
+    def _call(self, request: Any) -> ToolCall:
         asked, place = request.tool_call, self._at(request.runtime)
-        agent = _agent(request.runtime)
-        return self._guarding.call(
+        return self._adapter.tool_call(
             asked["name"],
             asked["args"],
             call_id=asked["id"],
             session=place.session,
             span=place.span,
-            agent=agent,
+            agent=_agent(request.runtime),
         )
 
     def _at(self, runtime: Any) -> _Place:
@@ -123,11 +121,12 @@ class LoopGuardMiddleware(_middleware.AgentMiddleware):
         run = _run(runtime)
         info = getattr(runtime, "execution_info", None)
         thread = ours.get("thread_id") or getattr(info, "thread_id", None)
-        span = _span() if self._instrumented() else None
-        if run is not None and not self._runs.knows(run):
-            self._guarding.begin(str(thread) if thread else None, span)
-        own = run and self._runs.key_of(run)
-        place = _Place(str(thread) if thread else own, span)
+        key = str(thread) if thread else None
+        span = _span() if _instrumented() else None
+        if run is not None and not self._adapter.knows_run(run):
+            self._adapter.begin(key, span)
+        own = run and self._adapter.run_key(run)
+        place = _Place(key or own, span)
         if self._interrupts:
             self._interrupt(place)
         return place
@@ -138,14 +137,14 @@ class LoopGuardMiddleware(_middleware.AgentMiddleware):
         most, step = config.get("recursion_limit"), _part(config, "metadata").get("langgraph_step")
         if run is None or not isinstance(most, int) or not isinstance(step, int):
             return None
-        key = self._runs.key_of(run)
+        key = self._adapter.run_key(run)
         first = self._began.setdefault(key, step)
         if len(self._began) > _RUNS:
             del self._began[next(iter(self._began))]
         return Limit("recursion_limit", step - first + 1, most)
 
     def _interrupt(self, place: _Place) -> None:
-        flag = self._guarding.flag(*place)
+        flag = self._adapter.flag(*place)
         if flag is None or not flag.held:
             return
         now = flag.control
@@ -164,7 +163,7 @@ class _Place(NamedTuple):
     span: Span | None
 
 
-def _told(request: Any, hint: str | None) -> Any:
+def _with_hint(request: Any, hint: str | None) -> Any:
     if hint is None:
         return request
     return request.override(messages=[*request.messages, _messages.HumanMessage(hint)])
@@ -177,11 +176,11 @@ def _answer(answer: Any, runtime: Any) -> Answer:
     usage: Any = getattr(message, "usage_metadata", None) or {}
     known: Any = getattr(message, "response_metadata", None) or {}
     return Answer(
-        text=str(getattr(message, "text", "")),
-        model=known.get("model_name"),
-        agent=_agent(runtime),
-        tokens_in=usage.get("input_tokens"),
-        tokens_out=usage.get("output_tokens"),
+        str(getattr(message, "text", "")),
+        known.get("model_name"),
+        _agent(runtime),
+        usage.get("input_tokens"),
+        usage.get("output_tokens"),
     )
 
 
@@ -195,12 +194,12 @@ def _refused(request: Any, refusal: str) -> Any:
     return _messages.ToolMessage(refusal, **known)
 
 
-def _noted(made: Made, answer: Any) -> Any:
+def _with_result(call: ToolCall, answer: Any) -> Any:
     if isinstance(answer, _messages.ToolMessage):
         failed = str(answer.content) if answer.status == "error" else None
-        made.result(answer.content, failed=failed)
+        call.set_result(answer.content, failed=failed)
     else:
-        made.result(_changed(getattr(answer, "update", None)))
+        call.set_result(_changed(getattr(answer, "update", None)))
     return answer
 
 
@@ -242,6 +241,11 @@ def _span() -> Span:
     return found or trace.get_current_span()
 
 
-def _by_langfuse() -> bool:
+def _instrumented() -> bool:
+    """Whether anything writes spans of the calls; Langfuse does it by a callback of the run."""
     handlers = getattr(_config().get("callbacks"), "handlers", ())
-    return any(type(one).__module__.startswith("langfuse") for one in handlers)
+    return is_instrumented(
+        f"{_OPENINFERENCE}:LangChainInstrumentor",
+        "opentelemetry.instrumentation.langchain:LangchainInstrumentor",
+        "opentelemetry.instrumentation.genai.langchain:LangChainInstrumentor",
+    ) or any(type(one).__module__.startswith("langfuse") for one in handlers)

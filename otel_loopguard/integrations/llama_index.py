@@ -8,15 +8,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from otel_loopguard.errors import LoopGuardStop
-from otel_loopguard.integrations._adapter import Adapter, instrumented_by, needed
-from otel_loopguard.integrations._runs import Answer, Running
+from otel_loopguard.integrations._adapter import Adapter, Answer, is_instrumented, require
+from otel_loopguard.integrations._runs import AgentRun
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from otel_loopguard.integrations._adapter import Options
 
-_llms: Any = needed("llama_index.core.llms", "llama-index")
+_llms: Any = require("llama_index.core.llms", "llama-index")
 _Agent = TypeVar("_Agent")
 
 
@@ -39,7 +39,7 @@ def guarded(agent: _Agent, **options: Unpack[Options]) -> _Agent:
     Args:
         agent: A `FunctionAgent`, `ReActAgent`, `CodeActAgent` or `AgentWorkflow`. It is changed;
             its tools are not.
-        **options: As of `otel_loopguard.integrations._adapter.Adapter`.
+        **options: As of `Adapter`.
 
     Returns:
         The same agent.
@@ -55,22 +55,19 @@ class _Guarded:
     def __init__(self, agent: Any, options: Options) -> None:
         self._agent = agent
         self._kind: Any = type(agent)
-        self._traced = instrumented_by(
-            "openinference.instrumentation.llama_index:LlamaIndexInstrumentor"
-        )
-        self._guarding = Adapter("llama_index", instrumented=self._traced, **options)
+        self._adapter = Adapter("llama_index", instrumented=_instrumented, **options)
         # An agent is a pydantic model, which takes no attributes but its fields.
         object.__setattr__(agent, "run", self.run)
         object.__setattr__(agent, "get_tools", self.get_tools)
         for one in getattr(agent, "agents", {"": agent}).values():
-            object.__setattr__(one, "take_step", _Step(one, self._guarding).take)
+            object.__setattr__(one, "take_step", _Step(one, self._adapter).take)
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """In place of the agent's."""
-        inside, traced = Running.current(), self._traced()
-        running = Running.begin(traced=traced)
+        inside, traced = AgentRun.current(), _instrumented()
+        running = AgentRun.begin(traced=traced)
         if inside is None and not traced:
-            running.call(self._guarding.begin, None)
+            running.call(self._adapter.begin, None)
         return running.call(self._kind.run, self._agent, *args, **kwargs)
 
     async def get_tools(self, *args: Any, **kwargs: Any) -> Sequence[Any]:
@@ -83,7 +80,7 @@ class _Guarded:
             try:
                 return await self._called(tool, args, kwargs)
             except LoopGuardStop as stop:
-                running = Running.current()
+                running = AgentRun.current()
                 if running is not None:
                     # The workflow makes a result of it; the next step ends the run.
                     running.stop = stop
@@ -97,13 +94,13 @@ class _Guarded:
         context = getattr(tool, "ctx_param_name", None)
         given = {name: value for name, value in kwargs.items() if name != context}
         name = tool.metadata.get_name()
-        call = self._guarding.call(name, given or list(args))
+        call = self._adapter.tool_call(name, given or list(args))
         said = await call.refusal_async()
         if said is not None:
             return _output(name, given, said)
-        with call.span() as made:
+        with call:
             result = await _holding(tool, context, kwargs).acall(*args, **given)
-            made.result(result.content, failed=result.content if result.is_error else None)
+            call.set_result(result.content, failed=result.content if result.is_error else None)
             return result
 
 
@@ -119,22 +116,22 @@ def _holding(tool: Any, name: str | None, kwargs: dict[str, Any]) -> Any:
 class _Step:
     """The step of one agent."""
 
-    def __init__(self, agent: Any, guarding: Adapter) -> None:
+    def __init__(self, agent: Any, adapter: Adapter) -> None:
         self._agent = agent
         self._kind: Any = type(agent)
-        self._guarding = guarding
+        self._adapter = adapter
 
     async def take(self, ctx: Any, llm_input: list[Any], *args: Any, **kwargs: Any) -> Any:
         """In place of the agent's `take_step`."""
-        running = Running.current()
+        running = AgentRun.current()
         if running is not None and running.stop is not None:
             raise running.stop
-        said = await self._guarding.before_model_async()
+        said = await self._adapter.before_model_async()
         if said is not None:
             llm_input = await self._told(ctx, llm_input, said)
         answer = await self._kind.take_step(self._agent, ctx, llm_input, *args, **kwargs)
         said = getattr(getattr(answer, "response", None), "content", None)
-        self._guarding.after_model(Answer(said or "", agent=getattr(self._agent, "name", None)))
+        self._adapter.after_model(Answer(said or "", agent=getattr(self._agent, "name", None)))
         return answer
 
     async def _told(self, ctx: Any, llm_input: list[Any], said: str) -> list[Any]:
@@ -150,3 +147,7 @@ class _Step:
 def _output(name: str, given: dict[str, Any], said: str) -> Any:
     made: Any = import_module("llama_index.core.tools").ToolOutput
     return made(content=said, tool_name=name, raw_input=given, raw_output=said, is_error=True)
+
+
+def _instrumented() -> bool:
+    return is_instrumented("openinference.instrumentation.llama_index:LlamaIndexInstrumentor")

@@ -20,9 +20,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from otel_loopguard._control.context import named_session
 from otel_loopguard.errors import LoopGuardStop
-from otel_loopguard.integrations._adapter import Adapter, needed
-from otel_loopguard.integrations._runs import Runs
-from otel_loopguard.integrations._tool_call import OwnSpan
+from otel_loopguard.integrations._adapter import Adapter, require, tell_content
 from otel_loopguard.sdk.propagator import LoopGuardPropagator
 
 if TYPE_CHECKING:
@@ -32,10 +30,10 @@ if TYPE_CHECKING:
 
     from otel_loopguard.integrations._adapter import Options
 
-_types: Any = needed("mcp_types", "mcp")
+_types: Any = require("mcp_types", "mcp")
 _CALL: Final = "tools/call"
-_HERE: Final = "otel-loopguard/call"
-_calls_here: set[str] = set()
+_MARK: Final = "otel-loopguard/call"
+_local_calls: set[str] = set()
 
 
 class LoopGuardClient:
@@ -52,12 +50,12 @@ class LoopGuardClient:
 
     Args:
         client: What calls the server, open or not; all that is asked for besides is its own.
-        **options: As of `otel_loopguard.integrations._adapter.Adapter`.
+        **options: As of `Adapter`.
     """
 
     def __init__(self, client: Any, **options: Unpack[Options]) -> None:
         self._client = client
-        self._guarding = Adapter("mcp", instrumented=lambda: False, **options)
+        self._adapter = Adapter("mcp", **options)
         self._propagator = LoopGuardPropagator()
         self._key = f"run-{uuid.uuid4().hex}"
 
@@ -84,20 +82,20 @@ class LoopGuardClient:
             LoopGuardPaused: It was not let go on within the limit.
         """
         key = None if trace.get_current_span().get_span_context().is_valid else self._key
-        call = self._guarding.call(name, dict(arguments or {}), session=key)
+        call = self._adapter.tool_call(name, dict(arguments or {}), session=key)
         said = await call.refusal_async()
         if said is not None:
             return _refused(said)
-        with call.span() as made, _made_here() as here:
-            meta = self._meta(here, known.pop("meta", None))
+        with call, _marked_call() as mark:
+            meta = self._meta(mark, known.pop("meta", None))
             result = await self._client.call_tool(name, arguments, *rest, meta=meta, **known)
             outcome, failed = _outcome(result)
-            made.result(outcome, failed=failed)
-        return _told(result, await self._guarding.before_model_async(key))
+            call.set_result(outcome, failed=failed)
+        return _with_hint(result, await self._adapter.before_model_async(key))
 
-    def _meta(self, here: str, given: Mapping[str, Any] | None) -> dict[str, Any]:
+    def _meta(self, mark: str, given: Mapping[str, Any] | None) -> dict[str, Any]:
         """What travels in `_meta`; what is given comes first."""
-        carrier: dict[str, Any] = {_HERE: here}
+        carrier: dict[str, Any] = {_MARK: mark}
         TraceContextTextMapPropagator().inject(carrier)
         self._propagator.inject(carrier)
         return {**carrier, **(given or {})}
@@ -116,29 +114,37 @@ class LoopGuardServerMiddleware:
     both share a store, or by what came along.
 
     Args:
-        **options: As of `otel_loopguard.integrations._adapter.Adapter`.
+        **options: As of `Adapter`.
     """
 
     def __init__(self, **options: Unpack[Options]) -> None:
         # The server's own span of the call is the current one where there is one.
-        self._guarding = Adapter("mcp", instrumented=lambda: False, **options)
+        self._adapter = Adapter("mcp", **options)
         self._propagator = LoopGuardPropagator()
-        self._connections = Runs()
 
     async def __call__(self, ctx: Any, call_next: Callable[[Any], Awaitable[Any]]) -> Any:
         """Handles a message of a client."""
         if ctx.method != _CALL or ctx.request_id is None:
             return await call_next(ctx)
-        if dict(ctx.meta or {}).get(_HERE) in _calls_here:
-            return await _beside(ctx, call_next)
-        with self._within(ctx.meta):
-            return await self._called(ctx, call_next)
+        meta = dict(ctx.meta or {})
+        if meta.get(_MARK) in _local_calls:
+            return await _observed(ctx, call_next)
+        given = {name: value for name, value in meta.items() if isinstance(value, str)}
+        # The session that came along is that of the call.
+        token = otel_context.attach(self._propagator.extract(given))
+        try:
+            return await self._guarded(ctx, call_next)
+        finally:
+            otel_context.detach(token)
 
-    async def _called(self, ctx: Any, call_next: Callable[[Any], Awaitable[Any]]) -> Any:
+    async def _guarded(self, ctx: Any, call_next: Callable[[Any], Awaitable[Any]]) -> Any:
+        key = None
+        if not named_session() and not trace.get_current_span().get_span_context().is_valid:
+            # Nothing else says what the call belongs to: the connection does.
+            key = self._adapter.run_key(ctx.session)
         params = cast("dict[str, Any]", ctx.params or {})
-        key = self._key(ctx)
-        call = self._guarding.call(
-            str(params.get("name")), params.get("arguments"), session=key, call_id=None
+        call = self._adapter.tool_call(
+            str(params.get("name")), params.get("arguments"), session=key
         )
         try:
             said = await call.refusal_async()
@@ -146,28 +152,12 @@ class LoopGuardServerMiddleware:
             said = str(stop)
         if said is not None:
             return _refused(said)
-        with call.span() as made:
+        with call:
             result = await call_next(ctx)
             outcome, failed = _outcome(result)
-            made.result(outcome, failed=failed)
-        flag = self._guarding.flag(key)
-        return _told(result, None if flag is None else flag.take_hint())
-
-    def _key(self, ctx: Any) -> str | None:
-        """The connection, where nothing else says what a call belongs to."""
-        if named_session() or trace.get_current_span().get_span_context().is_valid:
-            return None
-        return self._connections.key_of(ctx.session)
-
-    @contextmanager
-    def _within(self, meta: Any) -> Generator[None, None, None]:
-        """The session that came along is that of the block."""
-        given = {name: value for name, value in dict(meta or {}).items() if isinstance(value, str)}
-        token = otel_context.attach(self._propagator.extract(given))
-        try:
-            yield
-        finally:
-            otel_context.detach(token)
+            call.set_result(outcome, failed=failed)
+        flag = self._adapter.flag(key)
+        return _with_hint(result, None if flag is None else flag.take_hint())
 
 
 def _refused(said: str) -> Any:
@@ -178,8 +168,8 @@ def _text(text: str) -> Any:
     return _types.TextContent(type="text", text=text)
 
 
-def _told(result: Any, hint: str | None) -> Any:
-    said = _said(result)
+def _with_hint(result: Any, hint: str | None) -> Any:
+    said = _result(result)
     if hint is None or said is None:
         return result
     return said.model_copy(update={"content": [*said.content, _text(hint)]})
@@ -187,7 +177,7 @@ def _told(result: Any, hint: str | None) -> Any:
 
 def _outcome(result: Any) -> tuple[object, str | None]:
     """The texts of a result, where it is all text, and what went wrong."""
-    said = _said(result)
+    said = _result(result)
     if said is None:
         return None, None
     texts = [getattr(block, "text", None) for block in said.content]
@@ -196,7 +186,7 @@ def _outcome(result: Any) -> tuple[object, str | None]:
     return outcome, str(outcome) if said.is_error else None
 
 
-def _said(result: Any) -> Any:
+def _result(result: Any) -> Any:
     """The result of a call; None where it asks for something before, or is an extension's."""
     given: object = result
     if isinstance(given, dict):
@@ -207,21 +197,20 @@ def _said(result: Any) -> Any:
 
 
 @contextmanager
-def _made_here() -> Generator[str, None, None]:
+def _marked_call() -> Generator[str, None, None]:
     """The block of a call by a client of this process; a server in it has nothing to ask."""
-    here = uuid.uuid4().hex
-    _calls_here.add(here)
+    mark = uuid.uuid4().hex
+    _local_calls.add(mark)
     try:
-        yield here
+        yield mark
     finally:
-        _calls_here.discard(here)
+        _local_calls.discard(mark)
 
 
-async def _beside(ctx: Any, call_next: Callable[[Any], Awaitable[Any]]) -> Any:
+async def _observed(ctx: Any, call_next: Callable[[Any], Awaitable[Any]]) -> Any:
     """Makes a call that its client asked about; the guard is told what the server's span lacks."""
     span = trace.get_current_span()
     params = cast("dict[str, Any]", ctx.params or {})
-    own = OwnSpan(str(params.get("name")), params.get("arguments"))
     result = await call_next(ctx)
-    own.tell(span, _outcome(result)[0])
+    tell_content(span, params.get("arguments"), _outcome(result)[0])
     return result

@@ -5,26 +5,25 @@ from __future__ import annotations
 import functools
 import json
 import weakref
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_loopguard.integrations._adapter import (
     Adapter,
-    GuardedCall,
+    Answer,
     Limit,
-    either,
-    instrumented_by,
-    let_through,
-    needed,
+    ToolCall,
+    is_instrumented,
+    raising_as,
+    require,
 )
-from otel_loopguard.integrations._runs import Answer, Runs
-from otel_loopguard.integrations._tool_call import Calls
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from otel_loopguard.integrations._adapter import Options
 
-_agents: Any = needed("agents", "openai-agents")
+_agents: Any = require("agents", "openai-agents")
 _REFUSED: Final = "refused by the guard"
 
 
@@ -51,20 +50,18 @@ class LoopGuardHooks(_agents.RunHooks):
     Args:
         max_turns: The `max_turns` of the runs, which the SDK does not tell its hooks; the model is
             told when four fifths of it are used. By default it is not told.
-        **options: As of `otel_loopguard.integrations._adapter.Adapter`.
+        **options: As of `Adapter`.
     """
 
     def __init__(self, *, max_turns: int | None = None, **options: Unpack[Options]) -> None:
         self._max_turns = max_turns
-        self._guarding = Adapter("openai_agents", instrumented=_instrumented, **options)
-        self._calls = Calls()
-        self._runs = Runs()
+        self._adapter = Adapter("openai_agents", instrumented=_instrumented, **options)
 
     async def on_agent_start(self, context: Any, agent: Any) -> None:
         """Puts the guardrail on the function tools of an agent that begins."""
         self._enter(context)
         if not context.usage.requests:
-            self._guarding.begin(self._session(context))
+            self._adapter.begin(self._session(context))
         for tool in agent.tools:
             if isinstance(tool, _agents.FunctionTool) and _guardrail not in _guardrails(tool):
                 tool.tool_input_guardrails = [*_guardrails(tool), _guardrail]
@@ -74,50 +71,52 @@ class LoopGuardHooks(_agents.RunHooks):
     ) -> None:
         """Waits while the session is paused, and puts the hint into the request."""
         del agent, system_prompt
-        with let_through(_agents.AgentsException):
+        with raising_as(_agents.AgentsException):
             session, limit = self._session(context), self._limit(context)
-            said = await self._guarding.before_model_async(session, limit=limit)
+            said = await self._adapter.before_model_async(session, limit=limit)
         if said is not None:
             input_items.append({"role": "user", "content": said})
 
     async def on_llm_end(self, context: Any, agent: Any, response: Any) -> None:
         """Tells the guard of the answer, where no span does."""
-        answer = Answer.of_usage(_text(response), agent=agent.name, usage=response.usage)
-        self._guarding.after_model(answer, self._session(context))
+        items = (getattr(item, "content", None) or () for item in response.output)
+        texts = (getattr(block, "text", None) for blocks in items for block in blocks)
+        answer = Answer("\n".join(filter(None, texts)), agent=agent.name)
+        self._adapter.after_model(answer.with_usage(response.usage), self._session(context))
 
     async def on_handoff(self, context: Any, from_agent: Any, to_agent: Any) -> None:
         """Tells the guard of the hand-off, where no span does."""
-        self._guarding.handed_off(to_agent.name, from_agent.name, session=self._session(context))
+        self._adapter.handed_off(to_agent.name, from_agent.name, session=self._session(context))
 
     async def on_tool_start(self, context: Any, agent: Any, tool: Any) -> None:
         """Waits while the session is paused, and begins the call's span if it has none."""
         call = self._call(context, agent, tool.name)
         asked = _running.get(id(context.usage)) is self and _guardrail in _guardrails(tool)
         self._enter(context)
-        with let_through(_agents.AgentsException):
+        with raising_as(_agents.AgentsException):
             said = None if asked else await call.refusal_async()
         if said is not None and isinstance(tool, _agents.FunctionTool):
             _answer_with(said, tool, context.tool_call_id)
         elif isinstance(context, _agents.tool_context.ToolContext):
             key = self._key(context)
-            self._calls.begin(key, call.span())
+            self._adapter.start_call(key, call)
             # A tool that raises out of the run has no `on_tool_end`.
-            weakref.finalize(context, self._calls.end, key).atexit = False
+            weakref.finalize(context, self._adapter.end_call, key).atexit = False
 
     async def on_tool_end(self, context: Any, agent: Any, tool: Any, result: object) -> None:
         """Takes the result of a call, and ends its span."""
         del agent, tool
-        made = self._calls.take(self._key(context))
-        if made is not None:
+        call = self._adapter.pop_call(self._key(context))
+        if call is not None:
             current = _agents.get_current_span()
             error = None if current is None else current.error
-            made.result(result, failed=None if error is None else error["message"])
-            made.end()
+            call.set_result(result, failed=None if error is None else error["message"])
+            call.end()
 
     async def before_function(self, data: Any) -> Any:
         """Waits while the session is paused, and rejects a call that is not to be made."""
         call = self._call(data.context, data.agent, data.context.tool_name)
-        with let_through(_agents.AgentsException):
+        with raising_as(_agents.AgentsException):
             said = await call.refusal_async()
         if said is None:
             return _agents.ToolGuardrailFunctionOutput.allow()
@@ -131,11 +130,14 @@ class LoopGuardHooks(_agents.RunHooks):
             _running[run] = self
             weakref.finalize(context.usage, _running.pop, run, None).atexit = False
 
-    def _call(self, context: Any, agent: Any, tool: str) -> GuardedCall:
-        arguments = getattr(context, "tool_arguments", None)
-        return self._guarding.call(
+    def _call(self, context: Any, agent: Any, tool: str) -> ToolCall:
+        args = getattr(context, "tool_arguments", None)
+        if args is not None:
+            with suppress(ValueError):
+                args = json.loads(args)
+        return self._adapter.tool_call(
             tool,
-            arguments if arguments is None else _read(arguments),
+            args,
             call_id=getattr(context, "tool_call_id", None),
             session=self._session(context),
             agent=agent.name,
@@ -154,7 +156,7 @@ class LoopGuardHooks(_agents.RunHooks):
         if _instrumented():
             return getattr(trace, "group_id", None)
         # What all contexts of one run share, where the SDK does not trace either.
-        return self._runs.key_of(context.usage) if trace is None else trace.trace_id
+        return self._adapter.run_key(context.usage) if trace is None else trace.trace_id
 
 
 _running: dict[int, LoopGuardHooks] = {}
@@ -196,35 +198,18 @@ def _say_refused() -> None:
         current.set_error(_agents.SpanError(message=_REFUSED, data=None))
 
 
-def _text(response: Any) -> str:
-    """What a model wrote."""
-    blocks = [block for item in response.output for block in getattr(item, "content", None) or ()]
-    return "\n".join(text for block in blocks if (text := getattr(block, "text", None)))
-
-
-def _read(arguments: str) -> object:
-    try:
-        return json.loads(arguments)
-    except ValueError:
-        return arguments
-
-
 def _traced() -> bool:
     current = _agents.get_current_trace()
     return current is not None and not isinstance(current, _agents.tracing.traces.NoOpTrace)
 
 
-def _by_logfire() -> bool:
-    return type(_agents.tracing.get_trace_provider()).__module__.startswith("logfire")
-
-
-_instrumentors: Final = instrumented_by(
-    "openinference.instrumentation.openai_agents:OpenAIAgentsInstrumentor",
-    "opentelemetry.instrumentation.openai_agents:OpenAIAgentsInstrumentor",
-    "opentelemetry.instrumentation.genai.openai_agents:OpenAIAgentsInstrumentor",
-)
-_spanned: Final = either(_instrumentors, _by_logfire)
-
-
 def _instrumented() -> bool:
-    return _traced() and _spanned()
+    """Whether anything makes spans of the SDK's tracing; Logfire does it by a provider."""
+    return _traced() and (
+        is_instrumented(
+            "openinference.instrumentation.openai_agents:OpenAIAgentsInstrumentor",
+            "opentelemetry.instrumentation.openai_agents:OpenAIAgentsInstrumentor",
+            "opentelemetry.instrumentation.genai.openai_agents:OpenAIAgentsInstrumentor",
+        )
+        or type(_agents.tracing.get_trace_provider()).__module__.startswith("logfire")
+    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import sys
 import uuid
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,7 +19,7 @@ from otel_loopguard._control.context import current_flag, flag_at, keepers, name
 from otel_loopguard._control.flag import NOTHING
 from otel_loopguard._util.logger import warn_blind
 from otel_loopguard.errors import LoopGuardStop
-from otel_loopguard.integrations._adapter import Adapter
+from otel_loopguard.integrations._adapter import Adapter, plain
 from otel_loopguard.sdk.provider import shown, unseen
 from otel_loopguard.version import __version__
 
@@ -32,14 +31,12 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from otel_loopguard._control.flag import Control
-    from otel_loopguard.integrations._adapter import GuardedCall
-    from otel_loopguard.integrations._tool_call import Made
+    from otel_loopguard.integrations._adapter import ToolCall
 
 _Result = TypeVar("_Result")
 _KEY: Final = otel_context.create_key("loopguard-turn")
 _SCOPE: Final = "otel_loopguard.integrations.turn"
-_PLAIN: Final = (str, int, float, bool, dict, list, tuple, type(None))
-_ITEMS: Final = 1000
+_MAX_ITEMS: Final = 1000
 
 
 class Refusal(str):
@@ -123,15 +120,13 @@ class turn:  # noqa: N801  # reads as a statement: `with otel_loopguard.turn() a
             LoopGuardAbort: The session is aborted.
             LoopGuardPaused: It was not let go on within the limit.
         """
-        guarding = self._guarding()
-        with self._inside():
-            return guarding.before_model(self.session)
+        with self._inside() as adapter:
+            return adapter.before_model(self.session)
 
     async def ahint(self) -> str | None:
         """As `hint`, without blocking the event loop."""
-        guarding = self._guarding()
-        with self._inside():
-            return await guarding.before_model_async(self.session)
+        with self._inside() as adapter:
+            return await adapter.before_model_async(self.session)
 
     def tool(
         self,
@@ -165,21 +160,21 @@ class turn:  # noqa: N801  # reads as a statement: `with otel_loopguard.turn() a
         if inspect.iscoroutinefunction(function):
             msg = f"function of {name!r} is a coroutine function: await turn.atool(...) instead"
             raise TypeError(msg)
-        with self._inside():
-            call = self._call(name, args, call_id)
-            said = call.refusal()
-            if said is not None:
-                return Refusal(said)
+        with self._inside() as adapter:
+            call = self._tool_call(adapter, name, args, call_id)
+            refusal = call.refusal()
+            if refusal is not None:
+                return Refusal(refusal)
             if inspect.isgeneratorfunction(function):
-                return cast("_Result", self._driven(call, function, args))
-            with call.span() as made:
-                result = _called(function, args)
+                return cast("_Result", self._iterate(call, function, args))
+            with call:
+                result = _apply(function, args)
                 if inspect.isawaitable(result):
                     if inspect.iscoroutine(result):
                         result.close()
                     msg = f"what {name!r} returned is to be awaited: await turn.atool(...) instead"
                     raise TypeError(msg)
-                made.result(_plain(result))
+                call.set_result(plain(result))
                 return result
 
     @overload
@@ -218,18 +213,18 @@ class turn:  # noqa: N801  # reads as a statement: `with otel_loopguard.turn() a
                 call until it ends.
             call_id: As of `tool`.
         """
-        with self._inside():
-            call = self._call(name, args, call_id)
-            said = await call.refusal_async()
-            if said is not None:
-                return Refusal(said)
+        with self._inside() as adapter:
+            call = self._tool_call(adapter, name, args, call_id)
+            refusal = await call.refusal_async()
+            if refusal is not None:
+                return Refusal(refusal)
             if inspect.isasyncgenfunction(function):
-                return self._driven_async(call, function, args)
-            with call.span() as made:
-                result = _called(function, args)
+                return self._iterate_async(call, function, args)
+            with call:
+                result = _apply(function, args)
                 if inspect.isawaitable(result):
                     result = await result
-                made.result(_plain(result))
+                call.set_result(plain(result))
                 return result
 
     def partial(self, result: object) -> None:
@@ -250,11 +245,11 @@ class turn:  # noqa: N801  # reads as a statement: `with otel_loopguard.turn() a
         context = otel_context.set_value(_KEY, self, naming(self.session))
         span = self._started(context, named=own is not None)
         context = trace.set_span_in_context(span, context)
-        guarding = Adapter(
-            "turn", instrumented=lambda: False, spans=True, limit_s=self._limit_s,
-            tracer_provider=self._provider, content=self._content,
+        adapter = Adapter(
+            "turn", spans=True, limit_s=self._limit_s, tracer_provider=self._provider,
+            content=self._content,
         )  # fmt: skip
-        self._begun = guarding, span, context, before
+        self._begun = adapter, span, context, before
         if own is not None and not within:
             span_id = span.get_span_context().span_id
             for keeper in keepers():
@@ -318,56 +313,71 @@ class turn:  # noqa: N801  # reads as a statement: `with otel_loopguard.turn() a
             )
         return span
 
-    def _guarding(self) -> Adapter:
+    def _tool_call(
+        self, adapter: Adapter, name: str, args: object, call_id: str | None
+    ) -> ToolCall:
+        # That there are no arguments is known.
+        known: object = dict[str, object]() if args is None or args == "" else args
+        return adapter.tool_call(
+            name, known, call_id=call_id, session=self.session, agent=self._agent
+        )
+
+    def _iterate(self, call: ToolCall, function: Callable[..., Any], args: object) -> Any:
+        """The items of a call that gives them one by one; its span begins with the first."""
+        with self._collecting(call) as items:
+            for item in _apply(function, args):
+                items.append(item)
+                yield item
+
+    async def _iterate_async(
+        self, call: ToolCall, function: Callable[..., Any], args: object
+    ) -> Any:
+        """As `_iterate`, of an asynchronous generator."""
+        with self._collecting(call) as items:
+            async for item in _apply(function, args):
+                items.append(item)
+                yield item
+
+    @contextmanager
+    def _collecting(self, call: ToolCall) -> Generator[_Items, None, None]:
+        """The block of a call whose span is not the current one while nobody asks for more."""
+        with self._inside():
+            call.start()
+        items = _Items()
+        try:
+            yield items
+        except BaseException as error:
+            # Whoever stops asking for more (GeneratorExit) says nothing of the tool.
+            call.end(error if isinstance(error, Exception) else None)
+            raise
+        texts = [item for item in items if isinstance(item, str)]
+        call.set_result("".join(texts) if len(texts) == len(items) else list(items))
+        call.end()
+
+    @contextmanager
+    def _inside(self) -> Generator[Adapter, None, None]:
+        """The block in which the turn's context holds, on whatever thread."""
         if self._begun is None:
             msg = "the turn has not begun: with otel_loopguard.turn() as turn: ..."
             raise RuntimeError(msg)
-        return self._begun[0]
-
-    def _call(self, name: str, args: object, call_id: str | None) -> GuardedCall:
-        return self._guarding().call(
-            name, _shown(args), call_id=call_id, session=self.session, agent=self._agent
-        )
-
-    def _driven(self, call: GuardedCall, function: Callable[..., Any], args: object) -> Any:
-        """The items of a call that gives them one by one; its span begins with the first."""
-        items: list[object] = []
-        with self._inside():
-            made = call.span()
-        with _ending(made):
-            for item in _called(function, args):
-                if len(items) < _ITEMS:
-                    items.append(_plain(item))
-                yield item
-            made.result(_whole(items))
-
-    async def _driven_async(
-        self, call: GuardedCall, function: Callable[..., Any], args: object
-    ) -> Any:
-        """As `_driven`, of an asynchronous generator."""
-        items: list[object] = []
-        with self._inside():
-            made = call.span()
-        with _ending(made):
-            async for item in _called(function, args):
-                if len(items) < _ITEMS:
-                    items.append(_plain(item))
-                yield item
-            made.result(_whole(items))
-
-    @contextmanager
-    def _inside(self) -> Generator[None, None, None]:
-        """The block in which the turn's context holds, on whatever thread."""
-        self._guarding()
-        if self._begun is None or otel_context.get_value(_KEY) is self:
-            yield
+        adapter, _, context, _ = self._begun
+        if otel_context.get_value(_KEY) is self:
+            yield adapter
             return
         before = otel_context.get_current()
-        otel_context.attach(self._begun[2])
+        otel_context.attach(context)
         try:
-            yield
+            yield adapter
         finally:
             otel_context.attach(before)
+
+
+class _Items(list[object]):
+    """The first items of a call, as the guard compares them."""
+
+    def append(self, item: object) -> None:
+        if len(self) < _MAX_ITEMS:
+            super().append(plain(item))
 
 
 def _known_key() -> str | None:
@@ -378,8 +388,14 @@ def _known_key() -> str | None:
     return None if key == f"{span.trace_id:032x}" else key
 
 
-def _called(function: Callable[..., Any], args: object) -> Any:
-    args = _read(args)
+def _apply(function: Callable[..., Any], args: object) -> Any:
+    """Calls a function with arguments as models write them, a JSON object in a text too."""
+    if isinstance(args, str) and args.lstrip()[:1] == "{":
+        try:
+            args = json.loads(args)
+        except ValueError as error:
+            msg = f"arguments of the call are no JSON: {error}"
+            raise ValueError(msg) from None
     if isinstance(args, Mapping):
         return function(**cast("Mapping[str, Any]", args))
     if args is None or args == "":
@@ -387,40 +403,3 @@ def _called(function: Callable[..., Any], args: object) -> Any:
     if isinstance(args, Sequence) and not isinstance(args, (str, bytes, bytearray)):
         return function(*cast("Sequence[Any]", args))
     return function(args)
-
-
-def _read(args: object) -> object:
-    """Arguments as models write them: a JSON object in a text."""
-    if isinstance(args, str) and args.lstrip()[:1] == "{":
-        try:
-            return json.loads(args)
-        except ValueError as error:
-            msg = f"arguments of the call are no JSON: {error}"
-            raise ValueError(msg) from None
-    return args
-
-
-def _shown(args: object) -> object:
-    """Arguments as the guard compares them; that there are none is known."""
-    return {} if args is None or args == "" else args
-
-
-def _plain(result: object) -> object:
-    return cast("object", result) if isinstance(result, _PLAIN) else str(result)
-
-
-@contextmanager
-def _ending(made: Made) -> Generator[None, None, None]:
-    """A block at whose end a call ends that was begun without being the current one."""
-    ended = False
-    try:
-        yield
-        ended = True
-    finally:
-        error = sys.exc_info()[1]
-        # Whoever stops asking for more says nothing of the tool.
-        made.end(error if not ended and isinstance(error, Exception) else None)
-
-
-def _whole(items: list[object]) -> object:
-    return "".join(cast("list[str]", items)) if all(isinstance(i, str) for i in items) else items

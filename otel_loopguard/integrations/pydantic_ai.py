@@ -9,16 +9,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from otel_loopguard.integrations._adapter import Adapter, Limit, needed
-from otel_loopguard.integrations._runs import Answer
+from otel_loopguard.integrations._adapter import Adapter, Answer, Limit, require
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from otel_loopguard.integrations._adapter import Options
 
-_capabilities: Any = needed("pydantic_ai.capabilities", "pydantic-ai")
-_exceptions: Any = needed("pydantic_ai.exceptions", "pydantic-ai")
+_capabilities: Any = require("pydantic_ai.capabilities", "pydantic-ai")
+_exceptions: Any = require("pydantic_ai.exceptions", "pydantic-ai")
 # The call is made later, by somebody else.
 _PASSING: Final = (_exceptions.ApprovalRequired, _exceptions.CallDeferred)
 
@@ -36,20 +35,20 @@ class LoopGuardCapability(_capabilities.AbstractCapability):
     every run has and its spans say.
 
     Args:
-        **options: As of `Guarding`.
+        **options: As of `Adapter`.
     """
 
     def __init__(self, **options: Unpack[Options]) -> None:
         # The framework's own span of a call is the current one where there is one.
-        self._guarding = Adapter("pydantic_ai", instrumented=lambda: False, **options)
+        self._adapter = Adapter("pydantic_ai", passing=_PASSING, **options)
 
     async def before_run(self, ctx: Any) -> None:
         """A run of the conversation begins."""
-        self._guarding.begin(ctx.conversation_id)
+        self._adapter.begin(ctx.conversation_id)
 
     async def before_model_request(self, ctx: Any, request_context: Any) -> Any:
         """Gate and hint."""
-        hint = await self._guarding.before_model_async(ctx.conversation_id, limit=_limit(ctx))
+        hint = await self._adapter.before_model_async(ctx.conversation_id, limit=_limit(ctx))
         if hint is not None:
             ctx.enqueue(hint)
         return request_context
@@ -57,10 +56,8 @@ class LoopGuardCapability(_capabilities.AbstractCapability):
     async def after_model_request(self, ctx: Any, *, request_context: Any, response: Any) -> Any:
         """Tells the guard of the answer, where no span does."""
         del request_context
-        answer = Answer.of_usage(
-            response.text or "", agent=_agent(ctx), model=response.model_name, usage=response.usage
-        )
-        self._guarding.after_model(answer, ctx.conversation_id)
+        answer = Answer(response.text or "", response.model_name, _agent(ctx))
+        self._adapter.after_model(answer.with_usage(response.usage), ctx.conversation_id)
         return response
 
     async def wrap_tool_execute(
@@ -68,19 +65,19 @@ class LoopGuardCapability(_capabilities.AbstractCapability):
     ) -> Any:
         """Gate and refusal, around a call of a tool."""
         del tool_def
-        asked = self._guarding.call(
+        ours = self._adapter.tool_call(
             call.tool_name,
             args,
             call_id=call.tool_call_id,
             session=ctx.conversation_id,
             agent=_agent(ctx),
         )
-        refusal = await asked.refusal_async()
+        refusal = await ours.refusal_async()
         if refusal is not None:
             raise _exceptions.ToolFailed(refusal)
-        with asked.span(_PASSING) as made:
+        with ours:
             outcome = await handler(args)
-            made.result(outcome)
+            ours.set_result(outcome)
         return outcome
 
 

@@ -6,15 +6,15 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from otel_loopguard.errors import LoopGuardStop
-from otel_loopguard.integrations._adapter import Adapter, instrumented_by, needed
-from otel_loopguard.integrations._runs import Answer, Running
+from otel_loopguard.integrations._adapter import Adapter, Answer, is_instrumented, require
+from otel_loopguard.integrations._runs import AgentRun
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from otel_loopguard.integrations._adapter import Options
 
-_agents: Any = needed("smolagents", "smolagents")
+_agents: Any = require("smolagents", "smolagents")
 _Agent = TypeVar("_Agent")
 _ANSWER: Final = "final_answer"
 
@@ -38,7 +38,7 @@ def guarded(agent: _Agent, **options: Unpack[Options]) -> _Agent:
     Args:
         agent: A `ToolCallingAgent` or a `CodeAgent` that runs its code in this process. It is
             changed; its tools are not.
-        **options: As of `otel_loopguard.integrations._adapter.Adapter`.
+        **options: As of `Adapter`.
 
     Returns:
         The same agent.
@@ -60,11 +60,8 @@ class _Guarded:
     def __init__(self, agent: Any, options: Options) -> None:
         self._agent = agent
         self._kind: Any = type(agent)
-        self._traced = instrumented_by(
-            "openinference.instrumentation.smolagents:SmolagentsInstrumentor"
-        )
-        self._guarding = Adapter("smolagents", instrumented=self._traced, **options)
-        self._running: Running | None = None
+        self._adapter = Adapter("smolagents", instrumented=_instrumented, **options)
+        self._running: AgentRun | None = None
         agent.run = self.run
         agent.step_callbacks.register(_agents.ActionStep, self.step_ended)
         if isinstance(agent, _agents.CodeAgent):
@@ -74,26 +71,26 @@ class _Guarded:
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """In place of the agent's."""
-        inside, traced = Running.current(), self._traced()
-        self._running = running = Running.begin(traced=traced)
+        inside, traced = AgentRun.current(), _instrumented()
+        self._running = running = AgentRun.begin(traced=traced)
         if inside is None and not traced:
-            running.call(self._guarding.begin, None)
+            running.call(self._adapter.begin, None)
         return running.call(self._kind.run, self._agent, *args, **kwargs)
 
     def step_ended(self, step: Any, agent: Any) -> None:
         """After a step: the only hook of smolagents between two calls of the model."""
         del agent
-        running = Running.current()
+        running = AgentRun.current()
         if running is not None and running.stop is not None:
             raise running.stop
         text = step.model_output if isinstance(step.model_output, str) else None
         name = getattr(self._agent, "name", None)
-        answer = Answer.of_usage(text, agent=name, usage=step.token_usage)
+        answer = Answer(text, agent=name).with_usage(step.token_usage)
         # Its tools ran between: when the model answered is not told.
-        self._guarding.after_model(answer, timed=False)
+        self._adapter.after_model(answer, timed=False)
         if step.is_final_answer:
             return
-        said = self._guarding.before_model()
+        said = self._adapter.before_model()
         if said is not None:
             step.observations = f"{step.observations}\n{said}" if step.observations else said
 
@@ -123,9 +120,9 @@ class _Guarded:
             if args:
                 named = dict(zip(getattr(tool, "inputs", ()), args, strict=False)) | kwargs
                 # As the span of OpenInference has them.
-                given = list(args) if self._traced() and not kwargs else named
+                given = list(args) if _instrumented() and not kwargs else named
             # The interpreter runs the code in a thread without the context.
-            running = Running.current() or self._running
+            running = AgentRun.current() or self._running
             if running is None:
                 return self._called(name, given, make)
             return running.join(self._called, name, given, make)
@@ -138,17 +135,21 @@ class _Guarded:
         try:
             return self._made(name, args, make)
         except LoopGuardStop as stop:
-            running = Running.current()
+            running = AgentRun.current()
             if running is not None:
                 running.stop = stop
             raise
 
     def _made(self, name: str, args: object, make: Callable[[], Any]) -> Any:
-        call = self._guarding.call(name, args, agent=self._agent.name)
+        call = self._adapter.tool_call(name, args, agent=self._agent.name)
         said = call.refusal()
         if said is not None:
             return said
-        with call.span() as made:
+        with call:
             result = make()
-            made.result(result)
+            call.set_result(result)
             return result
+
+
+def _instrumented() -> bool:
+    return is_instrumented("openinference.instrumentation.smolagents:SmolagentsInstrumentor")

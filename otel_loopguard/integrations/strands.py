@@ -8,17 +8,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry import trace
 
-from otel_loopguard.integrations._adapter import Adapter, let_through, needed
-from otel_loopguard.integrations._runs import Answer
-from otel_loopguard.integrations._tool_call import Calls
+from otel_loopguard.integrations._adapter import Adapter, Answer, raising_as, require
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from otel_loopguard.integrations._adapter import GuardedCall, Options
+    from otel_loopguard.integrations._adapter import Options
 
-_hooks: Any = needed("strands.hooks", "strands")
-_LoopError: Any = needed("strands.types.exceptions", "strands").EventLoopException
+_hooks: Any = require("strands.hooks", "strands")
+_LoopError: Any = require("strands.types.exceptions", "strands").EventLoopException
 _SESSION: Final = ("gen_ai.conversation.id", "session.id")
 
 
@@ -41,12 +39,11 @@ class LoopGuardHooks(_hooks.HookProvider):
     the trace that Strands writes. Where it writes none, every run is a session.
 
     Args:
-        **options: As of `otel_loopguard.integrations._adapter.Adapter`.
+        **options: As of `Adapter`.
     """
 
     def __init__(self, **options: Unpack[Options]) -> None:
-        self._guarding = Adapter("strands", instrumented=_traced, **options)
-        self._calls = Calls()
+        self._adapter = Adapter("strands", instrumented=_traced, **options)
         self._runs: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 
     def register_hooks(self, registry: Any, **_: Any) -> None:
@@ -59,13 +56,15 @@ class LoopGuardHooks(_hooks.HookProvider):
 
     def _begin_run(self, event: Any) -> None:
         self._runs[event.agent] = uuid.uuid4().hex
-        self._guarding.begin(self._session(event.agent))
+        self._adapter.begin(self._session(event.agent))
 
     async def _before_model(self, event: Any) -> None:
-        with let_through(_LoopError):
-            said = await self._guarding.before_model_async(self._session(event.agent))
+        with raising_as(_LoopError):
+            said = await self._adapter.before_model_async(self._session(event.agent))
         if said is not None:
-            _add(event.agent.messages[-1]["content"], said)
+            content = event.agent.messages[-1]["content"]
+            results = [block["toolResult"] for block in content if "toolResult" in block]
+            (results[-1]["content"] if results else content).append({"text": said})
 
     def _after_model(self, event: Any) -> None:
         response = event.stop_response
@@ -73,53 +72,40 @@ class LoopGuardHooks(_hooks.HookProvider):
             return
         texts = [block["text"] for block in response.message["content"] if "text" in block]
         answer = Answer("\n".join(texts), agent=event.agent.name)
-        self._guarding.after_model(answer, self._session(event.agent))
+        self._adapter.after_model(answer, self._session(event.agent))
 
     async def _before_tool(self, event: Any) -> None:
-        call = self._call(event)
-        with let_through(_LoopError):
-            said = await call.refusal_async()
-        if said is not None:
-            event.cancel_tool = said
-        else:
-            self._calls.begin(_key(event), call.span())
-
-    def _after_tool(self, event: Any) -> None:
-        made = self._calls.take(_key(event))
-        if made is None:
-            return
-        result = _plain(event.result["content"])
-        failed = event.exception or (result if event.result["status"] == "error" else None)
-        made.result(result, failed=None if failed is None else str(failed))
-        made.end(event.exception)
-
-    def _call(self, event: Any) -> GuardedCall:
         use = event.tool_use
-        return self._guarding.call(
+        call = self._adapter.tool_call(
             use["name"],
             use["input"],
             call_id=use["toolUseId"],
             session=self._session(event.agent),
             agent=event.agent.name,
         )
+        with raising_as(_LoopError):
+            said = await call.refusal_async()
+        if said is not None:
+            event.cancel_tool = said
+        else:
+            self._adapter.start_call(_key(event), call)
+
+    def _after_tool(self, event: Any) -> None:
+        call = self._adapter.pop_call(_key(event))
+        if call is None:
+            return
+        content = event.result["content"]
+        texts = [block.get("text") for block in content]
+        result = content if None in texts else "\n".join(texts)
+        failed = event.exception or (result if event.result["status"] == "error" else None)
+        call.set_result(result, failed=None if failed is None else str(failed))
+        call.end(event.exception)
 
     def _session(self, agent: Any) -> str | None:
         if not _traced():
             return self._runs.get(agent)
         known: Any = getattr(agent, "trace_attributes", {})
         return next((str(known[name]) for name in _SESSION if known.get(name)), None)
-
-
-def _add(content: list[Any], said: str) -> None:
-    """Adds a text to a message: to its last result of a tool, or at its end."""
-    results = [block["toolResult"] for block in content if "toolResult" in block]
-    (results[-1]["content"] if results else content).append({"text": said})
-
-
-def _plain(content: list[Any]) -> object:
-    """The text of a result, where it is all text."""
-    texts = [block.get("text") for block in content]
-    return content if None in texts else "\n".join(texts)
 
 
 def _key(event: Any) -> tuple[int, str]:

@@ -238,7 +238,7 @@ async def raising():
     except Exception as error:  # noqa: BLE001
         kind = type(error).__name__
     gc.collect()
-    return {"raised": kind, "open": len(hooks._calls._made)}
+    return {"raised": kind, "open": len(hooks._adapter._calls)}
 
 
 CASES = (

@@ -23,13 +23,12 @@ from otel_loopguard import (
 )
 from otel_loopguard._control.context import GuardRegistry, forget
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.guard.guard import guard as guard_module
-from otel_loopguard.integrations import _adapter as alone_module
+from otel_loopguard.guard import guard as guard_module
 from otel_loopguard.integrations._adapter import (
     Adapter,
-    _Provider,  # pyright: ignore[reportPrivateUsage]
+    Answer,
+    _default_provider,  # pyright: ignore[reportPrivateUsage]
 )
-from otel_loopguard.integrations._runs import Answer
 
 Seen = list[tuple[str, Step]]
 
@@ -40,7 +39,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[Seen]:
     steps: Seen = []
     guards: GuardRegistry[LoopGuard] = GuardRegistry()
     monkeypatch.setattr(guard_module, "_guards", guards)
-    monkeypatch.setattr(alone_module, "_provider", _Provider())
+    _default_provider.cache_clear()
     made: list[LoopGuard] = []
 
     def default(_: object) -> LoopGuard:
@@ -55,26 +54,27 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[Seen]:
     for guard in made:
         forget(guard)
         guard.shutdown()
+    _default_provider.cache_clear()
 
 
-def guarding(**options: Any) -> Adapter:
+def make_adapter(**options: Any) -> Adapter:
     """What an adapter of a framework without an instrumentation asks."""
-    return Adapter("test", instrumented=lambda: False, **options)
+    return Adapter("test", **options)
 
 
-def search(asking: Adapter, session: str | None = "chat-1", query: str = "x") -> str | None:
+def search(adapter: Adapter, session: str | None = "chat-1", query: str = "x") -> str | None:
     """One call of a tool; what stands in place of its result, or None if it ran."""
-    call = asking.call("search", {"query": query}, session=session, agent="looper")
+    call = adapter.tool_call("search", {"query": query}, session=session, agent="looper")
     said = call.refusal()
     if said is None:
-        with call.span() as made:
-            made.result("no results")
+        with call:
+            call.set_result("no results")
     return said
 
 
 def test_calls_reach_the_default_guard(seen: Seen) -> None:
     """With their arguments, result, agent and session, and with times."""
-    search(guarding())
+    search(make_adapter())
     [(session, step)] = seen
     assert session == "chat-1"
     assert (step.kind, step.name, step.agent) == (Kind.TOOL, "search", "looper")
@@ -85,14 +85,14 @@ def test_calls_reach_the_default_guard(seen: Seen) -> None:
 
 def test_a_loop_is_hinted_denied_and_aborted() -> None:
     """As with a processor."""
-    asking = guarding()
+    adapter = make_adapter()
     told: list[str] = []
     with pytest.raises(LoopGuardAbort) as stop:
         for _ in range(20):
-            hint = asking.before_model("chat-1")
-            asking.after_model(Answer(""), "chat-1")
+            hint = adapter.before_model("chat-1")
+            adapter.after_model(Answer(""), "chat-1")
             told += [hint] if hint else []
-            search(asking)
+            search(adapter)
     assert told
     assert stop.value.parts == ("no results",) * 4
 
@@ -100,14 +100,14 @@ def test_a_loop_is_hinted_denied_and_aborted() -> None:
 def test_a_named_session_comes_first(seen: Seen) -> None:
     """`session()` names the session, else the framework's id does."""
     with otel_loopguard.session("mine"):
-        search(guarding())
+        search(make_adapter())
     assert [key for key, _ in seen] == ["mine"]
 
 
 def test_a_failed_call_is_a_failed_step(seen: Seen) -> None:
     """An exception out of the tool goes on, and is known."""
-    asking = guarding()
-    with pytest.raises(ValueError, match="broken"), asking.call("search", {}, session="a").span():
+    adapter = make_adapter()
+    with pytest.raises(ValueError, match="broken"), adapter.tool_call("search", {}, session="a"):
         msg = "broken"
         raise ValueError(msg)
     [(_, step)] = seen
@@ -117,9 +117,9 @@ def test_a_failed_call_is_a_failed_step(seen: Seen) -> None:
 
 def test_answers_of_the_model_are_steps(seen: Seen) -> None:
     """With text, tokens and agent."""
-    asking = guarding()
-    asking.before_model("chat-1")
-    asking.after_model(Answer("Let me see.", "m-1", "looper", 12, 3), "chat-1")
+    adapter = make_adapter()
+    adapter.before_model("chat-1")
+    adapter.after_model(Answer("Let me see.", "m-1", "looper", 12, 3), "chat-1")
     [(session, step)] = seen
     assert session == "chat-1"
     assert (step.kind, step.text, step.model) == (Kind.MODEL, "Let me see.", "m-1")
@@ -128,66 +128,66 @@ def test_answers_of_the_model_are_steps(seen: Seen) -> None:
 
 def test_hand_offs_are_steps(seen: Seen) -> None:
     """From whom, to whom, and with what was said."""
-    guarding().handed_off("critic", "writer", "Look at this draft.", session="chat-1")
+    make_adapter().handed_off("critic", "writer", "Look at this draft.", session="chat-1")
     [(session, step)] = seen
     assert session == "chat-1"
     assert (step.kind, step.name, step.agent) == (Kind.HANDOFF, "critic", "writer")
     assert "Look at this draft." in str(step.args)
 
 
-def _hand_over(asking: Adapter, number: int) -> str | None:
+def _hand_over(adapter: Adapter, number: int) -> str | None:
     """A hand-off by a tool, after a model call without a word; what it is refused with."""
     giver, taker = ("triage", "billing") if number % 2 else ("billing", "triage")
-    asking.before_model("chat-1")
-    asking.after_model(Answer("", agent=giver), "chat-1")
-    call = asking.call(f"transfer_to_{taker}", {}, session="chat-1", agent=giver)
+    adapter.before_model("chat-1")
+    adapter.after_model(Answer("", agent=giver), "chat-1")
+    call = adapter.tool_call(f"transfer_to_{taker}", {}, session="chat-1", agent=giver)
     said = call.refusal()
     if said is None:
-        with call.span() as made:
-            made.result("Transferred.")
+        with call:
+            call.set_result("Transferred.")
     return said
 
 
 def test_hand_offs_without_news_are_refused_and_then_end_the_run() -> None:
     """Where a hand-off is the call of a tool it can be refused; insisting on it is an end."""
-    asking, said = guarding(), list[str | None]()
+    adapter, said = make_adapter(), list[str | None]()
     with pytest.raises(LoopGuardAbort):
         for number in range(40):
-            said.append(_hand_over(asking, number))
+            said.append(_hand_over(adapter, number))
     assert len(said) <= 16
     assert [text for text in said if text is not None]
 
 
 def test_hand_offs_that_cannot_be_refused_end_the_run() -> None:
     """The next model call or hand-off raises the abort."""
-    asking = guarding()
+    adapter = make_adapter()
     with pytest.raises(LoopGuardAbort):
         for number in range(40):
             giver, taker = ("triage", "billing") if number % 2 else ("billing", "triage")
-            asking.before_model("chat-1")
-            asking.after_model(Answer("", agent=giver), "chat-1")
-            asking.handed_off(taker, giver, session="chat-1")
+            adapter.before_model("chat-1")
+            adapter.after_model(Answer("", agent=giver), "chat-1")
+            adapter.handed_off(taker, giver, session="chat-1")
 
 
 def test_other_calls_may_run_while_a_hand_off_is_denied() -> None:
     """The deny is about the agents of the loop, and stays until something new came."""
-    asking = guarding()
-    assert [_hand_over(asking, number) for number in range(12)] == [None] * 12
-    assert search(asking) is None
-    flag = asking.flag("chat-1")
+    adapter = make_adapter()
+    assert [_hand_over(adapter, number) for number in range(12)] == [None] * 12
+    assert search(adapter) is None
+    flag = adapter.flag("chat-1")
     assert flag is not None
     assert flag.control.action is Action.DENY
-    call = asking.call("transfer_to_legal", {}, session="chat-1", agent="triage")
+    call = adapter.tool_call("transfer_to_legal", {}, session="chat-1", agent="triage")
     assert call.refusal() is None
-    assert _hand_over(asking, 12) is not None
+    assert _hand_over(adapter, 12) is not None
 
 
 def test_a_loop_of_agents_at_ask_asks_before_every_call() -> None:
     """`admit` says `prompt_user`: such a loop has no call of its own."""
-    asking = guarding()
+    adapter = make_adapter()
     for number in range(8):
-        _hand_over(asking, number)
-    flag = asking.flag("chat-1")
+        _hand_over(adapter, number)
+    flag = adapter.flag("chat-1")
     assert flag is not None
     assert flag.control.action is Action.ASK
     admission = execution.admit("search", {"query": "x"}, session="chat-1")
@@ -196,19 +196,19 @@ def test_a_loop_of_agents_at_ask_asks_before_every_call() -> None:
 
 def test_the_next_run_of_a_conversation_is_the_users_next_turn() -> None:
     """What the policy aborted in the run before may go on."""
-    asking = guarding()
-    asking.begin("chat-1")
+    adapter = make_adapter()
+    adapter.begin("chat-1")
     with pytest.raises(LoopGuardAbort):
         for _ in range(20):
-            search(asking)
-    asking.begin("chat-1")
-    assert search(asking) is None
+            search(adapter)
+    adapter.begin("chat-1")
+    assert search(adapter) is None
 
 
 def test_a_processor_that_is_there_counts_alone(seen: Seen) -> None:
     """The default guard is not fed where another guard is."""
     steps, provider = _watched()
-    search(guarding(tracer_provider=provider))
+    search(make_adapter(tracer_provider=provider))
     assert seen == []
     assert len(steps) == 1
 
@@ -216,12 +216,12 @@ def test_a_processor_that_is_there_counts_alone(seen: Seen) -> None:
 def test_a_processor_that_comes_later_counts_alone_from_then_on(seen: Seen) -> None:
     """No call is counted twice: not even the one that is under way."""
     provider = TracerProvider()
-    asking = guarding(tracer_provider=provider)
-    search(asking, query="first")
-    with asking.call("search", {"query": "second"}, session="chat-1").span() as made:
+    adapter = make_adapter(tracer_provider=provider)
+    search(adapter, query="first")
+    with adapter.tool_call("search", {"query": "second"}, session="chat-1") as call:
         steps, _ = _watched(provider)
-        made.result("no results")
-    search(asking, query="third")
+        call.set_result("no results")
+    search(adapter, query="third")
     counted = [step.args for _, step in seen] + [step.args for step in steps]
     assert len(seen) == 1
     assert len(counted) == 3
@@ -232,10 +232,10 @@ def test_a_processor_on_another_provider_counts_alone(
 ) -> None:
     """The adapter does not feed a second guard; it says once that its spans are not seen."""
     steps, _ = _watched()
-    asking = guarding(tracer_provider=TracerProvider())
+    adapter = make_adapter(tracer_provider=TracerProvider())
     with caplog.at_level(logging.WARNING, "otel_loopguard"):
-        search(asking)
-        search(asking)
+        search(adapter)
+        search(adapter)
     assert seen == []
     assert steps == []
     assert caplog.text.count("no LoopGuardSpanProcessor sees") == 1
@@ -246,27 +246,27 @@ def test_what_the_guard_is_shown_is_exported_nowhere() -> None:
     exporter = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    asking = guarding(tracer_provider=provider)
-    asking.before_model("chat-1")
-    asking.after_model(Answer("Hm."), "chat-1")
-    search(asking)
+    adapter = make_adapter(tracer_provider=provider)
+    adapter.before_model("chat-1")
+    adapter.after_model(Answer("Hm."), "chat-1")
+    search(adapter)
     assert [span.name for span in exporter.get_finished_spans()] == ["execute_tool search"]
 
 
 def test_spans_inside_of_a_call_are_below_a_span_that_is_exported() -> None:
     """The span for the default guard is never the current one."""
-    asking = guarding()
-    with asking.call("search", {}, session="chat-1").span():
+    adapter = make_adapter()
+    with adapter.tool_call("search", {}, session="chat-1"):
         assert not trace.get_current_span().get_span_context().is_valid
 
 
 def test_without_a_key_the_trace_of_the_user_is_the_session(seen: Seen) -> None:
     """Where the framework has no id, and a span of the user's is current."""
-    asking = guarding()
+    adapter = make_adapter()
     tracer = TracerProvider().get_tracer("app")
     with tracer.start_as_current_span("work") as span, pytest.raises(LoopGuardAbort):
         for _ in range(20):
-            search(asking, None)
+            search(adapter, None)
     assert {key for key, _ in seen} == {f"{span.get_span_context().trace_id:032x}"}
 
 
@@ -295,11 +295,11 @@ def test_a_guard_that_is_off_stays_off_and_the_adapter_says_so(
 ) -> None:
     """By the environment, or by the setting of a processor: one warning, and nothing is counted."""
     switch(monkeypatch)
-    asking = guarding()
+    adapter = make_adapter()
     with caplog.at_level(logging.WARNING, "otel_loopguard"):
-        asking.begin("chat-1")
+        adapter.begin("chat-1")
         for _ in range(6):
-            assert search(asking) is None
+            assert search(adapter) is None
     assert seen == []
     assert caplog.text.count("does nothing, because") == 1
     off.clear()
@@ -308,19 +308,19 @@ def test_a_guard_that_is_off_stays_off_and_the_adapter_says_so(
 def test_in_tests_that_switch_the_guard_off_nothing_is_fed(seen: Seen) -> None:
     """`set_testing("off")` says nothing and counts nothing."""
     with otel_loopguard.set_testing("off"):
-        search(guarding())
+        search(make_adapter())
     assert seen == []
 
 
 def test_a_person_can_pause_and_resume_it() -> None:
     """The flag of the default guard is the one that `control` knows."""
-    asking = guarding(limit_s=0.01)
-    search(asking)
+    adapter = make_adapter(limit_s=0.01)
+    search(adapter)
     assert control.pause("chat-1")
     with pytest.raises(otel_loopguard.LoopGuardPaused):
-        asking.before_model("chat-1")
+        adapter.before_model("chat-1")
     control.resume("chat-1")
-    asking.before_model("chat-1")
+    adapter.before_model("chat-1")
 
 
 def _watched(provider: TracerProvider | None = None) -> tuple[list[Step], TracerProvider]:
