@@ -99,7 +99,8 @@ eval: $(VENV)/.dev ## detection on ../shared/traces, beside the baselines
 	$(BIN)/python -m tests.scenarios.everyday build/everyday.jsonl.gz
 	$(BIN)/otel-loopguard eval ../shared/traces/{trail,magentic,captainagent,sentinel,miniswe,taubench,intercode,sweagent,codetracer-claude,codetracer-kimi}.jsonl.gz \
 	  ../shared/eval/scenarios.jsonl build/everyday.jsonl.gz --baselines ../shared/eval/baselines.py --leave-one-out --cost --errors \
-	  --curve docs/project/evaluation.svg
+	  --curve build/curve.jsonl
+	$(BIN)/python bench/curve.py build/curve.jsonl docs/project/evaluation.svg
 
 pictures: collector jaeger ## draws the pictures of README.md and docs/operations.md
 	PYTHONPATH=collector-config $(BIN)/python -m tests.operations.pictures

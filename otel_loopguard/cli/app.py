@@ -144,8 +144,8 @@ def evaluate(  # noqa: PLR0913, PLR0917  # they are options
     curve: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(
-            metavar="FILE.svg",
-            help="Draws found against wrongly noticed runs, for several sensitivities.",
+            metavar="FILE.jsonl",
+            help="Writes found against wrongly noticed runs, for several sensitivities.",
         ),
     ] = None,
     jobs: Annotated[

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from bench.curve import picture
 from otel_loopguard._util.errors import InternalErrors, raise_faults
 from otel_loopguard.cli.evaluation.scores import Judgement, score
 from otel_loopguard.cli.evaluation.trials import SENSITIVITIES, Trials, verdicts
@@ -300,8 +301,8 @@ def test_leave_one_out(objects: Any, command: Any, tmp_path: Path) -> None:
 
 
 def test_curve(objects: Any, runs: Path, tmp_path: Path) -> None:
-    """The curve is written as a picture, and its points come as rows, whatever the order."""
-    path = tmp_path / "curve.svg"
+    """Its points are written as rows, and come as rows too, whatever the order."""
+    path = tmp_path / "curve.jsonl"
     found = objects("eval", runs, "--curve", path, "--jobs", 1)
     points = [row for row in found if row["table"] == "curve"]
     assert len(points) == 3 * len(SENSITIVITIES)
@@ -309,20 +310,20 @@ def test_curve(objects: Any, runs: Path, tmp_path: Path) -> None:
     stuck = [row["noticed"] for row in points if row["tier"] == "pos_x"]
     assert stuck == sorted(stuck)
     assert stuck[-1] == 1
-    first = path.read_text()
-    assert "pos_x (1)" in first
-    objects("eval", runs, "--curve", path, "--jobs", 1)
-    assert path.read_text() == first
+    assert [json.loads(line) for line in path.read_text().splitlines()] == points
+    assert "pos_x (1)" in picture(points)
+    objects("eval", runs, "--curve", path, "--jobs", 2)
+    assert [json.loads(line) for line in path.read_text().splitlines()] == points
 
 
-@pytest.mark.parametrize("name", ["curve.png", "nowhere/curve.svg"])
+@pytest.mark.parametrize("name", ["curve.svg", "nowhere/curve.jsonl"])
 def test_a_curve_that_cannot_be_written(
     command: Any, runs: Path, tmp_path: Path, name: str
 ) -> None:
     """It is refused before the work."""
     result = command("eval", runs, "--curve", tmp_path / name)
     assert result.exit_code == 2
-    assert "expected the name of an .svg file" in result.stderr
+    assert "expected the name of a .jsonl file" in result.stderr
     assert result.stdout == ""
 
 

@@ -1,4 +1,4 @@
-"""The picture of the curve is plain SVG that reads in light and dark."""
+"""bench/curve.py: the picture of the curve is plain SVG that reads in light and dark."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from otel_loopguard.cli.evaluation.curve import Line, Panel, Point, drawn
+from bench.curve import Line, Panel, Point, drawn
 
 SVG = "{http://www.w3.org/2000/svg}"
 

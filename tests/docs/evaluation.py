@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from bench.curve import picture as draw
 from tests.docs.programs import SHARED, command_line, need_shared
 
 SOURCES = ("trail", "magentic", "captainagent", "sentinel", "miniswe", "taubench", "intercode")
@@ -94,13 +95,14 @@ _folder = tempfile.TemporaryDirectory(prefix="loopguard-docs-")
 
 @cache
 def measured() -> tuple[tuple[Row, ...], str]:
-    """All rows of the evaluation, and the picture of its curve."""
+    """All rows of the evaluation, and the picture that bench/curve.py draws of its curve."""
     need_shared()
-    picture = Path(_folder.name) / "evaluation.svg"
-    extra = (*BASELINES, *EVERYTHING, "--curve", str(picture), "--format", "json")
+    points = Path(_folder.name) / "curve.jsonl"
+    extra = (*BASELINES, *EVERYTHING, "--curve", str(points), "--format", "json")
     said = command_line("eval", *FILES, *extra)
     rows = tuple(json.loads(line) for line in said.splitlines())
-    return rows, picture.read_text(encoding="utf-8")
+    known = [json.loads(line) for line in points.read_text(encoding="utf-8").splitlines()]
+    return rows, draw(known)
 
 
 def rows(name: str) -> list[Row]:

@@ -151,7 +151,7 @@ async def raising():
     return {
         "raised": raised,
         "on the span": "OSError" in kinds,
-        "open": len(talk.plugin._calls._made),
+        "open": len(talk.plugin._adapter._calls),
     }
 
 

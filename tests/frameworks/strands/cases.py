@@ -135,7 +135,7 @@ def failing():
     return {
         "parts": len(stop.parts),
         "own": kinds.count("OSError") == len(ran),
-        "open": len(hooks._calls._made),
+        "open": len(hooks._adapter._calls),
     }
 
 

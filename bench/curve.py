@@ -1,31 +1,31 @@
-"""What is found against what is wrongly stopped, as SVG."""
+"""Draws docs/evaluation.svg: what is found against what is wrongly noticed or stopped.
+
+`python bench/curve.py build/curve.jsonl docs/evaluation.svg` reads what `otel-loopguard eval
+--curve build/curve.jsonl` wrote; `make eval` runs both.
+"""
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Any, NamedTuple
 from xml.sax.saxutils import escape
 
-from otel_loopguard.cli.evaluation.scores import ALL, LEVELS
-from otel_loopguard.cli.evaluation.trials import SENSITIVITIES, Tried
-
-if TYPE_CHECKING:
-    from otel_loopguard.cli.evaluation.scores import Judgement
-
-_WIDTH: Final = 440
-_HEIGHT: Final = 330
-_LEFT: Final = 56
-_RIGHT: Final = 16
-_TOP: Final = 40
-_BOTTOM: Final = 48
-_ROW: Final = 20
-_TICKS: Final = (0, 20, 40, 60, 80, 100)
-_STEPS: Final = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20)
-_MOST: Final = 6
-_COLOURS: Final = 6
-_STYLE: Final = """
+_WIDTH = 440
+_HEIGHT = 330
+_LEFT = 56
+_RIGHT = 16
+_TOP = 40
+_BOTTOM = 48
+_ROW = 20
+_TICKS = (0, 20, 40, 60, 80, 100)
+_STEPS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20)
+_MOST = 6
+_COLOURS = 6
+_STYLE = """
   .ground { fill: #ffffff } .text { fill: #24292f; font: 12px system-ui, 'DejaVu Sans', sans-serif }
   .title { font-weight: 600; font-size: 14px } .quiet { fill: #57606a }
   .grid { stroke: #d0d7de; stroke-width: 1 } .axis { stroke: #57606a; stroke-width: 1 }
@@ -46,16 +46,8 @@ _STYLE: Final = """
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
-    """One point.
-
-    Attributes:
-        x: Place on the horizontal axis, 0 or more.
-        y: Place on the vertical axis, 0 to 100.
-        says: What is shown when the pointer is on it.
-        ringed: Whether it stands out.
-    """
+class Point(NamedTuple):
+    """A point; `y` is 0 to 100, `says` is shown when the pointer is on it."""
 
     x: float
     y: float
@@ -63,34 +55,58 @@ class Point:
     ringed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One line through points, in their order.
-
-    Attributes:
-        name: Its name in the legend; lines of one name and place are drawn alike in all panels.
-        points: Its points.
-    """
+class Line(NamedTuple):
+    """A line; lines of one name and place are drawn alike in all panels."""
 
     name: str
     points: Sequence[Point]
 
 
-@dataclass(frozen=True, slots=True)
-class Panel:
-    """One system of axes; the vertical one goes from 0 to 100.
-
-    Attributes:
-        title: What it shows.
-        across: What the horizontal axis is.
-        up: What the vertical axis is.
-        lines: Its lines.
-    """
+class Panel(NamedTuple):
+    """A system of axes; the vertical one goes from 0 to 100."""
 
     title: str
     across: str
     up: str
     lines: Sequence[Line]
+
+
+def picture(rows: Sequence[dict[str, Any]]) -> str:
+    """The curve as an SVG document: a panel for notices and one for stops, a line per tier."""
+    sensitivities = sorted({row["sensitivity"] for row in rows})
+    known = {(row["tier"], row["sensitivity"]): row for row in rows if row["loops"]}
+    healthy = {row["sensitivity"]: row for row in rows if row["tier"] == "all"}
+    counts = {row["tier"]: row["n"] for row in known.values()}
+    total = next((row["n"] for row in healthy.values()), 0)
+
+    def percent(row: dict[str, Any], level: str) -> float:
+        return 100 * row[level] / row["n"] if row["n"] else 0.0
+
+    panels = [
+        Panel(
+            level.capitalize(),
+            f"healthy runs {level}, % of {total}",
+            f"stuck runs {level}, %",
+            [
+                Line(
+                    f"{tier} ({counts[tier]})",
+                    [
+                        Point(
+                            percent(healthy[one], level),
+                            percent(known[tier, one], level),
+                            f"sensitivity {one:g}",
+                            ringed=one == 1,
+                        )
+                        for one in sensitivities
+                    ],
+                )
+                for tier in sorted(counts)
+            ],
+        )
+        for level in ("noticed", "stopped")
+    ]
+    note = f"one point per sensitivity: {', '.join(f'{one:g}' for one in sensitivities)}"
+    return drawn(panels, f"{note}; ring: 1, the default")
 
 
 def drawn(panels: Sequence[Panel], note: str) -> str:
@@ -179,69 +195,12 @@ def _up(y: float) -> float:
     return _HEIGHT - _BOTTOM - y / 100 * (_HEIGHT - _TOP - _BOTTOM)
 
 
-_Pairs = Sequence[tuple["Judgement", Tried]]
+def main() -> None:
+    """Reads the points and writes the picture."""
+    points, svg = map(Path, sys.argv[1:])
+    rows = [json.loads(line) for line in points.read_text(encoding="utf-8").splitlines()]
+    svg.write_text(picture(rows), encoding="utf-8")
 
 
-def rows(pairs: _Pairs) -> Iterator[dict[str, object]]:
-    """One row per sensitivity and tier of runs with a label, and for all healthy runs together."""
-    slices = [
-        (tier, loop) for loop, tier in sorted({(judged.loop, judged.tier) for judged, _ in pairs})
-    ]
-    for place, sensitivity in enumerate(SENSITIVITIES):
-        for tier, loop in (*slices, (ALL, False)):
-            trials = [
-                tried[place]
-                for judged, tried in pairs
-                if judged.loop is loop and tier in (ALL, judged.tier)
-            ]
-            yield {
-                "table": "curve",
-                "sensitivity": sensitivity,
-                "tier": tier,
-                "loops": loop,
-                "n": len(trials),
-                "noticed": sum(trial.noticed for trial in trials),
-                "stopped": sum(trial.stopped for trial in trials),
-            }
-
-
-def picture(pairs: _Pairs) -> str:
-    """The curve as an SVG document: a panel for notices and one for stops, a line per tier."""
-    healthy = [tried for judged, tried in pairs if judged.loop is False]
-    tiers = sorted({judged.tier for judged, _ in pairs if judged.loop is True})
-    found = {
-        tier: [tried for judged, tried in pairs if judged.loop is True and judged.tier == tier]
-        for tier in tiers
-    }
-    panels = [
-        Panel(
-            f"{level.capitalize()}",
-            f"healthy runs {level}, % of {len(healthy)}",
-            f"stuck runs {level}, %",
-            [
-                Line(f"{tier} ({len(runs)})", _points(runs, healthy, level))
-                for tier, runs in found.items()
-            ],
-        )
-        for level in LEVELS
-    ]
-    note = f"one point per sensitivity: {', '.join(f'{each:g}' for each in SENSITIVITIES)}"
-    return drawn(panels, f"{note}; ring: 1, the default")
-
-
-def _points(runs: Sequence[Tried], healthy: Sequence[Tried], level: str) -> list[Point]:
-    return [
-        Point(
-            _percent(healthy, place, level),
-            _percent(runs, place, level),
-            f"sensitivity {sensitivity:g}",
-            ringed=sensitivity == 1,
-        )
-        for place, sensitivity in enumerate(SENSITIVITIES)
-    ]
-
-
-def _percent(about: Sequence[Tried], place: int, level: str) -> float:
-    trials = [tried[place] for tried in about]
-    hits = sum(trial.noticed if level == "noticed" else trial.stopped for trial in trials)
-    return 100 * hits / len(trials) if trials else 0.0
+if __name__ == "__main__":
+    main()
