@@ -1,6 +1,6 @@
-"""Draws docs/evaluation.svg: what is found against what is wrongly noticed or stopped.
+"""Draws docs/project/evaluation.svg: what is found against what is wrongly noticed or stopped.
 
-`python bench/curve.py build/curve.jsonl docs/evaluation.svg` reads what `otel-loopguard eval
+`python bench/curve.py build/curve.jsonl docs/project/evaluation.svg` reads what `otel-loopguard eval
 --curve build/curve.jsonl` wrote; `make eval` runs both.
 """
 
