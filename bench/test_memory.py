@@ -73,8 +73,8 @@ def test_long_names_are_not_kept() -> None:
             name = f"{number} " + "x" * 100_000
             attributes = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": name}
             span = span_of(number, name=f"execute_tool {name}", attributes=attributes, trace_id=1)
-            guard.opened(span)
-            guard.closed(span)
+            guard.on_start(span)
+            guard.on_end(span)
         gc.collect()
         kept, _ = tracemalloc.get_traced_memory()
     finally:
@@ -88,8 +88,8 @@ import resource, sys
 from otel_loopguard.replay import Recording, Run, SpanReplay
 class Feed:
     spans = 0
-    def opened(self, span): pass
-    def closed(self, span): self.spans += 1
+    def on_start(self, span): pass
+    def on_end(self, span): self.spans += 1
     def tick(self, now): pass
     def bind(self, trace_id, session): pass
 feed = Feed()

@@ -60,11 +60,11 @@ class ScriptedGuard:
     def annotation(self, trace_id: int, span_id: int) -> Annotation | None:
         return self.script.pop(self.names.get(span_id, ""), None)
 
-    def opened(self, span: SpanView) -> None:
+    def on_start(self, span: SpanView) -> None:
         self.names[span.span_id] = span.name
         self.fed.append(("opened", span.name))
 
-    def closed(self, span: SpanView) -> None:
+    def on_end(self, span: SpanView) -> None:
         self.fed.append(("closed", span.name))
 
     def tick(self, now: int) -> None:
@@ -78,7 +78,7 @@ class BrokenGuard(ScriptedGuard):
     def annotation(self, trace_id: int, span_id: int) -> Annotation | None:
         raise RuntimeError
 
-    def closed(self, span: SpanView) -> None:
+    def on_end(self, span: SpanView) -> None:
         raise RuntimeError
 
 

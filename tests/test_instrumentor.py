@@ -76,7 +76,7 @@ def test_nothing_is_watched_after_uninstrument(instrumentor: LoopGuardInstrument
     seen: list[int] = []
     instrumentor.instrument(tracer_provider=provider, guard=guard)
     instrumentor.uninstrument()
-    guard.closed = lambda span: seen.append(span.span_id)  # type: ignore[method-assign]
+    guard.on_end = lambda span: seen.append(span.span_id)  # type: ignore[method-assign]
     loop(provider)
     assert seen == []
 

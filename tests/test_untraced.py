@@ -56,8 +56,8 @@ class Seen:
     def end(self, *spans: RecordedSpan) -> None:
         """Spans as they happen, each before the next."""
         for span in spans:
-            self.guard.opened(span)
-            self.guard.closed(span)
+            self.guard.on_start(span)
+            self.guard.on_end(span)
 
     @property
     def calls(self) -> list[Step]:
@@ -510,7 +510,7 @@ def test_captures_with_content_warn_of_nothing(name: str, caplog: pytest.LogCapt
     starts = [(span.start, 1, span) for span in spans]
     ends = [(span.end or 0, 0, span) for span in spans]
     for _, starting, span in sorted([*starts, *ends], key=lambda one: one[:2]):
-        (seen.guard.opened if starting else seen.guard.closed)(span)
+        (seen.guard.on_start if starting else seen.guard.on_end)(span)
     seen.guard.tick(2**62)
     assert bool(_warnings(caplog)) is (name in BLIND)
 

@@ -50,11 +50,10 @@ if TYPE_CHECKING:
     from otel_loopguard.execution.users import BackgroundStore
     from otel_loopguard.policy import Preferences
     from otel_loopguard.sessions import Session
-    from otel_loopguard.sessions.active import ActiveSpan
+    from otel_loopguard.sessions.active import ActiveSpan, ToolSpans
     from otel_loopguard.sessions.stats import SessionStats
     from otel_loopguard.settings import Settings
     from otel_loopguard.spans.reader import Reader
-    from otel_loopguard.spans.views import SpanView
 
 
 class Candidate(NamedTuple):
@@ -256,27 +255,13 @@ class AcceptanceCounts:
 
 
 class SpanAdvice:
-    """Which span names are tool calls, and what their spans say; the newest 1024 of both.
+    """What the spans of the newest 1024 tools say.
 
-    Its tables are only ever replaced entry by entry, so that readers take no lock.
+    Its table is only ever replaced entry by entry, so that readers take no lock.
     """
 
     def __init__(self) -> None:
-        self._tools: OrderedDict[str, str] = OrderedDict()
         self._known: OrderedDict[str, tuple[float, Annotation | None]] = OrderedDict()
-
-    def learn(self, span: str, tool: str) -> None:
-        """Learns that a span of a name was a call of a tool. The guard's lock is held."""
-        known = self._tools.get(span)
-        if known in (tool, "") or len(span) >= 512:
-            return
-        self._tools[span] = tool if known is None else ""
-        if len(self._tools) > _MOST_NAMES:
-            self._tools.popitem(last=False)
-
-    def tool(self, span: str) -> str | None:
-        """The tool that spans of a name call: empty for several, None where they call none."""
-        return self._tools.get(span)
 
     def get(self, tool: str, make: Callable[[str], Annotation | None]) -> Annotation | None:
         """What spans of a tool say; made anew once a second, and until it is known."""
@@ -438,12 +423,7 @@ class Admissions:
             semconv.EXECUTION_TOOLS: int(bool(decision.tool)),
         }
 
-    def learn(self, span: SpanView, step: Step | None) -> None:
-        """Takes a span that ended: where it was a tool call, the next of its name is looked at."""
-        if step is not None and step.kind is Kind.TOOL and step.name is not None:
-            self._on_spans.learn(span.name, step.name)
-
-    def starting(self, opened: ActiveSpan, reader: Reader) -> None:
+    def starting(self, opened: ActiveSpan, reader: Reader, tools: ToolSpans) -> None:
         """Writes the choice about a call on its span, where its tool has a profile.
 
         On the way of every span: it is the choice for the tool as a whole, a second old at most.
@@ -451,7 +431,7 @@ class Admissions:
         span = opened.view
         if not self._settings.execution_on_spans or not isinstance(span, ActiveSpanView):
             return
-        tool = self._on_spans.tool(span.name)
+        tool = tools.only(span.name)
         if tool is None:
             return
         if not tool:

@@ -1,4 +1,4 @@
-"""The hall: spans and steps come in, decisions go out. Live and replay are the same from here."""
+"""The guard: spans and steps come in, decisions go out. Live and replay are the same from here."""
 
 from __future__ import annotations
 
@@ -8,29 +8,31 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from opentelemetry.trace import INVALID_SPAN_CONTEXT
 
+from otel_loopguard._control.callbacks import tell_listeners
 from otel_loopguard._control.context import GuardRegistry, keep
-from otel_loopguard._control.current_call import CapturedContent, making
+from otel_loopguard._control.current_call import making
 from otel_loopguard._control.replication import ControlReplication
 from otel_loopguard._util.clock import now
-from otel_loopguard._util.errors import InternalErrors, attempt, swallow
+from otel_loopguard._util.errors import InternalErrors, attempt, attempt_each, swallow
 from otel_loopguard._util.fork import reset_after_fork
 from otel_loopguard._util.locks import held, later, new_lock, settle
-from otel_loopguard._util.logger import warn_blind
-from otel_loopguard.core import Kind, Step
+from otel_loopguard.core import Action, Kind, Step
 from otel_loopguard.detectors import DETECTORS, Registry
 from otel_loopguard.detectors.llm_judge import judges
 from otel_loopguard.escalation.service import EscalationService
 from otel_loopguard.evidence import prepare
 from otel_loopguard.execution.admission import Admissions
+from otel_loopguard.execution.latency import Knowledge
 from otel_loopguard.execution.profiler import Profiler
-from otel_loopguard.guard.decisions import DecisionApplier, DecisionNotifier
 from otel_loopguard.guard.queries import SessionQueries
 from otel_loopguard.guard.untraced import Untraced
 from otel_loopguard.policy import diagnoser
+from otel_loopguard.policy.hints import hint
 from otel_loopguard.resilience.registry import ResilienceSubscriber
 from otel_loopguard.sessions import JournalStore, Session, SessionRegistry, WriterJournalStore
-from otel_loopguard.sessions.active import ActiveSpan, ActiveSpans, shown_at
+from otel_loopguard.sessions.active import ActiveSpan, ActiveSpans, ToolSpans, shown_at
 from otel_loopguard.sessions.decisions import Decisions
+from otel_loopguard.sessions.observation import DecisionRecord, Observation, Subscribers
 from otel_loopguard.sessions.requested_calls import DIALECT as MESSAGES
 from otel_loopguard.sessions.resolver import SessionResolver
 from otel_loopguard.sessions.stats import DecisionIndex
@@ -52,48 +54,12 @@ if TYPE_CHECKING:
     from otel_loopguard.core import Annotation, Decision
     from otel_loopguard.detectors.llm_judge import Judge
     from otel_loopguard.execution.latency import ResourceSample
+    from otel_loopguard.guard.untraced import Messages
+    from otel_loopguard.sessions import Finding
     from otel_loopguard.spans.views import SpanView
-    from otel_loopguard.stores import Store, Writer
-
-
-class StoreBackend:
-    """The store of one guard and its one writer; nothing, where no store is named.
-
-    A replay has none: what it shows is long over.
-
-    Attributes:
-        writer: Writes behind; None without a store.
-        shelf: Where the journals of sessions are put; None for nowhere.
-    """
-
-    def __init__(
-        self,
-        settings: Settings,
-        faults: InternalErrors,
-        *,
-        live: bool,
-        shelf: JournalStore | None = None,
-    ) -> None:
-        named = live and bool(settings.store_url)
-        self.writer: Writer | None = open_writer(settings, faults) if named else None
-        self.shelf = shelf
-        if shelf is None and self.writer is not None:
-            self.shelf = WriterJournalStore(self.writer)
-
-    @property
-    def store(self) -> Store | None:
-        """The store itself, for what does its own waiting."""
-        return None if self.writer is None else self.writer.store
-
-    def close(self) -> None:
-        """Writes what waits, at most for `tuning.stores.flush_s`. It may be used further."""
-        if self.writer is not None:
-            self.writer.close()
-
+    from otel_loopguard.stores import Writer
 
 _NEVER: Final = 2**63 - 1
-_ALONE: Final = 5
-"""Tool calls that are traces of their own, in no session, until that is told."""
 
 StepListener = Callable[[Session, int, Step], None]
 DecisionListener = Callable[[Session, "Decision"], None]
@@ -112,9 +78,9 @@ class LoopGuard(SessionQueries):
         on_decision: Called with session and decision for every decision.
         judge: Asked when weak signs of trouble persist, on a thread of its own; the one that the
             setting `judge` names by default, in `live` only.
-        shelf: Where the journals of sessions are put (C6); none by default.
-        meter_provider: Whose metrics tell of it (O3); the global one by default.
-        logger_provider: Who emits its log events (O3); the global one by default.
+        shelf: Where the journals of sessions are put; none by default.
+        meter_provider: Whose metrics tell of it; the global one by default.
+        logger_provider: Who emits its log events; the global one by default.
 
     Attributes:
         settings: Its settings.
@@ -122,6 +88,7 @@ class LoopGuard(SessionQueries):
         reader: Reads steps off spans.
         profiler: What it learned of tools: how long they take, what they cost.
         telemetry: Its metrics and log events.
+        subscribers: Who is notified of steps and decisions.
     """
 
     def __init__(  # noqa: PLR0913
@@ -136,32 +103,38 @@ class LoopGuard(SessionQueries):
         meter_provider: MeterProvider | None = None,
         logger_provider: LoggerProvider | None = None,
     ) -> None:
-        self.settings = settings or Settings()
-        self.faults = InternalErrors()
+        self.settings = settings = settings or Settings()
+        self.faults = faults = InternalErrors()
         self.reader = Reader()
-        self._live = clock == "live"
+        self._tools = ToolSpans()
+        self._live = live = clock == "live"
         self._now = 0
-        self._alone = 0
         self._on_step = on_step
         self._on_decision = on_decision
-        self._backing = StoreBackend(self.settings, self.faults, live=self._live, shelf=shelf)
-        place = self.settings.diagnoser if self._live else ""
-        self._decisions = Decisions(self.settings, diagnoser(place, self.faults))
-        asking = judges(self.settings, self.faults, judge, live=self._live)
-        self._registry = Registry(self.settings, (*DETECTORS, *asking))
-        writer = self._backing.writer
-        self.profiler = Profiler(self.settings, writer=writer, resources=self._sampled)
-        self._admissions = Admissions(self.settings, self.profiler, self.faults, writer)
-        self._sharing = ControlReplication(self, writer, live=self._live)
-        self._lessons = ResilienceSubscriber(
-            self.settings, self.faults, self._backing.store, live=self._live
-        )
+        self._prepare = partial(prepare, limit=settings.max_value_chars)
+        # A replay has no store: what it shows is long over.
+        self._writer: Writer | None = None
+        if live and settings.store_url:
+            self._writer = open_writer(settings, faults)
+        self._shelf = shelf
+        if shelf is None and self._writer is not None:
+            self._shelf = WriterJournalStore(self._writer)
+        place = settings.diagnoser if live else ""
+        self._decisions = Decisions(settings, diagnoser(place, faults))
+        asking = judges(settings, faults, judge, live=live)
+        self._registry = Registry(settings, (*DETECTORS, *asking))
+        self.profiler = Profiler(settings, writer=self._writer, resources=self._sample)
+        self._admissions = Admissions(settings, self.profiler, faults, self._writer)
+        self._replication = ControlReplication(self, self._writer, live=live)
+        store = None if self._writer is None else self._writer.store
+        self._resilience = ResilienceSubscriber(settings, faults, store) if live else None
         self.telemetry = Telemetry(
-            self.settings, self.faults, live=self._live, detectors=self._registry.names,
-            estimate=self.profiler.estimate, meters=meter_provider, loggers=logger_provider,
+            settings, faults, live=live, detectors=self._registry.names,
+            estimate=self._learned_ms, fields=self._admissions.fields,
+            meters=meter_provider, loggers=logger_provider,
         )  # fmt: skip
         self._start()
-        if self._live:
+        if live:
             keep(self)
             reset_after_fork(self)
 
@@ -193,7 +166,7 @@ class LoopGuard(SessionQueries):
         """Every guard that a live span processor feeds."""
         return _guards.attached
 
-    def opened(
+    def on_start(
         self, span: SpanView, session: str | None = None, above: SpanView | None = None
     ) -> None:
         """A span started.
@@ -204,50 +177,47 @@ class LoopGuard(SessionQueries):
             above: The span above, where that is not shown to the guard by itself.
         """
         # What is written on spans is read, and parsed, before the lock is taken.
-        run = self._belonging.run(span)
-        parent = self._opens.get(span.parent_id)
+        run = attempt(self.faults, "read", self.reader.run, span)
+        parent = self._active.get(span.parent_id)
         if parent is None and above is not None:
             parent = ActiveSpan(above, None, None)
-        asks = parent is not None and not parent.told
-        late = self._belonging.run(parent.view) if parent is not None and asks else None
+        late = None
+        if parent is not None and not parent.told:
+            late = attempt(self.faults, "read", self.reader.run, parent.view)
+        at = self._clock(span.start)
         with self._lock:
-            asks = asks and parent is not None and not parent.told
-            if parent is not None and asks and self._belonging.says_late(parent, late):
-                self._stalls.runs(parent)
-            named = None
+            if parent is not None and not parent.told and self._resolver.says_late(parent, late):
+                self._watchdog.add_run(parent)
+            named = None if parent is None else parent.session
             if session is not None:
-                named = self._sessions.explicit(span.trace_id, session, self._clock())
-            elif parent is not None:
-                named = parent.session
-            opened = ActiveSpan(span, parent, named, shown_at(span.start, self._clock(span.start)))
-            gone = self._opens.add(span.span_id, opened)
-            call = making()
-            if call is not None:
-                self._contents.began(span.span_id, call)
-            self._once.opened(span)
-            self._belonging.begins(opened, run)
+                named = self._sessions.explicit(span.trace_id, session, at)
+            opened = ActiveSpan(span, parent, named, shown_at(span.start, at))
+            opened.call = making()
+            gone = self._active.add(opened)
+            self._dedup.opened(span)
+            self._resolver.begins(opened, run)
             if gone is not None:
-                self._stalls.closed(gone, None, opened.since)
-                self._belonging.lost(gone)
-            self._stalls.opened(opened)
+                self._watchdog.on_end(gone, None, opened.since)
+                self._resolver.lost(gone)
+            self._watchdog.on_start(opened)
             known = named or self._sessions.of_trace(span.trace_id)
         if known is not None and known.flag.stops:
-            self._marks.starting(opened, known)
+            self._annotator.starting(opened, known)
         else:
-            self._admissions.starting(opened, self.reader)
+            self._admissions.starting(opened, self.reader, self._tools)
         settle()
 
     def follows(self, span_id: int) -> bool:
         """Whether an open span was shown to the guard."""
-        return self._opens.get(span_id) is not None
+        return self._active.get(span_id) is not None
 
     def watches(self, span: ReadableSpan) -> bool:
         """Whether this very span was shown to the guard, and is open."""
-        opened = self._opens.get((span.get_span_context() or INVALID_SPAN_CONTEXT).span_id)
+        opened = self._active.get((span.get_span_context() or INVALID_SPAN_CONTEXT).span_id)
         view = None if opened is None else opened.view
         return isinstance(view, ActiveSpanView) and view.wraps(span)
 
-    def closed(self, span: SpanView, session: str | None = None) -> None:
+    def on_end(self, span: SpanView, session: str | None = None) -> None:
         """A span ended.
 
         Args:
@@ -255,38 +225,21 @@ class LoopGuard(SessionQueries):
             session: The session that the context names; for a span whose start was not shown,
                 because nothing said yet that it is one of an agent.
         """
-        # What is written on a span is read, and parsed, before the lock is taken.
-        before = self._opens.get(span.span_id)
-        if before is not None and isinstance(span, EndedSpanView):
-            span.compare(before.view)
-        step = attempt(self.faults, "read", self.reader.read, span)
+        step, messages = self._read(span, self._active.get(span.span_id))
         with self._lock:
-            self._contents.complete(span.span_id, step)
-        tasks = step is not None and step.task is not None and step.tasks is None
-        if step is not None and tasks and before is not None:
-            views = (above.view for above in before.above())
-            step.tasks = attempt(self.faults, "read", plan_above, views)
-        if step is not None:
-            with swallow(self.faults, "prepare"):
-                prepare(step, self.settings.max_value_chars)
-        messages = None
-        with swallow(self.faults, "messages"):
-            messages = self._untraced.read(
-                span, step,
-                (None if before is None else before.session)
-                or self._sessions.of_trace(span.trace_id),
-            )  # fmt: skip
-        with self._lock:
-            opened = self._opens.take(span.span_id)
+            at = self._clock(span.end)
+            opened = self._active.pop(span.span_id)
             if opened is not None:
                 if step is not None and step.kind is Kind.TOOL and step.agent is None:
                     step.agent = opened.agent
-                self._admissions.learn(span, step)
-                self._stalls.closed(opened, step, self._clock(span.end))
-            counted = self._once.closed(span, step, self._clock(span.end))
+                self._watchdog.on_end(opened, step, at)
+            counted = self._dedup.closed(span, step, at)
             if session is not None and opened is None and counted:
-                self._sessions.explicit(span.trace_id, session, self._clock(span.end))
-            judged = [(self._belonging.of(canonical, opened), canonical) for canonical in counted]
+                self._sessions.explicit(span.trace_id, session, at)
+            judged: list[tuple[Session, Step]] = []
+            for canonical in counted:
+                moment = at if canonical is step else self._clock(canonical.end)
+                judged.append((self._resolver.resolve(canonical, opened, moment), canonical))
             own = None if opened is None else opened.session
             with swallow(self.faults, "messages"):
                 judged = self._untraced.ended(
@@ -294,17 +247,38 @@ class LoopGuard(SessionQueries):
                     agent=None if opened is None else opened.agent, read=messages,
                 )  # fmt: skip
             if opened is not None:
-                self._belonging.ends(opened, step)
+                self._resolver.ends(opened, step)
         for found, canonical in judged:
-            with swallow(self.faults, "prepare"):
-                prepare(canonical, self.settings.max_value_chars)
+            if canonical is not step:
+                attempt(self.faults, "prepare", self._prepare, canonical)
             self._judge(found, canonical, opened)
-        if self._live:
-            self._untraced.warn()
         settle()
 
+    def _read(
+        self, span: SpanView, opened: ActiveSpan | None
+    ) -> tuple[Step | None, Messages | None]:
+        """What an ended span says: it is read, and parsed, before the lock is taken."""
+        if opened is not None and isinstance(span, EndedSpanView):
+            span.compare(opened.view)
+        step = attempt(self.faults, "read", self.reader.read, span)
+        if step is None:
+            return None, None
+        if opened is not None:
+            if opened.captured is not None or opened.call is not None:
+                opened.complete(step)
+            if step.task is not None and step.tasks is None:
+                views = (above.view for above in opened.above())
+                step.tasks = attempt(self.faults, "read", plan_above, views)
+        attempt(self.faults, "prepare", self._prepare, step)
+        if step.kind is not Kind.MODEL:
+            return step, None
+        session = None if opened is None else opened.session
+        read = partial(self._untraced.read, span, step)
+        known = session or self._sessions.of_trace(span.trace_id)
+        return step, attempt(self.faults, "messages", read, known)
+
     def let_go(self, span_id: int) -> None:
-        """An open span is somebody else's to tell: it is forgotten, and is no step.
+        """An open span is somebody else's to report: it is forgotten, and is no step.
 
         Args:
             span_id: The span.
@@ -313,14 +287,13 @@ class LoopGuard(SessionQueries):
             later(partial(self.let_go, span_id))
             return
         with self._lock:
-            opened = self._opens.take(span_id)
-            self._contents.complete(span_id, None)
+            opened = self._active.pop(span_id)
             if opened is None:
                 return
-            self._stalls.closed(opened, None, self._clock())
-            self._belonging.lost(opened)
-            left = self._once.closed(opened.view, None, self._clock())
-        self._count(tuple(left))
+            self._watchdog.on_end(opened, None, self._clock())
+            self._resolver.lost(opened)
+            left = self._dedup.closed(opened.view, None, self._clock())
+        self._count(left)
 
     def observe(self, step: Step, session: str) -> None:
         """Takes a canonical step, as labelled recordings have them.
@@ -331,8 +304,7 @@ class LoopGuard(SessionQueries):
         """
         with self._lock:
             found = self._sessions.named(session, self._clock(step.end))
-        with swallow(self.faults, "prepare"):
-            prepare(step, self.settings.max_value_chars)
+        attempt(self.faults, "prepare", self._prepare, step)
         self._judge(found, step, None)
         settle()
 
@@ -344,31 +316,37 @@ class LoopGuard(SessionQueries):
         """
         self._now = now
         with self._lock:
-            overdue = self._once.overdue(now)
+            overdue = self._dedup.overdue(now)
         self._count(overdue)
-        for stall in self._stalls.due(now):
+        for stall in self._watchdog.due(now):
             if not attempt(self.faults, "stall", self._stall, stall):
-                self._stalls.give_up(stall.opened)
-        if self._live and now >= self._sessions.due_at:
-            self._expire(now)
+                self._watchdog.give_up(stall.opened)
+        while self._live and now >= self._sessions.due_at:
+            # A few at a time: spans wait for the lock.
+            with self._lock:
+                aged = self._sessions.expire(now)
+            if not aged:
+                break
+            # What they hold is freed here, where nobody waits.
+            del aged
         settle()
 
     @property
     def due(self) -> int:
         """When to call `tick` next, nanoseconds since the epoch; 2**63 - 1: not at all."""
         aged = self._sessions.due_at if self._live else _NEVER
-        return min(self._stalls.due_at, self._once.due, aged)
+        return min(self._watchdog.deadlines.top, self._dedup.due, aged)
 
     def limit_s(self, tool: str, args: object) -> float:
-        """Seconds that a call of a tool may take by its estimate (D14); 600 without one."""
-        return self._stalls.limit_s(tool, args)
+        """Seconds that a call of a tool may take by its estimate; 600 without one."""
+        return self.profiler.time_limit(tool, args)
 
     def health(self) -> tuple[str, ...]:
-        """What does not agree with itself in its own state, a sentence each (E11).
+        """What does not agree with itself in its own state, a sentence each.
 
         It is looked at every `tuning.stalls.health_s` anyway; this looks now, at all open spans.
         """
-        return tuple(self._stalls.health())
+        return tuple(self._watchdog.health())
 
     def bind(self, trace_id: int, session: str) -> None:
         """Says that a trace belongs to a session, before its spans say so."""
@@ -377,19 +355,21 @@ class LoopGuard(SessionQueries):
 
     def annotation(self, trace_id: int, span_id: int) -> Annotation | None:
         """What is to be put on an ended span, for an exporter; given once."""
-        return self._marks.take(trace_id, span_id)
+        return self._annotator.pop(trace_id, span_id)
 
     def shutdown(self) -> None:
         """Counts what is still held back. The guard may be used further."""
         with self._lock:
-            overdue = self._once.overdue(2**63)
+            overdue = self._dedup.overdue(2**63)
         self._count(overdue)
         self._sessions.close()
-        self._lessons.close()
-        self._sharing.close()
-        if self._people is not None:
-            self._people.close()
-        self._backing.close()
+        if self._resilience is not None:
+            self._resilience.close()
+        self._replication.close()
+        if self._escalation is not None:
+            self._escalation.close()
+        if self._writer is not None:
+            self._writer.close()
         self.telemetry.close()
         settle()
 
@@ -401,51 +381,74 @@ class LoopGuard(SessionQueries):
         self.telemetry.forked()
         self._start()
 
-    def _sampled(self) -> ResourceSample | None:
-        """The newest reading of the machine, for the profiles of tools."""
-        return self._admissions.resources.sample
-
     def _start(self) -> None:
-        # What it guards and what may be done while it is held: otel_loopguard/locks.py.
+        """Makes what a fork makes anew."""
+        settings, faults = self.settings, self.faults
+        # What it guards and what may be done while it is held: otel_loopguard/_util/locks.py.
         self._lock = new_lock()
-        self._once = SpanDeduplicator(joined=self._joined)
-        self._contents = CapturedContent()
-        self._untraced = Untraced()
-        self._opens = ActiveSpans(self.settings.max_open_steps)
         self._sessions = SessionRegistry(
-            self.settings, self._registry, self.faults, self._lock, self._backing.shelf
+            settings, self._registry, faults, self._lock, self._shelf, live=self._live
         )
-        self._sessions.begun = self._sharing.begun
+        self._dedup = SpanDeduplicator(joined=self._sessions.join)
+        self._untraced = Untraced()
+        self._active = ActiveSpans(settings.max_open_steps)
+        self._sessions.begun = self._replication.begun
         self._sessions.gone = self._forgotten
-        self._sessions.is_open = self._opens.uses
-        self._sessions.live = self._live
-        self._belonging = SessionResolver(
-            self._sessions, self._opens, self.reader, self.faults, self._clock
+        self._sessions.is_open = self._active.uses
+        self._resolver = SessionResolver(
+            self._sessions, self._active, self.reader, faults, self._clock
         )
-        self._marks = SpanAnnotator(self.reader, self.faults, events=self.settings.span_events)
-        self._ledger = DecisionIndex()
-        self._people = None if not self._live else EscalationService(
-            self.settings, self._sessions, self._opens,
-            lock=self._lock, faults=self.faults, writer=self._backing.writer,
-        )  # fmt: skip
-        numbers = self.telemetry.numbers
-        self._rulings = DecisionApplier(self._decisions, self._ledger, self._sessions, numbers)
-        if self._people is not None:
-            self.telemetry.follow(self._people.escalations)
-        self._announcer = DecisionNotifier(
-            self._marks, self._people, self.telemetry, self._admissions,
-            faults=self.faults, listener=self._on_decision,
-        )  # fmt: skip
+        self._annotator = SpanAnnotator(self.reader, faults, events=settings.span_events)
+        self._index = DecisionIndex()
+        self._escalation = None
+        if self._live:
+            self._escalation = EscalationService(
+                settings, self._sessions, self._active,
+                lock=self._lock, faults=faults, writer=self._writer,
+            )  # fmt: skip
+            self.telemetry.follow(self._escalation.escalations)
         self.telemetry.watch(
             State(
-                self._opens, self._sessions, self._ledger, self._marks, self._admissions,
-                self._lessons.remedies, self._backing.writer, self.settings.tuning.stores.queue,
+                self._active, self._sessions, self._index, self._annotator,
+                self._admissions.counts, self._admissions.resources.use,
+                None if self._resilience is None else self._resilience.remedies,
+                self._writer, settings.tuning.stores.queue,
             )
         )  # fmt: skip
-        self._stalls = Watchdog(
-            self.settings, self.reader, self._opens, self._sessions,
-            lock=self._lock, faults=self.faults, live=self._live, limits=self.profiler,
+        self._watchdog = Watchdog(
+            settings, self.reader, self._active, self._sessions, lock=self._lock, faults=faults,
+            live=self._live, limits=self.profiler, tools=self._tools,
         )  # fmt: skip
+        self.subscribers = Subscribers(faults)
+        self._subscribe()
+
+    def _subscribe(self) -> None:
+        """Lists who is notified; what is not configured is not in the lists."""
+        steps, decisions = self.subscribers.steps, self.subscribers.decisions
+        escalation, resilience = self._escalation, self._resilience
+        on_step, on_decision = self._on_step, self._on_decision
+        if escalation is not None:
+            steps.append(("desk", lambda _: escalation.seen()))
+        if self.telemetry.numbers.on:
+            steps.append(("telemetry", self.telemetry.numbers.on_step))
+            decisions.append(("telemetry", self.telemetry.numbers.on_decision))
+        steps.append(("profile", self._profile))
+        if resilience is not None:
+            steps.append(("lessons", lambda seen: resilience.learn(seen.step)))
+        if on_step is not None:
+            steps.append(("on_step", lambda seen: on_step(seen.session, seen.number, seen.step)))
+        if self._live:
+            steps.append(("untraced", self._untraced.on_step))
+        decisions.append(("mark", self._annotator.on_decision))
+        decisions.append(("mark", self._annotator.above))
+        if on_decision is not None:
+            decisions.append(("on_decision", lambda made: on_decision(made.session, made.decision)))
+        decisions.append(("on_decision", lambda made: tell_listeners(made.decision, self.faults)))
+        if escalation is not None:
+            decisions.append(
+                ("escalation", lambda made: escalation.decided(made.session, made.decision))
+            )
+        decisions.append(("log", self.telemetry.voice.on_decision))
 
     def _count(self, steps: tuple[Step, ...]) -> None:
         """Counts steps that were held back for a twin that did not come."""
@@ -453,96 +456,132 @@ class LoopGuard(SessionQueries):
             # One that cannot be counted does not keep the others from it.
             with swallow(self.faults, "held"):
                 with self._lock:
-                    judged = self._untraced.counted([(self._belonging.of(step, None), step)])
+                    found = self._resolver.resolve(step, None, self._clock(step.end))
+                    judged = self._untraced.counted([(found, step)])
                 for session, counted in judged:
-                    with swallow(self.faults, "prepare"):
-                        prepare(counted, self.settings.max_value_chars)
+                    attempt(self.faults, "prepare", self._prepare, counted)
                     self._judge(session, counted, None)
 
     def _judge(self, session: Session, step: Step, opened: ActiveSpan | None) -> None:
-        decisions: list[Decision] = []
-        if self._people is not None:
-            self._people.seen()
+        """Has a session observe a step, and publishes what came of it."""
+        made: list[DecisionRecord] = []
         with session.lock:
             index = session.progress.steps
-            with swallow(self.faults, "judge"):
-                index, findings = session.take(step)
-                self.telemetry.numbers.took(session, step)
-                now = step.end or self._clock()
-                for found in session.unruled:
-                    with swallow(self.faults, "judge"):
-                        decisions.append(
-                            self._rulings.found(session, step, found, index=index, time=now)
-                        )
-                decisions.extend(
-                    self._rulings.found(session, step, found, index=index, time=now)
-                    for found in findings
-                )
-                session.ruled()
-                self._sessions.wrote(session)
-        if step.dialect != MESSAGES:
-            # What a message tells of has no times of its own.
-            with swallow(self.faults, "profile"):
-                self.profiler.finished(step, session.key)
-        with swallow(self.faults, "lessons"):
-            self._lessons.learn(step)
-        if self._on_step is not None:
-            with swallow(self.faults, "on_step"):
-                self._on_step(session, index, step)
-        if self._live and step.kind is Kind.TOOL and step.parent_id is None:
-            self._stands_alone(session, step)
-        self._announcer.ended(session, step, decisions, opened)
+            decide = partial(self._observed, session, opened=opened, made=made)
+            attempt(self.faults, "judge", decide, step)
+            seen = Observation(
+                session, index, step, session.evidence, tuple(session.detected), tuple(made),
+                session.record.turn, session.progress.phases.over, session.shrunk,
+            )  # fmt: skip
+        attempt_each(self.faults, self.subscribers.steps, seen)
+        for record in made:
+            self.subscribers.publish(record)
+        if session.cycles.lines:
+            with swallow(self.faults, "log"):
+                for news in session.cycles.publish(session.key):
+                    self.telemetry.cycled(session.key, news, opened)
         step.reading = None  # steps are kept for a while, to be compared with those that follow
 
-    def _stands_alone(self, session: Session, step: Step) -> None:
-        """A call that is a whole trace, in no session: no other call can be compared with it."""
-        if session.named or step.server or session.progress.steps > 1:
-            return
-        self._alone += 1
-        if self._alone == _ALONE:
-            warn_blind(
-                "calls_alone",
-                "%d tool calls came each as a trace of its own, without an agent's span above and "
-                "without a session, so none is compared with another: name the session around the "
-                "run with otel_loopguard.session(key), or run it in otel_loopguard.turn()",
-                _ALONE,
-            )
+    def _observed(
+        self, session: Session, step: Step, opened: ActiveSpan | None, made: list[DecisionRecord]
+    ) -> None:
+        """Has a session observe a step, and decides. Its lock is held."""
+        index, findings = session.observe(step)
+        if findings or session.unruled:
+            at = step.end or self._clock()
+            decide = partial(self._decide_on, session, step, opened, index, at)
+            for found in session.unruled:
+                record = attempt(self.faults, "judge", decide, found)
+                if record is not None:
+                    made.append(record)
+            made.extend(map(decide, findings))
+        session.ruled()
+        if session.history is not None:
+            self._sessions.wrote(session)
+
+    def _decide_on(  # noqa: PLR0913, PLR0917
+        self, session: Session, step: Step, opened: ActiveSpan | None, index: int, at: int,
+        finding: Finding,
+    ) -> DecisionRecord:  # fmt: skip
+        """What follows from a step that ended."""
+        decision = self._decisions.decide(session.key, finding, step, index=index, time=at)
+        _raise_flag(session, decision)
+        loop = finding.verdict.detection.own is None
+        return self._record(session, decision, step, opened, step.agent, loop=loop)
 
     def _stall(self, stall: Stall) -> bool:
-        """Says of a span that is open that it is stalled; always True."""
-        opened, now = stall.opened, stall.time
+        """Decides about a span that is open for too long; always True."""
+        opened, step = stall.opened, stall.step
+        agent = step.agent or opened.agent
+        made: list[DecisionRecord] = []
         with self._lock:
-            if not self._opens.has(opened):
+            if not self._active.has(opened):
                 return True  # it ended meanwhile
-            session = opened.session or self._sessions.of_step(stall.step, now)
-            decisions = self._rulings.stalled(session, stall)
-        self._announcer.running(session, decisions, opened, stall.step.agent)
+            session = opened.session or self._sessions.of_step(step, stall.time)
+            self.telemetry.numbers.stalled(stall.detection.detector, agent)
+            for finding in session.stalled(stall.detection, step):
+                index = session.progress.steps
+                decision = self._decisions.decide(
+                    session.key, finding, step, index=index, time=stall.time
+                )
+                if decision.action.stops or not session.flag.raised:
+                    _raise_flag(session, decision)
+                made.append(self._record(session, decision, step, opened, agent, running=True))
+            session.ruled()
+        for record in made:
+            self.subscribers.publish(record)
         return True
 
-    def _expire(self, now: int) -> None:
-        """Forgets the sessions that are too old, a few at a time: spans wait for the lock."""
-        found = True
-        while found:
-            with self._lock:
-                aged = self._sessions.expire(now)
-            found = bool(aged)
-            # What they hold is freed here, where nobody waits.
-            del aged
+    def _record(  # noqa: PLR0913
+        self, session: Session, decision: Decision, step: Step, opened: ActiveSpan | None,
+        agent: str | None, *, loop: bool = False, running: bool = False,
+    ) -> DecisionRecord:  # fmt: skip
+        """Writes a decision down for the report and the journal. The lock is held."""
+        record, noted = session.record, decision.action is Action.ALLOW
+        meaning = record.decided(decision, None if running else step, loop=loop)
+        session.decided(decision)
+        self._sessions.wrote(session, now=not noted)
+        if not noted:
+            self._index.add(decision.id, record)
+        spent = record.spent
+        return DecisionRecord(
+            session, decision, step, opened, agent, meaning, spent, running=running
+        )
 
     def _forgotten(self, session: Session) -> None:
         """A session is known no more; what others remember of it by its key goes too."""
-        self._stalls.forget(session.key)
-        self._sharing.forget(session.key)
-        if self._people is not None:
-            self._people.escalations.register.forget(session.key)
+        self._watchdog.forget(session.key)
+        self._replication.forget(session.key)
+        if self._escalation is not None:
+            self._escalation.escalations.register.forget(session.key)
 
-    def _joined(self, one: int, other: int) -> None:
-        self._sessions.join(one, other)
+    def _sample(self) -> ResourceSample | None:
+        """The newest reading of the machine, for the profiles of tools."""
+        return self._admissions.resources.sample
+
+    def _profile(self, seen: Observation) -> None:
+        """Profiles a call; one that only a message reports has no times of its own."""
+        if seen.step.dialect != MESSAGES:
+            self.profiler.finished(seen.step, seen.session.key)
+
+    def _learned_ms(self, tool: str, args: object) -> float | None:
+        """How long a call takes by past calls alone; None where they do not say."""
+        estimate = self.profiler.estimate(tool, args)
+        return estimate.duration_ms if estimate.source is Knowledge.PROFILE else None
 
     def _clock(self, known: int | None = None) -> int:
-        if self._live:
-            return now()
-        return known or self._now
+        """The time: by the machine's clock, in a replay what is known or was last told."""
+        return now() if self._live else known or self._now
+
+
+def _raise_flag(session: Session, decision: Decision) -> None:
+    flag = session.flag
+    # A hint for one loop does not take down the deny of another.
+    # What is only noted on the trace does not touch it.
+    noted = decision.shadow or decision.action is Action.ALLOW
+    if not noted and decision.action.rank >= flag.control.action.rank:
+        said = hint(decision) + session.record.offer(decision.action)
+        flag.set(decision.action, reason=decision.message, hint=said, decision=decision)
 
 
 _guards: GuardRegistry[LoopGuard] = GuardRegistry()

@@ -13,7 +13,6 @@ from otel_loopguard.evidence import parsed
 from otel_loopguard.sessions import SavedSession
 
 if TYPE_CHECKING:
-    from otel_loopguard._control.current_call import CapturedContent
     from otel_loopguard._control.flag import Flag
     from otel_loopguard.core import Acceptance, Admission, Choice, Objection
     from otel_loopguard.core.admission import ResourceUse
@@ -38,11 +37,10 @@ class SessionQueries:
     telemetry: Telemetry
     _lock: threading.RLock
     _sessions: SessionRegistry
-    _ledger: DecisionIndex
-    _opens: ActiveSpans
-    _belonging: SessionResolver
+    _index: DecisionIndex
+    _active: ActiveSpans
+    _resolver: SessionResolver
     _admissions: Admissions
-    _contents: CapturedContent
 
     def flag_of(self, session: str) -> Flag | None:
         """The flag of a session by its key; None if it is not known."""
@@ -67,7 +65,7 @@ class SessionQueries:
             found = self._sessions.find(session)
             if found is None or not found.run:
                 return found is not None
-            run = self._opens.get(found.run)
+            run = self._active.get(found.run)
             return run is not None and run.since <= at
 
     def flag_in(self, trace_id: int) -> Flag | None:
@@ -88,7 +86,7 @@ class SessionQueries:
             return replace(found.report(), execution=self._admissions.acceptance(found.record))
 
     def cycles(self, session: str) -> tuple[AgentCycle, ...] | None:
-        """The newest 32 cycles of agents of a session, oldest first (B8); None if it is not known.
+        """The newest 32 cycles of agents of a session, oldest first; None if it is not known.
 
         Args:
             session: Key of the session.
@@ -98,7 +96,7 @@ class SessionQueries:
             return None if found is None else found.cycles.now()
 
     def context(self, session: str) -> Context | None:
-        """The long-term context of a session (C17); None if it is not known.
+        """The long-term context of a session; None if it is not known.
 
         Args:
             session: Key of the session.
@@ -125,7 +123,7 @@ class SessionQueries:
             return found is not None
 
     def compacted(self, session: str) -> bool:
-        """The context of a session was compacted: what was counted weighs half (E13).
+        """The context of a session was compacted: what was counted weighs half.
 
         Args:
             session: Key of the session.
@@ -142,7 +140,7 @@ class SessionQueries:
         return found is not None
 
     def happened(self, session: str | None, what: Happening, times: int = 1) -> None:
-        """Counts what the application's own process does in a run, and no span tells (E14).
+        """Counts what the application's own process does in a run, and no span tells.
 
         Args:
             session: Key of the session; None if it is not known: then it is in no report.
@@ -156,7 +154,7 @@ class SessionQueries:
         self.telemetry.numbers.happened(what, times)
 
     def saved(self, session: str) -> SavedSession | None:
-        """What is counted of a session now, for a checkpoint (C19); None if it is not known.
+        """What is counted of a session now, for a checkpoint; None if it is not known.
 
         Args:
             session: Key of the session.
@@ -166,7 +164,7 @@ class SessionQueries:
             return None if found is None else found.saved()
 
     def restored(self, session: str, saved: object) -> bool:
-        """The application of a session went back to a checkpoint (C19).
+        """The application of a session went back to a checkpoint.
 
         Args:
             session: Key of the session.
@@ -187,7 +185,7 @@ class SessionQueries:
             return found is not None
 
     def feedback(self, decision_id: str, *, false_alarm: bool) -> bool:
-        """Counts in the report whether a decision was right (A10); nothing else changes.
+        """Counts in the report whether a decision was right; nothing else changes.
 
         Args:
             decision_id: `Decision.id`; the newest 4096 are known.
@@ -198,7 +196,7 @@ class SessionQueries:
         """
         with self._lock:
             about = self._admissions.decision_of(decision_id)
-            return self._ledger.feedback(about, false_alarm=false_alarm)
+            return self._index.feedback(about, false_alarm=false_alarm)
 
     def admit(
         self,
@@ -209,7 +207,7 @@ class SessionQueries:
         user: str = "",
         parallel: bool | None = None,
     ) -> Admission:
-        """How to execute calls that are about to run, or what speaks against them (A4).
+        """How to execute calls that are about to run, or what speaks against them.
 
         Args:
             tasks: The calls; at least one.
@@ -219,7 +217,7 @@ class SessionQueries:
             parallel: Whether a batch is to run in parallel; None: as it may.
         """
         found = None if session is None else self._sessions.find(session)
-        opened = self._opens.get(span_id)
+        opened = self._active.get(span_id)
         agent = None if opened is None else opened.agent
         return self._admissions.admit(tasks, found, user=user, agent=agent, parallel=parallel)
 
@@ -232,8 +230,9 @@ class SessionQueries:
             outcome: Its result, likewise.
         """
         with self._lock:
-            if self._opens.get(span_id) is not None:
-                self._contents.tell(span_id, args, outcome)
+            opened = self._active.get(span_id)
+            if opened is not None:
+                opened.captured = (args, outcome)
 
     def next_run(self, session: str | None, trace_id: int, span_id: int) -> None:
         """A run of an agent begins, as the adapter of a framework says: the user's next turn.
@@ -247,7 +246,7 @@ class SessionQueries:
             span_id: The span that is current where it begins; any number that is new where none is.
         """
         with self._lock:
-            self._belonging.told(session, trace_id, span_id)
+            self._resolver.told(session, trace_id, span_id)
 
     def entered(self, session: str) -> None:
         """Somebody enters a session anew: what the policy stopped in a run that is over is over.
@@ -276,7 +275,7 @@ class SessionQueries:
             found = self._sessions.find(session)
             if found is None:
                 return False
-            opened = self._opens.get(span_id)
+            opened = self._active.get(span_id)
             return found.denies(tool, args, None if opened is None else opened.agent)
 
     def objection(self, tool: str, args: object, *, span_id: int = 0) -> Objection | None:
@@ -290,20 +289,20 @@ class SessionQueries:
         Returns:
             None where nothing does, and in a guard that may not deny.
         """
-        opened = self._opens.get(span_id)
+        opened = self._active.get(span_id)
         agent = None if opened is None else opened.agent
         return self._admissions.forbidding(Task("0", tool, args=args, agent=agent))
 
     def answered(self, admission_id: str, choice: Choice) -> bool:
-        """Takes what a user chose about calls (A6, A10); False if they are not known any more."""
+        """Takes what a user chose about calls; False if they are not known any more."""
         return self._admissions.answered(admission_id, choice)
 
     def preferences(self, user: str) -> Preferences:
-        """What a user prefers about the execution of calls (A6)."""
+        """What a user prefers about the execution of calls."""
         return self._admissions.users.preferences(user)
 
     def prefer(self, user: str, changes: Mapping[str, object]) -> Preferences:
-        """Changes what a user prefers (A6).
+        """Changes what a user prefers.
 
         Raises:
             ValueError: A name is unknown, or a value cannot be used; the message has both.
@@ -311,14 +310,14 @@ class SessionQueries:
         return self._admissions.users.prefer(user, changes)
 
     def acceptance(self, session: str | None) -> Acceptance | None:
-        """How execution choices were taken, of a session or all (A10); None if nobody asked."""
+        """How execution choices were taken, of a session or all; None if nobody asked."""
         if session is None:
             return self._admissions.acceptance()
         found = self._sessions.find(session)
         return None if found is None else self._admissions.acceptance(found.record)
 
     def resource_use(self) -> Mapping[str, ResourceUse]:
-        """Mean and peak use of the machine, over the newest samples (A7, A10)."""
+        """Mean and peak use of the machine, over the newest samples."""
         return self._admissions.resources.use()
 
     @property

@@ -40,9 +40,9 @@ class WatchdogThread:
 
     def wake(self) -> None:
         """Says that a span started or ended. Cheap where no deadline comes sooner by that."""
-        if deterministic():
-            return
         if self._process != os.getpid():
+            if deterministic():
+                return
             self._start()
         guard = self._guard()
         if guard is not None and guard.due < self._planned:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.logger import warn_blind
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.sessions.requested_calls import RequestedCalls
@@ -12,6 +13,7 @@ from otel_loopguard.spans.messages import asked_on, asks_for_tools, request_on
 
 if TYPE_CHECKING:
     from otel_loopguard.sessions import Session
+    from otel_loopguard.sessions.observation import Observation
     from otel_loopguard.spans.messages import Asked, Request
     from otel_loopguard.spans.views import SpanView
 
@@ -20,6 +22,11 @@ _BLIND: Final = 5
 _MUTE: Final = 64
 _CALLS: Final = (Kind.TOOL, Kind.HANDOFF)
 
+_ALONE: Final = (
+    "%d tool calls came each as a trace of its own, without an agent's span above and without a "
+    "session, so none is compared with another: name the session around the run with "
+    "otel_loopguard.session(key), or run it in otel_loopguard.turn()"
+)
 _NO_CALLS: Final = (
     "%d model calls asked for tools and no tool span was seen: loops of tool calls go unnoticed. "
     "Instrument the tools or add the framework's adapter (otel_loopguard.integrations), or let the "
@@ -58,15 +65,16 @@ class Untraced:
     """
 
     def __init__(self) -> None:
-        self._traced: OrderedDict[int, None] = OrderedDict()
+        self._traced: BoundedDict[int, None] = BoundedDict(_TRACES)
+        self._alone = 0
         self._mute: deque[Step] = deque(maxlen=_MUTE)
         self._bare = 0
         self._told = False
         self._blind = 0
 
-    def read(self, span: SpanView, step: Step | None, session: Session | None) -> Messages | None:
+    def read(self, span: SpanView, step: Step, session: Session | None) -> Messages | None:
         """What the messages on a model's span say, if it may matter. The lock is not held."""
-        if step is None or step.kind is not Kind.MODEL or step.trace_id in self._traced:
+        if step.trace_id in self._traced:
             return None
         asked = None if session is None else session.asked
         if asked is not None and asked.traced:
@@ -88,8 +96,8 @@ class Untraced:
         kept = self.counted(counted)
         if step is None:
             return kept
-        if step.kind in _CALLS:
-            self._trace(step)
+        if step.kind in _CALLS and step.trace_id not in self._traced:
+            self._traced[step.trace_id] = None
         if step.kind is not Kind.MODEL:
             return kept
         own = next((found for found, one in counted if one is step), None)
@@ -103,7 +111,18 @@ class Untraced:
         """Steps that count by the spans, without calls that were counted out of messages."""
         kept: list[tuple[Session, Step]] = []
         for session, step in counted:
-            if step.kind not in _CALLS or not self._known(step, session):
+            if step.kind not in _CALLS:
+                kept.append((session, step))
+                continue
+            if step.trace_id not in self._traced:
+                self._traced[step.trace_id] = None
+            if step.kind is Kind.TOOL:
+                bare = step.args is None and step.outcome is None
+                self._bare, self._told = self._bare + bare, self._told or not bare
+            if session.asked is None:
+                session.asked = RequestedCalls()
+            session.asked.trace()
+            if not session.asked.counted(step):
                 kept.append((session, step))
         return kept
 
@@ -146,24 +165,15 @@ class Untraced:
             for mute in self._mute
         )
 
-    def _trace(self, step: Step) -> None:
-        self._traced[step.trace_id] = None
-        if len(self._traced) > _TRACES:
-            self._traced.popitem(last=False)
-
-    def _known(self, step: Step, session: Session) -> bool:
-        """Notes a call of which a span tells; whether it was counted already, out of messages."""
-        self._trace(step)
-        if step.kind is Kind.TOOL:
-            bare = step.args is None and step.outcome is None
-            self._bare, self._told = self._bare + bare, self._told or not bare
-        if session.asked is None:
-            session.asked = RequestedCalls()
-        session.asked.trace()
-        return session.asked.counted(step)
-
-    def warn(self) -> None:
-        """Says what cannot be seen; no lock is held."""
+    def on_step(self, seen: Observation) -> None:
+        """Warns of what cannot be seen; no lock is held."""
+        step, session = seen.step, seen.session
+        alone = step.kind is Kind.TOOL and step.parent_id is None and not step.server
+        if alone and not session.named and session.progress.steps <= 1:
+            # A call that is a whole trace, in no session: no other can be compared with it.
+            self._alone += 1
+            if self._alone == _BLIND:
+                warn_blind("calls_alone", _ALONE, _BLIND)
         if self._blind >= _BLIND:
             self._blind = -_TRACES
             warn_blind("no_tool_spans", _NO_CALLS, _BLIND)

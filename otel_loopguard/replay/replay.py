@@ -29,11 +29,11 @@ _END: Final = 0
 class Feed(Protocol):
     """What a replay needs of a guard; `LoopGuard(clock="replay")` has it."""
 
-    def opened(self, span: SpanView) -> None:
+    def on_start(self, span: SpanView) -> None:
         """A span started."""
         ...
 
-    def closed(self, span: SpanView) -> None:
+    def on_end(self, span: SpanView) -> None:
         """A span ended."""
         ...
 
@@ -132,13 +132,15 @@ class SpanReplay:
             self._feed.tick(time)
         if phase == _START:
             # Attributes set at the start cannot be told from later ones; the outcome can.
-            self._feed.opened(replace(span, end=None, events=(), status="unset", description=None))
+            self._feed.on_start(
+                replace(span, end=None, events=(), status="unset", description=None)
+            )
         if phase == _START and span.end is not None:
             end = max(span.end, span.start)
             heappush(self._heap, (end, _END, -span.start, -order, span, chars))
             return
         if span.end is not None:
-            self._feed.closed(span)
+            self._feed.on_end(span)
         self._spans -= 1
         self._chars -= chars
 

@@ -168,11 +168,10 @@ class ResilienceSubscriber:
     """Tells the breakers and checks of one guard of every step."""
 
     def __init__(
-        self, settings: Settings, faults: InternalErrors, store: Store | None = None, *, live: bool
+        self, settings: Settings, faults: InternalErrors, store: Store | None = None
     ) -> None:
-        self.remedies = ResilienceRegistry(settings, faults, store) if live else None
-        if self.remedies is not None:
-            offer(self.remedies)
+        self.remedies = ResilienceRegistry(settings, faults, store)
+        offer(self.remedies)
 
     def learn(self, step: Step) -> None:
         """Takes a canonical step that ended; tool calls and runs of agents say something.
@@ -184,7 +183,7 @@ class ResilienceSubscriber:
         Source: FEATURES C14, E5.
         """
         remedies = self.remedies
-        if remedies is None or not step.name or step.error_type == semconv.ERROR_DENY:
+        if not step.name or step.error_type == semconv.ERROR_DENY:
             return
         error = error_class(step) if step.error else ErrorClass.UNKNOWN
         if step.kind is Kind.AGENT:
@@ -204,5 +203,4 @@ class ResilienceSubscriber:
 
     def close(self) -> None:
         """Tells other processes what they do not know yet."""
-        if self.remedies is not None:
-            self.remedies.breakers.close()
+        self.remedies.breakers.close()

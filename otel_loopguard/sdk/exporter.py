@@ -234,7 +234,7 @@ class LoopGuardSpanExporter(SpanExporter):
             with swallow(guard.faults, "exporter.feed"):
                 for _, started, view in sorted(_moments(spans), key=lambda moment: moment[0]):
                     with swallow(guard.faults, "exporter.feed"):
-                        (guard.opened if started else guard.closed)(view)
+                        (guard.on_start if started else guard.on_end)(view)
                 guard.tick(now())
         return (guard,)
 

@@ -127,7 +127,7 @@ class LoopGuardSpanProcessor(SpanProcessor):
                 self._again = True
                 return
             follows = view.parent_id is None or self.guard.follows(view.parent_id)
-            self.guard.opened(
+            self.guard.on_start(
                 view, named_session(context), None if follows else _live_parent(context)
             )
             self._timer.wake()
@@ -145,7 +145,7 @@ class LoopGuardSpanProcessor(SpanProcessor):
         ):
             began = self._numbers.began()
             view = EndedSpanView(span)
-            self.guard.closed(view, named_session())
+            self.guard.on_end(view, named_session())
             self._timer.wake()
             if began:
                 self._numbers.ended(began, view.trace_id, view.span_id)

@@ -6,11 +6,15 @@ from collections import Counter, OrderedDict
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, TypeVar
 
+from otel_loopguard._util.bounded import BoundedDict
+from otel_loopguard.core import Kind
 from otel_loopguard.detectors import idle_clocks, phase_clocks, run_clocks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from otel_loopguard._control.current_call import CurrentCall
+    from otel_loopguard.core import Step
     from otel_loopguard.detectors import Clock
     from otel_loopguard.sessions.session import Session
     from otel_loopguard.settings import Settings
@@ -21,15 +25,15 @@ class Limits(Protocol):
     """What past runs say about how long something may take. Answered from memory, in seconds."""
 
     def limit_for(self, tool: str, args: object = None) -> float | None:
-        """When a call is a stall: three times its estimate (D4); None without an estimate."""
+        """When a call is a stall: three times its estimate; None without an estimate."""
         ...
 
     def time_limit(self, tool: str, args: object = None) -> float:
-        """How long a call may take: five times its estimate, within 30 to 600 s (D14)."""
+        """How long a call may take: five times its estimate, within 30 to 600 s."""
         ...
 
     def agent_limit(self, agent: str) -> float:
-        """How long a run of an agent may take, in the same way (E3)."""
+        """How long a run of an agent may take, in the same way."""
         ...
 
 
@@ -289,22 +293,28 @@ class ActiveSpan:
         said: Codes of what was said about its limits.
         ticket: When it is to be looked at next; None if it is not.
         unreadable: Whether it could not be looked at: nobody tries again.
+        call: The call that an adapter was making when it started; None for none.
+        captured: Arguments and result that an adapter knows, for the guard only; None for none.
     """
 
     __slots__ = (
-        "agent", "ended", "entered", "holds", "parent", "run", "runs", "said", "session", "since",
-        "ticket", "told", "top", "unreadable", "view",
+        "agent", "call", "captured", "ended", "entered", "holds", "parent", "run", "runs", "said",
+        "session", "since", "ticket", "told", "top", "unreadable", "view",
     )  # fmt: skip
 
     def __init__(
         self, view: SpanView, parent: ActiveSpan | None, session: Session | None, since: int = 0
     ) -> None:
         # What has ended is passed over, so that a chain of turns does not keep them all.
-        parent = _still_open(parent)
+        while parent is not None and parent.ended:
+            parent = parent.parent
         if parent is not None:
-            parent.parent = _still_open(parent.parent)
+            above: ActiveSpan | None = parent.parent
+            while above is not None and above.ended:
+                above = above.parent
+            parent.parent = above
         self.view = view
-        self.parent = parent
+        self.parent: ActiveSpan | None = parent
         self.session = session
         self.since = since
         self.agent: str | None = None if parent is None else parent.agent
@@ -319,6 +329,17 @@ class ActiveSpan:
         self.said: set[str] | None = None
         self.ticket: Ticket[object] | None = None
         self.unreadable = False
+        self.call: CurrentCall | None = None
+        self.captured: tuple[object, object] | None = None
+
+    def complete(self, step: Step) -> None:
+        """Puts on the step of the ended span what the span itself does not say."""
+        if self.captured is not None:
+            step.args = self.captured[0] if step.args is None else step.args
+            step.outcome = self.captured[1] if step.outcome is None else step.outcome
+        call = self.call
+        if call is not None and step.kind is Kind.TOOL and step.name == call.tool:
+            step.args = call.args if step.args is None else step.args
 
     def above(self) -> Iterator[ActiveSpan]:
         """The open spans above it, nearest first; at most 64, whatever the ids say."""
@@ -330,18 +351,40 @@ class ActiveSpan:
             place = place.parent
 
 
-def _still_open(place: ActiveSpan | None) -> ActiveSpan | None:
-    while place is not None and place.ended:
-        place = place.parent
-    return place
-
-
 def shown_at(start: int, now: int) -> int:
     """Since when a span runs: its start, but never later than it is shown.
 
     A start more than ten minutes back is that of a recorded span; it counts from when it is shown.
     """
     return now if now - start > _LONG_AGO else min(start, now)
+
+
+class ToolSpans:
+    """Which tool spans of a name call, of the newest 1024 names.
+
+    Some conventions name the tool only when its span ends. Entries are only ever replaced, so that
+    readers take no lock.
+    """
+
+    def __init__(self) -> None:
+        self._tools: BoundedDict[str, str] = BoundedDict(1024)
+        self._several: BoundedDict[str, None] = BoundedDict(1024)
+
+    def learn(self, span: str, tool: str) -> None:
+        """A span of a name was a call of a tool. The guard's lock is held."""
+        known = self._tools.get(span)
+        if known is None and len(span) < 512:
+            self._tools[span] = tool
+        elif known not in (None, tool):
+            self._several[span] = None
+
+    def first(self, span: str) -> str | None:
+        """The tool that a span of a name called first; None if none did."""
+        return self._tools.get(span)
+
+    def only(self, span: str) -> str | None:
+        """The tool that spans of a name call: empty for several, None if they call none."""
+        return "" if span in self._several else self._tools.get(span)
 
 
 class ActiveSpans:
@@ -377,32 +420,33 @@ class ActiveSpans:
             session.traces
         )
 
-    def add(self, span_id: int, opened: ActiveSpan) -> ActiveSpan | None:
-        """Takes a span that started; gives the oldest one where there is no more room."""
+    def add(self, opened: ActiveSpan) -> ActiveSpan | None:
+        """Adds a span that started; returns the one that it replaces, or the oldest when full."""
+        span_id = opened.view.span_id
         before = self._open.pop(span_id, None)
         self._open[span_id] = opened
-        self._count(opened, 1)
+        self._in_trace[opened.view.trace_id] += 1
+        if opened.session is not None:
+            self._in_session[id(opened.session)] += 1
         if before is None and len(self._open) > self._most:
             before = self._open.popitem(last=False)[1]
         if before is not None:
-            self._count(before, -1)
+            self._uncount(before)
         return before
 
-    def take(self, span_id: int) -> ActiveSpan | None:
-        """Lets go of a span that ended."""
+    def pop(self, span_id: int) -> ActiveSpan | None:
+        """Removes a span that ended."""
         opened = self._open.pop(span_id, None)
         if opened is not None:
             opened.ended = True
-            self._count(opened, -1)
+            self._uncount(opened)
         return opened
 
-    def _count(self, opened: ActiveSpan, by: int) -> None:
-        _add(self._in_trace, opened.view.trace_id, by)
+    def _uncount(self, opened: ActiveSpan) -> None:
+        counts = [(self._in_trace, opened.view.trace_id)]
         if opened.session is not None:
-            _add(self._in_session, id(opened.session), by)
-
-
-def _add(counter: Counter[int], key: int, by: int) -> None:
-    counter[key] += by
-    if counter[key] <= 0:
-        del counter[key]
+            counts.append((self._in_session, id(opened.session)))
+        for counter, key in counts:
+            counter[key] -= 1
+            if counter[key] <= 0:
+                del counter[key]

@@ -127,17 +127,15 @@ class CycleLog:
 
     A cycle of agents is what was detected with an intervention. One log line is written when it is
     found (INFO), when a decision calls for another intervention (WARNING) or for a human (ERROR),
-    and when it is over (INFO). Lines wait until `tell`, which is called without the lock.
-
-    Source: FEATURES B8.
+    and when it is over (INFO). Lines wait until `publish`, which is called without the lock.
     """
 
-    __slots__ = ("_lines", "_number", "_over", "entries")
+    __slots__ = ("_number", "_over", "entries", "lines")
 
     def __init__(self, over: int = _OVER) -> None:
         self._over = over
         self._number = 0
-        self._lines: deque[tuple[int, str, tuple[object, ...], CycleNews]] = deque(maxlen=_LINES)
+        self.lines: deque[tuple[int, str, tuple[object, ...], CycleNews]] = deque(maxlen=_LINES)
         self.entries: deque[CycleEntry] = deque(maxlen=_KEPT)
 
     def take(self, found: Iterable[Detection], verdicts: Iterable[Verdict], step: int) -> None:
@@ -171,11 +169,11 @@ class CycleLog:
             for one in self.entries
         )  # fmt: skip
 
-    def tell(self, session: str) -> list[CycleNews]:
+    def publish(self, session: str) -> list[CycleNews]:
         """Writes the lines that wait, each once."""
         told: list[CycleNews] = []
-        while self._lines:
-            level, text, values, news = self._lines.popleft()
+        while self.lines:
+            level, text, values, news = self.lines.popleft()
             told.append(news)
             logger.log(level, "cycle %s: session=%s " + text, values[0], session, *values[1:])
         return told
@@ -223,7 +221,7 @@ class CycleLog:
         outcome = None if event == "found" else str(values[0])
         news = CycleNews(event, entry.id, entry.patterns, entry.count, outcome)
         values = (event, entry.id, ",".join(entry.patterns), *values)
-        self._lines.append((level, f"id=%d patterns=%s {more}", values, news))
+        self.lines.append((level, f"id=%d patterns=%s {more}", values, news))
 
 
 def _is_cycle(detection: Detection) -> bool:

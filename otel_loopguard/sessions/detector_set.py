@@ -67,7 +67,7 @@ class DetectorSet:
                     self._break(kind, name)
 
     def saved(self, memo: dict[int, object]) -> dict[str, Detector]:
-        """Copies of the detectors that look at what is done, for a later `restore` (C19).
+        """Copies of the detectors that look at what is done, for a later `restore`.
 
         A detector of the user's that cannot be copied is left out; the fault is counted.
         """
@@ -99,7 +99,7 @@ class DetectorSet:
         return kind in (Usage, MilestoneStatus) or self._registry.families[name] in _LASTING
 
     def adopt(self, other: DetectorSet, kind: type) -> None:
-        """Takes over the detectors of another panel that look at one type of evidence (C6)."""
+        """Takes over the detectors of another panel that look at one type of evidence."""
         seats = other._seats.get(kind)
         if seats is None:
             return

@@ -723,7 +723,7 @@ class JournalReplay:
         self.policy.user_turn()
 
     def _restored(self, *, lasts: bool) -> None:
-        """Copies of the state are not in the journal: what was done before is forgotten (C19)."""
+        """Copies of the state are not in the journal: what was done before is forgotten."""
         self.panel.restore({}, {})
         self.known = Known()
         self.epochs += 1

@@ -40,7 +40,7 @@ class SessionRegistry:
     conversation or session id that a span carries, the trace id. An id that is learned late
     renames the session of its trace.
 
-    With a shelf every session keeps a journal there, and brings in what stands in it (C6).
+    With a shelf every session keeps a journal there, and brings in what stands in it.
 
     Where there are `max_sessions`, the one unused for longest is forgotten for each new one; one
     that is unused for `session_ttl_s` is forgotten by `expire`. One that is paused, or that a
@@ -56,9 +56,9 @@ class SessionRegistry:
             without the lock.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self, settings: Settings, registry: Registry, faults: InternalErrors, lock: threading.RLock,
-        shelf: JournalStore | None = None,
+        shelf: JournalStore | None = None, *, live: bool = False,
     ) -> None:  # fmt: skip
         self._settings = settings
         self._registry = registry
@@ -67,6 +67,7 @@ class SessionRegistry:
         self._scribe = (
             None if shelf is None else JournalWorker(settings, registry, faults, lock, shelf)
         )
+        self._most_traces = settings.max_sessions * _TRACES_PER_SESSION
         self._ttl = int(settings.session_ttl_s * 1e9)
         self._by_key: dict[str, Session] = {}
         # By last use. What would have gone, but is open or stopped, stands apart from the others,
@@ -82,7 +83,7 @@ class SessionRegistry:
         self.gone: Callable[[Session], None] | None = None
         self.is_open: Callable[[Session], bool] = _is_not_open
         self.due_at = _NEVER
-        self.live = False
+        self._live = live
 
     def __len__(self) -> int:
         return len(self._by_key)
@@ -113,7 +114,7 @@ class SessionRegistry:
         if session is None:
             session = self._add(self._new(key, named=True), now)
         session.named = True
-        return self._used(session, now)
+        return self.use(session, now)
 
     def explicit(self, trace_id: int, key: str, now: int) -> Session:
         """Binds a trace to a session that the context names; ids on spans no longer count."""
@@ -133,27 +134,23 @@ class SessionRegistry:
             session = self.bind(trace_id, key, now)
         return session
 
-    def used(self, session: Session, now: int) -> Session:
-        """Marks a session as used, and gives the one that stands for its key."""
-        return self._used(session, now)
-
     def of_step(self, step: Step, now: int) -> Session:
         """The session a step belongs to, made if need be."""
         session = self._by_trace.get(step.trace_id)
         key = step.session
         if session is not None and (key is None or key == session.key):
-            return self._used(session, now)
+            return self.use(session, now)
         if key is None:
             session = self._add(self._new(f"{step.trace_id:032x}", named=False), now)
             self._bind(step.trace_id, session)
             return session
         if step.trace_id in self._explicit and session is not None:
-            return self._used(session, now)
+            return self.use(session, now)
         if session is not None and session.named:
             # A sub-agent with a conversation of its own, inside the trace of its caller. Of an
             # agent or a node two instrumentations may name two ids; they stay with their trace.
             own = step.kind in _OWN_SESSION
-            return self.named(key, now) if own else self._used(session, now)
+            return self.named(key, now) if own else self.use(session, now)
         return self.bind(step.trace_id, key, now)
 
     def bind(self, trace_id: int, key: str, now: int) -> Session:
@@ -161,10 +158,10 @@ class SessionRegistry:
         known, here = self._by_key.get(key), self._by_trace.get(trace_id)
         if known is None and here is not None and not here.named:
             self._rename(here, key)
-            return self._used(here, now)
+            return self.use(here, now)
         session = known or self.named(key, now)
         self._bind(trace_id, session)
-        return self._used(session, now)
+        return self.use(session, now)
 
     def join(self, one: int, other: int) -> None:
         """Two traces turned out to be one run: both get the session that has a final key."""
@@ -199,7 +196,7 @@ class SessionRegistry:
         session = Session(
             key, self._settings, self._registry, self._faults, self._lock, named=named
         )
-        session.live = self.live
+        session.live = self._live
         self._begin(session)
         return session
 
@@ -309,7 +306,8 @@ class SessionRegistry:
         if self.gone is not None:
             self.gone(session)
 
-    def _used(self, session: Session, now: int) -> Session:
+    def use(self, session: Session, now: int) -> Session:
+        """Marks a session as used; returns the one that its key stands for now."""
         standing = self._by_key.get(session.key)
         if standing is None:
             return self._add(session, now)
@@ -334,10 +332,6 @@ class SessionRegistry:
             gone, of = self._by_trace.popitem(last=False)
             of.traces.pop(gone, None)
             self._explicit.pop(gone, None)
-
-    @property
-    def _most_traces(self) -> int:
-        return self._settings.max_sessions * _TRACES_PER_SESSION
 
 
 def _is_not_open(_: Session) -> bool:

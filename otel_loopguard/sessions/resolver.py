@@ -28,19 +28,15 @@ class SessionResolver:
     """Finds the sessions of one guard's runs and steps. The guard's lock is held."""
 
     def __init__(
-        self, sessions: SessionRegistry, opens: ActiveSpans, reader: Reader, faults: InternalErrors,
-        clock: Callable[[int | None], int],
+        self, sessions: SessionRegistry, active: ActiveSpans, reader: Reader,
+        faults: InternalErrors, clock: Callable[[int | None], int],
     ) -> None:  # fmt: skip
         self._sessions = sessions
-        self._opens = opens
+        self._active = active
         self._reader = reader
         self._faults = faults
         self._clock = clock
         self._tops: dict[int, tuple[ActiveSpan, ...]] = {}
-
-    def run(self, view: SpanView) -> Step | None:
-        """The run that an open span is, as far as it tells by now. The lock is not held."""
-        return attempt(self._faults, "read", self._reader.run, view)
 
     def begins(self, opened: ActiveSpan, step: Step | None) -> None:
         """A span started: is it a run of an agent, whose, and in which session?"""
@@ -83,7 +79,7 @@ class SessionResolver:
 
     def told(self, session: str | None, trace_id: int, span_id: int) -> None:
         """The adapter of a framework says that a run begins, see `SessionKeeper.next_run`."""
-        here = self._opens.get(span_id)
+        here = self._active.get(span_id)
         found = None if session is None else self._sessions.find(session)
         found = found or self._sessions.of_trace(trace_id)
         if found is None:
@@ -106,7 +102,7 @@ class SessionResolver:
 
     def is_open(self, span_id: int) -> bool:
         """Whether a span is open."""
-        return self._opens.get(span_id) is not None
+        return self._active.get(span_id) is not None
 
     def _is_call(self, view: SpanView) -> bool:
         step = attempt(self._faults, "read", self._reader.read, view)
@@ -158,12 +154,12 @@ class SessionResolver:
         elif turn is not None:
             session.run = span_id
 
-    def of(self, step: Step, opened: ActiveSpan | None) -> Session:
+    def resolve(self, step: Step, opened: ActiveSpan | None, now: int) -> Session:
         """The session of a step; a new one if there is none."""
         if opened is not None and opened.session is not None:
-            session = self._sessions.used(opened.session, self._clock(step.end))
+            session = self._sessions.use(opened.session, now)
         else:
-            session = self._sessions.of_step(step, self._clock(step.end))
+            session = self._sessions.of_step(step, now)
         if opened is not None and opened.top is not None:
             # Of runs in one trace the outer one comes first, whatever stands between them.
             for top in self._tops.get(step.trace_id, ()):

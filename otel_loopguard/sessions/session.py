@@ -115,8 +115,6 @@ class ContextSizes:
     trace) fall to `tuning.stalls.compact_drop` (half) of the most that they were, twice in a row,
     from at least `tuning.stalls.compact_least` (8000) on. Once is no sign: a short question aside
     is not the context.
-
-    Source: FEATURES E13.
     """
 
     __slots__ = ("_drop", "_least", "_sizes")
@@ -316,6 +314,7 @@ class Session:
         troubled: Whether anything was ever detected in it.
         history: Its steps as entries of a journal; None without one.
         detected: What was detected at its last step.
+        evidence: What was made of its last step, where that is a finished tool call.
         firsts: Where calls of it were seen first.
         turns: The runs of agents that are open in it, and whether the next is a user's turn.
         asked: What its models' messages tell of tool calls; None while they tell of none.
@@ -329,7 +328,7 @@ class Session:
         "__weakref__",
         "_broken", "_callers", "_cleared", "_contexts", "_counting", "_exempt", "_faults",
         "_judging", "_registry", "_settings", "_silence", "asked", "cycles",
-        "detected", "firsts", "flag", "history", "key", "last_used",
+        "detected", "evidence", "firsts", "flag", "history", "key", "last_used",
         "live", "lock", "named", "panel", "policy", "progress", "record", "run", "senses",
         "shrunk", "traces", "troubled", "turns", "unruled",
     )  # fmt: skip
@@ -342,6 +341,7 @@ class Session:
         self.named = named
         self.live = False
         self.shrunk = False
+        self.evidence: Evidence | None = None
         self.troubled = False
         self.run = 0
         self.traces: dict[int, None] = {}
@@ -384,6 +384,7 @@ class Session:
         """
         if self.unruled:
             return False
+        self.evidence = None
         if self._judging is None:
             data = pack([getattr(self, name) for name in _JUDGING], self._common)
             if data is None:
@@ -438,11 +439,11 @@ class Session:
         self._contexts = ContextSizes(settings)
         self._callers = Callers()
 
-    def take(self, step: Step) -> tuple[int, list[Finding]]:
+    def observe(self, step: Step) -> tuple[int, list[Finding]]:
         """Counts a canonical step and judges it. Its lock is held."""
         index = self.progress.steps
         self.unruled = [Finding(verdict) for verdict in self.policy.left()]
-        self.detected = []
+        self.detected, self.evidence = [], None
         self._count(step)
         if self._cleared != self.flag.cleared:
             self._start_over()
@@ -454,10 +455,12 @@ class Session:
             self._contexts.agent_ended(step)
         elif self.shrunk:
             self.compacted()
-        self.cycles.pass_by(index)
+        if self.cycles.entries:
+            self.cycles.pass_by(index)
         if self.history is not None and step.kind is not Kind.TOOL:
             self.history.step(step)
-        found = self._insisted(step) or self._seen(step)
+        found = self._insisted(step) if self.troubled else []
+        found = found or self._seen(step)
         if not found and step.kind is Kind.MODEL and self.flag.stops:
             found = self._asked(step)
         return index, found
@@ -542,17 +545,18 @@ class Session:
         """What the senses make of a step, the detectors of that, and the policy of those."""
         # A step without a round is a moment of its own.
         number, seen, moment = self._number, None, -self.progress.steps
-        found = self._covered(self.panel.observe(step))
+        history = self.history
+        found = self.panel.observe(step)
+        if found and history is not None:
+            found = history.covered(found)
         for sense in self.senses.of(step.kind):
             evidence = sense.see(step)
             if evidence is None:
                 continue
             if isinstance(evidence, Evidence):
-                self._write_call(step, evidence)
-                self.firsts.see(step, evidence)
-                seen, call, moment = evidence, evidence.call, evidence.round
-                if evidence.effect is Effect.WRITE and not evidence.error:
-                    self.record.wrote(step)
+                self._note(step, evidence)
+                seen = self.evidence = evidence
+                call, moment = evidence.call, evidence.round
                 if step.name in self._exempt:
                     continue
                 if self.troubled and call and evidence.changed and not evidence.error:
@@ -563,16 +567,25 @@ class Session:
                     return [self._found(verdict, step, seen) for verdict in defied]
                 found += self.panel.observe(evidence)
             else:
-                found += self._covered(self.panel.observe(evidence))
+                more = self.panel.observe(evidence)
+                found += history.covered(more) if more and history is not None else more
         if found:
             return self._judged(found, number, moment, step, seen)
         if self.troubled and step.kind is Kind.TOOL:
             self._calm(seen, number)
         return []
 
+    def _note(self, step: Step, seen: Evidence) -> None:
+        """Writes a finished call down: for the journal, and for links and reports of later."""
+        if self.history is not None:
+            self.history.call(step, seen, opened=self.progress.epoch > seen.epoch)
+        self.firsts.see(step, seen)
+        if seen.effect is Effect.WRITE and not seen.error:
+            self.record.wrote(step)
+
     def _insisted(self, step: Step) -> list[Finding]:
         """What follows when a hand-off of a denied loop was tried again, and refused."""
-        agent = refused_to(step) if self.troubled else None
+        agent = refused_to(step)
         if agent is None or not self.policy.denies(agent):
             return []
         moment = -self.progress.steps
@@ -584,7 +597,8 @@ class Session:
         """What follows from what runs too long: a verdict of its own. Its lock is held."""
         own = replace(found, own=found.own or Action.HINT)
         self.troubled = self.troubled or own.own is not Action.ALLOW
-        verdicts = self.policy.judge(self._covered([own]), self._number, -self.progress.steps)
+        covered = [own] if self.history is None else self.history.covered([own])
+        verdicts = self.policy.judge(covered, self._number, -self.progress.steps)
         return [Finding(verdict, tool=step.name or "") for verdict in verdicts]
 
     def _judged(
@@ -661,14 +675,6 @@ class Session:
         before = self.history.before.calls if self.history is not None else 0
         return self.progress.calls + before
 
-    def _covered(self, found: list[Detection]) -> list[Detection]:
-        """Detections as a journal may have them."""
-        return self.history.covered(found) if self.history is not None and found else found
-
-    def _write_call(self, step: Step, seen: Evidence) -> None:
-        if self.history is not None:
-            self.history.call(step, seen, opened=self.progress.epoch > seen.epoch)
-
     def _write_loops(self, moment: int) -> None:
         if self.history is not None:
             self.history.loops(self.policy.shown(moment))
@@ -678,13 +684,13 @@ class Session:
             self.history.mark(mark)
 
     def compacted(self) -> None:
-        """Its context was compacted: what was counted before weighs half (E13)."""
+        """Its context was compacted: what was counted before weighs half."""
         self.record.happened("compactions")
         self.panel.user_turn()
         self.policy.user_turn()
 
     def saved(self) -> SavedSession:
-        """What is counted now, for a later `restore` (C19). Its lock is held."""
+        """What is counted now, for a later `restore`. Its lock is held."""
         progress, settings = self.progress, self._settings
         memo: dict[int, object] = {id(settings): settings, id(progress): progress}
         stopped = self.policy.ended or self.policy.stops
@@ -696,7 +702,7 @@ class Session:
         )  # fmt: skip
 
     def restore(self, saved: SavedSession | None) -> None:
-        """Its application went back to a checkpoint: what is done again is no repeat (C19).
+        """Its application went back to a checkpoint: what is done again is no repeat.
 
         What was counted since is taken back, and milestones and plan are as they were. What was
         spent stays spent. A pause and an abort stay, and so does whatever a person set.

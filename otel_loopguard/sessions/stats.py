@@ -145,7 +145,7 @@ class _Entry:
 
 
 class DecisionIndex:
-    """The newest 4096 decisions of a guard, and what people said of them (A10).
+    """The newest 4096 decisions of a guard, and what people said of them.
 
     Not thread-safe: the guard's lock is held.
 
@@ -159,7 +159,7 @@ class DecisionIndex:
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
         self.told: Counter[bool] = Counter()
 
-    def enter(self, decision_id: str, record: SessionStats) -> None:
+    def add(self, decision_id: str, record: SessionStats) -> None:
         """Takes a decision about the session of a record."""
         self._entries[decision_id] = _Entry(record)
         if len(self._entries) > _KEPT:
@@ -271,7 +271,7 @@ class SessionStats:
             self.memory.note("file", path)
 
     def happened(self, what: Happening, times: int = 1) -> None:
-        """Counts what is counted of a run (E14)."""
+        """Counts what is counted of a run."""
         self._happened[what] += times
 
     @property

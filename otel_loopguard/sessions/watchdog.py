@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from otel_loopguard._util.errors import InternalErrors
     from otel_loopguard.core import Detection
     from otel_loopguard.detectors import Clock
-    from otel_loopguard.sessions.active import ActiveSpans, Limits, Ticket
+    from otel_loopguard.sessions.active import ActiveSpans, Limits, Ticket, ToolSpans
     from otel_loopguard.sessions.registry import SessionRegistry
     from otel_loopguard.sessions.session import Session
     from otel_loopguard.settings import Settings
@@ -36,17 +36,15 @@ class Health:
 
     An ended span among the open ones, a session that is kept no more while its span is open, and a
     run whose count of open steps is not the number of its open steps (which is put right).
-
-    Source: FEATURES E11.
     """
 
-    def __init__(self, opens: Iterable[ActiveSpan], kept: Callable[[Session], bool]) -> None:
-        self._opens = opens
+    def __init__(self, active: Iterable[ActiveSpan], kept: Callable[[Session], bool]) -> None:
+        self._active = active
         self._kept = kept
 
     def check(self) -> list[str]:
         """What is wrong, a sentence each; empty where all is well. O(open spans)."""
-        spans = list(self._opens)
+        spans = list(self._active)
         ended = sum(opened.ended for opened in spans)
         lost = sum(one.session is not None and not self._kept(one.session) for one in spans)
         wrong: list[str] = []
@@ -73,7 +71,6 @@ def _put_right(run: Run, busy: int) -> str:
     return said
 
 
-_NAMES: Final = 1024
 _OWN: Final = frozenset({Kind.MODEL, Kind.AGENT, Kind.TOOL})
 
 
@@ -99,39 +96,32 @@ class Watchdog:
     Nothing is looked at before it is due. In `live` a look says how long a thing runs by now; on
     another clock every look is made at its own time, so that a replay says what was said live.
 
-    Some dialects name the tool only when its span ends; so the names of spans that turned out to
-    be tool calls are remembered, the newest 1024.
-
-    Source: FEATURES D3, D4, E2, E3, E11.
+    Attributes:
+        deadlines: When what is to be looked at.
     """
 
     def __init__(  # noqa: PLR0913
-        self, settings: Settings, reader: Reader, opens: ActiveSpans, sessions: SessionRegistry, *,
-        lock: threading.RLock, faults: InternalErrors, live: bool, limits: Limits,
+        self, settings: Settings, reader: Reader, active: ActiveSpans, sessions: SessionRegistry, *,
+        lock: threading.RLock, faults: InternalErrors, live: bool, limits: Limits, tools: ToolSpans,
     ) -> None:  # fmt: skip
         self._settings = settings
         self._reader = reader
-        self._opens = opens
+        self._active = active
         self._sessions = sessions
         self._lock = lock
         self._faults = faults
         self._live = live
         self._limits = limits
-        self._tools: OrderedDict[str, str] = OrderedDict()
+        self._tools = tools
         self._runs = Runs(settings)
-        self._health = Health(opens, lambda session: sessions.find(session.key) is session)
+        self._health = Health(active, lambda session: sessions.find(session.key) is session)
         self._checks = live and settings.tuning.stalls.health_s > 0
         self._checking: Ticket[object] | None = None
-        self._deadlines: Deadlines[object] = Deadlines()
+        self.deadlines: Deadlines[object] = Deadlines()
         self._off = "stall" in settings.switched_off
         self._first = first_look(settings)
 
-    @property
-    def due_at(self) -> int:
-        """When something is to be looked at next, nanoseconds since the epoch; else `NEVER`."""
-        return self._deadlines.top
-
-    def opened(self, opened: ActiveSpan) -> None:
+    def on_start(self, opened: ActiveSpan) -> None:
         """A span started. The lock is held; O(log open spans)."""
         if self._off:
             return
@@ -144,12 +134,12 @@ class Watchdog:
             if run.works(opened.agent if opened.runs else None, opened.since):
                 self._look_by(run, self._runs.phase_due(run))
         elif opened.runs:
-            self.runs(opened)
-        opened.ticket = self._deadlines.add(opened.since + self._first, opened)
+            self.add_run(opened)
+        opened.ticket = self.deadlines.add(opened.since + self._first, opened)
         if self._checks and self._checking is None:
             self._check_after(opened.since)
 
-    def runs(self, opened: ActiveSpan) -> None:
+    def add_run(self, opened: ActiveSpan) -> None:
         """A span is a run of an agent, which it may say only after its start. The lock is held."""
         if self._off or opened.run is not None:
             return
@@ -157,20 +147,20 @@ class Watchdog:
         run.works(opened.agent, opened.since)
         self._look_again(run, self._runs.look(run, self._key(opened), opened.since).next)
 
-    def closed(self, opened: ActiveSpan, step: Step | None, now: int) -> None:
+    def on_end(self, opened: ActiveSpan, step: Step | None, now: int) -> None:
         """A span ended, or was forgotten. The lock is held."""
         opened.ended = True
-        self._deadlines.drop(opened.ticket)
-        if not len(self._opens):
-            self._deadlines.drop(self._checking)
+        self.deadlines.drop(opened.ticket)
+        if not len(self._active):
+            self.deadlines.drop(self._checking)
             self._checking = None
         if step is not None and step.kind is Kind.TOOL and step.name is not None:
-            self._learn(opened.view, step.name)
+            self._tools.learn(opened.view.name, step.name)
         run = opened.run
         if run is None:
             return
         if run.opened is opened:
-            self._deadlines.drop(run.ticket)
+            self.deadlines.drop(run.ticket)
             self._runs.ended(run, self._key(opened), now)
             return
         run.busy -= not opened.runs
@@ -194,7 +184,7 @@ class Watchdog:
         """
         while True:
             with self._lock:
-                entry = self._deadlines.pop(now)
+                entry = self.deadlines.pop(now)
             if entry is None:
                 return
             due, subject = entry
@@ -214,9 +204,9 @@ class Watchdog:
             return
         with self._lock:
             opened.unreadable = True
-            self._deadlines.drop(opened.ticket)
+            self.deadlines.drop(opened.ticket)
             if opened.run is not None and opened.run.opened is opened:
-                self._deadlines.drop(opened.run.ticket)
+                self.deadlines.drop(opened.run.ticket)
 
     def look(self, subject: object, now: int) -> list[Stall]:
         """Looks at an open span, an open run, or the state of the guard."""
@@ -227,20 +217,10 @@ class Watchdog:
         self._check(now)
         return []
 
-    def limit_s(self, tool: str, args: object) -> float:
-        """Seconds that a call of a tool may take by its estimate (D14); 600 without one."""
-        return self._limits.time_limit(tool, args)
-
     def health(self) -> list[str]:
         """What does not agree with itself in the state of the guard; empty where all is well."""
         with self._lock:
             return self._health.check()
-
-    def _learn(self, span: SpanView, tool: str) -> None:
-        if len(span.name) < 512 and span.name not in self._tools:
-            self._tools[span.name] = tool
-            if len(self._tools) > _NAMES:
-                self._tools.popitem(last=False)
 
     def _look_at_span(self, opened: ActiveSpan, now: int) -> list[Stall]:
         span, settings = opened.view, self._settings
@@ -253,8 +233,8 @@ class Watchdog:
         said = opened.said = opened.said or set()
         found = look_at(clocks, said if speaks else set(said), now, settings.tuning.stalls.warning)
         with self._lock:
-            if self._opens.has(opened) and found.next != NEVER:
-                opened.ticket = self._deadlines.add(max(found.next, now + 1), opened)
+            if self._active.has(opened) and found.next != NEVER:
+                opened.ticket = self.deadlines.add(max(found.next, now + 1), opened)
         if not speaks:
             return []
         read = step or Step(Kind.TOOL, tool)
@@ -279,7 +259,7 @@ class Watchdog:
 
     def _look_at_run(self, run: Run, now: int) -> list[Stall]:
         with self._lock:
-            if not self._opens.has(run.opened):
+            if not self._active.has(run.opened):
                 return []
             found = self._runs.look(run, self._key(run.opened), now)
             self._look_again(run, max(found.next, now + 1))
@@ -306,25 +286,25 @@ class Watchdog:
     def _look_by(self, run: Run, due: int | None) -> None:
         """A run is looked at no later than `due`."""
         if due is not None and (run.ticket is None or due < run.ticket.due):
-            self._deadlines.drop(run.ticket)
+            self.deadlines.drop(run.ticket)
             self._look_again(run, due)
 
     def _look_again(self, run: Run, due: int) -> None:
         idle = due == NEVER or run.opened.unreadable
-        run.ticket = None if idle else self._deadlines.add(due, run)
+        run.ticket = None if idle else self.deadlines.add(due, run)
 
     def _check(self, now: int) -> None:
         with self._lock:
             wrong = self._health.check()
             self._checking = None
-            if len(self._opens):
+            if len(self._active):
                 self._check_after(now)
         for sentence in wrong:
             self._faults.note("health", InconsistentState(sentence))
 
     def _check_after(self, now: int) -> None:
         due = now + round(self._settings.tuning.stalls.health_s * 1e9)
-        self._checking = self._deadlines.add(due, self._health)
+        self._checking = self.deadlines.add(due, self._health)
 
     def _key(self, opened: ActiveSpan) -> str | None:
         session = opened.session or self._sessions.of_trace(opened.view.trace_id)
@@ -333,7 +313,7 @@ class Watchdog:
     def _tool(self, span: SpanView, step: Step | None) -> str | None:
         if step is not None and step.kind is not Kind.TOOL:
             return None
-        return (None if step is None else step.name) or self._tools.get(span.name)
+        return (None if step is None else step.name) or self._tools.first(span.name)
 
 
 def _at_work(run: Run, clock: Clock) -> str | None:

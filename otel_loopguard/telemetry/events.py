@@ -1,7 +1,4 @@
-"""The log events of the guard.
-
-Source: FEATURES A11 (one structured record per decision), B8 (cycles), O3.
-"""
+"""The log events of the guard."""
 
 from __future__ import annotations
 
@@ -46,8 +43,6 @@ def saved(decision: Decision, spent: Spent) -> Saved:
     between them included. How long a loop would really have gone on nobody can know; of loops whose
     length has no scale half go on for longer. What is not known (tokens that no span says, times)
     saves nothing.
-
-    Source: FEATURES A10.
     """
     if spent.calls <= 0:
         return Saved(0, 0)

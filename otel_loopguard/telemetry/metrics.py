@@ -1,8 +1,6 @@
 """Every metric of the guard: its type, unit, attributes, and when it changes.
 
 Names, units and shapes follow OpenTelemetry's rules (general/naming.md, general/metrics.md).
-
-Source: FEATURES A10, C15, E14, O3.
 """
 
 from __future__ import annotations

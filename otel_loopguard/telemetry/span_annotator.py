@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from otel_loopguard.core import Decision, Step
     from otel_loopguard.sessions import Session
     from otel_loopguard.sessions.active import ActiveSpan
+    from otel_loopguard.sessions.observation import DecisionRecord
     from otel_loopguard.spans.reader import Reader
-    from otel_loopguard.spans.views import SpanView
 
 _KEPT: Final = 4096
 
@@ -63,32 +63,40 @@ class SpanAnnotator:
         """Decisions that wait for an exporter."""
         return len(self._ended)
 
-    def keep(
-        self, decision: Decision, *, with_session: bool, opened: ActiveSpan | None = None
-    ) -> None:
-        """Keeps what an ended span gets, until an exporter takes it; the newest 4096."""
-        view = None if opened is None else opened.view
+    def on_decision(self, made: DecisionRecord) -> None:
+        """Annotates what is open; keeps what an ended span gets until an exporter takes it."""
+        decision = made.decision
+        view = None if made.opened is None else made.opened.view
+        if made.running:
+            if isinstance(view, ActiveSpanView):
+                self._running(view, decision)
+            return
+        # A mere note on a step without a span would wait for an exporter for ever.
+        if made.opened is None and decision.action is Action.ALLOW:
+            return
         if not decision.span_id or (isinstance(view, ActiveSpanView) and not view.sampled):
             return
         with self._lock:
             place = (decision.trace_id, decision.span_id)
-            self._ended[place] = annotation(decision, with_session=with_session)
+            self._ended[place] = annotation(decision, with_session=made.step.session is None)
             if len(self._ended) > self.capacity:
                 self._ended.popitem(last=False)
                 # Without such an exporter nobody waits for them.
                 self.dropped += self.written
 
-    def take(self, trace_id: int, span_id: int) -> Annotation | None:
+    def pop(self, trace_id: int, span_id: int) -> Annotation | None:
         """What an ended span gets; given once."""
         return self._ended.pop((trace_id, span_id), None) if self._ended else None
 
-    def above(self, opened: ActiveSpan, decision: Decision) -> None:
+    def above(self, made: DecisionRecord) -> None:
         """Annotates the open agent span above, and the topmost open span.
 
         An abort ends the agent, and turns its span to ERROR; a deny does not. What is only noted
         takes no other decision's place.
         """
-        steps = [found for place in opened.above() for found in self._step_of(place)]
+        decision = made.decision
+        above = () if made.opened is None else made.opened.above()
+        steps = [found for place in above for found in self._step_of(place)]
         if not steps:
             return
         agents = [found for found in steps if found[1] is not None and found[1].kind is Kind.AGENT]
@@ -119,15 +127,16 @@ class SpanAnnotator:
         else:
             yield found
 
-    def running(self, span: SpanView, decision: Decision) -> None:
+    def _running(self, span: ActiveSpanView, decision: Decision) -> None:
         """Annotates what is open, and has not failed by that; as `above`, a mere note yields."""
-        if isinstance(span, ActiveSpanView):
-            without = _lacks_session(self._reader.read(span))
-            added = annotation(decision, with_session=without, status=False)
-            if decision.action is not Action.ALLOW or _is_noted(span):
-                span.annotate(added, event=self._events)
-            elif self._events:
-                span.add_event(added)
+        without = _lacks_session(self._reader.read(span))
+        added = annotation(decision, with_session=without, status=False)
+        if decision.action is not Action.ALLOW or (
+            span.attributes.get(semconv.DECISION_ACTION, "allow") == "allow"
+        ):
+            span.annotate(added, event=self._events)
+        elif self._events:
+            span.add_event(added)
 
     def starting(self, opened: ActiveSpan, session: Session) -> None:
         """Annotates a call that starts although its loop is denied or its session aborted."""
@@ -161,10 +170,6 @@ def _set_by(control: Control) -> Annotation:
         semconv.SESSION_ID: control.session or "",
     }
     return Annotation(attributes)
-
-
-def _is_noted(span: ActiveSpanView) -> bool:
-    return span.attributes.get(semconv.DECISION_ACTION, "allow") == "allow"
 
 
 def _is_marked(span: ActiveSpanView) -> bool:

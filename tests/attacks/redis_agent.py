@@ -97,7 +97,7 @@ def _main() -> None:
     threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
     print("up", flush=True)
     steps, longest = _work(sys.argv[2], provider, ended)
-    writer = guard._backing.writer
+    writer = guard._writer
     assert writer is not None
     # The journal's thread hands on what it has every 0.1 s.
     time.sleep(1)

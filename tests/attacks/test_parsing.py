@@ -113,8 +113,8 @@ def test_nothing_is_parsed_while_the_lock_is_held(
     """Arguments, outcomes, messages, states and plans; at the start of a span and at its end."""
     for number in range(6):
         span = span_of(number, SPANS[kind])
-        guard.opened(span)
-        guard.closed(span)
+        guard.on_start(span)
+        guard.on_end(span)
     assert parser.given
     assert parser.held == []
 
@@ -124,7 +124,7 @@ def test_a_text_of_many_values_is_not_parsed(guard: LoopGuard, parser: Parser, k
     """`[1.0,[],[],…]`: of ten megabytes it took 6.8 s in 0.3.0, for which all others waited."""
     text = "[1.0," + "[]," * 3_000_000 + "1]"
     for number in range(3):
-        guard.closed(span_of(number, TOOL | {key: text}))
+        guard.on_end(span_of(number, TOOL | {key: text}))
     assert max(parser.given, default=0) < 10_000
 
 
@@ -149,7 +149,7 @@ def decisions(result: Any) -> list[Action]:
     for number in range(12):
         said = {"gen_ai.tool.call.arguments": '{"q": "a"}'}
         said["gen_ai.tool.call.result"] = result(number)
-        guard.closed(span_of(number, TOOL | said))
+        guard.on_end(span_of(number, TOOL | said))
     return found
 
 
@@ -160,7 +160,7 @@ def decisions(result: Any) -> list[Action]:
 def test_a_count_that_no_model_can_have_is_none(guard: LoopGuard, tokens: Any) -> None:
     """It is no fault, and no budget is used up by it."""
     attributes = {"gen_ai.operation.name": "chat", "gen_ai.usage.input_tokens": tokens}
-    guard.closed(span_of(0, attributes))
+    guard.on_end(span_of(0, attributes))
     assert guard.faults.counts == {}
     step = guard.reader.read(span_of(1, attributes))
     assert step is not None

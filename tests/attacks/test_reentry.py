@@ -63,15 +63,15 @@ class Finalized:
 
 def within(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
     """Has something done once, in the midst of a step that is judged: the guard's lock is held."""
-    take, left = Session.take, [act]
+    observe, left = Session.observe, [act]
 
-    def taken(self: Session, step: Step) -> object:
+    def observed(self: Session, step: Step) -> object:
         if left:
             assert locks.held()
             left.pop()()
-        return take(self, step)
+        return observe(self, step)
 
-    monkeypatch.setattr(Session, "take", taken)
+    monkeypatch.setattr(Session, "observe", observed)
 
 
 def equal_call(rig: Rig) -> Span:
@@ -95,7 +95,9 @@ def test_what_a_collected_span_decides_is_said_without_a_lock(
         loop(rig, 2)
         Finalized(equal_call(rig))
         listened: list[bool] = []
-        rig.guard._announcer.listener = lambda *_: listened.append(locks.held())
+        rig.guard.subscribers.decisions.append(
+            ("on_decision", lambda _: listened.append(locks.held()))
+        )
         within(monkeypatch, gc.collect)
         loop(rig, 6)
     assert handler.told
@@ -191,7 +193,7 @@ def test_a_span_that_starts_and_ends_inside_is_counted_once(
     assert report is not None
     assert report.steps == 2
     assert rig.faults == {}
-    assert len(rig.guard._opens) == 0
+    assert len(rig.guard._active) == 0
 
 
 def test_what_waits_is_done_without_another_span(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,7 +201,7 @@ def test_what_waits_is_done_without_another_span(monkeypatch: pytest.MonkeyPatch
     rig = Rig()
     judged = threading.Event()
     span = rig.tracer.start_span("execute_tool last", attributes=TOOL)
-    rig.guard._on_step = lambda *_: judged.set()
+    rig.guard.subscribers.steps.append(("on_step", lambda _: judged.set()))
     with agent(rig.tracer, gen_ai__conversation__id="asked"):
         tool_call(rig.tracer)
     judged.clear()

@@ -262,9 +262,9 @@ def test_a_stall_that_ended_raises_nothing() -> None:
     with agent(rig.tracer, gen_ai__conversation__id="s"):
         span = rig.tracer.start_span("execute_tool slow", attributes=TOOL)
         (opened,) = [
-            one for one in rig.guard._opens._open.values() if one.view.name == "execute_tool slow"
+            one for one in rig.guard._active._open.values() if one.view.name == "execute_tool slow"
         ]
-        found = rig.guard._stalls.look(opened, opened.since + 100 * SECOND)
+        found = rig.guard._watchdog.look(opened, opened.since + 100 * SECOND)
         span.end()
         assert len(found) == 1
         rig.guard._stall(found[0])

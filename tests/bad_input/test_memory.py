@@ -99,8 +99,8 @@ def test_tables_do_not_grow_with_spans(make: Callable[[int], RecordedSpan]) -> N
     early = 0
     for number in range(40_000):
         span = make(number)
-        guard.opened(span)
-        guard.closed(span)
+        guard.on_start(span)
+        guard.on_end(span)
         if number == 15_000:
             early = sizes(guard)
     assert sizes(guard) <= early * 1.05 + 4200

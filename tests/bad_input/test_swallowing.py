@@ -140,7 +140,7 @@ def test_a_span_whose_dialect_throws_is_not_kept_open(broken_dialect: None) -> N
     """What ended is let go of, read or not."""
     rig = Rig()
     runs_on(rig)
-    assert not rig.guard._once._open
+    assert not rig.guard._dedup._open
 
 
 def test_a_listener_that_throws_is_counted(caplog: pytest.LogCaptureFixture) -> None:
@@ -150,7 +150,8 @@ def test_a_listener_that_throws_is_counted(caplog: pytest.LogCaptureFixture) -> 
         raise KeyError
 
     rig = Rig()
-    rig.guard._on_step = rig.guard._announcer.listener = broken
+    rig.guard.subscribers.steps.append(("on_step", broken))
+    rig.guard.subscribers.decisions.append(("on_decision", broken))
     with agent(rig.tracer):
         for _ in range(6):
             tool_call(rig.tracer)
@@ -201,9 +202,9 @@ def test_what_is_no_exception_passes() -> None:
         raise KeyboardInterrupt
 
     rig = Rig()
-    rig.guard._on_step = interrupted
+    rig.guard.subscribers.steps.append(("on_step", interrupted))
     with pytest.raises(KeyboardInterrupt):
-        rig.guard.closed(
+        rig.guard.on_end(
             RecordedSpan(
                 name="execute_tool x", attributes={"gen_ai.operation.name": "execute_tool"}, end=1
             )

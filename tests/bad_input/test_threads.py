@@ -210,11 +210,12 @@ def test_a_listener_that_starts_and_ends_spans() -> None:
     rig = Rig()
 
     def listens(*_given: object) -> None:
-        rig.guard._announcer.listener = None
+        rig.guard.subscribers.decisions.remove(listening)
         tool_call(rig.tracer, "listener")
         control.current()
 
-    rig.guard._announcer.listener = listens
+    listening = ("on_decision", listens)
+    rig.guard.subscribers.decisions.append(listening)
     with agent(rig.tracer):
         for _ in range(7):
             tool_call(rig.tracer)

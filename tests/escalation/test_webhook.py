@@ -32,8 +32,8 @@ def hook() -> Iterator[Hook]:
 
 
 def carrier(guard: LoopGuard) -> DeliveryQueue:
-    assert guard._people is not None
-    found = guard._people.escalations.channels.webhook
+    assert guard._escalation is not None
+    found = guard._escalation.escalations.channels.webhook
     assert found is not None
     return found
 

@@ -24,11 +24,11 @@ class Log:
     bound: list[tuple[int, str]] = field(default_factory=list)
     steps: list[tuple[str, Step]] = field(default_factory=list)
 
-    def opened(self, span: SpanView) -> None:
+    def on_start(self, span: SpanView) -> None:
         self.said.append(("open", span.span_id))
         self.views.append(span)
 
-    def closed(self, span: SpanView) -> None:
+    def on_end(self, span: SpanView) -> None:
         self.said.append(("close", span.span_id))
 
     def tick(self, now: int) -> None:

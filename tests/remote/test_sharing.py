@@ -147,7 +147,7 @@ def test_an_older_word_is_not_heard(guards: Guards) -> None:
     """A notice that arrives after a newer one changes nothing."""
     guard, run = guards(), new_name()
     begin(run, guard)
-    sharing = guard._sharing
+    sharing = guard._replication
     now = time.time_ns()
     assert sharing.hear(notice(session=run, action=Action.ALLOW, at=now, who="bob"))
     assert not sharing.hear(notice(session=run, action=Action.ABORT, at=now - 1))
@@ -158,9 +158,9 @@ def test_a_clock_that_is_ahead_does_no_harm(guards: Guards) -> None:
     """A stop from the future counts from when it is heard, so that it can be lifted."""
     guard, run = guards(), new_name()
     begin(run, guard)
-    assert guard._sharing.hear(notice(session=run, at=2**62))
+    assert guard._replication.hear(notice(session=run, at=2**62))
     flag(guard, run).clear(by="bob")
-    assert not guard._sharing.hear(notice(session=run, at=time.time_ns() - 10**9))
+    assert not guard._replication.hear(notice(session=run, at=time.time_ns() - 10**9))
     assert action_of(guard, run) is Action.ALLOW
 
 
@@ -181,7 +181,7 @@ def test_the_next_turn_is_not_stopped_by_what_stopped_the_last(guards: Guards) -
         "gen_ai.operation.name": "invoke_agent", "gen_ai.conversation.id": conversation,
     }  # fmt: skip
     with provider.get_tracer("t").start_as_current_span("invoke_agent a", attributes=attributes):
-        assert not there._sharing.hear(_standing(here, conversation), late=True)
+        assert not there._replication.hear(_standing(here, conversation), late=True)
         assert action_of(there, conversation) is Action.ALLOW
 
 
@@ -245,7 +245,7 @@ def test_an_abort_from_elsewhere_raises_here(guards: Guards) -> None:
     """`check` raises with the reason that was given there."""
     guard, run = guards(), new_name()
     begin(run, guard)
-    guard._sharing.hear(notice(session=run, action=Action.ABORT, reason="over there"))
+    guard._replication.hear(notice(session=run, action=Action.ABORT, reason="over there"))
     with otel_loopguard.session(run), pytest.raises(LoopGuardAbort, match="over there"):
         control.check()
 
@@ -268,7 +268,7 @@ def test_it_is_on_the_trace_and_in_the_log(
         tracer.start_as_current_span("invoke_agent a", attributes=agent),
     ):
         told = notice(session=run, action=Action.ABORT, reason="seen over there", who=who)
-        assert guard._sharing.hear(told)
+        assert guard._replication.hear(told)
         with tracer.start_as_current_span("invoke_agent b", attributes=agent):
             pass
     below, above = exporter.get_finished_spans()
@@ -288,7 +288,7 @@ def test_garbage_on_the_topic_is_counted(guards: Guards) -> None:
     begin(run, guard)
     store = open_store(guard.settings)
     counts = guard.faults.counts
-    wait_for(lambda: guard._sharing._subscriptions, SOON_S)
+    wait_for(lambda: guard._replication._subscriptions, SOON_S)
 
     def counted() -> bool:
         store.publish(KIND, b"\xff" * 100_000)  # type: ignore[attr-defined]
@@ -327,7 +327,7 @@ def test_a_redis_that_was_away_is_told_and_heard_afterwards(
     with caplog.at_level(logging.WARNING, "otel_loopguard"):
         flag(here, run).set(Action.ABORT, reason="meanwhile", by="bob")
         assert action_of(here, run) is Action.ABORT
-        wait_for(lambda: here._backing.writer.state == "down", SOON_S)  # type: ignore[union-attr]
+        wait_for(lambda: here._writer.state == "down", SOON_S)  # type: ignore[union-attr]
         time.sleep(0.5)
     assert sum("are not heard" in line for line in caplog.messages) <= 2
     own.start()
@@ -362,7 +362,7 @@ def test_nothing_is_shared_where_that_is_switched_off(guards: Guards) -> None:
     time.sleep(0.2)
     assert paused(quiet, run)
     assert action_of(loud, run) is Action.ABORT
-    assert not quiet._sharing._subscriptions
+    assert not quiet._replication._subscriptions
 
 
 def test_without_a_store_nothing_is_kept_or_started() -> None:
@@ -395,16 +395,16 @@ def test_tables_are_bounded(guards: Guards) -> None:
     for number in range(200):
         run = f"{new_name()}-{number}"
         begin(run, guard)
-        guard._sharing.hear(notice(session=run))
-    sharing = guard._sharing
+        guard._replication.hear(notice(session=run))
+    sharing = guard._replication
     assert max(len(sharing._last), len(sharing._done), len(sharing._known)) <= 20
 
 
 def test_what_is_not_known_here_is_not_kept(guards: Guards) -> None:
     """Notices of sessions of other processes leave nothing behind."""
     guard = guards()
-    assert not guard._sharing.hear(notice(session=new_name()))
-    assert not guard._sharing._last
+    assert not guard._replication.hear(notice(session=new_name()))
+    assert not guard._replication._last
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
@@ -414,7 +414,7 @@ def test_a_child_of_a_fork_hears_and_is_heard(guards: Guards) -> None:
     guard, run, other = guards(), new_name(), new_name()
     begin(run, guard)
     wait_for(_listening, SOON_S)
-    with guard._sharing._lock:
+    with guard._replication._lock:
         child = os.fork()
         if child == 0:
             os._exit(0 if _child(guard, run, other) else 1)

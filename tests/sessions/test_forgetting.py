@@ -182,7 +182,7 @@ def test_a_span_that_never_ends_keeps_no_session() -> None:
             trace = span.get_span_context().trace_id
     assert len(guard._sessions) == 5
     assert known(guard, trace) == [trace]
-    assert len(guard._belonging._tops) <= 5
+    assert len(guard._resolver._tops) <= 5
 
 
 def test_a_guard_that_nobody_holds_is_freed_with_its_sessions() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -26,16 +28,24 @@ from tests.sessions.journals import (
     until,
 )
 
+if TYPE_CHECKING:
+    from otel_loopguard.guard import LoopGuard
+
 
 def decided(found: list[Decision]) -> list[str]:
     return [one.action.value for one in found if one.action is not Action.ALLOW]
+
+
+def listen(guard: LoopGuard, listener: Callable[[Decision], object]) -> None:
+    """Has a function called with every decision of a guard."""
+    guard.subscribers.decisions.append(("on_decision", lambda made: listener(made.decision)))
 
 
 def observed(shelf: Shelf, *steps: Step, **settings: object) -> list[str]:
     """A guard sees steps of one session and goes; what it decided."""
     found: list[Decision] = []
     one = guard(shelf, **settings)
-    one._announcer.listener = lambda _, decision: found.append(decision)
+    listen(one, found.append)
     for step in steps:
         one.observe(step, "run")
     one.shutdown()
@@ -46,7 +56,7 @@ def after(shelf: Shelf, calls: int, *steps: Step, **settings: object) -> list[st
     """The same, after a restart, once the calls of before are known."""
     found: list[Decision] = []
     one, _ = restarted(shelf, calls, **settings)
-    one._announcer.listener = lambda _, decision: found.append(decision)
+    listen(one, found.append)
     for step in steps:
         one.observe(step, "run")
     one.shutdown()
@@ -83,12 +93,12 @@ def test_loops_keep_their_name() -> None:
     """The digest of a loop on the trace is that of before the restart."""
     shelf, names = Shelf(), set[str]()
     one = guard(shelf)
-    one._announcer.listener = lambda _, decision: names.add(decision.loop)
+    listen(one, lambda decision: names.add(decision.loop))
     for number in range(3):
         one.observe(call(number), "run")
     one.shutdown()
     two, _ = restarted(shelf, 3)
-    two._announcer.listener = one._announcer.listener
+    listen(two, lambda decision: names.add(decision.loop))
     two.observe(call(3), "run")
     assert len(names) == 1
 
@@ -116,7 +126,7 @@ def test_a_new_run_of_the_agent_is_the_users_next_turn() -> None:
     until(lambda: session.history and session.history.before.calls == 5)
     assert session.flag.control.action is Action.ALLOW
     found: list[Decision] = []
-    new._announcer.listener = lambda _, decision: found.append(decision)
+    listen(new, found.append)
     new.observe(call(9, args="something else", outcome="an answer"), "run")
     new.observe(call(10, args="more", outcome="another answer"), "run")
     assert found == []
@@ -238,7 +248,7 @@ def test_two_guards_see_each_others_steps() -> None:
     """The third equal call is noticed, whoever makes it; each entry counts once."""
     shelf, found = Shelf(), list[Decision]()
     one, two = guard(shelf), guard(shelf)
-    two._announcer.listener = lambda _, decision: found.append(decision)
+    listen(two, found.append)
     one.observe(call(0), "run")
     until(lambda: shelf.store.journal("run"))
     two.observe(call(1), "run")
@@ -328,7 +338,7 @@ def test_a_shelf_that_throws_does_not_reach_the_agent() -> None:
 
     found: list[Decision] = []
     one = guard(Broken(), tuning={"journal": {"flush_s": 60}})
-    one._announcer.listener = lambda _, decision: found.append(decision)
+    listen(one, found.append)
     for number in range(3):
         one.observe(call(number), "run")
     assert decided(found) == ["hint"]
@@ -361,7 +371,7 @@ def test_a_session_that_gets_its_key_late_is_written_under_it() -> None:
     step.trace_id = 5
     session = one._sessions.of_step(step, EPOCH)
     with session.lock:
-        session.take(step)
+        session.observe(step)
         one._sessions.wrote(session, now=True)
     assert len(shelf.store.journal(f"{5:032x}")) == 1
     one.bind(5, "conversation")

@@ -138,15 +138,17 @@ def test_many_short_steps_leave_nothing_behind() -> None:
     with agent(watched.tracer):
         for number in range(2000):
             tool_call(watched.tracer, args=f'{{"n": {number}}}', result=f"answer {number}")
-        assert len(watched.guard._stalls._deadlines._heap) < 200
-    assert len(watched.guard._stalls._deadlines) == 0
+        assert len(watched.guard._watchdog.deadlines._heap) < 200
+    assert len(watched.guard._watchdog.deadlines) == 0
 
 
 def test_a_held_back_call_is_counted_in_time() -> None:
     """A call without its answer waits for a twin, and is counted a second later, by the thread."""
     watched = Watched()
     steps: list[str] = []
-    watched.guard._on_step = lambda _session, _index, step: steps.append(step.name or "")
+    watched.guard.subscribers.steps.append(
+        ("on_step", lambda seen: steps.append(seen.step.name or ""))
+    )
     other = provider_with(watched.processor).get_tracer("other.scope")
     with agent(watched.tracer), other.start_as_current_span("execute_tool slow", attributes=SLOW):
         tool_call(watched.tracer, "slow", result=None)
@@ -195,7 +197,7 @@ def test_the_state_is_checked_while_spans_are_open() -> None:
     """What does not agree with itself is counted, and put right where it can be."""
     watched = Watched(tuning={"stalls": {"health_s": 0.1}}, stall_idle_s=0)
     with agent(watched.tracer), watched.slow() as span:
-        opened = watched.guard._opens.get(span.get_span_context().span_id)
+        opened = watched.guard._active.get(span.get_span_context().span_id)
         assert opened is not None
         assert opened.run is not None
         opened.run.busy = 7

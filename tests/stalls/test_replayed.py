@@ -72,7 +72,7 @@ class Known:
 def known(**settings: Any) -> Replayed:
     """A guard that knows how long tools take."""
     run = Replayed({**QUIET, **settings})
-    run.guard._stalls._limits = Known()
+    run.guard._watchdog._limits = Known()
     return run
 
 

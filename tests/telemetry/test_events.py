@@ -166,10 +166,10 @@ def test_a_logger_that_hangs_or_throws_does_not_slow_the_agent(fault: str) -> No
     assert time.monotonic() - began < 15
     counts = guard.telemetry.numbers.counts
     if fault == "hangs":
-        assert counts.of("loopguard.events")[("queue_full",)] >= 8
+        assert counts.get("loopguard.events")[("queue_full",)] >= 8
         processor.free.set()
     else:
-        wait_for(lambda: counts.of("loopguard.events").get(("failure",)))
+        wait_for(lambda: counts.get("loopguard.events").get(("failure",)))
         assert guard.faults.counts["telemetry.emit:ConnectionError"] >= 1
 
 
@@ -228,7 +228,7 @@ def test_without_an_open_span_or_our_exporter_a_decision_has_a_span_of_its_own(
     _no_other_exporters(monkeypatch)
     scene = Scene(exporter=False)
     guard = scene.guard
-    guard.telemetry.voice._herald._tracers = scene.provider  # type: ignore[union-attr]
+    guard.telemetry.voice._emitter._tracers = scene.provider  # type: ignore[union-attr]
     for _ in range(5):
         with control.session("run"):
             tool_call(scene.tracer)
@@ -261,7 +261,7 @@ def test_there_is_no_decision_span_where_a_decision_has_a_place(
     """Our exporter writes it, or an open span has it, or it is switched off."""
     _no_other_exporters(monkeypatch)
     scene = Scene(exporter=how == "exporter", decision_spans=how != "setting")
-    scene.guard.telemetry.voice._herald._tracers = scene.provider  # type: ignore[union-attr]
+    scene.guard.telemetry.voice._emitter._tracers = scene.provider  # type: ignore[union-attr]
     with control.session("run"):
         if how == "agent":
             with agent(scene.tracer):

@@ -303,7 +303,7 @@ def test_a_table_of_counts_is_bounded_by_itself() -> None:
     counts = Counts()
     for number in range(5000):
         counts.add("m", (f"{number}", ""))
-    found = counts.of("m")
+    found = counts.get("m")
     assert len(found) == 1801
     assert found["other", ""] == 3200
     assert sum(found.values()) == 5000
