@@ -33,7 +33,7 @@ ELSEWHERE = {
     "background_tool.py": "tests/planning/test_example.py",
     "crewai_agent.py": "tests/frameworks/test_crewai.py",
     "google_adk_agent.py": "tests/frameworks/test_google_adk.py",
-    "hung_tool.py": "tests/stalls/test_example.py",
+    "hung_tool.py": "tests/sessions/test_hung_tool_example.py",
     "llama_index_agent.py": "tests/frameworks/test_llama_index.py",
     "mcp_agent.py": "tests/frameworks/test_mcp.py",
     "smolagents_agent.py": "tests/frameworks/test_smolagents.py",

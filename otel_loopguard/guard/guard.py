@@ -496,7 +496,7 @@ class LoopGuard(SessionQueries):
                     made.append(record)
             made.extend(map(decide, findings))
         session.ruled()
-        if session.history is not None:
+        if session.journal is not None:
             self._sessions.wrote(session)
 
     def _decide_on(  # noqa: PLR0913, PLR0917

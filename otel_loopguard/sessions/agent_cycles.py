@@ -138,7 +138,7 @@ class CycleLog:
         self.lines: deque[tuple[int, str, tuple[object, ...], CycleNews]] = deque(maxlen=_LINES)
         self.entries: deque[CycleEntry] = deque(maxlen=_KEPT)
 
-    def take(self, found: Iterable[Detection], verdicts: Iterable[Verdict], step: int) -> None:
+    def observe(self, found: Iterable[Detection], verdicts: Iterable[Verdict], step: int) -> None:
         """Takes what was detected at a step, and what follows."""
         for detection in found:
             if _is_cycle(detection):

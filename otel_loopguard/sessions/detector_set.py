@@ -99,7 +99,7 @@ class DetectorSet:
         return kind in (Usage, MilestoneStatus) or self._registry.families[name] in _LASTING
 
     def adopt(self, other: DetectorSet, kind: type) -> None:
-        """Takes over the detectors of another panel that look at one type of evidence."""
+        """Takes over the detectors of another set that look at one type of evidence."""
         seats = other._seats.get(kind)
         if seats is None:
             return

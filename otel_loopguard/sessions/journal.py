@@ -642,7 +642,7 @@ class JournalReplay:
     of many items (they are no sign of a loop).
 
     Attributes:
-        panel: Detectors that have seen the calls.
+        detectors: Detectors that have seen the calls.
         policy: Has the loops.
         known: The newest calls and their answers.
         calls: Tool calls.
@@ -655,7 +655,7 @@ class JournalReplay:
     def __init__(self, settings: Settings, registry: Registry, faults: InternalErrors) -> None:
         self._settings = settings
         self._rounds = Rounds()
-        self.panel = DetectorSet(registry, settings, faults)
+        self.detectors = DetectorSet(registry, settings, faults)
         self.policy = Policy(settings)
         self.known = Known()
         self.calls = self.epochs = self.round = 0
@@ -681,7 +681,7 @@ class JournalReplay:
         seen.round = self.round = self._rounds.of(max(seen.time - entry.took, 0), seen.time)
         self.known.note(seen)
         if seen.tool not in self._settings.exempt:
-            self.panel.observe(seen)
+            self.detectors.observe(seen)
             self._calm(seen, opened=entry.opened)
         self.calls += 1
         self.epochs += entry.opened
@@ -719,12 +719,12 @@ class JournalReplay:
         if mark is Mark.CLEARED or self.policy.ended or stopped:
             self.policy.start_over()
         self.standing = None
-        self.panel.user_turn()
+        self.detectors.user_turn()
         self.policy.user_turn()
 
     def _restored(self, *, lasts: bool) -> None:
         """Copies of the state are not in the journal: what was done before is forgotten."""
-        self.panel.restore({}, {})
+        self.detectors.restore({}, {})
         self.known = Known()
         self.epochs += 1
         if not (lasts or self.policy.ended):

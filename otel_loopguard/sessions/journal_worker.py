@@ -83,7 +83,7 @@ _FORGOTTEN: Final = -1
 
 
 class JournalWorker:
-    """Gives sessions a history, writes it behind, and brings in what the store knows of before.
+    """Gives sessions a journal, writes it behind, and brings in what the store knows of before.
 
     Entries are handed on after `tuning.journal.flush_steps` (100), after a decision, after
     `tuning.journal.flush_s` (1 s) and at `close`. A new session is asked for at once, one in use
@@ -123,11 +123,11 @@ class JournalWorker:
 
     def begin(self, session: Session) -> None:
         """A session was made, or got its final key: its past is asked for. The lock is held."""
-        if session.history is None:
-            session.history = JournalBuffer(self._cover, self._settings.tuning.journal.steps)
+        if session.journal is None:
+            session.journal = JournalBuffer(self._cover, self._settings.tuning.journal.steps)
         else:
-            session.history.start_over()
-        session.history.looks = _LOOKS
+            session.journal.start_over()
+        session.journal.looks = _LOOKS
         self._asked[id(session)] = session
         if len(self._asked) > self._settings.max_sessions:
             self._asked.popitem(last=False)
@@ -135,15 +135,15 @@ class JournalWorker:
 
     def wrote(self, session: Session, *, now: bool = False) -> None:
         """A session has entries to be written. The lock is held."""
-        history = session.history
-        if history is None or not history.pending:
+        journal = session.journal
+        if journal is None or not journal.pending:
             return
         self._used[id(session)] = session
-        history.looks = _LOOKS
-        waiting = len(history.pending)
+        journal.looks = _LOOKS
+        waiting = len(journal.pending)
         if now or waiting >= self._most_pending or len(self._dirty) >= self._settings.max_sessions:
             self._dirty.pop(id(session), None)
-            self._hand_on(session.key, history, history.take())
+            self._hand_on(session.key, journal, journal.take())
             return
         if waiting == 1 or id(session) not in self._dirty:
             self._dirty[id(session)] = session
@@ -156,12 +156,12 @@ class JournalWorker:
         """A session is known no more: what it left behind is handed on. The lock is held."""
         for table in (self._dirty, self._asked, self._used):
             table.pop(id(session), None)
-        history = session.history
-        if history is None:
+        journal = session.journal
+        if journal is None:
             return
-        history.looks = _FORGOTTEN
-        if history.pending:
-            self._hand_on(session.key, history, history.take())
+        journal.looks = _FORGOTTEN
+        if journal.pending:
+            self._hand_on(session.key, journal, journal.take())
 
     def flush(self) -> None:
         """Hands on all that is still to be written."""
@@ -169,16 +169,16 @@ class JournalWorker:
             self.full = False
             dirty, self._dirty = self._dirty, OrderedDict()
             taken = [
-                (one.key, one.history, one.history.take()) for one in dirty.values() if one.history
+                (one.key, one.journal, one.journal.take()) for one in dirty.values() if one.journal
             ]
-        for key, history, noted in taken:
-            self._hand_on(key, history, noted)
+        for key, journal, noted in taken:
+            self._hand_on(key, journal, noted)
 
-    def _hand_on(self, key: str, history: JournalBuffer, noted: list[Noted]) -> None:
+    def _hand_on(self, key: str, journal: JournalBuffer, noted: list[Noted]) -> None:
         with swallow(self._faults, "journal"):
-            written = history.packed(noted)
+            written = journal.packed(noted)
             with self._lock:
-                history.keep(written)
+                journal.keep(written)
             if written:
                 self._shelf.submit(key, written)
 
@@ -190,22 +190,22 @@ class JournalWorker:
 
     def read(self, session: Session) -> bool:
         """Brings in what the store knows of a session. Blocks: called on the thread."""
-        key, history = session.key, session.history
-        found = [] if history is None else self._shelf.journal(key, history.after)
-        if history is None or not found:
+        key, journal = session.key, session.journal
+        found = [] if journal is None else self._shelf.journal(key, journal.after)
+        if journal is None or not found:
             return False
         with self._lock:
             if session.key != key:
                 return False  # it got another key meanwhile, and is asked for again
-            own: list[Noted] = [*history.entries, *history.pending]
-            history.since = []
+            own: list[Noted] = [*journal.entries, *journal.pending]
+            journal.since = []
         new = self._new(key, found, {name for name, _ in own})
         if new:
-            self._rebuild(session, history, sorted([*history.packed(own), *new]))
+            self._rebuild(session, journal, sorted([*journal.packed(own), *new]))
         with self._lock:
-            history.since = None
+            journal.since = None
             if session.key == key:
-                history.after = found[-1][0]
+                journal.after = found[-1][0]
         return bool(new)
 
     def _new(self, session: str, found: list[Written], known: set[str]) -> list[Written]:
@@ -220,7 +220,7 @@ class JournalWorker:
                     new.append((name, value))
         return new
 
-    def _rebuild(self, session: Session, history: JournalBuffer, entries: list[Written]) -> None:
+    def _rebuild(self, session: Session, journal: JournalBuffer, entries: list[Written]) -> None:
         entries = entries[-self._settings.tuning.journal.steps :]
         past = JournalReplay(self._settings, self._registry, self._faults)
         for number, entry in enumerate(self._entries(session.key, entries)):
@@ -228,12 +228,12 @@ class JournalWorker:
             if not number % _BREATH:
                 time.sleep(0)  # whoever runs the agent does not wait for this thread
         with self._lock:
-            late = history.packed(history.since or [])
+            late = journal.packed(journal.since or [])
             for entry in self._entries(session.key, late):
                 past.take(entry)
-            pending = {name for name, _ in history.pending}
-            history.entries.clear()
-            history.keep(one for one in (*entries, *late) if one[0] not in pending)
+            pending = {name for name, _ in journal.pending}
+            journal.entries.clear()
+            journal.keep(one for one in (*entries, *late) if one[0] not in pending)
             session.recall(past)
 
     def _entries(self, session: str, written: Iterable[Written]) -> Iterable[Entry]:
@@ -300,14 +300,14 @@ class JournalWorker:
                 again = {
                     place: session
                     for place, session in asked.items()
-                    if session.history is not None and session.history.looks != _FORGOTTEN
+                    if session.journal is not None and session.journal.looks != _FORGOTTEN
                 }
                 self._used = OrderedDict([*again.items(), *self._used.items()])
 
     def _look_again(self, session: Session) -> None:
-        history = session.history
-        if history is not None and history.looks > 0:
-            history.looks -= 1
+        journal = session.journal
+        if journal is not None and journal.looks > 0:
+            journal.looks -= 1
             with self._lock:
                 self._used[id(session)] = session
 

@@ -64,7 +64,7 @@ class SessionRegistry:
         self._registry = registry
         self._faults = faults
         self._lock = lock
-        self._scribe = (
+        self._journal_worker = (
             None if shelf is None else JournalWorker(settings, registry, faults, lock, shelf)
         )
         self._most_traces = settings.max_sessions * _TRACES_PER_SESSION
@@ -177,13 +177,13 @@ class SessionRegistry:
 
     def wrote(self, session: Session, *, now: bool = False) -> None:
         """A step of a session is over: what it left behind goes to the journal, if there is one."""
-        if self._scribe is not None:
-            self._scribe.wrote(session, now=now)
+        if self._journal_worker is not None:
+            self._journal_worker.wrote(session, now=now)
 
     def close(self) -> None:
         """Hands on what is still to be written to journals."""
-        if self._scribe is not None:
-            self._scribe.close()
+        if self._journal_worker is not None:
+            self._journal_worker.close()
 
     def _rename(self, session: Session, key: str) -> None:
         self._take_out(session.key)
@@ -201,8 +201,8 @@ class SessionRegistry:
         return session
 
     def _begin(self, session: Session) -> None:
-        if self._scribe is not None:
-            self._scribe.begin(session)
+        if self._journal_worker is not None:
+            self._journal_worker.begin(session)
         if self.begun is not None:
             self.begun(session.key)
 
@@ -301,8 +301,8 @@ class SessionRegistry:
             self._by_trace.pop(trace_id, None)
             self._explicit.pop(trace_id, None)
         session.traces.clear()
-        if self._scribe is not None:
-            self._scribe.forget(session)
+        if self._journal_worker is not None:
+            self._journal_worker.forget(session)
         if self.gone is not None:
             self.gone(session)
 

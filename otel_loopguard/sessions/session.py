@@ -171,7 +171,7 @@ class FirstSeen:
     def __init__(self) -> None:
         self._spots: dict[int, Spot] = {}
 
-    def see(self, step: Step, seen: Evidence) -> None:
+    def add(self, step: Step, seen: Evidence) -> None:
         """Takes a finished call."""
         if not step.span_id:
             return
@@ -182,7 +182,7 @@ class FirstSeen:
             self._keep(seen.error_shape, spot)
             self._keep(seen.error_line, spot)
 
-    def of(self, keys: Iterable[int], step: Step, most: int) -> tuple[Spot, ...]:
+    def get(self, keys: Iterable[int], step: Step, most: int) -> tuple[Spot, ...]:
         """The spans that showed first what a loop is made of, each once."""
         found = dict.fromkeys(self._spots[key] for key in keys if key in self._spots)
         found.pop((step.trace_id, step.span_id), None)
@@ -269,7 +269,7 @@ class SavedSession:
         flag: Its flag, which stays the same when the session gets its final key.
         progress: Its totals, which the copies refer to; still counted on.
         task: Number of the user's task at that time.
-        senses: What its senses knew.
+        extractors: What its extractors knew.
         detectors: What its detectors had counted, by name.
         policy: Its ladder; None if the session was stopped.
         milestones: Its milestones, and the plan that it followed.
@@ -279,14 +279,15 @@ class SavedSession:
     flag: weakref.ref[Flag]
     progress: Progress
     task: int
-    senses: Mapping[Factory, Extractor]
+    extractors: Mapping[Factory, Extractor]
     detectors: Mapping[str, Detector]
     policy: Policy | None
     milestones: SavedMilestones
 
 
 _JUDGING: Final = (
-    "senses", "panel", "policy", "firsts", "detected", "turns", "_silence", "_contexts", "_callers",
+    "extractors", "detectors", "policy", "first_seen", "detected", "turns", "_silence", "_contexts",
+    "_callers",
 )  # fmt: skip
 _LASTING: Final = (UsageExtractor, MilestoneExtractor)
 """What no checkpoint takes back: what was spent is spent."""
@@ -304,18 +305,18 @@ class Session:
         last_used: When it was used last, nanoseconds since the epoch.
         lock: The guard's lock, held while its steps are judged. One for all: a finalizer that ends
             a span inside of one lock must never wait for another.
-        senses: What turns its steps into evidence.
-        panel: What looks at the evidence.
+        extractors: What turns its steps into evidence.
+        detectors: What looks at the evidence.
         policy: What follows from what is detected; its ladder remembers the loops.
         flag: What its runtime sees.
         record: Counts what it does, for people.
         cycles: The cycles of agents that it came to.
         run: Root span of the agent run that began last in it; 0 if none was seen to begin.
         troubled: Whether anything was ever detected in it.
-        history: Its steps as entries of a journal; None without one.
+        journal: Its steps as entries of a journal; None without one.
         detected: What was detected at its last step.
         evidence: What was made of its last step, where that is a finished tool call.
-        firsts: Where calls of it were seen first.
+        first_seen: Where calls of it were seen first.
         turns: The runs of agents that are open in it, and whether the next is a user's turn.
         asked: What its models' messages tell of tool calls; None while they tell of none.
         live: Whether its steps happen now; False in a replay.
@@ -328,9 +329,9 @@ class Session:
         "__weakref__",
         "_broken", "_callers", "_cleared", "_contexts", "_counting", "_exempt", "_faults",
         "_judging", "_registry", "_settings", "_silence", "asked", "cycles",
-        "detected", "evidence", "firsts", "flag", "history", "key", "last_used",
-        "live", "lock", "named", "panel", "policy", "progress", "record", "run", "senses",
-        "shrunk", "traces", "troubled", "turns", "unruled",
+        "detected", "detectors", "evidence", "extractors", "first_seen", "flag", "journal", "key",
+        "last_used", "live", "lock", "named", "policy", "progress", "record", "run", "shrunk",
+        "traces", "troubled", "turns", "unruled",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913
@@ -348,7 +349,7 @@ class Session:
         self.last_used = 0
         self.lock = lock
         self._cleared = 0
-        self.history: JournalBuffer | None = None
+        self.journal: JournalBuffer | None = None
         self._settings = settings
         self._registry = registry
         self._faults = faults
@@ -389,7 +390,7 @@ class Session:
             data = pack([getattr(self, name) for name in _JUDGING], self._common)
             if data is None:
                 return False
-            self._broken, self._judging = self.panel.broken, data
+            self._broken, self._judging = self.detectors.broken, data
             for name in _JUDGING:
                 delattr(self, name)
         # Where a decision was made, or an answer given, the record is known by its identity.
@@ -418,7 +419,7 @@ class Session:
         else:
             for name, thing in zip(_JUDGING, things, strict=True):
                 setattr(self, name, thing)
-            self.senses.register(SENSES)
+            self.extractors.register(SENSES)
         self._judging = None
 
     def _count_again(self) -> None:
@@ -429,10 +430,10 @@ class Session:
 
     def _begin_to_judge(self) -> None:
         settings = self._settings
-        self.senses = Extractors(settings, self.progress, SENSES)
-        self.panel = DetectorSet(self._registry, settings, self._faults)
+        self.extractors = Extractors(settings, self.progress, SENSES)
+        self.detectors = DetectorSet(self._registry, settings, self._faults)
         self.policy = Policy(settings)
-        self.firsts = FirstSeen()
+        self.first_seen = FirstSeen()
         self.turns = Turns()
         self.detected: list[Detection] = []
         self._silence = Silence()
@@ -457,8 +458,8 @@ class Session:
             self.compacted()
         if self.cycles.entries:
             self.cycles.pass_by(index)
-        if self.history is not None and step.kind is not Kind.TOOL:
-            self.history.step(step)
+        if self.journal is not None and step.kind is not Kind.TOOL:
+            self.journal.step(step)
         found = self._insisted(step) if self.troubled else []
         found = found or self._seen(step)
         if not found and step.kind is Kind.MODEL and self.flag.stops:
@@ -467,10 +468,10 @@ class Session:
 
     def call_of(self, step: Step) -> int | None:
         """Key of a call before it has an outcome; None if its arguments are not known yet."""
-        extractors = self.senses.of(Kind.TOOL)
+        extractors = self.extractors.of(Kind.TOOL)
         calls = next((one for one in extractors if isinstance(one, ToolCallExtractor)), None)
         key = None if calls is None else calls.call_of(step)
-        return key if key is None or self.history is None else self.history.cover(key)
+        return key if key is None or self.journal is None else self.journal.cover(key)
 
     def denies(self, tool: str, args: object, agent: str | None) -> bool:
         """Whether a call that is about to run belongs to a denied loop. Its lock is held."""
@@ -486,7 +487,7 @@ class Session:
     def report(self) -> Report:
         """What it has come to. Its lock is held."""
         action = self.flag.control.action
-        broken = self.panel.broken if self._judging is None else self._broken
+        broken = self.detectors.broken if self._judging is None else self._broken
         return self.record.report(self.key, self.progress, action, broken)
 
     def next_run(self, span_id: int) -> None:
@@ -497,9 +498,9 @@ class Session:
         if self.run:
             self._let_go()
             self.user_turn()
-        elif self.history is not None:
+        elif self.journal is not None:
             # Whatever the journal knows of before: no run outlives its process.
-            self.history.mark(Mark.TURN)
+            self.journal.mark(Mark.TURN)
         self.run = span_id
 
     def ruled(self) -> None:
@@ -509,23 +510,23 @@ class Session:
 
     def decided(self, decision: Decision) -> None:
         """Writes a decision down for other processes, but no mere note. Its lock is held."""
-        if self.history is not None and decision.action is not Action.ALLOW:
-            self.history.decided(decision)
+        if self.journal is not None and decision.action is not Action.ALLOW:
+            self.journal.decided(decision)
 
     def recall(self, past: JournalReplay) -> None:
         """Takes in what its journal knows of before, and of other processes. Its lock is held."""
-        history = self.history
-        if history is None:
+        journal = self.journal
+        if journal is None:
             return
-        self.panel.adopt(past.panel, Evidence)
+        self.detectors.adopt(past.detectors, Evidence)
         self.policy.follow(past.policy)
         self.troubled = self.troubled or past.troubled
-        history.follow(past.known, past.calls, past.epochs, past.round, self.progress)
+        journal.follow(past.known, past.calls, past.epochs, past.round, self.progress)
         standing = past.standing
-        if standing is None and self.flag.control.decision_id == history.told is not None:
+        if standing is None and self.flag.control.decision_id == journal.told is not None:
             self.flag.lower()
         elif standing is not None and not self.flag.raised:
-            history.told = standing.id
+            journal.told = standing.id
             said = hint(standing)
             self.flag.set(standing.action, reason=standing.message, hint=said, decision=standing)
 
@@ -542,15 +543,15 @@ class Session:
             self._callers.note(step)
 
     def _seen(self, step: Step) -> list[Finding]:
-        """What the senses make of a step, the detectors of that, and the policy of those."""
+        """What the extractors make of a step, the detectors of that, and the policy of those."""
         # A step without a round is a moment of its own.
         number, seen, moment = self._number, None, -self.progress.steps
-        history = self.history
-        found = self.panel.observe(step)
-        if found and history is not None:
-            found = history.covered(found)
-        for sense in self.senses.of(step.kind):
-            evidence = sense.see(step)
+        journal = self.journal
+        found = self.detectors.observe(step)
+        if found and journal is not None:
+            found = journal.covered(found)
+        for extractor in self.extractors.of(step.kind):
+            evidence = extractor.see(step)
             if evidence is None:
                 continue
             if isinstance(evidence, Evidence):
@@ -565,10 +566,10 @@ class Session:
                     defied = self.policy.defied(call, evidence.tool, number, moment)
                     self._write_loops(moment)
                     return [self._found(verdict, step, seen) for verdict in defied]
-                found += self.panel.observe(evidence)
+                found += self.detectors.observe(evidence)
             else:
-                more = self.panel.observe(evidence)
-                found += history.covered(more) if more and history is not None else more
+                more = self.detectors.observe(evidence)
+                found += journal.covered(more) if more and journal is not None else more
         if found:
             return self._judged(found, number, moment, step, seen)
         if self.troubled and step.kind is Kind.TOOL:
@@ -577,9 +578,9 @@ class Session:
 
     def _note(self, step: Step, seen: Evidence) -> None:
         """Writes a finished call down: for the journal, and for links and reports of later."""
-        if self.history is not None:
-            self.history.call(step, seen, opened=self.progress.epoch > seen.epoch)
-        self.firsts.see(step, seen)
+        if self.journal is not None:
+            self.journal.call(step, seen, opened=self.progress.epoch > seen.epoch)
+        self.first_seen.add(step, seen)
         if seen.effect is Effect.WRITE and not seen.error:
             self.record.wrote(step)
 
@@ -597,7 +598,7 @@ class Session:
         """What follows from what runs too long: a verdict of its own. Its lock is held."""
         own = replace(found, own=found.own or Action.HINT)
         self.troubled = self.troubled or own.own is not Action.ALLOW
-        covered = [own] if self.history is None else self.history.covered([own])
+        covered = [own] if self.journal is None else self.journal.covered([own])
         verdicts = self.policy.judge(covered, self._number, -self.progress.steps)
         return [Finding(verdict, tool=step.name or "") for verdict in verdicts]
 
@@ -607,12 +608,14 @@ class Session:
         self.detected = found = attended(found, self._settings, live=self.live)
         verdicts = self.policy.judge(found, number, moment, step.end or 0)
         self._write_loops(moment)
-        self.cycles.take(found, verdicts, self.progress.steps - 1)
+        self.cycles.observe(found, verdicts, self.progress.steps - 1)
         self.troubled = self.troubled or any(one.own is not Action.ALLOW for one in found)
         return [self._found(verdict, step, seen) for verdict in verdicts]
 
     def _found(self, verdict: Verdict, step: Step, seen: Evidence | None) -> Finding:
-        earlier = self.firsts.of(verdict.loop.keys, step, self._settings.tuning.telemetry.links)
+        earlier = self.first_seen.get(
+            verdict.loop.keys, step, self._settings.tuning.telemetry.links
+        )
         return finding_of(verdict, step, seen)._replace(earlier=earlier)
 
     def _start_over(self) -> None:
@@ -666,27 +669,27 @@ class Session:
             seen.novelty is not None
             and seen.novelty >= self._settings.tuning.policy.descend_novelty
         )
-        before = self.history.before.epochs if self.history is not None else 0
+        before = self.journal.before.epochs if self.journal is not None else 0
         return new or self.progress.epoch + before > seen.epoch
 
     @property
     def _number(self) -> int:
         """Number that the next call has, those before a restart and of other processes counted."""
-        before = self.history.before.calls if self.history is not None else 0
+        before = self.journal.before.calls if self.journal is not None else 0
         return self.progress.calls + before
 
     def _write_loops(self, moment: int) -> None:
-        if self.history is not None:
-            self.history.loops(self.policy.shown(moment))
+        if self.journal is not None:
+            self.journal.loops(self.policy.shown(moment))
 
     def _mark(self, mark: Mark) -> None:
-        if self.history is not None:
-            self.history.mark(mark)
+        if self.journal is not None:
+            self.journal.mark(mark)
 
     def compacted(self) -> None:
         """Its context was compacted: what was counted before weighs half."""
         self.record.happened("compactions")
-        self.panel.user_turn()
+        self.detectors.user_turn()
         self.policy.user_turn()
 
     def saved(self) -> SavedSession:
@@ -696,7 +699,8 @@ class Session:
         stopped = self.policy.ended or self.policy.stops
         return SavedSession(
             key=self.key, flag=weakref.ref(self.flag), progress=progress, task=progress.task,
-            senses=self.senses.saved(dict(memo), _LASTING), detectors=self.panel.saved(memo),
+            extractors=self.extractors.saved(dict(memo), _LASTING),
+            detectors=self.detectors.saved(memo),
             policy=None if stopped else deepcopy(self.policy, dict(memo)),
             milestones=progress.milestones.saved(),
         )  # fmt: skip
@@ -714,8 +718,8 @@ class Session:
             memo[id(saved.progress)] = progress
             renew = saved.task != progress.task or saved.progress is not progress
             progress.milestones.restore(saved.milestones, renew=renew)
-        self.senses.restore({} if saved is None else saved.senses, dict(memo), _LASTING)
-        self.panel.restore({} if saved is None else saved.detectors, memo)
+        self.extractors.restore({} if saved is None else saved.extractors, dict(memo), _LASTING)
+        self.detectors.restore({} if saved is None else saved.detectors, memo)
         if not (self.policy.ended or flag.control.action in (Action.PAUSE, Action.ABORT)):
             if saved is None or saved.policy is None:
                 self.policy.start_over()
@@ -732,6 +736,6 @@ class Session:
         """A user spoke: what was counted before weighs half."""
         self.unruled = []
         self._mark(Mark.TURN)
-        self.panel.user_turn()
+        self.detectors.user_turn()
         self.policy.user_turn()
         self.cycles.end("user_turn")

@@ -88,7 +88,7 @@ class Nowhere:
 
 guard = LoopGuard(shelf=Nowhere())
 guard.observe(Step(Kind.TOOL, "t", args={}, outcome="x"), "s")
-timer = guard._sessions._scribe
+timer = guard._sessions._journal_worker
 work = timer._wake
 """,
 )

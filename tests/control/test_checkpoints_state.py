@@ -296,7 +296,7 @@ def test_in_a_journal_the_restore_is_written_down() -> None:
     one.shutdown()
     other = journalled(Shelf(store))
     known = session_of(other, "restored")
-    until(lambda: known.history is not None and known.history.before.calls == 3)
+    until(lambda: known.journal is not None and known.journal.before.calls == 3)
     alerts: list[int] = []
     for step in equal_calls():
         other.observe(step, "restored")

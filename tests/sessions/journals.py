@@ -83,5 +83,5 @@ def restarted(shelf: object, calls: int, **settings: object) -> tuple[LoopGuard,
     """A new guard whose session has taken in so many calls of before."""
     new = guard(shelf, **settings)
     session = session_of(new)
-    until(lambda: session.history and session.history.before.calls == calls)
+    until(lambda: session.journal and session.journal.before.calls == calls)
     return new, session

@@ -125,7 +125,7 @@ def test_what_is_not_ours_is_not_put_away() -> None:
     guard.observe(call("search", {"q": "x"}), "one")
     assert put_away(guard) == []
     (session,) = guard._sessions.all
-    assert session.panel
+    assert session.detectors
 
 
 def test_values_of_the_users_do_not_matter() -> None:

@@ -48,7 +48,7 @@ def run(
         given, shelf=WriterJournalStore(writer), on_decision=lambda _, d: said.put(d.action.value)
     )
     session = session_of(guard)
-    until(lambda: session.history is not None and session.history.before.calls == before)
+    until(lambda: session.journal is not None and session.journal.before.calls == before)
     for number in numbers:
         guard.observe(call(number), "run")
     if dies:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.calls import EPOCH, SECOND
-from tests.stalls.recorded import Replayed, agent, span
+from tests.sessions.recorded import Replayed, agent, span
 
 if TYPE_CHECKING:
     from otel_loopguard.spans.views import RecordedSpan

@@ -123,7 +123,7 @@ def test_a_new_run_of_the_agent_is_the_users_next_turn() -> None:
     session = session_of(new)
     with session.lock:
         session.next_run(77)
-    until(lambda: session.history and session.history.before.calls == 5)
+    until(lambda: session.journal and session.journal.before.calls == 5)
     assert session.flag.control.action is Action.ALLOW
     found: list[Decision] = []
     listen(new, found.append)
@@ -185,7 +185,7 @@ def test_every_hundred_entries_are_written(steps: int) -> None:
     for number in range(steps):
         one.observe(call(number, args=number, outcome=news(number)), "run")
         if number % 100 == 99:
-            until(lambda: session.history is not None and not session.history.pending)
+            until(lambda: session.journal is not None and not session.journal.pending)
     assert shelf.batches == [100] * (steps // 100)
     one.shutdown()
     assert sum(shelf.batches) == steps
@@ -196,7 +196,7 @@ def test_no_memory_grows_where_the_thread_does_not_come_to_write() -> None:
     """Then who makes the steps hands them on, ten times as many at once."""
     shelf = Shelf()
     one = guard(shelf, tuning={"journal": {"flush_steps": 10}})
-    scribe = one._sessions._scribe
+    scribe = one._sessions._journal_worker
     assert scribe is not None
     scribe._closed = True
     for number in range(250):
@@ -238,10 +238,10 @@ def test_only_the_newest_are_kept() -> None:
     for number in range(100):
         one.observe(call(number, args=number, outcome=news(number)), "run")
     session = session_of(one)
-    assert session.history is not None
+    assert session.journal is not None
     one.shutdown()
     # The thread may be handing on the last of them.
-    until(lambda: session.history is not None and len(session.history.entries) == 32)
+    until(lambda: session.journal is not None and len(session.journal.entries) == 32)
 
 
 def test_two_guards_see_each_others_steps() -> None:
@@ -253,10 +253,10 @@ def test_two_guards_see_each_others_steps() -> None:
     until(lambda: shelf.store.journal("run"))
     two.observe(call(1), "run")
     session = session_of(two)
-    until(lambda: session.history and session.history.before.calls == 1)
+    until(lambda: session.journal and session.journal.before.calls == 1)
     one.observe(call(2), "run")
     two.observe(Step(Kind.MODEL, "m", start=EPOCH, end=EPOCH + SECOND), "run")
-    until(lambda: session.history and session.history.before.calls == 2)
+    until(lambda: session.journal and session.journal.before.calls == 2)
     assert found == []
     two.observe(call(3), "run")
     assert decided(found) == ["hint"]
@@ -274,10 +274,10 @@ def test_steps_of_others_are_put_in_order_of_time() -> None:
     session = session_of(two)
     one.observe(call(1, args="earlier", outcome="a"), "run")
     two.observe(Step(Kind.MODEL, "m", start=EPOCH, end=EPOCH + SECOND), "run")
-    until(lambda: session.history and session.history.before.calls == 1)
-    assert session.history is not None
+    until(lambda: session.journal and session.journal.before.calls == 1)
+    assert session.journal is not None
     two.shutdown()
-    names = [name for name, _ in session.history.entries]
+    names = [name for name, _ in session.journal.entries]
     assert names == sorted(names)
     assert len(names) == len(set(names)) == 3
 
@@ -292,7 +292,7 @@ def test_a_corrupted_entry_is_skipped_counted_and_told_once(
     observed(shelf, call(0), call(1))
     with caplog.at_level(logging.WARNING, "otel_loopguard"):
         one, _ = restarted(shelf, 2)
-    scribe = one._sessions._scribe
+    scribe = one._sessions._journal_worker
     assert scribe is not None
     assert scribe.unread == {Unread.CORRUPTED: 2, Unread.NEWER: 1}
     told = [record.getMessage() for record in caplog.records]
@@ -307,7 +307,7 @@ def test_what_another_key_wrote_is_not_compared() -> None:
     observed(shelf, call(0), call(1))
     one = guard(shelf, digest_key="another key of tests")
     session = session_of(one)
-    scribe = one._sessions._scribe
+    scribe = one._sessions._journal_worker
     assert scribe is not None
     until(lambda: scribe.unread[Unread.FOREIGN] == 2)
     one.observe(call(2), "run")
@@ -321,11 +321,11 @@ def test_a_store_that_cannot_be_read_is_asked_again() -> None:
     shelf.down = True
     one = guard(shelf)
     session = session_of(one)
-    scribe = one._sessions._scribe
+    scribe = one._sessions._journal_worker
     assert scribe is not None
     until(lambda: scribe.failed >= 2)
     shelf.down = False
-    until(lambda: session.history and session.history.before.calls == 2)
+    until(lambda: session.journal and session.journal.before.calls == 2)
 
 
 def test_a_shelf_that_throws_does_not_reach_the_agent() -> None:
@@ -395,7 +395,7 @@ def test_a_guard_without_a_shelf_keeps_no_history() -> None:
     """And pays nothing: keys of evidence stay as they are."""
     one = guard(None)
     one.observe(call(0), "run")
-    assert session_of(one).history is None
+    assert session_of(one).journal is None
 
 
 def test_all_evidence_of_a_session_is_covered() -> None:
@@ -403,8 +403,8 @@ def test_all_evidence_of_a_session_is_covered() -> None:
     seen: list[Evidence] = []
     one = guard(Shelf())
     session = session_of(one)
-    attempted = session.panel._seat(Evidence)
-    session.panel._seats[Evidence] = (("seen", seen.append), *attempted)
+    attempted = session.detectors._seat(Evidence)
+    session.detectors._seats[Evidence] = (("seen", seen.append), *attempted)
     one.observe(call(0), "run")
     plain = ToolCallExtractor(Settings()).evidence(call(0))
     assert seen[0].call == session.call_of(call(0)) != plain.call

@@ -125,7 +125,7 @@ def test_a_detector_that_failed_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
     from otel_loopguard._util.errors import raise_faults
 
     raise_faults(False)
-    report = report_of(call(), detectors=("tests.reports.test_report:Broken",))
+    report = report_of(call(), detectors=("tests.sessions.test_report:Broken",))
     assert report.switched_off == ("Broken",)
 
 
