@@ -13,7 +13,7 @@ from otel_loopguard._util.errors import InternalErrors
 from otel_loopguard.core import Progress
 from otel_loopguard.core.task import Task
 from otel_loopguard.evidence.model_text import ModelTextExtractor, Novelty
-from otel_loopguard.evidence.plans import Plans
+from otel_loopguard.evidence.plans import PlanExtractor
 from otel_loopguard.plans import groups, validate
 from otel_loopguard.stores.redis import RedisStore
 from otel_loopguard.stores.write_behind import Writer
@@ -42,7 +42,7 @@ def test_a_huge_outcome_is_compared_in_milliseconds() -> None:
     huge = b"line of text, \n" * 700_000
     began = time.perf_counter()
     for _ in range(20):
-        novelty.of(huge, b"x" * 256)
+        novelty.add(huge, b"x" * 256)
     assert time.perf_counter() - began < 1
 
 
@@ -70,11 +70,11 @@ def _cost(text: str) -> float:
     """Seconds that a text takes in both senses, the least of five."""
     took: list[float] = []
     for _ in range(5):
-        senses = ModelTextExtractor(Settings(), Progress()), Plans(Settings(), Progress())
+        senses = ModelTextExtractor(Settings(), Progress()), PlanExtractor(Settings(), Progress())
         begun = time.perf_counter()
         for sense in senses:
-            sense.see(say(text))
-            sense.see(say(text))
+            sense.extract(say(text))
+            sense.extract(say(text))
         took.append(time.perf_counter() - begun)
     return min(took)
 

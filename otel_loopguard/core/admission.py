@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Choice(str, Enum):
-    """How to execute a call or a batch (A4)."""
+    """How to execute a call or a batch."""
 
     EXECUTE_SYNC = "execute_sync"
     PROMPT_USER = "prompt_user"
@@ -61,7 +61,7 @@ class Objection:
 
 @dataclass(frozen=True, slots=True)
 class Factors:
-    """Everything that an execution choice was made of (A4). Times in milliseconds.
+    """Everything that an execution choice was made of. Times in milliseconds.
 
     Attributes:
         tasks: How many calls.
@@ -71,7 +71,7 @@ class Factors:
             parallel.
         switching_ms: Added for changing between tasks.
         checkpoints_ms: Added for checkpoints.
-        complexity: Complexity of the tasks, 0 to 1 (A5).
+        complexity: Complexity of the tasks, 0 to 1.
         complexity_ms: Added for it.
         records: Records of past calls that the estimate of the tools rests on; 0: a default.
         estimates: Where the estimate of each tool comes from, as its profile says.
@@ -110,8 +110,8 @@ class Admission:
         confidence: How sure, 0 to 1.
         estimate_ms: How long all of it will take, with everything that is added; milliseconds.
         reason: Why, in a sentence without content of the call.
-        follow_ups: What a runtime does next, in this order (A9).
-        source: What it comes from; the one earlier in the order is heard (A9).
+        follow_ups: What a runtime does next, in this order.
+        source: What it comes from; the one earlier in the order is heard.
         factors: Everything that the estimate and the votes were made of.
         session: Key of the session; None where none is known.
         user: Whose preferences counted; empty for nobody's in particular.
@@ -144,13 +144,13 @@ class Admission:
 
     @property
     def scale_workers(self) -> bool:
-        """Whether two or more resources are short, so that more workers would help (A7)."""
+        """Whether two or more resources are short, so that more workers would help."""
         return self.factors.pressure.scale_workers
 
 
 @dataclass(frozen=True, slots=True)
 class Acceptance:
-    """How the answers about calls were taken (A10).
+    """How the answers about calls were taken.
 
     Attributes:
         choices: Admissions by choice.
@@ -181,7 +181,7 @@ class Acceptance:
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """One resource that is past its threshold (A7).
+    """One resource that is past its threshold.
 
     Attributes:
         resource: `cpu`, `memory`, `io_wait` or `queue`.
@@ -217,7 +217,7 @@ class ResourcePressure:
 
     @property
     def scale_workers(self) -> bool:
-        """Whether two or more resources are short, so that more workers would help (A7)."""
+        """Whether two or more resources are short, so that more workers would help."""
         return len(self.alerts) >= 2
 
 
@@ -227,7 +227,7 @@ UNKNOWN_PRESSURE = ResourcePressure()
 
 @dataclass(frozen=True, slots=True)
 class ResourceUse:
-    """How much of one resource was used, over the samples that are kept (A10).
+    """How much of one resource was used, over the samples that are kept.
 
     Attributes:
         mean: Mean of the samples that have it, in the unit of `Reading`.

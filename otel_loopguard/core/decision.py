@@ -26,7 +26,7 @@ class Fix:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What is known about errors of one kind (C13).
+    """What is known about errors of one kind.
 
     Attributes:
         signature: Short code of the kind of error (`not_found`, `permission`, …).
@@ -69,7 +69,7 @@ _RANK = {action: rank for rank, action in enumerate(Action)}
 
 
 class Severity(str, Enum):
-    """How bad a detection is (D8)."""
+    """How bad a detection is."""
 
     WARNING = "warning"
     CRITICAL = "critical"
@@ -79,7 +79,7 @@ class Severity(str, Enum):
 
 
 class Source(str, Enum):
-    """What a decision comes from, in the order in which it is heard (A9)."""
+    """What a decision comes from, in the order in which it is heard."""
 
     GRAPH_LOOP = "graph_loop"
     TOOL_LOOP = "tool_loop"
@@ -90,7 +90,7 @@ class Source(str, Enum):
 
 
 class FollowUp(str, Enum):
-    """What a runtime does next about a decision (A9)."""
+    """What a runtime does next about a decision."""
 
     EXECUTE_IMMEDIATELY = "execute_immediately"
     TRACK_EXECUTION = "track_execution"
@@ -175,14 +175,14 @@ class Decision:
         shadow: Whether it was only noted and raised no flag.
         tool: Name of the tool of the call concerned; empty if no call is.
         source: What it comes from; of two at one step the one earlier in the order is heard.
-        certainty: How sure the order of sources makes it, 0 to 1 (A9); `confidence` is the
+        certainty: How sure the order of sources makes it, 0 to 1; `confidence` is the
             detector's own.
-        follow_ups: What a runtime does next, in this order (A9).
+        follow_ups: What a runtime does next, in this order.
         intervention: What is to be done about the loop, a short code (`break_cycle`, …), or None.
         advice: A sentence for the model on what would help; empty for the usual one.
-        alternatives: Other ways to the same end, for a model that is to leave this one (C7).
+        alternatives: Other ways to the same end, for a model that is to leave this one.
         question: What to ask the user; None unless the action is `ask` or `pause`.
-        diagnosis: What is known about the error behind it; None where there is no error (C13).
+        diagnosis: What is known about the error behind it; None where there is no error.
         earlier: Trace and span ids of the steps that showed the calls of its loop first.
     """
 

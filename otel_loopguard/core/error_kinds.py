@@ -1,4 +1,4 @@
-"""Whether an error is transient or permanent, read from its text or its exception."""
+"""The taxonomy of errors: what kind one is, read from its text or its exception."""
 
 from __future__ import annotations
 
@@ -25,6 +25,13 @@ _DETERMINISTIC: Final = re.compile(
     r"not (?:allowed|supported|defined|implemented)|unsupported|illegal|cannot|can't|"
     r"out of range|already exists",
 )
+_CALL_ERROR: Final = re.compile(
+    r"unexpected keyword argument|missing \d* ?required|"
+    r"required (?:argument|parameter|property|field)|"
+    r"(?:unknown|no such|not a valid|unrecogni[sz]ed) (?:tool|function|argument|parameter)|"
+    r"takes \d+ positional|(?:invalid|unexpected|extra) (?:arguments?|parameters?|inputs?)\b|"
+    r"arguments? (?:must|do(?:es)? not|is not)|tool .{0,60}(?:not found|does not exist)",
+)
 _TRANSIENT_NAMES: Final = re.compile(
     r"Timeout|TimedOut|Connect(?:ion)?Error|Connection(?:Reset|Refused|Aborted)|BrokenPipe|"
     r"NetworkError|TransportError|RateLimit|TooManyRequests|ServiceUnavailable|InternalServerError"
@@ -32,6 +39,72 @@ _TRANSIENT_NAMES: Final = re.compile(
 """Names of exceptions of the HTTP clients and model SDKs in use."""
 
 _TRANSIENT_STATUS: Final = frozenset((408, 429, 500, 502, 503, 504, 529))
+
+_SIGNATURES: Final = (
+    ("assertion", re.compile(r"assertion ?(?:error|failed)|assert failed")),
+    ("rate_limit", re.compile(r"\b429\b|too many requests|rate.?limit|throttl|quota|overloaded")),
+    ("disk_full", re.compile(r"no space left|disk (?:is )?full|enospc|disk quota exceeded")),
+    ("out_of_memory", re.compile(
+        r"out of memory|memoryerror|cannot allocate memory|oom.?kill|\benomem\b|heap out of"
+    )),
+    ("auth", re.compile(
+        r"\b401\b|unauthori[sz]ed|authentication|not authenticated|invalid (?:api.?key|token|"
+        r"credentials)|(?:token|session|credentials) (?:has |have |is |are )?expired|not logged in"
+    )),
+    ("permission", re.compile(
+        r"\b403\b|permission denied|access (?:is )?denied|forbidden|\beacces\b|\beperm\b|"
+        r"operation not permitted|read.?only file|permissionerror|insufficient privilege"
+    )),
+    ("timeout", re.compile(r"time[d\-]?.?out|\betimedout\b|deadline exceeded|\b504\b")),
+    ("connection", re.compile(
+        r"connection (?:reset|refused|aborted|closed|error)|could not connect|econn(?:reset|"
+        r"refused|aborted)|network is unreachable|name or service not known|broken pipe|"
+        r"failed to resolve|getaddrinfo|no route to host|remote end closed"
+    )),
+    ("server_error", re.compile(
+        r"\b50[023]\b|bad gateway|service (?:is )?(?:temporarily )?unavailable|server error"
+    )),
+    ("unknown_tool", re.compile(
+        r"(?:unknown|no such|unrecogni[sz]ed) (?:tool|function)|tool .{0,60}(?:not found|"
+        r"does not exist|is not (?:available|valid))|not a valid tool"
+    )),
+    ("wrong_arguments", re.compile(
+        r"unexpected keyword argument|missing \d* ?required|takes \d+ positional|"
+        r"required (?:argument|parameter|property|field)|"
+        r"(?:invalid|unexpected|extra|unknown|unrecogni[sz]ed) (?:arguments?|parameters?|inputs?|"
+        r"options?)\b|validation error|\b422\b|is a required property"
+    )),
+    ("missing_module", re.compile(
+        r"no module named|modulenotfound|cannot find (?:module|package)|importerror|"
+        r"command not found|is not recogni[sz]ed as an internal"
+    )),
+    ("no_match", re.compile(
+        r"(?:string|text|pattern|hunk|context|old_str).{0,60}(?:not found|did not match|"
+        r"no match|does not (?:appear|match))|patch (?:failed|does not apply)|hunk #?\d* ?failed|"
+        r"no match(?:es)? found for replacement|multiple (?:matches|occurrences)"
+    )),
+    ("unknown_name", re.compile(
+        r"no such (?:column|table)|unknown column|(?:table|column|relation) .{0,80}"
+        r"(?:does not|doesn't) exist|nameerror|attributeerror|is not defined|keyerror|"
+        r"undefined (?:variable|column|function|reference)"
+    )),
+    ("syntax", re.compile(
+        r"syntax ?error|indentationerror|parse error|invalid syntax|unexpected (?:token|eof|"
+        r"end of|indent)|unterminated|jsondecodeerror|malformed"
+    )),
+    ("not_found", re.compile(
+        r"\b404\b|not.?found|no such|does ?n[o']t exist|\benoent\b|cannot find|"
+        r"could not find"
+    )),
+    ("conflict", re.compile(
+        r"\b409\b|already exists|file ?exists|\beexist\b|conflict|duplicate (?:key|entry)"
+    )),
+    ("wrong_type", re.compile(r"typeerror|valueerror|unsupported operand|expected .{1,40} got ")),
+)  # fmt: skip
+"""Kinds of errors by what their text says in lower case, the more special one in front.
+
+Patterns that ignore case take three times as long.
+"""
 
 
 def text_class(text: str) -> ErrorClass:
@@ -53,6 +126,18 @@ def _class_of(text: str) -> ErrorClass:
     if _TRANSIENT.search(text):
         return ErrorClass.TRANSIENT
     return ErrorClass.DETERMINISTIC if _DETERMINISTIC.search(text) else ErrorClass.UNKNOWN
+
+
+def names_call_error(text: str) -> bool:
+    """Whether an error is about the call itself: unknown tool, wrong or missing arguments."""
+    return _CALL_ERROR.search(look(text).lower()) is not None
+
+
+@lru_cache(maxsize=16)
+def text_signature(text: str) -> str | None:
+    """The kind of error that a text speaks of; None if it is of no known kind."""
+    text = text.lower()
+    return next((name for name, pattern in _SIGNATURES if pattern.search(text)), None)
 
 
 def exception_class(error: BaseException) -> ErrorClass:

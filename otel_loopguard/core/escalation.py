@@ -17,7 +17,7 @@ _TOOLS: Final = 5
 
 
 class Answer(str, Enum):
-    """What a person answers to an escalation (C8)."""
+    """What a person answers to an escalation."""
 
     CONTINUE = "continue"
     ABORT = "abort"
@@ -63,11 +63,9 @@ class Escalation:
         report: What the session has come to; None where nothing was seen of it.
         process: Name of the process that it runs in.
         question: What to ask a person, as the decision says it.
-        context: Long-term context of the session (C17): insights, files, patterns, what was tried
+        context: Long-term context of the session: insights, files, patterns, what was tried
             in vain. It has content of calls, for callbacks in this process.
         shows_content: Whether content may leave the process with it (`escalation_content`).
-
-    Source: FEATURES C8, C17.
     """
 
     id: str

@@ -99,7 +99,7 @@ class Milestones:
     follows are kept all, however many tasks the user's turns make of it.
 
     Attributes:
-        task_type: Type of the task at hand, as the application says it (C20); None if it does not.
+        task_type: Type of the task at hand, as the application says it; None if it does not.
         changes: How often anything changed. Two threads that change it at the same moment may count
             once; readers only compare it.
     """
@@ -150,7 +150,7 @@ class Milestones:
         Args:
             needs: What each task depends on, by id; a task comes after all that it depends on.
             optional: Ids of tasks whose failure does not fail the plan.
-            by_person: Whether a person gave it, in place of the one before (C18).
+            by_person: Whether a person gave it, in place of the one before.
 
         Returns:
             False if two ids are one in their first 200 characters; nothing is declared then.

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_loopguard.core.milestones import Milestones
+
+if TYPE_CHECKING:
+    from otel_loopguard.core.evidence import Evidence
 
 _KEPT: Final = 48
 _SECOND: Final = 1e9
@@ -93,9 +96,10 @@ class Progress:
         epoch: How often the world was changed, as far as can be told.
         time: End of the newest step, nanoseconds since the epoch; 0 without times.
         task: Number of the user's task, from 0.
-        used: Highest share used of any budget that somebody set, 0 to 1; 0 without one (D12).
+        used: Highest share used of any budget that somebody set, 0 to 1; 0 without one.
         milestones: What the application declared and reached.
-        phases: Stretches of work of one agent (E14).
+        phases: Stretches of work of one agent.
+        call: Evidence of the newest tool call; None before the first.
     """
 
     steps: int = 0
@@ -110,6 +114,7 @@ class Progress:
     used: float = 0.0
     milestones: Milestones = field(default_factory=Milestones)
     phases: Phases = field(default_factory=Phases)
+    call: Evidence | None = None
 
 
 @dataclass(slots=True)

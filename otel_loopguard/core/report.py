@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AgentCycle:
-    """One cycle of agents, as it stands (B8).
+    """One cycle of agents, as it stands.
 
     Attributes:
         id: Its number within the session, from 1.
@@ -51,8 +51,6 @@ Happening = Literal["retries", "degraded", "compactions", "missing_dependencies"
 @dataclass(frozen=True, slots=True)
 class RunMetrics:
     """How a session ran, as whoever orchestrates it asks. It has no content of calls.
-
-    Source: FEATURES E14.
 
     Attributes:
         phases: Stretches of work of one agent, one after the other: name of the agent and seconds.
@@ -99,9 +97,6 @@ class ToolReport:
 class Report:
     """What a session did, and what the guard made of it. It has no content of calls.
 
-    Source: FEATURES D9 (totals, progress, alerts, `should_stop`), C15 (counters), C6 (analysis),
-    E14 (`run`), A10 (detected, prevented, confirmed, false alarms).
-
     Attributes:
         session: Key of the session.
         action: What its flag says now.
@@ -136,7 +131,7 @@ class Report:
         false_alarms: Decisions that feedback called a false alarm.
         execution: How often the runtime asked before a call, and how the answers were taken; None
             if it did not.
-        run: Phases, retries and the like, for whoever orchestrates (E14).
+        run: Phases, retries and the like, for whoever orchestrates.
     """
 
     session: str
@@ -185,7 +180,7 @@ class Report:
 
 
 class Turn(NamedTuple):
-    """What a tool call changed (C15).
+    """What a tool call changed.
 
     Attributes:
         recovered: It succeeded, and the call of the tool before had failed.
@@ -200,7 +195,7 @@ SAME: Final = Turn()
 
 
 class Meaning(NamedTuple):
-    """What a decision is the first of (A10, C15).
+    """What a decision is the first of.
 
     Attributes:
         found: Whether its loop was not known before.
@@ -270,8 +265,6 @@ class RecentActions:
         step: Name of the newest tool, model, agent or node; empty before the first.
         agent: Name of the agent that was seen last, if one was.
         task: Id of the task of a plan that was worked on last, if one was named.
-
-    Source: FEATURES C8 (last 5 actions).
     """
 
     __slots__ = ("_acts", "_content", "_most", "agent", "step", "task")

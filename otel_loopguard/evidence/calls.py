@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from rapidfuzz import fuzz
 
+from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard.evidence.model_text import cut
 from otel_loopguard.evidence.normalize import (
     VolatileArguments,
@@ -109,7 +109,7 @@ class Calls:
         self._limit = settings.max_value_chars
         self._volatile = VolatileArguments()
 
-    def of(self, step: Step, outcome: int | None) -> Call:
+    def identify(self, step: Step, outcome: int | None) -> Call:
         """The identity of a call."""
         arguments = self._parsed(step)
         if arguments is None:
@@ -133,7 +133,7 @@ class Calls:
         return Call(exact, key, change, kept is not known, raw, arguments, seed)
 
     def _identity(self, tool: str | None, arguments: dict[str, object]) -> dict[str, object]:
-        """The arguments that the settings declare to be the identity of a tool's calls (C5)."""
+        """The arguments that the settings declare to be the identity of a tool's calls."""
         declared = self._settings.tools.get(tool or "")
         if declared is None or declared.key is None:
             return {}
@@ -172,14 +172,12 @@ class Items:
     __slots__ = ("_last",)
 
     def __init__(self) -> None:
-        self._last: OrderedDict[str, str] = OrderedDict()
+        self._last: BoundedDict[str, str] = BoundedDict(_TRACKED)
 
-    def another(self, tool: str, sample: str) -> bool:
-        """Notes a call, and says whether it asks the same of another item."""
-        last = self._last.pop(tool, None)
+    def is_another(self, tool: str, sample: str) -> bool:
+        """Whether a call asks the same of another item than the call of its tool before."""
+        last = self._last.get(tool)
         self._last[tool] = sample
-        if len(self._last) > _TRACKED:
-            self._last.popitem(last=False)
         return last is not None and is_another(last, sample)
 
 
@@ -236,7 +234,7 @@ class Revisions:
     __slots__ = ("_last",)
 
     def __init__(self) -> None:
-        self._last: OrderedDict[int, _Revised] = OrderedDict()
+        self._last: BoundedDict[int, _Revised] = BoundedDict(_TOOLS)
 
     def revises(self, call: Call, outcome: Outcome) -> bool:
         """Whether arguments and outcome are nearly what they were, and one of them differs."""
@@ -246,19 +244,13 @@ class Revisions:
         now = _Revised(_sample(call.raw), _sample(outcome.raw), _others(call.arguments))
         before = self._last.pop(call.seed, None)
         self._last[call.seed] = now
-        if len(self._last) > _TOOLS:
-            self._last.popitem(last=False)
         return (
             before is not None
             and before != now
             and before.others == now.others
-            and _alike(before.given, now.given)
-            and _alike(before.got, now.got)
+            and fuzz.ratio(before.given, now.given, score_cutoff=_ALIKE) > 0
+            and fuzz.ratio(before.got, now.got, score_cutoff=_ALIKE) > 0
         )
-
-
-def _alike(one: str, other: str) -> bool:
-    return fuzz.ratio(one, other, score_cutoff=_ALIKE) > 0
 
 
 def _sample(raw: bytes) -> str:

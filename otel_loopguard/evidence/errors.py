@@ -1,4 +1,4 @@
-"""The kind of an error, and whether trying again can help."""
+"""What a failed step says: the line that names the error, and what can be told from it."""
 
 from __future__ import annotations
 
@@ -7,21 +7,15 @@ from functools import lru_cache
 from typing import Final
 
 from otel_loopguard.core import ErrorClass, Step
-from otel_loopguard.core.error_kinds import look, text_class
+from otel_loopguard.core.error_kinds import look, names_call_error, text_class, text_signature
 from otel_loopguard.evidence.normalize import key_of, masked_numbers, masked_outcome, text_bytes
 
 _LOOK: Final = 4_000
 """Bytes of arguments that are looked through for what an error quotes."""
 
 _BRIEF: Final = 400
+_ENDS: Final = 2_000
 
-_CALL: Final = re.compile(
-    r"unexpected keyword argument|missing \d* ?required|"
-    r"required (?:argument|parameter|property|field)|"
-    r"(?:unknown|no such|not a valid|unrecogni[sz]ed) (?:tool|function|argument|parameter)|"
-    r"takes \d+ positional|(?:invalid|unexpected|extra) (?:arguments?|parameters?|inputs?)\b|"
-    r"arguments? (?:must|do(?:es)? not|is not)|tool .{0,60}(?:not found|does not exist)",
-)
 _VALUES: Final = re.compile(rb'"((?:[^"\\\n]|\\.){4,200})"')
 _QUOTES: Final = b"'\"`"
 _QUOTED: Final = re.compile(
@@ -48,11 +42,7 @@ _UNNAMED: Final = re.compile(
 
 
 def error_class(step: Step) -> ErrorClass:
-    """Whether trying the failed step again can help; UNKNOWN if it cannot be told or did not fail.
-
-    Rules: 429, 5xx, time-outs and connections are transient; validation, not found, permission
-    and unknown tools are deterministic (notes on identity, DESIGN.md).
-    """
+    """Whether trying the failed step again can help; UNKNOWN if that is not known."""
     if not step.error:
         return ErrorClass.UNKNOWN
     return text_class(" ".join(part for part in (step.error_type, error_text(step)) if part))
@@ -68,7 +58,7 @@ def error_text(step: Step) -> str | None:
 def is_call_error(step: Step) -> bool:
     """Whether the error is about the call itself: unknown tool, wrong or missing arguments."""
     text = error_text(step)
-    return text is not None and _CALL.search(look(text).lower()) is not None
+    return text is not None and names_call_error(text)
 
 
 def error_line(step: Step) -> bytes | None:
@@ -131,97 +121,20 @@ def _without_quotes(line: bytes, arguments: bytes) -> bytes:
     return _QUOTED.sub(lambda part: b"#" if part[0].strip(_QUOTES) in arguments else part[0], line)
 
 
-UNKNOWN: Final = "unknown"
-"""The signature of an error that has a text and is of no known kind."""
-
-_SIGNATURE_CHARS: Final = 2_000
-
-
-_SIGNATURES: Final = (
-    ("assertion", re.compile(r"assertion ?(?:error|failed)|assert failed")),
-    ("rate_limit", re.compile(r"\b429\b|too many requests|rate.?limit|throttl|quota|overloaded")),
-    ("disk_full", re.compile(r"no space left|disk (?:is )?full|enospc|disk quota exceeded")),
-    ("out_of_memory", re.compile(
-        r"out of memory|memoryerror|cannot allocate memory|oom.?kill|\benomem\b|heap out of"
-    )),
-    ("auth", re.compile(
-        r"\b401\b|unauthori[sz]ed|authentication|not authenticated|invalid (?:api.?key|token|"
-        r"credentials)|(?:token|session|credentials) (?:has |have |is |are )?expired|not logged in"
-    )),
-    ("permission", re.compile(
-        r"\b403\b|permission denied|access (?:is )?denied|forbidden|\beacces\b|\beperm\b|"
-        r"operation not permitted|read.?only file|permissionerror|insufficient privilege"
-    )),
-    ("timeout", re.compile(r"time[d\-]?.?out|\betimedout\b|deadline exceeded|\b504\b")),
-    ("connection", re.compile(
-        r"connection (?:reset|refused|aborted|closed|error)|could not connect|econn(?:reset|"
-        r"refused|aborted)|network is unreachable|name or service not known|broken pipe|"
-        r"failed to resolve|getaddrinfo|no route to host|remote end closed"
-    )),
-    ("server_error", re.compile(
-        r"\b50[023]\b|bad gateway|service (?:is )?(?:temporarily )?unavailable|server error"
-    )),
-    ("unknown_tool", re.compile(
-        r"(?:unknown|no such|unrecogni[sz]ed) (?:tool|function)|tool .{0,60}(?:not found|"
-        r"does not exist|is not (?:available|valid))|not a valid tool"
-    )),
-    ("wrong_arguments", re.compile(
-        r"unexpected keyword argument|missing \d* ?required|takes \d+ positional|"
-        r"required (?:argument|parameter|property|field)|"
-        r"(?:invalid|unexpected|extra|unknown|unrecogni[sz]ed) (?:arguments?|parameters?|inputs?|"
-        r"options?)\b|validation error|\b422\b|is a required property"
-    )),
-    ("missing_module", re.compile(
-        r"no module named|modulenotfound|cannot find (?:module|package)|importerror|"
-        r"command not found|is not recogni[sz]ed as an internal"
-    )),
-    ("no_match", re.compile(
-        r"(?:string|text|pattern|hunk|context|old_str).{0,60}(?:not found|did not match|"
-        r"no match|does not (?:appear|match))|patch (?:failed|does not apply)|hunk #?\d* ?failed|"
-        r"no match(?:es)? found for replacement|multiple (?:matches|occurrences)"
-    )),
-    ("unknown_name", re.compile(
-        r"no such (?:column|table)|unknown column|(?:table|column|relation) .{0,80}"
-        r"(?:does not|doesn't) exist|nameerror|attributeerror|is not defined|keyerror|"
-        r"undefined (?:variable|column|function|reference)"
-    )),
-    ("syntax", re.compile(
-        r"syntax ?error|indentationerror|parse error|invalid syntax|unexpected (?:token|eof|"
-        r"end of|indent)|unterminated|jsondecodeerror|malformed"
-    )),
-    ("not_found", re.compile(
-        r"\b404\b|not.?found|no such|does ?n[o']t exist|\benoent\b|cannot find|"
-        r"could not find"
-    )),
-    ("conflict", re.compile(
-        r"\b409\b|already exists|file ?exists|\beexist\b|conflict|duplicate (?:key|entry)"
-    )),
-    ("wrong_type", re.compile(r"typeerror|valueerror|unsupported operand|expected .{1,40} got ")),
-)  # fmt: skip
-"""Kinds of errors by what their text says in lower case, the more special one in front.
-
-Patterns that ignore case take three times as long.
-"""
-
-
 def signature_of(step: Step) -> str | None:
     """The kind of error that a failed step met; None if it did not fail or said nothing.
 
     The line that names the error is read first, then head and tail of the whole text; where there
     is no text, the type of the error.
-
-    Source: FEATURES C13.
     """
-    text, line = error_text(step), error_line(step)
     if not step.error:
         return None
+    text, line = error_text(step), error_line(step)
+    kind = (step.error_type or "")[:200]
     if text is None or line is None:
-        return _of(step.error_type[:200]) if step.error_type else None
-    told = f"{(step.error_type or '')[:200]} {line.decode(errors='replace')}"
-    return _of(told) or _of(f"{text[:_SIGNATURE_CHARS]}\n{text[-_SIGNATURE_CHARS:]}") or UNKNOWN
-
-
-@lru_cache(maxsize=16)
-def _of(text: str) -> str | None:
-    text = text.lower()
-    return next((name for name, pattern in _SIGNATURES if pattern.search(text)), None)
+        return text_signature(kind) if kind else None
+    return (
+        text_signature(f"{kind} {line.decode(errors='replace')}")
+        or text_signature(f"{text[:_ENDS]}\n{text[-_ENDS:]}")
+        or "unknown"
+    )

@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 class Extractor(Protocol):
     """Turns the steps of one session into evidence of one type, in O(1) memory."""
 
-    def see(self, step: Step) -> object | None:
-        """Evidence of one finished step; None where it says nothing."""
+    def extract(self, step: Step) -> object | None:
+        """Evidence of one finished step; None where there is none."""
         ...
 
 
 Factory = Callable[["Settings", "Progress"], Extractor]
-"""Makes the sense of one session."""
+"""Makes the extractor of one session."""
 
 
 class Extractors:
-    """The senses of one session; each is made when the first step that it looks at comes."""
+    """The extractors of one session; each is made for the first step that it looks at."""
 
     __slots__ = ("_by_kind", "_made", "_progress", "_registered", "_settings")
 
@@ -41,7 +41,7 @@ class Extractors:
         self._by_kind: dict[Kind, tuple[Extractor, ...]] = {}
 
     def __getstate__(self) -> tuple[object, ...]:
-        # What is registered is told again by who takes it back.
+        # What is registered is set again by `register`.
         return self._made, self._by_kind, self._progress, self._settings
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
@@ -49,31 +49,28 @@ class Extractors:
         self._registered = {}
 
     def register(self, registered: dict[Kind, tuple[Factory, ...]]) -> None:
-        """Says anew which factories look at which kind of step."""
+        """Sets which factories look at which kind of step."""
         self._registered = registered
 
-    def of(self, kind: Kind) -> tuple[Extractor, ...]:
-        """What looks at steps of a kind."""
-        senses = self._by_kind.get(kind)
-        if senses is None:
-            senses = tuple(self._sense(factory) for factory in self._registered.get(kind, ()))
-            self._by_kind[kind] = senses
-        return senses
-
-    def _sense(self, factory: Factory) -> Extractor:
-        if factory not in self._made:
-            self._made[factory] = factory(self._settings, self._progress)
-        return self._made[factory]
+    def get(self, kind: Kind) -> tuple[Extractor, ...]:
+        """The extractors that look at steps of a kind."""
+        extractors = self._by_kind.get(kind)
+        if extractors is None:
+            for factory in self._registered.get(kind, ()):
+                if factory not in self._made:
+                    self._made[factory] = factory(self._settings, self._progress)
+            extractors = tuple(self._made[factory] for factory in self._registered.get(kind, ()))
+            self._by_kind[kind] = extractors
+        return extractors
 
     def saved(self, memo: dict[int, object], but: Collection[Factory]) -> dict[Factory, Extractor]:
-        """Copies of what was made, for a later `restore` (C19)."""
-        kept = {factory: sense for factory, sense in self._made.items() if factory not in but}
-        return deepcopy(kept, memo)
+        """Copies of what was made, for a later `restore`."""
+        return deepcopy({key: made for key, made in self._made.items() if key not in but}, memo)
 
     def restore(
         self, saved: Mapping[Factory, Extractor], memo: dict[int, object], but: Collection[Factory]
     ) -> None:
-        """Goes on with copies of what was saved; what was not saved begins anew."""
-        kept = {factory: sense for factory, sense in self._made.items() if factory in but}
+        """Goes on with copies of what was saved; what was not saved begins again."""
+        kept = {key: made for key, made in self._made.items() if key in but}
         self._made = {**deepcopy(dict(saved), memo), **kept}
         self._by_kind = {}

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.sketch import BloomSketch
 from otel_loopguard.core import Effect, Kind, NodeVisit
-from otel_loopguard.evidence.calls import NAMED, Calls, seed_of
-from otel_loopguard.evidence.effects import effect_of
+from otel_loopguard.evidence.calls import NAMED, seed_of
 from otel_loopguard.evidence.normalize import bounded, canonical, key_of, masked_outcome, text_bytes
-from otel_loopguard.evidence.outcomes import arguments_of, leaves_of, outcome_of, reading_of
+from otel_loopguard.evidence.outcomes import arguments_of, leaves_of, reading_of
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Progress, Step
@@ -57,19 +56,18 @@ class GraphExtractor:
     """
 
     __slots__ = (
-        "_calls", "_model_time", "_progress", "_runs", "_seen", "_settings", "_turn",
+        "_model_time", "_progress", "_runs", "_seen", "_settings", "_turn",
     )  # fmt: skip
 
     def __init__(self, settings: Settings, progress: Progress) -> None:
         self._settings = settings
         self._progress = progress
-        self._runs: OrderedDict[int, _Run] = OrderedDict()
+        self._runs: BoundedDict[int, _Run] = BoundedDict(_RUNS)
         self._seen: BloomSketch | None = None
-        self._calls: Calls | None = None
         self._model_time = 0
         self._turn = 0
 
-    def see(self, step: Step) -> NodeVisit | None:
+    def extract(self, step: Step) -> NodeVisit | None:
         """Evidence of a visit; of all other steps only what is new in them is noted."""
         kind = step.kind
         if kind is Kind.AGENT or kind is Kind.WORKFLOW:
@@ -134,10 +132,8 @@ class GraphExtractor:
         key = key_of(f"{step.kind} {above} {turn}".encode())
         run = self._runs.get(key)
         if run is None:
-            run = self._runs[key] = _Run(key, self._progress.epoch, self._model_time)
-            if len(self._runs) > _RUNS:
-                self._runs.popitem(last=False)
-        self._runs.move_to_end(key)
+            run = _Run(key, self._progress.epoch, self._model_time)
+        self._runs[key] = run
         return run
 
     def _state(self, run: _Run, step: Step) -> int | None:
@@ -179,49 +175,42 @@ class GraphExtractor:
     def _noted(self, step: Step) -> None:
         """A tool call, model call or hand-off ended inside of the graphs that are under way."""
         if step.kind is Kind.TOOL:
-            self._called(step)
+            self._called()
         elif step.kind is Kind.MODEL:
             self._model_time += max((step.end or 0) - step.start, 0) if step.start else 0
             self._said(step.text)
         elif step.args:
             raw = bounded(canonical(arguments_of(step)), _LOOK)
-            self._told([key_of(raw, seed_of((step.name or "")[:NAMED]))])
+            self._learn_all([key_of(raw, seed_of((step.name or "")[:NAMED]))])
 
-    def _called(self, step: Step) -> None:
-        if self._calls is None:
-            self._calls = Calls(self._settings)
-        outcome = outcome_of(step, self._settings.max_value_chars)
-        call = self._calls.of(step, outcome.key)
-        tool = (step.name or "")[:NAMED]
-        keys: list[int] = []
-        if call.key is not None:
-            keys.append(call.key)
-        if outcome.key is not None:
-            keys.append(key_of(b"%d %d" % (call.key or seed_of(tool), outcome.key)))
-        self._told(keys)
-        known = call.key is not None and outcome.key is not None
-        waits = self._waits(tool, call.arguments)
+    def _called(self) -> None:
+        evidence = self._progress.call
+        if evidence is None:
+            return
+        tool, call, outcome = evidence.tool, evidence.call, evidence.outcome
+        keys = [] if call is None else [call]
+        if outcome is not None:
+            keys.append(key_of(b"%d %d" % (call or seed_of(tool), outcome)))
+        self._learn_all(keys)
+        known = call is not None and outcome is not None
+        settings = self._settings
+        waits = (
+            evidence.effect is Effect.WAIT or tool in settings.polling or tool in settings.exempt
+        )
         for run in self._runs.values():
             run.known = run.known or known
             run.unseen = run.unseen or not known
             run.waited = run.waited or waits
 
-    def _waits(self, tool: str, arguments: object) -> bool:
-        settings = self._settings
-        if tool in settings.polling or tool in settings.exempt:
-            return True
-        declared = settings.effects.get(tool)
-        return (effect_of(tool, arguments) if declared is None else declared) == Effect.WAIT
-
     def _said(self, text: str | None) -> None:
         """What a model wrote; an empty text is one that only calls tools."""
         if text:
-            self._told([key_of(masked_outcome(bounded(text_bytes(text), _LOOK)))])
+            self._learn_all([key_of(masked_outcome(bounded(text_bytes(text), _LOOK)))])
         elif text is None:
             for run in self._runs.values():
                 run.silent = True
 
-    def _told(self, keys: list[int]) -> None:
+    def _learn_all(self, keys: list[int]) -> None:
         for run in self._runs.values():
             self._learn(run, keys)
 

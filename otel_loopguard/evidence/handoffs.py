@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections import OrderedDict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from otel_loopguard import semconv
+from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard.core import Exchange, Kind, Progress, Step
+from otel_loopguard.evidence.calls import NAMED, agent_key
 from otel_loopguard.evidence.model_text import Novelty
 from otel_loopguard.evidence.normalize import canonical, key_of, masked_call, text_bytes
 from otel_loopguard.evidence.outcomes import arguments_of
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 _LOOK: Final = 4_000
 _PARSED: Final = 100_000
-_NAMED: Final = 200
 _WORDS: Final = 64
 _ITEMS: Final = 16
 _FEW: Final = 3
@@ -57,8 +57,6 @@ class HandoffExtractor:
     run at the root of a trace is none, nor is a hand-off that was refused.
 
     Cost per step: O(4,000 characters) at most; memory does not grow.
-
-    Source: FEATURES B1; `notes/evidence.md`, lessons 6 and 7.
     """
 
     __slots__ = (
@@ -74,13 +72,13 @@ class HandoffExtractor:
         self._number = 0
         self._holder: str | None = None
         self._giver: str | None = None
-        self._runs: OrderedDict[str, int] = OrderedDict()
+        self._runs: BoundedDict[str, int] = BoundedDict(_AGENTS)
         self._novelty: Novelty | None = None
         # Answers of agents, beside those of tools that `Progress` counts.
         self._answers, self._unseen, self._news = 0, 0, 0.0
         self._begin()
 
-    def see(self, step: Step) -> Exchange | None:
+    def extract(self, step: Step) -> Exchange | None:
         """The exchange that a step is; None if it is none, or says too little."""
         if step.kind is Kind.HANDOFF:
             self._announced = True
@@ -103,7 +101,7 @@ class HandoffExtractor:
 
     def _ran(self, step: Step) -> Exchange | None:
         """A sub-agent's run ended."""
-        name = None if step.name is None else step.name[:_NAMED]
+        name = None if step.name is None else step.name[:NAMED]
         outcome = _text_of(step.outcome)
         # Nobody but a user gave its work to the run at the root of a trace.
         root = step.trace_id != 0 and step.parent_id is None
@@ -122,10 +120,8 @@ class HandoffExtractor:
 
     def _beside(self, name: str, step: Step) -> bool:
         """Whether a run of this agent began before its run before had ended."""
-        before = self._runs.pop(name, 0)
+        before = self._runs.get(name, 0)
         self._runs[name] = max(before, step.end or 0)
-        if len(self._runs) > _AGENTS:
-            self._runs.popitem(last=False)
         return 0 < step.start < before
 
     def _turn(self, agent: str | None, text: str | None) -> None:
@@ -146,7 +142,7 @@ class HandoffExtractor:
         if self._novelty is None:
             self._novelty = Novelty()
         self._said_answers += 1
-        self._said_news += self._novelty.of(masked_call(text_bytes(text[:_LOOK]))).share
+        self._said_news += self._novelty.add(masked_call(text_bytes(text[:_LOOK]))).share
 
     def _exchange(self, step: Step, source: str | None, text: str | None) -> Exchange | None:
         silent = self._turns > 0 and self._mute and self._progress.calls == self._calls
@@ -157,7 +153,7 @@ class HandoffExtractor:
         if step.name is None:
             self._begin()
             return None
-        agent = step.name[:_NAMED]
+        agent = step.name[:NAMED]
         progress = self._progress
         found = Exchange(
             number=self._number,
@@ -245,8 +241,3 @@ def _begins(text: str, place: int) -> bool:
     """Whether a sentence begins at a place."""
     before = text[max(place - 3, 0) : place].rstrip(" \t'\"")
     return not before or before[-1] in _BEGINS
-
-
-def agent_key(agent: str) -> int:
-    """Key of the name of an agent, as part of the identity of a loop of hand-offs."""
-    return key_of(text_bytes(f"agent\0{agent}"))

@@ -1,19 +1,19 @@
 """What models write, as evidence that keeps no text.
 
-All of them stand on word boundaries (F12: "in**stalled**" is no stall), and none means anything
-when it is seen once.
+All phrases stand on word boundaries ("in**stalled**" is no stall), and none means anything when it
+is seen once.
 """
 
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rapidfuzz import fuzz
 
+from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.sketch import BloomSketch
 from otel_loopguard.core import Gain, Kind, ModelText, Progress, Promise, Step, Tail
 from otel_loopguard.evidence.normalize import key_of, text_bytes
@@ -172,21 +172,8 @@ def sample_of(text: str) -> str:
     return " ".join(cut(text, _SAMPLE).lower().split())
 
 
-def key_of_text(text: str) -> int:
-    """Key of all of a text: a hash of ten megabytes takes less than a pattern of a page."""
-    return key_of(text.strip().encode("utf-8", "surrogatepass"))
-
-
-def shape_of(sample: str) -> int:
-    """Key of a sample, whatever its numbers are."""
-    return key_of(_DIGITS.sub("0", sample).encode("utf-8", "surrogatepass"))
-
-
 def is_structured(look: str) -> bool:
-    """Whether a text is data rather than prose: JSON, a block of code, a table.
-
-    Source: F11 (a translation as JSON was cut in the middle of its array).
-    """
+    """Whether a text is data rather than prose: JSON, a block of code, a table."""
     text = look.strip()
     if text[:1] in ("{", "[", "<") or text.startswith(_FENCE):
         return True
@@ -200,9 +187,6 @@ def tail_of(text: str, longest: int, times: int, chars: int) -> Tail | None:
 
     The last 48 characters are looked for right before themselves: how far back they stand is the
     period. All of it is done by comparing slices of a window of bounded length.
-
-    Source: F11 and the numbers of gemini-cli (10 hits of 50 characters, off in fences, tables and
-    lists of data).
     """
     window = text[-max(longest * (times + 1), chars + longest) - _PROBE :].rstrip()
     place = len(window) - _PROBE
@@ -229,9 +213,6 @@ def chant_of(text: str, times: int, chars: int) -> Tail | None:
     24, one of which has 12 characters. What is no prose, as a line of a table, ends a row; blocks
     of code and data are left out. Of a long text head and tail are looked at, 16,000 characters
     and 500 sentences each.
-
-    Source: `notes/agents.md`, wish 5 (gemini-cli's check for chanting, reports of Claude Code's
-    users).
     """
     if len(text) < chars or text[:_LOOK].lstrip()[:1] in _DATA:
         return None
@@ -315,7 +296,7 @@ class Novelty:
     def __init__(self) -> None:
         self._seen = BloomSketch()
 
-    def of(self, outcome: bytes, arguments: bytes = b"") -> News:
+    def add(self, outcome: bytes, arguments: bytes = b"") -> News:
         """What is new in an outcome; it counts as seen from then on."""
         asked = _pieces(arguments.replace(b"\\n", b"\n"))
         self._seen.add(asked)
@@ -370,13 +351,13 @@ class ModelTextExtractor:
     def __init__(self, settings: Settings, progress: Progress) -> None:
         self._settings = settings
         self._progress = progress
-        self._last: OrderedDict[int, _Last] = OrderedDict()
+        self._last: BoundedDict[int, _Last] = BoundedDict(_SPEAKERS)
         self._acts = 0
         self._turn = 0
         self._trace = 0
         self._end = 0
 
-    def see(self, step: Step) -> ModelText | None:
+    def extract(self, step: Step) -> ModelText | None:
         """Evidence of a model call that wrote something; of any other step that it was done.
 
         A model that wrote nothing has called a tool, as a rule, seen or not.
@@ -390,13 +371,17 @@ class ModelTextExtractor:
     def _saying(self, step: Step, text: str) -> ModelText:
         progress = self._progress
         speaker, name = speaker_of(step)
-        now = _Last(
-            sample_of(text), key_of_text(text), 0, self._turn, step.end or 0,
-        )  # fmt: skip
-        now.shape = shape_of(now.sample)
-        before = self._remember(speaker, now)
+        sample = sample_of(text)
+        # Of all of the text: a hash of ten megabytes takes less than a pattern of a page.
+        key = key_of(text.strip().encode("utf-8", "surrogatepass"))
+        shape = key_of(_DIGITS.sub("0", sample).encode("utf-8", "surrogatepass"))
+        now = _Last(sample, key, shape, self._turn, step.end or 0)
+        before = self._last.get(speaker)
+        self._last[speaker] = now
         alike, renumbered = (0.0, False) if before is None else self._compared(before, now)
-        tail = self._tail(text)
+        tuning = self._settings.tuning.text
+        tail = tail_of(text, tuning.tail_period, tuning.tail_times, tuning.tail_chars)
+        chant = None if tail else chant_of(text, tuning.chant_times, tuning.tail_chars)
         return ModelText(
             speaker=speaker,
             name=name,
@@ -413,7 +398,7 @@ class ModelTextExtractor:
             personal=is_personal(now.sample),
             promise=promise_in(now.sample),
             tail=tail,
-            chant=None if tail is not None else self._chant(text),
+            chant=chant,
             acts=self._acts,
             calls=progress.calls,
             gain=Gain(progress.answers, progress.unseen, progress.news, progress.epoch),
@@ -428,22 +413,6 @@ class ModelTextExtractor:
         least = 100 * self._settings.tuning.text.alike
         alike = fuzz.ratio(before.sample, now.sample, score_cutoff=least) / 100
         return alike, before.shape == now.shape
-
-    def _tail(self, text: str) -> Tail | None:
-        settings = self._settings
-        longest, times = settings.tuning.text.tail_period, settings.tuning.text.tail_times
-        return tail_of(text, longest, times, settings.tuning.text.tail_chars)
-
-    def _chant(self, text: str) -> Tail | None:
-        settings = self._settings
-        return chant_of(text, settings.tuning.text.chant_times, settings.tuning.text.tail_chars)
-
-    def _remember(self, speaker: int, now: _Last) -> _Last | None:
-        before = self._last.pop(speaker, None)
-        self._last[speaker] = now
-        if len(self._last) > _SPEAKERS:
-            self._last.popitem(last=False)
-        return before
 
     def _next_turn(self, step: Step) -> None:
         """Another trace after a pause: a user may have spoken, and nothing says so."""

@@ -1,4 +1,4 @@
-"""The outcome of one call, as keys that compare in constant time."""
+"""The outcome of one call as keys that compare in constant time, and what it says."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
-from otel_loopguard._util.bounded_json import MANY
-from otel_loopguard.core import Effect
+from otel_loopguard._util.bounded_json import LONGEST, MANY
+from otel_loopguard.core import Effect, Kind
 from otel_loopguard.evidence.effects import command_of, is_compound, is_shell
 from otel_loopguard.evidence.errors import error_text, is_call_error
 from otel_loopguard.evidence.normalize import (
@@ -268,6 +268,30 @@ class Reading(NamedTuple):
     raw: bytes | None = None
     found: Outcome | None = None
     leaves: tuple[frozenset[int] | None, frozenset[int] | None] = (None, None)
+
+
+def prepare(step: Step, limit: int = LONGEST) -> None:
+    """Parses arguments and outcome of a step, once and before the session's lock is taken."""
+    if (step.args is None and step.outcome is None and not step.error) or reading_of(step):
+        return
+    arguments, said = parsed(step.args, MANY), parsed(step.outcome)
+    raw = found = None
+    if step.kind is Kind.TOOL:
+        found = outcome_of(step, limit)
+        if arguments is not None and not isinstance(arguments, str):
+            raw = canonical(arguments)
+            raw = raw if len(raw) <= limit else bounded(raw, limit)
+    leaves = None, None
+    if step.kind is Kind.NODE or step.kind is Kind.AGENT:
+        gave = step.error_text if step.outcome is None else said
+        leaves = (
+            None if gave is None else leaves_of(gave),
+            None if step.args is None else leaves_of(arguments),
+        )
+    step.reading = Reading(
+        step.args, step.outcome, step.error, step.error_text, limit, arguments, said, raw, found,
+        leaves,
+    )  # fmt: skip
 
 
 def reading_of(step: Step) -> Reading | None:

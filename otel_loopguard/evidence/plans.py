@@ -38,7 +38,7 @@ _Task = tuple[str, bool]
 """What is to be done, and whether it is."""
 
 
-class Plans:
+class PlanExtractor:
     """Evidence of the plans of one session. Not thread-safe: the session's lock is held.
 
     A plan in a text is a list with boxes to tick, or the list under a line that speaks of a plan,
@@ -54,7 +54,7 @@ class Plans:
         self._epoch = progress.epoch
         self._kept = 0
 
-    def see(self, step: Step) -> Plan | None:
+    def extract(self, step: Step) -> Plan | None:
         """Evidence of one plan; None where there is none."""
         if step.kind is Kind.MODEL:
             tasks = _written(look_of(step.text)) if step.text else []
@@ -133,7 +133,7 @@ def _key(task: str) -> int:
 _RUNS: Final = frozenset({Kind.AGENT, Kind.NODE, Kind.WORKFLOW, Kind.TOOL})
 
 
-class Tasks:
+class PlanTracker:
     """Writes on the board of a session what becomes of the tasks of its plan; gives no evidence.
 
     A plan comes from the application or from a span (`Step.tasks`); the application's goes before,
@@ -152,7 +152,7 @@ class Tasks:
         self._declared: tuple[object, ...] | None = None
         self._failures: dict[str, int] = {}
 
-    def see(self, step: Step) -> None:
+    def extract(self, step: Step) -> None:
         """Takes one finished step."""
         if step.tasks is not None and step.tasks != self._declared:
             self._declare(step.tasks)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard.core import Effect, ErrorClass
 from otel_loopguard.evidence.errors import error_class
 from otel_loopguard.evidence.outcomes import is_pending
@@ -28,14 +28,12 @@ class RepeatBaseline:
 
     From four repeats on, of which half or more brought another answer, it takes half as many again
     of this tool's repeats before they count as a loop: whatever is watched through it moves.
-
-    Source: `notes/detectors.md`, recommendation 8 ("scale by a per-tool baseline repeat rate").
     """
 
     __slots__ = ("_tools",)
 
     def __init__(self) -> None:
-        self._tools: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._tools: BoundedDict[str, tuple[float, float]] = BoundedDict(_TRACKED)
 
     def ease(self, tool: str, *, again: bool, changed: bool) -> float:
         """Notes a call and gives what the thresholds of its tool are multiplied by."""
@@ -43,8 +41,6 @@ class RepeatBaseline:
         if again:
             repeats, paid = repeats * _FADE + 1.0, paid * _FADE + changed
             self._tools[tool] = (repeats, paid)
-            if len(self._tools) > _TRACKED:
-                self._tools.popitem(last=False)
         return _EASE if repeats >= _LEARNED - 0.5 and paid >= _PAYS * repeats else 1.0
 
 
@@ -117,8 +113,6 @@ class Polling:
 
     A look after a rest is spaced: five minutes and more in which nothing ran, in stretches of a
     minute and more. That is a schedule.
-
-    Source: `notes/evidence.md`, lesson 9; FEATURES W1.
     """
 
     __slots__ = (
@@ -128,7 +122,7 @@ class Polling:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._gap = settings.tuning.calls.wait_gap_s * 1e9
-        self._answers: dict[int, _Known] = {}
+        self._answers: BoundedDict[int, _Known] = BoundedDict(_REMEMBERED)
         self._end = 0
         self._thought = -1
         self._rested = 0
@@ -152,14 +146,12 @@ class Polling:
         self._polled += declared or pending
         if call.key is None:
             return Asked(False, False, None, False, False, declared or pending)
-        known = self._answers.pop(call.key, None)
+        known = self._answers.get(call.key)
         before: tuple[int | None, ...] = () if known is None else known.answers
         self._answers[call.key] = _Known(
             (*before[1 - _WORDINGS :], outcome.key),
             step.end or 0, self._rested, self._slept, self._polled,
         )  # fmt: skip
-        if len(self._answers) > _REMEMBERED:
-            del self._answers[next(iter(self._answers))]
         if known is None:
             return Asked(True, False, None, False, False, pending)
         spaced = self._rested - known.rested >= _SCHEDULE

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard.core import Effect, ErrorClass, Evidence, Kind, Progress, Step
 from otel_loopguard.evidence.calls import NAMED, Call, Calls, Items, Revisions, agent_key
 from otel_loopguard.evidence.effects import (
@@ -27,7 +27,6 @@ from otel_loopguard.evidence.errors import (
 from otel_loopguard.evidence.model_text import Novelty
 from otel_loopguard.evidence.normalize import key_of, text_bytes
 from otel_loopguard.evidence.outcomes import (
-    Outcome,
     changed_nothing,
     does_nothing,
     is_acting,
@@ -74,17 +73,15 @@ class Rounds:
         self._end = 0
         self._models = 0
         # By agent, and under 0 of those of which it is not known whose they are.
-        self._asked: OrderedDict[int, int] = OrderedDict()
-        self._messages: OrderedDict[int, _Message] = OrderedDict()
+        self._asked: BoundedDict[int, int] = BoundedDict(_AGENTS)
+        self._messages: BoundedDict[int, _Message] = BoundedDict(_AGENTS)
 
     def asked(self, agent: int = 0) -> None:
         """A model was asked."""
         self._models += 1
-        self._asked[agent] = self._asked.pop(agent, 0) + 1
-        if len(self._asked) > _AGENTS:
-            self._asked.popitem(last=False)
+        self._asked[agent] = self._asked.get(agent, 0) + 1
 
-    def of(self, start: int, end: int, agent: int = 0, call: int | None = None) -> int:
+    def add(self, start: int, end: int, agent: int = 0, call: int | None = None) -> int:
         """Number of the round; a clock that jumped by an hour or more begins a new one."""
         beside = bool(start) and -_HOUR < start - self._end < 0
         paused = bool(start and self._end) and start - self._end > _PAUSE
@@ -103,12 +100,10 @@ class Rounds:
         own = self._asked.get(agent) if agent else None
         # Where nothing is known of the agent's model, any model may be its.
         asked = (-1, self._models) if own is None else (self._asked.get(0, 0), own)
-        message = self._messages.pop(agent, None)
+        message = self._messages.get(agent)
         if message is None or message.asked != asked or paused:
             message = _Message(asked, 0)
         self._messages[agent] = message
-        if len(self._messages) > _AGENTS:
-            self._messages.popitem(last=False)
         message.calls += 1
         if call is not None and message.calls <= _CALLS:
             message.equal[call] = message.equal.get(call, 0) + 1
@@ -145,9 +140,9 @@ class ToolCallExtractor:
         self._revisions = Revisions()
         self._novelty: dict[int, Novelty] = {}
         self._viewer = False
-        self._writes: OrderedDict[int, None] = OrderedDict()
+        self._writes: BoundedDict[int, None] = BoundedDict(_REMEMBERED)
 
-    def see(self, step: Step) -> Evidence | None:
+    def extract(self, step: Step) -> Evidence | None:
         """Evidence of a tool call; of a model call only its time, and that it was made."""
         if step.kind is Kind.TOOL:
             return self.evidence(step)
@@ -161,7 +156,7 @@ class ToolCallExtractor:
         """Evidence of one finished tool call; counts it."""
         tool, end, progress = (step.name or "")[:NAMED], step.end or 0, self._progress
         outcome = outcome_of(step, self._settings.max_value_chars)
-        call = self._calls.of(step, outcome.key)
+        call = self._calls.identify(step, outcome.key)
         refusal = refusal_of(step, call.arguments)
         if refusal is not None and not step.error:
             step = replace(step, error=True)
@@ -169,13 +164,17 @@ class ToolCallExtractor:
         asked = self._waits.asked(step, call, outcome, effect)
         agent = agent_key(step.agent)
         seen = self._seen_by(agent)
-        news = seen.of(outcome.masked, call.raw) if outcome.key is not None else None
+        news = seen.add(outcome.masked, call.raw) if outcome.key is not None else None
         ease = self._habits.ease(tool, again=not asked.fresh, changed=asked.changed)
+        # What is left of a threshold as a budget is used.
+        tightened = 1.0 - self._settings.tuning.budget.tighten * progress.used
         failing = step.error or reports_failure(step.outcome, said_of(step))
         line = refusal or (error_line(step) if failing else None)
         runs_code = is_runner(tool)
         call_error = step.error and is_call_error(step) and not runs_code
-        item = self._items.another(tool, call.sample)
+        item = self._items.is_another(tool, call.sample)
+        writes = effect is Effect.WRITE
+        file = file_of(call.arguments) if item or writes else None
         found = Evidence(
             number=progress.calls,
             tool=tool,
@@ -206,8 +205,8 @@ class ToolCallExtractor:
             gap=asked.gap,
             waiting=asked.waiting or effect is Effect.WAIT,
             time=end,
-            round=self._rounds.of(step.start, end, agent, call.exact),
-            ease=ease * self._tightened / self._settings.sensitivity,
+            round=self._rounds.add(step.start, end, agent, call.exact),
+            ease=ease * tightened / self._settings.sensitivity,
             agent=agent,
             refused=refusal is not None,
             idle=does_nothing(step, call.arguments),
@@ -221,16 +220,26 @@ class ToolCallExtractor:
                 item
                 and asked.fresh
                 and not call_error
-                and effect is not Effect.WRITE
-                and _names_no_place(call)
+                and not writes
+                # Who guesses paths and addresses looks for one thing, not for many items.
+                and "/" not in call.sample
+                and file is None
                 and says_absent(step)
             ),
-            file=None if effect is not Effect.WRITE or runs_code else _file_key(call.arguments),
+            file=None if file is None or not writes or runs_code else key_of(text_bytes(file)),
             score=score_of(outcome),
             revises=self._revisions.revises(call, outcome),
         )
+        progress.calls += 1
         untouched = refusal is not None and changed_nothing(refusal, step, call.arguments)
-        self._count(found, call, outcome, untouched=untouched)
+        if writes and not untouched:
+            self._open_epoch(found, call)
+        if outcome.key is None:
+            progress.unseen += 1
+        else:
+            progress.answers += 1
+            progress.news += found.novelty or 0.0
+        progress.call = found
         return found
 
     def _seen_by(self, agent: int) -> Novelty:
@@ -242,25 +251,9 @@ class ToolCallExtractor:
             known = self._novelty[agent] = self._novelty.get(agent) or Novelty()
         return known
 
-    @property
-    def _tightened(self) -> float:
-        """What is left of a threshold as a budget is used (D12)."""
-        return 1.0 - self._settings.tuning.budget.tighten * self._progress.used
-
     def call_of(self, step: Step) -> int | None:
         """Key of a call before it has an outcome; None if its arguments are not known yet."""
-        return self._calls.of(step, None).key
-
-    def _count(self, found: Evidence, call: Call, outcome: Outcome, *, untouched: bool) -> None:
-        progress = self._progress
-        progress.calls += 1
-        if found.effect is Effect.WRITE and not untouched:
-            self._written(found, call)
-        if outcome.key is None:
-            progress.unseen += 1
-        else:
-            progress.answers += 1
-            progress.news += found.novelty or 0.0
+        return self._calls.identify(step, None).key
 
     def _effect(self, tool: str, arguments: object) -> Effect:
         declared = self._settings.effects.get(tool)
@@ -280,24 +273,11 @@ class ToolCallExtractor:
             return declared == Effect.WRITE.value
         return is_acting(tool, arguments, effect)
 
-    def _written(self, found: Evidence, call: Call) -> None:
+    def _open_epoch(self, found: Evidence, call: Call) -> None:
         """Opens an epoch for a change that was not made before with the same outcome."""
         if found.error and not is_compound(call.arguments):
             return
         change = hash((call.change, found.outcome))
-        known = self._writes.pop(change, self) is None
-        self._writes[change] = None
-        if len(self._writes) > _REMEMBERED:
-            self._writes.popitem(last=False)
-        if not known:
+        if change not in self._writes:
             self._progress.epoch += 1
-
-
-def _names_no_place(call: Call) -> bool:
-    """Who guesses paths and addresses looks for one thing, not for one item after the other."""
-    return "/" not in call.sample and file_of(call.arguments) is None
-
-
-def _file_key(arguments: object) -> int | None:
-    name = file_of(arguments)
-    return None if name is None else key_of(text_bytes(name))
+        self._writes[change] = None

@@ -22,7 +22,7 @@ class UsageExtractor:
     A task ends when the user speaks, or with the root span of a run: what is counted per task
     starts again. Tokens and cost are those of model calls; an agent's span repeats them.
 
-    Also keeps `Progress.used`: the highest share of any budget that somebody set (D12). Without
+    Also keeps `Progress.used`: the highest share of any budget that somebody set. Without
     one it stays 0: the defaults are nobody's budget.
     """
 
@@ -41,7 +41,7 @@ class UsageExtractor:
         self._ended = 0
         self._working: str | None = None
 
-    def see(self, step: Step) -> Usage:
+    def extract(self, step: Step) -> Usage:
         """Everything spent so far, this step included; the same object every time."""
         spending, kind = self._spending, step.kind
         progress = self._progress
@@ -155,7 +155,7 @@ class MilestoneExtractor:
         self._changed_at = 0
         self._time = 0
 
-    def see(self, step: Step) -> MilestoneStatus | None:
+    def extract(self, step: Step) -> MilestoneStatus | None:
         """The standing after this step; None without milestones in the task at hand."""
         del step
         progress = self._progress

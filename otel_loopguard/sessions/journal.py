@@ -678,7 +678,7 @@ class JournalReplay:
     def _call(self, entry: CallEntry) -> None:
         seen = entry.evidence
         seen.number, seen.epoch, seen.sample = self.calls, self.epochs, str(self.calls)
-        seen.round = self.round = self._rounds.of(max(seen.time - entry.took, 0), seen.time)
+        seen.round = self.round = self._rounds.add(max(seen.time - entry.took, 0), seen.time)
         self.known.note(seen)
         if seen.tool not in self._settings.exempt:
             self.detectors.observe(seen)

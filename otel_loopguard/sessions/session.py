@@ -17,7 +17,7 @@ from otel_loopguard._util.packing import pack, unpack
 from otel_loopguard.core import Action, Effect, Evidence, Kind, Milestones, Progress, Step
 from otel_loopguard.detectors import Registry
 from otel_loopguard.evidence import (
-    SENSES,
+    EXTRACTORS,
     Extractors,
     MilestoneExtractor,
     ToolCallExtractor,
@@ -419,7 +419,7 @@ class Session:
         else:
             for name, thing in zip(_JUDGING, things, strict=True):
                 setattr(self, name, thing)
-            self.extractors.register(SENSES)
+            self.extractors.register(EXTRACTORS)
         self._judging = None
 
     def _count_again(self) -> None:
@@ -430,7 +430,7 @@ class Session:
 
     def _begin_to_judge(self) -> None:
         settings = self._settings
-        self.extractors = Extractors(settings, self.progress, SENSES)
+        self.extractors = Extractors(settings, self.progress, EXTRACTORS)
         self.detectors = DetectorSet(self._registry, settings, self._faults)
         self.policy = Policy(settings)
         self.first_seen = FirstSeen()
@@ -468,7 +468,7 @@ class Session:
 
     def call_of(self, step: Step) -> int | None:
         """Key of a call before it has an outcome; None if its arguments are not known yet."""
-        extractors = self.extractors.of(Kind.TOOL)
+        extractors = self.extractors.get(Kind.TOOL)
         calls = next((one for one in extractors if isinstance(one, ToolCallExtractor)), None)
         key = None if calls is None else calls.call_of(step)
         return key if key is None or self.journal is None else self.journal.cover(key)
@@ -550,8 +550,8 @@ class Session:
         found = self.detectors.observe(step)
         if found and journal is not None:
             found = journal.covered(found)
-        for extractor in self.extractors.of(step.kind):
-            evidence = extractor.see(step)
+        for extractor in self.extractors.get(step.kind):
+            evidence = extractor.extract(step)
             if evidence is None:
                 continue
             if isinstance(evidence, Evidence):

@@ -17,7 +17,7 @@ def of(arguments: object, tool: str = "search", agent: str | None = None, **give
     """The identity of one call."""
     step = call(tool, arguments)
     step.agent = agent
-    return Calls(Settings(**given)).of(step, 1)
+    return Calls(Settings(**given)).identify(step, 1)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_a_declared_key_is_the_identity() -> None:
 def test_a_nonce_is_learned_by_one_session() -> None:
     """After four otherwise equal calls an argument is no part of the key: that is a guess."""
     calls = Calls(Settings())
-    found = [calls.of(call("s", {"user": "u", "zz": f"{n}f{n}ab{n}c7"}), 1) for n in range(6)]
+    found = [calls.identify(call("s", {"user": "u", "zz": f"{n}f{n}ab{n}c7"}), 1) for n in range(6)]
     assert len({one.key for one in found[3:]}) == 1
     assert [one.guessed for one in found] == [False] * 3 + [True] * 3
     assert len({one.key for one in found[:3]}) == 3
@@ -198,4 +198,4 @@ def test_names_are_bounded() -> None:
 def test_odd_arguments_have_keys(arguments: object) -> None:
     """Whatever was captured is a call."""
     step = Step(call().kind, "t", args=arguments)
-    assert Calls(Settings()).of(step, None).key is not None
+    assert Calls(Settings()).identify(step, None).key is not None

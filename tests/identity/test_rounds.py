@@ -26,4 +26,4 @@ HOUR = 3_600_000_000_000
 def test_rounds(spans: list[tuple[int, int]], expected: list[int]) -> None:
     """A call that began before the newest end of its round belongs to it."""
     rounds = Rounds()
-    assert [rounds.of(start, end) for start, end in spans] == expected
+    assert [rounds.add(start, end) for start, end in spans] == expected

@@ -10,7 +10,7 @@ SECOND = 1_000_000_000
 def numbers(rounds: Rounds, *calls: tuple[float, float], agent: int = 0) -> list[int]:
     """Rounds of different calls that began and ended at these seconds."""
     return [
-        rounds.of(round(start * SECOND), round(end * SECOND), agent, number + round(start * 1000))
+        rounds.add(round(start * SECOND), round(end * SECOND), agent, number + round(start * 1000))
         for number, (start, end) in enumerate(calls)
     ]
 
@@ -47,7 +47,7 @@ def test_a_program_that_loops_is_no_message() -> None:
     assert len(set(numbers(rounds, *many))) == 17
     again = Rounds()
     again.asked()
-    equal = [again.of(10 * SECOND + i, 10 * SECOND + i, 0, 7) for i in range(1, 6)]
+    equal = [again.add(10 * SECOND + i, 10 * SECOND + i, 0, 7) for i in range(1, 6)]
     assert len(set(equal)) == 4
 
 

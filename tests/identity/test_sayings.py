@@ -9,7 +9,7 @@ import pytest
 from otel_loopguard import Settings
 from otel_loopguard.core import Kind, ModelText, Plan, Progress, Step
 from otel_loopguard.evidence.model_text import ModelTextExtractor
-from otel_loopguard.evidence.plans import Plans
+from otel_loopguard.evidence.plans import PlanExtractor
 from tests.calls import Run, call
 
 MB = 1_000_000
@@ -35,7 +35,7 @@ def say(text: str | None, agent: str | None = "writer", model: str | None = "m")
 
 def seen(*steps: Step) -> list[ModelText]:
     sense = ModelTextExtractor(Settings(), Progress())
-    return [found for step in steps if (found := sense.see(step)) is not None]
+    return [found for step in steps if (found := sense.extract(step)) is not None]
 
 
 def promised(text: str) -> bool:
@@ -117,7 +117,7 @@ def test_samples_are_kept_of_few_speakers() -> None:
     """Four samples of 2,000 characters, however many speakers and texts there are."""
     sense = ModelTextExtractor(Settings(), Progress())
     for number in range(500):
-        sense.see(say("x y " * 10_000, agent=f"agent {number}"))
+        sense.extract(say("x y " * 10_000, agent=f"agent {number}"))
     kept = list(sense._last.values())  # pyright: ignore[reportPrivateUsage]
     assert len(kept) == 4
     assert sum(len(last.sample) for last in kept) <= 8_000
@@ -152,7 +152,7 @@ def test_odd_texts_do_no_harm(make: Callable[[int], str]) -> None:
 )
 def test_plans_are_read(text: str, tasks: int, done: int) -> None:
     """Boxes to tick, or the list below a line that speaks of a plan."""
-    plan = Plans(Settings(), Progress()).see(say(text))
+    plan = PlanExtractor(Settings(), Progress()).extract(say(text))
     assert isinstance(plan, Plan)
     assert (len(plan.items), plan.done) == (tasks, done)
 
@@ -164,14 +164,14 @@ def test_plans_are_read(text: str, tasks: int, done: int) -> None:
 )
 def test_other_lists_are_no_plans(text: str) -> None:
     """Findings may grow as they like."""
-    assert Plans(Settings(), Progress()).see(say(text)) is None
+    assert PlanExtractor(Settings(), Progress()).extract(say(text)) is None
 
 
 def test_a_task_that_is_done_is_the_same_task() -> None:
     """Ticking it changes the count, not the plan."""
-    sense = Plans(Settings(), Progress())
-    before = sense.see(say("- [ ] read it\n- [ ] write it"))
-    after = sense.see(say("- [x] read it\n- [ ] write it"))
+    sense = PlanExtractor(Settings(), Progress())
+    before = sense.extract(say("- [ ] read it\n- [ ] write it"))
+    after = sense.extract(say("- [x] read it\n- [ ] write it"))
     assert before is not None
     assert after is not None
     assert before.items == after.items

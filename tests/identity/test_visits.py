@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from otel_loopguard import Settings
 from otel_loopguard.core import Kind, NodeVisit, Progress, Step
+from otel_loopguard.evidence import EXTRACTORS, Extractors
 from otel_loopguard.evidence.graph import GraphExtractor
 from otel_loopguard.evidence.outcomes import leaves_of
 from tests.calls import EPOCH, SECOND, call
@@ -16,8 +17,9 @@ from tests.detectors.graphs import agent, node, said
 
 def visits(*steps: Step, **settings: object) -> list[NodeVisit]:
     """Evidence of the visits among the steps."""
-    sense = GraphExtractor(Settings(**settings), Progress())
-    return [visit for visit in map(sense.see, steps) if visit is not None]
+    extractors = Extractors(Settings(**settings), Progress(), EXTRACTORS)
+    found = [extractor.extract(step) for step in steps for extractor in extractors.get(step.kind)]
+    return [visit for visit in found if isinstance(visit, NodeVisit)]
 
 
 def test_the_first_visit_is_new_and_the_same_again_is_not() -> None:
@@ -64,9 +66,9 @@ def test_a_change_of_the_world_is_news() -> None:
     """The epoch of the session says so."""
     progress = Progress()
     sense = GraphExtractor(Settings(), progress)
-    sense.see(node("a", {"x": 1}))
+    sense.extract(node("a", {"x": 1}))
     progress.epoch += 1
-    visit = sense.see(node("a", {"x": 1}))
+    visit = sense.extract(node("a", {"x": 1}))
     assert visit is not None
     assert visit.news
 
@@ -157,7 +159,7 @@ def test_thinking_is_no_waiting() -> None:
 def test_other_steps_before_the_first_visit_cost_nothing() -> None:
     """A session without a graph keeps no state of this sense."""
     sense = GraphExtractor(Settings(), Progress())
-    assert [sense.see(step) for step in (call("t", {"q": 1}, "x"), said("text"))] == [None, None]
+    assert [sense.extract(step) for step in (call("t", {"q": 1}, "x"), said("t"))] == [None, None]
     assert sense._seen is None
 
 

@@ -24,7 +24,7 @@ def model(at: float, took: float) -> Step:
 def seen(*steps: Step, **settings: Any) -> list[Evidence]:
     """Evidence of the tool calls among steps."""
     observer = ToolCallExtractor(Settings(**settings))
-    found = [observer.see(step) for step in steps]
+    found = [observer.extract(step) for step in steps]
     return [evidence for evidence in found if evidence is not None]
 
 
