@@ -20,8 +20,8 @@ from otel_loopguard.stores.write_behind import Writer
 from tests.adversarial.test_huge import TEXTS
 from tests.calls import call
 from tests.documented.acting import Run
-from tests.identity.test_sayings import MB, say
-from tests.identity.test_sayings import TEXTS as TALK
+from tests.evidence.test_model_text import MB, say
+from tests.evidence.test_model_text import TEXTS as TALK
 from tests.stores.servers import Server
 
 TASKS = 10_000

@@ -1,4 +1,4 @@
-"""Equal errors of one tool."""
+"""Calls that fail again and again."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from otel_loopguard import Settings
+from otel_loopguard import LoopGuard, Settings, control
 from otel_loopguard.core import Kind, Step
 from tests.calls import Run, call
 from tests.detectors.alone import actions, alone
@@ -206,3 +206,492 @@ def test_what_is_not_there_counts_in_full(what: str) -> None:
         run.calls(call(tool, {name: value}, error=error))
     assert run.actions
     assert run.decisions[0].step <= 3
+
+
+WORDS = "hinge bolt spring wheel lever crank valve screw panel cable motor plate".split()
+
+
+def broken(number: int, **given: Any) -> Step:
+    """A call that fails in its own way."""
+    word = WORDS[number % len(WORDS)]
+    return call(f"tool_{number % 3}", {"part": number}, error=f"the {word} is odd", **given)
+
+
+def fine(number: int) -> Step:
+    """A call that works."""
+    return call("tool_0", {"good": number}, f"part {number} is fine")
+
+
+def test_six_failures_in_a_row_are_too_many() -> None:
+    """Whatever fails, and however: a hint, then another way, and no more."""
+    decisions = alone("error_rate", *[broken(n) for n in range(12)])
+    assert actions(decisions) == ["hint", "steer"]
+    assert [decision.step for decision in decisions] == [5, 7]
+    assert decisions[0].reason == "error_streak"
+    assert decisions[0].message.startswith("the last 6 rounds of calls failed")
+
+
+def test_three_failures_of_four_are_too_many() -> None:
+    """Eight of the newest ten, although some went well."""
+    steps = [fine(n) if n % 4 == 0 else broken(n) for n in range(12)]
+    (decision,) = alone("error_rate", *steps)
+    assert (decision.step, decision.reason, decision.count) == (10, "error_rate", 8)
+    assert decision.threshold == 7.5
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        pytest.param([broken(n) for n in range(5)], id="five in a row"),
+        pytest.param(
+            [fine(n) if n % 3 == 0 else broken(n) for n in range(40)], id="two of three fail"
+        ),
+        pytest.param([broken(n, at=0.001 * n, took=1) for n in range(12)], id="one parallel round"),
+        pytest.param(
+            [
+                step
+                for n in range(12)
+                for step in (
+                    broken(2 * n, at=10 * n, took=5),
+                    call("read", {"n": n}, f"text {n}", at=10 * n + 1, took=1),
+                )
+            ],
+            id="one of each round goes well",
+        ),
+        pytest.param(
+            [call("s", {"q": 1}, error="429 Too Many Requests", at=12 * n) for n in range(8)],
+            id="patient retries",
+        ),
+        pytest.param([call("job", {"id": 9}, "pending", at=30 * n) for n in range(12)], id="waits"),
+    ],
+)
+def test_honest_work_is_left_alone(steps: list[Step]) -> None:
+    """Some failures, fan-outs, retries with patience and waits are normal."""
+    decisions = alone("error_rate", *steps)
+    # The first of the patient retries are failures like others.
+    assert actions(decisions) == []
+
+
+def test_retries_at_once_count() -> None:
+    """Without a pause a transient error is a failure like another."""
+    steps = [call("s", {"q": n}, error="429 Too Many Requests", at=n) for n in range(8)]
+    assert actions(alone("error_rate", *steps))[:1] == ["hint"]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        pytest.param({"exit_code": 1, "output": "odd"}, id="exit code"),
+        pytest.param({"status": "failed", "why": "odd"}, id="status"),
+        pytest.param({"success": False, "why": "odd"}, id="success"),
+        pytest.param("Error: it is odd", id="first word"),
+        pytest.param('{"error": "it is odd"}', id="JSON text"),
+        pytest.param('Traceback (most recent call last):\n  File "a.py"\nOdd: 1', id="traceback"),
+    ],
+)
+def test_an_answer_that_reports_a_failure_is_one(said: object) -> None:
+    """Tools report failures in their answers too."""
+    steps = [call("bash", {"command": f"./run {n}"}, said) for n in range(6)]
+    assert actions(alone("error_rate", *steps)) == ["hint"]
+
+
+def test_a_success_ends_a_streak() -> None:
+    """Five failures, a success, five failures: half a dozen were not in a row."""
+    steps = [*(broken(n) for n in range(5)), fine(0), fine(1), fine(2)]
+    assert alone("error_rate", *steps, *(broken(n) for n in range(5))) == []
+
+
+def test_a_user_begins_anew() -> None:
+    """What failed before was asked for something else."""
+    steps = [broken(n) for n in range(10)]
+    assert alone("error_rate", *steps[:5], USER, *steps[5:]) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "first"),
+    [
+        pytest.param({"tuning": {"calls": {"error_streak": 4}}}, 3, id="shorter streak"),
+        pytest.param({"tuning": {"calls": {"error_streak": 100}}}, 9, id="rate only"),
+        pytest.param(
+            {"tuning": {"calls": {"error_streak": 100, "error_rate_rounds": 14}}},
+            13,
+            id="more rounds",
+        ),
+        pytest.param({"sensitivity": 2}, 2, id="twice as sensitive"),
+        pytest.param({"sensitivity": 0.5}, 11, id="half as sensitive"),
+    ],
+)
+def test_the_settings_say_when(settings: dict[str, Any], first: int) -> None:
+    """`error_streak`, `tuning.calls.error_rate_rounds` and `sensitivity`."""
+    steps = [broken(n) for n in range(24)]
+    assert (
+        alone(
+            "error_rate",
+            *steps,
+            **{"tuning": {"calls": {"error_rate": 0.75, "error_rate_rounds": 10}}, **settings},
+        )[0].step
+        == first
+    )
+
+
+def test_the_rate_is_a_setting() -> None:
+    """`error_rate` of the newest rounds."""
+    steps = [fine(n) if n % 2 == 0 else broken(n) for n in range(20)]
+    assert alone("error_rate", *steps) == []
+    assert actions(alone("error_rate", *steps, tuning={"calls": {"error_rate": 0.5}}))[:1] == [
+        "hint"
+    ]
+
+
+DOWN = "Temporary data inconsistency detected, please retry the exact same query"
+
+
+def said(run: Run) -> list[str]:
+    """What this detector led to; others look at failures too."""
+    return [found.action.value for found in run.decisions if found.detector == "outage"]
+
+
+def test_one_error_from_several_tools_is_an_outage() -> None:
+    """Three equal errors of three tools are noticed, then people are asked; nothing is aborted."""
+    run = Run()
+    run.calls(*[call(f"tool_{n % 3}", {"n": n}, error=DOWN, at=n) for n in range(9)])
+    assert said(run) == ["hint", "pause"]
+    assert run.decisions[0].reason == "same_from_several_tools"
+    assert "abort" not in run.actions
+
+
+def test_one_long_answer_from_several_tools_is_an_outage() -> None:
+    """An answer that does not depend on what was asked, nor on whom, is none."""
+    run = Run()
+    run.calls(*[call(f"lookup_{n % 2}", {"city": n}, DOWN) for n in range(3)])
+    assert run.actions == ["hint"]
+    assert run.decisions[0].detector == "outage"
+    assert run.decisions[0].step == 2
+
+
+def test_short_answers_of_several_tools_coincide() -> None:
+    """Two tools may both say "none"."""
+    run = Run()
+    run.calls(*[call(f"lookup_{n}", {"city": n}, "none") for n in range(9)])
+    assert said(run) == []
+
+
+def test_retries_at_once_are_noticed_and_then_held() -> None:
+    """A transient error deserves a pause before the next try; the agent is not aborted for it."""
+    run = Run()
+    run.calls(*[call("search", {"q": 1}, error="503 Service Unavailable", at=n) for n in range(4)])
+    assert run.actions == ["hint", "pause"]
+    assert run.decisions[0].reason == "retry_without_pause"
+
+
+def test_patient_retries_are_left_alone() -> None:
+    """With seconds in between a transient error has its budget of time."""
+    run = Run()
+    steps = [call("s", {"q": 1}, error="429 Too Many Requests", at=12 * n) for n in range(4)]
+    assert run.calls(*steps) == []
+
+
+def test_a_retry_of_the_same_calls_with_patience_does_not_climb() -> None:
+    """The first failure of each tool counts, the patient retries after it do not."""
+    steps = [call(f"tool_{n % 2}", {"n": n % 2}, error=DOWN, at=20 * n) for n in range(12)]
+    assert alone("outage", *steps) == []
+
+
+def test_outage_without_arguments_it_hints_at_most() -> None:
+    """Where it is not known what was asked, nothing is held on an equal answer."""
+    steps = [call(f"lookup_{n % 2}", None, DOWN) for n in range(12)]
+    assert actions(alone("outage", *steps)) == ["hint"]
+
+
+def test_a_real_answer_takes_two_fifths() -> None:
+    """A tool that answers is not down."""
+    steps = [
+        step
+        for n in range(8)
+        for step in (
+            call(f"lookup_{n % 2}", {"city": n}, DOWN),
+            call(f"lookup_{n % 2}", {"town": n}, f"it is {n} degrees in this town, and windy"),
+        )
+    ]
+    assert alone("outage", *steps) == []
+
+
+def test_an_error_that_is_not_transient_is_one_tools_own() -> None:
+    """One tool that fails in the same way is no outage."""
+    steps = [call("ssh", {"n": n}, error="Permission denied (publickey)") for n in range(9)]
+    assert alone("outage", *steps) == []
+
+
+@pytest.mark.parametrize(("threshold", "step"), [(2, 1), (5, 4)])
+def test_outage_the_threshold_is_a_setting(threshold: int, step: int) -> None:
+    """`error_threshold` equal answers of two tools."""
+    steps = [call(f"oracle_{n % 2}", {"city": n}, DOWN) for n in range(8)]
+    assert alone("outage", *steps, error_threshold=threshold)[0].step == step
+
+
+def live(*steps: Step, **settings: Any) -> list[str]:
+    """What the detector leads to in a live guard."""
+    found: list[str] = []
+    guard = LoopGuard(
+        Settings(**settings),
+        on_decision=lambda _, one: (
+            found.append(one.action.value) if one.detector == "outage" else None
+        ),
+    )
+    for step in steps:
+        guard.observe(step, "live")
+    guard.shutdown()
+    return found
+
+
+def test_nobody_is_waited_for_where_nobody_can_answer() -> None:
+    """Without a webhook, store, socket or callback an outage leads to a hint in a live guard."""
+    steps = [call(f"tool_{n % 3}", {"n": n}, error=DOWN, at=n) for n in range(9)]
+    assert live(*steps) == ["hint"]
+    forget = control.on_escalation(lambda escalation: None)
+    try:
+        assert live(*steps) == ["hint", "pause"]
+    finally:
+        forget()
+
+
+def test_a_success_of_the_tool_ends_the_outage() -> None:
+    """Two failures and a success for each item, at once after one another, are no outage."""
+    run = Run()
+    for number in range(20):
+        at, args = 3.0 * number, {"item": number}
+        for n in range(2):
+            run.calls(call("fetch", args, error="503 Service Unavailable", at=at + n))
+        run.calls(call("fetch", args, f"all about item {number} and {number * 7919:x}", at=at + 2))
+    assert run.actions == []
+
+
+def test_a_paused_run_says_how_to_answer(caplog: pytest.LogCaptureFixture) -> None:
+    """The warning of a pause names the command and the call that let the session go on."""
+    run = Run()
+    with caplog.at_level("WARNING", "otel_loopguard"):
+        run.calls(*[call(f"tool_{n % 3}", {"n": n}, error=DOWN, at=n) for n in range(9)])
+    assert "otel-loopguard resume run" in caplog.text
+    assert "control.resume('run')" in caplog.text
+
+
+def test_short_pauses_before_each_try_are_no_hurry() -> None:
+    """Three tries for each item, two seconds apart and more, are not noticed."""
+    run = Run()
+    now = 0.0
+    for item in range(8):
+        for pause in (1.0, 2.0, 2.5):
+            now += pause + 0.5
+            run.calls(call("geocode", {"of": f"city {item}"}, error="429 Too Many", at=now))
+        now += 3
+        run.calls(call("geocode", {"of": f"city {item}"}, f"lies at {item}.5, 7.1", at=now))
+    assert run.actions == []
+
+
+USAGE = "Usage: edit <start>:<end> <text>"
+SYNTAX = "/bin/bash: eval: line {}: syntax error near unexpected token `<'"
+
+
+def edited(number: int, said: str = USAGE) -> Step:
+    """An edit, each in other words."""
+    return call("edit", f"edit {number} the text of line {number * 7}", said)
+
+
+def test_four_equal_refusals_in_other_words_climb() -> None:
+    """Though every call is another one and none has an error flag."""
+    decisions = alone("refused_call", *[edited(n) for n in range(8)])
+    assert [(decision.step, decision.action) for decision in decisions] == [
+        (3, "hint"), (4, "deny"), (5, "abort"),
+    ]  # fmt: skip
+    assert decisions[0].reason == "same_refusal"
+
+
+def test_what_succeeds_in_between_does_not_matter() -> None:
+    """A refused call came to nothing, whatever the others did."""
+    steps = [
+        step
+        for n in range(6)
+        for step in (
+            edited(n),
+            call("bash", {"command": f"echo {n} > a{n}.txt && cat b{n}"}, f"new text {n}"),
+            call("read", {"path": f"c{n}.py"}, f"other text of file {n}"),
+        )
+    ]
+    assert actions(alone("refused_call", *steps))[:1] == ["hint"]
+
+
+def test_a_refused_command_opens_no_epoch() -> None:
+    """A redirection in a command with a syntax error changed nothing."""
+    run = Run()
+    for number in range(8):
+        command = f'> <parameter name="c{number}"> ls -la /etc/{number} > /tmp/x && cat /tmp/x'
+        run.calls(call("bash", {"command": command}, error=SYNTAX.format(number)))
+    assert run.actions[-1:] == ["abort"]
+
+
+@pytest.mark.parametrize(
+    ("tool", "args", "said"),
+    [
+        ("bash", {"command": "> pip install {}"}, "/bin/bash: line 1: pip{0}: command not found"),
+        ("bash", {"command": "frob {}"}, {"exit_code": 2, "stderr": "usage: frob [-x] FILE"}),
+        ("Bash", {"command": "tar {}"}, "tar: unrecognized option '--frob'"),
+        ("Edit", {"old": "{}"}, "<tool_use_error>File has not been read yet.</tool_use_error>"),
+        ("cmd", {"command": "x {}"}, "'x' is not recognized as an internal or external command,"),
+    ],
+    ids=["command not found", "usage in a map", "option", "tool", "windows"],
+)
+def test_refusals_are_failures_also_without_an_error_flag(
+    tool: str, args: dict[str, str], said: object
+) -> None:
+    """The tool says so in its own words."""
+    outcome = said.replace("{0}", "") if isinstance(said, str) else said
+    steps = [
+        call(tool, {name: text.format(n) for name, text in args.items()}, outcome) for n in range(5)
+    ]
+    assert actions(alone("refused_call", *steps)) == ["hint", "deny"]
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        pytest.param([edited(n) for n in range(3)], id="three times"),
+        pytest.param(
+            [call("bash", {"command": f"{name} --version"}, error=f"sh: {name}: command not found")
+             for name in "vim nano emacs ed pico micro joe vi".split()],
+            id="other tools each time",
+        ),
+        pytest.param(
+            [call("bash", {"command": f"frob sub{n} --help"}, "usage: frob [-x] FILE")
+             for n in range(8)],
+            id="help that was asked for",
+        ),
+        pytest.param(
+            [call("read_file", {"path": f"docs/{n}.md"}, "# Tool\n\nsome words on it\n\nmore\n\n"
+                  "If it says\n\nbash: frob: command not found") for n in range(8)],
+            id="text that quotes one",
+        ),
+        pytest.param(
+            [call("edit", f"edit {n}", USAGE, at=0.01 * n, took=1) for n in range(8)],
+            id="one parallel round",
+        ),
+        pytest.param(
+            [step for n in range(8) for step in (
+                edited(n),
+                *(call("read", {"path": f"{n}/{m}"}, f"text {n} {m}") for m in range(14)),
+            )],
+            id="now and then",
+        ),
+    ],
+)  # fmt: skip
+def test_refused_honest_work_is_left_alone(steps: list[Step]) -> None:
+    """Who mends a call the next time, or looks for help, is not stuck."""
+    assert alone("refused_call", *steps) == []
+
+
+def test_a_user_turn_begins_anew() -> None:
+    """What was refused before was tried for something else."""
+    steps = [edited(n) for n in range(6)]
+    assert alone("refused_call", *steps[:3], USER, *steps[3:]) == []
+
+
+def test_refused_the_settings_say_when() -> None:
+    """`calls.refused_threshold` of the last `calls.refused_window` calls, over `sensitivity`."""
+    steps = [edited(n) for n in range(8)]
+    assert alone("refused_call", *steps, tuning={"calls": {"refused_threshold": 6}})[0].step == 5
+    assert alone("refused_call", *steps, sensitivity=2)[0].step == 1
+    assert (
+        alone(
+            "refused_call", *steps, tuning={"calls": {"refused_threshold": 5, "refused_window": 4}}
+        )
+        == []
+    )
+
+
+FAILED = "Collecting frob\n  Building wheel: started\nERROR: Failed to build frob"
+
+
+def built(times: int, said: str = FAILED, tool: str = "bash") -> list[Step]:
+    """A build that fails, and beside it other packages are installed."""
+    return [
+        step
+        for n in range(times)
+        for step in (
+            call(tool, {"command": f"pip install frob==1.{n}"}, error=said),
+            call(tool, {"command": f"pip install lib{n}"}, f"Successfully installed lib{n}"),
+        )
+    ]
+
+
+def test_six_failures_with_one_line_give_a_hint_and_eight_another_way() -> None:
+    """Though every success in between changed the world."""
+    decisions = alone("same_failure", *built(14))
+    assert [(decision.step, decision.action) for decision in decisions] == [
+        (10, "hint"), (14, "steer"),
+    ]  # fmt: skip
+    assert decisions[0].message == (
+        "'bash' failed 6 times with the same line, whatever was changed in between"
+    )
+
+
+def test_an_exit_code_in_the_answer_is_a_failure() -> None:
+    """Not every tool raises."""
+    steps = [
+        call("bash", {"command": f"make -j{n}"}, "Exit code 2\ncc: a.c\nerror: no rule for frob.o")
+        for n in range(8)
+    ]
+    assert actions(alone("same_failure", *steps)) == ["hint", "steer"]
+
+
+def test_the_same_call_of_another_tool_counts() -> None:
+    """A build tool without arguments, between edits."""
+    steps = [
+        step
+        for n in range(9)
+        for step in (
+            call("edit", {"path": "a.py", "new": f"v{n}"}, "ok"),
+            call("build", {"target": "all"}, error="error: linking with cc failed at frob"),
+        )
+    ]
+    assert actions(alone("same_failure", *steps)) == ["hint", "steer"]
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        pytest.param(built(5), id="five times"),
+        pytest.param(
+            [step for n in range(12) for step in (
+                call("edit", {"path": "a.py", "new": f"v{n}"}, "ok"),
+                call("bash", {"command": "ruff check"}, error=f"error: Found {20 - n} errors."),
+            )],
+            id="fewer each time",
+        ),
+        pytest.param(
+            [call("lookup", {"id": n}, error="Error: the item was not found in the list")
+             for n in range(50)],
+            id="many items that are not there",
+        ),
+        pytest.param(built(12, "503 Service Unavailable: try again later"), id="transient"),
+        pytest.param(built(12, "error: failed"), id="says too little"),
+        pytest.param(built(12, "a long answer " * 60), id="no line names the error"),
+    ],
+)  # fmt: skip
+def test_same_failure_honest_work_is_left_alone(steps: list[Step]) -> None:
+    """What moves, or is asked for something else, is work."""
+    assert alone("same_failure", *steps) == []
+
+
+def test_same_failure_a_user_turn_begins_anew() -> None:
+    """What failed before was tried for something else."""
+    steps = built(10)
+    assert alone("same_failure", *steps[:10], USER, *steps[10:]) == []
+
+
+def test_same_failure_the_settings_say_when() -> None:
+    """`tuning.calls.failure_threshold` and `tuning.calls.failure_steer` rounds."""
+    decisions = alone(
+        "same_failure", *built(12), tuning={"calls": {"failure_threshold": 3, "failure_steer": 5}}
+    )
+    assert [(decision.step, decision.action) for decision in decisions] == [
+        (4, "hint"), (8, "steer"),
+    ]  # fmt: skip

@@ -13,7 +13,7 @@ from otel_loopguard._util.errors import raise_faults
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.detectors.llm_judge import Opinion, Question
 from tests.calls import call
-from tests.judge.judges import Bench, Judged, failing, healthy, talking, wait_until
+from tests.detectors.judges import Bench, Judged, failing, healthy, talking, wait_until
 
 NO_JUDGE = "a text"
 
@@ -257,7 +257,7 @@ def test_its_own_spans_are_suppressed() -> None:
 
 def test_the_setting_names_a_judge_for_live_guards_only() -> None:
     """What was recorded may not be meant for a model."""
-    named = Settings(judge="tests.judge.test_judge:certain")
+    named = Settings(judge="tests.detectors.test_llm_judge:certain")
     live, replay = LoopGuard(named), LoopGuard(named, clock="replay")
     assert "judge" in [entry.name for entry in live._registry.entries]
     assert "judge" not in [entry.name for entry in replay._registry.entries]
@@ -271,8 +271,8 @@ def certain(question: Question) -> float:
     ("place", "said"),
     [
         ("no.such.module:judge", "cannot be imported"),
-        ("tests.judge.test_judge:nobody", "cannot be imported"),
-        ("tests.judge.test_judge:NO_JUDGE", "expected a callable"),
+        ("tests.detectors.test_llm_judge:nobody", "cannot be imported"),
+        ("tests.detectors.test_llm_judge:NO_JUDGE", "expected a callable"),
     ],
 )
 def test_a_judge_that_is_not_there_fails_at_once(place: str, said: str) -> None:

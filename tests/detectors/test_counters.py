@@ -1,4 +1,4 @@
-"""Cycles of every period in a sequence."""
+"""Counters and windows that detectors share."""
 
 from __future__ import annotations
 

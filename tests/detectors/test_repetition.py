@@ -1,13 +1,16 @@
-"""Identical calls with identical outcomes, and everything that only looks like it."""
+"""Equal, cyclic and similar calls."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 
 from otel_loopguard import Settings
 from otel_loopguard.core import Kind, Step
+from otel_loopguard.detectors.repetition import Cycle
 from tests.calls import Run, call
-from tests.detectors.alone import actions, alone
+from tests.detectors.alone import actions, alone, evidence
 
 ANSWER = "no results for weather in Paris"
 
@@ -301,3 +304,284 @@ def test_no_rows_are_an_answer() -> None:
         run = Run()
         run.calls(*[call("ask", {"q": 1}, answer) for _ in range(6)])
         assert run.decisions[0].reason == "identical_call"
+
+
+def periods(symbols: list[int], **given: Any) -> list[int]:
+    cycle = Cycle(Settings())
+    found = [
+        cycle.observe(evidence(index, call=symbol, **given)) for index, symbol in enumerate(symbols)
+    ]
+    return [detection.period for detection in found if detection]
+
+
+def turns(number: int, pages: int = 3) -> list[Step]:
+    """Pages that are read again and again in one order."""
+    return [
+        call("read", {"page": n % pages}, f"the text of page {n % pages} is this")
+        for n in range(number)
+    ]
+
+
+@pytest.mark.parametrize("period", range(2, 17))
+def test_every_period_to_sixteen_is_found(period: int) -> None:
+    """A cycle is found within three turns, with its own period."""
+    found = periods(list(range(period)) * 3)
+    assert found[:1] == [period]
+
+
+@pytest.mark.parametrize("period", range(2, 17))
+def test_one_turn_is_no_cycle(period: int) -> None:
+    """Doing a thing once more in the same order is not enough for short cycles."""
+    turns = 2 if period < 9 else 1
+    assert periods(list(range(period)) * turns) == []
+
+
+def test_one_call_over_and_over_is_no_cycle() -> None:
+    """A repeat has another detector."""
+    assert periods([1] * 60) == []
+
+
+def test_a_cycle_starts_anywhere() -> None:
+    """What went before does not hide it."""
+    assert periods([90, 91, 92, 1, 2, 3, 1, 2, 3, 1, 2, 3])[:1] == [3]
+
+
+def test_a_cycle_is_broken_by_what_differs() -> None:
+    """A different call, an unknown outcome or a new epoch is no part of the cycle."""
+    assert periods([1, 2, 1, 2, 3, 1, 2, 1, 2, 4]) == []
+    assert periods([1, 2] * 10, outcome=None) == []
+    cycle = Cycle(Settings())
+    steps = [evidence(index, call=1 + index % 2, epoch=index // 2) for index in range(40)]
+    assert [cycle.observe(step) for step in steps] == [None] * 40
+
+
+def test_the_same_edit_that_never_works_is_a_cycle() -> None:
+    """read, edit (no match), test: nothing changes, and it is noticed."""
+    run = Run()
+    for _ in range(4):
+        run.calls(
+            call("bash", {"command": "cat a.py"}, "def a(): return 1"),
+            call("edit", {"path": "a.py", "old": "x", "new": "y"}, "no match for old text"),
+            call("bash", {"command": "pytest -q"}, "1 failed, 2 passed"),
+        )
+    assert run.actions[:1] == ["hint"]
+    assert run.decisions[0].step <= 9
+
+
+def test_a_stubborn_cycle_is_denied_and_aborted() -> None:
+    """The hint comes at the third turn; each round that still shows the cycle climbs."""
+    decisions = alone("cycle", *turns(12))
+    assert actions(decisions) == ["hint", "deny", "abort"]
+    assert [decision.step for decision in decisions] == [8, 9, 10]
+    assert {decision.period for decision in decisions} == {3}
+    assert len({decision.loop for decision in decisions}) == 1
+
+
+def test_a_cycle_of_guessed_calls_hints_at_most() -> None:
+    """What rests on a value that only looks volatile stops nothing."""
+    symbols = [1, 2, 3] * 6
+    cycle = Cycle(Settings())
+    found = [
+        cycle.observe(evidence(number, call=symbol, guessed=True))
+        for number, symbol in enumerate(symbols)
+    ]
+    assert {one.max_action.value for one in found if one} == {"hint"}
+
+
+def test_waits_are_passed_over() -> None:
+    """A wait between the calls of a cycle neither hides it nor is part of it."""
+    cycle = Cycle(Settings())
+    steps = [
+        step
+        for number, symbol in enumerate([1, 2, 3] * 3)
+        for step in (
+            evidence(2 * number, call=symbol),
+            evidence(2 * number + 1, call=9, waiting=True),
+        )
+    ]
+    assert [one.period for one in map(cycle.observe, steps) if one] == [3]
+
+
+def test_parallel_duplicates_are_one_call() -> None:
+    """A call that is made twice in one round does not break the cycle."""
+    cycle = Cycle(Settings())
+    steps = [
+        evidence(2 * number + twin, call=symbol, round=number)
+        for number, symbol in enumerate([1, 2, 3] * 3)
+        for twin in (0, 1)
+    ]
+    assert [one.period for one in map(cycle.observe, steps) if one] == [3]
+
+
+@pytest.mark.parametrize(
+    ("settings", "pages", "first"),
+    [
+        pytest.param({"cycle_repeats": 5}, 3, 14, id="more turns"),
+        pytest.param({"cycle_repeats": 2}, 3, 5, id="fewer turns"),
+        pytest.param({"tuning": {"calls": {"cycle_max_period": 4}}}, 4, 9, id="longest period"),
+    ],
+)
+def test_the_settings_say_when(settings: dict[str, Any], pages: int, first: int) -> None:
+    """`cycle_repeats` turns of at most `tuning.calls.cycle_max_period` calls."""
+    decisions = alone("cycle", *turns(40, pages), **settings)
+    assert decisions[0].step == first
+
+
+def test_a_cycle_longer_than_the_longest_is_not_looked_for() -> None:
+    """`tuning.calls.cycle_max_period` bounds what is kept."""
+    assert alone("cycle", *turns(60, 5), tuning={"calls": {"cycle_max_period": 4}}) == []
+
+
+def test_a_user_turn_halves_it() -> None:
+    """What went round before a user spoke counts half."""
+    user = Step(Kind.OTHER, "user", text="again, please")
+    assert actions(alone("cycle", *turns(8), user, *turns(12)[8:9])) == []
+    assert actions(alone("cycle", *turns(9)))[:1] == ["hint"]
+
+
+def test_a_press_and_a_picture_that_is_left_out_are_work() -> None:
+    """A cycle with a press in it, none of whose answers says anything, takes twenty turns."""
+    run = Run()
+    for _ in range(19):
+        run.calls(call("press_key", {"key": "tab"}, "ok"), call("take_screenshot", {}, "<image>"))
+    assert run.actions == []
+    for _ in range(6):
+        run.calls(call("press_key", {"key": "tab"}, "ok"), call("take_screenshot", {}, "<image>"))
+    assert set(run.actions) == {"hint"}
+
+
+WORDS = "quick slow simple long deep broad early late".split()
+SAID = "Lisbon is the capital of Portugal, and its largest city; it lies on the Tagus."
+USER = Step(Kind.OTHER, "user", text="and of the next city?")
+
+
+def asked(word: str, tool: str = "search", said: object = SAID) -> Step:
+    """A question that differs from the others in one word."""
+    query = f"what is the population of the {word} city of Lisbon in Portugal today"
+    return call(tool, {"query": query}, said)
+
+
+def found(*steps: Step, **settings: Any) -> list[tuple[int, str]]:
+    """Step and action of each decision of this detector."""
+    decisions = alone("similar_repeat", *steps, **settings)
+    return [(decision.step, decision.action.value) for decision in decisions]
+
+
+def test_reworded_questions_that_bring_nothing_new_are_noticed() -> None:
+    """Five of them after the first give a hint, two more ask for another way, and no more."""
+    decisions = alone("similar_repeat", *[asked(word) for word in WORDS])
+    assert actions(decisions) == ["hint", "steer"]
+    assert [decision.step for decision in decisions] == [5, 7]
+    assert decisions[0].reason == "similar_call"
+    assert "nearly the same arguments" in decisions[0].message
+    assert "Lisbon" not in decisions[0].message
+
+
+def test_one_question_with_more_and_more_words_is_similar() -> None:
+    """One has the words of the other and more: that is alike, however long it grows."""
+    query = "population of Lisbon in Portugal"
+    steps = []
+    for word in ("today", "exactly", "official", "census", "latest", "total", "now", "really"):
+        query = f"{query} {word}"
+        steps.append(call("search", {"query": query}, SAID))
+    assert found(*steps)[:1] == [(5, "hint")]
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        pytest.param(
+            [
+                asked(word, said=f"Page {n} tells of subject {n * 7919:x}; see chapter {n}.")
+                for n, word in enumerate(WORDS * 3)
+            ],
+            id="each answer is new",
+        ),
+        pytest.param([asked(word, said=None) for word in WORDS * 3], id="answers not captured"),
+        pytest.param(
+            [asked(word, tool="update_note") for word in WORDS * 3], id="calls that change things"
+        ),
+        pytest.param(
+            [asked(word, tool="frobnicate") for word in WORDS * 3], id="calls of unknown effect"
+        ),
+        pytest.param(
+            [
+                call("bash", {"command": f"grep -r the {word} city of Lisbon docs"}, SAID)
+                for word in WORDS * 3
+            ],
+            id="commands that the agent wrote",
+        ),
+        pytest.param(
+            [call("get_user", {"id": f"user-{n}", "full": True}, SAID) for n in range(24)],
+            id="the same asked of many items",
+        ),
+        pytest.param(
+            [
+                step
+                for n, word in enumerate(WORDS * 3)
+                for step in (asked(word), call("edit", {"path": "a.py", "new": f"v{n}"}, "ok"))
+            ],
+            id="a change in between",
+        ),
+        pytest.param(
+            [
+                call("search", {"query": text}, SAID)
+                for text in (
+                    "population of Lisbon by year",
+                    "rivers that flow through Portugal",
+                    "who founded the oldest university",
+                    "when was the great earthquake",
+                    "best known writers of that time",
+                    "how large is the harbour now",
+                    "which bridges cross the Tagus",
+                )
+            ],
+            id="different questions",
+        ),
+    ],
+)
+def test_similar_honest_work_is_left_alone(steps: list[Step]) -> None:
+    """News, changes, items of a list and other questions are no repetition."""
+    assert found(*steps) == []
+
+
+def test_failures_do_not_count() -> None:
+    """What fails has another detector."""
+    steps = [asked(word, said=None) for word in WORDS * 2]
+    for step in steps:
+        step.error, step.error_text = True, "the index is not there"
+    assert found(*steps) == []
+
+
+def test_a_user_begins_anew() -> None:
+    """What was asked before was asked for something else."""
+    steps = [asked(word) for word in WORDS]
+    assert found(*steps[:4], USER, *steps[4:]) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "first"),
+    [
+        pytest.param({"similar_threshold": 3}, 3, id="fewer"),
+        pytest.param({"similar_threshold": 7}, 7, id="more"),
+        pytest.param({"tools": {"search": {"similar_threshold": 3}}}, 3, id="for this tool"),
+        pytest.param({"tools": {"other": {"similar_threshold": 3}}}, 5, id="for another tool"),
+        pytest.param({"sensitivity": 2}, 3, id="twice as sensitive"),
+        pytest.param(
+            {"tuning": {"calls": {"similar_novelty": 1}}}, 4, id="novelty does not matter"
+        ),
+    ],
+)
+def test_similar_the_settings_say_when(settings: dict[str, Any], first: int) -> None:
+    """`similar_threshold`, also of one tool, `tuning.calls.similar_novelty`, `sensitivity`."""
+    assert found(*[asked(word) for word in WORDS], **settings)[0] == (first, "hint")
+
+
+def test_the_likeness_is_a_setting() -> None:
+    """`tuning.calls.similar_ratio` 1 leaves equal arguments only."""
+    topics = ("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta")
+    steps = [
+        call("search", {"query": f"tell me all about {topic} please"}, SAID) for topic in topics
+    ]
+    assert found(*steps, tuning={"calls": {"similar_ratio": 0.6}})[:1] == [(5, "hint")]
+    assert found(*steps, tuning={"calls": {"similar_ratio": 1}}) == []

@@ -1,0 +1,567 @@
+"""Budgets that are spent, and milestones that are missed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+from otel_loopguard import Action, LoopGuard, LoopGuardSettingsError, Settings, control, session
+from otel_loopguard.core import Decision, Kind, Milestones, Reached, Step
+from tests.calls import EPOCH, SECOND, Run, call
+
+if TYPE_CHECKING:
+    from otel_loopguard.core import Decision
+    from otel_loopguard.sessions import Session
+
+
+USER = Step(Kind.OTHER, "user", text="now something else")
+
+
+def news(number: int, *, error: str | None = None, at: float | None = None) -> Step:
+    """A call that has nothing to do with any other."""
+    said = f"answer {number} tells of things that no other answer tells of: {number * 7919:x}"
+    return call("read", {"page": number}, None if error else said, error=error, at=at)
+
+
+def model(tokens: int, cost: float | None = None, agent: str | None = None) -> Step:
+    """A model call."""
+    return Step(Kind.MODEL, "m", tokens_in=tokens, cost=cost, agent=agent)
+
+
+def reasons(run: Run, detector: str = "spending_limit") -> list[tuple[str, int]]:
+    """Rule and step of all decisions of a detector."""
+    return [(one.reason, one.step) for one in run.decisions if one.detector == detector]
+
+
+def said(run: Run) -> list[str]:
+    """Actions of all decisions, those that only note something too."""
+    return [one.action.value for one in run.decisions]
+
+
+def test_nobody_is_told_of_limits_that_nobody_set() -> None:
+    """A long healthy run: length is no sign by itself, and no budget holds by default."""
+    run = Run()
+    run.calls(*(news(number) for number in range(600)))
+    assert run.decisions == []
+
+
+def test_a_long_run_is_noted_and_nothing_more() -> None:
+    """All budgets that only say allow: they touch nothing."""
+    run = Run(Settings(budget_action="allow"))
+    run.calls(*(news(number) for number in range(600)))
+    assert set(said(run)) == {"allow"}
+    assert run.guard.flag_of("run") is not None
+    assert not run.guard.flag_of("run").raised  # pyright: ignore[reportOptionalMemberAccess]
+
+
+def test_a_warning_at_four_fifths_and_a_word_at_the_limit() -> None:
+    """Each is said once, at the step that reaches it."""
+    run = Run(Settings(budget_action="allow"))
+    run.calls(*(news(number) for number in range(79)))
+    assert reasons(run) == [("steps_near", 39), ("steps_limit", 49)]
+    severities = [one.severity.value for one in run.decisions if one.detector == "spending_limit"]
+    assert severities == ["warning", "critical"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "steps", "expected"),
+    [
+        ({"budget_tokens": 1000}, [model(300)] * 4, ["tokens_near", "tokens_limit"]),
+        ({"budget_cost": 1}, [model(1, 0.25)] * 4, ["cost_limit"]),
+        ({"budget_actions": 5}, [news(n) for n in range(5)], ["actions_near", "actions_limit"]),
+        (
+            {"budget_task_actions": 5},
+            [news(n) for n in range(5)],
+            ["task_actions_near", "task_actions_limit"],
+        ),
+        (
+            {"budget_errors": 4, "tuning": {"budget": {"warning": 1}}},
+            [news(n, error=f"{'abcdef'[n]} is odd") for n in range(4)],
+            ["errors_limit"],
+        ),
+        (
+            {"budget_elapsed_s": 100},
+            [news(n, at=n * 45) for n in range(4)],
+            ["elapsed_s_near", "elapsed_s_limit"],
+        ),
+        (
+            {"budget_operation_tokens": 1000, "budget_tokens": 0},
+            [model(900), model(100)],
+            ["operation_tokens_near", "operation_tokens_limit"],
+        ),
+        (
+            {"budget_phases": 3, "tuning": {"budget": {"warning": 1}}},
+            [model(1, agent=name) for name in ("a", "a", "b", "a")],
+            ["phases_limit"],
+        ),
+    ],
+    ids=["tokens", "cost", "actions", "task", "errors", "time", "operation", "phases"],
+)
+def test_every_budget(settings: dict[str, float], steps: list[Step], expected: list[str]) -> None:
+    """Each is held against what it limits; a warning that was leapt over is not said after."""
+    run = Run(Settings(**settings))
+    run.calls(*steps)
+    assert [reason for reason, _ in reasons(run)] == expected
+
+
+def test_nought_is_no_limit() -> None:
+    """A budget of 0 says nothing."""
+    run = Run(Settings(budget_steps=0, tuning={"budget": {"checkpoint_every": 0}}))
+    run.calls(*(news(number) for number in range(79)))
+    assert said(run) == []
+
+
+def test_tokens_and_cost_that_were_not_captured_are_not_counted() -> None:
+    """Missing is not empty, and it is no number either."""
+    run = Run(Settings(budget_tokens=1, budget_cost=0.01, budget_steps=0))
+    run.calls(*(Step(Kind.MODEL, "m") for _ in range(30)))
+    assert said(run) == []
+
+
+def test_totals_on_agent_spans_are_not_counted_twice() -> None:
+    """An agent's span repeats what its model calls used."""
+    run = Run(Settings(budget_tokens=1000, budget_cost=1))
+    agent = Step(Kind.AGENT, "a", tokens_in=700, cost=0.7)
+    run.calls(model(700, 0.7), agent, agent)
+    assert said(run) == []
+
+
+@pytest.mark.parametrize("action", ["allow", "hint", "ask", "pause", "abort"])
+def test_the_setting_says_what_follows(action: str) -> None:
+    """The limit leads to `budget_action`, the warning to a hint at most."""
+    run = Run(
+        Settings(
+            budget_action=action, budget_actions=10, tuning={"budget": {"checkpoint_every": 0}}
+        )
+    )
+    run.calls(*(news(number) for number in range(10)))
+    assert said(run) == ["allow" if action == "allow" else "hint", action]
+
+
+def test_max_action_goes_before_budget_action() -> None:
+    """Who wants to be told only is told only."""
+    run = Run(Settings(budget_action="abort", max_action="hint", budget_actions=5))
+    run.calls(*(news(number) for number in range(5)))
+    assert said(run) == ["hint", "hint"]
+
+
+def test_a_user_starts_a_new_task() -> None:
+    """What is limited per task begins anew, what is limited per session does not."""
+    run = Run(
+        Settings(budget_task_actions=10, budget_actions=18, tuning={"budget": {"warning": 1}})
+    )
+    for turn in range(3):
+        run.calls(*(news(turn * 9 + number) for number in range(9)), USER)
+    assert [reason for reason, _ in reasons(run)] == ["actions_limit"]
+
+
+def test_each_task_has_its_limit() -> None:
+    """A second task that goes too far is told of, too."""
+    run = Run(Settings(budget_task_actions=4, tuning={"budget": {"warning": 1}}, budget_steps=0))
+    run.calls(*(news(number) for number in range(5)), USER, *(news(9 + n) for n in range(5)))
+    assert [reason for reason, _ in reasons(run)] == ["task_actions_limit"] * 2
+
+
+def test_the_root_of_a_run_ends_a_task() -> None:
+    """Live, a run's root span ends with the task."""
+    run = Run(Settings(budget_task_actions=10, tuning={"budget": {"warning": 1}}, budget_steps=0))
+    root = Step(Kind.AGENT, "a", span_id=7)
+    run.calls(*(news(number) for number in range(9)), root, *(news(9 + n) for n in range(9)))
+    assert reasons(run) == []
+
+
+def test_agents_side_by_side_are_one_phase() -> None:
+    """Only who goes on after all others have ended begins a new phase."""
+    run = Run(Settings(budget_phases=3, tuning={"budget": {"warning": 1}}))
+    for number in range(12):
+        step = model(1, agent="ab"[number % 2])
+        step.start, step.end = EPOCH + number * SECOND, EPOCH + (number + 2) * SECOND
+        run.calls(step)
+    assert reasons(run) == []
+
+
+def test_a_success_ends_a_row_of_errors() -> None:
+    """In a row means in a row."""
+    run = Run(Settings(budget_errors=3, tuning={"budget": {"warning": 1}}))
+    bad = [news(n, error=f"{'abcdefgh'[n]} is odd") for n in range(8)]
+    run.calls(bad[0], bad[1], news(90), bad[2], bad[3], news(91), bad[4], bad[5])
+    assert reasons(run) == []
+
+
+def test_a_checkpoint_is_advised_every_twenty_five_calls() -> None:
+    """Whatever else is in between, once it is asked for."""
+    run = Run(Settings(tuning={"budget": {"checkpoint_every": 25}}))
+    for number in range(60):
+        run.calls(news(number), model(1))
+    assert [step for _, step in reasons(run, "checkpoint_advice")] == [48, 98]
+
+
+def test_a_budget_is_no_loop() -> None:
+    """It takes no hint from a loop, and confirms none."""
+    run = Run(Settings(budget_action="hint", budget_actions=3, tuning={"budget": {"warning": 1}}))
+    run.calls(
+        *(call("search", {"q": 1}, "the same long answer, word by word, again") for _ in "abc")
+    )
+    assert sorted(one.detector for one in run.decisions) == ["exact_repeat", "spending_limit"]
+    assert set(said(run)) == {"hint"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "used"),
+    [({}, 0.0), ({"budget_actions": 20}, 0.5), ({"budget_actions": 5}, 1.0)],
+    ids=["none was set", "half", "more than all"],
+)
+def test_only_a_budget_that_was_set_is_used(settings: dict[str, int], used: float) -> None:
+    """Thresholds tighten by what the user set, never by a default (D12)."""
+    seen: list[float] = []
+
+    def note(session: Session, _index: int, _step: Step) -> None:
+        seen.append(session.progress.used)
+
+    guard = LoopGuard(Settings(**settings), clock="replay", on_step=note)
+    for number in range(10):
+        guard.observe(news(number), "run")
+    assert seen[-1] == used
+
+
+def equal_calls(**settings: object) -> list[tuple[int, float]]:
+    """Step and threshold of the first hint at equal calls, after a budget was used up."""
+    found: list[tuple[int, float]] = []
+
+    def note(_session: Session, decision: Decision) -> None:
+        if decision.detector == "exact_repeat":
+            found.append((decision.step - 9, decision.threshold))
+
+    budget = {"budget_actions": 10, "budget_action": "allow"}
+    guard = LoopGuard(Settings(**{**budget, **settings}), clock="replay", on_decision=note)
+    for number in range(10):
+        guard.observe(news(number), "run")
+    for _ in range(3):
+        guard.observe(call("search", {"q": 1}, "the same long answer, word by word"), "run")
+    return found[:1]
+
+
+@pytest.mark.parametrize(
+    ("settings", "first"),
+    [
+        ({}, (3, 3)),
+        ({"tuning": {"budget": {"tighten": 0.25}}}, (3, 2.25)),
+        ({"tuning": {"budget": {"tighten": 0.3}}}, (2, 2.1)),
+        ({"tuning": {"budget": {"tighten": 0.5}}}, (2, 2)),
+        ({"tuning": {"budget": {"tighten": 0.5}}, "budget_actions": 0}, (3, 3)),
+    ],
+    ids=["default", "too little", "just enough", "half", "no budget"],
+)
+def test_thresholds_tighten_where_it_is_wanted(
+    settings: dict[str, object], first: tuple[int, float]
+) -> None:
+    """By default they do not; the decision has the threshold that was in force (D12)."""
+    assert equal_calls(**settings) == [first]
+
+
+def test_the_detectors_can_be_switched_off() -> None:
+    """By family, as all others."""
+    run = Run(Settings(switched_off="budget"))
+    run.calls(*(news(number) for number in range(80)))
+    assert said(run) == []
+
+
+def test_times_that_cannot_be_are_borne() -> None:
+    """Ends before starts, and steps without times."""
+    run = Run(Settings(budget_steps=0, tuning={"budget": {"checkpoint_every": 0}}))
+    run.calls(
+        Step(Kind.TOOL, "t", start=EPOCH, end=EPOCH - SECOND),
+        Step(Kind.TOOL, "t", start=0, end=None),
+        Step(Kind.MODEL, None, start=EPOCH, end=0, tokens_in=2**70, cost=1e300),
+    )
+    assert run.guard.faults.counts == {}
+
+
+def read_by(number: int, agent: str | None, *, error: bool = False) -> Step:
+    said = f"answer {number} tells of things that no other answer tells of: {number * 7919:x}"
+    step = Step(Kind.TOOL, "read", agent=agent, args={"n": number}, outcome=said)
+    step.error = error
+    return step
+
+
+def made(**settings: object) -> tuple[LoopGuard, list[Decision]]:
+    """A guard, and what it says of limits that are an agent's or a type's own."""
+    found: list[Decision] = []
+
+    def note(_session: object, decision: Decision) -> None:
+        if decision.detector == "own_limit":
+            found.append(decision)
+
+    return LoopGuard(Settings(**settings), on_decision=note), found
+
+
+def test_an_agent_has_limits_of_its_own() -> None:
+    """Its calls count and those of others do not; said once near and once at the limit."""
+    limits = {"writer": {"actions": 5, "action": "ask"}}
+    guard, found = made(agent_limits=limits)
+    for number in range(20):
+        guard.observe(read_by(number, "critic"), "a")
+        if number < 8:
+            guard.observe(read_by(100 + number, "writer"), "a")
+    assert [(one.reason, one.action, one.count) for one in found] == [
+        ("agent_actions_near", Action.HINT, 4),
+        ("agent_actions_limit", Action.ASK, 5),
+    ]
+    assert "agent 'writer' used 5 of 5 tool calls" in found[1].message
+
+
+def test_tokens_cost_and_errors_of_an_agent() -> None:
+    """Each on its own; a success ends a row of errors."""
+    limits = {"writer": {"tokens": 1000, "cost": 1, "errors": 3}}
+    guard, found = made(agent_limits=limits, tuning={"budget": {"warning": 1}})
+    guard.observe(Step(Kind.MODEL, "m", agent="critic", tokens_in=5000, cost=9), "a")
+    guard.observe(Step(Kind.MODEL, "m", agent="writer", tokens_in=900, tokens_out=200), "a")
+    guard.observe(Step(Kind.MODEL, "m", agent="writer", cost=2), "a")
+    for number, failed in enumerate([True, True, False, True, True, True]):
+        guard.observe(read_by(number, "writer", error=failed), "a")
+    assert [one.reason for one in found] == [
+        "agent_tokens_limit", "agent_cost_limit", "agent_errors_limit",
+    ]  # fmt: skip
+    assert {one.action for one in found} == {Action.ALLOW}
+
+
+def test_a_type_of_task_has_limits_of_its_own() -> None:
+    """In the sessions that say so, also before their first step."""
+    guard, found = made(task_limits={"question": {"actions": 5, "steps": 9, "action": "pause"}})
+    # Guards of other tests may know sessions of simple names.
+    for name, kind in (("asks", "question"), ("searches", "research")):
+        with session(name):
+            assert control.task_type(kind)
+    for name in ("asks", "searches", "other"):
+        for number in range(5):
+            guard.observe(read_by(number, None), name)
+    assert [(one.session, one.reason) for one in found] == [
+        ("asks", "task_actions_near"), ("asks", "task_actions_limit"),
+    ]  # fmt: skip
+    assert guard.flag_of("asks").control.action is Action.PAUSE
+
+
+def test_nothing_is_said_by_default() -> None:
+    """Of no agent and no task."""
+    guard, found = made()
+    for number in range(200):
+        guard.observe(read_by(number, "writer"), "a")
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"agent_limits": {"writer": {"actions": 0}}},
+        {"agent_limits": {"writer": {"steps": 3}}},
+        {"task_limits": {"question": {"action": "deny"}}},
+    ],
+)
+def test_wrong_limits_are_refused(settings: dict[str, object]) -> None:
+    """With name and value."""
+    with pytest.raises(LoopGuardSettingsError, match="_limits"):
+        Settings(**settings)
+
+
+def test_a_type_has_a_name() -> None:
+    """None takes it back."""
+    with pytest.raises(ValueError, match="not empty"):
+        control.task_type("")
+
+
+def seen(tokens: list[int | None], agents: str = "a", action: str = "hint") -> list[str]:
+    """What token_rate says about model calls, by turns of several agents."""
+    run = Run(Settings(budget_action=action, budget_tokens=0, budget_operation_tokens=0))
+    run.calls(
+        *(
+            Step(Kind.MODEL, "m", tokens_in=count, agent=agents[number % len(agents)])
+            for number, count in enumerate(tokens)
+        )
+    )
+    return [one.action.value for one in run.decisions if one.detector == "token_rate"]
+
+
+def test_a_steep_rise_is_said_once() -> None:
+    """Every call a third more than the one before."""
+    assert seen([round(300 * 1.33**number) for number in range(24)]) == ["hint"]
+
+
+def test_by_default_it_is_noted_only() -> None:
+    """As every other verdict about a budget."""
+    assert seen([round(300 * 1.33**number) for number in range(24)], action="allow") == ["allow"]
+
+
+HEALTHY: dict[str, Callable[[int], int | None]] = {
+    "a conversation": lambda number: 2000 + 900 * number,
+    "from nothing": lambda number: 1500 * (number + 1),
+    "a large file": lambda number: 3000 if number < 15 else 90_000,
+    "single calls": lambda number: 90_000 if number % 7 == 3 else 3000,
+    "small": lambda number: round(10 * 1.33 ** (number % 16)),
+    "unknown": lambda number: None if number % 2 else 4000,
+}
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_a_healthy_run_is_left_alone(name: str) -> None:
+    """Growth in proportion, a leap, outliers, small numbers, tokens that were not captured."""
+    assert seen([HEALTHY[name](number) for number in range(40)]) == []
+
+
+def test_every_agent_has_a_context_of_its_own() -> None:
+    """A small and a large agent by turns are no rise."""
+    sizes = {"a": 1000, "b": 12_000, "c": 90_000}
+    order = "aaaaabbbbbccccc"
+    assert seen([sizes[name] for name in order * 3], order) == []
+
+
+@pytest.fixture
+def run() -> Run:
+    """A session that has begun, in which only milestones are judged."""
+    made = Run(Settings(switched_off="budget"))
+    made.calls(news(1000))
+    return made
+
+
+def board(run: Run) -> Milestones:
+    """The board of the session."""
+    flag = run.guard.flag_of("run")
+    assert flag is not None
+    return flag.milestones
+
+
+def test_without_milestones_nothing_is_said(run: Run) -> None:
+    """Nobody said that there would be any."""
+    run.calls(*(news(number) for number in range(40)))
+    assert said(run) == []
+
+
+def test_ten_steps_without_a_milestone_are_a_stall(run: Run) -> None:
+    """It is hinted at once, and at most hinted at."""
+    board(run).declare({"read": 1, "write": 3}, ())
+    board(run).report("read", Reached.DONE)
+    run.calls(*(news(number) for number in range(30)))
+    (decision,) = run.decisions
+    assert (decision.action, decision.detector, decision.step) == ("hint", "milestone_stall", 11)
+    assert "1 of 2 are done (25 %)" in decision.message
+
+
+def test_a_minute_without_a_milestone_is_a_stall(run: Run) -> None:
+    """From the second step on, for one slow call is none."""
+    board(run).declare({"read": 1}, ())
+    run.calls(news(0, at=0), news(1, at=70))
+    assert said(run) == []
+    run.calls(news(2, at=75))
+    assert run.decisions[0].reason == "no_milestone"
+
+
+def test_a_milestone_starts_the_count_anew(run: Run) -> None:
+    """Every nine steps one is reached."""
+    board(run).declare({str(number): 1 for number in range(9)}, ())
+    for number in range(9):
+        run.calls(*(news(number * 9 + step) for step in range(9)))
+        board(run).report(str(number), Reached.DONE)
+    assert said(run) == []
+
+
+def test_saying_the_same_twice_is_no_progress(run: Run) -> None:
+    """An agent that reports what it has reported goes nowhere."""
+    board(run).declare({"a": 1, "b": 1}, ())
+    for number in range(15):
+        board(run).report("a", Reached.DONE)
+        run.calls(news(number))
+    assert said(run) == ["hint"]
+
+
+def test_after_the_last_milestone_there_is_no_stall(run: Run) -> None:
+    """Nothing more was promised."""
+    board(run).report("all of it", Reached.DONE)
+    run.calls(*(news(number) for number in range(30)))
+    assert said(run) == []
+
+
+def test_of_says_how_many_there_are(run: Run) -> None:
+    """One of three, so that two are open."""
+    board(run).report("first", Reached.DONE, of=3)
+    run.calls(*(news(number) for number in range(12)))
+    assert "1 of 3 are done (33.3 %)" in run.decisions[0].message
+
+
+def test_a_plan_that_cannot_succeed_pauses_the_run(run: Run) -> None:
+    """A required milestone failed and none is open: said at the next step, once."""
+    board(run).declare({"read": 1, "write": 1, "pictures": 1}, ("pictures",))
+    board(run).report("read", Reached.FAILED)
+    run.calls(news(0))
+    board(run).report("write", Reached.DONE)
+    run.calls(news(1))
+    assert said(run) == []
+    board(run).report("pictures", Reached.FAILED)
+    run.calls(*(news(2 + number) for number in range(20)))
+    assert said(run) == ["pause"]
+    assert run.decisions[0].reason == "cannot_succeed"
+    assert "'read'" in run.decisions[0].message
+
+
+@pytest.mark.parametrize(
+    ("action", "most"), [("allow", "abort"), ("hint", "abort"), ("pause", "hint")]
+)
+def test_what_follows_is_a_setting(action: str, most: str) -> None:
+    """And never more than `max_action`."""
+    run = Run(
+        Settings(
+            tuning={"milestones": {"failed_action": action}}, max_action=most, switched_off="budget"
+        )
+    )
+    run.calls(news(0))
+    board(run).declare({"read": 1}, ())
+    board(run).report("read", Reached.FAILED)
+    run.calls(news(1))
+    assert said(run) == ["hint" if most == "hint" else action]
+
+
+def test_what_is_optional_may_fail(run: Run) -> None:
+    """So may what was never declared as part of the plan."""
+    board(run).declare({"read": 1, "pictures": 1}, ("pictures",))
+    board(run).report("read", Reached.DONE)
+    board(run).report("pictures", Reached.FAILED)
+    board(run).report("something else", Reached.FAILED)
+    run.calls(*(news(number) for number in range(30)))
+    assert said(run) == []
+
+
+def test_a_new_plan_stands_for_itself(run: Run) -> None:
+    """What failed in the plan before is not required any more."""
+    board(run).declare({"bus": 1}, ())
+    board(run).report("bus", Reached.FAILED)
+    board(run).declare({"train": 1}, ())
+    board(run).report("train", Reached.DONE)
+    run.calls(*(news(number) for number in range(30)))
+    assert said(run) == []
+
+
+def test_a_new_task_has_no_plan_yet(run: Run) -> None:
+    """What was declared before the user spoke is not held against the next task."""
+    board(run).declare({"read": 1}, ())
+    run.calls(news(0), USER, *(news(1 + number) for number in range(30)))
+    board(run).report("aside", Reached.DONE)
+    run.calls(*(news(40 + number) for number in range(30)))
+    assert said(run) == []
+
+
+def test_many_milestones_are_bounded() -> None:
+    """The oldest that are done are only counted."""
+    many = Milestones()
+    for number in range(5000):
+        assert many.report(str(number), Reached.DONE)
+    assert many.percent() == 100.0
+    assert many.standing(0, 0, 0, 0).done == 5000
+    full = Milestones()
+    assert [full.report(str(number), Reached.OPEN) for number in range(300)].count(True) == 256
+
+
+def test_a_step_of_any_kind_counts(run: Run) -> None:
+    """Model calls and nodes are steps, too."""
+    board(run).declare({"read": 1}, ())
+    run.calls(*(Step(Kind.NODE, f"node {number}") for number in range(12)))
+    assert run.decisions[0].detector == "milestone_stall"

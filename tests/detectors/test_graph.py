@@ -1,0 +1,506 @@
+"""Graph nodes and agents of a run that come back without progress."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from otel_loopguard import Settings
+from otel_loopguard.core import Kind, Step
+from tests.calls import Run, call
+from tests.detectors.graphs import FAMILY, actions, agent, judged, node, said
+from tests.zero_code.interpreter import environment, interpreter
+
+
+def again(**args: object) -> Step:
+    return call("search", args or {"q": "x"}, "No results for x. Try another query.")
+
+
+def test_five_turns_with_nothing_new_are_a_cycle() -> None:
+    """agent, tools, agent, tools, with the same call and the same answer: five turns."""
+    turn = [said(""), node("agent"), again(), node("tools")]
+    found = judged(*turn * 6, only="node_cycle")
+    assert actions(found)[:1] == ["hint"]
+    assert found[0].reason == "node_cycle"
+    assert found[0].period == 2
+    assert found[0].step < 5 * len(turn) + 2
+    assert "went round 5 times" in found[0].message
+    assert judged(*turn * 4, only="node_cycle") == []
+
+
+@pytest.mark.parametrize("period", range(1, 17))
+def test_every_period_to_sixteen_is_found(period: int) -> None:
+    """Nodes that give what they gave before, in the same order."""
+    turn = [node(f"node {letter}", {"at": letter}) for letter in "abcdefghijklmnop"[:period]]
+    found = judged(*turn * 6, only="node_cycle")
+    assert [decision.period for decision in found][:1] == [period]
+    assert found[0].step <= 5 * period + 1
+
+
+def test_a_react_agent_that_learns_is_left_alone() -> None:
+    """Forty turns of agent and tools, and every answer is another one: nothing but a note."""
+    turns = [
+        step
+        for number in range(40)
+        for step in (
+            said(""),
+            node("agent"),
+            call("read", {"page": number}, f"Page {number} tells of subject{number} and more."),
+            node("tools"),
+        )
+    ]
+    assert {decision.detector for decision in judged(*turns)} <= {"graph_limit"}
+    assert set(actions(judged(*turns))) <= {"allow"}
+
+
+def test_new_calls_with_the_same_answer_are_work() -> None:
+    """A map over a list: each call is another one, each answer is `ok`."""
+    turns = [
+        step
+        for number in range(60)
+        for step in (node("pick"), call("process", {"item": number}, "ok"), node("work"))
+    ]
+    assert set(actions(judged(*turns))) <= {"allow"}
+
+
+def test_a_map_over_a_list_is_left_alone() -> None:
+    """The state that the node gets is another one each time; what it gives is the same."""
+    turns = [node("worker", {"status": "ok"}, {"item": number}) for number in range(60)]
+    assert set(actions(judged(*turns))) <= {"allow"}
+
+
+@pytest.mark.parametrize(
+    "news",
+    [
+        pytest.param(lambda n: said(f"Now I see that {n} is the cause"), id="a text"),
+        pytest.param(lambda n: call("look", {"at": n}, "nothing there"), id="a call"),
+        pytest.param(lambda n: call("look", {}, f"{n} % done"), id="an answer"),
+        pytest.param(lambda n: Step(Kind.HANDOFF, "b", args=f"do part {n}"), id="a hand-over"),
+        pytest.param(lambda n: node("count", {"n": n}), id="a state"),
+    ],
+)
+def test_anything_new_begins_again(news: Callable[[int], Step]) -> None:
+    """Once in a turn is enough."""
+    turns = [
+        step
+        for number in range(30)
+        for step in (again(), node("agent"), again(), node("tools"), news(number))
+    ]
+    assert set(actions(judged(*turns))) <= {"allow"}
+
+
+def test_without_knowledge_it_hints_late_and_goes_no_further() -> None:
+    """Answers were not captured: whether they bring news cannot be told."""
+    turn = [said(None), node("agent"), call("search", {"q": "x"}, None), node("tools")]
+    found = judged(*turn * 120, only="node_cycle")
+    assert actions(found) == ["hint"]
+    assert found[0].reason == "node_cycle_unseen"
+    assert found[0].step >= 39 * len(turn)
+    assert judged(*turn * 39, only="node_cycle") == []
+
+
+def test_equal_texts_of_models_are_no_knowledge() -> None:
+    """A classifier that says `spam` of each of thirty mails: what it was given is not captured."""
+    turn = [node("fetch"), said("spam"), node("classify")]
+    assert judged(*turn * 30) == []
+
+
+def test_it_does_not_stop_by_default() -> None:
+    """The user is to be asked, and no more; a setting allows a pause."""
+    turn = [again(), node("agent", {"next": "tools"}), node("tools", {"next": "agent"})]
+    assert set(actions(judged(*turn * 60))) <= {"hint", "steer", "ask", "allow"}
+    assert actions(judged(*turn * 60, only="node_cycle")) == ["hint", "steer", "ask"]
+    found = judged(*turn * 60, only="node_cycle", graph_max_action="pause")
+    assert actions(found) == ["hint", "pause"]
+    assert actions(judged(*turn * 60, only="node_cycle", graph_max_action="hint")) == ["hint"]
+
+
+def test_agents_that_go_round_are_a_cycle() -> None:
+    """planner and critic give the same again and again."""
+    turn = [agent("planner", "the plan as before"), agent("critic", "reject: same plan")]
+    found = judged(*turn * 6, only="node_cycle")
+    assert actions(found)[:1] == ["hint"]
+    assert "2 agents" in found[0].message
+
+
+def test_another_graph_run_counts_by_itself() -> None:
+    """Six runs of one graph, three turns each, are no six times three turns."""
+    turns = [
+        node(name, {"state": "settled"}, at=run * 10 + place * 0.2, trace=run + 1)
+        for run in range(6)
+        for place, name in enumerate(["a", "b"] * 3)
+    ]
+    assert judged(*turns) == []
+
+
+def test_a_user_who_speaks_starts_anew() -> None:
+    """The same turns, and a word of the user after every third."""
+    turn = [again(), node("agent"), again(), node("tools")]
+    steps = [*turn * 3, Step(Kind.OTHER, "user", text="again, please")] * 5
+    assert judged(*steps) == []
+
+
+ONLY = "state_convergence"
+
+
+def settled(turns: int, state: object = None) -> list[Step]:
+    return [node("revise", state or {"draft": "the same words"}) for _ in range(turns)]
+
+
+def test_three_unchanged_states_are_noticed() -> None:
+    """The first gives the state, the next three leave it as it was."""
+    found = judged(*settled(4), only=ONLY)
+    assert actions(found) == ["hint"]
+    assert found[0].reason == "state_unchanged"
+    assert "unchanged 3 times" in found[0].message
+    assert judged(*settled(3), only=ONLY) == []
+
+
+def test_it_asks_for_another_way_and_stops_nothing() -> None:
+    """A node may do its work where no state shows it."""
+    assert actions(judged(*settled(80), only=ONLY)) == ["hint", "steer"]
+
+
+def test_a_log_that_repeats_itself_holds_nothing_new() -> None:
+    """What the node gets grows by lines that stood there already."""
+    turns = [
+        node("critic", {"verdict": "reject"}, {"log": ["plan", "reject: same plan"] * number})
+        for number in range(1, 7)
+    ]
+    assert actions(judged(*turns, only=ONLY))[:1] == ["hint"]
+
+
+def test_order_ids_and_times_are_no_change() -> None:
+    """Ids of messages and calls differ in every run; keys stand in any order."""
+    turns = [
+        node(
+            "agent",
+            {
+                "messages": [
+                    {
+                        "type": "ai",
+                        "content": "I could not find it.",
+                        "id": f"run--{number}",
+                        "usage_metadata": {"input_tokens": 100 + number},
+                    }
+                ],
+                "took": f"{number}.3 s",
+            },
+        )
+        for number in range(6)
+    ]
+    assert actions(judged(*turns, only=ONLY))[:1] == ["hint"]
+
+
+@pytest.mark.parametrize(
+    "changing",
+    [
+        pytest.param(lambda n: {"n": n}, id="a counter"),
+        pytest.param(lambda n: {"rows": [{"id": n, "name": "x"}]}, id="the id of a record"),
+        pytest.param(lambda n: f"{n} % done", id="a text"),
+        pytest.param(lambda n: {"deep": {"er": [[{"x": n}]]}}, id="deep inside"),
+        pytest.param(lambda n: {"many": [0] * 5000, "x": {str(n): 1}}, id="beside a long list"),
+        pytest.param(lambda n: {"many": {f"k{i}": i or n for i in range(900)}}, id="of many"),
+        pytest.param(lambda n: "x" * 300_000 + str(n), id="at the end of a long text"),
+    ],
+)
+def test_a_state_that_changes_is_no_convergence(changing: Callable[[int], object]) -> None:
+    """Numbers are never masked: 37 % and 41 % is progress."""
+    turns = [node("worker", changing(number)) for number in range(12)]
+    assert judged(*turns) == []
+
+
+def test_work_beside_the_state_is_work() -> None:
+    """The node says ok; a tool in it answered something new."""
+    turns = [
+        step
+        for number in range(12)
+        for step in (call("get", {"n": number}, f"row {number}"), node("worker", {"ok": True}))
+    ]
+    assert judged(*turns) == []
+
+
+def test_an_answer_that_was_not_captured_may_be_new() -> None:
+    """Missing is not empty."""
+    turn = [call("get", {"n": 1}, None), node("worker", {"ok": True})]
+    assert judged(*turn * 30) == []
+
+
+def test_a_change_of_the_world_is_progress() -> None:
+    """Each edit is another one, and tests and state are as before."""
+    turns = [
+        step
+        for number in range(12)
+        for step in (
+            said(""),
+            call("edit_file", {"path": "a.py", "new": f"v{number}"}, "ok"),
+            node("edit", {"tests": "failing"}),
+        )
+    ]
+    assert judged(*turns) == []
+
+
+@pytest.mark.parametrize("how", ["by the clock", "by its tool", "declared"])
+def test_waiting_is_no_convergence(how: str) -> None:
+    """A node that polls a job every ten seconds, or sleeps in between."""
+    if how == "by the clock":
+        turns = [node("poll", {"job": "pending"}, at=10 * number) for number in range(30)]
+        assert judged(*turns) == []
+        return
+    tool = "sleep" if how == "by its tool" else "job_state"
+    turn = [call(tool, {"seconds": 10}, "done"), node("poll", {"job": "pending"})]
+    assert judged(*turn * 30, poll_tools=frozenset({"job_state"})) == []
+
+
+def test_waiting_has_a_budget() -> None:
+    """After half an hour without anything new it counts."""
+    turns = [node("poll", {"job": "pending"}, at=10 * number) for number in range(200)]
+    found = judged(*turns, only=ONLY)
+    assert actions(found)[:1] == ["hint"]
+    assert found[0].step >= 180
+
+
+ONLY_PROGRESS = "no_progress"
+
+
+def test_five_iterations_with_nothing_new_are_noticed() -> None:
+    """Whatever way the graph takes: the nodes come in no fixed order."""
+    ways = [["a", "b"], ["b", "a"], ["a", "a"], ["b", "b"], ["b", "a"], ["a", "b"], ["a", "b"]]
+    turns = [node(name, {"gave": name}) for way in ways for name in way]
+    found = judged(*turns, only=ONLY_PROGRESS)
+    assert actions(found)[:1] == ["hint"]
+    assert found[0].reason == "no_progress"
+    assert found[0].count == 5
+    assert judged(*turns[:10], only=ONLY_PROGRESS) == []
+
+
+def test_progress_it_asks_for_another_way_and_stops_nothing() -> None:
+    """A hint, and then steer."""
+    turn = [node("a", {"gave": "a"}), node("b", {"gave": "b"})]
+    assert actions(judged(*turn * 50, only=ONLY_PROGRESS)) == ["hint", "steer"]
+
+
+def test_a_repeated_call_is_no_news() -> None:
+    """Tool calls are told apart with their answers, not by being made."""
+    turn = [said("I search again"), node("agent"), call("s", {"q": 1}, "none"), node("tools")]
+    found = judged(*turn * 7, only=ONLY_PROGRESS)
+    assert actions(found)[:1] == ["hint"]
+    assert "'tools'" in found[0].message or "'agent'" in found[0].message
+
+
+def test_one_new_text_is_progress() -> None:
+    """A decision that was not made before begins again."""
+    turn = [node("a", {"gave": "a"}), node("b", {"gave": "b"})]
+    steps = [step for n in range(9) for step in (*turn * 2, said(f"let us try way {n}"))]
+    assert judged(*steps) == []
+
+
+def test_different_steps_under_one_name_are_no_iterations() -> None:
+    """Some instrumentations name every node after its class; their states tell them apart."""
+    turns = [node("Agent.task", {"step": number % 7}) for number in range(7 * 3)]
+    assert judged(*turns) == []
+
+
+def test_visits_beside_each_other_are_one() -> None:
+    """A fan-out of sixty workers that overlap and give the same is no sixty iterations."""
+    turns = [node("worker", {"ok": True}, at=number * 0.001, took=1) for number in range(60)]
+    assert judged(*turns) == []
+
+
+ONLY_SPEED = "rapid_iteration"
+
+
+def spin(visits: int, pause: float) -> list[Step]:
+    return [
+        node("ab"[n % 2], {"gave": "ab"[n % 2]}, at=n * pause, took=pause / 2)
+        for n in range(visits)
+    ]
+
+
+def test_a_graph_that_spins_is_noticed_early() -> None:
+    """Five transitions of 20 ms that give what was given before."""
+    found = judged(*spin(8, 0.02), only=ONLY_SPEED)
+    assert actions(found) == ["hint"]
+    assert found[0].reason == "rapid_iteration"
+    assert found[0].step == 7
+    assert "20.0 ms" in found[0].message
+
+
+def test_it_only_hints() -> None:
+    """However long it spins."""
+    assert actions(judged(*spin(300, 0.02), only=ONLY_SPEED)) == ["hint"]
+
+
+def test_at_the_pace_of_work_it_is_left_alone() -> None:
+    """150 ms for a transition are no spin; another rule looks at what came of them."""
+    assert judged(*spin(40, 0.15), only=ONLY_SPEED) == []
+
+
+def test_without_times_nothing_counts() -> None:
+    """A recording without times is not infinitely fast."""
+    turns = [node("ab"[n % 2], {"gave": "ab"[n % 2]}) for n in range(40)]
+    assert judged(*turns, only=ONLY_SPEED) == []
+
+
+def test_a_fast_healthy_graph_is_not_stuck() -> None:
+    """A map over two hundred items in 2 ms each."""
+    turns = [
+        node("worker", {"ok": True}, {"item": n}, at=n * 0.002, took=0.001) for n in range(200)
+    ]
+    assert set(actions(judged(*turns))) <= {"allow"}
+
+
+def test_a_fast_chain_of_nodes_is_not_stuck() -> None:
+    """Twelve nodes that check and change nothing: none was there before."""
+    turns = [node(f"check {chr(97 + n)}", {}, {"doc": 1}, at=n * 0.002) for n in range(12)]
+    assert judged(*turns) == []
+
+
+def test_fast_tools_that_bring_news_are_work() -> None:
+    """A graph over a local index: 3 ms for each query."""
+    turns = [
+        step
+        for n in range(60)
+        for step in (
+            call("lookup", {"word": f"w{n}"}, f"meaning {n}", at=n * 0.003, took=0.001),
+            node("tools", at=n * 0.003, took=0.0015),
+        )
+    ]
+    assert set(actions(judged(*turns))) <= {"allow"}
+
+
+LIMIT = "graph_limit"
+
+
+def turns(number: int, first: int = 0) -> list[Step]:
+    return [
+        step
+        for n in range(first, first + number)
+        for step in (node("agent", {"n": n}), node("tools", {"got": n}))
+    ]
+
+
+def test_there_is_no_limit_until_it_is_set() -> None:
+    """200 iterations of a healthy graph are nobody's business."""
+    run = Run()
+    run.calls(*turns(200))
+    assert [decision for decision in run.decisions if decision.detector == LIMIT] == []
+
+
+def test_the_limit_is_noted_and_touches_nothing() -> None:
+    """A warning at 40, the limit at 50, once each; the run goes on."""
+    run = Run(Settings(graph_limit_action="allow"))
+    run.calls(*turns(200))
+    found = [decision for decision in run.decisions if decision.detector == LIMIT]
+    assert [(d.action.value, d.reason, d.count) for d in found] == [
+        ("allow", "iteration_warning", 40),
+        ("allow", "iteration_limit", 50),
+    ]
+    flag = run.guard.flag_of("run")
+    assert flag is not None
+    assert not flag.raised
+
+
+@pytest.mark.parametrize(
+    ("action", "expected"),
+    [
+        ("allow", ["allow", "allow"]),
+        ("hint", ["hint", "hint"]),
+        ("pause", ["hint", "pause"]),
+        ("abort", ["hint", "abort"]),
+    ],
+)
+def test_the_action_is_a_setting(action: str, expected: list[str]) -> None:
+    """The warning is a hint if the limit is more than a note."""
+    assert actions(judged(*turns(60), only=LIMIT, graph_limit_action=action)) == expected
+
+
+def test_limit_and_warning_are_settings() -> None:
+    """Ten iterations, warned at half."""
+    found = judged(
+        *turns(12),
+        only=LIMIT,
+        graph_iterations=10,
+        tuning={"graph": {"iterations_warning": 0.5}},
+    )
+    assert [decision.count for decision in found] == [5, 10]
+    assert "the limit is 10" in found[0].message
+
+
+def test_a_limit_without_a_warning_before_it() -> None:
+    """A warning at 100 % is the limit itself, said once."""
+    found = judged(*turns(60), only=LIMIT, tuning={"graph": {"iterations_warning": 1.0}})
+    assert [decision.reason for decision in found] == ["iteration_limit"]
+
+
+def test_each_run_of_a_graph_has_its_own_count() -> None:
+    """Three runs of thirty iterations do not make ninety."""
+    steps = [
+        node("agent", {"n": n}, at=100 * run + n, trace=run + 1)
+        for run in range(3)
+        for n in range(30)
+    ]
+    assert judged(*steps) == []
+
+
+def test_a_user_turn_begins_again() -> None:
+    """In one conversation every turn of the user has its own count."""
+    user = Step(Kind.OTHER, "user", text="and now the rest")
+    steps = [*turns(30), user, *turns(30, 30), user, *turns(30, 60)]
+    assert judged(*steps) == []
+
+
+def test_many_nodes_are_no_iterations() -> None:
+    """Two hundred different nodes, each visited once; more than are remembered."""
+    assert judged(*[node(f"n{chr(97 + n % 26)}{n}x", {"n": n}) for n in range(200)]) == []
+
+
+def test_it_can_be_switched_off() -> None:
+    """By its name, or with its family."""
+    for off in (LIMIT, "graph"):
+        run = Run(Settings(switched_off=frozenset({off})))
+        run.calls(*turns(60))
+        assert [d.detector for d in run.decisions if d.detector == LIMIT] == []
+
+
+def ran(how: str, *switched_off: str) -> tuple[list[str], list[tuple[str, str, int]]]:
+    """The visits of a run, and the decisions on it: detector, action, visits so far."""
+    python = interpreter("langgraph", "openinference.instrumentation.langchain")
+    script = Path(__file__).with_name("langgraph_loop.py")
+    done = subprocess.run(
+        [python, str(script), how, *switched_off],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found: Any = json.loads(done.stdout.splitlines()[-1])
+    visits, decisions, faults = found
+    assert faults == {}
+    return visits, [(detector, action, at) for detector, action, at in decisions]
+
+
+def test_a_graph_that_goes_round_is_noticed_and_not_stopped() -> None:
+    """The same page, read again and again: its state settles, it goes round, and nothing stops."""
+    visits, decisions = ran("stuck", "repetition")
+    assert visits[:4] == ["choose", "read", "choose", "read"]
+    assert len(visits) == 62
+    found = [one for one in decisions if one[0] in FAMILY]
+    assert found[0][:2] == ("state_convergence", "hint")
+    assert found[0][2] <= 12
+    assert "node_cycle" in {name for name, _, _ in found}
+    assert {action for _, action, _ in found} <= {"allow", "hint", "steer", "ask"}
+
+
+def test_a_graph_that_learns_is_left_alone() -> None:
+    """Another page in each of thirty turns, a few milliseconds each."""
+    visits, decisions = ran("learning")
+    assert len(visits) == 62
+    assert [one for one in decisions if one[0] in FAMILY] == []

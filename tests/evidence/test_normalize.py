@@ -1,0 +1,297 @@
+"""Canonical forms, masks, and arguments that change by themselves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from otel_loopguard.evidence.normalize import (
+    VolatileArguments,
+    bounded,
+    canonical,
+    masked_call,
+    masked_outcome,
+    parsed,
+    without_volatile,
+)
+from tests.calls import call
+from tests.detectors.alone import actions, alone
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        pytest.param('{"b": 1, "a": [1, 2]}', {"a": [1, 2], "b": 1}, id="text and map"),
+        pytest.param({"a": 1, "b": 2}, {"b": 2, "a": 1}, id="order of keys"),
+        pytest.param({"a": 1.0}, {"a": 1}, id="way a number is written"),
+        pytest.param(' {"a": 1} ', {"a": 1}, id="space around"),
+        pytest.param((1, 2), [1, 2], id="tuple and list"),
+        pytest.param(" text ", "text", id="space around text"),
+    ],
+)
+def test_equal_values_have_one_form(one: object, other: object) -> None:
+    """Whatever way a value is written, its canonical form is the same."""
+    assert canonical(parsed(one)) == canonical(parsed(other))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        pytest.param({"a": 1}, {"a": "1"}, id="number and text"),
+        pytest.param({"a": 1}, {"a": True}, id="number and truth"),
+        pytest.param({"a": None}, {}, id="null and missing"),
+        pytest.param([1, 2], [2, 1], id="order of a list"),
+        pytest.param({"a": 1.5}, {"a": 1}, id="part of a number"),
+        pytest.param('{"a": 1', {"a": 1}, id="cut text stays text"),
+    ],
+)
+def test_different_values_have_different_forms(one: object, other: object) -> None:
+    """What is not the same is not made the same."""
+    assert canonical(parsed(one)) != canonical(parsed(other))
+
+
+@given(JSON)
+def test_a_json_text_is_its_value(value: object) -> None:
+    """The text of any object or array has the form of the value."""
+    import orjson
+
+    if isinstance(value, (dict, list)):
+        text = orjson.dumps(value).decode()
+        assert canonical(parsed(text)) == canonical(value)
+
+
+def test_anything_has_a_form() -> None:
+    """Cycles, NaN, surrogates, bytes, huge numbers and objects are taken as they are."""
+    loop: dict[str, object] = {}
+    loop["self"] = loop
+    odd = [loop, math.nan, math.inf, "\ud800", b"\xff", 2**80, object(), {1: 2}, {3, 4}, 1e300]
+    for value in odd:
+        assert canonical(parsed(value))
+        assert canonical(parsed({"a": value}))
+
+
+def test_long_text_keeps_head_tail_and_length() -> None:
+    """What is too long is still told apart by its two ends and its length."""
+    raw = b"x" * 1000
+    assert len(bounded(raw, 100)) < 130
+    assert bounded(raw, 100) != bounded(raw + b"x", 100)
+    assert bounded(raw, 1000) is raw
+
+
+def test_long_text_that_differs_in_its_middle_is_different() -> None:
+    """Not even where what stands for the middle is masked like an id."""
+    one, other = (b"x" * 5_000 + middle + b"x" * 5_000 for middle in (b"a", b"b"))
+    assert bounded(one, 1_000) != bounded(other, 1_000)
+    assert masked_call(bounded(one, 1_000)) != masked_call(bounded(other, 1_000))
+    assert masked_outcome(bounded(one, 1_000)) != masked_outcome(bounded(other, 1_000))
+
+
+def test_what_has_too_many_items_is_equal_to_nothing() -> None:
+    """It is not looked at to its end, so nobody knows that it is the same again."""
+    values = {(number, 1): number for number in range(20_000)}
+    assert canonical(values) != canonical(values)
+    assert canonical([b"a", *range(20_000)]) != canonical([b"a", *range(20_000)])
+
+
+@pytest.mark.parametrize(
+    "text", ["[1.0," + "[]," * 100_000 + "1]", '{"a":' * 3_000 + "1" + "}" * 3_000]
+)
+def test_text_that_is_too_costly_to_parse_stays_text(text: str) -> None:
+    """It is told apart as text, by all of it."""
+    assert parsed(text) is text
+
+
+def test_a_long_text_of_few_values_is_parsed() -> None:
+    """What counts are the values, and not the commas inside of a string."""
+    assert parsed('{"page": "' + "a, b [c] " * 50_000 + '"}') == {"page": "a, b [c] " * 50_000}
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        pytest.param("at 10:31:07 ok", "at 10:31:12 ok", id="clock"),
+        pytest.param("2026-11-21T10:00:00Z up", "2026-11-22 11:01:09.123+01:00 up", id="timestamp"),
+        pytest.param("done in 12 ms", "done in 7 ms", id="duration"),
+        pytest.param("took 1.25s", "took 0.5s", id="seconds"),
+        pytest.param(
+            "id 0b9f3a52-1111-4222-8333-444455556666",
+            "id 1c0f3a52-9999-4222-8333-444455556667",
+            id="uuid",
+        ),
+        pytest.param("rev deadbeef0123456789", "rev 0123456789cafebabe", id="long hex"),
+        pytest.param("<object at 0x7fb5510c0b50>", "<object at 0x7fb5510de310>", id="pointer"),
+        pytest.param("pid=4711 busy", "pid=4712 busy", id="process"),
+        pytest.param("wrote /tmp/a1b2/x.txt", "wrote /tmp/c3d4/x.txt", id="temporary path"),
+        pytest.param('{"took_ms": 100}', '{"took_ms": 101}', id="field of a duration"),
+        pytest.param('{"request_id":"r-1"}', '{"request_id":"r-2"}', id="field of an id"),
+        pytest.param("stamp 1795293099", "stamp 1795293100", id="seconds since the epoch"),
+    ],
+)
+def test_volatile_values_do_not_matter(one: str, other: str) -> None:
+    """Two outcomes that differ only by what changes by itself are masked-equal."""
+    assert masked_outcome(one.encode()) == masked_outcome(other.encode())
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        pytest.param("37 %", "41 %", id="percent"),
+        pytest.param("page 3 of 9", "page 4 of 9", id="page"),
+        pytest.param("12 failed", "11 failed", id="failures"),
+        pytest.param("bytes 100-200", "bytes 200-300", id="offset"),
+        pytest.param("version 1.2.3", "version 1.2.4", id="version"),
+        pytest.param("line 12: x", "line 13: x", id="line"),
+        pytest.param("price 19.99", "price 21.99", id="price"),
+        pytest.param("2026-11-21", "2026-11-22", id="date"),
+        pytest.param("42 hits", "43 hits", id="hits"),
+    ],
+)
+def test_plain_numbers_matter(one: str, other: str) -> None:
+    """A number that moved is progress."""
+    assert masked_outcome(one.encode()) != masked_outcome(other.encode())
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        pytest.param(b'{"delay":"30s"}', b'{"delay":"60s"}', id="duration"),
+        pytest.param(b'{"day":"2026-11-21"}', b'{"day":"2026-11-22"}', id="date"),
+        pytest.param(b'{"slot":"2026-11-21T10:00"}', b'{"slot":"2026-11-21T11:00"}', id="slot"),
+        pytest.param(b'{"offset":40}', b'{"offset":80}', id="offset"),
+        pytest.param(b'{"cursor":"abc12"}', b'{"cursor":"abc13"}', id="cursor"),
+    ],
+)
+def test_what_a_call_asks_for_matters(one: bytes, other: bytes) -> None:
+    """Durations, dates and places in arguments are not masked."""
+    assert masked_call(one) != masked_call(other)
+
+
+def test_arguments_volatile_by_name_are_left_out() -> None:
+    """Who asks, when and why is left out, unless there is nothing else."""
+    assert without_volatile({"user": "u1", "request_id": "r-1"}) == {"user": "u1"}
+    assert without_volatile({"request_id": "r-1"}) == {"request_id": "r-1"}
+    same = {"user": "u1"}
+    assert without_volatile(same) is same
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1" * 200000,
+        "1:" * 100000,
+        "a1-" * 60000,
+        "0x" * 100000,
+        "/tmp/" * 40000,
+        "1.1" * 60000,
+        '"took' * 40000 + "0",
+        "12 m" * 50000,
+        "0000:00" * 30000,
+    ],
+    ids=lambda text: text[:6],
+)
+def test_masks_are_linear(text: str) -> None:
+    """However a text is made: quadratic time would take minutes."""
+    masked_outcome(text.encode())
+    masked_call(text[:100_000].encode())
+
+
+ANSWER = "no results for weather in Paris"
+
+
+def nonce(number: int) -> str:
+    """A value in which letters and digits change about."""
+    return f"{number}f{number}ab{number}c7"
+
+
+def left(
+    name: str,
+    value: Callable[[int], object],
+    times: int = 6,
+    outcome: Callable[[int], int | None] = lambda _: 1,
+    more: Callable[[int], dict[str, object]] = lambda _: {"user": "u"},
+) -> list[bool]:
+    """Whether the argument is still part of each of some calls."""
+    volatile = VolatileArguments()
+    return [
+        name in volatile.without(1, {**more(n), name: value(n)}, outcome(n)) for n in range(times)
+    ]
+
+
+def test_a_value_that_is_new_in_four_equal_calls_is_learned() -> None:
+    """From the fourth on the argument is left out."""
+    assert left("zz", nonce) == [True, True, True, False, False, False]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        pytest.param("zz", lambda n: n, id="a number"),
+        pytest.param("zz", lambda n: f"page{n:04d}", id="a number counted up"),
+        pytest.param("zz", lambda n: f"2026-11-{n + 10}", id="a day"),
+        pytest.param("zz", lambda n: f"chapter_{n}.txt", id="the name of a file"),
+        pytest.param("zz", lambda n: f"some words {nonce(n)}", id="a text"),
+        pytest.param("zz", lambda n: nonce(n)[:7], id="a short value"),
+        pytest.param("zz", lambda n: nonce(n) * 12, id="a long value"),
+        pytest.param("order_id", nonce, id="an id by its name"),
+        pytest.param("userId", nonce, id="an id in another spelling"),
+        pytest.param("path", nonce, id="a path by its name"),
+        pytest.param("zz", lambda _: nonce(1), id="always the same"),
+        pytest.param("zz", lambda n: nonce(n % 3), id="one of three"),
+    ],
+)
+def test_what_says_what_is_asked_for_is_kept(name: str, value: Callable[[int], object]) -> None:
+    """Numbers, days, names, texts and ids of things are no nonces."""
+    assert all(left(name, value, times=12))
+
+
+def test_calls_that_differ_in_anything_else_teach_nothing() -> None:
+    """Other arguments, other answers, answers that are not known."""
+    assert all(left("zz", nonce, 12, more=lambda n: {"user": n}))
+    assert all(left("zz", nonce, 12, outcome=lambda n: n))
+    assert all(left("zz", nonce, 12, outcome=lambda _: None))
+
+
+def test_the_only_argument_is_never_learned() -> None:
+    """It is what is asked for."""
+    assert all(left("zz", nonce, 12, more=lambda _: {}))
+
+
+def test_what_is_learned_of_one_tool_does_not_hold_for_another() -> None:
+    """Each tool has its own arguments."""
+    volatile = VolatileArguments()
+    for n in range(6):
+        volatile.without(1, {"user": "u", "zz": nonce(n)}, 1)
+    assert "zz" not in volatile.without(1, {"user": "u", "zz": nonce(9)}, 1)
+    assert "zz" in volatile.without(2, {"user": "u", "zz": nonce(9)}, 1)
+
+
+def test_nothing_learned_gives_the_very_same_arguments() -> None:
+    """The common case makes no copy."""
+    given: dict[str, object] = {"user": "u", "zz": "x"}
+    assert VolatileArguments().without(1, given, 1) is given
+
+
+def test_memory_is_bounded() -> None:
+    """Many tools, many arguments, values that never come again."""
+    volatile = VolatileArguments()
+    for tool in range(300):
+        for n in range(5):
+            volatile.without(tool, {"user": "u", f"z{tool}": nonce(n)}, 1)
+    assert len(volatile._learned) <= 64
+    assert len(volatile._runs) <= 64
+
+
+def test_what_rests_on_it_hints_at_most() -> None:
+    """A guess stops nothing: the value may have been what the call was about."""
+    steps = [call("job", {"user": "u", "zz": nonce(n)}, ANSWER) for n in range(20)]
+    assert actions(alone("exact_repeat", *steps)) == ["hint"]
