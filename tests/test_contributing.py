@@ -46,7 +46,7 @@ TASKS = {
                 "from otel_loopguard.detectors.registry import",
                 "from otel_loopguard.detectors.long_answers import LongAnswers\n",
             ),
-            ("detectors/__init__.py", "    ExactRepeat,\n    Cycle", "    LongAnswers,\n"),
+            ("detectors/__init__.py", "    repetition.ExactRepeat,\n", "    LongAnswers,\n"),
         ),
         {
             'Settings(detectors=("__main__:LongAnswers",))': "Settings()",
@@ -88,13 +88,13 @@ TASKS = {
             ),
             (
                 "evidence/__init__.py",
-                "ToolCallExtractor, ModelTextExtractor, Plans",
+                "ToolCallExtractor, ModelTextExtractor, PlanExtractor",
                 "Retrievals, ",
             ),
         ),
         {
-            "SENSES[Kind.TOOL] += (Retrievals,)\n": "",
-            "evidence import SENSES\n": "evidence.retrieval import Retrieval\n",
+            "EXTRACTORS[Kind.TOOL] += (Retrievals,)\n": "",
+            "evidence import EXTRACTORS\n": "evidence.retrieval import Retrieval\n",
             "import LoopGuard\n": "import LoopGuard, Settings\n",
             "import Kind\n": "import Kind, Step\n",
         },
