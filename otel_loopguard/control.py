@@ -51,7 +51,7 @@ _MOVED: Final = {
 }  # fmt: skip
 """Names that were here in 0.3, by the namespace that has them now."""
 
-_RENAMED: Final = {"Remedies": "ResilienceRegistry"}
+_RENAMED: Final = {"Remedies": "ResilienceRegistry", "Standing": "BreakerStatus"}
 
 
 def __getattr__(name: str) -> Any:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from otel_loopguard._control.gate import partial, parts
-from otel_loopguard.resilience.breaker import BreakerState, Standing
+from otel_loopguard._util.moved import warn_moved
+from otel_loopguard.resilience.breaker import BreakerState, BreakerStatus
 from otel_loopguard.resilience.checkpoints import Callbacks, Checkpoint, Checkpoints
 from otel_loopguard.resilience.checks import Problem, file_exists, permitted, resources, syntax
 from otel_loopguard.resilience.degraded import Degraded, Partial, combined, degraded, degrading
@@ -22,9 +25,17 @@ from otel_loopguard.resilience.registry import (
 from otel_loopguard.resilience.retry import retrying, verified, verified_async
 
 __all__ = [
-    "BreakerState", "Call", "Callbacks", "Checkpoint", "Checkpoints", "Degraded", "GitWorkspace",
-    "Partial", "Problem", "ResilienceRegistry", "Standing", "breaker", "breakers", "checks",
-    "combined", "degraded", "degrading", "file_exists", "longer_limit", "offer", "partial", "parts",
-    "permitted", "problems", "reconnect", "recoveries", "recovering", "reread", "resources",
-    "retrying", "syntax", "verified", "verified_async",
+    "BreakerState", "BreakerStatus", "Call", "Callbacks", "Checkpoint", "Checkpoints",
+    "Degraded", "GitWorkspace", "Partial", "Problem", "ResilienceRegistry", "breaker",
+    "breakers", "checks", "combined", "degraded", "degrading", "file_exists", "longer_limit",
+    "offer", "partial", "parts", "permitted", "problems", "reconnect", "recoveries",
+    "recovering", "reread", "resources", "retrying", "syntax", "verified", "verified_async",
 ]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Standing":
+        warn_moved(f"{__name__}.Standing", f"{__name__}.BreakerStatus", 3)
+        return BreakerStatus
+    message = f"module {__name__!r} has no attribute {name!r}"
+    raise AttributeError(message)

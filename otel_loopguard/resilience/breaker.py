@@ -5,19 +5,19 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-import weakref
-from collections import OrderedDict
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import orjson
 
-from otel_loopguard._util.errors import InternalErrors, swallow
+from otel_loopguard._util.bounded import BoundedDict
+from otel_loopguard._util.errors import InternalErrors
 from otel_loopguard._util.fork import reset_after_fork
-from otel_loopguard._util.locks import Signal, new_lock, start_thread
+from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.logger import logger
 from otel_loopguard._util.suppress import suppress_instrumentation
+from otel_loopguard._util.worker import BackgroundThread
 from otel_loopguard.core import ErrorClass
 from otel_loopguard.core.error_kinds import exception_class
 from otel_loopguard.errors import BreakerOpenError, StoreError
@@ -40,8 +40,8 @@ class BreakerState(str, Enum):
     __str__ = str.__str__
 
 
-class Standing(NamedTuple):
-    """How a breaker stands at a moment.
+class BreakerStatus(NamedTuple):
+    """The state of a breaker at a moment.
 
     Attributes:
         state: Whether calls pass.
@@ -55,7 +55,7 @@ class Standing(NamedTuple):
 
 
 class Record(NamedTuple):
-    """What processes tell each other of a breaker.
+    """The record of a breaker that processes share.
 
     Attributes:
         until: End of the time that it is open, nanoseconds since the epoch; 0 if it is closed.
@@ -109,12 +109,12 @@ class Breaker:
         self._change(now, 0)
         return True
 
-    def learn(self, told: Record, latest: int) -> bool:
-        """Takes what another process said, if it is newer; whether that changed anything."""
-        if told.at <= self.changed:
+    def learn(self, record: Record, latest: int) -> bool:
+        """Takes over the record of another process, if it is newer; whether it was."""
+        if record.at <= self.changed:
             return False
-        self.failures, self.changed, self.trial = told.failures, told.at, 0
-        self.until = min(told.until, latest)
+        self.failures, self.changed, self.trial = record.failures, record.at, 0
+        self.until = min(record.until, latest)
         return True
 
     @property
@@ -133,50 +133,44 @@ _MOST: Final = 1024
 
 
 class BreakerReplication:
-    """Tells a store how breakers stand, and asks it how those of other processes do.
+    """Exchanges the records of breakers with a store, in the background.
 
-    The store is talked to by a daemon thread, which starts with the first breaker that is asked
-    for and sleeps while none is; only `claim` does so on the caller's thread. What a store that
-    fails was not told stays here (of 1024 breakers) and is told when it is back.
+    Only `claim` and `refresh` talk to the store on the caller's thread. What a store that fails was
+    not told stays here (of 1024 breakers), and is tried again.
     """
 
     def __init__(
-        self,
-        store: Store,
-        faults: InternalErrors,
-        learn: Callable[[str, Record], None],
-        every_s: float,
-        keep_s: float,
-    ) -> None:
+        self, store: Store, faults: InternalErrors, learn: Callable[[str, Record], None],
+        every_s: float, keep_s: float,
+    ) -> None:  # fmt: skip
         self._store = store
-        self._faults = faults
         self._learn = learn
         self._every_s = every_s
         self._keep_s = keep_s
-        self._strange: set[str] = set()
-        self._failing = False
-        self._stopped = Signal()
+        self._unreadable: set[str] = set()
+        self._failing = self._stopped = False
+        self._thread = BackgroundThread("breakers", self._turn, faults)
         self.forked()
         reset_after_fork(self)
 
     def forked(self) -> None:
-        """In the child of a fork: the thread is not here, and the lock may be held."""
+        """In the child of a fork: another thread may have held the locks."""
         # Re-entrant: a finalizer may end a span while it is held.
         self._lock = new_lock()
-        self._work = Signal()
         # No hook ever takes this one; it is held while the store is talked to.
-        self._turn = threading.RLock()
-        self._running = False
-        self._asked: OrderedDict[str, Record | None] = OrderedDict()
+        self._exchanging = threading.RLock()
+        self._next = 0.0
+        # Breakers to exchange, each with the record that the store is to be told, if any.
+        self._waiting: BoundedDict[str, Record | None] = BoundedDict(_MOST)
 
     def look(self, key: str) -> None:
         """Has the store asked for a breaker, soon. Does not wait."""
-        if key not in self._asked:
-            self._note(key, None)
+        if key not in self._waiting:
+            self._add(key, None)
 
-    def tell(self, key: str, record: Record) -> None:
+    def publish(self, key: str, record: Record) -> None:
         """Has the store told of a breaker, soon. Does not wait."""
-        self._note(key, record)
+        self._add(key, record)
 
     def claim(self, key: str, opened: int, trial_s: float) -> bool:
         """Whether this caller may make the one trial of all processes. Talks to the store.
@@ -189,110 +183,72 @@ class BreakerReplication:
             with suppress_instrumentation():
                 return self._store.claim(_KIND, f"{key}:trial:{opened}", owner, trial_s)
         except StoreError as error:
-            self._fails(error)
+            self._log_failure(error)
             return True
 
     def sync(self) -> None:
-        """Tells and asks what is to be told and asked; what fails is tried again next time."""
+        """Exchanges all that waits; what fails is tried again next time."""
         # Whoever is at it is waited for: afterwards all that was said is told.
-        with self._turn:
-            self._sync()
-
-    def _sync(self) -> None:
-        with self._lock:
-            asked, self._asked = self._asked, OrderedDict()
-        while asked:
-            key, record = asked.popitem(last=False)
-            try:
-                self._exchange(key, record)
-            except StoreError as error:
-                self._fails(error)
-                asked[key] = record
-                self._put_back(asked)
-                return
-        self._failing = False
+        with self._exchanging:
+            with self._lock:
+                waiting = list(self._waiting)
+            if all(map(self.refresh, waiting)):
+                self._failing = False
 
     def stop(self) -> None:
-        """Tells what is left to be told, and ends the thread."""
-        self._stopped.set()
-        self._work.set()
+        """Exchanges what is left, and ends the thread."""
+        self._stopped = True
+        self._thread.stop()
         self.sync()
 
-    def refresh(self, key: str) -> None:
-        """Exchanges one breaker with the store now, on the caller's thread."""
+    def refresh(self, key: str) -> bool:
+        """Exchanges one breaker with the store now; whether the store answered."""
         with self._lock:
-            record = self._asked.pop(key, None)
+            record = self._waiting.pop(key, None)
         try:
-            self._exchange(key, record)
+            with suppress_instrumentation():
+                self._exchange(key, record)
         except StoreError as error:
-            self._fails(error)
-            self._put_back(OrderedDict({key: record}))
-
-    def _put_back(self, left: OrderedDict[str, Record | None]) -> None:
-        """Keeps what the store was not told; what was said meanwhile is newer."""
-        with self._lock:
-            for key, record in left.items():
-                self._asked[key] = self._asked.get(key) or record
+            self._log_failure(error)
+            with self._lock:
+                # What was said meanwhile is newer.
+                self._waiting[key] = self._waiting.get(key) or record
+            return False
+        return True
 
     def _exchange(self, key: str, record: Record | None) -> None:
-        """Takes a newer record from the store, or puts ours there; nobody's span."""
-        with suppress_instrumentation():
-            self._exchange_untraced(key, record)
-
-    def _exchange_untraced(self, key: str, record: Record | None) -> None:
+        """Learns a newer record from the store, or puts ours there."""
         raw = self._store.get(_KIND, key)
         found = None if raw is None else _read(raw)
         if raw is not None and found is None:
-            self._pass_over(key)
+            # What is not understood is not overwritten.
+            if key not in self._unreadable and len(self._unreadable) < _MOST:
+                self._unreadable.add(key)
+                told = "the record of breaker %r in the store is not readable: left alone"
+                logger.warning(told, key)
         elif found is not None and (record is None or found.at > record.at):
             self._learn(key, found)
         elif record is not None:
             self._store.put(_KIND, key, orjson.dumps(record._asdict()), self._keep_s)
 
-    def _pass_over(self, key: str) -> None:
-        """What is not understood is not overwritten."""
-        if key not in self._strange and len(self._strange) < _MOST:
-            self._strange.add(key)
-            logger.warning("the record of breaker %r in the store is not readable: left alone", key)
-
-    def _note(self, key: str, record: Record | None) -> None:
+    def _add(self, key: str, record: Record | None) -> None:
         with self._lock:
-            self._asked[key] = record or self._asked.get(key)
-            if len(self._asked) > _MOST:
-                self._asked.popitem(last=False)
-            if not (self._running or self._stopped.is_set()):
-                parts = (weakref.ref(self), self._work, self._stopped, self._every_s)
-                self._running = start_thread("breakers", _run, *parts)
-        self._work.set()
+            self._waiting[key] = record or self._waiting.get(key)
+        if not self._stopped:
+            self._thread.wake()
 
-    def _fails(self, error: StoreError) -> None:
+    def _log_failure(self, error: StoreError) -> None:
         if not self._failing:
             self._failing = True
             logger.warning("breakers are not shared while the store fails: %s", error)
 
-    def work(self) -> None:
-        """One turn of the thread."""
-        with swallow(self._faults, "breakers"):
-            self.sync()
-        if self._asked:
-            self._work.set()
-
-
-def _run(
-    owner: weakref.ref[BreakerReplication], work: Signal, stopped: Signal, every_s: float
-) -> None:
-    while not stopped.is_set():
-        # It wakes now and then to see whether its owner is gone.
-        if work.wait(60):
-            work.clear()
-            found = owner()
-            if found is None:
-                return
-            found.work()
-            del found
-            stopped.wait(every_s)
-        elif owner() is None:
-            return
+    def _turn(self) -> float | None:
+        early_s = self._next - time.monotonic()
+        if early_s > 0:
+            return early_s
+        self._next = time.monotonic() + self._every_s
+        self.sync()
+        return self._every_s if self._waiting else None
 
 
 def _read(raw: bytes) -> Record | None:
@@ -309,7 +265,7 @@ def _read(raw: bytes) -> Record | None:
 Of = Literal["tool", "agent"]
 
 _NAMED: Final = 200
-_NOTHING: Final = Standing()
+_NOTHING: Final = BreakerStatus()
 
 
 class Breakers:
@@ -337,8 +293,8 @@ class Breakers:
         self._open_ns = int(settings.breaker_open_s * 1e9)
         self._trial_s = settings.tuning.resilience.breaker_trial_s
         self._shadow = settings.mode == "shadow"
-        self._breakers: OrderedDict[str, Breaker] = OrderedDict()
-        self._by_hand: OrderedDict[str, None] = OrderedDict()
+        self._breakers: BoundedDict[str, Breaker] = BoundedDict(_MOST)
+        self._by_hand: BoundedDict[str, None] = BoundedDict(_MOST)
         self._sharing: BreakerReplication | None = None
         self.forked()
         if store is not None:
@@ -354,14 +310,14 @@ class Breakers:
         # Re-entrant: a finalizer may end a span while it is held.
         self._lock = new_lock()
 
-    def standing(self, name: str, of: Of = "tool") -> Standing:
+    def standing(self, name: str, of: Of = "tool") -> BreakerStatus:
         """How a breaker stands, from memory. Waits for nothing and begins no trial."""
         key = _key(name, of)
         self._look(key)
         breaker = self._breakers.get(key)
         if breaker is None:
             return _NOTHING
-        return Standing(breaker.state(self._clock()), breaker.failures, breaker.until)
+        return BreakerStatus(breaker.state(self._clock()), breaker.failures, breaker.until)
 
     @property
     def all(self) -> list[tuple[str, Of, bool]]:
@@ -427,8 +383,6 @@ class Breakers:
         if key not in self._by_hand:
             with self._lock:
                 self._by_hand[key] = None
-                if len(self._by_hand) > _MOST:
-                    self._by_hand.popitem(last=False)
 
     def finished(
         self, tool: str | None, agent: str | None, error: bool, error_class: ErrorClass
@@ -463,7 +417,7 @@ class Breakers:
             if breaker is None:
                 if not counts:
                     return
-                breaker = self._add(key)
+                breaker = self._breakers[key] = Breaker()
             if counts:
                 changed = breaker.failed(now, self._settings.breaker_failures, self._open_ns)
             elif error is None or self._answers(error, breaker.state(now)):
@@ -499,7 +453,7 @@ class Breakers:
         else:
             logger.info("breaker of %s %r is closed", of, name)
         if self._sharing is not None:
-            self._sharing.tell(key, record)
+            self._sharing.publish(key, record)
 
     def _may_try(
         self, sharing: BreakerReplication, key: str, breaker: Breaker, opened: int
@@ -513,14 +467,8 @@ class Breakers:
     def _learn(self, key: str, record: Record) -> None:
         """Takes what another process said."""
         with self._lock:
-            breaker = self._breakers.get(key) or self._add(key)
+            breaker = self._breakers.setdefault(key, Breaker())
             breaker.learn(record, self._clock() + self._open_ns)
-
-    def _add(self, key: str) -> Breaker:
-        breaker = self._breakers[key] = Breaker()
-        if len(self._breakers) > _MOST:
-            self._breakers.popitem(last=False)
-        return breaker
 
     def _look(self, key: str) -> None:
         if self._sharing is not None:

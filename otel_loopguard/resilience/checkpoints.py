@@ -1,7 +1,7 @@
-"""Checkpoints: made, listed and restored through what the application brings (C11).
+"""Checkpoints: made, listed and restored through what the application brings.
 
 With each goes what the guard had counted of the session, so that work that is done again after a
-restore is no repeat (C19).
+restore is no repeat.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 import time
 import uuid
 import weakref
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from otel_loopguard._control.context import current_flag, keepers
+from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.logger import logger
 from otel_loopguard.errors import CheckpointError
@@ -73,7 +73,7 @@ class Source(Protocol):
 
 
 class _Counted:
-    """What all guards had counted of the current session when a checkpoint was made (C19)."""
+    """What all guards had counted of the current session when a checkpoint was made."""
 
     def __init__(self, flag: Flag) -> None:
         self._flag = weakref.ref(flag)
@@ -100,7 +100,7 @@ class Checkpoints:
     Nothing is ever restored unless `restore` is called: the guard only makes it easy.
 
     A checkpoint that is made in a session has what the guard counted of it by then, and its
-    milestones and plan (C19). A restore goes back to that too: calls since are made for the first
+    milestones and plan. A restore goes back to that too: calls since are made for the first
     time when they are made again. What was spent stays spent; a pause, an abort and what a person
     set stay. Where the guard does not know what it had counted (the checkpoint is of another
     process), it forgets what it counted of the current session. It is kept in memory only.
@@ -126,7 +126,7 @@ class Checkpoints:
             msg = f"keep must be the number of checkpoints to keep, from 1 on, got {keep!r}"
             raise ValueError(msg)
         self._lock = new_lock()
-        self._counted: OrderedDict[str, _Counted] = OrderedDict()
+        self._counted: BoundedDict[str, _Counted] = BoundedDict(self._keep)
 
     def create(self, label: str = "") -> Checkpoint:
         """Makes a checkpoint of what is there now; the oldest goes where there are too many.
@@ -147,8 +147,6 @@ class Checkpoints:
             for old in self._newest_first()[self._keep :]:
                 self._source.drop(old)
                 self._counted.pop(old.id, None)
-            while len(self._counted) > self._keep:
-                self._counted.popitem(last=False)
         logger.info("checkpoint %s made", point.id)
         return point
 
@@ -180,7 +178,11 @@ class Checkpoints:
             self._source.restore(found, named)
             counted = self._counted.get(found.id)
             if counted is None or not counted.restore():
-                _forget()
+                # What was counted by then is not known: the current session begins anew.
+                flag = current_flag()
+                if flag is not None and flag.control.session is not None:
+                    for keeper in keepers():
+                        keeper.restored(flag.control.session, None)
         logger.warning("checkpoint %s restored", found.id)
         return found
 
@@ -188,17 +190,8 @@ class Checkpoints:
         return sorted(self._source.known(), key=lambda one: one.id, reverse=True)
 
 
-def _forget() -> None:
-    """What was counted at the checkpoint is not known: the current session begins anew."""
-    flag = current_flag()
-    if flag is None or flag.control.session is None:
-        return
-    for keeper in keepers():
-        keeper.restored(flag.control.session, None)
-
-
 class Callbacks:
-    """Checkpoints of an application, through its own functions (C11). They live in this process.
+    """Checkpoints of an application, through its own functions. They live in this process.
 
     Args:
         create: Takes the label and gives the state, or what stands for it.

@@ -6,17 +6,18 @@ import ast
 import os
 import shutil
 import sys
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sized
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from importlib import import_module
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, cast
 
 import orjson
 import psutil
 
+from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.clock import now
 from otel_loopguard._util.errors import InternalErrors, attempt_each
 from otel_loopguard._util.fork import reset_after_fork
@@ -54,9 +55,8 @@ def shape_of(args: object) -> Shape:
     """The kind of arguments; O(number of arguments), of which the first 32 by name count."""
     if not isinstance(args, Mapping):
         return (Argument("", *_kind(args)),)
-    named = sorted(
-        (str(name)[:_NAMED], value) for name, value in _items(cast("Mapping[object, object]", args))
-    )
+    items = islice(cast("Mapping[object, object]", args).items(), _NAMES)
+    named = sorted((str(name)[:_NAMED], value) for name, value in items)
     return tuple(Argument(name, *_kind(value)) for name, value in named)
 
 
@@ -85,15 +85,6 @@ def change(shape: Shape, good: Shape | None) -> str:
     return f"As in the last call that went well: {'; '.join(advice[:4])}."
 
 
-def _items(args: Mapping[object, object]) -> list[tuple[object, object]]:
-    items: list[tuple[object, object]] = []
-    for name in args:
-        items.append((name, args[name]))
-        if len(items) == _NAMES:
-            break
-    return items
-
-
 def _kind(value: object) -> tuple[str, str]:
     """Type and size of a value."""
     if value is None:
@@ -103,11 +94,10 @@ def _kind(value: object) -> tuple[str, str]:
     if isinstance(value, (int, float)):
         return "number", _magnitude(value)
     name = next((name for kind, name in _SIZED if isinstance(value, kind)), None)
-    return ("other", "") if name is None else (name, _size(len(cast("Sized", value))))
-
-
-def _size(count: int) -> str:
-    return next((word for most, word in _SIZES if count <= most), _HUGE)
+    if name is None:
+        return "other", ""
+    count = len(cast("Sized", value))
+    return name, next((word for most, word in _SIZES if count <= most), _HUGE)
 
 
 def _magnitude(value: float) -> str:
@@ -123,12 +113,10 @@ def _magnitude(value: float) -> str:
 
 
 def _worded(one: Argument) -> str:
+    if one.type == "number" and one.size not in ("zero", "negative"):
+        return f"a number {one.size}"
     if one.type == "number":
-        return (
-            f"a number {one.size}"
-            if one.size not in ("zero", "negative")
-            else f"a {one.size} number"
-        )
+        return f"a {one.size} number"
     return f"{one.size} {one.type}".strip()
 
 
@@ -204,9 +192,10 @@ class Checks:
         self._exempt = settings.exempt
         self._faults = faults or InternalErrors()
         self._registered: tuple[tuple[str, str, Check], ...] = ()
-        self._failing: OrderedDict[tuple[str, Shape], _Failing] = OrderedDict()
-        self._good: OrderedDict[str, Shape] = OrderedDict()
-        self._troubled: OrderedDict[str, int] = OrderedDict()
+        self._failing: BoundedDict[tuple[str, Shape], _Failing] = BoundedDict(_MOST)
+        self._good: BoundedDict[str, Shape] = BoundedDict(_MOST)
+        # How many kinds of calls of a tool are in `_failing`.
+        self._troubled: BoundedDict[str, int] = BoundedDict(_MOST)
         self.forked()
         reset_after_fork(self)
 
@@ -269,19 +258,18 @@ class Checks:
     def _failed(self, tool: str, shape: Shape, signature: str) -> None:
         with self._lock:
             failing = self._failing.get((tool, shape))
-            kinds = self._troubled.get(tool, 0) + (failing is None)
-            _put(self._troubled, tool, kinds)
+            self._troubled[tool] = self._troubled.get(tool, 0) + (failing is None)
             time = now()
             if failing is None or failing.signature != signature or time - failing.at > self._kept:
                 failing = _Failing(signature, 0, time)
             failing.count += 1
             failing.at = time
-            _put(self._failing, (tool, shape), failing)
+            self._failing[tool, shape] = failing
 
     def _went_well(self, tool: str, shape: Shape) -> None:
         with self._lock:
             self._forget(tool, shape)
-            _put(self._good, tool, shape)
+            self._good[tool] = shape
 
     def _forget(self, tool: str, shape: Shape) -> None:
         """Calls of this kind are taken: what failed before is over."""
@@ -289,18 +277,7 @@ class Checks:
             if self._failing.pop((tool, shape), None) is not None:
                 kinds = self._troubled.pop(tool, 1) - 1
                 if kinds > 0:
-                    _put(self._troubled, tool, kinds)
-
-
-_Key = TypeVar("_Key")
-_Value = TypeVar("_Value")
-
-
-def _put(table: OrderedDict[_Key, _Value], key: _Key, value: _Value) -> None:
-    table[key] = value
-    table.move_to_end(key)
-    if len(table) > _MOST:
-        table.popitem(last=False)
+                    self._troubled[tool] = kinds
 
 
 Language = Literal["python", "json", "toml"]

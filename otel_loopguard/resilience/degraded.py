@@ -1,4 +1,4 @@
-"""Degraded results: what stands in for a step that was skipped or failed (E7)."""
+"""Degraded results: what stands in for a step that was skipped or failed."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Partial:
 
 
 def degraded(step: str, reason: str, value: object = None) -> Degraded:
-    """The result of a step that is skipped, so that what depends on it can run (E7). Logged.
+    """The result of a step that is skipped, so that what depends on it can run. Logged.
 
     Args:
         step: Name of the step.
@@ -85,7 +85,7 @@ def degraded(step: str, reason: str, value: object = None) -> Degraded:
 
 
 def combined(results: Mapping[str, object]) -> Partial:
-    """Takes the results of several steps apart into what is there and what is missing (E7).
+    """Takes the results of several steps apart into what is there and what is missing.
 
     Args:
         results: Result by step. A `Partial` or `Degraded` among them hands its own on, so that
@@ -109,7 +109,7 @@ def combined(results: Mapping[str, object]) -> Partial:
 
 
 class degrading:  # noqa: N801  # reads as a statement: `with resilience.degrading("search") as step:`
-    """A block whose failure becomes a degraded result (E7). Logged.
+    """A block whose failure becomes a degraded result. Logged.
 
     ::
 
@@ -170,8 +170,3 @@ class degrading:  # noqa: N801  # reads as a statement: `with resilience.degradi
         reason = "its breaker is open" if own else type(error).__name__
         self._failed = degraded(self._step, reason, self._instead)
         return True
-
-
-def is_degraded(result: object) -> bool:
-    """Whether a result is a stand-in, or rests on one."""
-    return isinstance(result, Degraded) or (isinstance(result, Partial) and not result.complete)

@@ -33,7 +33,7 @@ _WHO: Final = {
 
 
 class GitWorkspace:
-    """The files of a folder in a git repository, for `Checkpoints` (C11).
+    """The files of a folder in a git repository, for `Checkpoints`.
 
     A checkpoint is a commit that only `refs/loopguard/<id>` leads to. It is made with an index file
     of its own: branch, index, stash and working files stay as they are, hooks do not run. It has
@@ -75,8 +75,8 @@ class GitWorkspace:
         with self._own_index() as index:
             self._git("add", "--all", "--", ".", index=index)
             tree = self._git("write-tree", index=index).decode().strip()
-        head = self._head()
-        above = () if head is None else ("-p", head)
+        head = self._run(("rev-parse", "--verify", "--quiet", "HEAD^{commit}"))
+        above = () if head.returncode else ("-p", head.stdout.decode().strip())
         commit = self._git("commit-tree", tree, *above, "-m", point.label, at=point.time)
         self._git("update-ref", _REFS + point.id, commit.decode().strip(), "")
 
@@ -105,7 +105,8 @@ class GitWorkspace:
                 checkpoint; a folder is now where a file was; or git could not.
         """
         files = self._files(point, [self._inside(path) for path in paths])
-        self._save(point)
+        # What is about to be overwritten is kept.
+        self.make(Checkpoint.now(f"before restoring {point.id}"))
         with self._own_index(_REFS + point.id) as index:
             named = b"\0".join(files) + b"\0"
             self._git("checkout-index", "--force", "-z", "--stdin", index=index, given=named)
@@ -113,10 +114,6 @@ class GitWorkspace:
     def drop(self, point: Checkpoint) -> None:
         """Removes the shadow ref; git removes what only it led to in its own time."""
         self._git("update-ref", "-d", _REFS + point.id)
-
-    def _save(self, point: Checkpoint) -> None:
-        """Keeps what a restore is about to overwrite."""
-        self.make(Checkpoint.now(f"before restoring {point.id}"))
 
     def _files(self, point: Checkpoint, paths: list[str]) -> list[bytes]:
         """The files of a checkpoint that paths lead to, each as git names it from the folder."""
@@ -157,11 +154,6 @@ class GitWorkspace:
             raise CheckpointError(msg)
         relative = place.relative_to(self._folder).as_posix()
         return "" if relative == "." else relative
-
-    def _head(self) -> str | None:
-        """The commit that HEAD leads to; None where there is none yet."""
-        done = self._run(("rev-parse", "--verify", "--quiet", "HEAD^{commit}"))
-        return done.stdout.decode().strip() if done.returncode == 0 else None
 
     @contextmanager
     def _own_index(self, commit: str | None = None) -> Generator[Path, None, None]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import inspect
 import re
 import uuid
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._control.context import current_flag, named_session
+from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.errors import InternalErrors, swallow
 from otel_loopguard._util.fork import reset_after_fork
 from otel_loopguard._util.locks import new_lock
@@ -76,20 +76,21 @@ class Strategy:
 
 
 def reconnect(connect: Callable[[], object]) -> Apply:
-    """A strategy that connects anew before the next try (C9).
+    """A strategy that connects anew before the next try.
 
     Args:
         connect: Connects; a coroutine function where it is used in `async for`.
     """
 
     def apply(_call: Call) -> object:
-        return _done(connect())
+        result = connect()
+        return result if inspect.isawaitable(result) else True
 
     return apply
 
 
 def reread(read: Callable[[str], object], argument: str = "path") -> Apply:
-    """A strategy that reads a file again before it is edited again (C9).
+    """A strategy that reads a file again before it is edited again.
 
     What was read is `call.fresh` in the next try. Where an editor wants the file to be read by its
     own tool first, let `read` do so.
@@ -113,7 +114,7 @@ def reread(read: Callable[[str], object], argument: str = "path") -> Apply:
 
 
 def longer_limit(factor: float = 2, most_s: float = 600) -> Apply:
-    """A strategy that gives the next try more time (C9).
+    """A strategy that gives the next try more time.
 
     Args:
         factor: What the limit of the try before is multiplied by.
@@ -139,10 +140,6 @@ def longer_limit(factor: float = 2, most_s: float = 600) -> Apply:
 async def _kept(call: Call, found: Awaitable[object]) -> bool:
     call.fresh = await found
     return True
-
-
-def _done(result: object) -> object:
-    return result if inspect.isawaitable(result) else True
 
 
 _MOST: Final = 1024
@@ -176,7 +173,7 @@ class Recoveries:
         self._most = settings.recovery_attempts
         self._faults = faults or InternalErrors()
         self._strategies: tuple[Strategy, ...] = ()
-        self._used: OrderedDict[tuple[str, str], dict[str, int]] = OrderedDict()
+        self._used: BoundedDict[tuple[str, str], dict[str, int]] = BoundedDict(_MOST)
         self.tallies: dict[str, Tally] = {}
         self.forked()
         reset_after_fork(self)
@@ -214,13 +211,11 @@ class Recoveries:
         """Tries a call until it goes well or no strategy is left; see `resilience.recovering`."""
         return Recovering(self, Call(tool, dict(args or {}), limit_s))
 
-    def take(self, session: str, call: Call, error: Exception) -> Strategy | None:
+    def next_strategy(self, session: str, call: Call, error: Exception) -> Strategy | None:
         """The next strategy for a failure, with one of its tries used; None if none is left."""
         with self._lock:
-            used = self._used.setdefault((session, call.tool), {})
-            self._used.move_to_end((session, call.tool))
-            if len(self._used) > _MOST:
-                self._used.popitem(last=False)
+            place = session, call.tool
+            used = self._used[place] = self._used.get(place, {})
             for strategy in self._strategies:
                 if used.get(strategy.name, 0) < self._most and strategy.fits(call.tool, error):
                     used[strategy.name] = used.get(strategy.name, 0) + 1
@@ -271,31 +266,29 @@ class Recovering:
     def __iter__(self) -> Iterator[Recovering]:
         """Tries, until one goes well or raises."""
         while self._goes_on():
-            if self._next is None:
-                yield self
-                continue
             strategy = self._next
-            result = self._recoveries.applied(strategy, self._call)
-            if inspect.isawaitable(result):
-                if inspect.iscoroutine(result):
-                    result.close()
-                msg = f"strategy {strategy.name!r} is to be awaited: use `async for`"
-                raise TypeError(msg)
-            if self._prepared(strategy, result):
-                yield self
+            if strategy is not None:
+                result = self._recoveries.applied(strategy, self._call)
+                if inspect.isawaitable(result):
+                    if inspect.iscoroutine(result):
+                        result.close()
+                    msg = f"strategy {strategy.name!r} is to be awaited: use `async for`"
+                    raise TypeError(msg)
+                if not self._prepared(strategy, result):
+                    continue
+            yield self
 
     async def __aiter__(self) -> AsyncIterator[Recovering]:
         """As iterating, with strategies that may be coroutine functions."""
         while self._goes_on():
-            if self._next is None:
-                yield self
-                continue
             strategy = self._next
-            result = self._recoveries.applied(strategy, self._call)
-            if inspect.isawaitable(result):
-                result = await self._recoveries.awaited(strategy, result)
-            if self._prepared(strategy, result):
-                yield self
+            if strategy is not None:
+                result = self._recoveries.applied(strategy, self._call)
+                if inspect.isawaitable(result):
+                    result = await self._recoveries.awaited(strategy, result)
+                if not self._prepared(strategy, result):
+                    continue
+            yield self
 
     def __enter__(self) -> Call:
         self._begun = True
@@ -316,7 +309,7 @@ class Recovering:
         if not isinstance(error, Exception) or isinstance(error, LoopGuardError):
             return False
         self._call.error = error
-        self._next = self._recoveries.take(self._session, self._call, error)
+        self._next = self._recoveries.next_strategy(self._session, self._call, error)
         return self._next is not None
 
     def _goes_on(self) -> bool:
@@ -333,7 +326,7 @@ class Recovering:
         if prepared:
             logger.info("tool %r failed: trying %r", self._call.tool, strategy.name)
         elif self._call.error is not None:
-            self._next = self._recoveries.take(self._session, self._call, self._call.error)
+            self._next = self._recoveries.next_strategy(self._session, self._call, self._call.error)
         return prepared
 
 

@@ -23,19 +23,7 @@ if TYPE_CHECKING:
 
 
 class ResilienceRegistry:
-    """Breakers, recoveries and checks of one guard.
-
-    Args:
-        settings: Settings of the guard.
-        faults: Where faults are counted.
-        store: Where breakers are shared with other processes; None: they are not.
-
-    Attributes:
-        settings: The settings.
-        breakers: Its breakers (E5).
-        recoveries: Its ways to recover (C9).
-        checks: Its checks before a call (C14).
-    """
+    """Breakers, recoveries and checks of one guard; a store shares breakers between processes."""
 
     def __init__(
         self, settings: Settings, faults: InternalErrors | None = None, store: Store | None = None
@@ -76,14 +64,14 @@ _own: ResilienceRegistry | None = None
 _making = new_lock()
 
 
-def offer(remedies: ResilienceRegistry) -> None:
-    """Makes the remedies of a guard those that `control` uses; the latest guard's are used."""
+def offer(registry: ResilienceRegistry) -> None:
+    """Makes the registry of a guard the one that `resilience` uses; the latest guard's is used."""
     global _of_guard  # noqa: PLW0603
-    _of_guard = weakref.ref(remedies)
+    _of_guard = weakref.ref(registry)
 
 
 def current() -> ResilienceRegistry:
-    """The remedies of the guard that was made last, or a set of its own where there is no guard."""
+    """The registry of the guard that was made last, or one of its own where there is no guard."""
     global _own  # noqa: PLW0603
     found = None if _of_guard is None else _of_guard()
     if found is not None:
@@ -94,22 +82,22 @@ def current() -> ResilienceRegistry:
 
 
 def breakers() -> Breakers:
-    """The breakers of the guard that was made last (E5)."""
+    """The breakers of the guard that was made last."""
     return current().breakers
 
 
 def recoveries() -> Recoveries:
-    """The ways to recover of the guard that was made last (C9)."""
+    """The ways to recover of the guard that was made last."""
     return current().recoveries
 
 
 def checks() -> Checks:
-    """The checks before a call of the guard that was made last (C14)."""
+    """The checks before a call of the guard that was made last."""
     return current().checks
 
 
 def breaker(name: str, of: Of = "tool") -> Guarding:
-    """A block, sync or async code in it, that runs if a breaker lets it (E5).
+    """A block, sync or async code in it, that runs if a breaker lets it.
 
     ::
 
@@ -132,7 +120,7 @@ def breaker(name: str, of: Of = "tool") -> Guarding:
 def recovering(
     tool: str, args: dict[str, object] | None = None, limit_s: float | None = None
 ) -> Recovering:
-    """Tries a call, and after each failure what was registered for it, until none is left (C9).
+    """Tries a call, and after each failure what was registered for it, until none is left.
 
     ::
 
@@ -152,7 +140,7 @@ def recovering(
 
 
 def problems(tool: str, args: Mapping[str, object] | None = None) -> tuple[Problem, ...]:
-    """What speaks against a call before it is made: what would fail, what to change (C14).
+    """What speaks against a call before it is made: what would fail, what to change.
 
     Args:
         tool: Name of the tool.
@@ -179,8 +167,6 @@ class ResilienceSubscriber:
         Of a tool that runs what the agent wrote (a shell, an interpreter) the kind of arguments is
         always the same and says nothing: no error pattern is learned there. A call that was refused
         was not made: it says nothing of its tool.
-
-        Source: FEATURES C14, E5.
         """
         remedies = self.remedies
         if not step.name or step.error_type == semconv.ERROR_DENY:

@@ -1,4 +1,4 @@
-"""Tries again what failed, where trying again can help (E4), and writes until it is stored (E8).
+"""Tries again what failed, where trying again can help, and writes until it is stored.
 
 The tries are made by tenacity (extra `retry`): it has no dependencies, most agent frameworks bring
 it along, and it has the three forms that are needed (decorator, iterator with a `with` block, the
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from typing import TYPE_CHECKING, ParamSpec, TypedDict, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, TypedDict, TypeVar, cast, overload
 
 from otel_loopguard._control.context import happened
 from otel_loopguard._control.gate import check
@@ -60,16 +60,19 @@ class Retrying:
     def __call__(self, function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
         """Makes a function, or a coroutine function, one that is tried again."""
         if inspect.iscoroutinefunction(function):
-            return cast("Callable[_Given, _Result]", self._waiting_async().wraps(function))
-        return self._waiting().wraps(function)
+            return cast(
+                "Callable[_Given, _Result]",
+                _tenacity().AsyncRetrying(**self._options()).wraps(function),
+            )
+        return _tenacity().Retrying(**self._options()).wraps(function)
 
     def __iter__(self) -> Iterator[tenacity.AttemptManager]:
         """Tries, each a `with` block: an error inside it is swallowed if another try follows."""
-        return iter(self._waiting())
+        return iter(_tenacity().Retrying(**self._options()))
 
     def __aiter__(self) -> AsyncIterator[tenacity.AttemptManager]:
         """As iterating, with delays that do not block the event loop."""
-        return aiter(self._waiting_async())
+        return aiter(_tenacity().AsyncRetrying(**self._options()))
 
     def may_retry(self, error: BaseException) -> bool:
         """Whether an error is one to try again after; what this package raises to stop is not."""
@@ -79,36 +82,25 @@ class Retrying:
             return False
         return self._on(error)
 
-    def _waiting(self) -> tenacity.Retrying:
+    def _options(self) -> dict[str, Any]:
+        """What tenacity takes."""
         tenacity = _tenacity()
-        return tenacity.Retrying(
-            retry=tenacity.retry_if_exception(self.may_retry),
-            stop=tenacity.stop_after_attempt(self.limit + 1),
-            wait=self._delays(),
-            before=_go_on,
-            before_sleep=self._tell,
-            reraise=True,
-        )
+        wait = tenacity.wait_none()
+        if not deterministic():
+            wait = tenacity.wait_exponential(multiplier=self.delay_s, max=self.max_delay_s)
+            wait += (
+                tenacity.wait_random(0, self.jitter_s) if self.jitter_s else tenacity.wait_none()
+            )
+        return {
+            "retry": tenacity.retry_if_exception(self.may_retry),
+            "stop": tenacity.stop_after_attempt(self.limit + 1),
+            "wait": tenacity.wait_none() if deterministic() else wait,
+            "before": _check_again,
+            "before_sleep": self._log,
+            "reraise": True,
+        }
 
-    def _waiting_async(self) -> tenacity.AsyncRetrying:
-        tenacity = _tenacity()
-        return tenacity.AsyncRetrying(
-            retry=tenacity.retry_if_exception(self.may_retry),
-            stop=tenacity.stop_after_attempt(self.limit + 1),
-            wait=self._delays(),
-            before=_go_on,
-            before_sleep=self._tell,
-            reraise=True,
-        )
-
-    def _delays(self) -> tenacity.wait.wait_base:
-        tenacity = _tenacity()
-        if deterministic():
-            return tenacity.wait_none()
-        doubling = tenacity.wait_exponential(multiplier=self.delay_s, max=self.max_delay_s)
-        return doubling + tenacity.wait_random(0, self.jitter_s) if self.jitter_s else doubling
-
-    def _tell(self, state: tenacity.RetryCallState) -> None:
+    def _log(self, state: tenacity.RetryCallState) -> None:
         failed = None if state.outcome is None else state.outcome.exception()
         happened("retries")
         delay = 0.0 if state.next_action is None else state.next_action.sleep
@@ -119,7 +111,7 @@ class Retrying:
 
 
 class Rules(TypedDict, total=False):
-    """What `resilience.retrying` may be told; what is not given is as in the settings (E4).
+    """What `resilience.retrying` may be told; what is not given is as in the settings.
 
     Attributes:
         limit: Further tries after the first (`retry_limit`: 3).
@@ -144,7 +136,7 @@ def retrying(**rules: Unpack[Rules]) -> Retrying: ...
 def retrying(
     function: Callable[_Given, _Result] | None = None, /, **rules: Unpack[Rules]
 ) -> Callable[_Given, _Result] | Retrying:
-    """Tries again after errors that may pass: at most 3 times, 2, 4 and 8 s later (E4).
+    """Tries again after errors that may pass: at most 3 times, 2, 4 and 8 s later.
 
     ::
 
@@ -188,7 +180,7 @@ def retrying(
 def verified(
     write: Callable[[], object], stored: Callable[[], bool], **rules: Unpack[Rules]
 ) -> None:
-    """Writes, reads back, and writes again with growing delays until it is there (E8).
+    """Writes, reads back, and writes again with growing delays until it is there.
 
     Args:
         write: Writes; has to bear being called again.
@@ -210,7 +202,7 @@ async def verified_async(
     stored: Callable[[], Awaitable[bool]],
     **rules: Unpack[Rules],
 ) -> None:
-    """As `verified`, with coroutine functions, without blocking the event loop (E8).
+    """As `verified`, with coroutine functions, without blocking the event loop.
 
     Args:
         write: Writes; has to bear being called again.
@@ -251,7 +243,7 @@ def _require(there: object, write: Callable[[], object]) -> None:
         raise UnverifiedWriteError(msg)
 
 
-def _go_on(state: tenacity.RetryCallState) -> None:
+def _check_again(state: tenacity.RetryCallState) -> None:
     if state.attempt_number > 1:
         check()
 

@@ -16,7 +16,7 @@ import pytest
 from otel_loopguard import BreakerOpenError, LoopGuard, Settings, resilience
 from otel_loopguard.core import ErrorClass, Kind, Step
 from otel_loopguard.errors import StoreError
-from otel_loopguard.resilience.breaker import Breakers, BreakerState, Standing
+from otel_loopguard.resilience.breaker import Breakers, BreakerState, BreakerStatus
 from otel_loopguard.stores import MemoryStore
 from tests.stores.servers import Server, need_redis, wait_for
 
@@ -76,7 +76,7 @@ def test_a_trial_that_goes_well_closes_it(clock: Clock) -> None:
     clock.pass_by(300)
     assert breakers.allow("search")
     succeed(breakers)
-    assert breakers.standing("search") == Standing()
+    assert breakers.standing("search") == BreakerStatus()
     fail(breakers, 2)
     assert breakers.allow("search")
 

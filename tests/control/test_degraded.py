@@ -7,7 +7,6 @@ import logging
 import pytest
 
 from otel_loopguard import BreakerOpenError, LoopGuardAbort, resilience
-from otel_loopguard.resilience.degraded import is_degraded
 
 
 def test_dependants_run_on_partial_data(caplog: pytest.LogCaptureFixture) -> None:
@@ -39,8 +38,8 @@ def test_what_was_missing_two_steps_ago_is_still_told() -> None:
     second = resilience.combined({"summary": first, "rest": 4})
     assert second.missing == {"news": "time-out"}
     assert second.values == {"summary": {"prices": 3}, "rest": 4}
-    assert is_degraded(second)
-    assert not is_degraded(resilience.combined({"rest": 4}))
+    assert not second.complete
+    assert resilience.combined({"rest": 4}).complete
     assert resilience.combined({"rest": 4}).note is None
 
 
