@@ -220,7 +220,7 @@ def session(key: str, tasks: object = None) -> Generator[str, None, None]:
 
     Raises:
         ValueError: The key is empty or no text.
-        PlanError: The plan is not sound; the error has everything that is wrong with it (E6).
+        PlanError: The plan is not sound; the error has everything that is wrong with it.
     """
     if not isinstance(key, str) or not key:  # pyright: ignore[reportUnnecessaryIsInstance]
         msg = f"key of a session must be a text that is not empty, got {key!r}"
@@ -299,7 +299,7 @@ def keepers() -> list[Backend]:
 
 
 def happened(what: Happening, times: int = 1) -> None:
-    """Counts something in the run of the current context (E14).
+    """Counts something in the run of the current context.
 
     Every guard that knows the session counts it; where none does, the newest, in its metrics only.
     """
@@ -313,40 +313,26 @@ def happened(what: Happening, times: int = 1) -> None:
 
 def flags_of(key: str) -> list[Flag]:
     """The flags of a session by its key, in all guards of this process."""
-    return _known(_keepers, key)
+    return flags_at(key)
 
 
 def flags_at(place: str | int) -> list[Flag]:
     """The flags of a session by its key, or of the session of a trace by its id."""
-    return _known(_keepers, place)
+    found = (
+        keeper.flag_of(place) if isinstance(place, str) else keeper.flag_in(place)
+        for keeper in keepers()
+    )
+    return [flag for flag in found if flag is not None]
 
 
 def flag_at(place: str | int | None) -> Flag | None:
-    """As `current_flag`, for a session by its key or a trace by its id."""
-    return None if place is None else _strongest(_keepers, place)
+    """As `current_flag`, for a session by its key or a trace by its id.
 
-
-def _strongest(keepers: tuple[weakref.ref[Backend], ...], place: str | int) -> Flag | None:
-    """The flag of a place; where several guards know it, the one that says the most."""
-    return max(_known(keepers, place), key=_rank, default=None)
-
-
-def _known(keepers: tuple[weakref.ref[Backend], ...], place: str | int) -> list[Flag]:
-    flags: list[Flag] = []
-    if off():
-        return flags
-    for reference in keepers:
-        keeper = reference()
-        if keeper is None:
-            continue
-        flag = keeper.flag_of(place) if isinstance(place, str) else keeper.flag_in(place)
-        if flag is not None:
-            flags.append(flag)
-    return flags
-
-
-def _rank(flag: Flag) -> int:
-    return flag.control.action.rank
+    Where several guards know it, the flag with the strongest action.
+    """
+    if place is None or not _keepers:
+        return None
+    return max(flags_at(place), key=lambda flag: flag.control.action.rank, default=None)
 
 
 _Guard = TypeVar("_Guard")

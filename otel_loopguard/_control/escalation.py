@@ -1,4 +1,4 @@
-"""People in the loop: putting a session before them, and their answers (C8)."""
+"""People in the loop: putting a session before them, and their answers."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def can_answer(settings: Settings) -> bool:
 
 
 def escalate(reason: str, *, session: str | None = None, hold: bool = True) -> str | None:
-    """Puts a session before people: by log, webhook, callback and store, as they are set up (C8).
+    """Puts a session before people: by log, webhook, callback and store, as they are set up.
 
     ::
 
@@ -106,7 +106,7 @@ def answer(
     by: str | None = None,
     plan: object = None,
 ) -> None:
-    """Answers an escalation (C8).
+    """Answers an escalation.
 
     ::
 
@@ -119,7 +119,7 @@ def answer(
         by: Name of the person.
         plan: With `modify_plan`: the tasks to be done from now on, as `plans.read` takes them, 1
             to 1000. They take the place of the plan before; what was done under the same id stays
-            done. The model is told them, and `control.plan()` gives them to the runtime (C18).
+            done. The model is told them, and `control.plan()` gives them to the runtime.
 
     Raises:
         PlanError: The plan is not sound; the error has everything that is wrong with it. Nothing
@@ -134,7 +134,7 @@ def answer(
 
 
 def plan(session: str | None = None) -> tuple[Task, ...]:
-    """The tasks that a person gave in place of the plan of a session (C18).
+    """The tasks that a person gave in place of the plan of a session.
 
     Args:
         session: Key of the session; the one of the current context by default.
@@ -148,12 +148,12 @@ def plan(session: str | None = None) -> tuple[Task, ...]:
 
 
 def escalations() -> list[Escalation]:
-    """What waits for an answer in this process, oldest first (C8)."""
+    """What waits for an answer in this process, oldest first."""
     return [found for place in _known() for found in place.open_escalations()]
 
 
 def on_escalation(callback: Callback) -> Callable[[], None]:
-    """Has a callback called with every escalation of every guard in this process (C8).
+    """Has a callback called with every escalation of every guard in this process.
 
     It is called on a thread of its own, one escalation after the other. What it gives back may be
     the answer: its name, or a map with `answer`, and perhaps `guidance`, `by` and `plan`. What it

@@ -118,8 +118,8 @@ class Flag:
         limit_s: Seconds that a gate waits at most, by default.
         cleared: How often it was cleared.
         milestones: Board of its milestones.
-        parts: Results so far, which a stop carries along (D13); the newest 20.
-        plan: The tasks that a person gave in place of the plan (C18); empty: nobody did.
+        parts: Results so far, which a stop carries along; the newest 20.
+        plan: The tasks that a person gave in place of the plan; empty: nobody did.
     """
 
     __slots__ = (
@@ -192,7 +192,7 @@ class Flag:
         return now.hint
 
     def add_part(self, result: object) -> None:
-        """Keeps a result for whoever the session is stopped for (D13)."""
+        """Keeps a result for whoever the session is stopped for."""
         with _changing:
             self.parts = self.parts or deque(maxlen=_PARTS)
             self.parts.append(result)

@@ -71,7 +71,7 @@ def hint() -> str | None:
 
 
 def partial(result: object) -> bool:
-    """Keeps a result of the current session, so that a stop carries it along (D13).
+    """Keeps a result of the current session, so that a stop carries it along.
 
     ::
 
@@ -111,7 +111,7 @@ def partial(result: object) -> bool:
 
 
 def parts(session: str | None = None) -> tuple[object, ...]:
-    """The results of a session so far, the newest 20 (D13).
+    """The results of a session so far, the newest 20.
 
     What tools gave under an adapter, and what `partial` kept: for a run that something else than
     the guard ended, as a framework's own limit does.
@@ -305,8 +305,8 @@ def refused(tool: str, args: object = None) -> Control | None:
     * the flag: a session that is paused or aborted makes no call;
     * the loop: while a session is denied, calls of the denied loop are refused, and others may run,
       for they are what the model was told to do instead;
-    * the breaker of the tool, where it is open (E5);
-    * checks before a call, learned and registered (C14).
+    * the breaker of the tool, where it is open;
+    * checks before a call, learned and registered.
 
     In mode `shadow`, and where `max_action` is below `deny`, nothing is refused but what a person
     paused or aborted. A refused call must leave a failed span, or the guard does not learn that its

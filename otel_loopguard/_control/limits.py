@@ -9,6 +9,7 @@ import math
 import sys
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Protocol, TypeVar, overload
 
 from opentelemetry import trace
@@ -39,8 +40,34 @@ class Scope(Protocol):
         ...
 
 
-class cancelling:  # noqa: N801  # reads as a statement: `async with control.cancelling():`
-    """A block whose awaiting is cancelled when its session is aborted (D13, D14).
+class _Block:
+    """Makes a context manager an async one, too."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Ends the block."""
+
+    async def __aenter__(self) -> Self:
+        return self.__enter__()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.__exit__(kind, error, traceback)
+
+
+class cancelling(_Block):  # noqa: N801  # reads as a statement: `async with control.cancelling():`
+    """A block whose awaiting is cancelled when its session is aborted.
 
     ::
 
@@ -66,7 +93,7 @@ class cancelling:  # noqa: N801  # reads as a statement: `async with control.can
         known = (place for place in places if flag_at(place) is not None)
         # Of a run that nothing is known of yet, the trace: it may get its flag while it waits.
         self._place = next(known, places[-1] if places else None)
-        self._task = None if self._scope is not None else _current_task()
+        self._task = None if self._scope is not None else _current_task(_NO_TASK_TO_CANCEL)
         self._soon = _soon()
         self._cancels = _cancels(self._task)
         _blocks.add(self)
@@ -88,17 +115,6 @@ class cancelling:  # noqa: N801  # reads as a statement: `async with control.can
         own = self._task is None or _taken_back(self._task) <= self._cancels
         if own and kind is not None and not issubclass(kind, Exception):
             check_at(flag)
-
-    async def __aenter__(self) -> Self:
-        return self.__enter__()
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.__exit__(kind, error, traceback)
 
     def stop(self, flag: Flag) -> None:
         """Cancels the block if it is one of a session, from any thread."""
@@ -129,18 +145,21 @@ def _changed(flag: Flag) -> None:
 OBSERVERS.add(_changed)
 
 
-def _current_task() -> asyncio.Task[Any]:
-    try:
+_NO_TASK_TO_CANCEL: Final = (
+    "control.cancelling cancels what a task of asyncio awaits: use it inside of a coroutine, or "
+    "give it a cancel scope"
+)
+_NO_TASK_TO_LIMIT: Final = (
+    "control.limit cancels what a task awaits: it has to be used inside of a coroutine"
+)
+
+
+def _current_task(otherwise: str) -> asyncio.Task[Any]:
+    with suppress(RuntimeError):
         task = asyncio.current_task()
-    except RuntimeError:
-        task = None
-    if task is None:
-        msg = (
-            "control.cancelling cancels what a task of asyncio awaits: use it inside of a "
-            "coroutine, or give it a cancel scope"
-        )
-        raise RuntimeError(msg)
-    return task
+        if task is not None:
+            return task
+    raise RuntimeError(otherwise)
 
 
 def _soon() -> Callable[[Callable[[], None]], object]:
@@ -161,6 +180,7 @@ def _call_soon(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) ->
 
 
 def _cancels(task: Any) -> int:
+    """How often a task was asked to end and has not yet; Python 3.10 does not count it."""
     return task.cancelling() if task is not None and _COUNTS_CANCELS else 0
 
 
@@ -171,10 +191,10 @@ def _taken_back(task: Any) -> int:
 _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
 _UNKNOWN_S: Final = 600.0
-"""Seconds that a call of which nothing is known may take (E3)."""
+"""Seconds that a call of which nothing is known may take."""
 
 
-class Limit:
+class Limit(_Block):
     """Cancels what is awaited inside the block when its time is over. Used once, in one task.
 
     Works as `async with` and as `with`, both inside of a coroutine. Limits may be nested; the one
@@ -197,12 +217,12 @@ class Limit:
         self._span = trace.INVALID_SPAN
 
     def __enter__(self) -> Self:
-        task = _task_of_limit()
+        task = _current_task(_NO_TASK_TO_LIMIT)
         if self._task is not None:
             msg = f"a limit is used once: this one of {self.seconds:g} s was entered before"
             raise RuntimeError(msg)
         self._task = task
-        self._cancels = _cancels_limit(task)
+        self._cancels = _cancels(task)
         self._span = trace.get_current_span()
         self._handle = asyncio.get_running_loop().call_later(self.seconds, self._pass)
         return self
@@ -221,17 +241,6 @@ class Limit:
         if own and kind is not None and issubclass(kind, asyncio.CancelledError):
             raise LoopGuardLimit(self._message(), self.seconds, self.name) from error
 
-    async def __aenter__(self) -> Self:
-        return self.__enter__()
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.__exit__(kind, error, traceback)
-
     def _pass(self) -> None:
         self.exceeded = True
         if self._span.is_recording():
@@ -245,7 +254,7 @@ class Limit:
 
 
 def limit(seconds: float | None = None, *, tool: str | None = None, args: object = None) -> Limit:
-    """Gives what is awaited inside of a block a limit in time, and cancels it there (D14).
+    """Gives what is awaited inside of a block a limit in time, and cancels it there.
 
     ::
 
@@ -260,7 +269,7 @@ def limit(seconds: float | None = None, *, tool: str | None = None, args: object
 
     Args:
         seconds: The limit; by default five times the estimate of the tool, within 30 to 600 s, and
-            600 s where nothing is known of it (E3).
+            600 s where nothing is known of it.
         tool: Name of the tool, for the estimate and the message.
         args: Its arguments, for the estimate.
 
@@ -288,7 +297,7 @@ def limited(
     [Callable[_Given, Awaitable[_Result]]], Callable[_Given, Coroutine[Any, Any, _Result]]
 ]: ...
 def limited(seconds: Any = None, *, tool: str | None = None) -> Any:
-    """Gives every call of an async function a limit in time, as `limit` does (D14).
+    """Gives every call of an async function a limit in time, as `limit` does.
 
     ::
 
@@ -300,7 +309,7 @@ def limited(seconds: Any = None, *, tool: str | None = None) -> Any:
 
     Args:
         seconds: The limit of one call; by default five times the estimate of the tool, asked at
-            each call, within 30 to 600 s (E3).
+            each call, within 30 to 600 s.
         tool: Name of the tool; by default the name of the function.
 
     Returns:
@@ -347,19 +356,3 @@ def _check(seconds: object) -> None:
     ):
         msg = f"a limit must be a finite number of seconds above 0, got {seconds!r}"
         raise ValueError(msg)
-
-
-def _task_of_limit() -> asyncio.Task[Any]:
-    try:
-        task = asyncio.current_task()
-    except RuntimeError:
-        task = None
-    if task is None:
-        msg = "control.limit cancels what a task awaits: it has to be used inside of a coroutine"
-        raise RuntimeError(msg)
-    return task
-
-
-def _cancels_limit(task: Any) -> int:
-    """How often a task was asked to end and has not yet; Python 3.10 does not count it."""
-    return task.cancelling() if _COUNTS_CANCELS else 0

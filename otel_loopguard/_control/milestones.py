@@ -113,7 +113,7 @@ def _warn_of_misspelling(name: str) -> None:
 
 
 def task_type(name: str | None) -> bool:
-    """Says of which type the task of the session of the current context is (C20).
+    """Says of which type the task of the session of the current context is.
 
     `task_limits` has limits for types of tasks, beside those of the guard::
 
@@ -165,7 +165,7 @@ def _trace() -> str | None:
 
 
 def compacted(session: str | None = None) -> bool:
-    """Says that the context of a session was compacted: what was counted before weighs half (E13).
+    """Says that the context of a session was compacted: what was counted before weighs half.
 
     A model that forgot what it did may do it again without being stuck. The guard notices most
     compactions by itself, by the input tokens of model calls.

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard.core import Milestones
 from otel_loopguard.errors import PlanError
 from otel_loopguard.plans import checked, follow
@@ -16,16 +17,12 @@ if TYPE_CHECKING:
     from otel_loopguard.core.task import Task
 
 _MOST: Final = 1024
-_waiting: OrderedDict[str, Milestones] = OrderedDict()
+_waiting: BoundedDict[str, Milestones] = BoundedDict(_MOST)
 
 
 def waiting(key: str) -> Milestones:
     """The board that a session will get when its first step is seen; the newest 1024 are kept."""
-    board = _waiting.setdefault(key, Milestones())
-    while len(_waiting) > _MOST:
-        # Another thread may have been here first.
-        _waiting.pop(next(iter(list(_waiting)), ""), None)
-    return board
+    return _waiting.setdefault(key, Milestones())
 
 
 def claimed(key: str) -> Milestones:
@@ -35,14 +32,12 @@ def claimed(key: str) -> Milestones:
 
 _EARLY: Final = 256
 _PARTS: Final = 20
-_early: OrderedDict[str, deque[object]] = OrderedDict()
+_early: BoundedDict[str, deque[object]] = BoundedDict(_EARLY)
 
 
 def keep_early(key: str, result: object) -> None:
     """Keeps a result for a session until its first step is seen; of the newest 256 sessions."""
     _early.setdefault(key, deque(maxlen=_PARTS)).append(result)
-    while len(_early) > _EARLY:
-        _early.pop(next(iter(list(_early)), ""), None)
 
 
 def early(key: str) -> deque[object] | None:

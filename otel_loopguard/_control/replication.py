@@ -8,19 +8,20 @@ import threading
 import time
 import uuid
 import weakref
-from collections import OrderedDict
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import quote_plus
 
 import orjson
 
 from otel_loopguard._control import signing as keyring
 from otel_loopguard._control.flag import APPLICATION, OBSERVERS, POLICY, RESERVED, is_reserved
+from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.errors import swallow
 from otel_loopguard._util.fork import reset_after_fork
 from otel_loopguard._util.locks import new_lock
+from otel_loopguard._util.worker import weak_callback
 from otel_loopguard.core import Action
 from otel_loopguard.policy.hints import hint
 from otel_loopguard.stores import PubSub, Told
@@ -36,7 +37,7 @@ _MARK: Final = "~"
 
 
 def wire_name(key: str) -> str:
-    """The name under which other processes know a session (O5)."""
+    """The name under which other processes know a session."""
     if len(quote_plus(key, errors="replace")) <= _LONGEST and key.isprintable():
         return key
     digest = hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16).digest()
@@ -56,7 +57,7 @@ _MAYBE_TEXTS: Final = ("reason", "hint", "decision_id", "guidance")
 
 @dataclass(frozen=True, slots=True)
 class ControlMessage:
-    """One change of a session's control (O5).
+    """One change of a session's control.
 
     Attributes:
         id: Id of this change, the same wherever it is heard; unique.
@@ -167,83 +168,6 @@ def takes_precedence(last: ControlMessage, new: ControlMessage) -> bool:
     return new.at <= last.at
 
 
-class Subscriber(Protocol):
-    """Hears of flags of this process, and of other processes."""
-
-    faults: InternalErrors
-
-    def changed(self, flag: Flag) -> None:
-        """A flag of this process was changed."""
-        ...
-
-    def hear(self, notice: ControlMessage, *, late: bool = False) -> bool:
-        """Another process tells something; `late` if it was looked up."""
-        ...
-
-    def look_again(self) -> None:
-        """Something may have been missed."""
-        ...
-
-
-Weakly = weakref.ref[Subscriber]
-
-_hearers: tuple[Weakly, ...] = ()
-_joining = new_lock()
-
-
-def weakly(hearer: Subscriber) -> Weakly:
-    """A weak reference."""
-    return weakref.ref(hearer)
-
-
-def join(hearer: Subscriber) -> None:
-    """Has one hear of changed flags, and of baggage, as long as it lives."""
-    global _hearers  # noqa: PLW0603
-    OBSERVERS.add(hearer.changed)
-    with _joining:
-        _hearers = (*(known for known in _hearers if known() is not None), weakly(hearer))
-
-
-def hear_all(notice: ControlMessage) -> None:
-    """Tells every guard of this process what came in baggage."""
-    for reference in _hearers:
-        found = reference()
-        if found is not None:
-            with swallow(found.faults, "sharing"):
-                found.hear(notice)
-
-
-def heard(hearer: Weakly, raw: bytes) -> None:
-    """Something was published."""
-    _tell(hearer, raw, late=False)
-
-
-def found(hearer: Weakly, raw: bytes | None) -> None:
-    """Something was looked up."""
-    if raw is not None:
-        _tell(hearer, raw, late=True)
-
-
-def joined(hearer: Weakly) -> None:
-    """What is published is heard from now on."""
-    known = hearer()
-    if known is not None:
-        with swallow(known.faults, "sharing"):
-            known.look_again()
-
-
-def _tell(hearer: Weakly, raw: bytes, *, late: bool) -> None:
-    known = hearer()
-    if known is None:
-        return
-    with swallow(known.faults, "sharing"):
-        notice = ControlMessage.decode(raw)
-        if notice is None:
-            msg = f"no notice: {raw[:100]!r}"
-            raise ValueError(msg)
-        known.hear(notice, late=late)
-
-
 _EARLY_NS: Final = 60 * 10**9
 """Nanoseconds that the clock of another host may be ahead."""
 KIND: Final = "control"
@@ -273,8 +197,6 @@ def _goes_before(notice: ControlMessage, raw: bytes) -> bool:
 
 _LOOKED_AT_AGAIN: Final = 1000
 
-_Value = TypeVar("_Value")
-
 
 class Home(Protocol):
     """Who has the sessions: a guard."""
@@ -296,7 +218,7 @@ class Home(Protocol):
 
 
 class ControlReplication:
-    """Tells other processes of changes of control, and does what they tell (O5).
+    """Tells other processes of changes of control, and does what they tell.
 
     Where a session's flag says deny, pause or abort, or goes on again, that is put into the store
     and published; the writer does it, and tries until it went well. What is heard of others is
@@ -321,7 +243,8 @@ class ControlReplication:
         self.forked()
         reset_after_fork(self)
         if live:
-            join(self)
+            OBSERVERS.add(self.changed)
+            _join(self)
             self._share_keys()
 
     def forked(self) -> None:
@@ -330,9 +253,10 @@ class ControlReplication:
         # Re-entrant: a finalizer may end a span while it is held.
         self._lock = new_lock()
         self._here = threading.local()
-        self._last: OrderedDict[str, ControlMessage] = OrderedDict()
-        self._done: OrderedDict[str, Control] = OrderedDict()
-        self._known: OrderedDict[str, str] = OrderedDict()
+        most = self._settings.max_sessions
+        self._last: BoundedDict[str, ControlMessage] = BoundedDict(most)
+        self._done: BoundedDict[str, Control] = BoundedDict(most)
+        self._known: BoundedDict[str, str] = BoundedDict(most)
         # What the parent listens with is kept, and never touched: its thread may hold its lock.
         self._parents += self._subscriptions
         self._subscriptions = []
@@ -350,7 +274,7 @@ class ControlReplication:
             return
         name = wire_name(session)
         with self._lock:
-            _keep(self._known, name, session, self._settings.max_sessions)
+            self._known[name] = session
             # Whatever was heard of it was of a session that is forgotten.
             self._last.pop(name, None)
         self._listen()
@@ -386,7 +310,7 @@ class ControlReplication:
             notice = self._notice(name, control, last)
             if notice is None or (last is not None and takes_precedence(last, notice)):
                 return
-            _keep(self._last, name, notice, self._settings.max_sessions)
+            self._last[name] = notice
         if self._writer is not None:
             self._writer.tell(
                 KIND, name, told(notice, self._settings.tuning.replication.control_ttl_s)
@@ -409,7 +333,7 @@ class ControlReplication:
             idle = notice.who == POLICY and notice.action is Action.ALLOW
             if idle if last is None else takes_precedence(last, notice):
                 return False
-            _keep(self._last, notice.session, notice, self._settings.max_sessions)
+            self._last[notice.session] = notice
         self._do(flag, notice)
         return True
 
@@ -439,7 +363,7 @@ class ControlReplication:
         # Read before: to read a control may take the lock of all flags.
         now = flag.control
         with self._lock:
-            _keep(self._done, notice.session, now, self._settings.max_sessions)
+            self._done[notice.session] = now
 
     def _let_go(self, flag: Flag, notice: ControlMessage) -> None:
         """What a person says goes; a policy takes down only what another guard put here."""
@@ -468,7 +392,7 @@ class ControlReplication:
             action=control.action if stops else Action.ALLOW,
             reason=control.reason,
             # Without what the session's context adds to it: content stays in the process.
-            hint=_said(control) if stops else None,
+            hint=self._hint(control) if stops else None,
             who=who,
             decision_id=control.decision_id,
             # A decision that the journal brought in is as old as it says.
@@ -478,6 +402,11 @@ class ControlReplication:
             origin=self.origin,
         )
 
+    def _hint(self, control: Control) -> str | None:
+        if control.decision is None or self._writer is None:
+            return control.hint
+        return hint(control.decision)
+
     def _listen(self) -> None:
         if self._listens or self._writer is None:
             return
@@ -485,25 +414,38 @@ class ControlReplication:
             if self._listens:
                 return
             self._listens = True
-        store, me = self._writer.store, weakly(self)
+        store = self._writer.store
         if isinstance(store, PubSub):
-            self._subscriptions.append(
-                store.subscribe(KIND, partial(heard, me), partial(joined, me))
-            )
+            # Held weakly, as the store outlives a guard.
+            take, joined = weak_callback(self._receive), weak_callback(self._look_again)
+            self._subscriptions.append(store.subscribe(KIND, take, joined))
 
     def _look(self, name: str) -> None:
         """Has the control that stands in the store looked up, soon."""
         if self._writer is not None:
-            me = weakly(self)
-            self._writer.ask(lambda store: store.get(KIND, name), partial(found, me))
+            self._writer.ask(lambda store: store.get(KIND, name), weak_callback(self._receive_late))
 
-    def look_again(self) -> None:
+    def _receive(self, raw: bytes, *, late: bool = False) -> None:
+        """A message was published, or is `late`: it was looked up."""
+        with swallow(self.faults, "sharing"):
+            notice = ControlMessage.decode(raw)
+            if notice is None:
+                msg = f"no notice: {raw[:100]!r}"
+                raise ValueError(msg)
+            self.hear(notice, late=late)
+
+    def _receive_late(self, raw: bytes | None) -> None:
+        if raw is not None:
+            self._receive(raw, late=True)
+
+    def _look_again(self) -> None:
         """Has the newest sessions looked up: what was published meanwhile was not heard."""
-        with self._lock:
-            names = list(self._known)[-_LOOKED_AT_AGAIN:]
-        for name in names:
-            self._look(name)
-        self._share_keys()
+        with swallow(self.faults, "sharing"):
+            with self._lock:
+                names = list(self._known)[-_LOOKED_AT_AGAIN:]
+            for name in names:
+                self._look(name)
+            self._share_keys()
 
     def _share_keys(self) -> None:
         key = self._settings.propagation_key.get_secret_value()
@@ -514,10 +456,6 @@ class ControlReplication:
             self._listen()
 
 
-def _said(control: Control) -> str | None:
-    return control.hint if control.decision is None else hint(control.decision)
-
-
 def _changes(control: Control, notice: ControlMessage) -> bool:
     """Whether a stop says anything new; of a policy only what is stronger."""
     if notice.who == POLICY:
@@ -526,8 +464,22 @@ def _changes(control: Control, notice: ControlMessage) -> bool:
     return (control.action, control.by, control.reason, control.until) != said
 
 
-def _keep(table: OrderedDict[str, _Value], name: str, value: _Value, most: int) -> None:
-    table[name] = value
-    table.move_to_end(name)
-    if len(table) > most:
-        table.popitem(last=False)
+_replications: tuple[weakref.ref[ControlReplication], ...] = ()
+_joining = new_lock()
+
+
+def _join(replication: ControlReplication) -> None:
+    """Has one hear of baggage, as long as it lives."""
+    global _replications  # noqa: PLW0603
+    with _joining:
+        left = (known for known in _replications if known() is not None)
+        _replications = (*left, weakref.ref(replication))
+
+
+def hear_all(notice: ControlMessage) -> None:
+    """Has every guard of this process hear what came in baggage."""
+    for reference in _replications:
+        found = reference()
+        if found is not None:
+            with swallow(found.faults, "sharing"):
+                found.hear(notice)

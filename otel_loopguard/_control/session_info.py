@@ -29,7 +29,7 @@ def report(session: str | None = None) -> Report | None:
 
 
 def cycles(session: str | None = None) -> tuple[AgentCycle, ...]:
-    """The cycles of agents that a session came to, and what became of each (B8)."""
+    """The cycles of agents that a session came to, and what became of each."""
     key = _key(session)
     if key is None:
         return ()
@@ -38,7 +38,7 @@ def cycles(session: str | None = None) -> tuple[AgentCycle, ...]:
 
 
 def remember(topic: Topic, text: str, session: str | None = None) -> bool:
-    """Keeps something for the rest of a session; hints may offer it to the model (C17).
+    """Keeps something for the rest of a session; hints may offer it to the model.
 
     It stays in this process, and goes with the session.
 
@@ -65,7 +65,7 @@ def remember(topic: Topic, text: str, session: str | None = None) -> bool:
 
 
 def recall(session: str | None = None) -> Context | None:
-    """The long-term context of a session: what was remembered, and what it noticed by itself (C17).
+    """The long-term context of a session: what was remembered, and what it noticed by itself.
 
     Args:
         session: Key of the session; by default the session of the current context.
@@ -83,7 +83,7 @@ def recall(session: str | None = None) -> Context | None:
 def feedback(
     decision_id: str, *, false_alarm: bool | None = None, choice: Choice | str | None = None
 ) -> bool:
-    """Says whether a decision was right, or what the user chose about a call (A10, A6).
+    """Says whether a decision was right, or what the user chose about a call.
 
     Both are counted in the report of the session. Choices are remembered too, and decide about the
     same tools for the same user the next time, unless that user does not want it.

@@ -8,7 +8,7 @@ import time
 import weakref
 from collections.abc import Callable
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar, cast
 
 from otel_loopguard._util.errors import swallow
 from otel_loopguard._util.fork import reset_after_fork
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _LOOK_S: Final = 5.0
 _NAP_S: Final = 0.01
+_Given = ParamSpec("_Given")
 _Item = TypeVar("_Item")
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -29,6 +30,18 @@ def weak_reference(function: _Function) -> Callable[[], _Function | None]:
     if inspect.ismethod(function):
         return cast("Callable[[], _Function | None]", weakref.WeakMethod(function))
     return lambda: function
+
+
+def weak_callback(method: Callable[_Given, object]) -> Callable[_Given, None]:
+    """Calls a method, unless its object is gone."""
+    reference = weak_reference(method)
+
+    def call(*given: _Given.args, **named: _Given.kwargs) -> None:
+        found = reference()
+        if found is not None:
+            found(*given, **named)
+
+    return call
 
 
 class BackgroundThread:

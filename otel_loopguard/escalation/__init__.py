@@ -1,4 +1,4 @@
-"""People in the loop: what is put before them, by which ways, and what their answers do (C8)."""
+"""People in the loop: what is put before them, by which ways, and what their answers do."""
 
 from __future__ import annotations
 

@@ -91,10 +91,7 @@ def message(escalation: Escalation) -> str:
 
 
 def told(case: Case) -> tuple[int, str, dict[str, object]]:
-    """What the log says of an escalation, as it stands now: level, text, fields.
-
-    Source: FEATURES A11, B8.
-    """
+    """What the log says of an escalation, as it stands now: level, text, fields."""
     found, reply = case.escalation, case.reply
     fields: dict[str, object] = {
         semconv.SESSION_ID: found.session,
@@ -138,7 +135,7 @@ def _lines(found: Escalation) -> Iterator[str]:
 
 
 def _remembered(context: Context) -> Iterator[str]:
-    """The long-term context, the newest three of each kind (C17)."""
+    """The long-term context, the newest three of each kind."""
     kinds = (
         ("Known so far", context.insights[-_KEPT:]),
         ("Learned", context.patterns[-_KEPT:]),

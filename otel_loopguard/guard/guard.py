@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from opentelemetry.trace import INVALID_SPAN_CONTEXT
 
-from otel_loopguard._control.callbacks import tell_listeners
+from otel_loopguard._control.callbacks import notify_listeners
 from otel_loopguard._control.context import GuardRegistry, keep
 from otel_loopguard._control.current_call import making
 from otel_loopguard._control.replication import ControlReplication
@@ -443,7 +443,7 @@ class LoopGuard(SessionQueries):
         decisions.append(("mark", self._annotator.above))
         if on_decision is not None:
             decisions.append(("on_decision", lambda made: on_decision(made.session, made.decision)))
-        decisions.append(("on_decision", lambda made: tell_listeners(made.decision, self.faults)))
+        decisions.append(("on_decision", lambda made: notify_listeners(made.decision, self.faults)))
         if escalation is not None:
             decisions.append(
                 ("escalation", lambda made: escalation.decided(made.session, made.decision))

@@ -1,4 +1,4 @@
-"""How people reach the sessions of live guards from outside: by a store, by a Unix socket (C8)."""
+"""How people reach the sessions of live guards from outside: by a store, by a Unix socket."""
 
 from __future__ import annotations
 

@@ -170,8 +170,7 @@ class RedisTransport:
         self._thread.wake()
 
     def _turn(self) -> float:
-        desk = self._desk()
-        if self._ended or desk is None:
+        if self._ended or self._desk() is None:
             with suppress(StoreError):
                 self._registry.withdraw(self._process)
                 self._registry.close()
@@ -179,7 +178,8 @@ class RedisTransport:
             return 0
         # Where the store does not answer, what writes to it says so and why.
         with swallow(self._faults, "desk"), suppress(StoreError):
-            self._serve(desk)
+            self._publish()
+            self._answer_next()
             self._pause_s = _FIRST_PAUSE_S
             return 0
         self._sent = {}
@@ -187,17 +187,22 @@ class RedisTransport:
         pause_s, self._pause_s = self._pause_s, min(2 * self._pause_s, self._longest_s)
         return pause_s
 
-    def _serve(self, desk: AdminHandlers) -> None:
-        """Publishes what changed, and answers one request."""
-        if time.monotonic() >= self._next:
-            rows = {row["session"]: encoded(row) for row in desk.rows()}
-            changed = {key: row for key, row in rows.items() if self._sent.get(key) != row}
-            gone = [key for key in self._sent if key not in rows]
-            self._registry.publish(self._process, changed, gone)
-            self._sent = rows
-            self._next = time.monotonic() + self._heartbeat_s
-        found = self._registry.next_request(self._process)
-        if found is None:
+    def _publish(self) -> None:
+        """Publishes the sessions that changed since the last time."""
+        desk = self._desk()
+        if desk is None or time.monotonic() < self._next:
+            return
+        rows = {row["session"]: encoded(row) for row in desk.rows()}
+        changed = {key: row for key, row in rows.items() if self._sent.get(key) != row}
+        gone = [key for key in self._sent if key not in rows]
+        self._registry.publish(self._process, changed, gone)
+        self._sent = rows
+        self._next = time.monotonic() + self._heartbeat_s
+
+    def _answer_next(self) -> None:
+        """Waits for a request, without keeping the desk alive, and answers it."""
+        found, desk = self._registry.next_request(self._process), self._desk()
+        if found is None or desk is None:
             return
         reply_to, request = found
         reply = refusal("failed", "the process could not do it; its log says why")
