@@ -20,7 +20,7 @@ import otel_loopguard
 from otel_loopguard import LoopGuard, LoopGuardAbort, LoopGuardSpanProcessor, Settings, control
 from otel_loopguard._control import signing as keyring
 from otel_loopguard.core import Action
-from tests.remote.changes import new_name
+from tests.control.messages import new_name
 from tests.stores.servers import Server, wait_for
 
 if TYPE_CHECKING:

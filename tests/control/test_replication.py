@@ -22,11 +22,11 @@ from otel_loopguard._control.replication import KIND, ControlMessage, send, wire
 from otel_loopguard._util.errors import raise_faults
 from otel_loopguard.core import Action
 from otel_loopguard.stores import open_store
-from tests.remote.changes import action_of, begin, call, control_of, flag, new_name, notice
+from tests.control.messages import action_of, begin, call, control_of, flag, new_name, notice
 from tests.stores.servers import Server, wait_for
 
 if TYPE_CHECKING:
-    from tests.remote.conftest import Guards
+    from tests.control.conftest import Guards
 
 SOON_S = 5
 """Room for a loaded machine; what the limit of a second needs is measured in a test of its own."""
