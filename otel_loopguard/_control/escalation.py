@@ -37,16 +37,16 @@ class EscalationBackend(Protocol):
 
 Callback = Callable[["Escalation"], Any]
 
-_seats: tuple[weakref.ref[EscalationBackend], ...] = ()
+_backends: tuple[weakref.ref[EscalationBackend], ...] = ()
 _callbacks: tuple[Callback, ...] = ()
 _changing = new_lock()
 
 
-def seat(found: EscalationBackend) -> None:
-    """Makes the seat of a guard known; it is held weakly."""
-    global _seats  # noqa: PLW0603
+def register_backend(found: EscalationBackend) -> None:
+    """Makes the escalations of a guard known; they are held weakly."""
+    global _backends  # noqa: PLW0603
     with _changing:
-        _seats = (*(known for known in _seats if known() is not None), weakref.ref(found))
+        _backends = (*(known for known in _backends if known() is not None), weakref.ref(found))
 
 
 def callbacks() -> tuple[Callback, ...]:
@@ -91,8 +91,8 @@ def escalate(reason: str, *, session: str | None = None, hold: bool = True) -> s
         key = None if flag is None else flag.control.session
     if key is None:
         return None
-    for place in _known():
-        found = place.escalate(key, reason.strip(), hold=hold)
+    for backend in _live_backends():
+        found = backend.escalate(key, reason.strip(), hold=hold)
         if found is not None:
             return found
     return None
@@ -127,8 +127,10 @@ def answer(
         EscalationError: There is no such answer; the escalation is not known here, was answered
             already, or its time is over. Nothing was changed.
     """
-    # Each seat knows its own only: the first that does takes it, or says why not.
-    if not any(place.answer(escalation_id, answer, guidance, by, plan) for place in _known()):
+    # Each backend knows its own only: the first that does takes it, or says why not.
+    if not any(
+        backend.answer(escalation_id, answer, guidance, by, plan) for backend in _live_backends()
+    ):
         msg = f"there is no escalation {escalation_id!r:.100} here"
         raise EscalationError(msg)
 
@@ -149,7 +151,7 @@ def plan(session: str | None = None) -> tuple[Task, ...]:
 
 def escalations() -> list[Escalation]:
     """What waits for an answer in this process, oldest first."""
-    return [found for place in _known() for found in place.open_escalations()]
+    return [found for backend in _live_backends() for found in backend.open_escalations()]
 
 
 def on_escalation(callback: Callback) -> Callable[[], None]:
@@ -187,5 +189,5 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew)
 
 
-def _known() -> list[EscalationBackend]:
-    return [found for reference in _seats if (found := reference()) is not None]
+def _live_backends() -> list[EscalationBackend]:
+    return [found for reference in _backends if (found := reference()) is not None]

@@ -51,21 +51,18 @@ class FlagObservers:
 OBSERVERS: Final = FlagObservers()
 
 
+# Values of `Control.by` beside names of persons: a decision, a person without a name, the
+# application itself, and an escalation that nobody answered.
 POLICY: Final = "policy"
-"""Who sets a flag where no person does."""
 BY_HAND: Final = "by hand"
-"""Who sets a flag where a person does not say a name."""
 APPLICATION: Final = "application"
-"""Who sets a flag where neither the policy nor a person does."""
 TIME_LIMIT: Final = "time limit"
-"""Who sets a flag where nobody answered."""
 RESERVED: Final = frozenset({POLICY, BY_HAND, APPLICATION, TIME_LIMIT, "baggage"})
-"""Names that the guard gives itself."""
 _PARTS: Final = 20
+# A waiter looks again this often: an interrupt may have come before it was woken.
 _LONGEST_S: Final = 10.0
-"""Who waits looks again this often: an interrupt may have come before it was woken."""
+# The machine's clock may be set, and runs on while the machine sleeps: it is asked again.
 _LOOK_S: Final = 1.0
-"""The machine's clock may be set, and runs on while the machine sleeps: it is asked again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +94,7 @@ class Control:
 
 
 def is_reserved(name: str) -> bool:
-    """Whether a name is one that the guard gives itself, however it is written: nobody may take it.
+    """Whether a name is reserved for the guard itself, however it is written.
 
     Case, spaces, compatible forms of letters and signs that nobody sees make no other name of it.
     """
@@ -123,8 +120,17 @@ class Flag:
     """
 
     __slots__ = (
-        "__weakref__", "_changed", "_control", "_lock", "_told", "_waiters", "cleared", "limit_s",
-        "milestones", "parts", "plan",
+        "__weakref__",
+        "_changed",
+        "_control",
+        "_hint_taken",
+        "_lock",
+        "_waiters",
+        "cleared",
+        "limit_s",
+        "milestones",
+        "parts",
+        "plan",
     )  # fmt: skip
 
     def __init__(self, session: str, limit_s: float) -> None:
@@ -137,7 +143,7 @@ class Flag:
         self.milestones = claimed(session)
         self.parts: deque[object] | None = early(session)
         self.plan: tuple[Task, ...] = ()
-        self._told: Control | None = None
+        self._hint_taken: Control | None = None
 
     @property
     def control(self) -> Control:
@@ -163,7 +169,7 @@ class Flag:
 
     @property
     def waits_for_people(self) -> bool:
-        """Whether it is paused, or a person stopped it: its session is forgotten last of all."""
+        """Whether it is paused, or a person stopped it: its session is evicted last of all."""
         # Asked with the guard's lock held, so nothing is taken down in here.
         now = self._control
         if now.action is Action.PAUSE:
@@ -178,21 +184,21 @@ class Flag:
     def rename(self, session: str) -> None:
         """Gives the session its final key."""
         with _changing:
-            told = self._told is self._control
+            taken = self._hint_taken is self._control
             self._control = replace(self._control, session=session)
-            self._told = self._control if told else self._told
+            self._hint_taken = self._control if taken else self._hint_taken
 
     def take_hint(self) -> str | None:
-        """The hint, for the first who asks; None if there is none, or it was taken."""
+        """The hint, once; None if there is none, or it was taken before."""
         now = self.control
         with _changing:
-            if now.hint is None or now is self._told:
+            if now.hint is None or now is self._hint_taken:
                 return None
-            self._told = now
+            self._hint_taken = now
         return now.hint
 
     def add_part(self, result: object) -> None:
-        """Keeps a result for whoever the session is stopped for."""
+        """Keeps a result that a stop of the session carries along."""
         with _changing:
             self.parts = self.parts or deque(maxlen=_PARTS)
             self.parts.append(result)
@@ -214,7 +220,7 @@ class Flag:
         by: str | None = None,
         until: int | None = None,
     ) -> bool:
-        """Sets the control and wakes whoever waits, unless what stands goes before.
+        """Updates the control and wakes waiters, unless the current one takes precedence.
 
         An abort does, and a pause before every decision but an abort: a person set it.
 
@@ -230,7 +236,7 @@ class Flag:
             Whether it was set.
         """
         by = by or (POLICY if decision is not None else None)
-        self.control  # noqa: B018  # what is over by itself goes before nothing
+        self.control  # noqa: B018  # clears it if it has expired
         with _changing:
             now = self._control.action
             paused = now is Action.PAUSE and decision is not None
@@ -242,7 +248,7 @@ class Flag:
         return True
 
     def lower(self) -> None:
-        """Takes a hint or a deny down; a pause or an abort stays."""
+        """Clears a hint or a deny; a pause or an abort stays."""
         with _changing:
             now = self._control
             if now.action in (Action.ALLOW, Action.PAUSE, Action.ABORT):
@@ -253,7 +259,7 @@ class Flag:
     def clear(
         self, *, by: str | None = None, hint: str | None = None, reason: str | None = None
     ) -> None:
-        """Takes everything down, an abort too.
+        """Clears everything, an abort too.
 
         Args:
             by: Who lets the session go on.
@@ -309,7 +315,7 @@ class Flag:
         return _LONGEST_S if until is None else min(max((until - clock()) / 1e9, 0.001), _LOOK_S)
 
     def _run_out(self, over: Control) -> Control:
-        """Takes down a control whose time is over, unless it was changed meanwhile."""
+        """Clears an expired control, unless it was changed meanwhile."""
         with _changing:
             if self._control is over:
                 self._put(Control(over.session))

@@ -312,7 +312,7 @@ class ControlReplication:
                 return
             self._last[name] = notice
         if self._writer is not None:
-            self._writer.tell(
+            self._writer.publish(
                 KIND, name, told(notice, self._settings.tuning.replication.control_ttl_s)
             )
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._control.context import flags_of
-from otel_loopguard._control.escalation import seat
+from otel_loopguard._control.escalation import register_backend
 from otel_loopguard._control.flag import APPLICATION, OBSERVERS, TIME_LIMIT
 from otel_loopguard._control.pending import declare
 from otel_loopguard._util.clock import now as clock
@@ -77,7 +77,7 @@ class Escalations:
         )
         OBSERVERS.add(self.changed)
         ticks(self)
-        seat(self)
+        register_backend(self)
 
     def listen(self, listener: Listener) -> None:
         """Has something quick called with every case when it opens and when it is over."""

@@ -282,7 +282,7 @@ class Writer:
         """Puts a value; False if it was dropped. See `Store.put`."""
         return self._add(Write("value", kind, key, (value, ttl_s), 1, len(value)))
 
-    def tell(self, kind: str, key: str, told: Told) -> bool:
+    def publish(self, kind: str, key: str, told: Told) -> bool:
         """Puts and publishes a value; False if it was dropped.
 
         It is put and published again and again until both went well; of several that wait for one

@@ -142,13 +142,13 @@ def test_a_notice_is_put_and_published(kept: Server) -> None:
     heard, subscription = listen(store, "t")
     writer = Writer(store, given, InternalErrors())
     name = f"name-{next(_topics)}"
-    assert writer.tell("control", name, told(b"1"))
+    assert writer.publish("control", name, told(b"1"))
     wait_for(lambda: heard == [b"1"], 5)
     assert store.get("control", name) == b"1"
-    assert writer.tell("control", name, told(b"2", stands=True))
+    assert writer.publish("control", name, told(b"2", stands=True))
     assert writer.flush(5)
     assert store.get("control", name) == b"1"
-    assert writer.tell("control", name, told(b"3"))
+    assert writer.publish("control", name, told(b"3"))
     wait_for(lambda: heard == [b"1", b"3"], 5)
     subscription.close()  # type: ignore[attr-defined]
     writer.close()
@@ -163,7 +163,7 @@ def test_a_notice_survives_an_outage(start: Callable[..., Server]) -> None:
     _heard, subscription = listen(store, "t")
     server.kill()
     for value in (b"1", b"2"):
-        assert writer.tell("control", "name", told(value))
+        assert writer.publish("control", "name", told(value))
     time.sleep(0.3)
     server.start()
     assert writer.flush(10)
