@@ -108,6 +108,21 @@ def test_a_queue_is_bounded_and_keeps_its_order(drop_oldest: bool, left: list[in
     worker.stop()
 
 
+def test_what_waits_is_delivered_though_nobody_holds_its_queue() -> None:
+    """A guard that is dropped while an escalation waits loses none."""
+    done: list[int] = []
+    go = threading.Event()
+    worker = BackgroundWorker[int](
+        "owner", lambda item: (go.wait(20), done.append(item)), InternalErrors(), maximum=3
+    )
+    worker.put(1)
+    worker.put(2)
+    del worker
+    gc.collect()
+    go.set()
+    wait_for(lambda: done == [1, 2])
+
+
 def test_an_item_may_be_delivered_later() -> None:
     """What is due goes first."""
     done: list[str] = []

@@ -8,6 +8,7 @@ import time
 import weakref
 from collections.abc import Callable
 from heapq import heappop, heappush
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar, cast
 
 from otel_loopguard._util.errors import swallow
@@ -73,6 +74,11 @@ class BackgroundThread:
         self._signal = Signal()
         self._running = False
         self._ident = 0
+
+    @property
+    def is_running(self) -> bool:
+        """Whether there is a thread."""
+        return self._running
 
     @property
     def is_current(self) -> bool:
@@ -150,11 +156,11 @@ class BackgroundWorker(Generic[_Item]):
         maximum: int, idle_s: float = 5.0, drop_oldest: bool = False, suppress: bool = True,
     ) -> None:  # fmt: skip
         self._name = name
-        self._deliver = weak_reference(deliver)
+        self._deliver = deliver
         self._errors = errors
         self._maximum = maximum
         self._drop_oldest = drop_oldest
-        # The thread holds what waits: it is delivered even if nobody else holds this.
+        # What waits is delivered even if nobody else holds this.
         self._thread = BackgroundThread(
             name, self._turn, errors, idle_s=idle_s, weak=False, suppress=suppress
         )
@@ -165,7 +171,7 @@ class BackgroundWorker(Generic[_Item]):
         """Starts anew in the child of a fork: what waits, the parent delivers."""
         self._lock = new_lock()
         self._waiting: list[tuple[float, int, _Item]] = []
-        self._number = 0
+        self._numbers = count()
         self._delivering = False
 
     def __len__(self) -> int:
@@ -180,8 +186,8 @@ class BackgroundWorker(Generic[_Item]):
                 return False
             if full:
                 heappop(self._waiting)
-            self._number += 1
-            heappush(self._waiting, (time.monotonic() + delay_s, self._number, item))
+            due = time.monotonic() + delay_s
+            heappush(self._waiting, (due, next(self._numbers), item))
         self._thread.wake()
         return not full
 
@@ -208,10 +214,8 @@ class BackgroundWorker(Generic[_Item]):
             item = heappop(self._waiting)[2]
             self._delivering = True
         try:
-            deliver = self._deliver()
-            if deliver is not None:
-                with swallow(self._errors, self._name):
-                    deliver(item)
+            with swallow(self._errors, self._name):
+                self._deliver(item)
         finally:
             self._delivering = False
         return 0

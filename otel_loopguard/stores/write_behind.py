@@ -367,7 +367,9 @@ class Writer:
             self._batch = []
             self._writes.clear()
             self._asks.clear()
-            self._asking = False
+            self._asking = self._urgent = False
+            self._gather_until = self._retry_at = self._ping_at = 0.0
+            self._pause_s = _FIRST_PAUSE_S
         self._thread.stop()
         if left:
             why = self._health.why or "there was no time"
@@ -409,7 +411,7 @@ class Writer:
 
     def _wake(self) -> None:
         # While it gathers or pauses it looks by itself: to wake it would cost each write.
-        if not self._paused:
+        if not (self._paused and self._thread.is_running):
             self._thread.wake()
 
     def _turn(self) -> float | None:
@@ -424,7 +426,7 @@ class Writer:
             self._paused = True
             return wait_s
         if not self._batch:
-            self._batch = self._next_batch()
+            self._take_batch()
         batch = self._batch
         while batch:
             if not self._store(batch[0], batch):
@@ -448,8 +450,8 @@ class Writer:
         # It looks now and then whether a batch is full.
         return min(_LOOK_S, self._gather_until - now)
 
-    def _next_batch(self) -> list[Write]:
-        """The oldest writes, one for each place."""
+    def _take_batch(self) -> None:
+        """Makes the oldest writes the batch, one for each place."""
         with self._lock:
             taken: list[Write] = []
             count, most = 0, self._settings.tuning.stores.batch
@@ -457,7 +459,7 @@ class Writer:
             while self._writes and (not taken or count + self._writes[0].writes <= most):
                 taken.append(self._writes.popleft())
                 count += taken[-1].writes
-        return joined(taken)
+            self._batch = joined(taken)
 
     def _idle_turn(self) -> float | None:
         """Asks a store that is not well how it is; its state is to be better before a write."""

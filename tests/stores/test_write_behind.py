@@ -189,8 +189,7 @@ def test_shutdown_ends_within_its_limit(caplog: pytest.LogCaptureFixture) -> Non
     assert "7 writes were given up: it is down" in caplog.text
     store.reason = None
     writer.append("s", entries(2))
-    assert writer.flush()
-    assert store.journal("s") == entries(2)
+    wait_for(lambda: store.journal("s") == entries(2))
     writer.close()
 
 
