@@ -30,7 +30,7 @@ EXAMPLES = {
 ELSEWHERE = {
     "agent_framework_agent.py": "tests/frameworks/test_agent_framework.py",
     "autogen_agent.py": "tests/frameworks/test_autogen.py",
-    "background_tool.py": "tests/planning/test_example.py",
+    "background_tool.py": "tests/execution/test_example.py",
     "crewai_agent.py": "tests/frameworks/test_crewai.py",
     "google_adk_agent.py": "tests/frameworks/test_google_adk.py",
     "hung_tool.py": "tests/sessions/test_hung_tool_example.py",

@@ -1,12 +1,4 @@
-"""How busy the machine and its workers are.
-
-Source: FEATURES A7.
-
-Source: FEATURES A7. The layouts are those of the brokers: Celery (kombu) keeps a queue in the list
-of its name, and one more list per priority; RQ in `rq:queue:<name>`.
-
-Source: FEATURES A7 (thresholds, samples), A10 (mean and peak use).
-"""
+"""How busy the machine and its workers are."""
 
 from __future__ import annotations
 
@@ -72,16 +64,15 @@ class Gauges:
     """
 
     def __init__(self) -> None:
-        self._process = _or_none(psutil.Process)
+        self._process = _known(psutil.Process)
         self._times: Any = None
         self._bytes: dict[str, tuple[float, int]] = {}
 
     def read(self) -> Reading:
-        """One reading; takes under a millisecond. Who waits in a queue is not its business."""
+        """One reading, without the depth of a queue; takes under a millisecond."""
         cpu, io_wait = self._cpu()
-        memory = _or_none(psutil.virtual_memory)
-        process = self._process
-        used = None if process is None else _or_none(process.memory_info)
+        memory = _known(psutil.virtual_memory)
+        used = None if self._process is None else _known(self._process.memory_info)
         return Reading(
             time.time_ns(),
             cpu,
@@ -93,7 +84,7 @@ class Gauges:
         )
 
     def _cpu(self) -> tuple[float | None, float | None]:
-        now, before = _or_none(psutil.cpu_times), self._times
+        now, before = _known(psutil.cpu_times), self._times
         self._times = now
         if now is None or before is None:
             return None, None
@@ -103,11 +94,12 @@ class Gauges:
         if total <= 0:
             return None, None
         waited = spent.get("iowait")
-        idle = spent.get("idle", 0.0) + (waited or 0.0)
-        return _percent(total - idle, total), None if waited is None else _percent(waited, total)
+        busy = total - spent.get("idle", 0.0) - (waited or 0.0)
+        cpu, io_wait = (min(100.0, max(0.0, part / total * 100)) for part in (busy, waited or 0.0))
+        return cpu, None if waited is None else io_wait
 
     def _rate(self, name: str, count: Callable[[], int | None]) -> float | None:
-        bytes_, now, before = _or_none(count), time.monotonic(), self._bytes.pop(name, None)
+        bytes_, now, before = _known(count), time.monotonic(), self._bytes.pop(name, None)
         if bytes_ is None:
             return None
         self._bytes[name] = (now, bytes_)
@@ -127,11 +119,8 @@ def _network_bytes() -> int | None:
     return None if not found else found.bytes_recv + found.bytes_sent
 
 
-def _percent(part: float, whole: float) -> float:
-    return min(100.0, max(0.0, part / whole * 100))
-
-
-def _or_none(ask: Callable[[], _Value]) -> _Value | None:
+def _known(ask: Callable[[], _Value]) -> _Value | None:
+    """What psutil says, or None where the system does not."""
     try:
         return ask()
     except _BLIND:
@@ -148,46 +137,46 @@ _EXPECTED: Final = (
 Depth = Callable[[], "int | None"]
 
 
-def queue_depth(place: str, faults: InternalErrors) -> Depth | None:
+def queue_depth(setting: str, faults: InternalErrors) -> Depth | None:
     """What gives the number of waiting tasks; it may block, and raises nothing."""
-    if not place:
+    if not setting:
         return None
-    if "://" in place:
-        return _RedisQueue(place, faults)
-    module, _, name = place.partition(":")
+    if "://" in setting:
+        return _RedisQueue(setting, faults)
+    module, _, name = setting.partition(":")
     if not module or not name:
-        raise _unusable(place, f"expected {_EXPECTED}")
+        raise _unusable(setting, f"expected {_EXPECTED}")
     try:
         found: object = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
-        raise _unusable(place, str(error)) from None
+        raise _unusable(setting, str(error)) from None
     if not callable(found):
-        raise _unusable(place, "is not callable")
-    return guarded_depth(cast("Callable[[], object]", found), faults)
-
-
-def guarded_depth(ask: Callable[[], object], faults: InternalErrors) -> Depth:
-    """A callable of the application's that gives a depth, so that it may fail."""
-
-    def depth() -> int | None:
-        return attempt(faults, "queue", _number, ask)
-
-    return depth
+        raise _unusable(setting, "is not callable")
+    ask = cast("Callable[[], object]", found)
+    return lambda: attempt(faults, "queue", _number, ask)
 
 
 class _RedisQueue:
-    """Length of the lists of a queue on Redis."""
+    """Length of the lists of a queue on Redis, in the layout of its broker."""
 
-    def __init__(self, place: str, faults: InternalErrors) -> None:
-        kind, _, rest = place.partition("+")
-        if not rest:
-            kind, rest = "", place
-        url = urlsplit(rest)
+    def __init__(self, setting: str, faults: InternalErrors) -> None:
+        kind, plus, _ = setting.partition("://")[0].rpartition("+")
+        url = urlsplit(setting.removeprefix(kind + plus))
         name = unquote(url.fragment) or _NAMES.get(kind, "")
         if url.scheme not in ("redis", "rediss") or kind not in ("", *_NAMES) or not name:
-            raise _unusable(place, f"expected {_EXPECTED}")
-        self._keys = _keys(kind, name)
-        self._client = _client(place, url._replace(fragment="").geturl())
+            raise _unusable(setting, f"expected {_EXPECTED}")
+        try:
+            redis: Any = importlib.import_module("redis")
+        except ImportError:
+            raise _unusable(setting, "needs: pip install 'otel-loopguard[redis]'") from None
+        self._keys = [f"rq:queue:{name}" if kind == "rq" else name]
+        if kind == "celery":  # kombu keeps one more list per priority
+            self._keys += [f"{name}{priority}" for priority in _PRIORITIES]
+        self._client: Any = redis.Redis.from_url(
+            url._replace(fragment="").geturl(),
+            socket_timeout=_WAIT_S,
+            socket_connect_timeout=_WAIT_S,
+        )
         self._faults = faults
 
     def __call__(self) -> int | None:
@@ -199,22 +188,6 @@ class _RedisQueue:
         return None
 
 
-def _keys(kind: str, name: str) -> tuple[str, ...]:
-    if kind == "rq":
-        return (f"rq:queue:{name}",)
-    if kind == "celery":
-        return (name, *(f"{name}{priority}" for priority in _PRIORITIES))
-    return (name,)
-
-
-def _client(place: str, url: str) -> Any:
-    try:
-        redis: Any = importlib.import_module("redis")
-    except ImportError:
-        raise _unusable(place, "needs: pip install 'otel-loopguard[redis]'") from None
-    return redis.Redis.from_url(url, socket_timeout=_WAIT_S, socket_connect_timeout=_WAIT_S)
-
-
 def _number(ask: Callable[[], object]) -> int:
     found = ask()
     if isinstance(found, bool) or not isinstance(found, (int, float)) or not found >= 0:
@@ -223,21 +196,17 @@ def _number(ask: Callable[[], object]) -> int:
     return int(found)
 
 
-def _unusable(place: str, why: str) -> LoopGuardSettingsError:
-    shown = place.rpartition("@")[2]  # a password in a URL is not repeated
+def _unusable(setting: str, why: str) -> LoopGuardSettingsError:
+    shown = setting.rpartition("@")[2]  # a password in a URL is not repeated
     return LoopGuardSettingsError(f"execution_queue (LOOPGUARD_EXECUTION_QUEUE) = {shown!r}: {why}")
 
 
 _IDLE_S: Final = 60.0
-"""Seconds without a question after which nobody looks any more."""
-
+"""Seconds without a question after which measuring stops."""
 _STALE: Final = 10
-"""Intervals after which a reading says nothing any more."""
-
+"""Intervals after which a reading is too old."""
 _HIGHEST: Final = 98.0
 """A percentage that is critical in any case: 1.2 times 85 % would never be reached."""
-
-_FIELDS: Final = ("cpu", "memory", "io_wait", "disk", "network", "rss", "queue")
 
 
 class _Gauges(Protocol):
@@ -245,7 +214,7 @@ class _Gauges(Protocol):
 
 
 class Resources:
-    """The newest word on resources. Thread-safe; no question waits for anything.
+    """The newest measurements of resources. Thread-safe; no question waits for anything.
 
     The thread is a daemon, is started by the first question and ends a minute after the last one;
     it is started again in the child of a fork. It holds this object weakly.
@@ -261,20 +230,19 @@ class Resources:
         depth: Callable[[], int | None] | None = None,
         gauges: Callable[[], _Gauges] | None = None,
     ) -> None:
-        self._settings = settings
         self._faults = faults
-        self._gauges = gauges or _psutil_gauges
+        self._gauges = gauges or Gauges
         self._on = settings.execution_resources
-        self._every = settings.tuning.resources.sample_s
+        self._rule = rule = settings.tuning.resources
         self._asked = 0.0
         self._fresh_until = 0.0
         self._pressure = UNKNOWN_PRESSURE
         self.depth = depth
         self._limits = (
-            ("cpu", settings.tuning.resources.cpu_percent),
-            ("memory", settings.tuning.resources.memory_percent),
-            ("io_wait", settings.tuning.resources.io_wait_percent),
-            ("queue", float(settings.tuning.resources.queue_depth)),
+            ("cpu", rule.cpu_percent),
+            ("memory", rule.memory_percent),
+            ("io_wait", rule.io_wait_percent),
+            ("queue", float(rule.queue_depth)),
         )
         self.forked()
         reset_after_fork(self)
@@ -285,11 +253,11 @@ class Resources:
         self._running = False
         self._stop = Signal()
         kept: deque[Reading] | tuple[()] = getattr(self, "_readings", ())
-        self._readings: deque[Reading] = deque(kept, maxlen=self._settings.tuning.resources.samples)
+        self._readings: deque[Reading] = deque(kept, maxlen=self._rule.samples)
 
     @property
     def pressure(self) -> ResourcePressure:
-        """The newest word; nothing known before the first look, and when nobody looks."""
+        """The newest pressure; nothing is known before the first reading."""
         now = time.monotonic()
         self._asked = now
         if not self._running and self._on and not deterministic():
@@ -299,8 +267,7 @@ class Resources:
     @property
     def newest(self) -> ResourcePressure:
         """As `pressure`, without a wish to be kept up to date."""
-        fresh = time.monotonic() < self._fresh_until
-        return self._pressure if fresh else UNKNOWN_PRESSURE
+        return self._pressure if time.monotonic() < self._fresh_until else UNKNOWN_PRESSURE
 
     @property
     def readings(self) -> tuple[Reading, ...]:
@@ -310,7 +277,7 @@ class Resources:
 
     @property
     def sample(self) -> ResourceSample | None:
-        """The newest reading as tool profiles take it (A8); None before the first."""
+        """The newest reading as tool profiles take it; None before the first."""
         readings = self._readings
         if not readings:
             return None
@@ -318,92 +285,79 @@ class Resources:
         return ResourceSample(last.cpu, last.rss, last.io_wait)
 
     def use(self) -> Mapping[str, ResourceUse]:
-        """Mean and peak of every resource that is known (A10), by the names of `Reading`."""
+        """Mean and peak of every resource that is known, by the names of `Reading`."""
         found: dict[str, ResourceUse] = {}
-        for name in _FIELDS:
-            known = [value for one in self.readings if (value := getattr(one, name)) is not None]
+        readings = self.readings
+        for name in ("cpu", "memory", "io_wait", "disk", "network", "rss", "queue"):
+            known = [value for one in readings if (value := getattr(one, name)) is not None]
             if known:
                 found[name] = ResourceUse(sum(known) / len(known), max(known), len(known))
         return found
 
-    def take(self, reading: Reading) -> None:
-        """Takes a reading: on the thread, in a test, or where an application measures itself."""
+    def add(self, reading: Reading) -> None:
+        """Adds a reading: on the thread, in a test, or where an application measures itself."""
+        rule = self._rule
         with self._lock:
             self._readings.append(reading)
-            newest = list(self._readings)[-self._settings.tuning.resources.smoothing :]
-        self._pressure = self._judged(newest)
-        self._fresh_until = time.monotonic() + self._every * _STALE
+            newest = list(self._readings)[-rule.smoothing :]
+        means = {name: _mean([getattr(one, name) for one in newest]) for name, _ in self._limits}
+        alerts: list[Alert] = []
+        for name, limit in self._limits:
+            value = means[name]
+            if value is not None and value >= limit:
+                critical = limit * rule.critical
+                if name != "queue":
+                    critical = max(limit, min(critical, _HIGHEST))
+                alerts.append(Alert(name, value, limit, critical=value >= critical))
+        load = None if means["cpu"] is None else means["cpu"] / 100
+        self._pressure = ResourcePressure(load, reading.queue, tuple(alerts))
+        self._fresh_until = time.monotonic() + rule.sample_s * _STALE
 
     def stop(self) -> None:
         """Ends the thread, for good."""
         self._on = False
         self._stop.set()
 
-    def _judged(self, newest: list[Reading]) -> ResourcePressure:
-        means = {name: _mean([getattr(one, name) for one in newest]) for name, _ in self._limits}
-        alerts: list[Alert] = []
-        for name, limit in self._limits:
-            value = means[name]
-            if value is not None and value >= limit:
-                critical = limit * self._settings.tuning.resources.critical
-                if name != "queue":
-                    critical = max(limit, min(critical, _HIGHEST))
-                alerts.append(Alert(name, value, limit, critical=value >= critical))
-        cpu = means["cpu"]
-        return ResourcePressure(None if cpu is None else cpu / 100, newest[-1].queue, tuple(alerts))
-
     def _start(self) -> None:
         with self._lock:
             if self._running or not self._on:
                 return
             self._running = start_thread(
-                "resources", _watch, weakref.WeakMethod(self._look), self._stop
+                "resources", _watch, weakref.WeakMethod(self._measure), self._stop
             )
 
-    def _over(self) -> bool:
-        """Whether nobody has asked for a minute; then the next question starts a new thread."""
-        idle = max(_IDLE_S, 2 * self._every)
+    def _measure(self, gauges: _Gauges | None) -> tuple[_Gauges | None, float | None]:
+        """Measures once; gives the gauges, and the seconds until the next time; None: no more."""
+        every = self._rule.sample_s
         with self._lock:
-            if self._on and time.monotonic() - self._asked < idle:
-                return False
-            self._running = False
-            return True
-
-    def _look(self, gauges: _Gauges | None) -> tuple[_Gauges | None, float | None]:
-        """One look; gives what to look with next, and in how many seconds; None: not at all."""
-        if self._over():
-            return None, None
+            if not self._on or time.monotonic() - self._asked >= max(_IDLE_S, 2 * every):
+                self._running = False  # the next question starts a new thread
+                return None, None
         with swallow(self._faults, "resources"):
             if gauges is None:
                 gauges = self._gauges()
                 gauges.read()  # rates need two readings
             else:
                 depth, reading = self.depth, gauges.read()
-                self.take(reading if depth is None else replace(reading, queue=depth()))
-        # The first word comes soon: a tenth of a second is enough for a rate.
-        return gauges, self._every if self._readings else min(self._every, 0.1)
+                self.add(reading if depth is None else replace(reading, queue=depth()))
+        # The first reading comes soon: a tenth of a second is enough for a rate.
+        return gauges, every if self._readings else min(every, 0.1)
 
 
 def _watch(
-    look: weakref.WeakMethod[Callable[[_Gauges | None], tuple[_Gauges | None, float | None]]],
+    measure: weakref.WeakMethod[Callable[[_Gauges | None], tuple[_Gauges | None, float | None]]],
     stop: Signal,
 ) -> None:
-    """The thread: looks until nobody asks any more, or nobody is there."""
+    """The thread: measures until nobody asks any more, or the guard is gone."""
     gauges: _Gauges | None = None
     while True:
-        once = look()
+        once = measure()
         if once is None:
             return
         gauges, pause = once(gauges)
         del once
         if pause is None or stop.wait(pause):
             return
-
-
-def _psutil_gauges() -> _Gauges:
-    # psutil takes longer to import than all else here, and is needed in the thread only.
-
-    return Gauges()
 
 
 def _mean(values: list[float | None]) -> float | None:

@@ -18,98 +18,9 @@ if TYPE_CHECKING:
     from otel_loopguard.core import Milestones
 
 _SPELLED: Final = 20
-
-
-def cycles(needs: Mapping[str, Sequence[str]]) -> Iterator[tuple[list[str], list[str]]]:
-    """One circle for each group of tasks that all wait for each other."""
-    # graphlib stops at the first circle, and to ask it again for each is no longer linear.
-    order = {name: number for number, name in enumerate(needs)}
-    groups = [sorted(group, key=order.__getitem__) for group in _Components(needs).found]
-    for group in sorted(groups, key=lambda group: order[group[0]]):
-        yield _circle(group[0], set(group), needs), group
-
-
-def spelled(circle: Sequence[str]) -> str:
-    """A circle as text, `a -> b -> a`; of one of more than 20 tasks the middle is left out."""
-    if len(circle) <= _SPELLED + 1:
-        return " -> ".join(circle)
-    head, tail = circle[: _SPELLED - 1], circle[-2:]
-    left = len(circle) - len(head) - len(tail)
-    return " -> ".join((*head, f"({left} more)", *tail))
-
-
-def _circle(start: str, group: set[str], needs: Mapping[str, Sequence[str]]) -> list[str]:
-    came: dict[str, str] = {}
-    queue = deque([start])
-    while start not in came:
-        name = queue.popleft()
-        for need in needs[name]:
-            if need in group and need not in came:
-                came[need] = name
-                queue.append(need)
-    circle = [start, came[start]]
-    while circle[-1] != start:
-        circle.append(came[circle[-1]])
-    return circle[::-1]
-
-
-class _Components:
-    """Strongly connected groups of at least two, by Tarjan's algorithm without recursion.
-
-    Attributes:
-        found: The groups.
-    """
-
-    __slots__ = ("_index", "_low", "_needs", "_open", "_stack", "found")
-
-    def __init__(self, needs: Mapping[str, Sequence[str]]) -> None:
-        self.found: list[list[str]] = []
-        self._needs = needs
-        self._index: dict[str, int] = {}
-        self._low: dict[str, int] = {}
-        self._stack: list[str] = []
-        self._open: set[str] = set()
-        for name in needs:
-            if name not in self._index:
-                self._walk(name)
-
-    def _walk(self, start: str) -> None:
-        path = [(start, self._enter(start))]
-        while path:
-            name, left = path[-1]
-            for need in left:
-                if need not in self._index:
-                    path.append((need, self._enter(need)))
-                    break
-                if need in self._open:
-                    self._low[name] = min(self._low[name], self._index[need])
-            else:
-                path.pop()
-                self._leave(name)
-                if path:
-                    above = path[-1][0]
-                    self._low[above] = min(self._low[above], self._low[name])
-
-    def _enter(self, name: str) -> Iterator[str]:
-        self._index[name] = self._low[name] = len(self._index)
-        self._stack.append(name)
-        self._open.add(name)
-        return iter(self._needs[name])
-
-    def _leave(self, name: str) -> None:
-        if self._low[name] != self._index[name]:
-            return
-        at = len(self._stack) - 1
-        while self._stack[at] != name:
-            at -= 1
-        group = self._stack[at:]
-        del self._stack[at:]
-        self._open.difference_update(group)
-        if len(group) > 1:
-            self.found.append(group)
-
-
+"""Tasks of a cycle that are spelled out; of a longer one the middle is left out."""
 _LISTED: Final = 100
+"""Problems in the text of an error."""
 
 
 def checked(plan: object) -> list[Task]:
@@ -142,80 +53,125 @@ def validate(tasks: Iterable[Task]) -> list[Problem]:
 
     Returns:
         The problems: duplicates, dependencies on themselves, unknown ones, circles, and then what
-        can never start because of those. Empty if the plan is sound. Source: FEATURES E6.
+        can never start because of those. Empty if the plan is sound.
     """
     known: dict[str, Task] = {}
     times: Counter[str] = Counter()
     for task in tasks:
         times[task.id] += 1
         known.setdefault(task.id, task)
-    problems = [_duplicate(name, count) for name, count in times.items() if count > 1]
-    broken: dict[str, str] = {}
-    problems += _own(known, broken)
-    problems += _unknown(known, broken)
-    needs = {
-        name: [each for each in task.depends_on if each in known and each != name]
-        for name, task in known.items()
-    }
-    problems += _circles(needs, broken)
-    return problems + _unreachable(needs, broken)
-
-
-def _duplicate(name: str, count: int) -> Problem:
-    return Problem("duplicate", (name,), f"there are {count} tasks with the id {name!r}")
-
-
-def _own(known: dict[str, Task], broken: dict[str, str]) -> list[Problem]:
-    found: list[Problem] = []
-    for name, task in known.items():
-        if name in task.depends_on:
-            broken[name] = "which depends on itself"
-            found.append(Problem("self", (name,), f"task {name!r} depends on itself"))
-    return found
-
-
-def _unknown(known: dict[str, Task], broken: dict[str, str]) -> list[Problem]:
-    found: list[Problem] = []
+    problems = [
+        Problem("duplicate", (name,), f"there are {count} tasks with the id {name!r}")
+        for name, count in times.items()
+        if count > 1
+    ]
+    own = [name for name, task in known.items() if name in task.depends_on]
+    problems += [Problem("self", (name,), f"task {name!r} depends on itself") for name in own]
+    broken = dict.fromkeys(own, "which depends on itself")
     for name, task in known.items():
         for each in dict.fromkeys(task.depends_on):
             if each not in known:
-                broken.setdefault(name, f"which depends on {each!r}, and there is no such task")
-                message = f"task {name!r} depends on {each!r}, and there is no such task"
-                found.append(Problem("unknown", (name, each), message))
-    return found
-
-
-def _circles(needs: dict[str, list[str]], broken: dict[str, str]) -> list[Problem]:
-    found: list[Problem] = []
-    for circle, members in cycles(needs):
-        said = spelled(circle)
-        beside = len(members) - (len(circle) - 1)
-        more = f"; {beside} more wait for each other with them" if beside else ""
-        message = f"tasks depend on each other in a circle: {said}{more}"
-        found.append(Problem("cycle", tuple(circle), message))
-        for name in members:
-            broken.setdefault(name, f"which is in the circle {said}")
-    return found
-
-
-def _unreachable(needs: dict[str, list[str]], broken: dict[str, str]) -> list[Problem]:
-    """What waits for a broken task, directly or by way of others."""
-    followers: dict[str, list[str]] = {}
+                why = f"depends on {each!r}, and there is no such task"
+                broken.setdefault(name, f"which {why}")
+                problems.append(Problem("unknown", (name, each), f"task {name!r} {why}"))
+    needs = {
+        name: [each for each in dict.fromkeys(task.depends_on) if each in known and each != name]
+        for name, task in known.items()
+    }
+    followers: dict[str, list[str]] = {name: [] for name in known}
     for name, each in needs.items():
         for need in each:
-            followers.setdefault(need, []).append(name)
+            followers[need].append(name)
+    problems += _cycles(needs, followers, broken)
+    problems += _unreachable(followers, broken)
+    return problems
+
+
+def _cycles(
+    needs: Mapping[str, Sequence[str]],
+    followers: Mapping[str, Sequence[str]],
+    broken: dict[str, str],
+) -> Iterator[Problem]:
+    """One cycle for each group of tasks that all wait for each other."""
+    for group in _components(needs, followers):
+        cycle = _cycle(group[0], set(group), needs)
+        path = cycle
+        if len(cycle) > _SPELLED + 1:
+            path = [*cycle[: _SPELLED - 1], f"({len(cycle) - _SPELLED - 1} more)", *cycle[-2:]]
+        shown = " -> ".join(path)
+        beside = len(group) - (len(cycle) - 1)
+        more = f"; {beside} more wait for each other with them" if beside else ""
+        message = f"tasks depend on each other in a circle: {shown}{more}"
+        yield Problem("cycle", tuple(cycle), message)
+        for name in group:
+            broken.setdefault(name, f"which is in the circle {shown}")
+
+
+def _components(
+    needs: Mapping[str, Sequence[str]], followers: Mapping[str, Sequence[str]]
+) -> list[list[str]]:
+    """Groups of two tasks or more that all wait for each other, in the order of the plan.
+
+    Kosaraju's algorithm without recursion. graphlib stops at the first cycle, and to ask it again
+    for each is no longer linear.
+    """
+    finished: list[str] = []
+    seen: set[str] = set()
+    for start in needs:
+        path = [] if start in seen else [(start, iter(needs[start]))]
+        seen.add(start)
+        while path:
+            name, left = path[-1]
+            need = next((each for each in left if each not in seen), None)
+            if need is None:
+                path.pop()
+                finished.append(name)
+            else:
+                seen.add(need)
+                path.append((need, iter(needs[need])))
+    order = {name: number for number, name in enumerate(needs)}
+    found: list[list[str]] = []
+    for start in reversed(finished):
+        group = [start] if start in seen else []
+        seen.discard(start)
+        for name in group:
+            group += [each for each in followers[name] if each in seen]
+            seen.difference_update(followers[name])
+        if len(group) > 1:
+            found.append(sorted(group, key=order.__getitem__))
+    return sorted(found, key=lambda group: order[group[0]])
+
+
+def _cycle(start: str, group: set[str], needs: Mapping[str, Sequence[str]]) -> list[str]:
+    """The shortest cycle from a task of a group back to it."""
+    came: dict[str, str] = {}
+    queue = deque([start])
+    while start not in came:
+        name = queue.popleft()
+        for need in needs[name]:
+            if need in group and need not in came:
+                came[need] = name
+                queue.append(need)
+    cycle = [start, came[start]]
+    while cycle[-1] != start:
+        cycle.append(came[cycle[-1]])
+    return cycle[::-1]
+
+
+def _unreachable(
+    followers: Mapping[str, Sequence[str]], broken: Mapping[str, str]
+) -> Iterator[Problem]:
+    """What waits for a broken task, directly or by way of others."""
     root = {name: name for name in broken}
     queue = list(broken)
-    found: list[Problem] = []
     for name in queue:
-        for follower in followers.get(name, ()):
+        for follower in followers[name]:
             if follower in root:
                 continue
             cause = root[follower] = root[name]
             queue.append(follower)
             message = f"task {follower!r} can never start: it waits for {cause!r}, {broken[cause]}"
-            found.append(Problem("unreachable", (follower, cause), message))
-    return found
+            yield Problem("unreachable", (follower, cause), message)
 
 
 def refused(problems: Sequence[Problem]) -> PlanError:
@@ -243,7 +199,7 @@ def groups(tasks: Sequence[Task]) -> list[list[Task]]:
 
     Returns:
         The groups, the one without dependencies first. Within a group the order is by priority,
-        highest first, then that of the plan. Source: FEATURES E9.
+        highest first, then that of the plan.
 
     Raises:
         PlanError: The plan is not sound; the error has all that is wrong.
@@ -272,7 +228,7 @@ def phases(tasks: Sequence[Task], settings: Settings | None = None) -> list[list
         settings: Settings; from the environment by default.
 
     Returns:
-        The phases. Source: FEATURES E9.
+        The phases.
 
     Raises:
         PlanError: The plan is not sound; the error has all that is wrong.
@@ -289,15 +245,21 @@ def phases(tasks: Sequence[Task], settings: Settings | None = None) -> list[list
     while sorter.is_active():
         for name in sorter.get_ready():
             entry = entries[name]
-            heapq.heappush(together if _safe(entry[3], rule) else alone, entry)
-        phase = _phase(together, alone, rule.plan_max_parallel)
+            safe = entry[3].parallel_safe
+            safe = rule.plan_assume_safe if safe is None else safe
+            heapq.heappush(together if safe else alone, entry)
+        if alone and (not together or alone[0] < together[0]):
+            phase = [heapq.heappop(alone)[3]]
+        else:
+            count = min(rule.plan_max_parallel, len(together))
+            phase = [heapq.heappop(together)[3] for _ in range(count)]
         sorter.done(*(task.id for task in phase))
         found.append(phase)
     return found
 
 
 def independent(tasks: Sequence[Task]) -> bool:
-    """Whether no task needs another one's result, so that all could run at once (A3).
+    """Whether no task needs another one's result, so that all could run at once.
 
     Looks at `depends_on` and at arguments that name another task: `${a.rows}`, `{{ a }}`, or `$a`
     as a whole value.
@@ -310,16 +272,6 @@ def independent(tasks: Sequence[Task]) -> bool:
         not names.isdisjoint(task.depends_on) or not names.isdisjoint(_referred(task.args))
         for task in tasks
     )
-
-
-def _phase(together: list[_Entry], alone: list[_Entry], most: int) -> list[Task]:
-    if alone and (not together or alone[0] < together[0]):
-        return [heapq.heappop(alone)[3]]
-    return [heapq.heappop(together)[3] for _ in range(min(most, len(together)))]
-
-
-def _safe(task: Task, rule: Settings) -> bool:
-    return rule.plan_assume_safe if task.parallel_safe is None else task.parallel_safe
 
 
 def _sorter(tasks: Sequence[Task]) -> TopologicalSorter[str]:
@@ -360,14 +312,14 @@ MOST_FOLLOWED: Final = 1000
 
 
 def follow(board: Milestones, tasks: Sequence[Task], *, by_person: bool = False) -> bool:
-    """Declares the tasks of a sound plan as milestones with their dependencies (D2, E10).
+    """Declares the tasks of a sound plan as milestones with their dependencies.
 
     Every task weighs the same. What was done before under the same id stays done.
 
     Args:
         board: Board of the session.
         tasks: The tasks.
-        by_person: Whether a person gave them, in place of the plan before (C18).
+        by_person: Whether a person gave them, in place of the plan before.
 
     Returns:
         Whether it is followed: there are at most 1000 tasks, and no two are one in their first 200
@@ -411,43 +363,26 @@ def complexity(tasks: Sequence[Task], settings: Settings | None = None) -> Compl
     """How complex a plan is.
 
     .3 count/30 + .25 distinct tools/10 + .2 dependencies (.1 each) + .15 priority spread + .1
-    relative mean deviation of durations, each capped at 1. Source: FEATURES A5.
+    relative mean deviation of durations, each capped at 1.
 
     Args:
         tasks: The tasks; they need not be sound. Where a task has no tool its agent counts as one.
         settings: Weights and scales; from the environment by default.
     """
-    rule = Settings() if settings is None else settings
-    worked = {task.tool or task.agent for task in tasks} - {None}
-    edges = sum(len(task.depends_on) for task in tasks)
-    parts = (
-        min(1.0, len(tasks) / rule.tuning.plans.count_full),
-        min(1.0, len(worked) / rule.tuning.plans.tools_full),
-        min(1.0, edges * rule.tuning.plans.dependency_share),
-        min(1.0, _spread(tasks) / rule.tuning.plans.priority_span),
-        min(1.0, _deviation([one.estimate_ms for one in tasks if one.estimate_ms is not None])),
+    rule = (Settings() if settings is None else settings).tuning.plans
+    workers = {task.tool or task.agent for task in tasks} - {None}
+    dependencies = sum(len(task.depends_on) for task in tasks)
+    priorities = [task.priority for task in tasks] or [0.0]
+    durations = [task.estimate_ms for task in tasks if task.estimate_ms is not None]
+    mean = sum(durations) / len(durations) if durations else 0.0
+    deviation = sum(abs(one - mean) for one in durations) / len(durations) if mean > 0 else 0.0
+    weighted = (
+        (rule.weight_count, len(tasks) / rule.count_full),
+        (rule.weight_tools, len(workers) / rule.tools_full),
+        (rule.weight_dependencies, dependencies * rule.dependency_share),
+        (rule.weight_priorities, (max(priorities) - min(priorities)) / rule.priority_span),
+        (rule.weight_durations, deviation / mean if mean > 0 else 0.0),
     )
-    weights = (
-        rule.tuning.plans.weight_count,
-        rule.tuning.plans.weight_tools,
-        rule.tuning.plans.weight_dependencies,
-        rule.tuning.plans.weight_priorities,
-        rule.tuning.plans.weight_durations,
-    )
-    score = sum(weight * part for weight, part in zip(weights, parts, strict=True))
+    parts = [min(1.0, part) for _, part in weighted]
+    score = sum(weight * part for (weight, _), part in zip(weighted, parts, strict=True))
     return Complexity(min(1.0, round(score, 6)), *parts)
-
-
-def _spread(tasks: Sequence[Task]) -> float:
-    priorities = [task.priority for task in tasks]
-    return max(priorities) - min(priorities) if priorities else 0.0
-
-
-def _deviation(durations: Sequence[float]) -> float:
-    """Mean distance from the mean, relative to it; 0 without durations."""
-    if not durations:
-        return 0.0
-    mean = sum(durations) / len(durations)
-    if mean <= 0:
-        return 0.0
-    return sum(abs(one - mean) for one in durations) / len(durations) / mean

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import PurePosixPath
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import orjson
 
@@ -16,46 +16,13 @@ from otel_loopguard.core.task import Problem, Task, read
 from otel_loopguard.plans.plans import validate
 from otel_loopguard.settings import Settings
 
-CLARIFY: Final = "clarify"
-"""Id of the part that asks what is wanted."""
+if TYPE_CHECKING:
+    from otel_loopguard.settings.tuning import PlansTuning
 
+_CLARIFY: Final = "clarify"
+"""Id of the part that asks what is wanted."""
 _CHECK: Final = "check the whole"
 _MOST: Final = 100
-
-
-def parts_of(
-    strategy: str, files: Sequence[str], components: Sequence[str], *, unclear: bool
-) -> list[Task]:
-    """The parts of a piece of work, a sound plan."""
-    before = (CLARIFY,) if unclear else ()
-    first = [Task(CLARIFY, description="Say what exactly is wanted, and ask where that is open.")]
-    tasks = first if unclear else []
-    if strategy == "by_component":
-        return tasks + _each(components, "Do what concerns the component {}.", before)
-    if strategy == "by_file":
-        return tasks + _each(files, "Do what concerns {}.", before)
-    return [
-        *tasks,
-        Task("write tests", description="Write tests that fail today.", depends_on=before),
-        Task("implement", description="Make them pass.", depends_on=("write tests",)),
-        Task(_CHECK, description="Run all tests, and look at the change.", depends_on=_AFTER),
-    ]
-
-
-_AFTER: Final = ("implement",)
-
-
-def _each(names: Sequence[str], said: str, before: tuple[str, ...]) -> list[Task]:
-    # A part of the name of another task would be there twice.
-    names = [name for name in dict.fromkeys(names) if name not in (CLARIFY, _CHECK)]
-    kept, rest = names[:_MOST], names[_MOST:]
-    parts = [Task(name, description=said.format(name), depends_on=before) for name in kept]
-    if rest:
-        told = f"Do what concerns the other {len(rest)}."
-        parts.append(Task("the rest", description=told, depends_on=before))
-    needs = tuple(part.id for part in parts) or before
-    check = Task(_CHECK, description="Check that the parts fit together.", depends_on=needs)
-    return [*parts, check]
 
 
 AskSubtasks = Callable[[str, str], object]
@@ -78,27 +45,22 @@ def answered(answer: object) -> tuple[list[Task], list[Problem]]:
     Returns:
         The tasks and the problems, as `read` and `validate` give them. No task at all is a problem.
     """
-    if isinstance(answer, (str, bytes)):
-        parsed = _parsed(answer)
-        if isinstance(parsed, Problem):
-            return [], [parsed]
-        answer = parsed
+    if isinstance(answer, bytes):
+        answer = answer.decode("utf-8", "replace")
+    if isinstance(answer, str):
+        if len(answer) > _CHARS:
+            message = f"expected at most {_CHARS} characters, got {len(answer)}"
+            return [], [Problem("field", (), message)]
+        fenced = _FENCED.search(answer)
+        try:
+            answer = cast("object", orjson.loads(fenced[1] if fenced else answer))
+        except orjson.JSONDecodeError as error:
+            return [], [Problem("field", (), f"expected a JSON list of tasks: {error}")]
     tasks, problems = read(answer)
     problems += validate(tasks)
     if not tasks and not problems:
         problems.append(Problem("field", (), "expected at least one task, got none"))
     return tasks, problems
-
-
-def _parsed(answer: str | bytes) -> object:
-    text = answer.decode("utf-8", "replace") if isinstance(answer, bytes) else answer
-    if len(text) > _CHARS:
-        return Problem("field", (), f"expected at most {_CHARS} characters, got {len(text)}")
-    fenced = _FENCED.search(text)
-    try:
-        return cast("object", orjson.loads(fenced[1] if fenced else text))
-    except orjson.JSONDecodeError as error:
-        return Problem("field", (), f"expected a JSON list of tasks: {error}")
 
 
 _MAX_CHARS: Final = 20_000
@@ -246,7 +208,7 @@ def advise(
 ) -> Advice:
     """Says whether a piece of work is better split, how, and what may go wrong.
 
-    A rule of thumb on words and counts, not an understanding of the work. Source: FEATURES C12.
+    A rule of thumb on words and counts, not an understanding of the work.
 
     Args:
         work: The work, or just its description.
@@ -255,56 +217,88 @@ def advise(
             the strategy, and its answer is validated like any plan; one that is not sound is not
             taken, and `Advice.problems` says why. What it raises is raised.
     """
-    rule = Settings() if settings is None else settings
+    rule = (Settings() if settings is None else settings).tuning.plans
     work = Work(work) if isinstance(work, str) else work
-    files = list(dict.fromkeys((*work.files, *_named(work.description[:_MAX_CHARS]))))
-    components = list(dict.fromkeys(work.components)) or _folders(files)
+    text = work.description[:_MAX_CHARS]
+    files = list(dict.fromkeys((*work.files, *_named(text))))
     factors = _factors(work, files, rule)
     score = _score(factors, rule)
-    split = score >= rule.tuning.plans.split_above
-    if split and not files and not components and factors.ambiguity < 0.5:
-        clauses = _clauses(work.description[:_MAX_CHARS])
-        components = clauses if len(clauses) > 1 else []
-    strategy = _strategy(factors, files, components) if split else Strategy.NONE
     risks = _risks(factors, work)
-    if not split:
-        actions = {
-            "": rule.tuning.plans.actions_base + rule.tuning.plans.actions_per_file * len(files)
-        }
-        return Advice(score, factors, False, strategy, (), actions, risks)
+    if score < rule.split_above:
+        actions = {"": rule.actions_base + rule.actions_per_file * len(files)}
+        return Advice(score, factors, False, Strategy.NONE, (), actions, risks)
     unclear = factors.ambiguity >= 0.5
-    subtasks = parts_of(strategy.value, files, components, unclear=unclear)
+    components = list(dict.fromkeys(work.components)) or _folders(files)
+    if not files and not components and not unclear:
+        clauses = _clauses(text)
+        components = clauses if len(clauses) > 1 else []
+    strategy = _strategy(factors, files, components)
+    subtasks = _parts(strategy, files, components, unclear=unclear)
     problems: list[Problem] = []
     source = "rules"
     if ask is not None:
-        told, problems = answered(ask(work.description, strategy.value))
+        proposed, problems = answered(ask(work.description, strategy.value))
         if not problems:
-            subtasks, source = told, "model"
-    actions = _actions(subtasks, files, rule)
+            subtasks, source = proposed, "model"
     return Advice(
-        score, factors, True, strategy, tuple(subtasks), actions, risks, source, tuple(problems)
-    )
+        score, factors, True, strategy, tuple(subtasks), _actions(subtasks, files, rule), risks,
+        source, tuple(problems),
+    )  # fmt: skip
 
 
-def _factors(work: Work, files: Sequence[str], rule: Settings) -> Factors:
+def _factors(work: Work, files: Sequence[str], rule: PlansTuning) -> Factors:
     text = work.description[:_MAX_CHARS]
     wanted = len(set(_ASKED.findall(text.lower()))) + len(_WIDE.findall(text))
-    vague = len(_VAGUE.findall(text)) / rule.tuning.plans.vague_full
+    vague = len(_VAGUE.findall(text)) / rule.vague_full
     if work.description and len(text.split()) < 4:
         vague = max(vague, 0.5)
     asked = _TESTED.search(text) is not None
     testing = 1.0 if work.has_tests is False else 0.5 if asked or work.has_tests is None else 0.0
     return Factors(
-        min(1.0, wanted / rule.tuning.plans.scope_full),
-        min(1.0, len(files) / rule.tuning.plans.files_full),
-        min(1.0, len(work.dependencies) * rule.tuning.plans.dependency_share),
+        min(1.0, wanted / rule.scope_full),
+        min(1.0, len(files) / rule.files_full),
+        min(1.0, len(work.dependencies) * rule.dependency_share),
         min(1.0, vague),
         testing,
-        min(1.0, _parts(text) / rule.tuning.plans.parts_full),
+        min(1.0, _part_count(text) / rule.parts_full),
     )
 
 
-def _parts(text: str) -> float:
+def _parts(
+    strategy: Strategy, files: Sequence[str], components: Sequence[str], *, unclear: bool
+) -> list[Task]:
+    """The parts of a piece of work, a sound plan."""
+    clarify = Task(_CLARIFY, description="Say what exactly is wanted, and ask where that is open.")
+    before = (_CLARIFY,) if unclear else ()
+    tasks = [clarify] if unclear else []
+    if strategy is Strategy.TEST_FIRST:
+        return [
+            *tasks,
+            Task("write tests", description="Write tests that fail today.", depends_on=before),
+            Task("implement", description="Make them pass.", depends_on=("write tests",)),
+            Task(
+                _CHECK,
+                description="Run all tests, and look at the change.",
+                depends_on=("implement",),
+            ),
+        ]
+    by_file = strategy is Strategy.FILE
+    names, what = (files, "") if by_file else (components, "the component ")
+    # A part of the name of another task would be there twice.
+    names = [name for name in dict.fromkeys(names) if name not in (_CLARIFY, _CHECK)]
+    parts = [
+        Task(name, description=f"Do what concerns {what}{name}.", depends_on=before)
+        for name in names[:_MOST]
+    ]
+    if len(names) > _MOST:
+        description = f"Do what concerns the other {len(names) - _MOST}."
+        parts.append(Task("the rest", description=description, depends_on=before))
+    needs = tuple(part.id for part in parts) or before
+    check = Task(_CHECK, description="Check that the parts fit together.", depends_on=needs)
+    return [*tasks, *parts, check]
+
+
+def _part_count(text: str) -> float:
     """How many parts the words of a description name, by rough weights."""
     asked = {word.lower() for pattern in (_ASKED, _MORE) for word in pattern.findall(text)}
     areas = {word.lower().rstrip("s") for word in _AREA.findall(text)}
@@ -312,8 +306,7 @@ def _parts(text: str) -> float:
     items = len(_ITEM.findall(text))
     joined = min(len(_JOINED.findall(text)), 8)
     heavy = bool(_HEAVY.search(text))
-    named = len(asked) + 2 * heavy + len(areas) + 2 * len(big)
-    return named + items + 0.5 * joined
+    return len(asked) + 2 * heavy + len(areas) + 2 * len(big) + items + 0.5 * joined
 
 
 def _clauses(text: str) -> list[str]:
@@ -327,17 +320,17 @@ def _clauses(text: str) -> list[str]:
     return list(dict.fromkeys(name[:_SHORT].strip() for name in named if name))[:_CLAUSES]
 
 
-def _score(factors: Factors, rule: Settings) -> float:
+def _score(factors: Factors, rule: PlansTuning) -> float:
     weighted = (
-        rule.tuning.plans.split_scope * factors.scope
-        + rule.tuning.plans.split_files * factors.files
-        + rule.tuning.plans.split_dependencies * factors.dependencies
-        + rule.tuning.plans.split_ambiguity * factors.ambiguity
-        + rule.tuning.plans.split_testing * factors.testing
+        rule.split_scope * factors.scope
+        + rule.split_files * factors.files
+        + rule.split_dependencies * factors.dependencies
+        + rule.split_ambiguity * factors.ambiguity
+        + rule.split_testing * factors.testing
     )
-    if weighted < rule.tuning.plans.split_above:
+    if weighted < rule.split_above:
         # A request that names many parts is big, however little else is known of it.
-        weighted = max(weighted, rule.tuning.plans.split_parts * factors.parts)
+        weighted = max(weighted, rule.split_parts * factors.parts)
     return min(1.0, round(weighted, 6))
 
 
@@ -354,24 +347,22 @@ def _strategy(factors: Factors, files: Sequence[str], components: Sequence[str])
     return Strategy.FILE if len(files) > 1 else Strategy.TEST_FIRST
 
 
-def _actions(tasks: Sequence[Task], files: Sequence[str], rule: Settings) -> dict[str, int]:
+def _actions(tasks: Sequence[Task], files: Sequence[str], rule: PlansTuning) -> dict[str, int]:
     """A few actions for each part, and some for each file that it names.
 
     Files that no part names are shared out among the parts that others wait for.
     """
-    needed = {need for task in tasks for need in task.depends_on} - {CLARIFY}
-    folders = {task.id: f"{task.id}/" for task in tasks}
-    files_of = {
-        name: sum(file == name or file.startswith(folder) for file in files)
-        for name, folder in folders.items()
+    needed = {need for task in tasks for need in task.depends_on} - {_CLARIFY}
+    counts = {
+        task.id: sum(file == task.id or file.startswith(f"{task.id}/") for file in files)
+        for task in tasks
     }
-    left = max(0, len(files) - sum(files_of.values()))
+    left = max(0, len(files) - sum(counts.values()))
     share = math.ceil(left / len(needed)) if needed else left
+    for name in needed or counts:
+        counts[name] += share
     return {
-        name: rule.tuning.plans.actions_base
-        + rule.tuning.plans.actions_per_file
-        * (count + (share if name in needed or not needed else 0))
-        for name, count in files_of.items()
+        name: rule.actions_base + rule.actions_per_file * count for name, count in counts.items()
     }
 
 

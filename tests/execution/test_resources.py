@@ -129,7 +129,7 @@ def test_rates_and_io_wait(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_alerts(reading: dict[str, float], found: list[tuple[str, bool]]) -> None:
     """80, 85, 70 % and 15 tasks; critical at 1.2 times that, of a percentage at 98 at most."""
     known = resources(execution_resources=False)
-    known.take(Reading(1, **reading))
+    known.add(Reading(1, **reading))
     pressure = known.pressure
     assert [(alert.resource, alert.critical) for alert in pressure.alerts] == found
     assert pressure.critical is any(critical for _, critical in found)
@@ -140,11 +140,11 @@ def test_one_peak_is_no_alert() -> None:
     """The mean of the newest three readings is held against the thresholds."""
     known = resources(execution_resources=False)
     for cpu in (10, 10, 100):
-        known.take(Reading(1, cpu=cpu))
+        known.add(Reading(1, cpu=cpu))
     assert known.pressure.load == pytest.approx(0.4)
     assert not known.pressure.alerts
     for _ in range(2):
-        known.take(Reading(1, cpu=100))
+        known.add(Reading(1, cpu=100))
     assert known.pressure.critical
 
 
@@ -152,7 +152,7 @@ def test_the_newest_hundred_are_kept() -> None:
     """Mean and peak are over those; what a system does not say is not there (A10)."""
     known = resources(execution_resources=False)
     for number in range(150):
-        known.take(Reading(number, cpu=number % 100, rss=50))
+        known.add(Reading(number, cpu=number % 100, rss=50))
     assert len(known.readings) == 100
     use = known.use()
     assert set(use) == {"cpu", "rss"}

@@ -217,7 +217,7 @@ def test_the_session_and_the_agent_come_from_the_context(guard: LoopGuard) -> No
 
 def test_resources_go_before_the_choice_and_loops_before_resources(guard: LoopGuard) -> None:
     """The order of A9, and more workers are advised where two resources are short (A7)."""
-    guard.admissions.resources.take(Reading(1, cpu=99, queue=20))
+    guard.admissions.resources.add(Reading(1, cpu=99, queue=20))
     found = execution.admit("search", {"q": "x"})
     assert (found.choice, found.confidence, found.source) == (Choice.DEFER, 0.8, Source.RESOURCES)
     assert found.scale_workers
@@ -232,7 +232,7 @@ def test_resources_go_before_the_choice_and_loops_before_resources(guard: LoopGu
 
 def test_profiles_get_what_was_measured(guard: LoopGuard) -> None:
     """The newest reading goes with every finished call (A8)."""
-    guard.admissions.resources.take(Reading(1, cpu=77, rss=600, io_wait=3))
+    guard.admissions.resources.add(Reading(1, cpu=77, rss=600, io_wait=3))
     past(guard, "heavy", 1)
     found = guard.profiler.resources("heavy")
     assert found is not None
@@ -370,7 +370,7 @@ def test_every_answer_is_one_structured_record(
 ) -> None:
     """Session, decision, confidence, estimate, loop or not, alerts, number of tools (A11)."""
     loop(guard, 1)
-    guard.admissions.resources.take(Reading(1, cpu=85))
+    guard.admissions.resources.add(Reading(1, cpu=85))
     with caplog.at_level(logging.DEBUG, "otel_loopguard"):
         given = execution.admit_batch(["file_read", "web_search"], session="run")
         loop(guard, 3)

@@ -1,10 +1,11 @@
-"""Estimates: percentile, likeness of size, defaults, blending, complexity, calibration."""
+"""Arguments, records and estimates of the calls of one tool."""
 
 from __future__ import annotations
 
 import math
 import random
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -16,10 +17,12 @@ from otel_loopguard.execution.latency import (
     CallRecord,
     Knowledge,
     Profile,
+    measure,
     percentile,
 )
 from otel_loopguard.execution.profiler import Profiler
-from tests.profiling.past import SECOND, call, record
+from otel_loopguard.stores.store import time_of
+from tests.execution.past import SECOND, START, call, record
 
 PLAIN = Settings(tuning={"latency": {"prior_records": 0, "adapts": 0, "complexity": 0}})
 """The rule of A2 as it is written: no blending, no calibration, no complexity."""
@@ -176,3 +179,92 @@ def test_calibration_counts_the_newest_100() -> None:
     for _ in range(1000):
         kept.add(within=True)
     assert (kept.within, kept.offset) == (1, -1)
+
+
+CIRCLE: dict[str, Any] = {}
+CIRCLE["again"] = CIRCLE
+
+
+def test_size_is_that_of_the_json() -> None:
+    """A JSON text and the equal map are of one size, complexity and identity."""
+    assert measure({"q": "nile"}) == measure('{"q":"nile"}')
+    assert measure({"q": "nile"}).size == 12
+    assert measure({"a": 1, "b": 2}).key == measure({"b": 2, "a": 1}).key
+
+
+def test_complexity_grows_from_0_to_1() -> None:
+    """More text, more fields and more depth make arguments more complex, up to 1."""
+    plain = measure({"q": "x"})
+    long = measure({"q": "x" * 5_000})
+    deep = measure({"rows": [{"a": [1, 2], "b": {"c": 3}} for _ in range(30)]})
+    most = measure([{"text": "x" * 500, **{f"f{n}": n for n in range(9)}} for _ in range(60)])
+    assert 0 < plain.complexity < long.complexity < deep.complexity < most.complexity == 1
+
+
+@pytest.mark.parametrize(
+    "args",
+    [{"n": 2**70}, {"s": "\ud800"}, CIRCLE, {"o": {1, 2}}, {(1, 2): 3}, float("nan"), object()],
+    ids=["huge number", "lone surrogate", "circle", "set", "odd key", "nan", "object"],
+)
+def test_strange_arguments_do_not_throw(args: object) -> None:
+    """What is no JSON has an unknown size, or that of what stands for it."""
+    found = measure(args)
+    assert found.size is None or 0 < found.size < 50
+    assert 0 <= found.complexity <= 1
+
+
+def test_unknown_is_not_empty() -> None:
+    """Arguments that were not captured have no size and no identity; empty ones have both."""
+    assert measure(None).size is None
+    assert measure(None).key is None
+    assert (measure("").size, measure({}).size) == (0, 2)
+
+
+def test_long_text_costs_no_more_than_its_head() -> None:
+    """Of a text of megabytes the size counts, and the rest is not looked at."""
+    assert measure("x" * 3_000_000).size == 3_000_000
+    assert measure("\ud800" * 10).size == 30
+
+
+FULL = CallRecord(START, 12.5, 40, "run", True, True, 0.25, 55.0, 3.0, 120.5)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [FULL, CallRecord(START, 0.0, None, "", False)],
+    ids=["everything", "nothing but time and duration"],
+)
+def test_a_record_survives_the_store(record: CallRecord) -> None:
+    """What was written is read again, field by field."""
+    assert CallRecord.decoded(record.encoded()) == record
+
+
+def test_a_record_starts_with_its_time() -> None:
+    """A store finds the time of a record without knowing its form, and it is small."""
+    assert time_of(FULL.encoded()) == START
+    assert len(FULL.encoded()) < 100
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"\xff\x00",
+        b"null",
+        b"{}",
+        b"[]",
+        b"[1,1,2]",
+        FULL.encoded().replace(b",1,", b",2,", 1),
+        FULL.encoded().replace(b"12.5", b"-1.0"),
+        FULL.encoded().replace(b"12.5", b"true"),
+        FULL.encoded().replace(b'"run"', b"7"),
+        FULL.encoded().replace(str(START).encode(), b'"now"'),
+    ],
+    ids=[
+        "empty", "no text", "null", "map", "no fields", "few fields", "later form",
+        "negative duration", "no number", "no session", "no time",
+    ],
+)  # fmt: skip
+def test_what_is_no_record_is_none(raw: bytes) -> None:
+    """Bytes that are not understood are told apart from records, and never throw."""
+    assert CallRecord.decoded(raw) is None

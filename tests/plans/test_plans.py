@@ -1,0 +1,368 @@
+"""Plans: what is wrong with them, groups and phases, complexity."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from otel_loopguard import Settings
+from otel_loopguard.core.task import Problem, Task
+from otel_loopguard.errors import LoopGuardError, PlanError
+from otel_loopguard.plans import checked, complexity, groups, independent, phases, validate
+
+NAMES = "abcdefgh"
+
+
+@st.composite
+def any_plans(draw: st.DrawFn) -> list[Task]:
+    """Up to eight tasks with any dependencies: on themselves, in circles, on what there is not."""
+    names = draw(st.lists(st.sampled_from(NAMES), max_size=8, unique=True))
+    needs = st.lists(st.sampled_from(NAMES), max_size=3, unique=True)
+    return [Task(name, depends_on=tuple(draw(needs))) for name in names]
+
+
+@st.composite
+def sound_plans(draw: st.DrawFn) -> list[Task]:
+    """Up to thirty tasks in any order, each of which depends on some of those before it."""
+    count = draw(st.integers(0, 30))
+    tasks: list[Task] = []
+    for number in range(count):
+        before = [task.id for task in tasks]
+        needs = draw(st.lists(st.sampled_from(before), max_size=4)) if before else []
+        priority = draw(st.sampled_from((0.0, 0.5, 1.0)))
+        safe = draw(st.sampled_from((None, True, True, False)))
+        tasks.append(
+            Task(
+                f"t{number}", depends_on=tuple(needs), priority=priority, parallel_safe=safe
+            )
+        )  # fmt: skip
+    return draw(st.permutations(tasks))
+
+
+MANY = 10_000
+
+
+def plan(**needs: str) -> list[Task]:
+    """Tasks by id, each with the ids it depends on, one letter each."""
+    return [Task(name, depends_on=tuple(on)) for name, on in needs.items()]
+
+
+@pytest.mark.parametrize(
+    ("tasks", "said"),
+    [
+        (plan(a="a"), ["task 'a' depends on itself"]),
+        (plan(a="x"), ["task 'a' depends on 'x', and there is no such task"]),
+        ([Task("a"), Task("a"), Task("a")], ["there are 3 tasks with the id 'a'"]),
+        (
+            plan(a="b", b="c", c="a"),
+            ["tasks depend on each other in a circle: a -> b -> c -> a"],
+        ),
+        (
+            plan(a="b", b="ac", c="d", d="c"),
+            [
+                "tasks depend on each other in a circle: a -> b -> a",
+                "tasks depend on each other in a circle: c -> d -> c",
+            ],
+        ),
+        (
+            plan(a="b", b="ac", c="b"),
+            [("tasks depend on each other in a circle: a -> b -> a; "
+             "1 more wait for each other with them")],
+        ),
+        (
+            plan(a="x", b="a", c="b"),
+            [
+                "task 'a' depends on 'x', and there is no such task",
+                ("task 'b' can never start: it waits for 'a', which depends on 'x', and there is "
+                "no such task"),
+                ("task 'c' can never start: it waits for 'a', which depends on 'x', and there is "
+                "no such task"),
+            ],
+        ),
+        (
+            plan(a="b", b="a", c="a"),
+            [
+                "tasks depend on each other in a circle: a -> b -> a",
+                "task 'c' can never start: it waits for 'a', which is in the circle a -> b -> a",
+            ],
+        ),
+        (
+            plan(a="a", b="a"),
+            [
+                "task 'a' depends on itself",
+                "task 'b' can never start: it waits for 'a', which depends on itself",
+            ],
+        ),
+    ],
+    ids=["self", "unknown", "duplicate", "circle", "two circles", "wide circle",
+         "after an unknown", "after a circle", "after a self"],
+)  # fmt: skip
+def test_what_is_wrong_is_said_in_a_sentence(tasks: list[Task], said: list[str]) -> None:
+    """With the ids, and the circle spelled out."""
+    assert [problem.message for problem in validate(tasks)] == said
+
+
+def test_all_of_it_is_in_the_error() -> None:
+    """Fields, duplicates, unknown ones, circles: one look at the error is enough."""
+    wrong = [
+        {"id": "a", "depends_on": ["b"], "priority": "soon"},
+        {"id": "b", "depends_on": ["a", "nowhere"]},
+        {"id": "c", "depends_on": ["c"]},
+        {"id": "c"},
+        {"name": "no id"},
+    ]
+    with pytest.raises(PlanError) as refused:
+        checked(wrong)
+    kinds = [problem.kind for problem in refused.value.problems]
+    assert kinds == ["field", "field", "duplicate", "self", "unknown", "cycle"]
+    assert str(refused.value).startswith("the plan has 6 problems:\n- task 'a': priority")
+    assert "a -> b -> a" in str(refused.value)
+    assert isinstance(refused.value, LoopGuardError)
+    assert isinstance(refused.value, ValueError)
+
+
+def test_a_sound_plan_is_given_as_it_is() -> None:
+    """In its order."""
+    tasks = plan(b="a", a="", c="ab")
+    assert validate(tasks) == []
+    assert checked(tasks) == tasks
+
+
+def test_a_long_circle_is_cut_in_the_text_only() -> None:
+    """The problem has all of its tasks."""
+    tasks = [Task(str(each), depends_on=(str((each + 1) % MANY),)) for each in range(MANY)]
+    (problem,) = validate(tasks)
+    assert len(problem.tasks) == MANY + 1
+    assert problem.tasks[0] == problem.tasks[-1] == "0"
+    assert "0 -> 1 -> 2" in problem.message
+    assert "(9980 more) -> 9999 -> 0" in problem.message
+
+
+@pytest.mark.parametrize(
+    ("needs", "found"),
+    [
+        (lambda each: each - 1 if each else None, 0),
+        (lambda each: (each + 1) % MANY, 1),
+        (lambda each: each ^ 1, MANY // 2),
+        (lambda each: each - 1, MANY),
+        (lambda each: each, MANY),
+    ],
+    ids=["chain", "one circle", "5,000 circles", "all behind an unknown", "all on themselves"],
+)
+def test_ten_thousand_tasks_are_validated(needs: object, found: int) -> None:
+    """However they hang together, and without recursion."""
+    assert callable(needs)
+    tasks = [
+        Task(str(each), depends_on=() if needs(each) is None else (str(needs(each)),))
+        for each in range(MANY)
+    ]
+    problems = validate(tasks)
+    assert len(problems) == found
+
+
+def test_many_dependencies_are_validated() -> None:
+    """A hundred thousand of them, all in one knot."""
+    tasks = [
+        Task(str(each), depends_on=tuple(str((each + far) % MANY) for far in range(1, 11)))
+        for each in range(MANY)
+    ]
+    (problem,) = validate(tasks)
+    assert problem.kind == "cycle"
+
+
+@given(any_plans())
+def test_it_says_what_a_slow_search_says(tasks: list[Task]) -> None:
+    """Each kind of problem is found where trying all ways finds it, and nowhere else."""
+    needs = {task.id: set(task.depends_on) for task in tasks}
+    problems = validate(tasks)
+    unknown = {(name, need) for name, on in needs.items() for need in on - set(needs)}
+    selfish = {name for name, on in needs.items() if name in on}
+    ways = reach({name: (on & set(needs)) - {name} for name, on in needs.items()})
+    circular = {name for name in needs if name in ways[name]}
+    broken = {name for name, _ in unknown} | selfish | circular
+    lost = {name for name in needs if ways[name] & broken} - broken
+    assert told(problems, "unknown") == {*unknown}
+    assert {names[0] for names in told(problems, "self")} == selfish
+    assert {names[0] for names in told(problems, "unreachable")} == lost
+    knots = {frozenset(each for each in ways[name] if name in ways[each]) for name in circular}
+    circles = told(problems, "cycle")
+    assert len(circles) == len(knots)
+    for circle in circles:
+        assert all(after in needs[before] for before, after in itertools.pairwise(circle))
+        assert circle[0] == circle[-1]
+        assert any(set(circle) <= knot for knot in knots)
+        assert len(set(circle)) == len(circle) - 1
+
+
+def told(problems: list[Problem], kind: str) -> set[tuple[str, ...]]:
+    """The tasks of all problems of a kind."""
+    return {problem.tasks for problem in problems if problem.kind == kind}
+
+
+def reach(needs: dict[str, set[str]]) -> dict[str, set[str]]:
+    """What each task waits for, directly or by way of others."""
+    ways = {name: set(on) for name, on in needs.items()}
+    for _ in needs:
+        for name in needs:
+            ways[name] |= {far for near in ways[name] for far in ways[near]}
+    return ways
+
+
+DEFAULT = Settings()
+
+
+def ids(found: list[list[Task]]) -> list[str]:
+    """Each group as the letters of its tasks."""
+    return ["".join(task.id for task in group) for group in found]
+
+
+def test_groups_go_by_depth() -> None:
+    """A task is in the group after the last of its dependencies."""
+    assert ids(groups(plan(d="bc", b="a", c="", a="", e="d"))) == ["ca", "b", "d", "e"]
+
+
+def test_a_group_is_in_order_of_priority() -> None:
+    """Highest first; of equal ones in the order of the plan."""
+    tasks = [Task("a"), Task("b", priority=1), Task("c", priority=0.5), Task("d", priority=1)]
+    assert ids(groups(tasks)) == ["bdca"]
+
+
+def test_phases_are_cut_and_merged() -> None:
+    """Four tasks are two phases; what is left over runs with the next depth, where it may."""
+    tasks = plan(a="", b="", c="", d="", e="a", f="d")
+    assert ids(phases(tasks)) == ["abc", "de", "f"]
+    assert ids(phases(tasks, Settings(plan_max_parallel=6))) == ["abcd", "ef"]
+    assert ids(phases(tasks, Settings(plan_max_parallel=1))) == list("abcdef")
+
+
+def test_a_task_that_is_not_safe_runs_alone() -> None:
+    """And one that nobody spoke of does, if that is wanted."""
+    tasks = [Task("a"), Task("b", parallel_safe=False), Task("c"), Task("d", parallel_safe=True)]
+    assert ids(phases(tasks)) == ["acd", "b"]
+    careful = Settings(plan_assume_safe=False)
+    assert ids(phases([*tasks, Task("e", parallel_safe=True)], careful)) == ["a", "b", "c", "de"]
+
+
+@given(sound_plans())
+def test_no_task_is_lost_and_none_comes_before_its_dependencies(tasks: list[Task]) -> None:
+    """In groups, each at the depth of its longest way; in phases, each as soon as there is room."""
+    levels, runs = groups(tasks), phases(tasks, DEFAULT)
+    depth = place(levels)
+    for found in (depth, place(runs)):
+        assert sorted(found) == sorted(task.id for task in tasks)
+        assert all(found[task.id] > found[need] for task in tasks for need in task.depends_on)
+    for task in tasks:
+        assert depth[task.id] == max((depth[need] + 1 for need in task.depends_on), default=0)
+    for phase in runs:
+        assert 0 < len(phase) <= 3
+        assert len(phase) == 1 or all(task.parallel_safe is not False for task in phase)
+
+
+@given(sound_plans())
+def test_merged_phases_are_never_more_than_cut_groups(tasks: list[Task]) -> None:
+    """Where every task may run beside others."""
+    safe = [Task(task.id, depends_on=task.depends_on) for task in tasks]
+    cut = sum(math.ceil(len(group) / 3) for group in groups(safe))
+    assert len(phases(safe, DEFAULT)) <= cut
+
+
+@pytest.mark.parametrize("make", [groups, phases])
+def test_a_plan_that_is_not_sound_has_no_groups(make: object) -> None:
+    """The error has all that is wrong."""
+    assert callable(make)
+    for tasks in (plan(a="b", b="ax", c="c"), [Task("a"), Task("a")], plan(a="x")):
+        with pytest.raises(PlanError) as refused:
+            make(tasks)
+        assert refused.value.problems
+
+
+def test_ten_thousand_tasks_are_grouped() -> None:
+    """In a tree, with phases."""
+    tasks = [Task(str(each), depends_on=(str(each // 2),) if each else ()) for each in range(MANY)]
+    assert len(groups(tasks)) == 15
+    assert sum(len(phase) for phase in phases(tasks, DEFAULT)) == MANY
+
+
+@pytest.mark.parametrize(
+    ("tasks", "free"),
+    [
+        ([], True),
+        (plan(a="", b=""), True),
+        (plan(a="", b="a"), False),
+        (plan(a="x", b="x"), True),
+        ([Task("a"), Task("b", args={"in": "${a.rows}"})], False),
+        ([Task("a"), Task("b", args=["x", {"deep": ["see {{ a }}"]}])], False),
+        ([Task("a"), Task("b", args="$a")], False),
+        ([Task("a"), Task("b", args={"price": "$a is a text"})], True),
+        ([Task("a"), Task("b", args={"home": "${HOME}"})], True),
+    ],
+    ids=["nothing", "free", "named", "outside", "dollar", "braces", "whole", "in a text", "other"],
+)
+def test_calls_that_need_each_other_are_told(tasks: list[Task], free: bool) -> None:
+    """By their dependencies, and by arguments that name another call."""
+    assert independent(tasks) is free
+
+
+def place(found: list[list[Task]]) -> dict[str, int]:
+    """Number of the group of each task."""
+    placed = [(task.id, number) for number, group in enumerate(found) for task in group]
+    assert len(placed) == len(dict(placed))
+    return dict(placed)
+
+
+def test_a_plan_worked_out_by_hand() -> None:
+    """.3 x 3/30 + .25 x 2/10 + .2 x 2 x .1 + .15 x .5 + .1 x (mean deviation / mean)."""
+    tasks = [
+        Task("a", tool="read", priority=0.5, estimate_ms=1000),
+        Task("b", tool="write", depends_on=("a",), estimate_ms=3000),
+        Task("c", tool="read", depends_on=("b",), priority=0.25),
+    ]
+    found = complexity(tasks)
+    assert (found.count, found.tools, found.dependencies) == pytest.approx((0.1, 0.2, 0.2))
+    assert (found.priorities, found.durations) == pytest.approx((0.5, 0.5))
+    assert found.score == pytest.approx(0.03 + 0.05 + 0.04 + 0.075 + 0.05)
+
+
+def test_every_part_is_capped() -> None:
+    """The highest score is 1."""
+    before = tuple(str(each) for each in range(40))
+    tasks = [
+        Task(str(each), tool=str(each), depends_on=before[:each], priority=each,
+             estimate_ms=10**6 if each == 39 else 1)
+        for each in range(40)
+    ]  # fmt: skip
+    found = complexity(tasks)
+    assert found.score == 1
+    assert (found.count, found.tools, found.dependencies) == (1, 1, 1)
+    assert (found.priorities, found.durations) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "score"),
+    [
+        ([], 0),
+        ([Task("a")], 0.01),
+        ([Task("a", estimate_ms=0), Task("b", estimate_ms=0)], 0.02),
+        ([Task("a", agent="x"), Task("b", agent="y")], 0.02 + 0.05),
+    ],
+    ids=["nothing", "one", "no time", "agents"],
+)
+def test_small_plans(tasks: list[Task], score: float) -> None:
+    """Nothing is divided by zero; an agent stands for a tool."""
+    assert complexity(tasks).score == pytest.approx(score)
+
+
+def test_every_number_is_a_setting() -> None:
+    """Scales and weights."""
+    tasks = [Task("a", priority=1), Task("b", priority=10, depends_on=("a",))]
+    plans = {
+        "priority_span": 18, "count_full": 4, "dependency_share": 0.5, "weight_count": 0.5,
+        "weight_tools": 0, "weight_dependencies": 0.2, "weight_priorities": 0.3,
+        "weight_durations": 0,
+    }  # fmt: skip
+    rule = Settings(tuning={"plans": plans})
+    assert complexity(tasks, rule).score == pytest.approx(0.25 + 0.1 + 0.15)
