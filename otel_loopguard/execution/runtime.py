@@ -1,7 +1,4 @@
-"""What a runtime asks before it makes a call.
-
-Source: FEATURES A4, A6, A10.
-"""
+"""What a runtime asks before it makes a call."""
 
 from __future__ import annotations
 
@@ -35,7 +32,7 @@ _FORCE: Final = (
 def admit(
     tool: str, args: object = None, *, user: str = "", session: str | None = None
 ) -> Admission:
-    """How to execute a call that is about to run, or what speaks against it (A4).
+    """How to execute a call that is about to run, or what speaks against it.
 
     Answered from memory, in microseconds; it may be called on an event loop. It decides nothing by
     itself: the runtime does what it thinks right, and may say so with `sessions.feedback`.
@@ -67,7 +64,7 @@ def admit_batch(
     session: str | None = None,
     parallel: bool | None = None,
 ) -> Admission:
-    """How to execute several calls that belong together (A4); else as `admit`.
+    """How to execute several calls that belong together; else as `admit`.
 
     ::
 
@@ -99,7 +96,7 @@ def admit_batch(
 
 
 def preferences(user: str = "") -> Preferences | None:
-    """What a user prefers about the execution of calls (A6); None where there is no guard.
+    """What a user prefers about the execution of calls; None where there is no guard.
 
     Args:
         user: Id of the user; empty for everybody who has none.
@@ -109,7 +106,7 @@ def preferences(user: str = "") -> Preferences | None:
 
 
 def prefer(user: str = "", **changes: object) -> Preferences | None:
-    """Changes what a user prefers (A6), and has it stored.
+    """Changes what a user prefers, and has it stored.
 
     ::
 
@@ -130,7 +127,7 @@ def prefer(user: str = "", **changes: object) -> Preferences | None:
 
 
 def acceptance(session: str | None = None) -> Acceptance | None:
-    """How often which choice was given, and how it was taken (A10).
+    """How often which choice was given, and how it was taken.
 
     Args:
         session: Key of a session; by default all of the newest guard of this process.
@@ -143,7 +140,7 @@ def acceptance(session: str | None = None) -> Acceptance | None:
 
 
 def resource_use() -> Mapping[str, ResourceUse]:
-    """Mean and peak use of the machine, over the newest samples (A7, A10).
+    """Mean and peak use of the machine, over the newest samples.
 
     Returns:
         By resource: `cpu`, `memory`, `io_wait` in percent, `disk`, `network` in bytes per second,
@@ -157,39 +154,30 @@ def resource_use() -> Mapping[str, ResourceUse]:
 def _admitted(
     tasks: Sequence[Task], user: str, session: str | None, parallel: bool | None
 ) -> Admission:
-    key, asked = _session(session), keepers()
+    key, flag, asked = session or named_session(), current_flag(), keepers()
+    if key is None and flag is not None:
+        key = flag.control.session
     knowing = [one for one in asked if key is not None and one.flag_of(key) is not None]
     span = trace.get_current_span().get_span_context().span_id
     answers = [
         keeper.admit(tasks, session=key, span_id=span, user=user, parallel=parallel)
         for keeper in knowing or asked[-1:]
     ]
-    return max(answers, key=_force, default=None) or _unguarded(tasks, user, key)
-
-
-def _session(session: str | None) -> str | None:
-    key = session or named_session()
-    if key is not None:
-        return key
-    flag = current_flag()
-    return None if flag is None else flag.control.session
-
-
-def _force(admission: Admission) -> int:
-    return _FORCE.index(admission.choice)
+    if not answers:
+        return _unguarded(tasks, user, key)
+    return max(answers, key=lambda one: _FORCE.index(one.choice))
 
 
 def _unguarded(tasks: Sequence[Task], user: str, session: str | None) -> Admission:
-    """The answer where nobody knows anything: what would have been done anyway."""
+    """The answer without a guard: the call runs, as it would have anyway."""
     tools = tuple(sorted({task.tool or "" for task in tasks}))
-    unknown = dict.fromkeys(tools, "unknown")
     factors = Factors(
-        len(tasks), tools, False, 0.0, 0.0, 0.0, 0.0, 0.0, 0, unknown, None, UNKNOWN_PRESSURE, (),
+        len(tasks), tools, False, 0.0, 0.0, 0.0, 0.0, 0.0, 0, dict.fromkeys(tools, "unknown"),
+        None, UNKNOWN_PRESSURE, (),
     )  # fmt: skip
-    follow_ups = (FollowUp.EXECUTE_IMMEDIATELY,)
     return Admission(
-        "", Choice.EXECUTE_SYNC, 0.0, 0.0, "there is no guard in this process", follow_ups,
-        Source.EXECUTION_CHOICE, factors, session, user,
+        "", Choice.EXECUTE_SYNC, 0.0, 0.0, "there is no guard in this process",
+        (FollowUp.EXECUTE_IMMEDIATELY,), Source.EXECUTION_CHOICE, factors, session, user,
     )  # fmt: skip
 
 
@@ -198,19 +186,13 @@ def _as_task(number: int, call: object) -> object:
     if isinstance(call, str):
         return Task(str(number), call)
     if isinstance(call, (tuple, list)):
-        tool, args = _pair(cast("Sequence[object]", call))
-        return Task(str(number), _named(tool), args=args)
-    return {"id": str(number), **cast("Mapping[str, object]", call)} if _is_map(call) else call
-
-
-def _is_map(call: object) -> bool:
-    return isinstance(call, Mapping)
-
-
-def _pair(call: Sequence[object]) -> Sequence[object]:
-    if len(call) != 2:
-        msg = f"a call of a batch must be a pair of tool and arguments, got {call!r:.100}"
-        raise ValueError(msg)
+        pair = cast("Sequence[object]", call)
+        if len(pair) != 2:
+            msg = f"a call of a batch must be a pair of tool and arguments, got {pair!r:.100}"
+            raise ValueError(msg)
+        return Task(str(number), _named(pair[0]), args=pair[1])
+    if isinstance(call, Mapping):
+        return {"id": str(number), **cast("Mapping[str, object]", call)}
     return call
 
 
