@@ -6,13 +6,14 @@ import logging
 import secrets
 import time
 import weakref
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 
 import orjson
 
 from otel_loopguard import semconv
+from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.errors import attempt
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.logger import logger
@@ -211,7 +212,7 @@ class AcceptanceCounts:
     def __init__(self) -> None:
         self._all = _Counts()
         self._own: weakref.WeakKeyDictionary[SessionStats, _Counts] = weakref.WeakKeyDictionary()
-        self._taken: OrderedDict[str, Choice] = OrderedDict()
+        self._taken: BoundedDict[str, Choice] = BoundedDict(_KEPT)
         self.estimates: Counter[str] = Counter()
 
     def admitted(self, admission: Admission, record: SessionStats | None) -> None:
@@ -224,15 +225,13 @@ class AcceptanceCounts:
     def answered(self, admission: Admission, choice: Choice, record: SessionStats | None) -> bool:
         """Counts what a user chose, in place of an earlier answer; False for the same again."""
         own = None if record is None else self._own.get(record)
-        before = self._taken.pop(admission.id, None)
+        before = self._taken.get(admission.id)
         for counts in (self._all, own):
             if counts is not None:
                 counts.answers[admission.choice, choice] += 1
                 if before is not None:
                     counts.answers[admission.choice, before] -= 1
         self._taken[admission.id] = choice
-        if len(self._taken) > _KEPT:
-            self._taken.popitem(last=False)
         return before is not choice
 
     @property
@@ -261,7 +260,7 @@ class SpanAdvice:
     """
 
     def __init__(self) -> None:
-        self._known: OrderedDict[str, tuple[float, Annotation | None]] = OrderedDict()
+        self._known: BoundedDict[str, tuple[float, Annotation | None]] = BoundedDict(_MOST_NAMES)
 
     def get(self, tool: str, make: Callable[[str], Annotation | None]) -> Annotation | None:
         """What spans of a tool say; made anew once a second, and until it is known."""
@@ -271,9 +270,6 @@ class SpanAdvice:
             return known[1]
         made = make(tool)
         self._known[tool] = (now + 1.0, made)
-        if len(self._known) > _MOST_NAMES:
-            # Another thread may have been here first.
-            self._known.pop(next(iter(list(self._known)), ""), None)
         return made
 
 
@@ -316,8 +312,8 @@ class Admissions:
         """Starts anew in the child of a fork; what users prefer stays."""
         self._lock = new_lock()
         self.counts = AcceptanceCounts()
-        self._given: OrderedDict[str, tuple[Admission, weakref.ref[SessionStats] | None]] = (
-            OrderedDict()
+        self._given: BoundedDict[str, tuple[Admission, weakref.ref[SessionStats] | None]] = (
+            BoundedDict(_KEPT)
         )
         self.users.forked()
 
@@ -372,8 +368,6 @@ class Admissions:
         record = None if session is None else session.record
         with self._lock:
             self._given[admission.id] = (admission, None if record is None else weakref.ref(record))
-            if len(self._given) > _KEPT:
-                self._given.popitem(last=False)
             self.counts.admitted(admission, record)
         _log(admission)
         return admission

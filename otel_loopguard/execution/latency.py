@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -13,6 +13,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 import orjson
+
+from otel_loopguard._util.bounded import BoundedDict
 
 if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
@@ -343,7 +345,7 @@ class Profile:
         self.read = False
         self._rule = settings.tuning.latency
         self._default = settings.profile_defaults_ms.get(tool, DEFAULTS_MS.get(tool))
-        self._seen: OrderedDict[int, None] = OrderedDict()
+        self._seen: BoundedDict[int, None] = BoundedDict(_IDENTITIES)
         self._clear()
 
     def _clear(self) -> None:
@@ -409,9 +411,6 @@ class Profile:
             return False
         again = key in self._seen
         self._seen[key] = None
-        self._seen.move_to_end(key)
-        if len(self._seen) > _IDENTITIES:
-            self._seen.popitem(last=False)
         count = len(self._ms)
         if not again or count < self._rule.min_records:
             return False

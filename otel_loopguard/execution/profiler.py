@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import orjson
 
+from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.logger import logger
 from otel_loopguard.core import Kind
@@ -162,7 +162,7 @@ class Profiler:
         self._writer = writer
         self._resources = resources
         self._resting_until = 0.0
-        self._profiles: OrderedDict[str, Profile] = OrderedDict()
+        self._profiles: BoundedDict[str, Profile] = BoundedDict(settings.profile_max_tools)
         # Re-entrant: a finalizer may end a span, and with it a call, while it is held.
         self._lock = new_lock()
 
@@ -280,8 +280,6 @@ class Profiler:
         profile = self._profiles.get(name)
         if profile is None:
             profile = self._profiles[name] = Profile(name, self._settings)
-            if len(self._profiles) > self._settings.profile_max_tools:
-                self._profiles.popitem(last=False)
         else:
             self._profiles.move_to_end(name)
         if not profile.asked and time.monotonic() >= self._resting_until:

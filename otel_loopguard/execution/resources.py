@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import importlib
 import time
-import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from urllib.parse import unquote, urlsplit
 
 import psutil
@@ -16,7 +15,8 @@ import psutil
 from otel_loopguard._util.clock import deterministic
 from otel_loopguard._util.errors import attempt, swallow
 from otel_loopguard._util.fork import reset_after_fork
-from otel_loopguard._util.locks import Signal, new_lock, start_thread
+from otel_loopguard._util.locks import new_lock
+from otel_loopguard._util.worker import BackgroundThread
 from otel_loopguard.core import UNKNOWN_PRESSURE, Alert, ResourcePressure
 from otel_loopguard.core.admission import ResourceUse
 from otel_loopguard.errors import LoopGuardSettingsError
@@ -209,15 +209,10 @@ _HIGHEST: Final = 98.0
 """A percentage that is critical in any case: 1.2 times 85 % would never be reached."""
 
 
-class _Gauges(Protocol):
-    def read(self) -> Reading: ...
-
-
 class Resources:
     """The newest measurements of resources. Thread-safe; no question waits for anything.
 
-    The thread is a daemon, is started by the first question and ends a minute after the last one;
-    it is started again in the child of a fork. It holds this object weakly.
+    A thread measures from the first question until a minute after the last one.
 
     Attributes:
         depth: As given; may be set later.
@@ -228,13 +223,14 @@ class Resources:
         settings: Settings,
         faults: InternalErrors,
         depth: Callable[[], int | None] | None = None,
-        gauges: Callable[[], _Gauges] | None = None,
+        gauges: Callable[[], Gauges] = Gauges,
     ) -> None:
         self._faults = faults
-        self._gauges = gauges or Gauges
+        self._make_gauges = gauges
+        self._gauges: Gauges | None = None
         self._on = settings.execution_resources
         self._rule = rule = settings.tuning.resources
-        self._asked = 0.0
+        self._asked = self._due = 0.0
         self._fresh_until = 0.0
         self._pressure = UNKNOWN_PRESSURE
         self.depth = depth
@@ -244,14 +240,14 @@ class Resources:
             ("io_wait", rule.io_wait_percent),
             ("queue", float(rule.queue_depth)),
         )
+        self._thread = BackgroundThread("resources", self._measure, faults, idle_s=0)
         self.forked()
         reset_after_fork(self)
 
     def forked(self) -> None:
         """In the child of a fork the thread is gone, and its lock may have been held."""
         self._lock = new_lock()  # a finalizer may start a span in there
-        self._running = False
-        self._stop = Signal()
+        self._measuring = False
         kept: deque[Reading] | tuple[()] = getattr(self, "_readings", ())
         self._readings: deque[Reading] = deque(kept, maxlen=self._rule.samples)
 
@@ -260,8 +256,9 @@ class Resources:
         """The newest pressure; nothing is known before the first reading."""
         now = time.monotonic()
         self._asked = now
-        if not self._running and self._on and not deterministic():
-            self._start()
+        if not self._measuring and self._on and not deterministic():
+            self._measuring = True
+            self._thread.wake()
         return self._pressure if now < self._fresh_until else UNKNOWN_PRESSURE
 
     @property
@@ -316,48 +313,28 @@ class Resources:
     def stop(self) -> None:
         """Ends the thread, for good."""
         self._on = False
-        self._stop.set()
+        self._thread.stop()
 
-    def _start(self) -> None:
-        with self._lock:
-            if self._running or not self._on:
-                return
-            self._running = start_thread(
-                "resources", _watch, weakref.WeakMethod(self._measure), self._stop
-            )
-
-    def _measure(self, gauges: _Gauges | None) -> tuple[_Gauges | None, float | None]:
-        """Measures once; gives the gauges, and the seconds until the next time; None: no more."""
-        every = self._rule.sample_s
-        with self._lock:
-            if not self._on or time.monotonic() - self._asked >= max(_IDLE_S, 2 * every):
-                self._running = False  # the next question starts a new thread
-                return None, None
+    def _measure(self) -> float | None:
+        """Measures on the thread; the seconds until the next time, None after a minute unasked."""
+        every, now = self._rule.sample_s, time.monotonic()
+        if not self._on or now - self._asked >= max(_IDLE_S, 2 * every):
+            self._gauges = None
+            self._measuring = False  # the next question starts the thread again
+            return None
+        if now < self._due:
+            return self._due - now
         with swallow(self._faults, "resources"):
-            if gauges is None:
-                gauges = self._gauges()
-                gauges.read()  # rates need two readings
+            if self._gauges is None:
+                self._gauges = self._make_gauges()
+                self._gauges.read()  # rates need two readings
             else:
-                depth, reading = self.depth, gauges.read()
+                depth, reading = self.depth, self._gauges.read()
                 self.add(reading if depth is None else replace(reading, queue=depth()))
         # The first reading comes soon: a tenth of a second is enough for a rate.
-        return gauges, every if self._readings else min(every, 0.1)
-
-
-def _watch(
-    measure: weakref.WeakMethod[Callable[[_Gauges | None], tuple[_Gauges | None, float | None]]],
-    stop: Signal,
-) -> None:
-    """The thread: measures until nobody asks any more, or the guard is gone."""
-    gauges: _Gauges | None = None
-    while True:
-        once = measure()
-        if once is None:
-            return
-        gauges, pause = once(gauges)
-        del once
-        if pause is None or stop.wait(pause):
-            return
+        pause = every if self._readings else min(every, 0.1)
+        self._due = now + pause
+        return pause
 
 
 def _mean(values: list[float | None]) -> float | None:

@@ -8,13 +8,14 @@ from __future__ import annotations
 import hashlib
 import time
 from abc import ABC, abstractmethod
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, TypeVar, cast
 
 import orjson
 
+from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.logger import logger
 from otel_loopguard.core import Choice
@@ -72,10 +73,9 @@ class StoredCache(ABC, Generic[_Value]):
     kind: ClassVar[str]
 
     def __init__(self, most: int, store: BackgroundStore | None) -> None:
-        self._most = most
         self._store = store
         self._warned: set[str] = set()
-        self._entries: OrderedDict[str, _Entry[_Value]] = OrderedDict()
+        self._entries: BoundedDict[str, _Entry[_Value]] = BoundedDict(most)
         self.forked()
 
     def forked(self) -> None:
@@ -117,8 +117,6 @@ class StoredCache(ABC, Generic[_Value]):
         entry = self._entries.get(key)
         if entry is None:
             entry = self._entries[key] = _Entry[_Value]()
-            if len(self._entries) > self._most:
-                self._entries.popitem(last=False)
         else:
             self._entries.move_to_end(key)
         return entry
