@@ -16,9 +16,11 @@ from typing import Any, Final, cast
 _toml_module: Any = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
 
 MOST_BYTES: Final = 1024 * 1024
-"""Bytes of a settings file."""
+_TOO_DEEP: Final = "it is nested too deep"
+_TOO_LONG: Final = "it has a number that is too long"
 _DEPTH: Final = 32
 _VALUES: Final = 100_000
+_TOO_MANY: Final = f"it has more than {_VALUES:,} values"
 _DIGITS: Final = 300
 _DOTS: Final = 500
 """Dots in a line of TOML; the time for a dotted key grows with the square of its length."""
@@ -34,7 +36,7 @@ def read_file(path: Path) -> dict[str, object]:
     try:
         found = FORMS[path.suffix.lower()](raw.decode("utf-8-sig"))
     except RecursionError:
-        raise ValueError(_too_deep()) from None
+        raise ValueError(_TOO_DEEP) from None
     if found is None:
         return {}
     if not isinstance(found, dict):
@@ -47,12 +49,8 @@ def read_file(path: Path) -> dict[str, object]:
 
 def _toml(text: str) -> object:
     if any(line.count(".") > _DOTS for line in text.splitlines()):
-        raise ValueError(_too_deep())
+        raise ValueError(_TOO_DEEP)
     return _toml_module.loads(text)
-
-
-def _json(text: str) -> object:
-    return json.loads(text) if text.strip() else None
 
 
 def _yaml(text: str) -> object:
@@ -65,9 +63,9 @@ def _yaml(text: str) -> object:
             depth += isinstance(event, yaml.CollectionStartEvent)
             depth -= isinstance(event, yaml.CollectionEndEvent)
             if depth > _DEPTH:
-                raise ValueError(_too_deep())
+                raise ValueError(_TOO_DEEP)
             if count > _VALUES:
-                raise ValueError(_too_many())
+                raise ValueError(_TOO_MANY)
         loader = yaml.SafeLoader(text)
         node = loader.get_single_node()
         if node is None:
@@ -76,22 +74,19 @@ def _yaml(text: str) -> object:
         _check(node, _below)
         return loader.construct_document(node)
     except yaml.MarkedYAMLError as error:
-        raise ValueError(_said(error)) from None
+        # Where it is no YAML, and not what stands there: it may be a password.
+        mark: Any = error.problem_mark or error.context_mark
+        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        msg = f"it is no YAML{where}"
+        raise ValueError(msg) from None
     except yaml.YAMLError:
         msg = "it is no YAML"
         raise ValueError(msg) from None
 
 
-def _said(error: Any) -> str:
-    """Where a file is no YAML, and not what stands there: it may be a password."""
-    mark = error.problem_mark or error.context_mark
-    where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-    return f"it is no YAML{where}"
-
-
 FORMS: Final[Mapping[str, Callable[[str], object]]] = {
     ".toml": _toml,
-    ".json": _json,
+    ".json": lambda text: json.loads(text) if text.strip() else None,
     ".yaml": _yaml,
     ".yml": _yaml,
 }
@@ -105,11 +100,11 @@ def _check(root: object, parts: Callable[[Any], Iterator[object]]) -> None:
     while waiting:
         value, depth = waiting.pop()
         if depth > _DEPTH:
-            raise ValueError(_too_deep())
+            raise ValueError(_TOO_DEEP)
         for part in parts(value):
             count += 1
             if count > _VALUES:
-                raise ValueError(_too_many())
+                raise ValueError(_TOO_MANY)
             waiting.append((part, depth + 1))
 
 
@@ -120,26 +115,14 @@ def _inside(value: object) -> Iterator[object]:
     elif isinstance(value, (list, tuple, set)):
         yield from cast("list[object]", value)
     elif isinstance(value, int) and value.bit_length() > _DIGITS * 4:
-        raise ValueError(_too_long())
+        raise ValueError(_TOO_LONG)
 
 
 def _below(node: Any) -> Iterator[object]:
     """The nodes below a node of YAML."""
     if isinstance(node.value, str):
         if len(node.value) > _DIGITS and not node.tag.endswith((":str", ":binary")):
-            raise ValueError(_too_long())
+            raise ValueError(_TOO_LONG)
         return
     for part in node.value:
         yield from cast("tuple[object, ...]", part) if isinstance(part, tuple) else (part,)
-
-
-def _too_deep() -> str:
-    return "it is nested too deep"
-
-
-def _too_many() -> str:
-    return f"it has more than {_VALUES:,} values"
-
-
-def _too_long() -> str:
-    return "it has a number that is too long"
