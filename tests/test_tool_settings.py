@@ -169,7 +169,7 @@ def test_a_threshold_of_a_tool_changes_what_is_found(
     steps: list[Step],
     expected: tuple[int | None, int | None],
 ) -> None:
-    """Of this tool, and of no other (C5)."""
+    """Of this tool, and of no other."""
     plain, own = expected
     assert first(alone(detector, *steps)) == plain
     assert first(alone(detector, *steps, tools={"get": setting})) == own

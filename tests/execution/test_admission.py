@@ -1,4 +1,4 @@
-"""What a runtime asks before a call, and what it says of the answers (A4, A6, A9, A10, A11)."""
+"""What a runtime asks before a call, and what it says of the answers."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_the_past_of_a_tool_decides(guard: LoopGuard, seconds: float, choice: Ch
 
 
 def test_a_table_answers_for_what_was_never_called(guard: LoopGuard) -> None:
-    """Cold start: A2's defaults."""
+    """Cold start: the table of defaults."""
     assert execution.admit("video_process").choice is Choice.AUTO_BACKGROUND
     found = execution.admit("web_search", '{"q": "x"}')
     assert (found.choice, found.factors.records) == (Choice.EXECUTE_SYNC, 0)
@@ -111,7 +111,7 @@ def test_a_batch_is_answered_as_one(guard: LoopGuard) -> None:
 
 
 def test_a_batch_runs_in_parallel_where_it_may() -> None:
-    """No call needs another, the tools are declared safe, and the user prefers it (A3, A6)."""
+    """No call needs another, the tools are declared safe, and the user prefers it."""
     kept = LoopGuard(Settings(execution_resources=False, read_tools="file_process"))
     calls = [("file_process", {"p": number}) for number in range(3)]
     found = execution.admit_batch(calls)
@@ -145,7 +145,7 @@ def test_a_batch_that_cannot_be_read(guard: LoopGuard, calls: list[object], told
 
 
 def test_a_batch_that_is_no_plan(guard: LoopGuard) -> None:
-    """Everything that is wrong with it at once (E6)."""
+    """Everything that is wrong with it at once."""
     calls = [
         {"id": "a", "tool": "t", "depends_on": ["b"]},
         {"id": "b", "tool": "t", "depends_on": ["a", "nowhere"]},
@@ -155,7 +155,7 @@ def test_a_batch_that_is_no_plan(guard: LoopGuard) -> None:
 
 
 def test_a_denied_call_is_refused_and_others_are_not(guard: LoopGuard) -> None:
-    """A loop goes before the choice, with the certainty and the follow-ups of its decision (A9)."""
+    """A loop goes before the choice, with the certainty and the follow-ups of its decision."""
     loop(guard, 4)
     assert guard.flag_of("run").control.action == "deny"  # type: ignore[union-attr]
     found = execution.admit("search", {"q": "x"}, session="run")
@@ -216,7 +216,7 @@ def test_the_session_and_the_agent_come_from_the_context(guard: LoopGuard) -> No
 
 
 def test_resources_go_before_the_choice_and_loops_before_resources(guard: LoopGuard) -> None:
-    """The order of A9, and more workers are advised where two resources are short (A7)."""
+    """The order of sources, and more workers are advised where two resources are short."""
     guard.admissions.resources.add(Reading(1, cpu=99, queue=20))
     found = execution.admit("search", {"q": "x"})
     assert (found.choice, found.confidence, found.source) == (Choice.DEFER, 0.8, Source.RESOURCES)
@@ -231,7 +231,7 @@ def test_resources_go_before_the_choice_and_loops_before_resources(guard: LoopGu
 
 
 def test_profiles_get_what_was_measured(guard: LoopGuard) -> None:
-    """The newest reading goes with every finished call (A8)."""
+    """The newest reading goes with every finished call."""
     guard.admissions.resources.add(Reading(1, cpu=77, rss=600, io_wait=3))
     past(guard, "heavy", 1)
     found = guard.profiler.resources("heavy")
@@ -240,7 +240,7 @@ def test_profiles_get_what_was_measured(guard: LoopGuard) -> None:
 
 
 def test_an_open_breaker_refuses(guard: LoopGuard) -> None:
-    """As long as it is open (E5); asking begins no trial."""
+    """As long as it is open; asking begins no trial."""
     for _ in range(3):
         resilience.breakers().ended("flaky", "tool", ConnectionError())
     found = execution.admit("flaky", {"q": 1})
@@ -251,7 +251,7 @@ def test_an_open_breaker_refuses(guard: LoopGuard) -> None:
 
 
 def test_a_check_that_would_fail_refuses(guard: LoopGuard) -> None:
-    """It says what would fail and what to change (C14)."""
+    """It says what would fail and what to change."""
     resilience.checks().register("exists", resilience.file_exists(), tool="edit_here")
     found = execution.admit("edit_here", '{"path": "/no/such/file"}')
     assert (found.choice, found.objection) == (Choice.DENY, "check_failed")
@@ -277,7 +277,7 @@ def test_an_objector_of_ones_own(guard: LoopGuard) -> None:
 
 
 def test_preferences_count(guard: LoopGuard) -> None:
-    """Of the user who is named; others have their own (A6)."""
+    """Of the user who is named; others have their own."""
     execution.prefer("ada", prompt_threshold_s=1, notification_channels=("mail",))
     assert execution.admit("web_search", user="ada").choice is Choice.PROMPT_USER
     assert execution.admit("web_search", user="ada").channels == ("mail",)
@@ -290,7 +290,7 @@ def test_preferences_count(guard: LoopGuard) -> None:
 
 
 def test_answers_are_counted_and_remembered(guard: LoopGuard) -> None:
-    """Overrides, accepted backgrounds, and a vote the next time (A6, A10)."""
+    """Overrides, accepted backgrounds, and a vote the next time."""
     loop(guard, 1)
     first = execution.admit("video_process", user="ada", session="run")
     second = execution.admit("video_process", user="ada", session="run")
@@ -313,7 +313,7 @@ def test_answers_are_counted_and_remembered(guard: LoopGuard) -> None:
 
 
 def test_agreeing_again_and_again_changes_nothing(guard: LoopGuard) -> None:
-    """Sixteen jobs in the background, and the next one goes there too (A6)."""
+    """Sixteen jobs in the background, and the next one goes there too."""
     for _ in range(16):
         given = execution.admit("video_process", user="ada")
         assert given.choice is Choice.AUTO_BACKGROUND
@@ -368,7 +368,7 @@ def test_a_refusal_that_was_wrong(guard: LoopGuard) -> None:
 def test_every_answer_is_one_structured_record(
     guard: LoopGuard, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Session, decision, confidence, estimate, loop or not, alerts, number of tools (A11)."""
+    """Session, decision, confidence, estimate, loop or not, alerts, number of tools."""
     loop(guard, 1)
     guard.admissions.resources.add(Reading(1, cpu=85))
     with caplog.at_level(logging.DEBUG, "otel_loopguard"):

@@ -1,4 +1,4 @@
-"""The execution choice: the times that are added, the votes, and who wins (A4, A9)."""
+"""The execution choice: the times that are added, the votes, and who wins."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def test_a_tie_goes_to_the_user_or_to_what_the_user_prefers() -> None:
 
 
 def test_a_machine_that_is_critically_short_goes_before_the_votes() -> None:
-    """Resources are heard before the execution choice, with a certainty of 0.8 (A9)."""
+    """Resources are heard before the execution choice, with a certainty of 0.8."""
     short = ResourcePressure(1.0, None, (Alert("cpu", 99, 80, critical=True),))
     chosen = choose(work(1), short)
     assert (chosen.choice, chosen.confidence) == (DEFER, 0.8)

@@ -25,7 +25,7 @@ from otel_loopguard.stores.store import time_of
 from tests.execution.past import SECOND, START, call, record
 
 PLAIN = Settings(tuning={"latency": {"prior_records": 0, "adapts": 0, "complexity": 0}})
-"""The rule of A2 as it is written: no blending, no calibration, no complexity."""
+"""The rule as it is written: no blending, no calibration, no complexity."""
 
 
 def sized(size: int | None, complexity: float = 0.0) -> Arguments:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 
@@ -16,6 +16,7 @@ from otel_loopguard.execution.latency import CallRecord, Knowledge, ResourceSamp
 from otel_loopguard.execution.profiler import BatchEstimate, PlannedCall, Profiler
 from otel_loopguard.stores import MemoryStore, Writer
 from tests.execution.past import SECOND, START, call, encoded, record
+from tests.stores.servers import wait_for
 
 
 def learned(*durations: float, settings: Settings | None = None) -> Profiler:
@@ -84,7 +85,7 @@ def test_a_cache_hit() -> None:
 
 
 def test_stall_limit() -> None:
-    """Three times the estimate, once there are 20 records, and never below 30 s (D4)."""
+    """Three times the estimate, once there are 20 records, and never below 30 s."""
     assert learned(*[20_000] * 19).limit_for("t") is None
     assert learned(*[50] * 20).limit_for("t") == 30
     limit = learned(*[20_000] * 20).limit_for("t")
@@ -106,7 +107,7 @@ def test_what_a_tool_came_back_from_is_no_stall() -> None:
     ("ms", "seconds"), [(100, 30), (20_000, 100), (300_000, 600)], ids=["least", "five", "most"]
 )
 def test_time_limits(ms: float, seconds: float) -> None:
-    """Five times the estimate, not under 30 s, not over 600 s (E3)."""
+    """Five times the estimate, not under 30 s, not over 600 s."""
     settings = Settings(tuning={"latency": {"adapts": 0}})
     assert learned(*[ms] * 20, settings=settings).time_limit("t") == pytest.approx(seconds)
 
@@ -123,7 +124,7 @@ def test_agent_limits() -> None:
 
 
 def test_resource_profile() -> None:
-    """Means over what was measured say whether a tool needs much CPU, memory or I/O (A8)."""
+    """Means over what was measured say whether a tool needs much CPU, memory or I/O."""
     waiting = ResourceSample(io_wait_percent=20)
     samples = iter([ResourceSample(90, 700, 10), None, ResourceSample(50, 500), waiting])
     profiler = Profiler(Settings(), resources=lambda: next(samples))
@@ -166,15 +167,6 @@ def rig() -> tuple[Slow, Writer, Profiler]:
     return store, writer, Profiler(Settings(), writer=writer)
 
 
-def until(true: Callable[[], object]) -> None:
-    ready = threading.Event()
-    for _ in range(500):
-        if true():
-            return
-        ready.wait(0.01)
-    pytest.fail("it did not come about within 5 s")
-
-
 def test_the_store_is_read_once_in_the_background(rig: tuple[Slow, Writer, Profiler]) -> None:
     """The first question is answered without the store, later ones with what it knew."""
     store, writer, profiler = rig
@@ -184,7 +176,7 @@ def test_the_store_is_read_once_in_the_background(rig: tuple[Slow, Writer, Profi
     profiler.finished(call(100, 60.0), "s")
     assert profiler.estimate("t").records == 1
     store.let.set()
-    until(lambda: profiler.estimate("t").records == 21)
+    wait_for(lambda: profiler.estimate("t").records == 21)
     assert 40 <= profiler.estimate("t").duration_ms < 60
     assert store.asked == ["t"]
     assert writer.flush(5)
@@ -213,7 +205,7 @@ def test_what_comes_back_from_the_store_counts_once(rig: tuple[Slow, Writer, Pro
     again = record(3, 60.0)._replace(time=START + 3 * SECOND + 60_000_000)
     store.add_records("t", [again.encoded()])
     store.let.set()
-    until(lambda: len(store.asked) == 1 and writer.flush(5))
+    wait_for(lambda: len(store.asked) == 1 and writer.flush(5))
     assert count(profiler) == 1
     writer.close()
 
@@ -224,14 +216,14 @@ def test_a_store_that_fails(rig: tuple[Slow, Writer, Profiler]) -> None:
     store.broken = True
     store.let.set()
     profiler.estimate("t")
-    until(lambda: profiler._resting_until > 0)
+    wait_for(lambda: profiler._resting_until > 0)
     profiler.finished(call(0, 60.0))
     assert profiler.estimate("t").records == 1
     asked = len(store.asked)
     store.broken = False
     store.add_records("t", encoded([40.0] * 20))
     profiler._resting_until = 0.0
-    until(lambda: profiler.estimate("t").records >= 21)
+    wait_for(lambda: profiler.estimate("t").records >= 21)
     assert len(store.asked) > asked
     writer.close()
 
@@ -244,7 +236,7 @@ def test_records_that_are_not_understood(
     store.add_records("t", [*encoded([40.0] * 20), b'[%d,"later"]' % START])
     store.let.set()
     profiler.estimate("t")
-    until(lambda: profiler.estimate("t").records == 20)
+    wait_for(lambda: profiler.estimate("t").records == 20)
     said = [entry.getMessage() for entry in caplog.records]
     assert [text for text in said if "tool profile 't': 1 records" in text] == said
     assert len(said) == 1

@@ -1,4 +1,4 @@
-"""Resources: what is measured, when it is an alert, who looks, and how deep the queue is (A7)."""
+"""Resources: what is measured, when it is an alert, who looks, and how deep the queue is."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_one_peak_is_no_alert() -> None:
 
 
 def test_the_newest_hundred_are_kept() -> None:
-    """Mean and peak are over those; what a system does not say is not there (A10)."""
+    """Mean and peak are over those; what a system does not say is not there."""
     known = resources(execution_resources=False)
     for number in range(150):
         known.add(Reading(number, cpu=number % 100, rss=50))

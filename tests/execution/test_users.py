@@ -48,7 +48,7 @@ def users(keeping: Keeping | None = None, **given: object) -> Users:
 
 
 def test_the_settings_are_what_everybody_prefers() -> None:
-    """Numbers of A6, and what a process sets otherwise."""
+    """The defaults, and what a process sets otherwise."""
     found = users(tuning={"execution": {"channels": "mail"}}, execution_prompt_s=5).preferences(
         "ada"
     )
