@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import unquote, urlsplit
 
 import psutil
@@ -25,10 +25,6 @@ from otel_loopguard.execution.latency import ResourceSample
 if TYPE_CHECKING:
     from otel_loopguard._util.errors import InternalErrors
     from otel_loopguard.settings import Settings
-
-_Value = TypeVar("_Value")
-_BLIND = (psutil.Error, OSError, NotImplementedError, RuntimeError)
-"""What psutil raises where a system does not say something, a container for example."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,27 +60,28 @@ class Gauges:
     """
 
     def __init__(self) -> None:
-        self._process = _known(psutil.Process)
+        self._process = _ask(psutil.Process)
         self._times: Any = None
         self._bytes: dict[str, tuple[float, int]] = {}
 
     def read(self) -> Reading:
         """One reading, without the depth of a queue; takes under a millisecond."""
         cpu, io_wait = self._cpu()
-        memory = _known(psutil.virtual_memory)
-        used = None if self._process is None else _known(self._process.memory_info)
+        memory = _ask(psutil.virtual_memory)
+        used = None if self._process is None else _ask(self._process.memory_info)
+        disk, network = _ask(psutil.disk_io_counters), _ask(psutil.net_io_counters)
         return Reading(
             time.time_ns(),
             cpu,
             None if memory is None else memory.percent,
             io_wait,
-            self._rate("disk", _disk_bytes),
-            self._rate("network", _network_bytes),
+            self._rate("disk", disk.read_bytes + disk.write_bytes if disk else None),
+            self._rate("network", network.bytes_recv + network.bytes_sent if network else None),
             None if used is None else used.rss / 1e6,
         )
 
     def _cpu(self) -> tuple[float | None, float | None]:
-        now, before = _known(psutil.cpu_times), self._times
+        now, before = _ask(psutil.cpu_times), self._times
         self._times = now
         if now is None or before is None:
             return None, None
@@ -98,32 +95,23 @@ class Gauges:
         cpu, io_wait = (min(100.0, max(0.0, part / total * 100)) for part in (busy, waited or 0.0))
         return cpu, None if waited is None else io_wait
 
-    def _rate(self, name: str, count: Callable[[], int | None]) -> float | None:
-        bytes_, now, before = _known(count), time.monotonic(), self._bytes.pop(name, None)
-        if bytes_ is None:
+    def _rate(self, name: str, total: int | None) -> float | None:
+        """Bytes per second since the reading before."""
+        now, before = time.monotonic(), self._bytes.pop(name, None)
+        if total is None:
             return None
-        self._bytes[name] = (now, bytes_)
+        self._bytes[name] = (now, total)
         if before is None or now <= before[0]:
             return None
         # A counter that wrapped, or an interface that went away, is no negative rate.
-        return max(0, bytes_ - before[1]) / (now - before[0])
+        return max(0, total - before[1]) / (now - before[0])
 
 
-def _disk_bytes() -> int | None:
-    found = psutil.disk_io_counters()
-    return None if found is None else found.read_bytes + found.write_bytes
-
-
-def _network_bytes() -> int | None:
-    found: Any = psutil.net_io_counters()
-    return None if not found else found.bytes_recv + found.bytes_sent
-
-
-def _known(ask: Callable[[], _Value]) -> _Value | None:
-    """What psutil says, or None where the system does not."""
+def _ask(ask: Callable[[], Any]) -> Any:
+    """What psutil says, or None where the system does not, in a container for example."""
     try:
         return ask()
-    except _BLIND:
+    except (psutil.Error, OSError, NotImplementedError, RuntimeError):
         return None
 
 
