@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import sys
-import uuid
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 
 from otel_loopguard import LoopGuard, LoopGuardAbort, LoopGuardSpanProcessor, session
+from tests.frameworks.simple_agents import AGENTS
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Decision
@@ -37,115 +37,41 @@ def search(query: str) -> str:
     return ANSWER
 
 
-def calls_again() -> bool:
-    """Whether the model asks for one more call in this turn."""
+def asks(_: str) -> dict[str, str] | None:
+    """The same call again, so many times in this turn."""
     asked[0] -= 1
-    return asked[0] >= 0
+    return {"query": "x"} if asked[0] >= 0 else None
 
 
-def langchain() -> Callable[[], None]:
-    """An agent of LangChain; its thread is new in every turn."""
-    from langchain.agents import create_agent
-    from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
-    from langchain_core.messages import AIMessage
-    from langchain_core.outputs import ChatGeneration, ChatResult
-
-    from otel_loopguard.integrations.langchain import LoopGuardMiddleware
-
-    if INSTRUMENTED:
+def instrument() -> None:
+    """With what people use; pydantic-ai writes its spans itself."""
+    if NAME == "langchain":
         from openinference.instrumentation.langchain import LangChainInstrumentor
 
         LangChainInstrumentor().instrument(tracer_provider=provider)
-
-    class Scripted(GenericFakeChatModel):
-        def bind_tools(self, tools: Any, **options: Any) -> Scripted:
-            return self
-
-        def _generate(self, messages: Any, *rest: Any, **options: Any) -> ChatResult:
-            call = {"name": "search", "args": {"query": "x"}, "id": uuid.uuid4().hex}
-            said = AIMessage("", tool_calls=[call]) if calls_again() else AIMessage("Done.")
-            return ChatResult(generations=[ChatGeneration(message=said)])
-
-    agent = create_agent(
-        Scripted(messages=iter(())), [search], middleware=[LoopGuardMiddleware()], name="looper"
-    )
-    return lambda: agent.invoke({"messages": [("user", "?")]}, {"recursion_limit": 200})
-
-
-def pydantic_ai() -> Callable[[], None]:
-    """An agent of pydantic-ai."""
-    from pydantic_ai import Agent
-    from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
-    from pydantic_ai.models.function import FunctionModel
-    from pydantic_ai.models.instrumented import InstrumentationSettings
-
-    from otel_loopguard.integrations.pydantic_ai import LoopGuardCapability
-
-    if INSTRUMENTED:
-        Agent.instrument_all(InstrumentationSettings(tracer_provider=provider))
-
-    def model(messages: Any, info: Any) -> ModelResponse:
-        again = calls_again()
-        return ModelResponse([ToolCallPart("search", {"query": "x"}) if again else TextPart("Ok.")])
-
-    agent = Agent(FunctionModel(model), name="looper", capabilities=[LoopGuardCapability()])
-    agent.tool_plain(search)
-    return lambda: agent.run_sync("?")
-
-
-def openai_agents() -> Callable[[], None]:
-    """An agent of the OpenAI Agents SDK."""
-    from agents import (
-        Agent,
-        Model,
-        ModelResponse,
-        Runner,
-        Usage,
-        function_tool,
-        set_trace_processors,
-    )
-    from agents import trace as traced
-    from openai.types.responses import (
-        ResponseFunctionToolCall,
-        ResponseOutputMessage,
-        ResponseOutputText,
-    )
-
-    from otel_loopguard.integrations.openai_agents import LoopGuardHooks
-
-    set_trace_processors([])
-    if INSTRUMENTED:
+    elif NAME == "openai_agents":
         from openinference.instrumentation.openai_agents import OpenAIAgentsInstrumentor
 
         OpenAIAgentsInstrumentor().instrument(tracer_provider=provider)
+    else:
+        from pydantic_ai import Agent
+        from pydantic_ai.models.instrumented import InstrumentationSettings
 
-    class Scripted(Model):
-        async def get_response(self, *_args: Any, **_options: Any) -> ModelResponse:
-            if calls_again():
-                said: Any = ResponseFunctionToolCall(
-                    arguments='{"query": "x"}', call_id=uuid.uuid4().hex, name="search",
-                    type="function_call",
-                )  # fmt: skip
-            else:
-                text = ResponseOutputText(annotations=[], text="Done.", type="output_text")
-                said = ResponseOutputMessage(
-                    id="m", content=[text], role="assistant", status="completed", type="message"
-                )
-            return ModelResponse(output=[said], usage=Usage(), response_id=None)
-
-        def stream_response(self, *_args: Any, **_options: Any) -> Any:
-            raise NotImplementedError
-
-    agent = Agent(name="looper", model=Scripted(), tools=[function_tool(search)])
-    # The SDK's own trace, around any number of runs.
-    outer[0] = lambda: traced("chat")
-    return lambda: Runner.run_sync(agent, "?", hooks=LoopGuardHooks(), max_turns=100)
+        Agent.instrument_all(InstrumentationSettings(tracer_provider=provider))
 
 
-outer: list[Callable[[], AbstractContextManager[Any]]] = [
-    lambda: trace.get_tracer("my.app").start_as_current_span("chat")
-]
-run = {"langchain": langchain, "pydantic_ai": pydantic_ai, "openai_agents": openai_agents}[NAME]()
+def outer() -> AbstractContextManager[Any]:
+    """A trace around any number of runs; the SDK of OpenAI has its own."""
+    if NAME == "openai_agents":
+        from agents import trace as traced
+
+        return traced("chat")
+    return trace.get_tracer("my.app").start_as_current_span("chat")
+
+
+run = AGENTS[NAME]("search", search, asks)
+if INSTRUMENTED:
+    instrument()
 
 
 def turn(times: int) -> int:
@@ -191,8 +117,8 @@ def each() -> AbstractContextManager[Any]:
 said = {
     "each": case(each, nullcontext),
     "once": case(nullcontext, lambda: session(f"job {NAME} {INSTRUMENTED}")),
-    "both": case(lambda: session(f"both {NAME} {INSTRUMENTED}"), outer[0]),
+    "both": case(lambda: session(f"both {NAME} {INSTRUMENTED}"), outer),
 }
 if INSTRUMENTED:
-    said["outer"] = case(nullcontext, outer[0])
+    said["outer"] = case(nullcontext, outer)
 print(json.dumps(said))
