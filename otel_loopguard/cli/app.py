@@ -1,18 +1,16 @@
-"""The commands, their arguments and exit codes."""
+"""The commands, their arguments and exit codes; each imports what it needs when it is run."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated, NoReturn, Optional
 
 import typer
 
-from otel_loopguard.cli.live import register
 from otel_loopguard.cli.output import Format, keep_faults, say
 from otel_loopguard.errors import LoopGuardError
 from otel_loopguard.settings import Settings
@@ -39,6 +37,33 @@ SettingsFile = Annotated[
     Optional[str],  # noqa: UP045  # typer evaluates it, on Python 3.10 too
     typer.Option("--settings", metavar="FILE", help="Settings of the guard, TOML or JSON."),
 ]
+Store = Annotated[
+    Optional[str],  # noqa: UP045  # typer evaluates it, on Python 3.10 too
+    typer.Option(
+        metavar="URL", help="Store shared by the processes; LOOPGUARD_STORE_URL by default."
+    ),
+]
+Socket = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(
+        metavar="PATH",
+        help="Socket of one process. Without it and without a store: those of all your processes "
+        "with control_socket = auto.",
+    ),
+]
+Name = Annotated[str, typer.Argument(metavar="SESSION", help="Key of the session.")]
+By = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--by", metavar="NAME", help="Your name; your user name by default."),
+]
+Reason = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--reason", metavar="TEXT", help="Reason, shown on the trace."),
+]
+Guidance = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--guidance", metavar="TEXT", help="Message to the model."),
+]
 
 
 def _version(wanted: bool) -> None:
@@ -64,10 +89,9 @@ def _prepare(
 @app.command()
 def steps(files: Files, form: Form = Format.TABLE) -> None:
     """Prints the canonical steps of recorded runs: every call once, whoever reported it."""
-    from otel_loopguard.cli.steps import print_steps  # noqa: PLC0415  # quick start of --help
+    from otel_loopguard.cli.steps import print_steps  # noqa: PLC0415
 
-    with _refusing():
-        raise typer.Exit(print_steps(files, form))
+    _exit(lambda: print_steps(files, form))
 
 
 @app.command()
@@ -82,8 +106,7 @@ def replay(
     """Prints what the guard would have decided, session by session."""
     from otel_loopguard.cli.replay import print_replay  # noqa: PLC0415
 
-    with _refusing():
-        raise typer.Exit(print_replay(files, form, _settings(settings), tree=tree))
+    _exit(lambda: print_replay(files, form, _settings(settings), tree=tree))
 
 
 @app.command()
@@ -91,8 +114,7 @@ def report(files: Files, form: Form = Format.TABLE, settings: SettingsFile = Non
     """Prints what each session came to: counts, tools, errors, loops, alerts, what was lacking."""
     from otel_loopguard.cli.report import print_reports  # noqa: PLC0415
 
-    with _refusing():
-        raise typer.Exit(print_reports(files, form, _settings(settings)))
+    _exit(lambda: print_reports(files, form, _settings(settings)))
 
 
 @app.command("eval")
@@ -161,8 +183,7 @@ def evaluate(  # noqa: PLR0913, PLR0917  # they are options
 
     limits = Limits(false_notices, false_stops)
     wanted = Wanted(baselines, leave_one_out, limits, cost, errors, curve, jobs)
-    with _refusing():
-        raise typer.Exit(print_evaluation(files, form, _settings(settings), wanted))
+    _exit(lambda: print_evaluation(files, form, _settings(settings), wanted))
 
 
 @app.command()
@@ -193,8 +214,7 @@ def calibrate(  # noqa: PLR0913, PLR0917
     from otel_loopguard.cli.evaluation.calibrate import Wanted, print_calibration  # noqa: PLC0415
 
     wanted = Wanted(false_stops, frozenset(except_for or ()), output)
-    with _refusing():
-        raise typer.Exit(print_calibration(files, form, _settings(settings), wanted))
+    _exit(lambda: print_calibration(files, form, _settings(settings), wanted))
 
 
 @app.command()
@@ -202,8 +222,7 @@ def learn(files: Files, form: Form = Format.TABLE, settings: SettingsFile = None
     """Prints what is learned of each tool: durations, failures, and how far estimates hold."""
     from otel_loopguard.cli.evaluation.learn import print_learned  # noqa: PLC0415
 
-    with _refusing():
-        raise typer.Exit(print_learned(files, form, _settings(settings)))
+    _exit(lambda: print_learned(files, form, _settings(settings)))
 
 
 @app.command()
@@ -217,8 +236,7 @@ def plan(
     """Checks a plan: what is wrong with it, what runs side by side, how complex, how to split."""
     from otel_loopguard.cli.plan import print_plan  # noqa: PLC0415
 
-    with _refusing():
-        raise typer.Exit(print_plan(file, form, _settings(settings)))
+    _exit(lambda: print_plan(file, form, _settings(settings)))
 
 
 @app.command()
@@ -226,18 +244,112 @@ def demo() -> None:
     """Shows a live agent that gets stuck and is stopped, then a recorded run. Needs no server."""
     from otel_loopguard.cli.demo import run_demo  # noqa: PLC0415
 
-    with _refusing():
-        raise typer.Exit(run_demo())
+    _exit(run_demo)
 
 
-@contextmanager
-def _refusing() -> Generator[None, None, None]:
-    """Turns what cannot be used into one line on standard error and exit code 2."""
+@app.command()
+def sessions(store: Store = None, socket: Socket = None, form: Form = Format.TABLE) -> None:
+    """Lists the sessions of live processes: where each is, what its flag says, its tokens."""
+    from otel_loopguard.cli import live  # noqa: PLC0415
+
+    _exit(lambda: live.print_sessions(live.lines_to(store, socket), form))
+
+
+@app.command()
+def watch(
+    store: Store = None,
+    socket: Socket = None,
+    interval: Annotated[
+        float, typer.Option(min=0.1, max=3600, help="Seconds between updates.")
+    ] = 1.0,
+    rounds: Annotated[
+        int, typer.Option(min=0, help="Updates before it ends; 0: until Ctrl-C.")
+    ] = 0,
+) -> None:
+    """Shows the sessions of live processes, again and again."""
+    from otel_loopguard.cli import live  # noqa: PLC0415
+
+    _exit(lambda: live.watch_sessions(live.lines_to(store, socket), interval, rounds))
+
+
+@app.command()
+def show(
+    session: Name, store: Store = None, socket: Socket = None, form: Form = Format.TABLE
+) -> None:
+    """Shows one session: what it came to, its last actions and decisions, what was asked."""
+    from otel_loopguard.cli import live  # noqa: PLC0415
+
+    _exit(lambda: live.print_session(live.lines_to(store, socket), session, form))
+
+
+@app.command()
+def pause(
+    session: Name, reason: Reason = None, by: By = None, store: Store = None,
+    socket: Socket = None,
+) -> None:  # fmt: skip
+    """Pauses a session: it waits at its next gate."""
+    _give(store, socket, op="pause", session=session, reason=reason, by=by)
+
+
+@app.command()
+def resume(
+    session: Name, guidance: Guidance = None, by: By = None, store: Store = None,
+    socket: Socket = None,
+) -> None:  # fmt: skip
+    """Lets a session go on, an aborted one too."""
+    _give(store, socket, op="resume", session=session, guidance=guidance, by=by)
+
+
+@app.command()
+def abort(
+    session: Name, reason: Reason = None, by: By = None, store: Store = None,
+    socket: Socket = None,
+) -> None:  # fmt: skip
+    """Aborts a session: it ends at its next check or gate."""
+    _give(store, socket, op="abort", session=session, reason=reason, by=by)
+
+
+@app.command()
+def answer(  # noqa: PLR0913, PLR0917  # they are options
+    escalation: Annotated[str, typer.Argument(metavar="ESCALATION", help="Id of the escalation.")],
+    said: Annotated[
+        str,
+        typer.Argument(metavar="ANSWER", help="continue, abort, modify-plan or skip-task."),
+    ],
+    guidance: Guidance = None,
+    plan: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--plan",
+            metavar="FILE",
+            help="With modify-plan: JSON list of the new tasks, or -.",
+        ),
+    ] = None,
+    by: By = None,
+    store: Store = None,
+    socket: Socket = None,
+) -> None:
+    """Answers an escalation."""
+    _give(
+        store, socket,
+        op="answer", escalation=escalation, answer=said, guidance=guidance, by=by, plan=plan,
+    )  # fmt: skip
+
+
+def _exit(command: Callable[[], int]) -> NoReturn:
+    """Ends with the exit code of a command; 2 with one line where something cannot be used."""
     try:
-        yield
+        code = command()
     except LoopGuardError as error:
         say(f"otel-loopguard: {error}", error=True)
         raise typer.Exit(2) from error
+    raise typer.Exit(code)
+
+
+def _give(store: str | None, socket: str | None, **request: str | None) -> NoReturn:
+    from otel_loopguard.cli import live  # noqa: PLC0415
+
+    _exit(lambda: live.give(live.lines_to(store, socket), **request))
 
 
 def _settings(file: str | None) -> Settings:
@@ -249,11 +361,3 @@ def _settings(file: str | None) -> Settings:
         raise typer.BadParameter(msg)
     os.environ["LOOPGUARD_SETTINGS_FILE"] = file
     return Settings()
-
-
-def _with_store(store: str | None) -> Settings:
-    """The settings of the environment, with another store where one is named."""
-    return Settings() if store is None else Settings(store_url=store)
-
-
-register(app, _refusing, _with_store)

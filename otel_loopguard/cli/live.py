@@ -1,16 +1,15 @@
-"""The commands that ask live processes."""
+"""`sessions`, `watch`, `show`, `pause`, `resume`, `abort`, `answer`: they ask live processes."""
 
 from __future__ import annotations
 
 import getpass
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, Final, Optional, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
-import typer
 from rich.console import Group
 from rich.live import Live
 
@@ -18,17 +17,19 @@ from otel_loopguard._control.flag import is_reserved
 from otel_loopguard.cli.output import Format, cell, console, json_line, line, say, table
 from otel_loopguard.escalation.admin.client import SocketLines, StoreLines
 from otel_loopguard.escalation.answers import answer_of
+from otel_loopguard.replay import read_whole
+from otel_loopguard.settings import Settings
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from otel_loopguard.escalation.admin.client import Lines
     from otel_loopguard.escalation.admin.handlers import Message
-    from otel_loopguard.settings import Settings
 
 _LISTED_S: Final = 3.0
 """A live process lists its new sessions every `tuning.admin.heartbeat_s` (2 s)."""
 _AGAIN_S: Final = 0.2
+_PLAN_BYTES: Final = 1024 * 1024
 _DONE: Final = {
     "pause": "is paused",
     "resume": "goes on",
@@ -36,45 +37,46 @@ _DONE: Final = {
 }
 
 
-def give(lines: Lines, request: Mapping[str, str | None]) -> int:
+def lines_to(store: str | None, socket: str | None) -> Lines:
+    """The way to the processes: of a store, a socket, or neither."""
+    if socket is not None:
+        return SocketLines(socket)
+    settings = Settings() if store is None else Settings(store_url=store)
+    return StoreLines(settings) if settings.store_url else SocketLines()
+
+
+def give(lines: Lines, **request: str | None) -> int:
     """Sends a request to the processes that know its session, and prints what came of it."""
     sent = {name: value for name, value in request.items() if value is not None}
+    if "plan" in sent:
+        sent["plan"] = read_whole(sent["plan"], _PLAN_BYTES).decode("utf-8", "replace")
     if "answer" in sent:
         sent["answer"] = answer_of(sent["answer"]).value
     sent.setdefault("by", _user())
-    replies = _asked(lines, sent)
-    if not replies:
-        what = "escalation" if "escalation" in sent else "session"
-        return unknown(what, sent[what])
-    code = 0
-    for reply in replies:
-        if reply.get("ok"):
-            say(_said(sent, str(reply.get("process", ""))))
-        else:
-            say(f"otel-loopguard: {reply.get('message')}", error=True)
-            code = 1
-    return code
-
-
-def _asked(lines: Lines, sent: Mapping[str, str]) -> list[dict[str, object]]:
-    """The replies; a session that has only begun is waited for until it is listed."""
+    # A session that has only begun is waited for until it is listed.
     until = time.monotonic() + _LISTED_S
     while not (replies := lines.ask(dict(sent))) and time.monotonic() < until:
         time.sleep(_AGAIN_S)
-    return replies
+    if not replies:
+        what = "escalation" if "escalation" in sent else "session"
+        return unknown(what, sent[what])
+    for reply in replies:
+        if reply.get("ok"):
+            process = reply.get("process") or ""
+            if "escalation" in sent:
+                what = f"escalation {sent['escalation']}: {sent['by']} answered {sent['answer']}"
+            else:
+                what = f"session {sent['session']} {_DONE[sent['op']]}, by {sent['by']}"
+            say(f"{what} (process {process})" if process else what)
+        else:
+            say(f"otel-loopguard: {reply.get('message')}", error=True)
+    return 0 if all(reply.get("ok") for reply in replies) else 1
 
 
 def unknown(what: str, name: str) -> int:
     """Says that no live process knows something; gives the exit code."""
     say(f"otel-loopguard: no live process knows the {what} {name!r}", error=True)
     return 1
-
-
-def _said(sent: Mapping[str, str], process: str) -> str:
-    where = f" (process {process})" if process else ""
-    if "escalation" in sent:
-        return f"escalation {sent['escalation']}: {sent['by']} answered {sent['answer']}{where}"
-    return f"session {sent['session']} {_DONE[sent['op']]}, by {sent['by']}{where}"
 
 
 def _user() -> str:
@@ -123,8 +125,11 @@ def watch_sessions(lines: Lines, interval_s: float, rounds: int) -> int:
                 if why:
                     say(f"otel-loopguard: {why}", error=True)
             left -= 1
-            if left and not _slept(interval_s):
-                return 0
+            if left:
+                try:
+                    time.sleep(interval_s)
+                except KeyboardInterrupt:
+                    break
     return 0
 
 
@@ -174,15 +179,6 @@ def _since(then: object, now: int) -> str:
         if seconds >= size:
             return f"{seconds // size}{unit}"
     return f"{seconds}s"
-
-
-def _slept(seconds: float) -> bool:
-    """Waits; False if somebody pressed Ctrl-C."""
-    try:
-        time.sleep(seconds)
-    except KeyboardInterrupt:
-        return False
-    return True
 
 
 _TOTALS = (
@@ -271,163 +267,3 @@ def _clock(then: object) -> str:
     if not isinstance(then, int):
         return "?"
     return f"{datetime.fromtimestamp(then / 1e9).astimezone():%H:%M:%S}"
-
-
-Form = Annotated[Format, typer.Option("--format", help="table, or one JSON object per line.")]
-Store = Annotated[
-    Optional[str],  # noqa: UP045  # typer evaluates it, on Python 3.10 too
-    typer.Option(
-        metavar="URL", help="Store shared by the processes; LOOPGUARD_STORE_URL by default."
-    ),
-]
-Socket = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option(
-        metavar="PATH",
-        help="Socket of one process. Without it and without a store: those of all your processes "
-        "with control_socket = auto.",
-    ),
-]
-Name = Annotated[str, typer.Argument(metavar="SESSION", help="Key of the session.")]
-By = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option("--by", metavar="NAME", help="Your name; your user name by default."),
-]
-Reason = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option("--reason", metavar="TEXT", help="Reason, shown on the trace."),
-]
-Guidance = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option("--guidance", metavar="TEXT", help="Message to the model."),
-]
-
-_PLAN_BYTES: Final = 1024 * 1024
-
-Refusing = Callable[[], AbstractContextManager[None]]
-Ways = Callable[["str | None", "str | None"], "Lines"]
-"""The ways to the processes: of a store, a socket, or neither."""
-
-
-def register(app: typer.Typer, refusing: Refusing, read: Callable[[str | None], Settings]) -> None:
-    """Adds the commands."""
-
-    def lines(store: str | None, socket: str | None) -> Lines:
-        if socket is not None:
-            return SocketLines(socket)
-        settings = read(store)
-        return StoreLines(settings) if settings.store_url else SocketLines()
-
-    _add_looks(app, refusing, lines)
-    _add_orders(app, refusing, lines)
-    _add_answer(app, refusing, lines)
-
-
-def _add_looks(app: typer.Typer, refusing: Refusing, lines: Ways) -> None:
-    @app.command()
-    def sessions(store: Store = None, socket: Socket = None, form: Form = Format.TABLE) -> None:
-        """Lists the sessions of live processes: where each is, what its flag says, its tokens."""
-        with refusing():
-            raise typer.Exit(print_sessions(lines(store, socket), form))
-
-    @app.command()
-    def watch(
-        store: Store = None,
-        socket: Socket = None,
-        interval: Annotated[
-            float, typer.Option(min=0.1, max=3600, help="Seconds between updates.")
-        ] = 1.0,
-        rounds: Annotated[
-            int, typer.Option(min=0, help="Updates before it ends; 0: until Ctrl-C.")
-        ] = 0,
-    ) -> None:
-        """Shows the sessions of live processes, again and again."""
-        with refusing():
-            raise typer.Exit(watch_sessions(lines(store, socket), interval, rounds))
-
-    @app.command()
-    def show(
-        session: Name, store: Store = None, socket: Socket = None, form: Form = Format.TABLE
-    ) -> None:
-        """Shows one session: what it came to, its last actions and decisions, what was asked."""
-        with refusing():
-            raise typer.Exit(print_session(lines(store, socket), session, form))
-
-
-def _add_orders(app: typer.Typer, refusing: Refusing, lines: Ways) -> None:
-    @app.command()
-    def pause(
-        session: Name, reason: Reason = None, by: By = None, store: Store = None,
-        socket: Socket = None,
-    ) -> None:  # fmt: skip
-        """Pauses a session: it waits at its next gate."""
-        _give(lines, refusing, store, socket, op="pause", session=session, reason=reason, by=by)
-
-    @app.command()
-    def resume(
-        session: Name, guidance: Guidance = None, by: By = None, store: Store = None,
-        socket: Socket = None,
-    ) -> None:  # fmt: skip
-        """Lets a session go on, an aborted one too."""
-        _give(
-            lines, refusing, store, socket, op="resume", session=session, guidance=guidance, by=by
-        )
-
-    @app.command()
-    def abort(
-        session: Name, reason: Reason = None, by: By = None, store: Store = None,
-        socket: Socket = None,
-    ) -> None:  # fmt: skip
-        """Aborts a session: it ends at its next check or gate."""
-        _give(lines, refusing, store, socket, op="abort", session=session, reason=reason, by=by)
-
-
-def _add_answer(app: typer.Typer, refusing: Refusing, lines: Ways) -> None:
-    @app.command()
-    def answer(  # noqa: PLR0913, PLR0917  # they are options
-        escalation: Annotated[
-            str, typer.Argument(metavar="ESCALATION", help="Id of the escalation.")
-        ],
-        said: Annotated[
-            str,
-            typer.Argument(metavar="ANSWER", help="continue, abort, modify-plan or skip-task."),
-        ],
-        guidance: Guidance = None,
-        plan: Annotated[
-            Optional[str],  # noqa: UP045
-            typer.Option(
-                "--plan",
-                metavar="FILE",
-                help="With modify-plan: JSON list of the new tasks, or -.",
-            ),
-        ] = None,
-        by: By = None,
-        store: Store = None,
-        socket: Socket = None,
-    ) -> None:
-        """Answers an escalation."""
-        _give(
-            lines, refusing, store, socket,
-            op="answer", escalation=escalation, answer=said, guidance=guidance, by=by,
-            plan=plan,
-        )  # fmt: skip
-
-
-def _give(
-    lines: Ways,
-    refusing: Refusing,
-    store: str | None,
-    socket: str | None,
-    **request: str | None,
-) -> None:
-
-    with refusing():
-        if request.get("plan") is not None:
-            request["plan"] = _plan(str(request["plan"]))
-        raise typer.Exit(give(lines(store, socket), request))
-
-
-def _plan(file: str) -> str:
-    from otel_loopguard.replay import read_whole  # noqa: PLC0415
-
-    return read_whole(file, _PLAN_BYTES).decode("utf-8", "replace")

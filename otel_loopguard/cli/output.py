@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import Any, Final, TypeGuard
+from typing import Final, cast
 
 import orjson
 import typer
@@ -22,10 +22,10 @@ from otel_loopguard._util.printable import printable
 
 def keep_faults() -> None:
     """Leaves decisions, which are printed, out of standard error; faults stay."""
-    logging.getLogger("otel_loopguard").addFilter(_is_fault)
+    logging.getLogger("otel_loopguard").addFilter(_has_exception)
 
 
-def _is_fault(record: logging.LogRecord) -> bool:
+def _has_exception(record: logging.LogRecord) -> bool:
     return record.exc_info is not None
 
 
@@ -88,35 +88,27 @@ def line(value: object, size: int = 60) -> str:
     """A value as one line of at most `size` printable characters; None is empty."""
     if value is None:
         return ""
-    written = value if isinstance(value, str) else _written(value)
+    if isinstance(value, float):
+        written = f"{value:.3g}"
+    elif isinstance(value, str):
+        written = value
+    else:
+        written = json.dumps(_plain(value, 0), ensure_ascii=False)
     flat = printable(_SPACE.sub(" ", written[: size + 1]))
     return flat if len(flat) <= size else flat[: size - 1] + "…"
-
-
-def _written(value: object) -> str:
-    if isinstance(value, float):
-        return f"{value:.3g}"
-    return json.dumps(_plain(value, 0), ensure_ascii=False)
 
 
 def _plain(value: object, depth: int) -> object:
     """The value with what JSON cannot say replaced; see `json_line`."""
     if depth > _DEPTH:
         return "…"
-    if _is_map(value):
-        return {str(key): _plain(inner, depth + 1) for key, inner in value.items()}
-    if _is_list(value):
-        return [_plain(inner, depth + 1) for inner in value]
+    if isinstance(value, dict):
+        known = cast("dict[object, object]", value)
+        return {str(key): _plain(inner, depth + 1) for key, inner in known.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(inner, depth + 1) for inner in cast("list[object]", value)]
     if isinstance(value, (bytes, bytearray)):
         return bytes(value).decode("utf-8", "backslashreplace")
     if isinstance(value, float):
         return value if value - value == 0 else None
     return value if isinstance(value, (str, int, type(None))) else str(value)
-
-
-def _is_map(value: object) -> TypeGuard[Mapping[Any, object]]:
-    return isinstance(value, dict)
-
-
-def _is_list(value: object) -> TypeGuard[Sequence[object]]:
-    return isinstance(value, (list, tuple))
