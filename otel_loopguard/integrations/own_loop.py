@@ -20,7 +20,7 @@ from otel_loopguard._control.flag import NOTHING
 from otel_loopguard._util.logger import warn_blind
 from otel_loopguard.errors import LoopGuardStop
 from otel_loopguard.integrations._adapter import Adapter, plain
-from otel_loopguard.sdk.provider import shown, unseen
+from otel_loopguard.sdk.provider import ensure_followed, guard_only_provider
 from otel_loopguard.version import __version__
 
 if TYPE_CHECKING:
@@ -298,9 +298,9 @@ class turn:  # noqa: N801  # reads as a statement: `with otel_loopguard.turn() a
             return tracer.start_span(name, context, kind=SpanKind.INTERNAL, attributes=said)
 
         span = start()
-        if shown(span, self._provider, context):
+        if ensure_followed(span, self._provider, context):
             return span
-        own = unseen()
+        own = guard_only_provider()
         if own is None:
             return span
         if isinstance(span, ReadableSpan):

@@ -43,45 +43,39 @@ _OTLP: Final = {
 _NOWHERE: Final = "exporter %r %s (%s, entry points %s); spans are watched and go nowhere"
 
 
-def given(settings: Mapping[str, Any]) -> dict[str, Any]:
+def without_none(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings without those that are None: in a configuration file a variable that is not set."""
     return {name: value for name, value in settings.items() if value is not None}
 
 
-def asked_for(exporter: SpanExporter | str | Mapping[str, Any] | None) -> SpanExporter | None:
-    """The exporter that is asked for; None where spans go nowhere.
+def resolve_exporter(
+    exporter: SpanExporter | str | Mapping[str, Any] | None,
+) -> SpanExporter | None:
+    """The exporter that is asked for: itself, by name, or by name with its options.
 
-    Args:
-        exporter: It, its name, or its name with its options; None: as `LOOPGUARD_EXPORTER` says.
-
-    Raises:
-        LoopGuardSettingsError: A mapping has not one name.
+    None is the name in `LOOPGUARD_EXPORTER`. Gives None where spans go nowhere.
     """
-    if exporter is None or isinstance(exporter, str):
-        return _named(exporter, {})
-    if not isinstance(exporter, Mapping):
+    options: Mapping[str, Any] = {}
+    if isinstance(exporter, Mapping):
+        if len(exporter) != 1:
+            msg = f"exporter must be one name with its options, got {sorted(exporter)}"
+            raise LoopGuardSettingsError(msg)
+        ((exporter, given),) = exporter.items()
+        options = without_none(given or {})
+    if exporter is not None and not isinstance(exporter, str):
         return exporter
-    if len(exporter) != 1:
-        msg = f"exporter must be one name with its options, got {sorted(exporter)}"
-        raise LoopGuardSettingsError(msg)
-    ((name, options),) = exporter.items()
-    return _named(name, given(options or {}))
-
-
-def _named(name: str | None, options: Mapping[str, Any]) -> SpanExporter | None:
-    name = (name or os.environ.get(_VARIABLE) or "otlp").strip()
+    name = (exporter or os.environ.get(_VARIABLE) or "otlp").strip()
     if name == "none":
         return None
-    found = _entry_point(name)
-    why = "is not installed"
+    found, why = _entry_point(name), "is not installed"
     try:
-        made = found.load() if found else None
+        factory = found.load() if found else None
     except (ImportError, AttributeError) as error:
-        made, why = None, f"does not load ({error})"
-    if made is None:
+        factory, why = None, f"does not load ({error})"
+    if factory is None:
         logger.warning(_NOWHERE, name, why, _VARIABLE, _GROUP)
         return None
-    return made(**options)
+    return factory(**options)
 
 
 def _entry_point(name: str) -> EntryPoint | None:
@@ -102,8 +96,6 @@ class ExportHealth:
     The exporters of the SDK say of every batch why it failed, some of every try. Which address it
     was, and how much is lost, is said here.
 
-    Args:
-        exporter: Where spans are sent to; None: nowhere.
     """
 
     def __init__(self, exporter: SpanExporter | None) -> None:
@@ -112,13 +104,8 @@ class ExportHealth:
         self._where = type(exporter).__name__ + (f" to {endpoint}" if endpoint else "")
         self._lost = 0
 
-    def note(self, spans: int, error: str) -> None:
-        """Takes how an export ended.
-
-        Args:
-            spans: How many spans it had.
-            error: How it failed; empty where it did not.
-        """
+    def record(self, spans: int, error: str) -> None:
+        """Records how an export of some spans ended; `error` is empty where it did not fail."""
         lost, self._lost = self._lost, self._lost + spans if error else 0
         if error and not lost:
             told = "spans do not arrive, with the decisions on them: %s %s"
@@ -166,16 +153,16 @@ class LoopGuardSpanExporter(SpanExporter):
         guard: LoopGuard | None = None,
         **settings: Any,
     ) -> None:
-        settings = given(settings)
+        settings = without_none(settings)
         if guard is not None and settings:
             msg = f"a guard was given: set {sorted(settings)} in its Settings instead"
             raise LoopGuardSettingsError(msg)
         self._given = guard
         self._settings = Settings(**settings) if settings else None
-        self._alone: LoopGuard | None = None
-        self._unguarded = False
-        self._inner = asked_for(exporter)
-        self._arrivals = ExportHealth(self._inner)
+        self._own_guard: LoopGuard | None = None
+        self._failed = False
+        self._inner = resolve_exporter(exporter)
+        self._health = ExportHealth(self._inner)
         writers[self] = None if guard is None else guard.faults
         # At shutdown the processor may end before the last batch comes, so what once was watched
         # by a processor stays watched: nothing is fed twice.
@@ -200,16 +187,16 @@ class LoopGuardSpanExporter(SpanExporter):
             result = self._inner.export(copies) if self._inner else SpanExportResult.SUCCESS
             error = "" if result is SpanExportResult.SUCCESS else "failure"
         finally:
-            self._arrivals.note(len(copies), error)
+            self._health.record(len(copies), error)
             for guard in guards[:1]:
                 guard.telemetry.numbers.exported(len(copies), decided, error)
         return result
 
     def shutdown(self) -> None:
         """Shuts the inner exporter down, after the guard has counted what it held back."""
-        if self._alone is not None:
-            with swallow(self._alone.faults, "exporter.shutdown"):
-                self._alone.shutdown()
+        if self._own_guard is not None:
+            with swallow(self._own_guard.faults, "exporter.shutdown"):
+                self._own_guard.shutdown()
         if self._inner:
             self._inner.shutdown()
 
@@ -225,9 +212,9 @@ class LoopGuardSpanExporter(SpanExporter):
 
     def _feed(self, spans: Sequence[ReadableSpan]) -> tuple[LoopGuard, ...]:
         """Shows ended spans to a guard as they happened; gives the guard, if there is one."""
-        guard = self._alone
+        guard = self._own_guard
         if guard is None:
-            guard = self._alone = self._made()
+            guard = self._own_guard = self._create_guard()
             if guard is None:
                 return ()
         if guard.settings.enabled and not off():
@@ -238,14 +225,14 @@ class LoopGuardSpanExporter(SpanExporter):
                 guard.tick(now())
         return (guard,)
 
-    def _made(self) -> LoopGuard | None:
+    def _create_guard(self) -> LoopGuard | None:
         """The guard that it feeds itself; None where the environment is wrong: spans go on."""
-        if self._given is not None or self._unguarded:
+        if self._given is not None or self._failed:
             return self._given
         try:
             return LoopGuard(self._settings) if self._settings else LoopGuard.default()
         except LoopGuardSettingsError as error:
-            self._unguarded = True
+            self._failed = True
             logger.error("%s; spans go on as they are", error)
             return None
 

@@ -17,9 +17,9 @@ from otel_loopguard._util.errors import InternalErrors, attempt
 from otel_loopguard._util.logger import logger
 from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.guard.guard import LoopGuard
-from otel_loopguard.sdk.exporter import exporter_settings, given
+from otel_loopguard.sdk.exporter import exporter_settings, without_none
 from otel_loopguard.sdk.processor import LoopGuardSpanProcessor
-from otel_loopguard.sdk.provider import note
+from otel_loopguard.sdk.provider import remember
 from otel_loopguard.settings import Settings
 
 _FILE: Final = "OTEL_CONFIG_FILE"
@@ -47,10 +47,10 @@ class LoopGuardInstrumentor(BaseInstrumentor):
 
     def _instrument(self, **options: Any) -> None:
         if options:
-            self._watch(given(options))
+            self._watch(without_none(options))
             return
         try:
-            self._watch(given(_written()))
+            self._watch(without_none(_configured()))
         except LoopGuardSettingsError as error:
             # `opentelemetry-instrument` gives up all instrumentations that are not loaded yet.
             logger.error("%s; no span is watched", error)
@@ -64,11 +64,14 @@ class LoopGuardInstrumentor(BaseInstrumentor):
                 type(provider).__name__,
             )
             return
-        tellers = {name: options.pop(name, None) for name in ("meter_provider", "logger_provider")}
-        guard = options.pop("guard", None) or _guard_of({**exporter_settings(), **options}, tellers)
-        self._processor = LoopGuardSpanProcessor(guard)
+        outputs = {name: options.pop(name, None) for name in ("meter_provider", "logger_provider")}
+        guard = options.pop("guard", None)
+        settings = {**exporter_settings(), **options}
+        if guard is None and (settings or any(outputs.values())):
+            guard = LoopGuard(Settings(**settings), **outputs)
+        self._processor = LoopGuardSpanProcessor(guard or LoopGuard.default())
         provider.add_span_processor(self._processor)
-        note(provider, self._processor)
+        remember(provider, self._processor)
 
     def _uninstrument(self, **_options: Any) -> None:
         if self._processor:
@@ -76,13 +79,7 @@ class LoopGuardInstrumentor(BaseInstrumentor):
             self._processor = None
 
 
-def _guard_of(settings: dict[str, Any], tellers: dict[str, Any]) -> LoopGuard:
-    if settings or any(tellers.values()):
-        return LoopGuard(Settings(**settings), **tellers)
-    return LoopGuard.default()
-
-
-def _written() -> Mapping[str, Any]:
+def _configured() -> Mapping[str, Any]:
     """What the declarative configuration says of this instrumentor.
 
     OpenTelemetry reads it too. But what the file switches off, or what a mistake in it kept from

@@ -44,19 +44,18 @@ class _Watched:
 
 
 class _Providers:
-    """Which providers of this process were set up, and one that shows its spans to a guard only."""
+    """Which providers of this process were set up, and one whose spans only a guard sees."""
 
     def __init__(self) -> None:
         self.watched: list[_Watched] = []
-        self.unseen: _Watched | None = None
-        self.own: TracerProvider | None = None
+        self.guard_only: tuple[TracerProvider, LoopGuard] | None = None
         self.forked()
 
     def forked(self) -> None:
         """In the child of a fork: the lock may be held."""
         self.lock = new_lock()
 
-    def of(self, provider: Any) -> _Watched | None:
+    def get(self, provider: Any) -> _Watched | None:
         """What is known of a provider."""
         self.watched = [one for one in self.watched if one.provider() is not None]
         return next((one for one in self.watched if one.provider() is provider), None)
@@ -109,16 +108,20 @@ def setup(
         raise LoopGuardSettingsError(msg)
     with _providers.lock:
         there: Any = tracer_provider or trace.get_tracer_provider()
-        made = type(there) is trace.ProxyTracerProvider
-        known = None if made else _providers.of(_innermost(there))
+        missing = type(there) is trace.ProxyTracerProvider
+        known = None if missing else _providers.get(_innermost(there))
         if known is not None:
-            _same(known.processor.guard, guard, settings)
+            _check_same(known.processor.guard, guard, settings)
         else:
-            # Before anything is changed: a setting may be wrong.
-            chosen = guard or _guard_for(settings)
-            there = _made() if made else there
-            known = _watch(there, chosen)
-        if exporter is None and made:
+            if guard is None:
+                # Before anything is changed: a setting may be wrong.
+                wanted = {**exporter_settings(), **settings}
+                guard = LoopGuard(Settings(**wanted)) if wanted else _present_guard()
+            if missing:
+                trace.set_tracer_provider(TracerProvider())
+                there = trace.get_tracer_provider()
+            known = _watch(there, guard)
+        if exporter is None and missing:
             exporter = _from_environment()
         if exporter is not None and not known.exports:
             known.exports = True
@@ -129,24 +132,16 @@ def setup(
     return known.processor.guard
 
 
-def note(provider: Any, processor: LoopGuardSpanProcessor) -> None:
-    """Says that a processor was put on a provider by another way of ours."""
+def remember(provider: Any, processor: LoopGuardSpanProcessor) -> None:
+    """Remembers that a processor was put on a provider by another way of ours."""
     with _providers.lock:
         _providers.watched.append(_Watched(_innermost(provider), processor))
 
 
-def shown(span: Span, provider: Any, context: Context) -> bool:
-    """Sees to it that a guard follows a span that has just started.
+def ensure_followed(span: Span, provider: Any, context: Context) -> bool:
+    """Sets up the provider of a span that has just started, where no guard watches it.
 
-    Where no guard watches the provider that it is of, the provider is set up now.
-
-    Args:
-        span: The span.
-        provider: Its provider; None for the global one.
-        context: The context that it started in.
-
-    Returns:
-        False where the span records nothing, so that no guard can.
+    False where the span records nothing, so that no guard can follow it.
     """
     if off() or _followed(span):
         return True
@@ -156,7 +151,7 @@ def shown(span: Span, provider: Any, context: Context) -> bool:
     guard = setup(tracer_provider=provider)
     if not guard.settings.enabled:
         return True
-    known = _providers.of(_innermost(there))
+    known = _providers.get(_innermost(there))
     if known is not None:
         span_of_sdk: Any = span
         # It started before the processor was there.
@@ -164,22 +159,20 @@ def shown(span: Span, provider: Any, context: Context) -> bool:
     return _followed(span)
 
 
-def unseen() -> TracerProvider | None:
-    """A provider whose spans nobody but a guard sees, for where others make none or drop them.
+def guard_only_provider() -> TracerProvider | None:
+    """A provider whose spans only a guard sees, for where others make none or drop them.
 
-    Returns:
-        None where the guard is switched off.
+    None where the guard is switched off.
     """
     with _providers.lock:
-        guard = _present()
+        guard = _present_guard()
         if not guard.settings.enabled:
             return None
-        if _providers.unseen is None or _providers.unseen.processor.guard is not guard:
-            own = TracerProvider(sampler=ALWAYS_ON, shutdown_on_exit=False)
-            processor = LoopGuardSpanProcessor(guard)
-            own.add_span_processor(processor)
-            _providers.unseen, _providers.own = _Watched(own, processor), own
-        return _providers.own
+        if _providers.guard_only is None or _providers.guard_only[1] is not guard:
+            provider = TracerProvider(sampler=ALWAYS_ON, shutdown_on_exit=False)
+            provider.add_span_processor(LoopGuardSpanProcessor(guard))
+            _providers.guard_only = provider, guard
+        return _providers.guard_only[0]
 
 
 def _watch(provider: Any, guard: LoopGuard) -> _Watched:
@@ -196,19 +189,14 @@ def _watch(provider: Any, guard: LoopGuard) -> _Watched:
     return known
 
 
-def _guard_for(settings: dict[str, Any]) -> LoopGuard:
-    settings = {**exporter_settings(), **settings}
-    return LoopGuard(Settings(**settings)) if settings else _present()
-
-
-def _present() -> LoopGuard:
+def _present_guard() -> LoopGuard:
     """The guard that is meant where none is named."""
     attached = LoopGuard.all_attached()
     # One that a processor was made for by hand.
     return attached[0] if len(attached) == 1 else LoopGuard.default()
 
 
-def _same(known: LoopGuard, guard: LoopGuard | None, settings: dict[str, Any]) -> None:
+def _check_same(known: LoopGuard, guard: LoopGuard | None, settings: dict[str, Any]) -> None:
     if guard is not None and guard is not known:
         msg = "the tracer provider is set up already, with another guard: call setup() once"
         raise LoopGuardSettingsError(msg)
@@ -218,11 +206,6 @@ def _same(known: LoopGuard, guard: LoopGuard | None, settings: dict[str, Any]) -
     if changed:
         msg = f"the tracer provider is set up already, with another {changed[0]}: call setup() once"
         raise LoopGuardSettingsError(msg)
-
-
-def _made() -> Any:
-    trace.set_tracer_provider(TracerProvider())
-    return trace.get_tracer_provider()
 
 
 def _from_environment() -> str | None:
