@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
     from otel_loopguard.spans.views import RecordedSpan, SpanView
 
-_HELD: Final = 10_000
+_MAX_OPEN: Final = 10_000
 
 
 @dataclass(slots=True)
@@ -77,53 +77,6 @@ def decision_row(decision: Decision) -> dict[str, object]:
         "id": decision.id,
         "period": decision.period,
     }
-
-
-class Book:
-    """Accounts of the sessions of one file of spans, kept while the guard calls."""
-
-    def __init__(self, source: str, held: int = _HELD) -> None:
-        self._source = source
-        self._max_held = held
-        self._open: OrderedDict[int, tuple[Session, Account]] = OrderedDict()
-        self._closed: list[Account] = []
-
-    def on_step(self, session: Session, _index: int, _step: Step) -> None:
-        """One more step of a session was counted."""
-        self._account(session).steps += 1
-
-    def on_decision(self, session: Session, decision: Decision) -> None:
-        """Something was decided about a session."""
-        self._account(session).decisions.append(decision)
-
-    def closed(self) -> Iterator[Account]:
-        """Accounts that were closed since this was asked last."""
-        closed, self._closed = self._closed, []
-        yield from closed
-
-    def close(self) -> Iterator[Account]:
-        """Closes and gives all that are left, in the order of their last step."""
-        while self._open:
-            self._close_oldest()
-        yield from self.closed()
-
-    def _account(self, session: Session) -> Account:
-        # By the object, for the key may change while spans come in; the object is kept, so that its
-        # id is not given to another.
-        known = self._open.get(id(session))
-        if known is None:
-            known = (session, Account(self._source, session.key))
-            self._open[id(session)] = known
-        self._open.move_to_end(id(session))
-        if len(self._open) > self._max_held:
-            self._close_oldest()
-        return known[1]
-
-    def _close_oldest(self) -> None:
-        _, (session, account) = self._open.popitem(last=False)
-        account.session = session.key
-        account.report = session.report()
-        self._closed.append(account)
 
 
 _STYLES: Final = {"hint": "yellow", "steer": "yellow", "ask": "yellow"}
@@ -282,25 +235,52 @@ class SpanAccounts:
     """Replays the spans of one file and keeps the accounts of their sessions."""
 
     def __init__(self, name: str, settings: Settings, forest: Forest | None = None) -> None:
-        self._book = Book(name)
+        self._source = name
         self._forest = forest
-        self._guard = LoopGuard(
-            settings,
-            clock="replay",
-            on_step=self._book.on_step,
-            on_decision=self._book.on_decision,
+        self._open: OrderedDict[int, tuple[Session, Account]] = OrderedDict()
+        self._closed: list[Account] = []
+        guard = LoopGuard(
+            settings, clock="replay", on_step=self._on_step, on_decision=self._on_decision
         )
-        self._replay = SpanReplay(self._guard, Reader().read)
+        self._guard, self._replay = guard, SpanReplay(guard, Reader().read)
 
     def add(self, span: RecordedSpan) -> Iterator[Account]:
-        """Takes one span; gives accounts that are closed by now."""
+        """Adds one span; gives accounts that are closed by now."""
         if self._forest:
             self._forest.add(span)
         self._replay.add(span)
-        return self._book.closed()
+        return self._pop_closed()
 
     def finish(self) -> Iterator[Account]:
-        """Feeds what is held back; gives all other accounts."""
+        """Feeds what is held back; gives all other accounts, in the order of their last step."""
         self._replay.finish()
         self._guard.shutdown()
-        return self._book.close()
+        while self._open:
+            self._close_oldest()
+        return self._pop_closed()
+
+    def _on_step(self, session: Session, _index: int, _step: Step) -> None:
+        self._account(session).steps += 1
+
+    def _on_decision(self, session: Session, decision: Decision) -> None:
+        self._account(session).decisions.append(decision)
+
+    def _account(self, session: Session) -> Account:
+        # By the object, for the key may change while spans come in; the object is kept, so that its
+        # id is not given to another.
+        known = self._open.setdefault(id(session), (session, Account(self._source, session.key)))
+        self._open.move_to_end(id(session))
+        if len(self._open) > _MAX_OPEN:
+            self._close_oldest()
+        return known[1]
+
+    def _close_oldest(self) -> None:
+        _, (session, account) = self._open.popitem(last=False)
+        account.session = session.key
+        account.report = session.report()
+        self._closed.append(account)
+
+    def _pop_closed(self) -> Iterator[Account]:
+        # The accounts are given after the guard has returned: it swallows what fails in a callback.
+        closed, self._closed = self._closed, []
+        yield from closed
