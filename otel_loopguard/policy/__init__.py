@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from otel_loopguard.policy.diagnosis import DIAGNOSES, Diagnose, Diagnoser, diagnose, diagnoser
-from otel_loopguard.policy.ladder import Ladder, Loop, Verdict, Warnings, at_once
+from otel_loopguard.policy.ladder import Ladder, Loop, Verdict, at_once
 from otel_loopguard.policy.policy import Policy, certainty_of, follow_ups_of, place_of, source_of
 from otel_loopguard.policy.preferences import Preferences, default_preferences
 from otel_loopguard.policy.strategies import STRATEGIES, alternatives
@@ -18,7 +18,6 @@ __all__ = [
     "Policy",
     "Preferences",
     "Verdict",
-    "Warnings",
     "alternatives",
     "at_once",
     "certainty_of",

@@ -1,7 +1,6 @@
 """The cause of an error, what helps, and how to prevent it.
 
-Signatures come from the identity room; here stands what follows from them. Written for the model
-that meets the error: an instruction each, nothing that it cannot do.
+Written for the model that meets the error: an instruction each, nothing that it cannot do.
 """
 
 from __future__ import annotations
@@ -20,178 +19,152 @@ from otel_loopguard.errors import LoopGuardSettingsError
 if TYPE_CHECKING:
     from otel_loopguard._util.errors import InternalErrors
 
+
+def _diagnosis(
+    signature: str, cause: str, *fixes: str, medium: str = "", high: str = "", prevent: str = ""
+) -> Diagnosis:
+    """A diagnosis: fixes without risk first, then the one of medium or high risk."""
+    known = [Fix(text) for text in fixes]
+    known += [Fix(medium, "medium")] if medium else []
+    known += [Fix(high, "high")] if high else []
+    return Diagnosis(signature, cause, tuple(known), prevent)
+
+
 _KNOWN: Final = (
-    Diagnosis(
+    _diagnosis(
         "not_found",
         "What is asked for is not at that place, or has another name.",
-        (
-            Fix("list what is there before naming it again"),
-            Fix("search for it by a part of its name"),
-            Fix("create it, if the task asks for it", "medium"),
-        ),
-        "Take names and paths from a listing, not from memory.",
+        "list what is there before naming it again",
+        "search for it by a part of its name",
+        medium="create it, if the task asks for it",
+        prevent="Take names and paths from a listing, not from memory.",
     ),
-    Diagnosis(
+    _diagnosis(
         "unknown_name",
         "A name that is used is not defined where it is used.",
-        (
-            Fix("look up which names there are (schema, columns, attributes, imports)"),
-            Fix("define or import the name", "medium"),
-        ),
-        "Read the schema or the definition once, before using its names.",
+        "look up which names there are (schema, columns, attributes, imports)",
+        medium="define or import the name",
+        prevent="Read the schema or the definition once, before using its names.",
     ),
-    Diagnosis(
+    _diagnosis(
         "missing_module",
         "A program or package that is called is not installed here.",
-        (
-            Fix("use something that is installed"),
-            Fix("install it, if that is allowed", "medium"),
-        ),
-        "Check which programs and packages are there before relying on one.",
+        "use something that is installed",
+        medium="install it, if that is allowed",
+        prevent="Check which programs and packages are there before relying on one.",
     ),
-    Diagnosis(
+    _diagnosis(
         "permission",
         "The caller may not do this there; asking again changes nothing.",
-        (
-            Fix("work in a place that may be written to"),
-            Fix("ask the user for access"),
-            Fix("change the permissions, if the task allows it", "high"),
-        ),
-        "Find out what may be read and written before the work depends on it.",
+        "work in a place that may be written to",
+        "ask the user for access",
+        high="change the permissions, if the task allows it",
+        prevent="Find out what may be read and written before the work depends on it.",
     ),
-    Diagnosis(
+    _diagnosis(
         "auth",
         "The credentials are missing, wrong or expired.",
-        (
-            Fix("ask the user for credentials, or to log in again"),
-            Fix("use a source that needs none"),
-        ),
-        "Check the login once at the start of the task.",
+        "ask the user for credentials, or to log in again",
+        "use a source that needs none",
+        prevent="Check the login once at the start of the task.",
     ),
-    Diagnosis(
+    _diagnosis(
         "syntax",
         "What was sent cannot be parsed.",
-        (
-            Fix("read the place that the message names, and correct it there"),
-            Fix("send a smaller piece, to see which part is refused"),
-        ),
-        "Check syntax with a parser or linter before running.",
+        "read the place that the message names, and correct it there",
+        "send a smaller piece, to see which part is refused",
+        prevent="Check syntax with a parser or linter before running.",
     ),
-    Diagnosis(
+    _diagnosis(
         "wrong_arguments",
         "The call does not fit what the tool takes: an argument is missing, unknown or wrong.",
-        (
-            Fix("read the tool's schema, and send only the arguments that it names"),
-            Fix("leave optional arguments out"),
-        ),
-        "Build calls from the schema, not from a similar tool.",
+        "read the tool's schema, and send only the arguments that it names",
+        "leave optional arguments out",
+        prevent="Build calls from the schema, not from a similar tool.",
     ),
-    Diagnosis(
+    _diagnosis(
         "unknown_tool",
         "There is no tool of this name in this run.",
-        (
-            Fix("choose from the tools that are listed"),
-            Fix("do without it, and say what is missing"),
-        ),
-        "Name tools exactly as they are listed.",
+        "choose from the tools that are listed",
+        "do without it, and say what is missing",
+        prevent="Name tools exactly as they are listed.",
     ),
-    Diagnosis(
+    _diagnosis(
         "no_match",
-        "The text to be replaced does not stand in the file as it was given, or stands there "
-        "more than once.",
-        (
-            Fix("read the file again, and copy the text from it"),
-            Fix("give more lines around it, so that it stands there once"),
-            Fix("write the whole file anew", "medium"),
-        ),
-        "Read a file again after each change of it.",
+        "The text to be replaced does not stand in the file as it was given, or stands there more "
+        "than once.",
+        "read the file again, and copy the text from it",
+        "give more lines around it, so that it stands there once",
+        medium="write the whole file anew",
+        prevent="Read a file again after each change of it.",
     ),
-    Diagnosis(
+    _diagnosis(
         "assertion",
         "What was checked does not hold: the work, or the check, is wrong.",
-        (
-            Fix("compare what was found with what was expected, and change the work"),
-            Fix("read the check, and see whether it asks for the right thing"),
-            Fix("change the check, if it is wrong", "high"),
-        ),
-        "Check small pieces while they are made.",
+        "compare what was found with what was expected, and change the work",
+        "read the check, and see whether it asks for the right thing",
+        high="change the check, if it is wrong",
+        prevent="Check small pieces while they are made.",
     ),
-    Diagnosis(
+    _diagnosis(
         "wrong_type",
         "A value is of another type, or out of the range that is taken.",
-        (
-            Fix("look at the value and at what is expected, and convert it"),
-            Fix("try it with a small value that is known to be good"),
-        ),
-        "Check values where they come in.",
+        "look at the value and at what is expected, and convert it",
+        "try it with a small value that is known to be good",
+        prevent="Check values where they come in.",
     ),
-    Diagnosis(
+    _diagnosis(
         "conflict",
         "It is there already, or was changed by somebody else meanwhile.",
-        (
-            Fix("look at what is there: the work may be done"),
-            Fix("choose another name"),
-            Fix("replace what is there", "high"),
-        ),
-        "Look before creating.",
+        "look at what is there: the work may be done",
+        "choose another name",
+        high="replace what is there",
+        prevent="Look before creating.",
     ),
-    Diagnosis(
+    _diagnosis(
         "timeout",
         "The answer took longer than it may.",
-        (
-            Fix("ask for less at once"),
-            Fix("wait before asking again, each time longer"),
-            Fix("run it in the background and look at it later", "medium"),
-        ),
-        "Keep single calls small.",
+        "ask for less at once",
+        "wait before asking again, each time longer",
+        medium="run it in the background and look at it later",
+        prevent="Keep single calls small.",
     ),
-    Diagnosis(
+    _diagnosis(
         "rate_limit",
         "More was asked than the service gives in this time.",
-        (
-            Fix("wait before asking again, each time longer"),
-            Fix("ask for several things in one call"),
-            Fix("use another source"),
-        ),
-        "Space calls out, and keep answers that will be needed again.",
+        "wait before asking again, each time longer",
+        "ask for several things in one call",
+        "use another source",
+        prevent="Space calls out, and keep answers that will be needed again.",
     ),
-    Diagnosis(
+    _diagnosis(
         "connection",
         "The service cannot be reached from here.",
-        (
-            Fix("check the address"),
-            Fix("wait before asking again, each time longer"),
-            Fix("go on without it, and say what is missing"),
-        ),
-        "Check once that a service can be reached before building on it.",
+        "check the address",
+        "wait before asking again, each time longer",
+        "go on without it, and say what is missing",
+        prevent="Check once that a service can be reached before building on it.",
     ),
-    Diagnosis(
+    _diagnosis(
         "server_error",
         "The service failed by itself; the call may be right.",
-        (
-            Fix("wait before asking again, each time longer"),
-            Fix("use another source"),
-        ),
-        "",
+        "wait before asking again, each time longer",
+        "use another source",
     ),
-    Diagnosis(
+    _diagnosis(
         "out_of_memory",
         "It needs more memory than there is.",
-        (
-            Fix("take the data in smaller pieces"),
-            Fix("load only the columns or lines that are needed"),
-        ),
-        "Look at the size of data before loading it.",
+        "take the data in smaller pieces",
+        "load only the columns or lines that are needed",
+        prevent="Look at the size of data before loading it.",
     ),
-    Diagnosis(
+    _diagnosis(
         "disk_full",
         "There is no room left on the disk.",
-        (
-            Fix("look at what takes the room"),
-            Fix("write to another place"),
-            Fix("delete what this run made and no longer needs", "high"),
-        ),
-        "Delete intermediate files as soon as they are used.",
+        "look at what takes the room",
+        "write to another place",
+        high="delete what this run made and no longer needs",
+        prevent="Delete intermediate files as soon as they are used.",
     ),
 )
 

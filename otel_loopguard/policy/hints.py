@@ -30,11 +30,23 @@ def hint(decision: Decision) -> str:
     steer or a deny, the question of an ask, and for an error its cause and what may help. Fixes
     that cannot be taken back are named as such.
     """
-    ends = decision.action is Action.ABORT
-    parts = [f"{_sentence(decision.message)}", _follows(decision)]
-    if not ends:
-        parts += [decision.advice, _ways(decision.alternatives), _asked(decision)]
-        parts.append(_known(decision.diagnosis))
+    parts = [_sentence(decision.message), _FOLLOWS.get(decision.action, "")]
+    if decision.action is Action.HINT and not decision.advice:
+        # What a detector advises is more to the point than what is always said.
+        parts.append(_HINT)
+    if decision.action is not Action.ABORT:
+        parts.append(decision.advice)
+        if decision.alternatives:
+            parts.append(f"Other ways: {'; '.join(decision.alternatives)}.")
+        if decision.action is Action.ASK:
+            parts.append(f"To ask: {decision.question}")
+        if decision.diagnosis is not None:
+            parts.append(f"Likely cause: {_sentence(decision.diagnosis.cause)}")
+            fixes = [
+                f"{fix.text} (cannot be taken back)" if fix.risk == "high" else fix.text
+                for fix in decision.diagnosis.fixes[:_FIXES]
+            ]
+            parts.append(f"What may help: {'; '.join(fixes)}." if fixes else "")
     return " ".join(part for part in parts if part)
 
 
@@ -47,32 +59,6 @@ def question(action: Action, found: Detection, known: Diagnosis | None) -> str |
         f"{_sentence(found.message)}{cause} Should the agent go on like this, try another way "
         "(which?), or stop?"
     )
-
-
-def _follows(decision: Decision) -> str:
-    if decision.action is Action.HINT:
-        # What a detector advises is more to the point than what is always said.
-        return "" if decision.advice else _HINT
-    return _FOLLOWS.get(decision.action, "")
-
-
-def _ways(alternatives: tuple[str, ...]) -> str:
-    return f"Other ways: {'; '.join(alternatives)}." if alternatives else ""
-
-
-def _asked(decision: Decision) -> str:
-    return f"To ask: {decision.question}" if decision.action is Action.ASK else ""
-
-
-def _known(diagnosis: Diagnosis | None) -> str:
-    if diagnosis is None:
-        return ""
-    fixes = [
-        f"{fix.text} (cannot be taken back)" if fix.risk == "high" else fix.text
-        for fix in diagnosis.fixes[:_FIXES]
-    ]
-    helps = f" What may help: {'; '.join(fixes)}." if fixes else ""
-    return f"Likely cause: {_sentence(diagnosis.cause)}{helps}"
 
 
 def _sentence(text: str) -> str:

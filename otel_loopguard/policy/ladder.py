@@ -23,6 +23,7 @@ _WAYS: Final = {
     Action.ABORT: (*_MILD, Action.DENY, Action.ABORT),
 }
 """The rungs that lead to the strongest action of a detection."""
+_WARNINGS: Final = "warnings"
 _LASTING: Final = (Action.ALLOW, Action.PAUSE, Action.ABORT)
 """Where a success changes nothing: before the hint, and where only a person lets it go on."""
 
@@ -79,19 +80,20 @@ class Ladder:
     below the hint. A pause and an abort stay. A loop not seen for `tuning.policy.forget_after` (24)
     calls is forgotten.
 
-    Source: `notes/evidence.md`, lesson 11 ("a ladder beats a higher line", two confirming steps for
-    deny and pause, three for abort, the notice among them); `notes/detectors.md`, 2c (a second
-    strike for another loop, a deny without an end); FEATURES C7.
+    More loops than `warning_limit` that were warned of (hint, steer or ask) are a verdict of their
+    own, an abort. By default there is no limit: a long healthy run may be warned of many different
+    things, and length is never a sign.
 
     Attributes:
         loops: The loops that it remembers, in order of last sight.
-        taken: The verdict whose loop was put on its rung last; None once it was given out.
+        pending: The verdict that was decided last; None once it was given out.
     """
 
-    __slots__ = ("_needed", "_settings", "_strongest", "loops", "taken")
+    __slots__ = ("_needed", "_settings", "_strongest", "_tuning", "_warned", "loops", "pending")
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self._tuning = settings.tuning.policy
         self._strongest = Action(settings.max_action)
         self._needed = {
             Action.HINT: 0,
@@ -102,7 +104,8 @@ class Ladder:
             Action.ABORT: settings.abort_after,
         }
         self.loops: list[Loop] = []
-        self.taken: Verdict | None = None
+        self.pending: Verdict | None = None
+        self._warned: set[tuple[str, int]] = set()
 
     def judge(
         self, detections: Iterable[Detection], number: int, moment: int, time: int = 0
@@ -110,24 +113,21 @@ class Ladder:
         """What follows from the detections of one step; None if nothing new does."""
         best: Verdict | None = None
         for detection in detections:
-            loop = self._seen(detection, number, moment)
+            loop = self._observe(detection, number, moment)
             action = self._action(loop, detection, time)
             further = action.rank > loop.action.rank
             if further and (best is None or action.rank > best.action.rank):
                 best = Verdict(action, detection, loop)
         if best is not None:
             # Written down first: after an interrupt in between, the policy takes it from there.
-            self.taken = best
-            take(best, time)
+            self.pending = best
+            climb(best, time)
         return best
 
     def descend(self) -> None:
         """Something succeeded and was new: every loop goes down by one confirmation."""
         for loop in self.loops:
-            if (
-                loop.action in _LASTING
-                or loop.descents >= self._settings.tuning.policy.descend_limit
-            ):
+            if loop.action in _LASTING or loop.descents >= self._tuning.descend_limit:
                 continue
             if loop.confirmed:
                 loop.confirmed -= 1
@@ -141,12 +141,13 @@ class Ladder:
 
     def fade(self, number: int) -> None:
         """Forgets the loops that were not seen for `tuning.policy.forget_after` calls."""
-        oldest = number - self._settings.tuning.policy.forget_after
+        oldest = number - self._tuning.forget_after
         if self.loops and self.loops[0].last < oldest:
             self.loops = [loop for loop in self.loops if loop.last >= oldest]
 
     def user_turn(self) -> None:
-        """A user spoke: confirmations weigh half."""
+        """A user spoke: confirmations weigh half, and warnings are counted anew."""
+        self._warned.clear()
         for loop in self.loops:
             loop.confirmed //= 2
 
@@ -185,16 +186,34 @@ class Ladder:
         """Whether any loop is denied or worse."""
         return any(loop.action.stops for loop in self.loops)
 
-    def _seen(self, detection: Detection, number: int, moment: int) -> Loop:
-        """The loop of a detection; a round that shows it again confirms it."""
-        loop = self._loop(_keys(detection), number, moment)
-        again = loop.moment != moment
-        loop.confirmed += again
-        loop.shown += again
-        loop.last, loop.moment = number, moment
-        return loop
+    def count_warning(self, verdict: Verdict) -> Detection | None:
+        """Counts the loop of a verdict, once; a detection if it is one warning too many."""
+        limit, warned = self._settings.warning_limit, self._warned
+        loop = (verdict.detection.detector, verdict.loop.id)
+        if not limit or verdict.action not in _MILD or loop in warned:
+            return None
+        warned.add(loop)
+        count = len(warned)
+        if count <= limit:
+            return None
+        warned.clear()
+        return Detection(
+            detector=_WARNINGS,
+            reason="too_many_warnings",
+            severity=Severity.FATAL,
+            confidence=0.8,
+            keys=verdict.loop.keys,
+            count=count,
+            threshold=limit + 1,
+            message=f"{count} different warnings were given; the limit is {limit}. The last one: "
+            f"{verdict.detection.message}",
+            family=_WARNINGS,
+            own=Action.ABORT,
+        )
 
-    def _loop(self, keys: frozenset[int], number: int, moment: int) -> Loop:
+    def _observe(self, detection: Detection, number: int, moment: int) -> Loop:
+        """The loop of a detection; a round that shows it again confirms it."""
+        keys = _keys(detection)
         self.fade(number)
         for place, loop in enumerate(self.loops):
             if not loop.keys.isdisjoint(keys):
@@ -202,10 +221,15 @@ class Ladder:
                     loop.keys |= keys
                 # Kept in order of last sight, so that fading looks at the first only.
                 self.loops.append(self.loops.pop(place))
-                return loop
-        loop = Loop(keys, min(keys), Action.ALLOW, 0, number, moment)
-        self.loops.append(loop)
-        del self.loops[:-_LOOPS]
+                break
+        else:
+            loop = Loop(keys, min(keys), Action.ALLOW, 0, number, moment)
+            self.loops.append(loop)
+            del self.loops[:-_LOOPS]
+        again = loop.moment != moment
+        loop.confirmed += again
+        loop.shown += again
+        loop.last, loop.moment = number, moment
         return loop
 
     def _action(self, loop: Loop, detection: Detection, time: int) -> Action:
@@ -222,10 +246,10 @@ class Ladder:
 
     def _cools(self, loop: Loop, time: int) -> bool:
         """Whether the cooldown of the loop's rung still runs. Without times only rounds count."""
-        level, settings = loop.action.value, self._settings
-        if loop.shown <= settings.tuning.policy.cooldown_rounds.get(level, 0):
+        level = loop.action.value
+        if loop.shown <= self._tuning.cooldown_rounds.get(level, 0):
             return True
-        wait = settings.tuning.policy.cooldown_s.get(level, 0.0)
+        wait = self._tuning.cooldown_s.get(level, 0.0)
         return bool(wait and time and loop.since) and time - loop.since < wait * 1e9
 
     def _lower(self, loop: Loop) -> None:
@@ -243,7 +267,7 @@ class Ladder:
 
 
 def at_once(detection: Detection, number: int, strongest: Action = Action.ABORT) -> Verdict:
-    """What stands on no ladder: its own action, once, and nowhere further."""
+    """The verdict of a detection that brings its own action: once, and no further."""
     own = Action.HINT if detection.own is None else detection.own
     action = min(own, strongest, key=_rank)
     keys = _keys(detection)
@@ -251,7 +275,7 @@ def at_once(detection: Detection, number: int, strongest: Action = Action.ABORT)
     return Verdict(action, detection, loop)
 
 
-def take(verdict: Verdict, time: int) -> None:
+def climb(verdict: Verdict, time: int) -> None:
     """Puts the loop of a verdict on its rung; what is counted after a hint begins with it."""
     loop = verdict.loop
     if loop.action is Action.ALLOW:
@@ -279,57 +303,3 @@ def _defiance(loop: Loop, message: str) -> Detection:
 
 def _rank(action: Action) -> int:
     return action.rank
-
-
-_NAME = "warnings"
-
-
-class Warnings:
-    """Counts the loops of one session that were spoken of, each once.
-
-    More than `warning_limit` of them are a verdict of their own, an abort. By default there is no
-    limit: a long healthy run may be warned of many different things, and length is never a sign.
-
-    Source: FEATURES D8 ("warnings above a threshold stop").
-    """
-
-    __slots__ = ("_limit", "_loops")
-
-    def __init__(self, settings: Settings) -> None:
-        self._limit = settings.warning_limit
-        self._loops: set[tuple[str, int]] = set()
-
-    def user_turn(self) -> None:
-        """A user spoke: what was warned of before belongs to another task."""
-        self._loops.clear()
-
-    def count(self, verdict: Verdict) -> Detection | None:
-        """Counts one verdict; a detection if it is one warning too many."""
-        loop = (verdict.detection.detector, verdict.loop.id)
-        if not self._limit or not _warns(verdict.action) or loop in self._loops:
-            return None
-        self._loops.add(loop)
-        if len(self._loops) <= self._limit:
-            return None
-        return self._detection(verdict)
-
-    def _detection(self, verdict: Verdict) -> Detection:
-        count = len(self._loops)
-        self._loops.clear()
-        return Detection(
-            detector=_NAME,
-            reason="too_many_warnings",
-            severity=Severity.FATAL,
-            confidence=0.8,
-            keys=verdict.loop.keys,
-            count=count,
-            threshold=self._limit + 1,
-            message=f"{count} different warnings were given; the limit is {self._limit}. The last "
-            f"one: {verdict.detection.message}",
-            family=_NAME,
-            own=Action.ABORT,
-        )
-
-
-def _warns(action: Action) -> bool:
-    return Action.HINT.rank <= action.rank < Action.DENY.rank

@@ -1,14 +1,11 @@
-"""The policy of one session: what follows from what was detected.
-
-Source: FEATURES A9: graph loop > tool loop > resources > execution choice.
-"""
+"""The policy of one session: what follows from what was detected."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard.core import Action, FollowUp, Source
-from otel_loopguard.policy.ladder import Ladder, Loop, Verdict, Warnings, at_once, take
+from otel_loopguard.policy.ladder import Ladder, Loop, Verdict, at_once, climb
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Detection
@@ -83,7 +80,7 @@ class Policy:
         owed: Verdicts that were given and have not taken effect yet; the newest 8.
     """
 
-    __slots__ = ("_ladder", "_settings", "_strongest", "_tries", "_warnings", "ended", "owed")
+    __slots__ = ("_ladder", "_settings", "_strongest", "_tries", "ended", "owed")
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -96,25 +93,23 @@ class Policy:
         self.owed: list[Verdict] = []
         self._tries = 0
         self._ladder = Ladder(self._settings)
-        self._warnings = Warnings(self._settings)
 
     def user_turn(self) -> None:
         """A user spoke: confirmations weigh half, and warnings are counted anew."""
         self.ruled()
         self._ladder.user_turn()
-        self._warnings.user_turn()
 
     def ruled(self) -> None:
         """Every verdict that was given has taken effect, or is to have none any more."""
-        self.owed, self._ladder.taken, self._tries = [], None, 0
+        self.owed, self._ladder.pending, self._tries = [], None, 0
 
     def left(self) -> list[Verdict]:
         """Verdicts that an interrupt or a fault kept from taking effect; each is tried thrice."""
-        taken = self._ladder.taken
-        if taken is not None:
+        pending = self._ladder.pending
+        if pending is not None:
             # It came before they were given out: the loop may not stand on its rung yet.
-            take(taken, taken.loop.since)
-            self._given([taken], taken.loop.last)
+            climb(pending, pending.loop.since)
+            self._give([pending], pending.loop.last)
         if self.owed:
             self.ended = self.ended or any(one.action is Action.ABORT for one in self.owed)
             self._tries += 1
@@ -134,7 +129,7 @@ class Policy:
         climbed = self._ladder.judge(
             (one for one in found if one.own is None), number, moment, time
         )
-        return self._given(verdicts if climbed is None else [*verdicts, climbed], number)
+        return self._give(verdicts if climbed is None else [*verdicts, climbed], number)
 
     def defied(self, call: int, tool: str, number: int, moment: int) -> list[Verdict]:
         """As `Ladder.defied`; nothing after an abort."""
@@ -173,35 +168,33 @@ class Policy:
         return [loop for loop in self._ladder.loops if loop.moment == moment]
 
     def recall(self, loop: Loop) -> None:
-        """Puts a loop back as a journal has it; what was known of it before is over (C6)."""
+        """Puts a loop back as a journal has it; what was known of it before is over."""
         others = [one for one in self._ladder.loops if one.id != loop.id]
         self._ladder.loops = [*others, loop]
 
     def follow(self, past: Policy) -> None:
-        """Takes over the loops and the end of a policy that was rebuilt from a journal (C6)."""
+        """Takes over the loops and the end of a policy that was rebuilt from a journal."""
         self._ladder.loops, self.ended = past._ladder.loops, past.ended
 
     def _climbed(self, verdict: Verdict | None) -> list[Verdict]:
         if verdict is None or self.ended:
             return []
-        return self._given([verdict], verdict.loop.last)
+        return self._give([verdict], verdict.loop.last)
 
-    def _given(self, verdicts: list[Verdict], number: int) -> list[Verdict]:
+    def _give(self, verdicts: list[Verdict], number: int) -> list[Verdict]:
         """The verdicts as they are given out, with the stop that too many warnings lead to."""
-        over = [self._warnings.count(verdict) for verdict in verdicts]
+        over = [self._ladder.count_warning(verdict) for verdict in verdicts]
         stops = [at_once(one, number, self._strongest) for one in over if one is not None]
-        given = sorted([*verdicts, *stops[:1]], key=_force)
+        # The strongest last: it is what a span keeps. Of equals the one that is heard first.
+        given = sorted(
+            [*verdicts, *stops[:1]], key=lambda one: (one.action.rank, -_place(one.detection))
+        )
         # In this order, for an interrupt may come in between.
         self.owed = [*self.owed, *given][-_OWED:]
-        self._ladder.taken = None
+        self._ladder.pending = None
         self.ended = self.ended or any(verdict.action is Action.ABORT for verdict in given)
         return given
 
 
 def _place(detection: Detection) -> int:
     return place_of(source_of(detection))
-
-
-def _force(verdict: Verdict) -> tuple[int, int]:
-    """The strongest last: it is what a span keeps. Of equals the one that is heard first."""
-    return verdict.action.rank, -_place(verdict.detection)

@@ -1,7 +1,4 @@
-"""What a user prefers about the execution of calls.
-
-Source: FEATURES A6.
-"""
+"""What a user prefers about the execution of calls."""
 
 from __future__ import annotations
 
@@ -49,7 +46,7 @@ class Preferences(BaseModel):
         try:
             return Preferences.model_validate({**self.model_dump(), **changes})
         except ValidationError as error:
-            msg = "; ".join(_told(found) for found in cast("list[Any]", error.errors()))
+            msg = "; ".join(_problem(found) for found in cast("list[Any]", error.errors()))
             raise ValueError(msg) from None
 
 
@@ -95,8 +92,10 @@ def read_preferences(raw: bytes, defaults: Preferences) -> Kept:
         return Kept(preferences=defaults, problems=(problem,))
     own, known, problems = cast("dict[str, Any]", found), defaults, list[str]()
     for name, value in own.items():
-        known, problem = _with(known, name, value)
-        problems += problem
+        try:
+            known = known.changed({name: value})
+        except ValueError as error:  # noqa: PERF203
+            problems.append(str(error))
     return Kept(preferences=known, own=own, problems=tuple(problems))
 
 
@@ -105,14 +104,7 @@ def written_preferences(own: Mapping[str, object]) -> bytes:
     return orjson.dumps(dict(own), default=list)
 
 
-def _with(known: Preferences, name: str, value: object) -> tuple[Preferences, list[str]]:
-    try:
-        return known.changed({name: value}), []
-    except ValueError as error:
-        return known, [str(error)]
-
-
-def _told(found: Mapping[str, Any]) -> str:
+def _problem(found: Mapping[str, Any]) -> str:
     name = ".".join(str(part) for part in found["loc"])
     value = repr(found.get("input"))
     shown = value if len(value) <= 100 else f"{value[:97]}..."

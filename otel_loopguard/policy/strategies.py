@@ -1,4 +1,4 @@
-"""Other ways to the same end, for an agent that is to leave the one it is on (C7)."""
+"""Other ways to the same end, for an agent that is to leave the one it is on."""
 
 from __future__ import annotations
 
