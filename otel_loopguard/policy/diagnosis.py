@@ -6,13 +6,13 @@ Written for the model that meets the error: an instruction each, nothing that it
 from __future__ import annotations
 
 import pkgutil
-from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
-from otel_loopguard._util.errors import attempt
+from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.fork import reset_after_fork
-from otel_loopguard._util.locks import new_lock, start_thread
+from otel_loopguard._util.locks import new_lock
+from otel_loopguard._util.worker import BackgroundWorker
 from otel_loopguard.core import Diagnosis, Fix
 from otel_loopguard.errors import LoopGuardSettingsError
 
@@ -190,77 +190,59 @@ _ASKED: Final = "custom"
 class Diagnoser:
     """Keeps what a user's function said about errors, by error.
 
-    It runs on a daemon thread that ends when nothing waits; each error is asked about once, of
-    further ones at most 16 wait, and the newest 256 answers are kept. An answer goes with the
-    decisions that come after it: a hint does not wait for a model. A function that throws is
-    counted and gave no answer; one that never returns holds up nothing but the other questions.
+    It runs on a background thread; each error is asked about once, of further ones at most 16 wait,
+    and the newest 256 answers are kept. An answer goes with the decisions that come after it: a
+    hint does not wait for a model. A function that throws is counted and gave no answer; one that
+    never returns holds up nothing but the other questions.
     """
 
     def __init__(self, function: Diagnose, faults: InternalErrors) -> None:
         self._function = function
-        self._faults = faults
-        self._answers: OrderedDict[int, Diagnosis | None] = OrderedDict()
+        self._answers: BoundedDict[int, Diagnosis | None] = BoundedDict(_KEPT)
+        # The function may well call a model, and its spans are the user's.
+        self._worker = BackgroundWorker(
+            "diagnoser", self._ask, faults, maximum=_WAITING, suppress=False
+        )
         self.forked()
         reset_after_fork(self)
 
     def forked(self) -> None:
-        """In the child of a fork: the thread is not here, and the lock may be held."""
-        # Re-entrant: a finalizer may end a span while it is held.
+        """In the child of a fork: a thread that is not here may hold the lock."""
         self._lock = new_lock()
-        self._waiting: deque[tuple[int, str]] = deque()
-        self._working = False
 
-    def of(self, error: int, text: str) -> Diagnosis | None:
+    def get(self, error: int, text: str) -> Diagnosis | None:
         """What is known by now about an error; asks if nobody did. Does not wait."""
         with self._lock:
-            if error in self._answers or len(self._waiting) >= _WAITING:
+            if error in self._answers or len(self._worker) >= _WAITING:
                 return self._answers.get(error)
             self._answers[error] = None
-            if len(self._answers) > _KEPT:
-                self._answers.popitem(last=False)
-            self._waiting.append((error, text[:_LOOK]))
-            begins, self._working = not self._working, True
-        if begins and not start_thread("diagnoser", self._work):
-            self._working = False
+        self._worker.put((error, text[:_LOOK]))
         return None
 
-    def _work(self) -> None:
-        while (question := self._next()) is not None:
-            error, text = question
-            answer = attempt(self._faults, "diagnoser", self._asked, text)
-            with self._lock:
-                if error in self._answers:
-                    self._answers[error] = answer
-
-    def _next(self) -> tuple[int, str] | None:
-        with self._lock:
-            if not self._waiting:
-                self._working = False
-                return None
-            return self._waiting.popleft()
-
-    def _asked(self, text: str) -> Diagnosis | None:
+    def _ask(self, question: tuple[int, str]) -> None:
+        error, text = question
         answer: object = self._function(text)
-        if answer is None or isinstance(answer, Diagnosis):
-            return answer
         if isinstance(answer, str):
-            return Diagnosis(_ASKED, answer.strip()[:1000]) if answer.strip() else None
-        msg = f"a diagnosis must be a Diagnosis, a text or None, got {answer!r:.200}"
-        raise TypeError(msg)
+            answer = Diagnosis(_ASKED, answer.strip()[:1000]) if answer.strip() else None
+        if answer is not None and not isinstance(answer, Diagnosis):
+            msg = f"a diagnosis must be a Diagnosis, a text or None, got {answer!r:.200}"
+            raise TypeError(msg)
+        with self._lock:
+            if error in self._answers:
+                self._answers[error] = answer
 
 
 def diagnoser(place: str, faults: InternalErrors) -> Diagnoser | None:
     """The diagnoser that a setting names; None if it names none."""
     if not place:
         return None
+    refused = f"diagnoser (LOOPGUARD_DIAGNOSER) = {place!r}"
     try:
         function = cast("Diagnose", pkgutil.resolve_name(place))
     except (ImportError, AttributeError, ValueError) as error:
-        raise LoopGuardSettingsError(_refused(place, f"cannot be imported: {error}")) from None
+        msg = f"{refused}: cannot be imported: {error}"
+        raise LoopGuardSettingsError(msg) from None
     if not callable(function):
-        raise LoopGuardSettingsError(_refused(place, "expected a function"))
+        msg = f"{refused}: expected a function"
+        raise LoopGuardSettingsError(msg)
     return Diagnoser(function, faults)
-
-
-def _refused(place: str, why: str) -> str:
-    return f"diagnoser (LOOPGUARD_DIAGNOSER) = {place!r}: {why}"

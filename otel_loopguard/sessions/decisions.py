@@ -111,7 +111,7 @@ class Decisions:
         text = step.error_text or step.outcome
         if finding.signature is None or finding.error is None or not isinstance(text, str):
             return None
-        return self._diagnoser.of(finding.error, text)
+        return self._diagnoser.get(finding.error, text)
 
     def _digest(self, key: int) -> str:
         """Keyed digest of an identity, 16 hex digits: it cannot be searched for an argument."""

@@ -154,9 +154,9 @@ def test_a_users_function_is_asked_about_unknown_errors() -> None:
         return Diagnosis("flux", "The capacitor is misaligned.", (Fix("realign it", "medium"),))
 
     diagnoser = Diagnoser(function, InternalErrors())
-    assert diagnoser.of(1, "flux capacitor misaligned") is None
-    until(lambda: diagnoser.of(1, "again"))
-    known = diagnoser.of(1, "again")
+    assert diagnoser.get(1, "flux capacitor misaligned") is None
+    until(lambda: diagnoser.get(1, "again"))
+    known = diagnoser.get(1, "again")
     assert known is not None
     assert known.fixes == (Fix("realign it", "medium"),)
     ((text, thread),) = asked
@@ -167,8 +167,8 @@ def test_a_users_function_is_asked_about_unknown_errors() -> None:
 def test_a_text_is_taken_for_the_cause() -> None:
     """A function may just say why."""
     diagnoser = Diagnoser(lambda _: " It is Sunday. ", InternalErrors())
-    until(lambda: diagnoser.of(1, "closed"))
-    assert diagnoser.of(1, "closed") == Diagnosis("custom", "It is Sunday.")
+    until(lambda: diagnoser.get(1, "closed"))
+    assert diagnoser.get(1, "closed") == Diagnosis("custom", "It is Sunday.")
 
 
 @pytest.mark.parametrize("answer", [3, ValueError("no idea")], ids=["no diagnosis", "a throw"])
@@ -183,9 +183,10 @@ def test_a_function_that_fails_is_counted(answer: object) -> None:
     faults = InternalErrors()
     diagnoser = Diagnoser(function, faults)
     raise_faults(False)
-    diagnoser.of(1, "closed")
-    until(lambda: faults.counts and not diagnoser._working)
-    diagnoser.of(1, "closed")
+    diagnoser.get(1, "closed")
+    until(lambda: faults.counts)
+    assert diagnoser._worker.flush(10)
+    diagnoser.get(1, "closed")
     assert sum(faults.counts.values()) == 1
 
 
@@ -200,11 +201,11 @@ def test_a_function_that_hangs_holds_up_nobody() -> None:
 
     diagnoser = Diagnoser(function, InternalErrors())
     for number in range(1000):
-        diagnoser.of(number, "x" * 100_000)
+        diagnoser.get(number, "x" * 100_000)
     assert len(asked) <= 1
-    assert len(diagnoser._waiting) <= 16
+    assert len(diagnoser._worker) <= 16
     free.set()
-    until(lambda: not diagnoser._working)
+    assert diagnoser._worker.flush(10)
     assert len(asked) <= 18
     assert max(len(text) for text in asked) == 4000
 
@@ -213,12 +214,12 @@ def test_a_forked_child_asks_with_a_thread_of_its_own() -> None:
     """A thread that the parent had is not taken for one of the child."""
     free = threading.Event()
     diagnoser = Diagnoser(lambda _: free.wait(5) and None, InternalErrors())
-    diagnoser.of(1, "closed")
+    diagnoser.get(1, "closed")
     if not hasattr(os, "fork"):
         pytest.skip("no fork here")
     child = os.fork()
     if not child:
-        os._exit(1 if diagnoser._working or diagnoser._waiting else 0)
+        os._exit(1 if len(diagnoser._worker) else 0)
     free.set()
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
