@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 from otel_loopguard.spans.values import hidden, text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from otel_loopguard.core import Step
+    from otel_loopguard.spans.values import Outcome
     from otel_loopguard.spans.views import SpanView
 
 _TRACEBACK = "Traceback (most recent call last)"
@@ -27,7 +26,7 @@ def failed(step: Step, span: SpanView) -> Step:
     whole tracebacks there (OpenInference LangChain). An exception event on a span whose status is
     OK was handled and is no failure.
     """
-    thrown = _exception(span)
+    thrown = next((found for name, found in span.events if name == "exception"), None)
     kind = text(span.attributes.get("error.type"))
     if span.status != "error" and kind is None and (thrown is None or span.status == "ok"):
         return step
@@ -53,6 +52,14 @@ def fail(step: Step, reason: object, kind: str | None = None) -> Step:
     return step
 
 
+def set_outcome(step: Step, outcome: Outcome) -> None:
+    """Puts an unwrapped result on the step, with the call id and the failure that it names."""
+    step.outcome = outcome.value
+    step.call_id = step.call_id or outcome.call_id
+    if outcome.failed:
+        fail(step, outcome.error)
+
+
 def headline(message: str | None) -> str | None:
     """What comes before a traceback in the text of an error; None if it is hidden."""
     if message is None or hidden(message):
@@ -70,10 +77,3 @@ def _named(message: str | None) -> str | None:
         return None
     found = _LINE.match(message, 0, _NAMED_WITHIN) or _REPR.match(message, 0, _NAMED_WITHIN)
     return found[1] if found else None
-
-
-def _exception(span: SpanView) -> Mapping[str, object] | None:
-    for name, attributes in span.events:
-        if name == "exception":
-            return attributes
-    return None

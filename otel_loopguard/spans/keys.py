@@ -19,7 +19,7 @@ from otel_loopguard.spans.values import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from otel_loopguard.spans.views import SpanView
 
@@ -28,26 +28,16 @@ NO_AGENT: Final = "OpenAI Agent"
 
 
 def session_of(span: SpanView, keys: tuple[str, ...]) -> str | None:
-    """Session id that the span carries, under the first of the keys that has one.
-
-    Never a trace id. A scrubbed id would make one session of all: it is unknown.
-    """
-    attributes = span.attributes
-    for key in keys:
-        found = identifier(revealed(span, key, attributes.get(key)))
-        if found is not None:
-            return found
-    return None
+    """Session id under the first of the keys that has one; never a trace id."""
+    # A scrubbed id would make one session of all: it is unknown.
+    found = (identifier(revealed(span, key, span.attributes.get(key))) for key in keys)
+    return next((session for session in found if session is not None), None)
 
 
 def agent_of(span: SpanView, keys: tuple[str, ...]) -> str | None:
-    """Name of the agent that the span carries, under the first of the keys that has one."""
-    attributes = span.attributes
-    for key in keys:
-        found = identifier(attributes.get(key))
-        if found is not None and found != NO_AGENT:
-            return found
-    return None
+    """Name of the agent under the first of the keys that has one."""
+    found = (identifier(span.attributes.get(key)) for key in keys)
+    return next((name for name in found if name is not None and name != NO_AGENT), None)
 
 
 _BEFORE = ("execute_tool ", "MCP send tools/call ", "tools/call ")
@@ -62,11 +52,16 @@ def tool_in(span_name: str) -> str | None:
     """
     for prefix in _BEFORE:
         if span_name.startswith(prefix):
-            return span_name[len(prefix) :] or None
+            return span_name.removeprefix(prefix) or None
     for suffix in _AFTER:
         if span_name.endswith(suffix):
-            return span_name[: -len(suffix)] or None
+            return span_name.removesuffix(suffix) or None
     return span_name or None
+
+
+def library(scope: str, prefix: str) -> str:
+    """`langchain` of `openinference.instrumentation.langchain`; another scope as it is."""
+    return scope.removeprefix(prefix).partition(".")[0] if scope.startswith(prefix) else scope
 
 
 def after(span_name: str, prefix: str) -> str:
@@ -78,14 +73,11 @@ RUNS: Final = frozenset({Kind.AGENT, Kind.WORKFLOW})
 """The kinds of steps that are a run of an agent, or of several."""
 
 _INVOKES: Final = "invoke_agent "
-_GENAI: Final = "genai"
 _LATE: Final = (
     "openinference.instrumentation.langchain",
     "openinference.instrumentation.llama_index",
 )
 """Instrumentations that say what a span is only when it ends."""
-_MESSAGES: Final = "autogen"
-"""Its agents run once for each message, in spans of its runtime: never a run by themselves."""
 _SDK_TRACES: Final = (
     "openinference.instrumentation.openai_agents",
     "opentelemetry.instrumentation.openai_agents",
@@ -93,7 +85,6 @@ _SDK_TRACES: Final = (
     "logfire.openai_agents",
 )
 """Instrumentations of the OpenAI Agents SDK: its trace is a span around any number of runs."""
-_TASKS: Final = ("CHAIN", "Task: ")
 
 
 def run_by_name(span: SpanView) -> Step | None:
@@ -101,7 +92,7 @@ def run_by_name(span: SpanView) -> Step | None:
     if not span.name.startswith(_INVOKES):
         return None
     name = span.name.removeprefix(_INVOKES)
-    step = begin(span, Kind.AGENT, name or None, _GENAI)
+    step = begin(span, Kind.AGENT, name or None, "genai")
     step.agent = step.name
     return step
 
@@ -112,8 +103,8 @@ def tells_late(scope: str) -> bool:
 
 
 def is_message(scope: str) -> bool:
-    """Whether agents of this scope run once for each message that they get."""
-    return scope.startswith(_MESSAGES)
+    """Whether agents of this scope run once for each message that they get, as AutoGen's do."""
+    return scope.startswith("autogen")
 
 
 def holds_runs(span: SpanView) -> bool:
@@ -124,10 +115,10 @@ def holds_runs(span: SpanView) -> bool:
 def is_task(span: SpanView) -> bool:
     """Whether a span right below a trace of the OpenAI Agents SDK is one `Runner.run`."""
     attributes = span.attributes
-    if attributes.get("openinference.span.kind") == _TASKS[0]:
+    if attributes.get("openinference.span.kind") == "CHAIN":
         return True
     template = attributes.get("logfire.msg_template")
-    return isinstance(template, str) and template.startswith(_TASKS[1])
+    return isinstance(template, str) and template.startswith("Task: ")
 
 
 _OPENINFERENCE_CREW: Final = "crew_tasks"
@@ -138,10 +129,10 @@ TASK_KEYS: Final = (semconv.TASK, "crewai.task.id", "task_id")
 """Keys of the id of the task that a span is the work of."""
 
 _CHARS: Final = 200_000
-_TASK_KEYS: Final = 500
+_TASKS: Final = 500
 
 
-def task_of(span: SpanView, keys: tuple[str, ...] = TASK_KEYS) -> str | None:
+def task_of(span: SpanView, keys: tuple[str, ...]) -> str | None:
     """Id of the task that a span is the work of, or None."""
     found = (identifier(span.attributes.get(key)) for key in keys)
     return next((name for name in found if name is not None), None)
@@ -159,7 +150,7 @@ def plan_of(span: SpanView) -> tuple[object, ...] | None:
         plan = parsed(written)
         named = mapping(plan)
         found = listing(plan if named is None else named.get("tasks"))
-        if found and len(found) <= _TASK_KEYS:
+        if found and len(found) <= _TASKS:
             return _crew(found) if key == _OPENINFERENCE_CREW else tuple(found)
     return None
 
@@ -172,18 +163,20 @@ def plan_above(spans: Iterable[SpanView]) -> tuple[object, ...] | None:
 def _crew(found: Iterable[object]) -> tuple[object, ...]:
     tasks = [task for each in found if (task := mapping(each)) is not None]
     ids = {text(task.get("description")): task.get("id") for task in tasks}
-    return tuple(_crew_task(task, ids) for task in tasks)
-
-
-def _crew_task(task: Mapping[str, object], ids: Mapping[str | None, object]) -> dict[str, object]:
-    context = listing(parsed(task.get("context"))) or ()
-    needs = [ids.get(text(each), each) for each in context]
-    return {**task, "agent": task.get("agent_role"), "depends_on": needs}
+    needs = (listing(parsed(task.get("context"))) or () for task in tasks)
+    return tuple(
+        {**task, "agent": task.get("agent_role"), "depends_on": [ids.get(text(n), n) for n in need]}
+        for task, need in zip(tasks, needs, strict=True)
+    )
 
 
 _TRANSFER = "transfer_to_"
-_DELEGATES = frozenset(("delegate_work_to_coworker", "Delegate work to coworker"))
-_NAMED = frozenset((*_DELEGATES, "transfer_to_agent", "handoff_to_agent"))
+_NAMED = frozenset(
+    (
+        "delegate_work_to_coworker", "Delegate work to coworker", "transfer_to_agent",
+        "handoff_to_agent",
+    )
+)  # fmt: skip
 """Tools that name the agent in an argument."""
 _TARGETS = ("agent_name", "coworker", "agent")
 
@@ -200,12 +193,10 @@ def hands_off(name: str) -> bool:
 def as_handoff(step: Step) -> Step:
     """Turns a tool call into a handoff: `name` becomes the agent it goes to, if that is known."""
     name = step.name or ""
-    target = None
     if name in _NAMED:
-        for key in _TARGETS:
-            target = target or text(within(step.args, key))
+        targets = (text(within(step.args, key)) for key in _TARGETS)
+        step.name = next((target for target in targets if target), None)
     else:
-        target = name[len(_TRANSFER) :] or None
+        step.name = name.removeprefix(_TRANSFER) or None
     step.kind = Kind.HANDOFF
-    step.name = target
     return step

@@ -152,19 +152,20 @@ def hidden(value: object) -> bool:
     if len(value) <= _LONGEST and _taken_out(value):
         return True
     # A text of megabytes is not searched for it where it begins like none.
-    if (
-        value[:1] in _OPENERS
-        and _SCRUBBED in value
-        and (_SCRUB.fullmatch(value) is not None or _scrubbed(value))
-    ):
+    if value[:1] in _OPENERS and _SCRUBBED in value and _scrubbed(value):
         return True
-    return len(value) <= _PARSED and "REDACTED" in value and _emptied(value)
+    if len(value) > _PARSED or "REDACTED" not in value:
+        return False
+    inner = parsed(value)
+    found = mapping(inner)
+    values = (inner,) if found is None else found.values()
+    return all(isinstance(one, str) and _taken_out(one) for one in values)
 
 
 def _scrubbed(value: str) -> bool:
-    """Whether a value within JSON was scrubbed; logfire scrubs JSON within JSON as well."""
-    if value[:1] not in _OPENERS:
-        return False
+    """Whether a value, or one within its JSON, was scrubbed; also within JSON in JSON."""
+    if _SCRUB.fullmatch(value) is not None:
+        return True
     whole = parsed(value)
     if whole is value:
         # It is cut, or too costly to parse.
@@ -181,14 +182,6 @@ def _scrubbed(value: str) -> bool:
         inner = mapping(one)
         waiting.extend((listing(one) or ()) if inner is None else inner.values())
     return _SCRUB_IN_JSON.search(value) is not None
-
-
-def _emptied(value: str) -> bool:
-    """Whether text is that of a map, or of one string, with nothing left in it."""
-    inner = parsed(value)
-    found = mapping(inner)
-    values = (inner,) if found is None else found.values()
-    return all(isinstance(one, str) and _taken_out(one) for one in values)
 
 
 def _taken_out(value: str) -> bool:
@@ -241,7 +234,7 @@ _LITERAL = re.compile(
 """How the literals begin that a tool is given or gives; other text is not parsed."""
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPES = frozenset("\\'\"abfnrtvxuUN01234567\n")
-_CUT_INPUT = '{"input_str": '
+_CUT_INPUT = '{"input_str": "'
 _CALL = frozenset(("args", "kwargs", "sanitize_inputs_outputs"))
 
 
@@ -296,13 +289,10 @@ def run_inputs(value: object) -> tuple[object, str | None]:
 def _cut_inputs(value: object) -> object:
     if not (isinstance(value, str) and value.startswith(_CUT_INPUT)):
         return value
-    if value[len(_CUT_INPUT) : len(_CUT_INPUT) + 1] != '"':
-        return value
     try:
-        inner = string_at(value, len(_CUT_INPUT) + 1, True)[0]
+        return literal(string_at(value, len(_CUT_INPUT), True)[0])
     except ValueError:
         return value
-    return literal(inner)
 
 
 def literal(value: object) -> object:

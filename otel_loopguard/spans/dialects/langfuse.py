@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.spans.errors import fail, failed
+from otel_loopguard.spans.errors import fail, failed, set_outcome
 from otel_loopguard.spans.messages import written
 from otel_loopguard.spans.values import (
     begin,
@@ -65,7 +65,10 @@ class Langfuse:
             _model(step, span)
         elif named == "chain":
             _chain(step, span)
-        return _failed(step, span)
+        failed(step, span)
+        if span.attributes.get("langfuse.observation.level") == "ERROR":
+            fail(step, span.attributes.get("langfuse.observation.status_message"))
+        return step
 
 
 def _tool(step: Step, span: SpanView) -> None:
@@ -73,11 +76,7 @@ def _tool(step: Step, span: SpanView) -> None:
     step.args = captured(span, "langfuse.observation.input")
     result = captured(span, "langfuse.observation.output")
     if result is not None:
-        outcome = tool_message(result)
-        step.outcome = outcome.value
-        step.call_id = step.call_id or outcome.call_id
-        if outcome.failed:
-            fail(step, outcome.error)
+        set_outcome(step, tool_message(result))
 
 
 def _model(step: Step, span: SpanView) -> None:
@@ -96,11 +95,3 @@ def _chain(step: Step, span: SpanView) -> None:
     elif span.parent_id is None:
         agent = identifier(span.attributes.get(f"{_METADATA}lc_agent_name"))
         step.kind = Kind.AGENT if agent == span.name else Kind.WORKFLOW
-
-
-def _failed(step: Step, span: SpanView) -> Step:
-    attributes = span.attributes
-    failed(step, span)
-    if attributes.get("langfuse.observation.level") == "ERROR":
-        fail(step, attributes.get("langfuse.observation.status_message"))
-    return step

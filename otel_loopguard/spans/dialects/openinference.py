@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.spans.errors import fail, failed
-from otel_loopguard.spans.keys import tool_in
+from otel_loopguard.spans.errors import failed, set_outcome
+from otel_loopguard.spans.keys import after, library, tool_in
 from otel_loopguard.spans.messages import written
 from otel_loopguard.spans.values import (
     Outcome,
@@ -86,7 +86,7 @@ class OpenInference:
         if not isinstance(kind, str):
             return None
         step = begin(span, _KINDS.get(kind, Kind.OTHER), span.name, NAME)
-        framework = _framework(span.scope)
+        framework = library(span.scope, _PREFIX)
         if step.kind is Kind.TOOL:
             _tool(step, span, framework)
         elif step.kind is Kind.MODEL:
@@ -96,13 +96,15 @@ class OpenInference:
         facts = parsed(span.attributes.get("metadata")) if framework == "langchain" else None
         if kind == "CHAIN" or (kind == "AGENT" and framework == "langchain"):
             _chain(step, span, framework, facts)
-        _facts(step, span, framework, facts)
+        # Session, agent and node that LangChain hands on as JSON in `metadata`; AutoGen's team.
+        if framework == "langchain":
+            step.node = entry(facts, "langgraph_node")
+            step.agent = step.agent or entry(facts, "lc_agent_name")
+            if "session.id" not in span.attributes:
+                step.session = entry(facts, "session_id") or entry(facts, "thread_id")
+        elif framework == "autogen_agentchat":
+            step.session = identifier(span.attributes.get("team_id"))
         return step
-
-
-def _framework(scope: str) -> str:
-    """`langchain` of `openinference.instrumentation.langchain`; another scope as it is."""
-    return scope.removeprefix(_PREFIX).partition(".")[0] if scope.startswith(_PREFIX) else scope
 
 
 def _tool(step: Step, span: SpanView, framework: str) -> None:
@@ -120,13 +122,9 @@ def _tool(step: Step, span: SpanView, framework: str) -> None:
     step.args = args
     _result(step, captured(span, "output.value"), framework)
     failed(step, span)
-    if name == "final_answer" and "smolagents" in (framework, _library(span.name)):
+    # The class of smolagents' final answer says whose it is, where the scope does not.
+    if name == "final_answer" and (framework == "smolagents" or span.name == "FinalAnswerTool"):
         step.kind = Kind.OTHER
-
-
-def _library(span_name: str) -> str:
-    """The class of smolagents' final answer says whose it is, where the scope does not."""
-    return "smolagents" if span_name == "FinalAnswerTool" else ""
 
 
 def _result(step: Step, value: object, framework: str) -> None:
@@ -139,11 +137,7 @@ def _result(step: Step, value: object, framework: str) -> None:
             value = value.partition(_CREW_PROMPT)[0]
         step.outcome = unquoted(value)
         return
-    outcome = unwrap(value)
-    step.outcome = outcome.value
-    step.call_id = step.call_id or outcome.call_id
-    if outcome.failed:
-        fail(step, outcome.error)
+    set_outcome(step, unwrap(value))
 
 
 def _handoff(step: Step, span: SpanView) -> None:
@@ -198,15 +192,10 @@ def _agent(step: Step, span: SpanView, framework: str) -> None:
     if name is None and framework in _STABLE_NODES:
         name = text(attributes.get("graph.node.id"))
     step.agent = name or text(attributes.get("gen_ai.agent.name"))
-    step.name = step.agent or _plain(span.name)
+    end = next((end for end in _AGENT_ENDS if span.name.endswith(end)), None)
+    plain = after(span.name, "invoke_agent ") if end is None else span.name.removesuffix(end)
+    step.name = step.agent or plain or span.name
     failed(step, span)
-
-
-def _plain(span_name: str) -> str:
-    for end in _AGENT_ENDS:
-        if span_name.endswith(end):
-            return span_name.removesuffix(end) or span_name
-    return span_name.removeprefix("invoke_agent ") or span_name
 
 
 def _chain(step: Step, span: SpanView, framework: str, facts: object) -> None:
@@ -219,7 +208,8 @@ def _chain(step: Step, span: SpanView, framework: str, facts: object) -> None:
             step.kind = Kind.AGENT
         elif span.parent_id is None and step.kind is Kind.OTHER:
             step.kind = Kind.WORKFLOW
-    elif _is_node(span.name):
+    elif span.name == "turn" or span.name.startswith(("Step ", "BaseWorkflowAgent.")):
+        # Turns of openai-agents, steps of smolagents and of LlamaIndex's agent workflows.
         step.kind = Kind.NODE
         step.node = span.name
     elif span.parent_id is None or span.name.endswith(".kickoff"):
@@ -228,19 +218,3 @@ def _chain(step: Step, span: SpanView, framework: str, facts: object) -> None:
         step.args = captured(span, "input.value")
         step.outcome = captured(span, "output.value")
     failed(step, span)
-
-
-def _is_node(name: str) -> bool:
-    """Turns of openai-agents, steps of smolagents and of LlamaIndex's agent workflows."""
-    return name == "turn" or name.startswith(("Step ", "BaseWorkflowAgent."))
-
-
-def _facts(step: Step, span: SpanView, framework: str, facts: object) -> None:
-    """Session, agent and node that LangChain hands on as JSON in `metadata`; AutoGen's team."""
-    if framework == "langchain":
-        step.node = entry(facts, "langgraph_node")
-        step.agent = step.agent or entry(facts, "lc_agent_name")
-        if "session.id" not in span.attributes:
-            step.session = entry(facts, "session_id") or entry(facts, "thread_id")
-    elif framework == "autogen_agentchat":
-        step.session = identifier(span.attributes.get("team_id"))

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.spans.dialects import genai
-from otel_loopguard.spans.errors import fail, failed
-from otel_loopguard.spans.keys import tool_in
+from otel_loopguard.spans.errors import failed, set_outcome
+from otel_loopguard.spans.keys import library, tool_in
 from otel_loopguard.spans.messages import written
 from otel_loopguard.spans.values import (
     Outcome,
@@ -93,22 +93,21 @@ class OpenLLMetry:
             return _tool(span)
         if kind is Kind.HANDOFF or (kind is Kind.WORKFLOW and operation == "invoke_agent"):
             step = genai.read(span, NAME)
-            return step if step is None else _named(step, span)
+            if step is not None and step.kind is Kind.HANDOFF and step.agent is None:
+                # `planner → unknown.handoff`: neither target nor source need be written.
+                step.agent = text(span.name.partition(" → ")[0])
+            return step
         return _enclosing(span, kind or Kind.NODE)
-
-
-def _framework(scope: str) -> str:
-    return scope.removeprefix(_PREFIX).partition(".")[0] if scope.startswith(_PREFIX) else scope
 
 
 def _is_function_tool(span: SpanView) -> bool:
     """Its LlamaIndex instrumentation has no kind for tools: they are tasks of this name."""
-    return span.name == "FunctionTool.task" and _framework(span.scope) == "llamaindex"
+    return span.name == "FunctionTool.task" and library(span.scope, _PREFIX) == "llamaindex"
 
 
 def _tool(span: SpanView) -> Step:
     step = begin(span, Kind.TOOL, None, NAME)
-    framework = _framework(span.scope)
+    framework = library(span.scope, _PREFIX)
     attributes = span.attributes
     step.call_id = identifier(attributes.get("gen_ai.tool.call.id"))
     args = captured(span, "gen_ai.tool.call.arguments", "traceloop.entity.input")
@@ -123,17 +122,9 @@ def _tool(span: SpanView) -> Step:
     result = captured(span, "gen_ai.tool.call.result", "traceloop.entity.output")
     step.name = _tool_name(span, framework, result)
     if result is not None:
-        _result(step, _RESULTS.get(framework, Outcome)(result))
-    node = attributes.get(f"{_PROPERTY}langgraph_node")
-    step.node = text(node)
+        set_outcome(step, _RESULTS.get(framework, Outcome)(result))
+    step.node = text(attributes.get(f"{_PROPERTY}langgraph_node"))
     return failed(step, span) if not step.error or span.status == "error" else step
-
-
-def _result(step: Step, outcome: Outcome) -> None:
-    step.outcome = outcome.value
-    step.call_id = step.call_id or outcome.call_id
-    if outcome.failed:
-        fail(step, outcome.error)
 
 
 def _tool_name(span: SpanView, framework: str, result: object) -> str | None:
@@ -179,13 +170,6 @@ def _node(step: Step, span: SpanView) -> None:
         gave = captured(span, "traceloop.entity.output", "gen_ai.task.output")
         step.args = None if got is None else run_inputs(got)[0]
         step.outcome = within(gave, "outputs") or gave
-
-
-def _named(step: Step, span: SpanView) -> Step:
-    if step.kind is Kind.HANDOFF and step.agent is None:
-        # `planner → unknown.handoff`: the target is not written, and neither may the source be.
-        step.agent = text(span.name.partition(" → ")[0])
-    return step
 
 
 class OpenLLMetryModel:
