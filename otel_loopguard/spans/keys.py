@@ -29,9 +29,14 @@ NO_AGENT: Final = "OpenAI Agent"
 
 def session_of(span: SpanView, keys: tuple[str, ...]) -> str | None:
     """Session id under the first of the keys that has one; never a trace id."""
-    # A scrubbed id would make one session of all: it is unknown.
-    found = (identifier(revealed(span, key, span.attributes.get(key))) for key in keys)
-    return next((session for session in found if session is not None), None)
+    attributes = span.attributes
+    for key in keys:
+        value = attributes.get(key)
+        # A scrubbed id would make one session of all: it is unknown.
+        found = identifier(value) or identifier(revealed(span, key, value))
+        if found is not None:
+            return found
+    return None
 
 
 def agent_of(span: SpanView, keys: tuple[str, ...]) -> str | None:

@@ -237,13 +237,10 @@ def asks_for_tools(span: SpanView) -> bool:
     for key in _REASONS:
         why = attributes.get(key)
         if why is not None:
-            said = listing(why)
-            return any(_asks(one) for one in (said or (why,)))
+            return any(
+                isinstance(one, str) and _ASKS.search(one[:200]) for one in listing(why) or (why,)
+            )
     return False
-
-
-def _asks(why: object) -> bool:
-    return isinstance(why, str) and _ASKS.search(why[:200]) is not None
 
 
 def request_on(span: SpanView) -> Request | None:
@@ -284,16 +281,12 @@ def _json(value: object) -> object:
 
 
 def _calls_in(value: object) -> list[Asked]:
-    if isinstance(value, str) and not _may_ask(value):
+    # Every call has one of these words in it; to parse the text costs a hundred times as much.
+    if isinstance(value, str) and "tool" not in value and "function" not in value:
         return []
     calls: list[Asked] = []
     _collect(_json(value), calls, [])
     return calls[:_CALL_KEYS]
-
-
-def _may_ask(value: str) -> bool:
-    # What every call has in it; to parse the text costs a hundred times as much.
-    return "tool" in value or "function" in value
 
 
 def _request_of(value: object) -> Request | None:
@@ -306,15 +299,8 @@ def _request_of(value: object) -> Request | None:
     def read(place: int) -> Message:
         return _message(messages[place])
 
-    return Request(
-        read,
-        range(last, max(last - _NEWEST, -1), -1),
-        _head(messages[0]) if whole else None,
-    )
-
-
-def _head(message: object) -> int:
-    return hash(truncate(message, _HEAD))
+    head = hash(truncate(messages[0], _HEAD)) if whole else None
+    return Request(read, range(last, max(last - _NEWEST, -1), -1), head)
 
 
 def _messages(value: object) -> tuple[list[object] | tuple[object, ...], bool]:
@@ -366,30 +352,19 @@ def _collect(item: object, calls: list[Asked], results: list[Answered]) -> None:
         if not stack or len(stack) > _NODES:
             return
         value = stack.pop()
-        items = listing(value)
+        items, part = listing(value), mapping(value)
         if items is not None:
             stack.extend(reversed(items[:_NODES]))
+        elif part is None:
             continue
-        part = mapping(value)
-        if part is None:
-            continue
-        answered = _result(part)
-        if answered is not None:
+        elif (answered := _result(part)) is not None:
             results.append(answered)
-            continue
-        asked = _call(part)
-        if asked is not None:
+        elif (asked := _call(part)) is not None:
             calls.append(asked)
         else:
-            stack.extend(reversed(_message_inside(part)))
-
-
-def _message_inside(part: Mapping[str, object]) -> list[object]:
-    """What may hold calls or results; where calls stand twice, in one of the two places."""
-    called = listing(part.get("tool_calls"))
-    if called:
-        return list(called[:_CALL_KEYS])
-    return [part[key] for key in _INSIDE if key in part]
+            # Where calls are listed twice, they are read in one of the two places.
+            called = list(listing(part.get("tool_calls")) or ())[:_CALL_KEYS]
+            stack.extend(reversed(called or [part[key] for key in _INSIDE if key in part]))
 
 
 def _call(part: Mapping[str, object]) -> Asked | None:

@@ -78,11 +78,16 @@ def count(value: object) -> int | None:
     return None
 
 
+def first_count(attributes: Mapping[str, object], keys: tuple[str, ...]) -> int | None:
+    """The first of these keys that has a count."""
+    found = (count(attributes.get(key)) for key in keys)
+    return next((number for number in found if number is not None), None)
+
+
 def identifier(value: object) -> str | None:
     """An id as text; None for what is no id, is scrubbed, or is a written `null`."""
-    if value is None:
-        return None
-    value = unquoted(value)
+    if isinstance(value, str):
+        value = unquoted(value) if value[:1] == '"' else value
     if isinstance(value, str):
         return None if value in _ABSENT or hidden(value) else value
     if isinstance(value, int) and not isinstance(value, bool):
@@ -149,17 +154,18 @@ def hidden(value: object) -> bool:
     """
     if not isinstance(value, str):
         return False
-    if len(value) <= _LONGEST and _taken_out(value):
+    start = value[:1]
+    if start in _MASKS and len(value) <= _LONGEST and _TAKEN_OUT.fullmatch(value) is not None:
         return True
     # A text of megabytes is not searched for it where it begins like none.
-    if value[:1] in _OPENERS and _SCRUBBED in value and _scrubbed(value):
+    if start in _OPENERS and _SCRUBBED in value and _scrubbed(value):
         return True
     if len(value) > _PARSED or "REDACTED" not in value:
         return False
     inner = parsed(value)
     found = mapping(inner)
     values = (inner,) if found is None else found.values()
-    return all(isinstance(one, str) and _taken_out(one) for one in values)
+    return all(isinstance(one, str) and _TAKEN_OUT.fullmatch(one) for one in values)
 
 
 def _scrubbed(value: str) -> bool:
@@ -182,10 +188,6 @@ def _scrubbed(value: str) -> bool:
         inner = mapping(one)
         waiting.extend((listing(one) or ()) if inner is None else inner.values())
     return _SCRUB_IN_JSON.search(value) is not None
-
-
-def _taken_out(value: str) -> bool:
-    return value[:1] in _MASKS and _TAKEN_OUT.fullmatch(value) is not None
 
 
 def within(value: object, *path: str) -> object:

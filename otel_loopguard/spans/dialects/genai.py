@@ -16,7 +16,7 @@ from otel_loopguard.spans.messages import asked, written
 from otel_loopguard.spans.values import (
     begin,
     captured,
-    count,
+    first_count,
     hidden,
     identifier,
     known,
@@ -46,6 +46,8 @@ KINDS = {
 }
 """Kind of a step by `gen_ai.operation.name`; other operations are of no interest: `OTHER`."""
 
+_TOKENS_IN = ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens")
+_TOKENS_OUT = ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens")
 _DETAILS = "gen_ai.client.inference.operation.details"
 
 
@@ -149,12 +151,8 @@ def model(span: SpanView, dialect: str) -> Step:
     step.model = _model_name(attributes.get("gen_ai.response.model"))
     step.model = step.model or _model_name(attributes.get("gen_ai.request.model"))
     step.name = step.model or after(span.name, "chat ")
-    step.tokens_in = count(attributes.get("gen_ai.usage.input_tokens"))
-    if step.tokens_in is None:
-        step.tokens_in = count(attributes.get("gen_ai.usage.prompt_tokens"))
-    step.tokens_out = count(attributes.get("gen_ai.usage.output_tokens"))
-    if step.tokens_out is None:
-        step.tokens_out = count(attributes.get("gen_ai.usage.completion_tokens"))
+    step.tokens_in = first_count(attributes, _TOKENS_IN)
+    step.tokens_out = first_count(attributes, _TOKENS_OUT)
     step.text = written(captured(span, "gen_ai.output.messages"))
     if step.text is None and span.events:
         step.text = _text_from_events(span)

@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING, ClassVar
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.spans.errors import failed
 from otel_loopguard.spans.messages import written
-from otel_loopguard.spans.values import begin, captured, count, identifier, text, unquoted
+from otel_loopguard.spans.values import begin, captured, first_count, identifier, text, unquoted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from otel_loopguard.spans.views import SpanView
 
 NAME = "vercel"
@@ -68,17 +66,9 @@ def _model(span: SpanView) -> Step:
     model = text(attributes.get("ai.response.model")) or text(attributes.get("ai.model.id"))
     step = begin(span, Kind.MODEL, model or span.name, NAME)
     step.model = model
-    step.tokens_in = _first(attributes, _IN)
-    step.tokens_out = _first(attributes, _OUT)
+    step.tokens_in = first_count(attributes, _IN)
+    step.tokens_out = first_count(attributes, _OUT)
     step.text = written(captured(span, "ai.response.text"))
     if step.text is None and "ai.response.toolCalls" in attributes:
         step.text = ""
     return step
-
-
-def _first(attributes: Mapping[str, object], keys: tuple[str, ...]) -> int | None:
-    for key in keys:
-        found = count(attributes.get(key))
-        if found is not None:
-            return found
-    return None
