@@ -21,53 +21,21 @@ KEYS = sorted(
     | set(collect_keys("session_keys"))
     | set(collect_keys("agent_keys"))
     | {
-        "agent_name",
-        "ai.response.text",
-        "ai.response.toolCalls",
-        "ai.toolCall.args",
-        "ai.toolCall.name",
-        "ai.toolCall.result",
-        "error",
-        "error.type",
-        "events",
-        "from_agent",
-        "gcp.vertex.agent.tool_response",
-        "gen_ai.completion",
-        "gen_ai.completion.0.content",
-        "gen_ai.handoff.from_agent",
-        "gen_ai.handoff.to_agent",
-        "gen_ai.output.messages",
-        "gen_ai.prompt",
-        "gen_ai.response.model",
-        "gen_ai.tool.call.arguments",
-        "gen_ai.tool.call.id",
-        "gen_ai.tool.call.result",
-        "gen_ai.tool.status",
-        "gen_ai.usage.input_tokens",
-        "graph.node.id",
-        "group_id",
-        "input.value",
-        "langfuse.observation.input",
-        "langfuse.observation.level",
-        "langfuse.observation.metadata.langgraph_node",
-        "langfuse.observation.output",
-        "langfuse.observation.usage_details",
-        "langsmith.metadata.langgraph_node",
-        "llm.output_messages.0.message.content",
-        "llm.token_count.prompt",
-        "logfire.msg_template",
-        "metadata",
-        "name",
-        "output.value",
-        "team_id",
-        "to_agent",
-        "tool.name",
-        "tool_arguments",
-        "traceloop.entity.input",
-        "traceloop.entity.name",
-        "traceloop.entity.output",
+        "agent_name", "ai.response.text", "ai.response.toolCalls", "ai.toolCall.args",
+        "ai.toolCall.name", "ai.toolCall.result", "error", "error.type", "events", "from_agent",
+        "gcp.vertex.agent.tool_response", "gen_ai.completion", "gen_ai.completion.0.content",
+        "gen_ai.handoff.from_agent", "gen_ai.handoff.to_agent", "gen_ai.output.messages",
+        "gen_ai.prompt", "gen_ai.response.model", "gen_ai.tool.call.arguments",
+        "gen_ai.tool.call.id", "gen_ai.tool.call.result", "gen_ai.tool.status",
+        "gen_ai.usage.input_tokens", "graph.node.id", "group_id", "input.value",
+        "langfuse.observation.input", "langfuse.observation.level",
+        "langfuse.observation.metadata.langgraph_node", "langfuse.observation.output",
+        "langfuse.observation.usage_details", "langsmith.metadata.langgraph_node",
+        "llm.output_messages.0.message.content", "llm.token_count.prompt", "logfire.msg_template",
+        "metadata", "name", "output.value", "team_id", "to_agent", "tool.name", "tool_arguments",
+        "traceloop.entity.input", "traceloop.entity.name", "traceloop.entity.output",
     }
-)
+)  # fmt: skip
 WORDS = [
     *("execute_tool", "chat", "invoke_agent", "execute_task", "handoff", "TOOL", "LLM", "AGENT"),
     *("CHAIN", "tool", "task", "llm", "chain", "generation", "ai.toolCall", "ai.x.doStream"),
@@ -172,9 +140,8 @@ def test_read_never_throws(span: RecordedSpan) -> None:
 
 
 def _well_formed(step: Step) -> None:
-    for field in ("name", "session", "agent", "node", "call_id", "error_text", "error_type"):
-        assert isinstance(getattr(step, field), (str, type(None))), field
-    for field in ("model", "text"):
+    texts = ("name", "session", "agent", "node", "call_id", "error_text", "error_type")
+    for field in (*texts, "model", "text"):
         assert isinstance(getattr(step, field), (str, type(None))), field
     for field in ("tokens_in", "tokens_out"):
         assert isinstance(getattr(step, field), (int, type(None))), field

@@ -7,168 +7,52 @@ import pytest
 from tests.dialects.spans import BROKEN, EXECUTE, THROWN, TOOL, ended, ended_oi, read
 
 FAILURES = {
-    "status and exception": (
-        ended("broken", "x", {**EXECUTE}, status="error", events=THROWN),
-        BROKEN,
-        "ValueError",
-    ),
-    "error.type without an event": (
-        ended("broken", "x", {**EXECUTE, "error.type": "ValueError"}, status="error"),
-        None,
-        "ValueError",
-    ),
-    "openinference langchain: repr and traceback": (
-        ended_oi(
-            "broken",
-            "langchain",
-            {TOOL: "TOOL", "tool.name": "broken"},
-            status="error",
-            description=f"ValueError('{BROKEN}')Traceback (most recent call last):\n\n  File \"x\"",
-        ),
-        f"ValueError('{BROKEN}')",
-        "ValueError",
-    ),
-    "langsmith: the event says Exception": (
-        ended(
-            "broken",
-            "langsmith",
-            {"langsmith.span.kind": "tool", "gen_ai.prompt": "{}", "gen_ai.completion": "{}"},
-            status="error",
-            events=(
-                (
-                    "exception",
-                    {
-                        "exception.type": "Exception",
-                        "exception.message": ""
-                        f"ValueError('{BROKEN}')Traceback (most recent call last):",
-                    },
-                ),
-            ),
-        ),
-        f"ValueError('{BROKEN}')",
-        "ValueError",
-    ),
-    "langfuse: level": (
-        ended(
-            "broken",
-            "langfuse-sdk",
-            {
-                "langfuse.observation.type": "tool",
-                "langfuse.observation.level": "ERROR",
-                "langfuse.observation.status_message": BROKEN,
-            },
-        ),
-        BROKEN,
-        None,
-    ),
-    "agno openllmetry: only in the repr, status OK": (
-        ended(
-            "broken.tool",
-            "opentelemetry.instrumentation.agno",
-            {
-                "traceloop.span.kind": "tool",
-                "traceloop.entity.output": f"status='failure' result=None error='{BROKEN}' "
-                "updated_session_state=None",
-            },
-            status="ok",
-        ),
-        BROKEN,
-        None,
-    ),
-    "adk: the result is the error": (
-        ended(
-            "execute_tool broken",
-            "gcp.vertex.agent",
-            {
-                **EXECUTE,
-                "gcp.vertex.agent.event_id": "e",
-                "error.type": "TOOL_ERROR",
-                "gen_ai.tool.call.result": f'{{"error": "{BROKEN}"}}',
-            },
-            status="error",
-            description="TOOL_ERROR",
-        ),
-        BROKEN,
-        "TOOL_ERROR",
-    ),
-    "adk default: a code is no text": (
-        ended(
-            "execute_tool broken",
-            "gcp.vertex.agent",
-            {**EXECUTE, "gcp.vertex.agent.event_id": "e", "error.type": "TOOL_ERROR"},
-            status="error",
-            description="TOOL_ERROR",
-        ),
-        None,
-        "TOOL_ERROR",
-    ),
-    "strands: tool status": (
-        ended(
-            "execute_tool broken",
-            "strands.telemetry.tracer",
-            {
-                **EXECUTE,
-                "gen_ai.event.start_time": "t",
-                "gen_ai.tool.status": "error",
-                "gen_ai.tool.call.result": f'[{{"text": "{BROKEN}"}}]',
-            },
-        ),
-        BROKEN,
-        None,
-    ),
-    "mcp1 openllmetry: is_error": (
-        ended(
-            "broken.tool",
-            "opentelemetry.instrumentation.mcp.instrumentation",
-            {
-                "traceloop.span.kind": "tool",
-                "traceloop.entity.output": f'{{"result": "{BROKEN}", "is_error": true}}',
-            },
-        ),
-        BROKEN,
-        None,
-    ),
-    "logfire: error attribute": (
-        ended(
-            "Function: {name}",
-            "logfire.openai_agents",
-            {
-                "gen_ai.system": "openai",
-                "name": "broken",
-                "error": '{"message": "Error running tool (non-fatal)", "data": {}}',
-            },
-        ),
-        "Error running tool (non-fatal)",
-        None,
-    ),
-    "langchain: a message of status error": (
-        ended_oi(
-            "broken",
-            "langchain",
-            {
-                TOOL: "TOOL",
-                "tool.name": "broken",
-                "output.value": f'{{"type": "tool", "data": {{"content": "{BROKEN}", '
-                '"tool_call_id": "c", "status": "error"}}',
-            },
-            status="ok",
-        ),
-        BROKEN,
-        None,
-    ),
-    "vercel": (
-        ended(
-            "ai.toolCall",
-            "ai",
-            {"ai.operationId": "ai.toolCall", "ai.toolCall.name": "broken"},
-            status="error",
-            description=BROKEN,
-            events=(("exception", {"exception.type": "Error", "exception.message": BROKEN}),),
-        ),
-        BROKEN,
-        "Error",
-    ),
-}
+    "status and exception": (ended("broken", "x", {**EXECUTE}, status="error", events=THROWN),
+        BROKEN, "ValueError"),
+    "error.type without an event": (ended("broken", "x", {**EXECUTE, "error.type": "ValueError"},
+        status="error"), None, "ValueError"),
+    "openinference langchain: repr and traceback": (ended_oi("broken", "langchain", {TOOL: "TOOL",
+        "tool.name": "broken"}, status="error",
+        description=f"ValueError('{BROKEN}')Traceback (most recent call last):\n\n  File \"x\""),
+        f"ValueError('{BROKEN}')", "ValueError"),
+    "langsmith: the event says Exception": (ended("broken", "langsmith",
+        {"langsmith.span.kind": "tool", "gen_ai.prompt": "{}", "gen_ai.completion": "{}"},
+        status="error", events=(("exception", {"exception.type": "Exception",
+        "exception.message": ""
+        f"ValueError('{BROKEN}')Traceback (most recent call last):"}),)),
+        f"ValueError('{BROKEN}')", "ValueError"),
+    "langfuse: level": (ended("broken", "langfuse-sdk", {"langfuse.observation.type": "tool",
+        "langfuse.observation.level": "ERROR", "langfuse.observation.status_message": BROKEN}),
+        BROKEN, None),
+    "agno openllmetry: only in the repr, status OK": (ended("broken.tool",
+        "opentelemetry.instrumentation.agno", {"traceloop.span.kind": "tool",
+        "traceloop.entity.output": f"status='failure' result=None error='{BROKEN}' "
+        "updated_session_state=None"}, status="ok"), BROKEN, None),
+    "adk: the result is the error": (ended("execute_tool broken", "gcp.vertex.agent", {**EXECUTE,
+        "gcp.vertex.agent.event_id": "e", "error.type": "TOOL_ERROR",
+        "gen_ai.tool.call.result": f'{{"error": "{BROKEN}"}}'}, status="error",
+        description="TOOL_ERROR"), BROKEN, "TOOL_ERROR"),
+    "adk default: a code is no text": (ended("execute_tool broken", "gcp.vertex.agent", {**EXECUTE,
+        "gcp.vertex.agent.event_id": "e", "error.type": "TOOL_ERROR"}, status="error",
+        description="TOOL_ERROR"), None, "TOOL_ERROR"),
+    "strands: tool status": (ended("execute_tool broken", "strands.telemetry.tracer", {**EXECUTE,
+        "gen_ai.event.start_time": "t", "gen_ai.tool.status": "error",
+        "gen_ai.tool.call.result": f'[{{"text": "{BROKEN}"}}]'}), BROKEN, None),
+    "mcp1 openllmetry: is_error": (ended("broken.tool",
+        "opentelemetry.instrumentation.mcp.instrumentation", {"traceloop.span.kind": "tool",
+        "traceloop.entity.output": f'{{"result": "{BROKEN}", "is_error": true}}'}), BROKEN, None),
+    "logfire: error attribute": (ended("Function: {name}", "logfire.openai_agents",
+        {"gen_ai.system": "openai", "name": "broken",
+        "error": '{"message": "Error running tool (non-fatal)", "data": {}}'}),
+        "Error running tool (non-fatal)", None),
+    "langchain: a message of status error": (ended_oi("broken", "langchain", {TOOL: "TOOL",
+        "tool.name": "broken",
+        "output.value": f'{{"type": "tool", "data": {{"content": "{BROKEN}", '
+        '"tool_call_id": "c", "status": "error"}}'}, status="ok"), BROKEN, None),
+    "vercel": (ended("ai.toolCall", "ai", {"ai.operationId": "ai.toolCall",
+        "ai.toolCall.name": "broken"}, status="error", description=BROKEN, events=(("exception",
+        {"exception.type": "Error", "exception.message": BROKEN}),)), BROKEN, "Error"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", FAILURES)

@@ -9,103 +9,40 @@ from otel_loopguard.spans.views import RecordedSpan
 from tests.dialects.spans import TOOL, ended, ended_oi, read
 
 MODELS = {
-    "genai": ended(
-        "chat m",
-        "x",
-        {
-            "gen_ai.operation.name": "chat",
-            "gen_ai.response.model": "m",
-            "gen_ai.usage.input_tokens": 100,
-            "gen_ai.usage.output_tokens": 12,
-            "gen_ai.output.messages": '[{"role": "assistant", "parts": [{"type": "text", '
-            '"content": "I think"}, {"type": "tool_call", "name": "search", '
-            '"arguments": {"text": "no"}}]}]',
-        },
-    ),
-    "v1.36 names and events": ended(
-        "chat m",
-        "x",
-        {
-            "gen_ai.operation.name": "chat",
-            "gen_ai.system": "openai",
-            "gen_ai.request.model": "m",
-            "gen_ai.usage.prompt_tokens": 100,
-            "gen_ai.usage.completion_tokens": 12,
-        },
-        events=(
-            ("gen_ai.choice", {"message": '[{"text": "I think"}, {"toolUse": {"name": "x"}}]'}),
-        ),
-    ),
-    "openinference, counts as text": ended_oi(
-        "LiteLLMModel.__call__",
-        "smolagents",
-        {
-            TOOL: "LLM",
-            "llm.model_name": "m",
-            "llm.token_count.prompt": "100",
-            "llm.token_count.completion": "12",
-            "llm.output_messages.0.message.role": "assistant",
-            "llm.output_messages.0.message.content": "I think",
-        },
-    ),
-    "langsmith": ended(
-        "Fake",
-        "langsmith",
-        {
-            "langsmith.span.kind": "llm",
-            "gen_ai.operation.name": "chat",
-            "langsmith.metadata.ls_model_name": "m",
-            "gen_ai.usage.input_tokens": 100,
-            "gen_ai.usage.output_tokens": 12,
-            "gen_ai.completion": '{"generations":[[{"text":"I think","message":{"kwargs":{}}}]]}',
-        },
-    ),
-    "langfuse": ended(
-        "Fake",
-        "langfuse-sdk",
-        {
-            "langfuse.observation.type": "generation",
-            "langfuse.observation.model.name": "m",
-            "langfuse.observation.usage_details": '{"input": 100, "output": 12, "total": 112}',
-            "langfuse.observation.output": '{"role": "assistant", "content": "I think"}',
-        },
-    ),
-    "logfire": ended(
-        "Responses API with {gen_ai.request.model!r}",
-        "logfire.openai_agents",
-        {
-            "gen_ai.system": "openai",
-            "gen_ai.operation.name": "chat",
-            "gen_ai.response.model": "m",
-            "gen_ai.usage.input_tokens": 100,
-            "gen_ai.usage.output_tokens": 12,
-            "events": '[{"role": "user", "content": "q"}, '
-            '{"role": "assistant", "content": "I think"}]',
-        },
-    ),
-    "vercel": ended(
-        "ai.generateText.doGenerate",
-        "ai",
-        {
-            "ai.operationId": "ai.generateText.doGenerate",
-            "ai.response.model": "m",
-            "ai.usage.inputTokens": 100,
-            "ai.usage.outputTokens": 12,
-            "ai.response.text": "I think",
-        },
-    ),
-    "older openllmetry": ended(
-        "openai.chat",
-        "opentelemetry.instrumentation.openai",
-        {
-            "llm.request.type": "chat",
-            "gen_ai.response.model": "m",
-            "gen_ai.usage.prompt_tokens": 100,
-            "gen_ai.usage.completion_tokens": 12,
-            "gen_ai.completion.0.content": "I think",
-        },
-    ),
-}
+    "genai": ended("chat m", "x", {"gen_ai.operation.name": "chat", "gen_ai.response.model": "m",
+        "gen_ai.usage.input_tokens": 100, "gen_ai.usage.output_tokens": 12,
+        "gen_ai.output.messages": '[{"role": "assistant", "parts": [{"type": "text", '
+        '"content": "I think"}, {"type": "tool_call", "name": "search", '
+        '"arguments": {"text": "no"}}]}]'}),
+    "v1.36 names and events": ended("chat m", "x", {"gen_ai.operation.name": "chat",
+        "gen_ai.system": "openai", "gen_ai.request.model": "m", "gen_ai.usage.prompt_tokens": 100,
+        "gen_ai.usage.completion_tokens": 12}, events=(("gen_ai.choice",
+        {"message": '[{"text": "I think"}, {"toolUse": {"name": "x"}}]'}),)),
+    "openinference, counts as text": ended_oi("LiteLLMModel.__call__", "smolagents", {TOOL: "LLM",
+        "llm.model_name": "m", "llm.token_count.prompt": "100", "llm.token_count.completion": "12",
+        "llm.output_messages.0.message.role": "assistant",
+        "llm.output_messages.0.message.content": "I think"}),
+    "langsmith": ended("Fake", "langsmith", {"langsmith.span.kind": "llm",
+        "gen_ai.operation.name": "chat", "langsmith.metadata.ls_model_name": "m",
+        "gen_ai.usage.input_tokens": 100, "gen_ai.usage.output_tokens": 12,
+        "gen_ai.completion": '{"generations":[[{"text":"I think","message":{"kwargs":{}}}]]}'}),
+    "langfuse": ended("Fake", "langfuse-sdk", {"langfuse.observation.type": "generation",
+        "langfuse.observation.model.name": "m",
+        "langfuse.observation.usage_details": '{"input": 100, "output": 12, "total": 112}',
+        "langfuse.observation.output": '{"role": "assistant", "content": "I think"}'}),
+    "logfire": ended("Responses API with {gen_ai.request.model!r}", "logfire.openai_agents",
+        {"gen_ai.system": "openai", "gen_ai.operation.name": "chat", "gen_ai.response.model": "m",
+        "gen_ai.usage.input_tokens": 100, "gen_ai.usage.output_tokens": 12,
+        "events": '[{"role": "user", "content": "q"}, '
+        '{"role": "assistant", "content": "I think"}]'}),
+    "vercel": ended("ai.generateText.doGenerate", "ai",
+        {"ai.operationId": "ai.generateText.doGenerate", "ai.response.model": "m",
+        "ai.usage.inputTokens": 100, "ai.usage.outputTokens": 12, "ai.response.text": "I think"}),
+    "older openllmetry": ended("openai.chat", "opentelemetry.instrumentation.openai",
+        {"llm.request.type": "chat", "gen_ai.response.model": "m",
+        "gen_ai.usage.prompt_tokens": 100, "gen_ai.usage.completion_tokens": 12,
+        "gen_ai.completion.0.content": "I think"}),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", MODELS)

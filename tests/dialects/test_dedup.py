@@ -19,7 +19,7 @@ class Traces:
 
     def __init__(self) -> None:
         self.joined: list[tuple[int, int]] = []
-        self.once = SpanDeduplicator(joined=lambda one, other: self.joined.append((one, other)))
+        self.dedup = SpanDeduplicator(joined=lambda one, other: self.joined.append((one, other)))
         self.reader = Reader()
         self.counted: list[Step] = []
         self._next = 0
@@ -45,14 +45,14 @@ class Traces:
             parent_id=parent.span_id if parent else None,
             start=int(at * MS),
         )
-        self.once.opened(span)
+        self.dedup.opened(span)
         return span
 
     def end(self, span: RecordedSpan, at: float, **attributes: object) -> list[Step]:
         """The span ends with these attributes (`__` for dots); answers what was counted by it."""
         span.end = int(at * MS)
         span.attributes = {key.replace("__", "."): value for key, value in attributes.items()}
-        found = list(self.once.closed(span, self.reader.read(span)))
+        found = list(self.dedup.closed(span, self.reader.read(span)))
         self.counted += found
         return found
 
@@ -121,10 +121,10 @@ def test_a_held_step_counts_after_a_second(traces: Traces) -> None:
     outer = traces.start("looper.search", "oi", 0)
     inner = traces.start("execute_tool search", "native", 2, parent=outer)
     assert traces.genai(inner, 3) == []
-    assert traces.once.overdue(900 * MS) == ()
-    (step,) = traces.once.overdue(1004 * MS)
+    assert traces.dedup.overdue(900 * MS) == ()
+    (step,) = traces.dedup.overdue(1004 * MS)
     assert step.name == "search"
-    assert traces.once.overdue(9000 * MS) == ()
+    assert traces.dedup.overdue(9000 * MS) == ()
     # The outer span, when it ends at last, completes the step that was counted.
     assert traces.oi(outer, 2000) == []
     assert step.args == PARIS
@@ -392,12 +392,12 @@ def test_spans_that_never_end_are_forgotten(traces: Traces) -> None:
         span = traces.start("looper.search", "oi", number / 1000)
         inner = traces.start("execute_tool search", "native", number / 1000, parent=span)
         traces.genai(inner, number / 1000)
-    once = traces.once
-    assert len(once._open) <= 10_000
-    assert len(once._inner) <= 10_000
-    assert len(once._held) <= 128
-    assert len(once._recent) <= 256
-    assert len(once._sides) <= 512
+    dedup = traces.dedup
+    assert len(dedup._open) <= 10_000
+    assert len(dedup._inner) <= 10_000
+    assert len(dedup._held) <= 128
+    assert len(dedup._recent) <= 256
+    assert len(dedup._sides) <= 512
 
 
 def test_nothing_is_lost(traces: Traces) -> None:
