@@ -7,12 +7,7 @@ from typing import NamedTuple
 
 
 class CurrentCall(NamedTuple):
-    """A call of a tool that is under way.
-
-    Attributes:
-        tool: Name of the tool.
-        args: Its arguments, a JSON value or text.
-    """
+    """A call of a tool that is under way; its arguments are a JSON value or text."""
 
     tool: str
     args: object

@@ -74,12 +74,9 @@ Refusal = Literal["oversized", "garbage", "unsigned", "forged", "expired", "no_k
 
 
 class Entries(NamedTuple):
-    """Values of our two entries of baggage.
+    """Values of `loopguard.session` and `loopguard.control` in baggage.
 
-    Attributes:
-        session: Of `loopguard.session`; empty if it is missing, None if it cannot be used: it is
-            too long, or there are two of them.
-        control: Of `loopguard.control`, likewise.
+    Empty if one is missing, None if it cannot be used: it is too long, or there are two of them.
     """
 
     session: str | None
@@ -87,13 +84,7 @@ class Entries(NamedTuple):
 
 
 class Seal(NamedTuple):
-    """What signed baggage says.
-
-    Attributes:
-        session: Name of the session.
-        action: Its action when it was sent: `allow`, `deny`, `pause` or `abort`.
-        at: When it was sent, seconds since the epoch.
-    """
+    """Session and action of signed baggage, and when it was sent, in seconds since the epoch."""
 
     session: str
     action: Action

@@ -79,11 +79,7 @@ _CALLBACKS: Final = 64
 
 
 class Channels:
-    """The channels of one guard. Nothing here waits for one of them.
-
-    Attributes:
-        webhook: The queue of the webhook; None without one.
-    """
+    """The channels of one guard. Nothing here waits for one of them."""
 
     def __init__(
         self, settings: Settings, faults: InternalErrors, answered: Answered, writer: Writer | None

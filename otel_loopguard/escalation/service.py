@@ -31,14 +31,9 @@ if TYPE_CHECKING:
 
 
 class EscalationService:
-    """Escalations, desk and doors of one guard. Nothing here waits, or raises into a hook.
+    """Escalations, admin API and its listeners of one guard. Nothing waits, or raises into a hook.
 
-    A replay has no people: what it shows is long over.
-
-    Attributes:
-        escalations: What is put before people.
-        desk: Answers them.
-        doors: The ways to the desk.
+    A replay has none: what it shows is long over.
     """
 
     def __init__(  # noqa: PLR0913
@@ -60,13 +55,13 @@ class EscalationService:
             self.escalations.decided(session, decision)
 
     def seen(self) -> None:
-        """There is a step: the doors are opened by the first one."""
+        """There is a step: the first one opens the listeners."""
         if self.doors.closed:
             with swallow(self._faults, "desk"):
                 self.doors.open()
 
     def close(self) -> None:
-        """Closes the doors."""
+        """Closes the listeners."""
         self.doors.close()
 
 

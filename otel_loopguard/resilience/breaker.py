@@ -55,34 +55,21 @@ class BreakerStatus(NamedTuple):
 
 
 class Record(NamedTuple):
-    """The record of a breaker that processes share.
+    """The record of a breaker that processes share; times are nanoseconds since the epoch."""
 
-    Attributes:
-        until: End of the time that it is open, nanoseconds since the epoch; 0 if it is closed.
-        at: When it was opened or closed, nanoseconds since the epoch; the later record holds.
-        failures: Failures in a row that opened it.
-    """
-
-    until: int
-    at: int
-    failures: int
+    until: int  # end of the time that it is open; 0 if it is closed
+    at: int  # when it was opened or closed; the later record holds
+    failures: int  # in a row, that opened it
 
 
 @dataclass(slots=True)
 class Breaker:
-    """The breaker of one tool or agent. Times are nanoseconds since the epoch. Takes no lock.
+    """The breaker of one tool or agent. Times are nanoseconds since the epoch. Takes no lock."""
 
-    Attributes:
-        failures: Failures in a row that counted.
-        until: End of the time that it is open; 0 if it is closed.
-        changed: When it was opened or closed last; 0 if it never was.
-        trial: Until when the trial that is under way may take; 0 if none is.
-    """
-
-    failures: int = 0
-    until: int = 0
-    changed: int = 0
-    trial: int = 0
+    failures: int = 0  # in a row, that counted
+    until: int = 0  # end of the time that it is open; 0 if it is closed
+    changed: int = 0  # when it was opened or closed last; 0 if it never was
+    trial: int = 0  # until when the trial that is under way may take; 0 if none is
 
     def state(self, now: int) -> BreakerState:
         """Whether calls pass at `now`."""

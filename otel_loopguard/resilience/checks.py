@@ -35,17 +35,11 @@ _SIZED: Final = ((str, "text"), (Mapping, "object"), ((list, tuple), "list"))
 
 
 class Argument(NamedTuple):
-    """One argument.
+    """Name, type and size of one argument."""
 
-    Attributes:
-        name: Its name; empty where the arguments as a whole have none.
-        type: `text`, `number`, `yes or no`, `list`, `object`, `null` or `other`.
-        size: Its order of magnitude, as a word; empty where there is none.
-    """
-
-    name: str
-    type: str
-    size: str
+    name: str  # empty where the arguments as a whole have none
+    type: str  # `text`, `number`, `yes or no`, `list`, `object`, `null` or `other`
+    size: str  # its order of magnitude, as a word; empty where there is none
 
 
 Shape = tuple[Argument, ...]

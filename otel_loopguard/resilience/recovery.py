@@ -51,15 +51,7 @@ Apply = Callable[[Call], object]
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """One way to recover.
-
-    Attributes:
-        name: Its name, for counts and logs.
-        apply: Prepares the next try.
-        tool: Which tools, as a name or a pattern such as `browser_*`.
-        error: Which errors: classes, or a regular expression that is searched for, without regard
-            to case, in the name of the class and the text.
-    """
+    """One way to recover from errors of tools: classes of errors, or a pattern of their texts."""
 
     name: str
     apply: Apply
@@ -147,17 +139,11 @@ _MOST: Final = 1024
 
 @dataclass(slots=True)
 class Tally:
-    """How a strategy fared.
+    """How a strategy fared."""
 
-    Attributes:
-        tried: Tries that it prepared.
-        recovered: Tries of those that went well.
-        broke: Times that it failed itself, or had nothing to try.
-    """
-
-    tried: int = 0
-    recovered: int = 0
-    broke: int = 0
+    tried: int = 0  # tries that it prepared
+    recovered: int = 0  # tries of those that went well
+    broke: int = 0  # times that it failed itself, or had nothing to try
 
 
 class Recoveries:

@@ -25,22 +25,13 @@ Mode = Literal["single", "sentinel", "cluster"]
 
 
 class RedisUrl(NamedTuple):
-    """Where a Redis is.
-
-    Attributes:
-        mode: Whether it is one server, one that Sentinels know, or a Cluster.
-        url: Address of one server, as redis-py reads it: user, password, database, options. It is
-            secret.
-        hosts: Host and port of each that is named.
-        service: The name that Sentinels know it by.
-        shown: The address without user, password and options.
-    """
+    """Where a Redis is: one server, one that Sentinels know, or a Cluster."""
 
     mode: Mode
-    url: str
+    url: str  # of one server, as redis-py reads it: with the password, so it is secret
     hosts: tuple[tuple[str, int], ...]
-    service: str
-    shown: str
+    service: str  # the name that Sentinels know it by
+    shown: str  # the address without user, password and options
 
     def __repr__(self) -> str:
         return f"Place({self.shown!r})"

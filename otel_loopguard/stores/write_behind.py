@@ -134,24 +134,15 @@ class Told(NamedTuple):
 
 
 class Write(NamedTuple):
-    """One thing that is to be written.
-
-    Attributes:
-        family: What is written.
-        name: Name of the tool, key of the session, or kind of the value.
-        key: Key of the value.
-        items: Records; ids and values of entries; value and seconds kept, or nothing to delete it;
-            one `Told`.
-        writes: How many writes it counts for.
-        size: Bytes of what is written.
-    """
+    """One thing that is to be written."""
 
     family: Literal["records", "journal", "value", "notice"]
-    name: str
-    key: str
+    name: str  # of the tool, key of the session, or kind of the value
+    key: str  # of the value
+    # Records; ids and values of entries; value and seconds kept, or nothing to delete; a `Told`.
     items: tuple[Any, ...]
-    writes: int
-    size: int
+    writes: int  # how many it counts for
+    size: int  # bytes
 
     @property
     def place(self) -> str:

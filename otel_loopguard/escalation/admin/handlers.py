@@ -109,9 +109,6 @@ class AdminHandlers:
 
     A request is a map with `op`: `sessions`, `show`, `pause`, `resume`, `abort` or `answer`, and
     what that takes. A reply has `ok`; where it is false, `error` and `message`.
-
-    Attributes:
-        process: That name.
     """
 
     def __init__(

@@ -339,17 +339,11 @@ class Server:
 
 
 class _Made(NamedTuple):
-    """A socket that this process made.
-
-    Attributes:
-        path: Where.
-        process: Number of the process.
-        number: Device and inode.
-    """
+    """A socket that this process made."""
 
     path: Path
     process: int
-    number: tuple[int, int]
+    number: tuple[int, int]  # device and inode
 
 
 def _remove(made: _Made) -> None:
@@ -411,12 +405,7 @@ def _alone(folder: Path) -> Generator[None, None, None]:
 
 
 class Listeners:
-    """Opens what the settings name, once: `store_url`, `control_socket`.
-
-    Attributes:
-        closed: Whether nothing is open yet, and there is something to open.
-        server: The socket; None without one.
-    """
+    """Opens what the settings name, once: `store_url`, `control_socket`."""
 
     def __init__(self, settings: Settings, desk: AdminHandlers, faults: InternalErrors) -> None:
         self._settings = settings
@@ -425,6 +414,7 @@ class Listeners:
         self._opening = new_lock()
         self._redis: RedisTransport | None = None
         self.server: Server | None = None
+        # Whether nothing is open yet, and there is something to open.
         self.closed = bool(settings.store_url or settings.control_socket)
 
     def open(self) -> None:
