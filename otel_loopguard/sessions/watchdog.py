@@ -14,14 +14,12 @@ from otel_loopguard.sessions.active import look as look_at
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Iterable
 
     from otel_loopguard._util.errors import InternalErrors
     from otel_loopguard.core import Detection
     from otel_loopguard.detectors import Clock
     from otel_loopguard.sessions.active import ActiveSpans, Limits, Ticket, ToolSpans
     from otel_loopguard.sessions.registry import SessionRegistry
-    from otel_loopguard.sessions.session import Session
     from otel_loopguard.settings import Settings
     from otel_loopguard.spans.reader import Reader
     from otel_loopguard.spans.views import SpanView
@@ -29,46 +27,6 @@ if TYPE_CHECKING:
 
 class InconsistentState(RuntimeError):  # noqa: N818  # it is noted, never raised
     """What a guard knows does not agree with itself; it was put right as far as it can be."""
-
-
-class Health:
-    """Looks for what cannot be, every `tuning.stalls.health_s` (300 s) while spans are open.
-
-    An ended span among the open ones, a session that is kept no more while its span is open, and a
-    run whose count of open steps is not the number of its open steps (which is put right).
-    """
-
-    def __init__(self, active: Iterable[ActiveSpan], kept: Callable[[Session], bool]) -> None:
-        self._active = active
-        self._kept = kept
-
-    def check(self) -> list[str]:
-        """What is wrong, a sentence each; empty where all is well. O(open spans)."""
-        spans = list(self._active)
-        ended = sum(opened.ended for opened in spans)
-        lost = sum(one.session is not None and not self._kept(one.session) for one in spans)
-        wrong: list[str] = []
-        if ended:
-            wrong.append(f"{ended} ended spans are kept as open ones")
-        if lost:
-            wrong.append(f"{lost} open spans belong to sessions that are not kept any more")
-        counted = _counted(spans).items()
-        wrong += [_put_right(run, busy) for run, busy in counted if run.busy != busy]
-        return wrong
-
-
-def _counted(spans: list[ActiveSpan]) -> dict[Run, int]:
-    busy: Counter[Run] = Counter(
-        one.run for one in spans if one.run is not None and not one.runs and not one.ended
-    )
-    runs = {one.run for one in spans if one.run is not None and not one.run.opened.ended}
-    return {run: busy[run] for run in runs}
-
-
-def _put_right(run: Run, busy: int) -> str:
-    said = f"a run counts {run.busy} open steps and has {busy}"
-    run.busy = busy
-    return said
 
 
 _OWN: Final = frozenset({Kind.MODEL, Kind.AGENT, Kind.TOOL})
@@ -114,7 +72,6 @@ class Watchdog:
         self._limits = limits
         self._tools = tools
         self._runs = Runs(settings)
-        self._health = Health(active, lambda session: sessions.find(session.key) is session)
         self._checks = live and settings.tuning.stalls.health_s > 0
         self._checking: Ticket[object] | None = None
         self.deadlines: Deadlines[object] = Deadlines()
@@ -218,9 +175,28 @@ class Watchdog:
         return []
 
     def health(self) -> list[str]:
-        """What does not agree with itself in the state of the guard; empty where all is well."""
+        """What cannot be in the state of the guard, a sentence each; O(open spans).
+
+        Looked for every `tuning.stalls.health_s` (300 s) while spans are open: an ended span among
+        the open ones, a session that is not kept while its span is open, and a run whose count of
+        open steps is not the number of its open steps (which is put right).
+        """
         with self._lock:
-            return self._health.check()
+            spans = list(self._active)
+            ended = sum(opened.ended for opened in spans)
+            used = [one.session for one in spans if one.session is not None]
+            lost = sum(self._sessions.find(session.key) is not session for session in used)
+            wrong: list[str] = []
+            if ended:
+                wrong.append(f"{ended} ended spans are kept as open ones")
+            if lost:
+                wrong.append(f"{lost} open spans belong to sessions that are not kept any more")
+            busy = Counter(one.run for one in spans if not one.runs and not one.ended)
+            for run in {one.run for one in spans}:
+                if run is not None and not run.opened.ended and run.busy != busy[run]:
+                    wrong.append(f"a run counts {run.busy} open steps and has {busy[run]}")
+                    run.busy = busy[run]
+            return wrong
 
     def _look_at_span(self, opened: ActiveSpan, now: int) -> list[Stall]:
         span, settings = opened.view, self._settings
@@ -271,7 +247,8 @@ class Watchdog:
         name = step.name or "the run"
         return [
             self._stall(
-                run.opened, step, clock, _at_work(run, clock) or name, now, near=near
+                run.opened, step, clock,
+                (run.phase if clock.reason == "same_phase" else None) or name, now, near=near,
             )
             for clock, near in found.found
         ]  # fmt: skip
@@ -294,8 +271,8 @@ class Watchdog:
         run.ticket = None if idle else self.deadlines.add(due, run)
 
     def _check(self, now: int) -> None:
+        wrong = self.health()
         with self._lock:
-            wrong = self._health.check()
             self._checking = None
             if len(self._active):
                 self._check_after(now)
@@ -304,7 +281,7 @@ class Watchdog:
 
     def _check_after(self, now: int) -> None:
         due = now + round(self._settings.tuning.stalls.health_s * 1e9)
-        self._checking = self.deadlines.add(due, self._health)
+        self._checking = self.deadlines.add(due, "health")
 
     def _key(self, opened: ActiveSpan) -> str | None:
         session = opened.session or self._sessions.of_trace(opened.view.trace_id)
@@ -314,10 +291,6 @@ class Watchdog:
         if step is not None and step.kind is not Kind.TOOL:
             return None
         return (None if step is None else step.name) or self._tools.first(span.name)
-
-
-def _at_work(run: Run, clock: Clock) -> str | None:
-    return run.phase if clock.reason == "same_phase" else None
 
 
 def _is_unreadable(subject: object) -> bool:
