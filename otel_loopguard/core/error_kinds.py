@@ -112,9 +112,6 @@ def text_class(text: str) -> ErrorClass:
 
     Rules: 429, 5xx, time-outs and connections are transient; validation, not found, permission
     and unknown tools are deterministic (notes on identity, DESIGN.md).
-
-    Args:
-        text: The text; of a long one 2,000 characters of its head and of its tail are read.
     """
     # Three times as quick as patterns that ignore case.
     return _class_of(look(text).lower())

@@ -147,11 +147,6 @@ class Milestones:
         What is done by name stays done. Every task weighs the same. The plan that a person replaced
         is not followed again where it is only said again.
 
-        Args:
-            needs: What each task depends on, by id; a task comes after all that it depends on.
-            optional: Ids of tasks whose failure does not fail the plan.
-            by_person: Whether a person gave it, in place of the one before.
-
         Returns:
             False if two ids are one in their first 200 characters; nothing is declared then.
         """
@@ -170,12 +165,7 @@ class Milestones:
         return True
 
     def declare(self, shares: Mapping[str, float], optional: Collection[str]) -> None:
-        """Declares the plan in place of the one before; what is done by name stays done.
-
-        Args:
-            shares: Weight by name, at most 256.
-            optional: Names whose failure does not fail the task.
-        """
+        """Declares the plan in place of the one before; what is done by name stays done."""
         self._needs = _NO_NEEDS
         self._replaced = None
         self._declare(dict(list(shares.items())[:_MOST]), optional)
@@ -195,11 +185,6 @@ class Milestones:
 
     def report(self, name: str, reached: Reached, of: int | None = None) -> bool:
         """Says how far a milestone has come; one that was not declared is now, as optional.
-
-        Args:
-            name: Its name.
-            reached: How far it has come. Saying the same twice is no change.
-            of: How many milestones there are in all, declared or not.
 
         Returns:
             Whether there was room for it.
@@ -241,10 +226,6 @@ class Milestones:
         """Puts the board back as it was; what was reached since is still to be reached.
 
         A plan that a person gave since stays the plan: of its tasks those are done that were.
-
-        Args:
-            saved: The board as it was.
-            renew: Whether its milestones count for the task at hand, though it is another one.
         """
         change = self.changes + 1
         known = dict(saved.known)
@@ -264,11 +245,7 @@ class Milestones:
         self.changes = change
 
     def percent(self, since: int = 0) -> float:
-        """Weight of those done, of all declared, 0 to 100.
-
-        Args:
-            since: Number of the last change that no longer counts.
-        """
+        """Weight of those done, of all declared after change number `since`, 0 to 100."""
         known = self._since(since)
         done = sum(one.share for _, one in known if one.reached is Reached.DONE) + self._passed
         total = sum(one.share for _, one in known) + self._passed
@@ -277,14 +254,7 @@ class Milestones:
         return round(100.0 * done / total, 1) if total > 0 else 0.0
 
     def standing(self, since: int, steps: int, seconds: float, key: int) -> MilestoneStatus:
-        """How the session stands.
-
-        Args:
-            since: Number of the last change that belongs to an earlier task.
-            steps: Steps since the last change.
-            seconds: Seconds since then.
-            key: Identity of the standing.
-        """
+        """The status, `steps` and `seconds` after the last change; `since` as for `percent`."""
         changes, before = self.changes, self._standing
         if before is None or before[:2] != (changes, since):
             # Kept until something changes: a plan may have a thousand tasks.
@@ -297,11 +267,7 @@ class Milestones:
         )  # fmt: skip
 
     def state(self, name: str) -> Reached | None:
-        """How far a milestone has come; None if there is none of this name.
-
-        Args:
-            name: Its name.
-        """
+        """How far a milestone has come; None if there is none of this name."""
         known = self._known.get(name[:_NAMED])
         return None if known is None else known.reached
 

@@ -44,22 +44,12 @@ class Phases:
         self._began = self._ended = 0
 
     def begin(self, name: str, start: int) -> None:
-        """A phase begins, and the one before is over.
-
-        Args:
-            name: Name of the agent.
-            start: Start of its first step, nanoseconds since the epoch; 0 without times.
-        """
+        """A phase begins, and the one before is over."""
         self.end()
         self._name, self._began, self._ended = name, start, 0
 
     def work(self, start: int, end: int) -> None:
-        """A step of an agent is over; one that began before the phase encloses it, and is no part.
-
-        Args:
-            start: Its start; 0 without times.
-            end: Its end; 0 without times.
-        """
+        """A step of an agent is over; one that began before the phase is no part of it."""
         if start >= self._began:
             self._ended = max(self._ended, end)
 

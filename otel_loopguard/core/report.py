@@ -367,9 +367,6 @@ class Memory:
 
     Each kind has at most `tuning.reports.context_entries` (12) entries of at most 200 characters;
     the oldest goes first, of files the one named least.
-
-    Args:
-        entries: Entries kept of each kind.
     """
 
     __slots__ = ("_entries", "_known")
@@ -380,10 +377,6 @@ class Memory:
 
     def note(self, topic: Topic, text: str) -> None:
         """Keeps an entry; one that is known becomes the newest, and counts once more.
-
-        Args:
-            topic: `insight`, `file`, `pattern` or `avoided`.
-            text: What to keep; of longer text the first 200 characters.
 
         Raises:
             ValueError: There is no such topic.

@@ -179,6 +179,8 @@ class DecayingCounter:
 
     def forget(self, tool: str) -> bool:
         """Forgets every count that a tool is part of; whether there was one."""
+        if not self._once and not self._counted:
+            return False
         counted = [key for key, found in self._counted.items() if tool in found.tools]
         once = [key for key, (found, _) in self._once.items() if found.tool == tool]
         for key in counted:

@@ -125,8 +125,11 @@ def file_of(arguments: object) -> str | None:
     named = cast("dict[str, object]", arguments)
     if named.get("command") in _VIEWS:
         return None
-    found = (named.get(name) for name in _FILES)
-    return next((name[:_LOOK] for name in found if isinstance(name, str) and name), None)
+    for name in _FILES:
+        file = named.get(name)
+        if isinstance(file, str) and file:
+            return file[:_LOOK]
+    return None
 
 
 def is_runner(tool: str) -> bool:

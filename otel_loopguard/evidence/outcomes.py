@@ -367,10 +367,19 @@ def refusal_of(step: Step, arguments: object) -> bytes | None:
     if not text:
         return None
     shell = is_shell(step.name or "")
-    for line in _first_lines(text):
-        if _is_refusal(line, shell=shell) or (
-            _USAGE.match(line) and _asked_nothing(step, arguments, text)
-        ):
+    lines = [line.strip() for line in text[:_HEAD].split("\n")[: 2 * _LINES]]
+    for line in [line[:_WIDTH] for line in lines if not _SKIPPED.match(line)][:_LINES]:
+        refused = _REFUSED.search(line) is not None or (
+            shell
+            and (
+                _SYNTAX.search(line) is not None
+                or (_UNKNOWN.search(line) is not None and _A_SHELL.search(line) is not None)
+            )
+        )
+        if not refused and _USAGE.match(line) is not None:
+            asked = shell and _HELP.search((command_of(arguments) or "")[:_WIDTH]) is not None
+            refused = not asked and (step.error or len(text) <= _MANUAL)
+        if refused:
             return text_bytes(line)
     if step.error and not shell and is_call_error(step):
         return text_bytes(text[:_WIDTH])
@@ -412,28 +421,6 @@ def _said(step: Step) -> str:
         parts = (named.get(name) for name in _OUTPUTS)
         return "\n".join(part[:_HEAD] for part in parts if isinstance(part, str) and part)
     return step.outcome if isinstance(step.outcome, str) else ""
-
-
-def _first_lines(text: str) -> list[str]:
-    lines = [line.strip() for line in text[:_HEAD].split("\n")[: 2 * _LINES]]
-    return [line[:_WIDTH] for line in lines if not _SKIPPED.match(line)][:_LINES]
-
-
-def _is_refusal(line: str, *, shell: bool) -> bool:
-    if _REFUSED.search(line):
-        return True
-    if not shell:
-        return False
-    if _SYNTAX.search(line):
-        return True
-    return _UNKNOWN.search(line) is not None and _A_SHELL.search(line) is not None
-
-
-def _asked_nothing(step: Step, arguments: object, text: str) -> bool:
-    """Whether nobody asked for the text that says how something is used."""
-    if is_shell(step.name or "") and _HELP.search((command_of(arguments) or "")[:_WIDTH]):
-        return False
-    return step.error or len(text) <= _MANUAL
 
 
 def _refusal_says_nothing(step: Step) -> bool:
@@ -611,7 +598,11 @@ def score_of(outcome: Outcome) -> tuple[int, float] | None:
     a number; or a number of failures or errors. An `error` without a fraction is a code.
     """
     low = outcome.raw[-_SCORED:].lower()
-    if not any(name in low for name in _MEASURES):
+    # Spelled out: `any` over a generator costs more.
+    for name in _MEASURES:
+        if name in low:
+            break
+    else:
         return None
     found: tuple[bytes, bytes] | None = None
     for match in _MEASURED.finditer(low):

@@ -172,7 +172,8 @@ class ToolCallExtractor:
         line = refusal or (error_line(step) if failing else None)
         runs_code = is_runner(tool)
         call_error = step.error and is_call_error(step) and not runs_code
-        item = self._items.is_another(tool, call.sample)
+        sample = call.sample
+        item = self._items.is_another(tool, sample)
         writes = effect is Effect.WRITE
         file = file_of(call.arguments) if item or writes else None
         found = Evidence(
@@ -199,7 +200,7 @@ class ToolCallExtractor:
             call_error=call_error,
             effect=effect,
             runs_code=runs_code,
-            sample=call.sample,
+            sample=sample,
             place=call.place,
             epoch=progress.epoch,
             gap=asked.gap,
@@ -222,7 +223,7 @@ class ToolCallExtractor:
                 and not call_error
                 and not writes
                 # Who guesses paths and addresses looks for one thing, not for many items.
-                and "/" not in call.sample
+                and "/" not in sample
                 and file is None
                 and says_absent(step)
             ),
