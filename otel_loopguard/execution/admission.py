@@ -1,4 +1,4 @@
-"""Admission control: the answer to a call before it runs, and what spans of a tool say of it."""
+"""Admission control: the answer to a call before it runs."""
 
 from __future__ import annotations
 
@@ -253,27 +253,6 @@ class AcceptanceCounts:
         return None if found is None else found.acceptance()
 
 
-class SpanAdvice:
-    """What the spans of the newest 1024 tools say.
-
-    Its table is only ever replaced entry by entry, so that readers take no lock.
-    """
-
-    def __init__(self) -> None:
-        self._known: BoundedDict[str, tuple[float, Annotation | None]] = BoundedDict(_MOST_NAMES)
-
-    def get(self, tool: str, make: Callable[[str], Annotation | None]) -> Annotation | None:
-        """What spans of a tool say; made anew once a second, and until it is known."""
-        now = time.monotonic()
-        known = self._known.get(tool)
-        if known is not None and known[1] is not None and now < known[0]:
-            return known[1]
-        made = make(tool)
-        self._known[tool] = (now + 1.0, made)
-        return made
-
-
-_MOST_NAMES: Final = 1024
 _KEPT: Final = 4096
 """Newest admissions that may be answered."""
 
@@ -302,7 +281,8 @@ class Admissions:
         self._faults = faults
         self._workload = WorkloadEstimator(settings, estimator)
         self._advisor = ExecutionAdvisor(settings)
-        self._on_spans = SpanAdvice()
+        # What spans of a tool say, until when. Readers take no lock.
+        self._annotations: BoundedDict[str, tuple[float, Annotation]] = BoundedDict(1024)
         self.resources = Resources(settings, faults, queue_depth(settings.execution_queue, faults))
         self.users = Users(settings, store)
         self.objectors: list[Objector] = [pre_check]
@@ -431,23 +411,29 @@ class Admissions:
         if not tool:
             step = reader.read(span)
             tool = None if step is None else step.name
-        annotation = self._on_spans.get(tool, self._annotation) if tool else None
+        annotation = self._annotation(tool) if tool else None
         if annotation is not None:
             span.annotate(annotation, event=False)
 
     def _annotation(self, tool: str) -> Annotation | None:
-        """What spans of a tool say now; None where only a default for such tools is known."""
+        """What spans of a tool say; None where only a default for such tools is known."""
+        now = time.monotonic()
+        known = self._annotations.get(tool)
+        if known is not None and now < known[0]:
+            return known[1]
         work = self._workload.estimate_known(tool)
         if work is None:
             return None
         advice = self._advise(work, self.users.preferences(""), "")
-        return Annotation(
+        annotation = Annotation(
             {
                 semconv.EXECUTION_CHOICE: advice.choice.value,
                 semconv.EXECUTION_CONFIDENCE: advice.confidence,
                 semconv.EXECUTION_ESTIMATE_MS: round(work.tool_ms, 1),
             }
         )
+        self._annotations[tool] = (now + 1.0, annotation)
+        return annotation
 
     def _advise(self, work: Workload, preferences: Preferences, user: str) -> Advice:
         remembered = self.users.remembered(user, work.tools)
