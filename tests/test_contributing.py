@@ -67,7 +67,7 @@ TASKS = {
     ),
     "a setting": Task(
         "",
-        (("", "    sensitivity: float = Field(", FIELD),),
+        (("", "    sensitivity: float = value(", FIELD),),
         {
             "Mine": "Settings",
             "import LoopGuardSettingsError": "import LoopGuardSettingsError, Settings",
