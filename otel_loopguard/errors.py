@@ -41,7 +41,7 @@ class RecordingError(LoopGuardError):
 
 
 class LoopGuardLimit(LoopGuardError, TimeoutError):  # noqa: N818  # it says what was passed
-    """What ran inside of `control.limit()` passed its limit, and was cancelled (D14).
+    """What ran inside of `control.limit()` passed its limit, and was cancelled.
 
     Attributes:
         limit_s: The limit, in seconds.
@@ -55,7 +55,7 @@ class LoopGuardLimit(LoopGuardError, TimeoutError):  # noqa: N818  # it says wha
 
 
 class PlanError(LoopGuardError, ValueError):
-    """A plan is not sound (E6).
+    """A plan is not sound.
 
     Attributes:
         problems: Everything that is wrong with it; the message has the first 100.
@@ -67,19 +67,19 @@ class PlanError(LoopGuardError, ValueError):
 
 
 class BreakerOpenError(LoopGuardError):
-    """The breaker of a tool or agent is open; the message says since when and until when (E5)."""
+    """The breaker of a tool or agent is open; the message says since when and until when."""
 
 
 class CheckpointError(LoopGuardError):
-    """A checkpoint cannot be made, found or restored; the message has place and reason (C11)."""
+    """A checkpoint cannot be made, found or restored; the message has place and reason."""
 
 
 class UnverifiedWriteError(LoopGuardError):
-    """What was said to be stored is not there (E8)."""
+    """What was said to be stored is not there."""
 
 
 class EscalationError(LoopGuardError, ValueError):
-    """An answer to an escalation cannot be taken: it is unknown, over, or no answer (C8).
+    """An answer to an escalation cannot be taken: it is unknown, over, or no answer.
 
     Nothing was changed; the message says which escalation, and how it ended.
     """
@@ -113,7 +113,7 @@ class LoopGuardStop(LoopGuardError):  # noqa: N818  # it says what to do, not wh
     Attributes:
         session: Key of the session.
         decision: What was decided, or None where a person stopped the session by hand.
-        parts: Results so far, as `resilience.partial` was given them, oldest first (D13).
+        parts: Results so far, as `resilience.partial` was given them, oldest first.
     """
 
     def __init__(

@@ -228,7 +228,7 @@ class turn:  # noqa: N801  # reads as a statement: `with otel_loopguard.turn() a
                 return result
 
     def partial(self, result: object) -> None:
-        """Keeps a result, which a stop carries along (D13); those of tools are kept anyway."""
+        """Keeps a result, which a stop carries along; those of tools are kept anyway."""
         flag = flag_at(self.session) if self.session else None
         if flag is not None:
             flag.add_part(result)

@@ -1,4 +1,4 @@
-"""Session and action across processes: two signed entries of W3C baggage (O5)."""
+"""Session and action across processes: two signed entries of W3C baggage."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _REASONS: Final = {
 
 
 class LoopGuardPropagator(TextMapPropagator):
-    """Takes the session and its action along to the processes that are called (O5).
+    """Takes the session and its action along to the processes that are called.
 
     ::
 

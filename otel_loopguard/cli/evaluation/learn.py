@@ -35,7 +35,7 @@ class Lesson:
         measured: Calls that started when 10 or more records were there.
         within: Those of them that stayed within their estimate.
         alarms: Calls that ran past three times their estimate, so that they were called stalled.
-        overdue: Those of them that ran past the overall limit too (E2): no false alarms.
+        overdue: Those of them that ran past the overall limit too: no false alarms.
     """
 
     tool: str
@@ -140,7 +140,7 @@ _COLUMNS: Final = (
     "within#", "alarms#", "overdue#",
 )  # fmt: skip
 _OVERALL_S: Final = 840.0
-"""Seconds past which a call that is called stalled is no false alarm (E2)."""
+"""Seconds past which a call that is called stalled is no false alarm."""
 
 
 def print_learned(files: Sequence[str], form: Format, settings: Settings) -> int:
