@@ -182,7 +182,16 @@ def told(notice: ControlMessage, ttl_s: float) -> Told:
 
 
 def send(store: Store, notice: ControlMessage, ttl_s: float) -> None:
-    """Tells all processes on a store of a change of control, now. Blocks: not for a hook."""
+    """Sends a change of control to all processes on a store, now. Blocks: not for a hook.
+
+    Args:
+        store: The store.
+        notice: The change; its session as `wire_name` gives it.
+        ttl_s: Seconds that the store keeps it for processes that begin later.
+
+    Raises:
+        StoreError: The store cannot be reached.
+    """
     told(notice, ttl_s).do(store, KIND, notice.session)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from otel_loopguard._control.context import named_session
+from otel_loopguard._control.replication import ControlMessage, send, wire_name
 from otel_loopguard._control.session_info import cycles, feedback, recall, remember, report
 from otel_loopguard.sessions.agent_cycles import CycleNews
 from otel_loopguard.sessions.decisions import Finding
@@ -11,6 +12,7 @@ from otel_loopguard.sessions.registry import SessionRegistry
 from otel_loopguard.sessions.session import SavedSession, Session
 
 __all__ = [
+    "ControlMessage",
     "CycleNews",
     "Finding",
     "JournalStore",
@@ -24,4 +26,6 @@ __all__ = [
     "recall",
     "remember",
     "report",
+    "send",
+    "wire_name",
 ]
