@@ -30,7 +30,7 @@ def test_a_line_of_too_many_values_is_passed_over(
     read: Any, reports: Any, monkeypatch: pytest.MonkeyPatch, place: int
 ) -> None:
     """A line of more values than the bound is reported and never parsed; the others are read."""
-    monkeypatch.setattr(shape, "VALUES", 2000)
+    monkeypatch.setattr(shape, "MAX_RECORDED_VALUES", 2000)
     content = [RUN, RUN]
     content.insert(place, '{"data":[{}' + ",{}" * 2000 + "]}")
     assert len(read("\n".join(content))) == 2
@@ -56,7 +56,7 @@ def test_what_stands_in_texts_is_not_counted(
     read: Any, reports: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Brackets, commas, quotes and backslashes inside of strings are no values."""
-    monkeypatch.setattr(shape, "VALUES", 100)
+    monkeypatch.setattr(shape, "MAX_RECORDED_VALUES", 100)
     monkeypatch.setattr(shape, "DEPTH", 10)
     monkeypatch.setattr(shape, "_CHUNK", 7)
     output = '[[{"\\\\' * 1000 + "," * 1000 + '\\"'
@@ -69,7 +69,7 @@ def test_a_document_of_too_many_values_ends_the_reading(
     read: Any, reports: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A document over many lines with too many values gets one report, and no line a report."""
-    monkeypatch.setattr(shape, "VALUES", 2000)
+    monkeypatch.setattr(shape, "MAX_RECORDED_VALUES", 2000)
     assert read("[\n" + "1,\n" * 3000 + "1\n]\n") == []
     assert whys(reports) == [(1, "the document has more than 2,000 values, the rest is not read")]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 import time
 from collections.abc import Callable
@@ -34,6 +35,12 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
 
 CALL = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"}
+
+
+@pytest.fixture(autouse=True)
+def _no_guard_of_another_test_answers() -> None:
+    # One that waits for the collector would still know its sessions.
+    gc.collect()
 
 
 def looping(provider: TracerProvider, calls: int = 6) -> None:
@@ -159,9 +166,9 @@ def test_a_moment_before_a_move_stays_where_it_was() -> None:
 def test_a_pause_ends_by_itself_when_the_clock_is_moved() -> None:
     """A time limit of a person's pause is one of the guard's clock."""
     guard, _, _ = guarded()
-    guard.bind(1, "run")
-    with set_testing(True) as clock, session("run"):
-        control.pause("run", limit_s=30)
+    guard.bind(1, "run that is paused")
+    with set_testing(True) as clock, session("run that is paused"):
+        control.pause("run that is paused", limit_s=30)
         with pytest.raises(LoopGuardPaused):
             control.gate(60)
         clock.advance(31)
@@ -186,14 +193,14 @@ def test_nobody_answers_in_no_time() -> None:
 def test_gates_wait_no_longer_than_given(form: str) -> None:
     """A gate of five minutes gives up at once."""
     guard, _, _ = guarded()
-    guard.bind(1, "run")
-    control.pause("run")
+    guard.bind(1, "run of gates")
+    control.pause("run of gates")
 
     async def wait() -> None:
         await control.gate(300)
 
     began = time.monotonic()
-    with set_testing(True), session("run"), pytest.raises(LoopGuardPaused):
+    with set_testing(True), session("run of gates"), pytest.raises(LoopGuardPaused):
         if form == "asyncio":
             asyncio.run(wait())
         else:
