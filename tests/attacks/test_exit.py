@@ -105,7 +105,8 @@ def test_the_timers_thread_ends_without_being_told() -> None:
     timer = WatchdogThread(guard)
     before = set(threading.enumerate())
     timer.wake()
-    (thread,) = (one for one in threading.enumerate() if one not in before)
+    new = (one for one in threading.enumerate() if one not in before)
+    (thread,) = (one for one in new if one.name == "loopguard-timer")
     gone = weakref.ref(guard)
     del guard
     while gone() is not None:
