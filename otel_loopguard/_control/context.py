@@ -6,7 +6,8 @@ import sys
 import weakref
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, cast
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar, cast
 
 from opentelemetry import context as otel_context
 from opentelemetry import trace
@@ -31,6 +32,28 @@ _OPENINFERENCE: Final = "openinference.instrumentation.langchain"
 _KEYS: Final = ("session_id", "conversation_id", "thread_id")
 """Where the instrumentations of LangChain look for a session, first found wins."""
 _faults: Final = InternalErrors()
+
+
+class CurrentCall(NamedTuple):
+    """A call of a tool that is under way; its arguments are a JSON value or text."""
+
+    tool: str
+    args: object
+
+
+_now: ContextVar[CurrentCall | None] = ContextVar("loopguard-making", default=None)
+
+
+def making() -> CurrentCall | None:
+    """The call that is made in this context; None if no adapter said."""
+    return _now.get()
+
+
+def make(call: CurrentCall | None) -> CurrentCall | None:
+    """Says which call is made from here on in this context."""
+    before = _now.get()
+    _now.set(call)
+    return before
 
 
 def places_around() -> Iterator[str | int]:

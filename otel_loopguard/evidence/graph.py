@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from otel_loopguard._util.bounded import BoundedDict
-from otel_loopguard._util.sketch import BloomSketch
+from otel_loopguard._util.bounded import BloomSketch, BoundedDict
 from otel_loopguard.core import Effect, Kind, NodeVisit
 from otel_loopguard.evidence.calls import NAMED, seed_of
 from otel_loopguard.evidence.normalize import bounded, canonical, key_of, masked_outcome, text_bytes

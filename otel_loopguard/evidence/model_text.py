@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rapidfuzz import fuzz
 
-from otel_loopguard._util.bounded import BoundedDict
-from otel_loopguard._util.sketch import BloomSketch
+from otel_loopguard._util.bounded import BloomSketch, BoundedDict
 from otel_loopguard.core import Gain, Kind, ModelText, Progress, Promise, Step, Tail
 from otel_loopguard.evidence.normalize import key_of, text_bytes
 

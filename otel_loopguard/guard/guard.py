@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from opentelemetry.trace import INVALID_SPAN_CONTEXT
 
 from otel_loopguard._control.callbacks import notify_listeners
-from otel_loopguard._control.context import GuardRegistry, keep
-from otel_loopguard._control.current_call import making
+from otel_loopguard._control.context import GuardRegistry, keep, making
 from otel_loopguard._control.replication import ControlReplication
 from otel_loopguard._util.clock import now
 from otel_loopguard._util.errors import InternalErrors, attempt, attempt_each, swallow

@@ -26,8 +26,14 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from opentelemetry.trace import SpanKind, Status, StatusCode
 
 from otel_loopguard import semconv
-from otel_loopguard._control.context import flag_at, keepers, named_session, naming
-from otel_loopguard._control.current_call import CurrentCall, make
+from otel_loopguard._control.context import (
+    CurrentCall,
+    flag_at,
+    keepers,
+    make,
+    named_session,
+    naming,
+)
 from otel_loopguard._control.gate import flag_refuses, gate_at, objected, spellings
 from otel_loopguard._util.clock import off
 from otel_loopguard._util.logger import logger, warn_blind

@@ -13,7 +13,7 @@ from otel_loopguard.detectors import idle_clocks, phase_clocks, run_clocks
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from otel_loopguard._control.current_call import CurrentCall
+    from otel_loopguard._control.context import CurrentCall
     from otel_loopguard.core import Step
     from otel_loopguard.detectors import Clock
     from otel_loopguard.sessions.session import Session

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest as key_of
 
-from otel_loopguard._util.sketch import BloomSketch
+from otel_loopguard._util.bounded import BloomSketch
 
 KEYS = st.lists(st.integers(0, 2**64 - 1), max_size=60)
 
