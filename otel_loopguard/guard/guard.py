@@ -491,11 +491,15 @@ class LoopGuard(SessionQueries):
         """What is to be put on an ended span, for an exporter; given once."""
         return self._annotator.pop(trace_id, span_id)
 
-    def shutdown(self) -> None:
-        """Counts what is still held back. The guard may be used further."""
+    def count_held(self) -> None:
+        """Counts the calls that are held back for a span that may know more of them."""
         with self._lock:
             overdue = self._dedup.overdue(2**63)
         self._count(overdue)
+
+    def shutdown(self) -> None:
+        """Counts what is still held back. The guard may be used further."""
+        self.count_held()
         self._sessions.close()
         if self._resilience is not None:
             self._resilience.close()

@@ -155,6 +155,8 @@ class Engine:
                 self.guard.observe(step, session)
         with swallow(self.guard.faults, "server"):
             self._begin(fresh.values())
+        # What is acknowledged is counted: a span that is still open here will never say its end.
+        self.guard.count_held()
         for place in fresh:
             annotation = self.guard.annotation(*place)
             if annotation is not None:

@@ -179,6 +179,23 @@ def test_spans_that_come_again_elsewhere_count_once(
         assert len(decisions(taken)) == len(set(decisions(taken)))
 
 
+def test_a_call_inside_a_span_without_an_end_is_stored_once_it_is_acknowledged(
+    guard: Settings, leases: Callable[[], SessionLeases]
+) -> None:
+    """The span around it may tell its result; nobody waits for that with what is acknowledged."""
+    around = call(0, end_time_unix_nano=0)
+    inside = call(1, trace_id=around["trace_id"], parent_span_id=around["span_id"])
+    for name in ("arguments", "result"):
+        del around["attributes"][f"gen_ai.tool.call.{name}"]
+    del inside["attributes"]["gen_ai.tool.call.result"]
+    with serving(guard=guard) as server:
+        made = request(around, inside).SerializeToString()
+        httpx.post(
+            f"{server.url}/v1/traces", content=made, headers=PROTOBUF, timeout=20
+        ).raise_for_status()
+        assert len(leases().journal("chat-1")) == 1
+
+
 def test_a_span_that_comes_again_has_its_decision_on_it(
     guard: Settings, hop: tuple[Hop, str]
 ) -> None:
