@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from otel_loopguard.server.engine import Busy
@@ -48,6 +49,7 @@ class Receiver:
         self._most = most_bytes
         self._held = 0
         self._logs = logs or {}
+        self._sending = {tenant: asyncio.Lock() for tenant in engines}
 
     async def take(self, signal: Signal, request: Message, tenant: str, size: int) -> Message:
         """Judges a request and sends it on; gives the response.
@@ -104,7 +106,9 @@ class Receiver:
         log = self._logs.get(tenant)
         if self._hop is None or log is None:
             return
-        request, ids = log.request()
-        if request is not None:
-            await self._hop.send(SIGNALS["logs"], request)
-            await self._engines[tenant].sent(ids)
+        # One at a time: what another one sends just now is not sent twice.
+        async with self._sending[tenant]:
+            request, ids = log.request()
+            if request is not None:
+                await self._hop.send(SIGNALS["logs"], request)
+                await self._engines[tenant].sent(ids)
