@@ -176,7 +176,8 @@ def test_spans_that_come_again_elsewhere_count_once(
         # One entry for each call, and what was decided about them.
         calls = [value for _, value in journal if value[1] == journal[0][1][1]]
         assert len(calls) == 3
-        assert len(decisions(taken)) == len(set(decisions(taken)))
+        # Who judged it may tell the next hop of it too, with the same id.
+        assert len(set(decisions(taken))) == 1
 
 
 def test_a_call_inside_a_span_without_an_end_is_stored_once_it_is_acknowledged(
