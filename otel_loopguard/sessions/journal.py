@@ -135,9 +135,9 @@ class JournalBuffer:
         """Writes a decision down."""
         self._add(self._codec.decision(decision))
 
-    def mark(self, name: MarkName) -> None:
-        """Writes down what happened between two steps."""
-        self._add(self._codec.mark(Mark[name]), time.time_ns())
+    def mark(self, name: MarkName, moment: int = 0) -> None:
+        """Writes down what happened between two steps; now, where their clock does not say when."""
+        self._add(self._codec.mark(Mark[name]), moment or time.time_ns())
 
     def covered(self, found: Sequence[Detection]) -> list[Detection]:
         """Detections by other evidence than calls, with their keys covered."""

@@ -202,8 +202,11 @@ class SessionRegistry:
                 self._bind(trace_id, session)
             else:
                 session = self.named(key, now)
-        if self._journal_worker is not None:
-            self._journal_worker.read(session)
+        if self._journal_worker is not None and self._journal_worker.read(session):
+            with self._lock:
+                if session.flag.raised:
+                    # That was in a run: the one that begins after it is the user's next turn.
+                    session.turns.began()
 
     def forget(self, key: str) -> None:
         """Forgets a session that is judged elsewhere."""

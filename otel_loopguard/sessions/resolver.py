@@ -139,13 +139,13 @@ class SessionResolver:
         """A run is seen to be one of a session: at its start, else at its first step."""
         if session not in top.entered:
             top.entered = (*top.entered, session)[-_SESSIONS:]
-            self._begin(session, top.view.span_id)
+            self._begin(session, top.view.span_id, top.view.start)
 
-    def _begin(self, session: Session, span_id: int, *, told: bool = False) -> None:
+    def _begin(self, session: Session, span_id: int, began: int = 0, *, told: bool = False) -> None:
         turn = session.turns.begins(span_id, self._active.by_id, told=told)
         if turn or (turn is not None and not session.run):
             session.run = (session.run or span_id) if turn else 0
-            session.next_run(span_id)
+            session.next_run(span_id, began)
         elif turn is not None:
             session.run = span_id
 

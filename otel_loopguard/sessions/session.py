@@ -14,6 +14,7 @@ from otel_loopguard._util.errors import InternalErrors, attempt
 from otel_loopguard._util.packing import pack, unpack
 from otel_loopguard.core import Action, Effect, Evidence, Kind, Milestones, Progress, Step
 from otel_loopguard.detectors import Registry
+from otel_loopguard.detectors.stalls import NAME as STALL
 from otel_loopguard.evidence import (
     EXTRACTORS,
     Extractors,
@@ -90,8 +91,8 @@ class Session:
     __slots__ = (
         "__weakref__", "_broken", "_callers", "_cleared", "_contexts", "_counting", "_exempt",
         "_faults", "_firsts", "_judging", "_registry", "_saved", "_settings", "_silence",
-        "_unsettled", "allowed", "asked", "cycles", "detected", "detectors", "evidence",
-        "extractors", "flag",
+        "_unsettled", "allowed", "asked", "cycles", "decided_at", "detected", "detectors",
+        "evidence", "extractors", "flag",
         "journal", "judged", "key", "last_used", "live", "lock", "named", "over", "policy",
         "progress", "record",
         "run", "shrunk", "traces", "troubled", "turns", "unruled",
@@ -110,6 +111,7 @@ class Session:
         self.run = 0  # root span of the agent run that began last; 0 if none was seen to begin
         self.troubled = False  # whether anything was ever detected
         self.judged = False  # whether anything was ever decided
+        self.decided_at = 0  # time of the newest step about which anything was decided
         self.over = False  # whether it was reported to be over
         # Of its last step: the evidence of a tool call, what was detected, and whether the context
         # was compacted.
@@ -250,8 +252,7 @@ class Session:
             if self._contexts is not None:
                 self._contexts.agent_ended(step)
         elif step.kind is Kind.OTHER and step.name == "user":
-            self._let_go()
-            self.user_turn()
+            self._next_turn(step.end or 0)
 
     def _count(self, step: Step) -> None:
         progress, end = self.progress, step.end or 0
@@ -305,18 +306,27 @@ class Session:
         broken = self.detectors.broken if self._judging is None else self._broken
         return self.record.report(self.key, self.progress, action, broken)
 
-    def next_run(self, span_id: int) -> None:
+    def next_run(self, span_id: int, began: int = 0) -> None:
         """An agent's run begins: in a conversation, the user's next turn.
 
         Loops of the turn before weigh half, and what the policy stopped may go on.
+
+        Args:
+            span_id: Its span.
+            began: When, nanoseconds since the epoch; 0 where that is not known.
         """
         if self.run:
-            self._let_go()
-            self.user_turn()
-        elif self.journal is not None:
+            self._next_turn(began)
+        elif not 0 < began < self.decided_at:
             # Whatever the journal knows of before: no run outlives its process.
-            self.journal.mark("TURN")
+            self._mark("TURN", began)
         self.run = span_id
+
+    def _next_turn(self, began: int) -> None:
+        """A turn began, unless a decision was made about a step after that: it is told of late."""
+        if not 0 < began < self.decided_at:
+            self._let_go()
+            self.user_turn(began)
 
     def allow(self, scope: Literal["call", "session"], by: str) -> None:
         """A person calls a stop a false alarm: its loop goes on unjudged, or the session noted."""
@@ -342,8 +352,14 @@ class Session:
         if decision.action is Action.ALLOW:
             return
         self.judged = True
+        self._note_decided(decision)
         if self.journal is not None:
             self.journal.decided(decision)
+
+    def _note_decided(self, decision: Decision) -> None:
+        # Stalls are found by the guard's clock, and not by a step.
+        if decision.detector != STALL and decision.time > self.decided_at:
+            self.decided_at = decision.time
 
     def recall(self, past: JournalReplay) -> None:
         """Takes in what its journal knows of before, and of other processes."""
@@ -355,6 +371,8 @@ class Session:
         self.troubled = self.troubled or past.troubled
         journal.follow(past.known, past.calls, past.epochs, past.round, self.progress)
         standing = past.standing
+        if standing is not None:
+            self._note_decided(standing)
         if standing is None and self.flag.control.decision_id == journal.told is not None:
             self.flag.lower()
         elif standing is not None and not self.flag.raised:
@@ -548,9 +566,9 @@ class Session:
         if self.journal is not None:
             self.journal.loops(self.policy.shown(moment))
 
-    def _mark(self, mark: MarkName) -> None:
+    def _mark(self, mark: MarkName, moment: int = 0) -> None:
         if self.journal is not None:
-            self.journal.mark(mark)
+            self.journal.mark(mark, moment)
 
     def compacted(self) -> None:
         """Its context was compacted: what was counted before weighs half."""
@@ -599,10 +617,10 @@ class Session:
         self._mark("RESTORED")
         self._end_cycles("restored")
 
-    def user_turn(self) -> None:
+    def user_turn(self, began: int = 0) -> None:
         """A user spoke: what was counted before weighs half."""
         self.unruled = ()
-        self._mark("TURN")
+        self._mark("TURN", began)
         self.detectors.user_turn()
         self.policy.user_turn()
         self._end_cycles("user_turn")

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
 from otel_loopguard import Settings
 from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.server import Server, ServerSettings
 from otel_loopguard.server.leases import SessionLeases
 from otel_loopguard.stores.redis import RedisStore
-from tests.server.serving import PROTOBUF, Hop, attributes, call, request, serving
+from tests.server.serving import (
+    BEGIN,
+    PROTOBUF,
+    SECOND,
+    Hop,
+    attributes,
+    call,
+    pair,
+    request,
+    serving,
+)
 from tests.stores.servers import Server as Redis
 
 if TYPE_CHECKING:
@@ -48,8 +61,35 @@ def leases(guard: Settings) -> Iterator[Callable[[], SessionLeases]]:
 
 
 def send(server: Server, *numbers: int, session: str = "chat-1") -> httpx.Response:
-    made = request(*(call(number, session) for number in numbers)).SerializeToString()
+    return post(server, *(call(number, session) for number in numbers))
+
+
+def post(server: Server, *spans: dict[str, Any]) -> httpx.Response:
+    made = request(*spans).SerializeToString()
     return httpx.post(f"{server.url}/v1/traces", content=made, headers=PROTOBUF, timeout=20)
+
+
+def prompt(server: Server, number: int) -> httpx.Response:
+    """A record that says that the user wrote."""
+    made = ExportLogsServiceRequest()
+    record = made.resource_logs.add().scope_logs.add().log_records.add(
+        time_unix_nano=BEGIN + number * SECOND, event_name="claude_code.user_prompt"
+    )  # fmt: skip
+    record.attributes.append(pair("session.id", "chat-1"))
+    body = made.SerializeToString()
+    return httpx.post(f"{server.url}/v1/logs", content=body, headers=PROTOBUF, timeout=20)
+
+
+def turn(first: int, *numbers: int) -> list[dict[str, Any]]:
+    """A run of an agent, and the calls that it makes in its trace."""
+    run = call(first, name="invoke_agent helper", attributes={
+        "gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "helper",
+        "gen_ai.conversation.id": "chat-1",
+    }, end_time_unix_nano=BEGIN + max(numbers) * SECOND + SECOND // 2)  # fmt: skip
+    made = [
+        call(number, trace_id=run["trace_id"], parent_span_id=run["span_id"]) for number in numbers
+    ]
+    return [*made, run]
 
 
 def control(server: Server) -> dict[str, Any]:
@@ -57,7 +97,8 @@ def control(server: Server) -> dict[str, Any]:
 
 
 def decisions(hop: Hop) -> list[str]:
-    return [attributes(one)["loopguard.decision.id"] for one in hop.records()]
+    told = (attributes(one) for one in hop.records())
+    return [each["loopguard.decision.id"] for each in told if "loopguard.decision.id" in each]
 
 
 def test_what_was_stored_is_known_to_who_takes_the_session_over(
@@ -162,6 +203,53 @@ def test_a_session_goes_on_at_another_server(guard: Settings, hop: tuple[Hop, st
         assert told[before:] == told[:before]
 
 
+def test_a_turn_after_an_abort_goes_on_at_whichever_server(guard: Settings) -> None:
+    first, next_one = turn(0, 1, 2, 3, 4, 5, 6), turn(20, 21)
+    with serving() as alone, serving(guard=guard) as one, serving(guard=guard) as other:
+        for turns, server in ((first, one), (next_one, other)):
+            for each in (alone, server):
+                post(each, *deepcopy(turns)).raise_for_status()
+            assert control(server)["action"] == control(alone)["action"]
+        assert control(other)["action"] == "hint"
+
+
+def test_an_abort_outlives_what_was_begun_before_it(guard: Settings, hop: tuple[Hop, str]) -> None:
+    """The span of a run comes when it ends, and the record of a prompt may come late, wherever."""
+    taken, url = hop
+    *calls, run = turn(1, 2, 3, 4, 5, 6)
+    with ExitStack() as stack:
+        one, other, third = (
+            stack.enter_context(serving(guard=guard, forward=url)) for _ in range(3)
+        )
+        post(one, *calls).raise_for_status()
+        made = set(decisions(taken))
+        assert control(one)["action"] == "abort"
+        post(other, run).raise_for_status()
+        prompt(other, 0).raise_for_status()
+        assert control(other)["action"] == "abort"
+        send(third, 40).raise_for_status()
+        assert control(third)["action"] == "abort"
+        assert set(decisions(taken)) == made
+
+
+def test_an_abort_outlives_the_prompt_before_it_at_whichever_server(
+    guard: Settings, hop: tuple[Hop, str]
+) -> None:
+    """Of a prompt and the calls after it, the prompt may be judged when the calls have ended."""
+    taken, url = hop
+    with (
+        serving(guard=guard, forward=url) as one,
+        serving(guard=guard, forward=url) as other,
+    ):
+        send(one, 0).raise_for_status()
+        prompt(one, 1).raise_for_status()
+        send(one, 2, 3, 4, 5, 6, 7).raise_for_status()
+        made = set(decisions(taken))
+        assert control(one)["action"] == "abort"
+        send(other, 8).raise_for_status()
+        assert set(decisions(taken)) == made
+
+
 def test_spans_that_come_again_elsewhere_count_once(
     guard: Settings, leases: Callable[[], SessionLeases], hop: tuple[Hop, str]
 ) -> None:
@@ -190,10 +278,7 @@ def test_a_call_inside_a_span_without_an_end_is_stored_once_it_is_acknowledged(
         del around["attributes"][f"gen_ai.tool.call.{name}"]
     del inside["attributes"]["gen_ai.tool.call.result"]
     with serving(guard=guard) as server:
-        made = request(around, inside).SerializeToString()
-        httpx.post(
-            f"{server.url}/v1/traces", content=made, headers=PROTOBUF, timeout=20
-        ).raise_for_status()
+        post(server, around, inside).raise_for_status()
         assert len(leases().journal("chat-1")) == 1
 
 

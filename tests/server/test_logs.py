@@ -31,6 +31,11 @@ RECORDS: dict[str, dict[str, Any]] = {
         "error": "make: *** No rule. Stop.", "duration_ms": 120,
     },
 }  # fmt: skip
+PROMPTS = {
+    "codex.user_prompt": {"conversation.id": "run-1"},
+    "claude_code.user_prompt": {"session.id": "run-1"},
+    "gemini_cli.user_prompt": {"session.id": "run-1"},
+}
 
 
 def records(event: str, number: int, *, named: bool = True) -> bytes:
@@ -46,7 +51,7 @@ def records(event: str, number: int, *, named: bool = True) -> bytes:
     else:
         record.body.string_value = event
         record.attributes.append(pair("event.name", event.partition(".")[2]))
-    for name, value in RECORDS[event].items():
+    for name, value in (RECORDS | PROMPTS)[event].items():
         written = value.format(number) if isinstance(value, str) and "{}" in value else value
         record.attributes.append(pair(name, number if name == "event.sequence" else written))
     return made.SerializeToString()
@@ -67,6 +72,23 @@ def test_a_loop_told_by_logs_is_found_and_a_record_sent_twice_counts_once(
         row = httpx.get(f"{server.url}/v1/sessions/run-1").json()["session"]
         assert row["steps"] == 4
         assert row["action"] in {"hint", "deny", "abort"}, json.dumps(row)
+
+
+@pytest.mark.parametrize("prompt", sorted(PROMPTS))
+def test_a_prompt_ends_an_abort_unless_it_was_written_before(prompt: str) -> None:
+    agent = prompt.partition(".")[0]
+    (event,) = (name for name in RECORDS if name.startswith(agent))
+    with serving() as server:
+
+        def send(event: str, number: int) -> str:
+            body = records(event, number)
+            httpx.post(f"{server.url}/v1/logs", content=body, headers=PROTOBUF).raise_for_status()
+            return httpx.get(f"{server.url}/v1/sessions/run-1").json()["session"]["action"]
+
+        said = [send(event, number) for number in range(1, 7)]
+        assert said[-1] == "abort"
+        assert send(prompt, 0) == "abort"
+        assert send(prompt, 8) == "allow"
 
 
 def test_a_call_told_by_a_span_and_by_a_record_counts_once() -> None:
