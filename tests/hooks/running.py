@@ -26,6 +26,8 @@ class Home:
         self.state = folder / "state" / "otel-loopguard"
         kept = {name: each for name, each in os.environ.items() if "LOOPGUARD" not in name}
         self.environment = kept | {"HOME": str(folder), "XDG_STATE_HOME": str(folder / "state")}
+        # As in a program that is installed: compiled once, and not at each event.
+        self.environment.pop("PYTHONDONTWRITEBYTECODE", None)
         self.environment["LOOPGUARD_TUNING__HOOKS__ANSWER_S"] = "60"  # on a slow machine too
         self.calls = 0
 
