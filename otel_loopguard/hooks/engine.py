@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 NOTHING: Final = HookAnswer()
 _OPEN: Final = 2048
 _COMPACTED: Final = 1024
+_SAME_NS: Final = 1_000_000_000
+"""Calls without ids that are refused within this time are one call, told by several hooks."""
 _HELD: Final = (Action.PAUSE, Action.ABORT)
 _FALSE_ALARM: Final = "A person who sees a false alarm lets it through with: {}"
 
@@ -180,15 +182,16 @@ class HookEngine:
             self._said(event, at)
         elif kind in (EventKind.PROMPT, EventKind.STOP, EventKind.SESSION_END):
             self._turn(event, at)
-        return self._hint(event) if kind in (EventKind.PROMPT, EventKind.RESPONSE) else NOTHING
+        return self._hint(event)
 
     def _call(self, event: HookEvent, at: int) -> HookAnswer:
         session, step = event.session, _step(event, at)
         call_id = event.call_id or self._nameless(step, event)
         known = self._state.call(session, call_id)
-        if known is not None:
-            # The same event again, by another hook of the same agent: it gets the same answer.
-            return HookAnswer(Reply.DENY, known.said) if known.state == "refused" else NOTHING
+        if known is not None and known.state != "refused":
+            return NOTHING  # the same event again, by another hook of the same agent
+        if known is not None and (event.call_id or at - known.begun < _SAME_NS):
+            return HookAnswer(Reply.DENY, known.said)
         answer = self._refusal(event, step)
         who = event.sub_agent or ""
         if answer.reply is Reply.DENY and self._insists(session):
@@ -202,7 +205,7 @@ class HookEngine:
             return answer
         self._state.put_call(session, call_id, KnownCall("open", at, who))
         self._open[session, call_id] = step
-        return answer
+        return self._hint(event) if answer.reply is Reply.NOTHING else answer
 
     def _result(self, event: HookEvent, at: int) -> HookAnswer:
         session = event.session
@@ -275,10 +278,10 @@ class HookEngine:
         return self._hint(event)
 
     def _hint(self, event: HookEvent) -> HookAnswer:
-        """What the model is to be told, once for each decision."""
+        """What the model is to be told, once for each decision, where it can be told."""
         session, control = event.session, self._control(event.session)
         who = self._about(session, control)
-        if not control.hint or (who and who != event.sub_agent):
+        if not (event.accepts_hint and control.hint) or (who and who != event.sub_agent):
             return NOTHING
         if control.decision is None:  # a person's words
             flag = self.guard.flag_of(session)

@@ -42,6 +42,7 @@ class HookEvent:
         text: What the user or the model wrote.
         model: Name of the model.
         cwd: Folder that the agent works in.
+        accepts_hint: Whether an answer to it can tell the model something.
     """
 
     agent: str
@@ -59,6 +60,7 @@ class HookEvent:
     text: str | None = None
     model: str | None = None
     cwd: str | None = None
+    accepts_hint: bool = False
 
 
 class Reply(enum.Enum):

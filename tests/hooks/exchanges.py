@@ -49,7 +49,9 @@ def read(agent: str, payload: Any) -> dict[str, Any] | None:
         return None
     values = {name: getattr(event, name) for name in HookEvent.__slots__}
     values["kind"] = event.kind.value
-    return {name: value for name, value in values.items() if value is not None}
+    return {
+        name: value for name, value in values.items() if value is not None and value is not False
+    }
 
 
 def answers(agent: str, payload: Any) -> dict[str, dict[str, Any]]:

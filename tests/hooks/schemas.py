@@ -1,9 +1,10 @@
 """What each coding agent takes for an answer, as JSON schemas written after the vendors' own.
 
-Codex: `codex-rs/hooks/schema/generated` and what its parser refuses besides. gemini-cli:
-docs/hooks/reference.md. VS Code: its hooks reference, and Copilot CLI 1.0.102. Cursor: the models
-of `py-cursor-hooks` 0.1.1. Claude Code: the types of its SDK, which `test_types.py` asks the
-compiler about, too. opencode: `hooks/data/opencode.js`. An empty object says nothing, to all.
+Codex: the schemas in its program, which `codex_schemas.py` compares, and what its parser refuses
+besides. gemini-cli: docs/hooks/reference.md. VS Code: `extensions/copilot` in microsoft/vscode, and
+Copilot CLI 1.0.102. Cursor: what `@cursor/sdk` 1.0.32 looks at in an answer; it passes over fields
+that it does not know. Claude Code: the types of its SDK, which `test_types.py` asks the compiler
+about, too. opencode: `hooks/data/opencode.js`. An empty object says nothing, to all.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from __future__ import annotations
 from typing import Any
 
 from jsonschema import Draft202012Validator
+
+from otel_loopguard.hooks.agents.fields import mapping
 
 Schema = dict[str, Any]
 
@@ -54,15 +57,6 @@ def permission(*decisions: str, **others: Schema) -> Schema:
     return closed("hookSpecificOutput", hookSpecificOutput=inner, **others)
 
 
-def cursor_permission() -> Schema:
-    return closed(
-        "permission",
-        permission={"enum": ["allow", "deny", "ask"]},
-        user_message=TEXT,
-        agent_message=TEXT,
-    )
-
-
 def nested(hinted: str, stopped: str, held: str, *refusals: Schema) -> dict[str, list[Schema]]:
     """By event what an agent of Claude Code's form takes."""
     taken: dict[str, list[Schema]] = {"PreToolUse": list(refusals)}
@@ -86,7 +80,10 @@ def context_twice(name: str) -> Schema:
 DENIED = closed("decision", "reason", decision={"const": "deny"}, reason=TEXT)
 GEMINI_ENDED = closed("continue", "stopReason", **ENDED, reason=TEXT, decision={"const": "deny"})
 GEMINI_KEPT = closed("continue", "stopReason", **ENDED, reason=TEXT)
-CURSOR = cursor_permission()
+CURSOR_DENIED = closed(
+    "permission", permission={"const": "deny"}, user_message=TEXT, agent_message=TEXT
+)
+CURSOR_CONTEXT = closed("additional_context", additional_context={**TEXT, "maxLength": 10_000})
 
 ANSWERS: dict[str, dict[str, list[Schema]]] = {
     "claude-code": nested(
@@ -115,13 +112,14 @@ ANSWERS: dict[str, dict[str, list[Schema]]] = {
         "AfterAgent": [DENIED],
     },
     "cursor": {
-        "beforeShellExecution": [CURSOR],
-        "beforeMCPExecution": [CURSOR],
-        "beforeReadFile": [CURSOR],
-        "preToolUse": [CURSOR],
+        "sessionStart": [CURSOR_CONTEXT],
         "beforeSubmitPrompt": [
-            closed("continue", **{"continue": {"type": "boolean"}}, user_message=TEXT)
+            CURSOR_CONTEXT,
+            closed("continue", **{"continue": {"const": False}}, user_message=TEXT),
         ],
+        "preToolUse": [CURSOR_CONTEXT, CURSOR_DENIED],
+        "postToolUse": [CURSOR_CONTEXT],
+        "postToolUseFailure": [CURSOR_CONTEXT],
         "stop": [closed("followup_message", followup_message=TEXT)],
     },
     "opencode": {
@@ -135,17 +133,17 @@ ANSWERS: dict[str, dict[str, list[Schema]]] = {
 }
 """By agent and by event what is taken; at an event that is not named, nothing."""
 
-_VALIDATORS = {
+_VALIDATORS: dict[tuple[str, str], Any] = {
     (agent, event): Draft202012Validator({"anyOf": [NOTHING, *schemas]})
     for agent, events in ANSWERS.items()
     for event, schemas in events.items()
 }
-_NONE = Draft202012Validator(NOTHING)
+_NONE: Any = Draft202012Validator(NOTHING)
 
 
-def refused(agent: str, payload: object, answer: object) -> str | None:
+def refused(agent: str, payload: Any, answer: object) -> str | None:
     """Why an agent would not take an answer; None if it does."""
-    fields = payload if isinstance(payload, dict) else {}
+    fields = mapping(payload)
     keys = ("event",) if agent == "opencode" else ("hook_event_name", "hookEventName")
     names = (fields.get(key) for key in keys)
     name = next((each for each in names if isinstance(each, str) and each), "")

@@ -24,6 +24,8 @@ def test_an_event_is_read_and_answered(exchange: Exchange) -> None:
     assert read(agent, payload) == exchange.event
     assert answers(agent, payload) == exchange.answers
     assert AGENTS[agent].answer(payload, HookAnswer()) == {}
+    if exchange.event:
+        assert bool(exchange.answers.get("hint")) is exchange.event.get("accepts_hint", False)
 
 
 @pytest.mark.parametrize("agent", AGENTS)

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from otel_loopguard.errors import StoreError
+from otel_loopguard.hooks.agents import AGENTS
 from otel_loopguard.hooks.engine import HookEngine
 from otel_loopguard.hooks.events import EventKind, HookAnswer, HookEvent, Reply
 from otel_loopguard.hooks.state import HookState
 from otel_loopguard.settings import Settings
+from tests.hooks.exchanges import every_exchange
 from tests.hooks.recorded import outcomes
 
 COMMAND = {"command": "pytest -q tests/test_a.py"}
 FAILED = {"stdout": "1 failed", "stderr": "", "interrupted": False}
 SECOND = 1_000_000_000
+QUIET = (EventKind.COMPACTION, EventKind.STOP)
 
 
 class Agent:
@@ -46,6 +50,7 @@ class Agent:
 
     def tell(self, kind: EventKind, session: str = "chat", **more: Any) -> HookAnswer:
         self.at += SECOND
+        more.setdefault("accepts_hint", kind not in QUIET)
         event = HookEvent("claude-code", kind.value, kind, session, **more)
         return self.engine.handle(event, self.at)
 
@@ -208,6 +213,43 @@ def test_a_hint_is_told_once_and_again_after_a_compaction(agent: Agent) -> None:
     agent.tell(EventKind.COMPACTION)  # its end
     assert agent.tell(EventKind.RESPONSE, text="Where was I?").hint == hints[0].hint
     assert agent.tell(EventKind.RESPONSE, text="Ah.").reply is Reply.NOTHING
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_a_hint_waits_for_an_event_at_which_the_agent_can_hear_it(agent: Agent, name: str) -> None:
+    """Whatever else the agent tells meanwhile, except for a new turn, which begins anew."""
+    told = HookAnswer(Reply.HINT, hint="Try another file.")
+    for number, exchange in enumerate(each for each in every_exchange() if each.agent == name):
+        known = AGENTS[name].read(exchange.payload)
+        if known is None or known.kind in (EventKind.PROMPT, EventKind.OTHER):
+            continue
+        session = f"chat {number}"
+        for call in range(3):
+            said: dict[str, Any] = {"tool": "Bash", "args": COMMAND, "call_id": f"{call}"}
+            agent.tell(EventKind.CALL, session, **said)
+            agent.tell(EventKind.RESULT, session, outcome=FAILED, accepts_hint=False, **said)
+        agent.at += SECOND
+        outcome = FAILED if known.kind is EventKind.RESULT else None
+        event = replace(known, session=session, sub_agent=None, outcome=outcome, error=None)
+        if known.tool is not None:
+            event = replace(event, tool="Bash", args=COMMAND, call_id="next")
+        first = agent.engine.handle(event, agent.at)
+        heard = first.reply is Reply.HINT
+        assert heard is bool(AGENTS[name].answer(exchange.payload, told)), exchange.payload
+        later = agent.tell(EventKind.RESPONSE, session, text="Where was I?")
+        assert " times with equal arguments" in (first if heard else later).hint
+        assert heard is (later.reply is Reply.NOTHING)
+
+
+def test_a_call_without_an_id_that_is_made_again_after_a_refusal_ends_the_turn(
+    agent: Agent,
+) -> None:
+    """Told by two hooks at once it is one call."""
+    denial = agent.get_denied(call_id=None)
+    agent.at -= SECOND
+    assert agent.call(call_id=None)[0] == denial
+    assert agent.call(call_id=None)[0].reply is Reply.STOP
+    assert agent.call(call_id=None)[0].reply is Reply.STOP
 
 
 def test_what_did_not_arrive_is_told_with_the_next_answer(agent: Agent) -> None:

@@ -1,7 +1,7 @@
-"""Cursor: hooks as in the typed models of `py-cursor-hooks` 0.1.1.
+"""Cursor: its hooks for any tool, as `@cursor/sdk` 1.0.32 sends them and reads their answers.
 
-What it answers to `preToolUse` and the other newer events is not documented in types; they are
-read, and answered as the older ones are.
+An answer before a call that Cursor cannot use blocks the call. `ask` is taken and not heeded there,
+and what follows a refusal is an event of a call that failed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from otel_loopguard.hooks.agents.fields import (
     arguments,
-    command_result,
     hint,
     identifier,
     listing,
@@ -28,13 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _KINDS: Final = {
-    "beforeShellExecution": EventKind.CALL,
-    "beforeMCPExecution": EventKind.CALL,
-    "beforeReadFile": EventKind.CALL,
     "preToolUse": EventKind.CALL,
-    "afterShellExecution": EventKind.RESULT,
-    "afterMCPExecution": EventKind.RESULT,
-    "afterFileEdit": EventKind.RESULT,
     "postToolUse": EventKind.RESULT,
     "postToolUseFailure": EventKind.RESULT,
     "beforeSubmitPrompt": EventKind.PROMPT,
@@ -45,20 +38,17 @@ _KINDS: Final = {
     "preCompact": EventKind.COMPACTION,
     "afterAgentThought": EventKind.OTHER,
 }
-_TOOLS: Final = {
-    "beforeShellExecution": ("Shell", ("command",)),
-    "afterShellExecution": ("Shell", ("command",)),
-    "beforeReadFile": ("Read", ("file_path",)),
-    "afterFileEdit": ("Edit", ("file_path", "edits")),
-}
-"""Events that name no tool: the tool, and the fields that are its arguments.
-
-A call and its result join on them."""
-_AGAIN: Final = "This call was not made, so that you read this. Make it again if you still need it."
+_HINTED: Final = frozenset(
+    ("preToolUse", "postToolUse", "postToolUseFailure", "beforeSubmitPrompt", "sessionStart")
+)
+_NOT_SHOWN: Final = frozenset(
+    ("success", "file_path", "content_length", "pattern", "url", "status_code", "deleted")
+)
+"""Fields of an answer that says only that there was one: reading, searching, writing."""
 
 
 class Cursor:
-    """Cursor; most of its events have no ids of calls, and none tells whether a command failed."""
+    """Cursor."""
 
     name = "cursor"
 
@@ -69,75 +59,58 @@ class Cursor:
         kind = _KINDS.get(name or "")
         if name is None or kind is None or session is None:
             return None
-        tool, args = _call(name, kind, fields)
-        outcome, error = _outcome(name, fields)
+        if fields.get("failure_type") == "permission_denied":
+            kind = EventKind.OTHER  # no call was made
+        called = kind in (EventKind.CALL, EventKind.RESULT)
+        outcome, error = _outcome(name, fields) if kind is EventKind.RESULT else (None, None)
         return HookEvent(
             self.name,
             name,
             kind,
             session,
+            sub_agent=identifier(fields, "parent_tool_call_id"),
             turn=identifier(fields, "generation_id"),
-            call_id=identifier(fields, "tool_use_id", "tool_call_id"),
-            tool=tool,
-            args=args,
+            call_id=identifier(fields, "tool_use_id"),
+            tool=identifier(fields, "tool_name"),
+            args=arguments(fields.get("tool_input")) if called else None,
             outcome=outcome,
             error=error,
             duration_ns=nanoseconds(fields.get("duration")),
             text=text(fields.get("prompt")) or text(fields.get("text")),
             model=identifier(fields, "model"),
             cwd=text(fields.get("cwd")) or _root(fields),
+            accepts_hint=name in _HINTED,
         )
 
     def answer(self, payload: Mapping[str, Any], answer: HookAnswer) -> dict[str, Any]:
-        """What is written to standard output; `{}` where there is nothing to say.
-
-        A hint before a call refuses it once: there is no other way to tell the model something.
-        """
+        """What is written to standard output; `{}` where there is nothing to say."""
         fields = mapping(payload)
-        kind, reply = _KINDS.get(event_name(fields) or ""), answer.reply
+        name = event_name(fields) or ""
+        kind, reply = _KINDS.get(name), answer.reply
         if reply is Reply.NOTHING:
             return {}
-        if kind is EventKind.CALL:
-            return _permission(answer)
+        why = reason(answer)
+        if kind is EventKind.CALL and reply is not Reply.HINT:
+            return {"permission": "deny", "user_message": why, "agent_message": why}
         if kind is EventKind.PROMPT and reply is Reply.STOP:
-            return {"continue": False, "user_message": reason(answer)}
+            return {"continue": False, "user_message": why}
         if kind is EventKind.STOP and reply is Reply.DENY and fields.get("loop_count") == 0:
-            return {"followup_message": reason(answer)}
-        return {}
-
-
-def _permission(answer: HookAnswer) -> dict[str, Any]:
-    if answer.reply is Reply.HINT:
+            return {"followup_message": why}
         told = hint(answer)
-        if not told:
-            return {}
-        return {"permission": "deny", "user_message": told, "agent_message": f"{told}\n{_AGAIN}"}
-    why = reason(answer)
-    permission = "ask" if answer.reply is Reply.ASK else "deny"
-    return {"permission": permission, "user_message": why, "agent_message": why}
-
-
-def _call(
-    name: str, kind: EventKind, fields: Mapping[str, Any]
-) -> tuple[str | None, Mapping[str, Any] | None]:
-    if name in _TOOLS:
-        tool, keys = _TOOLS[name]
-        return tool, {key: fields[key] for key in keys if key in fields}
-    if kind not in (EventKind.CALL, EventKind.RESULT):
-        return None, None
-    return identifier(fields, "tool_name"), arguments(fields.get("tool_input"))
+        return {"additional_context": told} if told and name in _HINTED else {}
 
 
 def _outcome(name: str, fields: Mapping[str, Any]) -> tuple[object, str | None]:
-    if name == "afterShellExecution":
-        return command_result(fields.get("output"), fields)
-    if name == "afterMCPExecution":
-        return command_result(parsed(fields.get("result_json")), None)
-    if name == "postToolUse":
-        return result(parsed(fields.get("tool_output"))), None
     if name == "postToolUseFailure":
-        return None, text(fields.get("error_message")) or ""
-    return None, None
+        stopped = fields.get("is_interrupt") is True
+        return None, None if stopped else text(fields.get("error_message")) or ""
+    output = parsed(fields.get("tool_output"))
+    answer = mapping(output)
+    if answer and _NOT_SHOWN.issuperset(answer):
+        return None, None
+    written = answer.get("output", answer.get("stdout")) if "exitCode" in answer else result(output)
+    failed = answer.get("isError") is True or answer.get("exitCode") not in (None, 0)
+    return written, (text(written) or "") if failed else None
 
 
 def _root(fields: Mapping[str, Any]) -> str | None:

@@ -59,6 +59,7 @@ class Gemini:
             error=error,
             text=text(said),
             cwd=text(fields.get("cwd")),
+            accepts_hint=name in _HINTED,
         )
 
     def answer(self, payload: Mapping[str, Any], answer: HookAnswer) -> dict[str, Any]:

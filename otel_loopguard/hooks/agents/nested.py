@@ -59,6 +59,7 @@ class NestedAgent:
             text=text(fields.get("prompt")) or text(fields.get("last_assistant_message")),
             model=identifier(fields, "model"),
             cwd=text(fields.get("cwd")),
+            accepts_hint=name in self.hinted,
         )
 
     def kind(self, name: str | None, fields: Mapping[str, Any]) -> EventKind | None:  # noqa: ARG002

@@ -61,6 +61,7 @@ class OpenCode:
             text=text(fields.get("text")),
             model=identifier(fields, "model"),
             cwd=text(fields.get("directory")),
+            accepts_hint=called,
         )
 
     def answer(self, payload: Mapping[str, Any], answer: HookAnswer) -> dict[str, Any]:
