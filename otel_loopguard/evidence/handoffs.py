@@ -125,8 +125,12 @@ class HandoffExtractor:
         return 0 < step.start < before
 
     def _turn(self, agent: str | None, text: str | None) -> None:
-        """An agent spoke. What the giver of the work says to itself is no answer."""
-        if agent is not None and agent == self._giver and agent != self._holder:
+        """An agent spoke. What the giver of the work says to itself is no answer.
+
+        A run is an exchange once it ends: without hand-offs who gave work before speaks for itself.
+        """
+        gave = agent is not None and agent == self._giver and agent != self._holder
+        if gave and self._announced:
             return
         self._turns += 1
         if text is None:
@@ -227,7 +231,9 @@ def _said(text: str, agent: str | None) -> _Said:
         words.add(key)
         if _DIGIT.search(word):
             numbers.add(key)
-        elif match[0][0].isupper() and not _begins(masked, match.start()):
+        elif _is_file(masked, match) or (
+            match[0][0].isupper() and not _begins(masked, match.start())
+        ):
             names.add(key)
     return _Said(
         array("I", sorted(words)[:_WORDS]),
@@ -235,6 +241,12 @@ def _said(text: str, agent: str | None) -> _Said:
         frozenset(sorted(names)[:_ITEMS]),
         len(text),
     )
+
+
+def _is_file(text: str, word: re.Match[str]) -> bool:
+    """Whether a word is an identifier, or a part of a path."""
+    around = text[max(word.start() - 1, 0) : word.start()] + text[word.end() : word.end() + 1]
+    return "_" in word[0] or "/" in around
 
 
 def _begins(text: str, place: int) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,7 +23,7 @@ class Traced:
         now: The clock, in seconds after the epoch of the tests.
     """
 
-    settings: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict[str, Any])
     now: float = 0.0
 
     def __post_init__(self) -> None:
@@ -35,10 +36,14 @@ class Traced:
         return [one.action.value for one in self.rig.decisions if one.action.rank]
 
     @contextmanager
-    def running(self, conversation: str | None = None, name: str = "a") -> Iterator[Span]:
+    def running(
+        self, conversation: str | None = None, name: str = "a", task: str = ""
+    ) -> Generator[Span, None, None]:
         """One run of the agent."""
         own = {} if conversation is None else {"gen_ai.conversation.id": conversation}
         own |= {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": name}
+        if task:
+            own["gen_ai.input.messages"] = _message("user", task)
         above, began = self._above, self._nanoseconds()
         self._above = self._span(f"invoke_agent {name}", own, began)
         try:
@@ -64,12 +69,13 @@ class Traced:
         for span, result in spans:
             self._end(span, result, None)
 
-    def model(self, text: str = "", took: float = 2.0) -> None:
+    def model(self, text: str = "", took: float = 2.0, agent: str = "") -> None:
         """One call of the model."""
         own = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"}
+        if agent:
+            own["gen_ai.agent.name"] = agent
         if text:
-            parts = f'[{{"role": "assistant", "parts": [{{"type": "text", "content": "{text}"}}]}}]'
-            own["gen_ai.output.messages"] = parts
+            own["gen_ai.output.messages"] = _message("assistant", text)
         began, self.now = self._nanoseconds(), self.now + took
         self._span("chat m", own, began).end(self._nanoseconds())
 
@@ -93,3 +99,7 @@ class Traced:
 
     def _nanoseconds(self) -> int:
         return EPOCH + round(self.now * SECOND)
+
+
+def _message(role: str, text: str) -> str:
+    return json.dumps([{"role": role, "parts": [{"type": "text", "content": text}]}])
