@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import compress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rapidfuzz import fuzz
@@ -18,6 +19,8 @@ from otel_loopguard.core import Gain, Kind, ModelText, Progress, Promise, Step, 
 from otel_loopguard.evidence.normalize import KeywordPattern, key_of, key_of_text, text_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from otel_loopguard.settings import Settings
 
 _NAMED: Final = 200
@@ -252,11 +255,12 @@ def _fenced(text: str) -> bool:
 
 _NOVELTY_CHARS: Final = 2_000
 _MOST: Final = 64
-_SHORTEST: Final = 3
 _ENDS: Final = b".,;:!?{}[]()|\"'<>=\t\r"
 _PIECES: Final = bytes.maketrans(
     b"ABCDEFGHIJKLMNOPQRSTUVWXYZ" + _ENDS, b"abcdefghijklmnopqrstuvwxyz" + b"\n" * len(_ENDS)
 )
+_PIECE: Final = re.compile(rb"\S[^\n]+\S")
+"""Three characters or more, without the space around them."""
 
 
 class News(NamedTuple):
@@ -281,32 +285,29 @@ class Novelty:
 
     def add(self, outcome: bytes, arguments: bytes = b"") -> News:
         """What is new in an outcome; it counts as seen from then on."""
-        asked = _pieces(arguments.replace(b"\\n", b"\n"))
+        asked = set(map(key_of, _pieces(arguments.replace(b"\\n", b"\n"))))
         self._seen.add(asked)
         said = _pieces(outcome)
         if not said:
             return News(0.0, echo=False)
-        new = 0
-        for key in self._seen.add(said):
-            new += said[key]
-        echo = 2 * len(said.keys() & asked.keys()) >= len(said)
-        return News(new / sum(said.values()), echo)
+        keys, sizes = list(map(key_of, said)), list(map(len, said))
+        new = self._seen.add(keys)
+        echo = 2 * len(asked.intersection(keys)) >= len(keys)
+        return News(sum(compress(sizes, map(new.__contains__, keys))) / sum(sizes), echo)
 
 
-def _pieces(raw: bytes) -> dict[int, int]:
-    """Keys of the pieces of a text, and their lengths."""
+def _pieces(raw: bytes) -> Collection[bytes]:
+    """The pieces of a text, each once."""
     if not raw:
-        return {}
+        return ()
     if len(raw) > 2 * _NOVELTY_CHARS:
         raw = raw[:_NOVELTY_CHARS] + b"\n" + raw[-_NOVELTY_CHARS:]
-    parts = raw.translate(_PIECES).split(b"\n")
-    if len(parts) > _MOST:
-        parts = parts[: _MOST // 2] + parts[-_MOST // 2 :]
-    pieces = {
-        key_of(piece): len(piece) for piece in map(bytes.strip, parts) if len(piece) >= _SHORTEST
-    }
+    parts = raw.translate(_PIECES)
+    if parts.count(b"\n") >= _MOST:
+        half = _MOST // 2
+        parts = b"\n".join(parts.split(b"\n", half)[:half] + parts.rsplit(b"\n", half)[1:])
     # What is too short to have pieces is told apart as a whole.
-    return pieces or {key_of(raw): len(raw)}
+    return dict.fromkeys(_PIECE.findall(parts)) or (raw,)
 
 
 def _differ_in_numbers(one: str, other: str) -> bool:
