@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 
 from otel_loopguard.hooks import client
 from otel_loopguard.hooks.place import MOST_BYTES, Place
+from otel_loopguard.hooks.places import Line
 from tests.hooks.running import PROGRAM, Home, hint_of, is_denied
 from tests.stores.servers import wait_for
 
@@ -205,19 +207,21 @@ def test_a_signal_ends_it_with_an_answer(home: Home, number: int) -> None:
     assert (process.returncode, json.loads(out)) == (0, {})
 
 
-def test_thirty_two_at_once_lose_no_step_and_count_none_twice(home: Home) -> None:
+def test_parallel_calls_of_two_sessions_lose_no_step_and_count_none_twice(home: Home) -> None:
+    """By the line that is installed; each event comes twice, as by hooks in two places."""
     home.begin()
+    line = Line.of(str(PROGRAM), "claude-code", "enforce").shell
     running: list[subprocess.Popen[bytes]] = []
     for number in range(32):
+        session, call = ("one", "other")[number % 2], number // 2 % 8
         said: dict[str, Any] = {
-            "hook_event_name": "PostToolUse", "session_id": "chat", "tool_name": "Read",
-            "tool_input": {"file_path": f"{number % 16}.py"}, "tool_use_id": f"toolu_{number % 16}",
-            "tool_response": f"text {number % 16}",
+            "hook_event_name": "PostToolUse", "session_id": session, "tool_name": "Read",
+            "tool_input": {"file_path": f"{call}.py"}, "tool_use_id": f"toolu_{call}",
+            "tool_response": f"text {call}",
         }  # fmt: skip
         process = subprocess.Popen(
-            [PROGRAM, "hook", "run", "claude-code", "--mode", "enforce"], stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, env=home.environment,
-        )  # fmt: skip
+            line, shell=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=home.environment
+        )
         assert process.stdin is not None
         process.stdin.write(json.dumps(said).encode())
         process.stdin.close()
@@ -229,12 +233,35 @@ def test_thirty_two_at_once_lose_no_step_and_count_none_twice(home: Home) -> Non
         assert process.wait(60) == 0
 
     def counted() -> bool:
-        shown = json.loads(home.run("show", "chat", "--format", "json").stdout)
-        return shown["steps"] == 16
+        shown = [home.run("show", name, "--format", "json").stdout for name in ("one", "other")]
+        return [json.loads(one)["steps"] for one in shown] == [8, 8]
 
     # Where the machine was slow some wait in the spool.
     wait_for(lambda: not list((home.state / "spool").iterdir()))
     wait_for(counted)
+
+
+def test_a_stuck_session_is_refused_beside_one_that_gets_on(home: Home) -> None:
+    home.begin()
+
+    def calls(session: str) -> list[bool]:
+        refused: list[bool] = []
+        for number in range(6):
+            said: dict[str, Any] = {
+                "session": session, "tool_name": "Bash", "tool_use_id": f"toolu_{number}",
+                "tool_input": {"command": "pytest -q"},
+            }  # fmt: skip
+            refused.append(is_denied(home.event("PreToolUse", **said)))
+            if not refused[-1]:
+                failures = 9 if session == "stuck" else 9 - number
+                answer = {"stdout": f"{failures} failed", "stderr": "", "interrupted": False}
+                assert is_denied(home.event("PostToolUse", tool_response=answer, **said)) is False
+        return refused
+
+    with ThreadPoolExecutor(2) as pool:
+        stuck, working = pool.map(calls, ("stuck", "working"))
+    assert stuck == [False] * 4 + [True] * 2
+    assert not any(working)
 
 
 def test_whatever_an_agent_says_it_is_answered_with_json(home: Home) -> None:
