@@ -10,8 +10,8 @@ import typer
 
 from otel_loopguard.cli.output import Format, cell, console, json_line, say, table
 from otel_loopguard.errors import LoopGuardError, LoopGuardSettingsError
+from otel_loopguard.hooks.hook_files import HOOK_FILES
 from otel_loopguard.hooks.install import SCOPES, State, install, states, uninstall
-from otel_loopguard.hooks.places import PLACES
 
 app = typer.Typer(
     name="hook",
@@ -27,7 +27,7 @@ class Mode(str, Enum):
     ENFORCE = "enforce"
 
 
-Named = Annotated[str, typer.Argument(metavar="AGENT", help=f"{', '.join(PLACES)}.")]
+Named = Annotated[str, typer.Argument(metavar="AGENT", help=f"{', '.join(HOOK_FILES)}.")]
 
 Folder = Annotated[
     Optional[str],  # noqa: UP045  # typer evaluates it, on Python 3.10 too
@@ -62,7 +62,7 @@ def install_hooks(
     for state in states(_project()):
         if (state.agent, state.scope) == (agent, scope) and not state.found:
             say(f"the program {state.program} is not found: nothing is guarded", error=True)
-    say(f"what is left to do: {PLACES[agent].todo}")
+    say(f"what is left to do: {HOOK_FILES[agent].todo}")
 
 
 @app.command("uninstall")
@@ -159,12 +159,12 @@ def _todo(state: State) -> str:
         return f"the program {state.program} is not found: install again"
     if state.missing:
         return f"no hooks for {', '.join(state.missing)}: install again"
-    return PLACES[state.agent].todo
+    return HOOK_FILES[state.agent].todo
 
 
 def _known(agent: str) -> str:
-    if agent not in PLACES:
-        msg = f"there is no agent {agent!r:.100}: expected one of {', '.join(PLACES)}"
+    if agent not in HOOK_FILES:
+        msg = f"there is no agent {agent!r:.100}: expected one of {', '.join(HOOK_FILES)}"
         raise LoopGuardSettingsError(msg)
     return agent
 

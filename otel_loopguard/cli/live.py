@@ -19,7 +19,7 @@ from otel_loopguard.cli.output import Format, cell, console, json_line, line, sa
 from otel_loopguard.escalation.admin.client import SocketLines, StoreLines
 from otel_loopguard.escalation.answers import answer_of
 from otel_loopguard.hooks.client import asked, start
-from otel_loopguard.hooks.place import Place
+from otel_loopguard.hooks.state_folder import StateFolder
 from otel_loopguard.replay import read_whole
 from otel_loopguard.settings import Settings
 
@@ -45,19 +45,19 @@ _DONE: Final = {
 def lines_to(store: str | None, socket: str | None) -> Lines:
     """The way to the processes: of a store, a socket, or neither."""
     if socket is not None:
-        hooks = Place(str(Path(socket).parent))
+        hooks = StateFolder(str(Path(socket).parent))
         if Path(socket) == Path(hooks.socket):
             _wake(hooks)
         return SocketLines(socket)
     settings = Settings() if store is None else Settings(store_url=store)
     if settings.store_url:
         return StoreLines(settings)
-    return SocketLines(more=[Place().socket])
+    return SocketLines(more=[StateFolder().socket])
 
 
-def _wake(hooks: Place) -> None:
+def _wake(hooks: StateFolder) -> None:
     """Starts the process of the hooks, which ends by itself, where there is a state of theirs."""
-    if not (Path(hooks.folder) / "hooks.sqlite").exists():
+    if not (Path(hooks.path) / "hooks.sqlite").exists():
         return
     until = time.monotonic() + _BEGUN_S
     while asked(hooks, b"{}\n") is None and time.monotonic() < until:
@@ -76,7 +76,7 @@ def give(lines: Lines, **request: str | None) -> int:
     sent.setdefault("by", _user())
     replies = lines.ask(dict(sent))
     if not replies and isinstance(lines, SocketLines):
-        _wake(Place())
+        _wake(StateFolder())
     # A session that has only begun is waited for until it is listed.
     until = time.monotonic() + _LISTED_S
     while not replies and time.monotonic() < until:

@@ -10,7 +10,7 @@ import os
 import sys
 import time
 
-from otel_loopguard.hooks.place import GREETING, MODES, MOST_BYTES, NOTHING, Place
+from otel_loopguard.hooks.state_folder import GREETING, MODES, MOST_BYTES, NOTHING, StateFolder
 from otel_loopguard.version import __version__
 
 TYPE_CHECKING = False
@@ -85,26 +85,26 @@ def run(arguments: list[str], payload: bytes | None) -> bytes:
     wanted = Wanted(arguments)
     if not payload or not payload.strip():
         return NOTHING
-    place = Place(wanted.state)
-    place.make()
+    folder = StateFolder(wanted.state)
+    folder.make()
     if wanted.alone or not hasattr(socket, "AF_UNIX") or not hasattr(os, "fork"):
-        return _judged_here(place, wanted, payload)
+        return _judged_here(folder, wanted, payload)
     header = f"{GREETING} {__version__} {wanted.agent} {wanted.mode}\n"
     request = header.encode("utf-8", "surrogateescape") + payload
-    answer = asked(place, request, _limit_s())
+    answer = asked(folder, request, _limit_s())
     if answer is not None:
         return answer if answer[:1] == b"{" else NOTHING
-    if _is_stuck(place):
-        return _judged_here(place, wanted, payload)
+    if _is_stuck(folder):
+        return _judged_here(folder, wanted, payload)
     try:
-        start(place)
+        start(folder)
     except OSError:
-        return _judged_here(place, wanted, payload)
-    _spool(place, request)
+        return _judged_here(folder, wanted, payload)
+    _spool(folder, request)
     return NOTHING
 
 
-def asked(place: Place, request: bytes, limit_s: float = _ANSWER_S) -> bytes | None:
+def asked(folder: StateFolder, request: bytes, limit_s: float = _ANSWER_S) -> bytes | None:
     """What the process answers; None where there is none that took the request.
 
     Nothing (`{}`) where it has taken it and gives no answer in time: it is not to be sent again.
@@ -113,7 +113,7 @@ def asked(place: Place, request: bytes, limit_s: float = _ANSWER_S) -> bytes | N
     line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     line.settimeout(limit_s)
     try:
-        _connect(line, place.socket)
+        _connect(line, folder.socket)
     except OSError:
         line.close()
         return None
@@ -135,13 +135,13 @@ def asked(place: Place, request: bytes, limit_s: float = _ANSWER_S) -> bytes | N
     return found or NOTHING
 
 
-def start(place: Place) -> None:
+def start(folder: StateFolder) -> None:
     """Starts the process, detached, unless another client is just doing so.
 
     Raises:
         OSError: It cannot be started.
     """
-    if not _is_first(place):
+    if not _is_first(folder):
         return
     sys.stdout.flush()
     child = os.fork()
@@ -153,9 +153,9 @@ def start(place: Place) -> None:
         os.setsid()
         if os.fork():
             os._exit(0)
-        _detach(place.folder)
+        _detach(folder.path)
         code = "from otel_loopguard.cli import main; main()"
-        command = [sys.executable, "-c", code, "hook", "serve", "--state", place.folder]
+        command = [sys.executable, "-c", code, "hook", "serve", "--state", folder.path]
         os.execv(sys.executable, command)  # noqa: S606  # itself
     finally:
         os._exit(1)
@@ -211,44 +211,44 @@ def _send(line: socket.socket, data: bytes) -> None:
         left = left[line.send(left) :]
 
 
-def _is_stuck(place: Place) -> bool:
+def _is_stuck(folder: StateFolder) -> bool:
     """Whether events have waited for long, and no process has come for them."""
-    oldest = min((name for name in os.listdir(place.spool) if name[0] != "."), default="")
+    oldest = min((name for name in os.listdir(folder.spool) if name[0] != "."), default="")
     began = oldest.partition("-")[0]
     return began.isdigit() and time.time_ns() - int(began) > _STARTING_S * 1e9
 
 
-def _spool(place: Place, request: bytes) -> None:
+def _spool(folder: StateFolder, request: bytes) -> None:
     """Puts an event where the process takes it in first; of too many the newest is left out."""
-    if len(os.listdir(place.spool)) >= _MOST_SPOOLED:
+    if len(os.listdir(folder.spool)) >= _MOST_SPOOLED:
         return
     name = f"{time.time_ns():020d}-{os.getpid()}"
-    hidden = os.path.join(place.spool, f".{name}")
+    hidden = os.path.join(folder.spool, f".{name}")
     descriptor = os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         left = memoryview(request)
         while left:
             left = left[os.write(descriptor, left) :]
         os.close(descriptor)
-        os.rename(hidden, os.path.join(place.spool, name))
+        os.rename(hidden, os.path.join(folder.spool, name))
     except BaseException:
         os.unlink(hidden)
         raise
 
 
-def _is_first(place: Place) -> bool:
+def _is_first(folder: StateFolder) -> bool:
     """Whether nobody else has started the process in the last seconds."""
     for _ in range(2):
         try:
-            os.close(os.open(place.starting, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+            os.close(os.open(folder.starting, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         except FileExistsError:
             pass
         else:
             return True
         try:
-            if time.time() - os.stat(place.starting).st_mtime < _STARTING_S:
+            if time.time() - os.stat(folder.starting).st_mtime < _STARTING_S:
                 return False
-            os.unlink(place.starting)
+            os.unlink(folder.starting)
         except FileNotFoundError:
             pass
     return False
@@ -265,11 +265,11 @@ def _detach(folder: str) -> None:
         signal.signal(getattr(signal, name), signal.SIG_DFL)
 
 
-def _judged_here(place: Place, wanted: Wanted, payload: bytes) -> bytes:
+def _judged_here(folder: StateFolder, wanted: Wanted, payload: bytes) -> bytes:
     """The answer of this process itself, where there can be no other; slow."""
     from otel_loopguard.hooks.process import judge_here  # noqa: PLC0415  # the whole guard
 
-    return judge_here(place, wanted.agent, wanted.mode, payload)
+    return judge_here(folder, wanted.agent, wanted.mode, payload)
 
 
 def _ended(number: int, frame: object) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs, urlsplit
 
 from otel_loopguard.errors import LoopGuardSettingsError
-from otel_loopguard.hooks.place import GREETING, MOST_BYTES, NOTHING
+from otel_loopguard.hooks.state_folder import GREETING, MOST_BYTES, NOTHING
 from otel_loopguard.version import __version__
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, cast
 
 from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.hooks import jsonc
-from otel_loopguard.hooks.places import PLACES, Line
+from otel_loopguard.hooks.hook_files import HOOK_FILES, Line
 
 PROGRAM: Final = "otel-loopguard"
 SCOPES: Final = ("user", "project")
@@ -77,7 +77,7 @@ def install(agent: str, scope: str, mode: str, project: Path, program: str | Non
     """Sets the hooks of an agent; done twice, it changes nothing.
 
     Args:
-        agent: Name of the agent, one of `PLACES`.
+        agent: Name of the agent, one of `HOOK_FILES`.
         scope: `user`, or `project` for all who work on it.
         mode: `observe` or `enforce`.
         project: Folder of the project.
@@ -92,7 +92,7 @@ def install(agent: str, scope: str, mode: str, project: Path, program: str | Non
     if agent == "opencode":
         return _install_plugin(file, mode, program)
     before = _read(file)
-    text = before if before and not before.isspace() else PLACES[agent].start
+    text = before if before and not before.isspace() else HOOK_FILES[agent].start
     try:
         after = _with_hooks(text, agent, Line.of(program, agent, mode))
     except ValueError as error:
@@ -125,7 +125,7 @@ def uninstall(agent: str, scope: str, project: Path) -> Change:
 
 def states(project: Path) -> Iterator[State]:
     """How the hooks of each agent are set, for the user and for the project."""
-    for agent in PLACES:
+    for agent in HOOK_FILES:
         for scope in SCOPES:
             yield _state(agent, scope, project)
 
@@ -152,12 +152,12 @@ def _state(agent: str, scope: str, project: Path) -> State:
         (mode[1] if mode else None) or "observe",
         program,
         bool(program and shutil.which(program)),
-        tuple(sorted(set(PLACES[agent].events) - {each.event for each in handlers})),
+        tuple(sorted(set(HOOK_FILES[agent].events) - {each.event for each in handlers})),
     )
 
 
 def _file(agent: str, scope: str, project: Path) -> Path:
-    places = PLACES[agent]
+    places = HOOK_FILES[agent]
     return project / places.project if scope == "project" else places.user()
 
 
@@ -181,7 +181,7 @@ def _this() -> str:
 
 def _with_hooks(text: str, agent: str, line: Line) -> str:
     """The text with a handler for each wanted event, each once, and no other of ours."""
-    places = PLACES[agent]
+    places = HOOK_FILES[agent]
     handler = places.handler(line)
 
     def unwanted() -> _Handler | None:

@@ -1,7 +1,7 @@
 """`hook serve`: the process of one user that judges the events of coding agents.
 
 It is started by the first event and ends by itself. Where it lies, who may talk to it and how a
-request looks: `otel_loopguard.hooks.place`.
+request looks: `otel_loopguard.hooks.state_folder`.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ import orjson
 from otel_loopguard._util.bounded_json import oversized
 from otel_loopguard.errors import LoopGuardError
 from otel_loopguard.hooks.engine import HookEngine
-from otel_loopguard.hooks.place import GREETING, MODES, MOST_BYTES, NOTHING, Place
 from otel_loopguard.hooks.state import HookState
+from otel_loopguard.hooks.state_folder import GREETING, MODES, MOST_BYTES, NOTHING, StateFolder
 from otel_loopguard.settings import Settings
 from otel_loopguard.version import __version__
 
@@ -61,23 +61,23 @@ class Judge:
     """Reads events, has them judged and writes answers. May be called from any thread.
 
     Args:
-        place: The folder of the state.
+        folder: The folder of the state.
 
     Raises:
         LoopGuardError: A setting, or the state, cannot be used.
     """
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, folder: StateFolder) -> None:
         # All of them: events may be of any agent.
         from otel_loopguard.hooks.agents import AGENTS  # noqa: PLC0415
 
         self._agents: Mapping[str, HookAgent] = AGENTS
-        self._place = place
+        self._folder = folder
         self._settings = Settings()
-        self._state = HookState(Path(place.folder))
+        self._state = HookState(Path(folder.path))
         self._engines: dict[str, HookEngine] = {}
         self._lock = threading.Lock()
-        self._log = _Log(Path(place.log))
+        self._log = _Log(Path(folder.log))
         self._spans = self._call_spans()
         for mode in MODES:
             self._engines[mode] = self._engine(mode)
@@ -119,7 +119,7 @@ class Judge:
 
     def spooled(self) -> None:
         """Takes in the events that came while there was no process."""
-        for path in sorted(Path(self._place.spool).iterdir()):
+        for path in sorted(Path(self._folder.spool).iterdir()):
             when = path.name.partition("-")[0]
             if path.name.startswith("."):  # it is still written
                 continue
@@ -153,8 +153,8 @@ class Judge:
             }
         )
         allow = "otel-loopguard allow {}"
-        if self._place.folder != Place().folder:
-            allow += f" --socket {quote(str(self._place.socket))}"
+        if self._folder.path != StateFolder().path:
+            allow += f" --socket {quote(str(self._folder.socket))}"
         return HookEngine(
             settings, self._state, lock=self._lock, allow=allow, spans=self._spans,
             on_decision=lambda made: self._log.decision(mode, made),
@@ -256,46 +256,46 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--http", metavar="127.0.0.1:PORT", help="answers over HTTP too, and stays")
     wanted = parser.parse_args(arguments)
     try:
-        place = Place(wanted.state)
+        folder = StateFolder(wanted.state)
         if wanted.http is None:
-            return serve(place, wanted.idle * 60)
+            return serve(folder, wanted.idle * 60)
         from otel_loopguard.hooks.http import serving  # noqa: PLC0415  # who wants it
 
-        return serve(place, math.inf, serving(wanted.http))
+        return serve(folder, math.inf, serving(wanted.http))
     except (LoopGuardError, OSError) as error:
         print(f"otel-loopguard: {error}", file=sys.stderr)  # noqa: T201
         return 2
 
 
-def serve(place: Place, idle_s: float = _IDLE_S, beside: Beside | None = None) -> int:
+def serve(folder: StateFolder, idle_s: float = _IDLE_S, beside: Beside | None = None) -> int:
     """Answers until nobody has asked for `idle_s`; gives the exit code.
 
     At once where another process does it already: 0, or 2 where something was to run beside it.
     """
     os.umask(0o077)
-    place.make()
+    folder.make()
     with ExitStack() as stack:
-        if not stack.enter_context(_locked(place, 0)):
+        if not stack.enter_context(_locked(folder, 0)):
             if beside is None:
                 return 0
-            number = Path(place.lock).read_text("ascii").strip()
+            number = Path(folder.lock).read_text("ascii").strip()
             print(f"otel-loopguard: end the process {number} first", file=sys.stderr)  # noqa: T201
             return 2
-        Path(place.lock).write_text(f"{os.getpid()}\n", "ascii")
+        Path(folder.lock).write_text(f"{os.getpid()}\n", "ascii")
         try:
-            judge = Judge(place)
+            judge = Judge(folder)
         except LoopGuardError as error:
             # Nobody tries it again for some seconds: the mark of who starts it stays.
-            _Log(Path(place.log)).fault(error)
+            _Log(Path(folder.log)).fault(error)
             print(f"otel-loopguard: {error}", file=sys.stderr)  # noqa: T201
             return 2
         stack.callback(judge.close)
         judge.spooled()
-        line = stack.enter_context(_listening(place))
-        _unlink(place.starting)
+        line = stack.enter_context(_listening(folder))
+        _unlink(folder.starting)
         judge.spooled()
         if beside is not None:
-            stack.enter_context(beside(Path(place.folder), lambda data: judge.take(data)[0]))
+            stack.enter_context(beside(Path(folder.path), lambda data: judge.take(data)[0]))
         _Server(judge, line, idle_s).run()
     return 0
 
@@ -340,16 +340,16 @@ class _Server:
         self._used = time.monotonic()
 
 
-def judge_here(place: Place, agent: str, mode: str, payload: bytes) -> bytes:
+def judge_here(folder: StateFolder, agent: str, mode: str, payload: bytes) -> bytes:
     """Judges one event in this process, with what was left of those before."""
     os.umask(0o077)
-    with _locked(place, _LOCK_S) as alone:
+    with _locked(folder, _LOCK_S) as alone:
         if not alone:
             return NOTHING
         try:
-            judge = Judge(place)
+            judge = Judge(folder)
         except LoopGuardError:
-            for path in Path(place.spool).iterdir():
+            for path in Path(folder.spool).iterdir():
                 _unlink(str(path))  # nobody will ever come for it
             raise
         try:
@@ -361,9 +361,9 @@ def judge_here(place: Place, agent: str, mode: str, payload: bytes) -> bytes:
 
 
 @contextmanager
-def _locked(place: Place, limit_s: float) -> Generator[bool]:
+def _locked(folder: StateFolder, limit_s: float) -> Generator[bool]:
     """Whether nobody else judges, in the block."""
-    with open(place.lock, "ab") as file:  # noqa: PTH123  # its descriptor is locked
+    with open(folder.lock, "ab") as file:  # noqa: PTH123  # its descriptor is locked
         if fcntl is None:
             yield True
             return
@@ -381,19 +381,19 @@ def _locked(place: Place, limit_s: float) -> Generator[bool]:
 
 
 @contextmanager
-def _listening(place: Place) -> Generator[socket.socket]:
+def _listening(folder: StateFolder) -> Generator[socket.socket]:
     """The socket, that only its user may open."""
-    _unlink(place.socket)
-    os.chdir(place.folder)  # a path may be too long for an address
+    _unlink(folder.socket)
+    os.chdir(folder.path)  # a path may be too long for an address
     with socket.socket(socket.AF_UNIX) as line:
         _unlink(".hook.sock")
         line.bind(".hook.sock")
         line.listen(_BACKLOG)
-        Path(".hook.sock").rename(place.socket)  # once it can be connected to
+        Path(".hook.sock").rename(folder.socket)  # once it can be connected to
         try:
             yield line
         finally:
-            _unlink(place.socket)
+            _unlink(folder.socket)
 
 
 def _read(connection: socket.socket) -> bytes | None:

@@ -33,8 +33,8 @@ class Outcome:
 
     Attributes:
         calls: Calls in it.
-        hints: Places of the calls after which the model was told something, and what.
-        stops: Places of the calls that were refused, or asked about, and why.
+        hints: HookFile of the calls after which the model was told something, and what.
+        stops: HookFile of the calls that were refused, or asked about, and why.
         asked: How many of those were asked about.
     """
 

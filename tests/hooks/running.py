@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from otel_loopguard.hooks import client
-from otel_loopguard.hooks.place import Place
+from otel_loopguard.hooks.state_folder import StateFolder
 from tests.stores.servers import wait_for
 
 PROGRAM = Path(sys.executable).with_name("otel-loopguard")
@@ -61,7 +61,7 @@ class Home:
         return before, self.event("PostToolUse", *options, tool_response=FAILED, **said)
 
     def is_up(self) -> bool:
-        return client.asked(Place(str(self.state)), b"{}\n") is not None
+        return client.asked(StateFolder(str(self.state)), b"{}\n") is not None
 
     def up(self) -> int:
         """Waits for the process; gives its number."""

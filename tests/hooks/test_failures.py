@@ -1,10 +1,10 @@
-"""Whether a command failed, out of its text alone, as Codex and Cursor give it."""
+"""Whether a command failed, out of its text alone, as Codex gives it."""
 
 from __future__ import annotations
 
 import pytest
 
-from otel_loopguard.hooks.agents.fields import command_result
+from otel_loopguard.hooks.agents.codex import Codex
 
 FAILED = [
     ("cat missing.txt", "cat: missing.txt: No such file or directory\n"),
@@ -26,15 +26,26 @@ HEALTHY = [
 ]
 
 
+def read(written: str, line: str) -> tuple[object, str | None]:
+    """The outcome and the error of a command that wrote this."""
+    said = {
+        "hook_event_name": "PostToolUse", "session_id": "chat", "tool_name": "Bash",
+        "tool_input": {"command": line}, "tool_response": written,
+    }  # fmt: skip
+    event = Codex().read(said)
+    assert event is not None
+    return event.outcome, event.error
+
+
 @pytest.mark.parametrize(("line", "written"), FAILED)
 def test_a_text_that_is_a_complaint_is_a_failure(line: str, written: str) -> None:
-    assert command_result(written, {"command": line}) == (written, written)
+    assert read(written, line) == (written, written)
 
 
 @pytest.mark.parametrize(("line", "written"), HEALTHY)
 def test_a_text_that_names_one_is_none(line: str, written: str) -> None:
     """A search for errors that finds them went well."""
-    assert command_result(written, {"command": line}) == (written, None)
+    assert read(written, line) == (written, None)
 
 
 @pytest.mark.parametrize(
@@ -42,4 +53,4 @@ def test_a_text_that_names_one_is_none(line: str, written: str) -> None:
 )
 def test_a_long_text_is_read(written: str) -> None:
     line = "| " * 500_000
-    assert command_result(written, {"command": line})[0] == written
+    assert read(written, line)[0] == written

@@ -16,10 +16,10 @@ from typer.testing import CliRunner, Result
 from otel_loopguard.cli.app import app
 from otel_loopguard.hooks import jsonc
 from otel_loopguard.hooks.agents import AGENTS
+from otel_loopguard.hooks.hook_files import HOOK_FILES, Line
 from otel_loopguard.hooks.install import BACKUP, install
-from otel_loopguard.hooks.places import PLACES, Line
 
-WITH_HOOKS = [agent for agent in PLACES if agent != "opencode"]
+WITH_HOOKS = [agent for agent in HOOK_FILES if agent != "opencode"]
 MINE = """\
 {
   // My settings.
@@ -55,11 +55,11 @@ def commands(file: Path) -> list[str]:
 
 
 def test_every_agent_that_is_understood_has_a_place() -> None:
-    assert list(PLACES) == list(AGENTS)
+    assert list(HOOK_FILES) == list(AGENTS)
 
 
 @pytest.mark.parametrize("scope", ["user", "project"])
-@pytest.mark.parametrize("agent", PLACES)
+@pytest.mark.parametrize("agent", HOOK_FILES)
 def test_hooks_are_set_once_and_taken_away(home: Path, agent: str, scope: str) -> None:
     """To observe, unless it is said otherwise; a second time changes nothing."""
     done("install", agent, f"--{scope}")
@@ -85,8 +85,8 @@ def test_hooks_are_set_once_and_taken_away(home: Path, agent: str, scope: str) -
 @pytest.mark.parametrize("agent", WITH_HOOKS)
 def test_each_event_that_is_read_has_one_hook(home: Path, agent: str) -> None:
     done("install", agent)
-    hooks = jsonc.loads(PLACES[agent].user().read_text(encoding="utf-8"))["hooks"]
-    assert tuple(hooks) == PLACES[agent].events
+    hooks = jsonc.loads(HOOK_FILES[agent].user().read_text(encoding="utf-8"))["hooks"]
+    assert tuple(hooks) == HOOK_FILES[agent].events
     assert all(len(each) == 1 for each in hooks.values())
     key = "hookEventName" if agent == "vscode" else "hook_event_name"
     named = {"session_id": "s", "conversation_id": "s", "source": "user"}
@@ -96,7 +96,7 @@ def test_each_event_that_is_read_has_one_hook(home: Path, agent: str) -> None:
 @pytest.mark.parametrize("agent", ["claude-code", "codex", "gemini"])
 def test_other_hooks_and_comments_stay(home: Path, agent: str) -> None:
     """Whether they stand before or behind ours; what is left is what was there."""
-    file = PLACES[agent].user()
+    file = HOOK_FILES[agent].user()
     file.parent.mkdir(parents=True)
     file.write_text(MINE, encoding="utf-8")
     done("install", agent)
@@ -115,7 +115,7 @@ def test_other_hooks_and_comments_stay(home: Path, agent: str) -> None:
 
 def test_what_was_there_lies_beside_it(home: Path) -> None:
     """With the same permissions: such settings hold tokens."""
-    file = PLACES["claude-code"].user()
+    file = HOOK_FILES["claude-code"].user()
     file.parent.mkdir()
     file.write_text(MINE, encoding="utf-8")
     file.chmod(0o600)
@@ -129,13 +129,13 @@ def test_what_was_there_lies_beside_it(home: Path) -> None:
 
 def test_a_link_stays_one(home: Path) -> None:
     """People keep their settings in a repository of their own."""
-    real, file = home / "dotfiles.json", PLACES["claude-code"].user()
+    real, file = home / "dotfiles.json", HOOK_FILES["claude-code"].user()
     real.write_text("{}\n", encoding="utf-8")
     file.parent.mkdir()
     file.symlink_to(real)
     done("install", "claude-code")
     assert file.is_symlink()
-    assert len(commands(real)) == len(PLACES["claude-code"].events)
+    assert len(commands(real)) == len(HOOK_FILES["claude-code"].events)
     done("uninstall", "claude-code")
     assert file.is_symlink()
     assert jsonc.loads(real.read_text(encoding="utf-8")) == {}
@@ -152,7 +152,7 @@ def test_a_link_stays_one(home: Path) -> None:
     ],
 )
 def test_a_broken_file_is_told_of_and_not_touched(home: Path, text: bytes, told: str) -> None:
-    file = PLACES["claude-code"].user()
+    file = HOOK_FILES["claude-code"].user()
     file.parent.mkdir()
     file.write_bytes(text)
     result = run("install", "claude-code")
@@ -165,7 +165,7 @@ def test_a_broken_file_is_told_of_and_not_touched(home: Path, text: bytes, told:
 
 def test_a_broken_file_does_not_hide_the_others(home: Path) -> None:
     done("install", "codex")
-    file = PLACES["claude-code"].user()
+    file = HOOK_FILES["claude-code"].user()
     file.parent.mkdir()
     file.write_text('{"hooks": ', encoding="utf-8")
     assert "expected a value in line 1" in rows("claude-code")["user"]["problem"]
@@ -188,7 +188,7 @@ def test_an_agent_that_is_not_known_is_told_of(home: Path) -> None:
 
 def test_hooks_of_an_earlier_version_are_replaced(home: Path) -> None:
     """Also at events that are not heard any more, and in a group with others."""
-    file = PLACES["claude-code"].user()
+    file = HOOK_FILES["claude-code"].user()
     file.parent.mkdir()
     old = {"type": "command", "command": "/old/otel-loopguard hook run claude-code"}
     other = {"type": "command", "command": "lint"}
@@ -220,7 +220,7 @@ def test_codex_is_to_be_told_to_trust_them(home: Path) -> None:
 
 
 def test_another_plugin_of_this_name_is_left_alone(home: Path) -> None:
-    file = PLACES["opencode"].user()
+    file = HOOK_FILES["opencode"].user()
     file.parent.mkdir(parents=True)
     file.write_text("export const Mine = 1\n", encoding="utf-8")
     assert run("install", "opencode").exit_code == 2

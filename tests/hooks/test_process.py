@@ -70,11 +70,11 @@ def test_there_is_one_for_a_state(home: Home) -> None:
 def test_one_of_another_version_gives_way(home: Home) -> None:
     """After an upgrade the next event is judged by what was installed."""
     from otel_loopguard.hooks import client
-    from otel_loopguard.hooks.place import GREETING, Place
+    from otel_loopguard.hooks.state_folder import GREETING, StateFolder
 
     with serving(home) as process:
         request = f"{GREETING} 99.0.0 claude-code enforce\n".encode() + b'{"hook_event_name": "x"}'
-        assert client.asked(Place(str(home.state)), request) == b"{}"
+        assert client.asked(StateFolder(str(home.state)), request) == b"{}"
         assert process.wait(60) == 0
 
 

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from otel_loopguard.hooks import client
-from otel_loopguard.hooks.place import MOST_BYTES, Place
-from otel_loopguard.hooks.places import Line
+from otel_loopguard.hooks.hook_files import Line
+from otel_loopguard.hooks.state_folder import MOST_BYTES, StateFolder
 from tests.hooks.running import PROGRAM, Home, hint_of, is_denied
 from tests.stores.servers import wait_for
 
@@ -45,8 +45,8 @@ def test_events_before_the_process_is_there_are_counted(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They wait for it, in the order in which they came."""
-    place = Place(str(home.state))
-    place.make()
+    folder = StateFolder(str(home.state))
+    folder.make()
     (home.state / "starting").touch()  # somebody is starting it
 
     def here(*arguments: str, given: bytes) -> subprocess.CompletedProcess[bytes]:
@@ -88,7 +88,7 @@ def test_a_store_of_the_users_is_not_waited_for(home: Home) -> None:
 
 def test_without_a_process_it_judges_itself(home: Home) -> None:
     alone = ("--mode", "enforce", "--no-process")
-    said = {"tool_name": "Bash", "tool_input": {"command": "pytest -q"}}
+    said: dict[str, Any] = {"tool_name": "Bash", "tool_input": {"command": "pytest -q"}}
     for number in range(4):
         more = {"tool_use_id": f"toolu_{number}", "tool_response": "1 failed"}
         home.event("PostToolUse", *alone, **said, **more)
@@ -98,7 +98,7 @@ def test_without_a_process_it_judges_itself(home: Home) -> None:
 
 def test_where_no_process_comes_up_it_judges_itself(home: Home) -> None:
     """As where a sandbox kills what stays behind: what waits for long is taken in."""
-    Place(str(home.state)).make()
+    StateFolder(str(home.state)).make()
     spool = home.state / "spool"
     for _ in range(4):
         (home.state / "starting").touch()
@@ -207,8 +207,8 @@ def test_a_signal_ends_it_with_an_answer(home: Home, number: int) -> None:
     assert (process.returncode, json.loads(out)) == (0, {})
 
 
-def test_parallel_calls_of_two_sessions_lose_no_step_and_count_none_twice(home: Home) -> None:
-    """By the line that is installed; each event comes twice, as by hooks in two places."""
+def test_thirty_two_at_once_lose_no_step_and_count_none_twice(home: Home) -> None:
+    """Of two sessions, by the line that is installed, each event twice as by two hooks."""
     home.begin()
     line = Line.of(str(PROGRAM), "claude-code", "enforce").shell
     running: list[subprocess.Popen[bytes]] = []

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import typer
 
 from otel_loopguard.cli.output import Format, cell, console, json_line, say, table
-from otel_loopguard.cli.transcripts.account import Moment, SessionAccount, judged
-from otel_loopguard.cli.transcripts.overview import Overview
+from otel_loopguard.cli.transcripts.account import Moment, Overview, SessionAccount, judged
 from otel_loopguard.cli.transcripts.page import write_page
 from otel_loopguard.cli.transcripts.words import counted, dollars, spelled, when
 from otel_loopguard.cli.workers import spread

@@ -12,8 +12,7 @@ from otel_loopguard.version import __version__
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from otel_loopguard.cli.transcripts.account import SessionAccount
-    from otel_loopguard.cli.transcripts.overview import Overview
+    from otel_loopguard.cli.transcripts.account import Overview, SessionAccount
 
 _STYLE: Final = """
 :root{color-scheme:light dark;--ink:#1c2430;--page:#fff;--line:#dde2e8;--quiet:#5b6675;

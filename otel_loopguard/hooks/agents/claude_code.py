@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from otel_loopguard.hooks.agents.nested import NestedAgent
+from otel_loopguard.hooks.agents.base import KINDS, BaseAgent
 from otel_loopguard.hooks.events import EventKind
 
 if TYPE_CHECKING:
@@ -14,25 +14,11 @@ _BY_PEOPLE: Final = (None, "user", "sdk")
 """Who can have written a prompt that begins a turn; the others come from timers and programs."""
 
 
-class ClaudeCode(NestedAgent):
+class ClaudeCode(BaseAgent):
     """Claude Code."""
 
     name = "claude-code"
-    kinds: Mapping[str, EventKind] = {
-        "PreToolUse": EventKind.CALL,
-        "PostToolUse": EventKind.RESULT,
-        "PostToolUseFailure": EventKind.RESULT,
-        "UserPromptSubmit": EventKind.PROMPT,
-        "Stop": EventKind.STOP,
-        "StopFailure": EventKind.STOP,
-        "SubagentStop": EventKind.STOP,
-        "SessionStart": EventKind.SESSION_START,
-        "SessionEnd": EventKind.SESSION_END,
-        "PreCompact": EventKind.COMPACTION,
-        "PostCompact": EventKind.COMPACTION,
-        "Notification": EventKind.OTHER,
-        "SubagentStart": EventKind.OTHER,
-    }
+    kinds: Mapping[str, EventKind] = {**KINDS, "PostToolUseFailure": EventKind.RESULT}
     hinted = frozenset(
         ("PreToolUse", "PostToolUse", "PostToolUseFailure", "UserPromptSubmit", "SessionStart")
     )

@@ -7,11 +7,11 @@ documentation has it: the model is told the reason in place of the result (seen 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import re
+from typing import TYPE_CHECKING, Any, Final
 
-from otel_loopguard.hooks.agents.fields import command_result, reason
-from otel_loopguard.hooks.agents.nested import NestedAgent, specific
-from otel_loopguard.hooks.events import EventKind
+from otel_loopguard.hooks.agents.base import BaseAgent, specific
+from otel_loopguard.hooks.agents.fields import mapping, reason, result, text
 from otel_loopguard.spans.coding_tools import codex_output
 
 if TYPE_CHECKING:
@@ -19,35 +19,49 @@ if TYPE_CHECKING:
 
     from otel_loopguard.hooks.events import HookAnswer
 
+_COMPLAINT: Final = re.compile(
+    r"(?:/\S{1,60}/)?([\w.+-]{1,40}): (?!warning)(?=.{0,300}"
+    r"(?:no such|not found|not a |is a dir|permission|denied|cannot|can't|unable|fail|error|invalid"
+    r"|illegal|unknown|unrecogni|missing|refused|timed out|\*\*\*))",
+    re.IGNORECASE,
+)
+_PROGRAM: Final = re.compile(r"(?:^|[|&;(\n])\s{0,20}(?:\S{1,100}/)?([\w.+-]{1,40})")
+_SHELLS: Final = frozenset(("sh", "bash", "dash", "zsh", "ksh"))
+_LINES: Final = 5
+_TRACEBACK: Final = "Traceback (most recent call last):\n"
+_LONGEST: Final = 8_000
 
-class Codex(NestedAgent):
+
+class Codex(BaseAgent):
     """Codex."""
 
     name = "codex"
-    kinds: Mapping[str, EventKind] = {
-        "PreToolUse": EventKind.CALL,
-        "PostToolUse": EventKind.RESULT,
-        "UserPromptSubmit": EventKind.PROMPT,
-        "Stop": EventKind.STOP,
-        "SubagentStop": EventKind.STOP,
-        "Interrupt": EventKind.STOP,
-        "SessionStart": EventKind.SESSION_START,
-        "SessionEnd": EventKind.SESSION_END,
-        "PreCompact": EventKind.COMPACTION,
-        "PostCompact": EventKind.COMPACTION,
-        "PermissionRequest": EventKind.OTHER,
-        "SubagentStart": EventKind.OTHER,
-    }
     hinted = frozenset(("PreToolUse", "PostToolUse", "UserPromptSubmit", "SessionStart"))
     held = frozenset(("Stop", "SubagentStop"))
 
     def outcome(self, fields: Mapping[str, Any]) -> tuple[object, str | None]:
         """What a tool answered, and its error, which only the text tells."""
-        outcome, code = codex_output(fields.get("tool_response"))
-        if code:
-            return outcome, outcome if isinstance(outcome, str) else ""
-        return command_result(outcome, fields.get("tool_input"))
+        written, code = codex_output(fields.get("tool_response"))
+        failed = code != 0 or mapping(written).get("isError") is True
+        written = result(written)
+        if isinstance(written, str) and not failed:
+            line = text(mapping(fields.get("tool_input")).get("command")) or ""
+            failed = _is_complaint(written, line)
+        return written, (text(written) or "") if failed else None
 
     def refuse(self, name: str, answer: HookAnswer) -> dict[str, Any]:
         """The answer that keeps a call from being made: Codex cannot ask, nor end a turn here."""
         return specific(name, permissionDecision="deny", permissionDecisionReason=reason(answer))
+
+
+def _is_complaint(written: str, line: str) -> bool:
+    """Whether all of it is complaints of the shell or of the called program, or a traceback.
+
+    A text that only names an error may be the healthy answer of a search.
+    """
+    if written.startswith(_TRACEBACK):
+        return not written.rstrip().rpartition("\n")[2].startswith(" ")
+    lines = written[:_LONGEST].rstrip().split("\n")
+    programs = _SHELLS.union(_PROGRAM.findall(line[:_LONGEST]))
+    named = [_COMPLAINT.match(each) for each in lines]
+    return len(lines) <= _LINES and all(each and each[1] in programs for each in named)

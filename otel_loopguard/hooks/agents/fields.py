@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -77,42 +76,6 @@ def result(value: object) -> object:
         return answer
     found = cast("dict[str, Any]", answer)
     return {key: each for key, each in found.items() if key not in _TIMES}
-
-
-_COMPLAINT: Final = re.compile(
-    r"(?:/\S{1,60}/)?([\w.+-]{1,40}): (?!warning)(?=.{0,300}"
-    r"(?:no such|not found|not a |is a dir|permission|denied|cannot|can't|unable|fail|error|invalid"
-    r"|illegal|unknown|unrecogni|missing|refused|timed out|\*\*\*))",
-    re.IGNORECASE,
-)
-_PROGRAM: Final = re.compile(r"(?:^|[|&;(\n])\s{0,20}(?:\S{1,100}/)?([\w.+-]{1,40})")
-_SHELLS: Final = frozenset(("sh", "bash", "dash", "zsh", "ksh"))
-_LINES: Final = 5
-_TRACEBACK: Final = "Traceback (most recent call last):\n"
-
-
-def command_result(value: object, args: object) -> tuple[object, str | None]:
-    """What a command wrote, and its error, for an agent that gives one text and no exit code.
-
-    The text itself tells of few failures without doubt: where all of it is complaints of the shell
-    or of the program that was called, or a traceback. A text that only names an error may be the
-    healthy answer of a search.
-    """
-    failed = mapping(value).get("isError") is True
-    value = result(value)
-    if not isinstance(value, str) or failed:
-        return value, (text(value) or "") if failed else None
-    line = mapping(args).get("command")
-    return value, value if _is_complaint(value, line if isinstance(line, str) else "") else None
-
-
-def _is_complaint(written: str, line: str) -> bool:
-    if written.startswith(_TRACEBACK):
-        return not written.rstrip().rpartition("\n")[2].startswith(" ")
-    lines = written[:_LONGEST_TOLD].rstrip().split("\n")
-    programs = _SHELLS.union(_PROGRAM.findall(line[:_LONGEST_TOLD]))
-    named = [_COMPLAINT.match(each) for each in lines]
-    return len(lines) <= _LINES and all(each and each[1] in programs for each in named)
 
 
 def reason(answer: HookAnswer) -> str:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from otel_loopguard.hooks.agents.base import BaseAgent, event_name
 from otel_loopguard.hooks.agents.fields import mapping, result, text
-from otel_loopguard.hooks.agents.nested import NestedAgent, event_name
-from otel_loopguard.hooks.events import EventKind
 from otel_loopguard.spans.coding_tools import copilot_output
 
 if TYPE_CHECKING:
@@ -19,20 +18,10 @@ if TYPE_CHECKING:
     from otel_loopguard.hooks.events import HookAnswer
 
 
-class VSCode(NestedAgent):
+class VSCode(BaseAgent):
     """Copilot; VS Code tells of no call that failed, Copilot CLI gives no ids of calls."""
 
     name = "vscode"
-    kinds: Mapping[str, EventKind] = {
-        "PreToolUse": EventKind.CALL,
-        "PostToolUse": EventKind.RESULT,
-        "UserPromptSubmit": EventKind.PROMPT,
-        "Stop": EventKind.STOP,
-        "SubagentStop": EventKind.STOP,
-        "SessionStart": EventKind.SESSION_START,
-        "PreCompact": EventKind.COMPACTION,
-        "SubagentStart": EventKind.OTHER,
-    }
     hinted = frozenset(("PreToolUse", "PostToolUse", "SessionStart"))
 
     def outcome(self, fields: Mapping[str, Any]) -> tuple[object, str | None]:

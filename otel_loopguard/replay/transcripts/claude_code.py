@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from otel_loopguard.replay.fields import Report, kind_of, mapping, sequence, text
+from otel_loopguard.replay.fields import kind_of, mapping, sequence, text
 from otel_loopguard.replay.transcripts.session import (
-    Reader,
-    Session,
+    SessionReader,
     Transcript,
     blocks,
     instant,
@@ -24,8 +23,6 @@ from otel_loopguard.replay.transcripts.session import (
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Step
-
-NAME: Final = "claude-code"
 
 _TALK: Final = frozenset(("user", "assistant"))
 _BESIDE: Final = frozenset(
@@ -52,15 +49,13 @@ _MESSAGES: Final = 1_000
 _LINKS: Final = 100_000
 
 
-class ClaudeCode(Reader):
+class ClaudeCode(SessionReader):
     """Reads one transcript, or one stream."""
 
-    def __init__(self, report: Report) -> None:
-        super().__init__(report)
-        self._begin()
+    agent = "claude-code"
 
     def _begin(self) -> None:
-        self._session = Session(NAME, self.report)
+        super()._begin()
         self._answers: dict[str, Step] = {}
         self._last: dict[str | None, int] = {}  # time of the last line of each agent
         self._sides: dict[str, str] = {}  # side chains by the `uuid` of their lines
@@ -79,8 +74,7 @@ class ClaudeCode(Reader):
         key = text(line.get("sessionId")) or text(line.get("session_id"))
         before = None
         if key and self._session.id and key != self._session.id:
-            before = self._session.finish()
-            self._begin()
+            before = self._begin_anew()
         session = self._session
         session.id = session.id or key
         session.cwd = session.cwd or text(line.get("cwd"))
@@ -96,10 +90,6 @@ class ClaudeCode(Reader):
         elif not kind:
             self.report(f"`type` is {kind_of(line.get('type'))}, expected text")
         return before
-
-    def finish(self) -> Transcript | None:
-        """The session so far."""
-        return self._session.finish()
 
     def _message(self, line: Mapping[str, object], answers: bool) -> None:
         message = map_of(line, "message", self.report)

@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from otel_loopguard.replay.fields import Report, kind_of, mapping, sequence, text
+from otel_loopguard.replay.fields import kind_of, mapping, sequence, text
 from otel_loopguard.replay.transcripts.session import (
-    Reader,
-    Session,
+    SessionReader,
     Transcript,
     blocks,
     instant,
@@ -23,8 +22,6 @@ from otel_loopguard.replay.transcripts.session import (
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Step
-
-NAME: Final = "codex"
 
 _LINES: Final = frozenset(
     ("session_meta", "response_item", "event_msg", "turn_context", "compacted")
@@ -36,15 +33,13 @@ _HARNESS: Final = ("<", "# AGENTS.md instructions", "# Context from my IDE setup
 """How text begins that Codex itself puts into a user's message."""
 
 
-class Codex(Reader):
+class Codex(SessionReader):
     """Reads one rollout."""
 
-    def __init__(self, report: Report) -> None:
-        super().__init__(report)
-        self._begin()
+    agent = "codex"
 
     def _begin(self) -> None:
-        self._session = Session(NAME, self.report)
+        super()._begin()
         self._agent: str | None = None
         self._answer: Step | None = None  # the answer that the lines now are parts of
         self._asked: Step | None = None  # the last one whose tokens are not known yet
@@ -71,10 +66,6 @@ class Codex(Reader):
             self.report(f"`type` is {kind_of(line.get('type'))}, expected text")
         return before
 
-    def finish(self) -> Transcript | None:
-        """The session so far."""
-        return self._session.finish()
-
     def _meta(self, meta: Mapping[str, object]) -> Transcript | None:
         own = text(meta.get("id"))
         above = text(meta.get("session_id")) or own
@@ -84,8 +75,7 @@ class Codex(Reader):
         if self._session.id:
             if own in (self._session.id, self._agent):
                 return None  # a session that was resumed
-            before = self._session.finish()
-            self._begin()
+            before = self._begin_anew()
         self._session.id = above
         self._session.cwd = text(meta.get("cwd"))
         self._session.version = text(meta.get("cli_version"))

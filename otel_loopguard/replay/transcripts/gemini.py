@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from otel_loopguard.replay.fields import Report, is_map, kind_of, mapping, sequence, text
+from otel_loopguard.replay.fields import is_map, kind_of, mapping, sequence, text
 from otel_loopguard.replay.transcripts.session import (
-    Reader,
-    Session,
+    SessionReader,
     Transcript,
     blocks,
     instant,
@@ -22,21 +21,17 @@ from otel_loopguard.replay.transcripts.session import (
 )
 from otel_loopguard.spans.coding_tools import gemini_result
 
-NAME: Final = "gemini"
-
 _CONTEXT: Final = "<session_context>"
 _OVER: Final = frozenset(("success", "error", "cancelled"))
 
 
-class Gemini(Reader):
+class Gemini(SessionReader):
     """Reads one session."""
 
-    def __init__(self, report: Report) -> None:
-        super().__init__(report)
-        self._begin()
+    agent = "gemini"
 
     def _begin(self) -> None:
-        self._session = Session(NAME, self.report)
+        super()._begin()
         self._agent: str | None = None
         self._waiting: Mapping[str, object] | None = None  # the message that may grow yet
         self._known: set[str] = set()
@@ -53,8 +48,7 @@ class Gemini(Reader):
         if self.begins(line):
             key = text(line.get("sessionId"))
             if self._session.id not in ("", key):
-                before = self.finish()
-                self._begin()
+                before = self._begin_anew()
             self._session.id = key
             self._agent = key if line.get("kind") == "subagent" else None
             self._messages(line.get("messages"))
@@ -69,7 +63,7 @@ class Gemini(Reader):
     def finish(self) -> Transcript | None:
         """The session so far."""
         self._let_go()
-        return self._session.finish()
+        return super().finish()
 
     def _messages(self, messages: object) -> None:
         for message in sequence(messages):

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from typing import Final, Literal
+from typing import ClassVar, Final, Literal
 
 from xxhash import xxh3_64_hexdigest
 
@@ -197,6 +197,31 @@ class Session:
         elif not self._told:
             self._told = True
             self._report(f"the session has more than {MAX_STEPS:,} steps, the rest is left out")
+
+
+class SessionReader(Reader):
+    """Reads an agent that writes its sessions down line by line."""
+
+    agent: ClassVar[str]
+    """Name of the coding agent."""
+
+    def __init__(self, report: Report) -> None:
+        super().__init__(report)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Forgets all of the session before."""
+        self._session = Session(self.agent, self.report)
+
+    def _begin_anew(self) -> Transcript | None:
+        """Begins another session; gives the one before."""
+        before = self.finish()
+        self._begin()
+        return before
+
+    def finish(self) -> Transcript | None:
+        """The session so far."""
+        return self._session.finish()
 
 
 def instant(value: object) -> int:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
 from otel_loopguard import semconv
 from otel_loopguard._util.logger import logger
 from otel_loopguard._util.worker import BackgroundWorker
 from otel_loopguard.telemetry.verdicts.api import DeliveryError
+from otel_loopguard.telemetry.verdicts.langfuse import Langfuse
+from otel_loopguard.telemetry.verdicts.langsmith import LangSmith
+from otel_loopguard.telemetry.verdicts.mlflow import MLflow
+from otel_loopguard.telemetry.verdicts.phoenix import Phoenix
 
 if TYPE_CHECKING:
     from otel_loopguard._util.errors import InternalErrors
@@ -39,6 +43,15 @@ class Backend(Protocol):
             DeliveryError: It was not taken.
         """
         ...
+
+
+BACKENDS: Final[Mapping[str, Callable[[Mapping[str, str], float], Backend]]] = {
+    "langfuse": Langfuse,
+    "langsmith": LangSmith,
+    "mlflow": MLflow,
+    "phoenix": Phoenix,
+}
+"""By the name in the setting `verdicts`."""
 
 
 class VerdictQueue:

@@ -85,7 +85,7 @@ def _queues(
     names: Sequence[str], settings: Settings, faults: InternalErrors, count: Count
 ) -> tuple[VerdictQueue, ...]:
     try:
-        from otel_loopguard.telemetry.verdicts import backends, delivery  # noqa: PLC0415  # httpx
+        from otel_loopguard.telemetry.verdicts import delivery  # noqa: PLC0415  # httpx
     except ModuleNotFoundError as error:
         if error.name != "httpx":
             raise
@@ -94,7 +94,7 @@ def _queues(
     return tuple(
         delivery.VerdictQueue(
             name,
-            backends.BACKENDS[name](os.environ, settings.tuning.telemetry.verdict_timeout_s),
+            delivery.BACKENDS[name](os.environ, settings.tuning.telemetry.verdict_timeout_s),
             settings,
             faults,
             count,

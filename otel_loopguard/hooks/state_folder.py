@@ -21,16 +21,16 @@ GREETING: Final = "hook-1"
 MODES: Final = ("observe", "enforce")
 
 
-class Place:
+class StateFolder:
     """The folder of the state, and what lies in it."""
 
     def __init__(self, folder: str | None = None) -> None:
-        self.folder = os.path.abspath(folder or default_folder())
-        self.socket = os.path.join(self.folder, "hook.sock")
-        self.spool = os.path.join(self.folder, "spool")
-        self.starting = os.path.join(self.folder, "starting")
-        self.lock = os.path.join(self.folder, "hook.lock")
-        self.log = os.path.join(self.folder, "hook.log")
+        self.path = os.path.abspath(folder or default_folder())
+        self.socket = os.path.join(self.path, "hook.sock")
+        self.spool = os.path.join(self.path, "spool")
+        self.starting = os.path.join(self.path, "starting")
+        self.lock = os.path.join(self.path, "hook.lock")
+        self.log = os.path.join(self.path, "hook.log")
 
     def make(self) -> None:
         """Makes the folder where there is none.
@@ -39,11 +39,11 @@ class Place:
             OSError: It cannot be made, or others may write into it.
         """
         if not os.path.isdir(self.spool):
-            os.makedirs(self.folder, 0o700, exist_ok=True)
+            os.makedirs(self.path, 0o700, exist_ok=True)
             os.makedirs(self.spool, 0o700, exist_ok=True)
-        found = os.stat(self.folder)
+        found = os.stat(self.path)
         if hasattr(os, "getuid") and (found.st_uid != os.getuid() or found.st_mode & 0o022):
-            msg = f"folder {self.folder!r} belongs to another user, or others may write into it"
+            msg = f"folder {self.path!r} belongs to another user, or others may write into it"
             raise PermissionError(msg)
 
 

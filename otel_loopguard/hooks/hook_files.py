@@ -40,7 +40,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class HookFile:
     """Where one agent looks for hooks.
 
     Attributes:
@@ -72,8 +72,8 @@ def _command(line: str) -> dict[str, Any]:
     return {"type": "command", "command": line, "timeout": _TIMEOUT_S}
 
 
-PLACES: Final[Mapping[str, Places]] = {
-    "claude-code": Places(
+HOOK_FILES: Final[Mapping[str, HookFile]] = {
+    "claude-code": HookFile(
         lambda: _home("CLAUDE_CONFIG_DIR", ".claude") / "settings.json",
         ".claude/settings.json",
         (
@@ -90,7 +90,7 @@ PLACES: Final[Mapping[str, Places]] = {
         lambda line: _command(line.shell),  # on Windows it is Git's shell
         todo="start a new session, and look at the hooks with /hooks",
     ),
-    "codex": Places(
+    "codex": HookFile(
         lambda: _home("CODEX_HOME", ".codex") / "hooks.json",
         ".codex/hooks.json",
         (
@@ -105,7 +105,7 @@ PLACES: Final[Mapping[str, Places]] = {
         lambda line: {**_command(line.shell), "commandWindows": line.windows},
         todo="start Codex and trust the hooks with /hooks: until then none of them runs",
     ),
-    "gemini": Places(
+    "gemini": HookFile(
         lambda: _home("GEMINI_CLI_HOME", "") / ".gemini" / "settings.json",
         ".gemini/settings.json",
         (
@@ -124,7 +124,7 @@ PLACES: Final[Mapping[str, Places]] = {
         },
         todo="start a new session, and look at the hooks with /hooks",
     ),
-    "vscode": Places(
+    "vscode": HookFile(
         lambda: Path.home() / ".copilot" / "hooks" / "otel-loopguard.json",
         ".github/hooks/otel-loopguard.json",
         (
@@ -140,7 +140,7 @@ PLACES: Final[Mapping[str, Places]] = {
         grouped=False,
         todo="start a new chat; VS Code runs the hooks of Claude Code, too: set one of both",
     ),
-    "cursor": Places(
+    "cursor": HookFile(
         lambda: Path.home() / ".cursor" / "hooks.json",
         ".cursor/hooks.json",
         (
@@ -158,7 +158,7 @@ PLACES: Final[Mapping[str, Places]] = {
         todo="restart Cursor, and look at Settings > Hooks",
         start='{\n  "version": 1\n}\n',
     ),
-    "opencode": Places(
+    "opencode": HookFile(
         lambda: _home("XDG_CONFIG_HOME", ".config") / "opencode" / "plugin" / "otel-loopguard.js",
         ".opencode/plugin/otel-loopguard.js",
         todo="restart opencode",

@@ -1,13 +1,15 @@
-"""The form that Claude Code gave its hooks, which Codex and VS Code took over."""
+"""What most coding agents share: events named in `hook_event_name`, answers as Claude Code's."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from otel_loopguard.hooks.agents.fields import (
     arguments,
     hint,
     identifier,
+    listing,
     mapping,
     nanoseconds,
     reason,
@@ -16,18 +18,32 @@ from otel_loopguard.hooks.agents.fields import (
 )
 from otel_loopguard.hooks.events import EventKind, HookAnswer, HookEvent, Reply
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+KINDS: Final[Mapping[str, EventKind]] = {
+    "PreToolUse": EventKind.CALL,
+    "PostToolUse": EventKind.RESULT,
+    "UserPromptSubmit": EventKind.PROMPT,
+    "Stop": EventKind.STOP,
+    "StopFailure": EventKind.STOP,
+    "SubagentStop": EventKind.STOP,
+    "Interrupt": EventKind.STOP,
+    "SessionStart": EventKind.SESSION_START,
+    "SessionEnd": EventKind.SESSION_END,
+    "PreCompact": EventKind.COMPACTION,
+    "PostCompact": EventKind.COMPACTION,
+    "PermissionRequest": EventKind.OTHER,
+    "Notification": EventKind.OTHER,
+    "SubagentStart": EventKind.OTHER,
+}
+"""What the events tell that Claude Code named, and others took over."""
 _ENDED: Final = (EventKind.CALL, EventKind.RESULT, EventKind.PROMPT)
 """Kinds at which a turn runs that can be ended."""
 
 
-class NestedAgent:
-    """An agent that names its events `PreToolUse` and nests answers in `hookSpecificOutput`."""
+class BaseAgent:
+    """An agent whose answers are nested in `hookSpecificOutput`, unless it says otherwise."""
 
     name: str
-    kinds: Mapping[str, EventKind]
+    kinds: Mapping[str, EventKind] = KINDS
     """By name of an event what it tells."""
     hinted: frozenset[str]
     """Events at which the model can be told something."""
@@ -37,28 +53,31 @@ class NestedAgent:
     def read(self, payload: Mapping[str, Any]) -> HookEvent | None:
         """The event of what stood on standard input; None for one that is not known."""
         fields = mapping(payload)
-        name, session = event_name(fields), identifier(fields, "session_id", "sessionId")
+        name = event_name(fields)
+        session = identifier(fields, "session_id", "sessionId", "conversation_id")
         kind = self.kind(name, fields)
         if name is None or kind is None or session is None:
             return None
         called = kind in (EventKind.CALL, EventKind.RESULT)
         outcome, error = self.outcome(fields) if kind is EventKind.RESULT else (None, None)
+        said = map(text, map(fields.get, ("last_assistant_message", "prompt_response", "prompt")))
+        roots = listing(fields.get("workspace_roots")) or (None,)
         return HookEvent(
             self.name,
             name,
             kind,
             session,
-            sub_agent=identifier(fields, "agent_id"),
-            turn=identifier(fields, "prompt_id", "turn_id"),
+            sub_agent=identifier(fields, "agent_id", "parent_tool_call_id"),
+            turn=identifier(fields, "prompt_id", "turn_id", "generation_id"),
             call_id=identifier(fields, "tool_use_id"),
             tool=identifier(fields, "tool_name"),
             args=arguments(fields.get("tool_input")) if called else None,
             outcome=outcome,
             error=error,
-            duration_ns=nanoseconds(fields.get("duration_ms")),
-            text=text(fields.get("prompt")) or text(fields.get("last_assistant_message")),
+            duration_ns=nanoseconds(fields.get("duration_ms", fields.get("duration"))),
+            text=next(filter(None, said), None) or text(fields.get("text")),
             model=identifier(fields, "model"),
-            cwd=text(fields.get("cwd")),
+            cwd=text(fields.get("cwd")) or text(roots[0]),
             accepts_hint=name in self.hinted,
         )
 
@@ -80,21 +99,31 @@ class NestedAgent:
         if kind is EventKind.CALL and answer.reply is not Reply.HINT:
             return self.refuse(name, answer)
         if answer.reply is Reply.STOP:
-            return {"continue": False, "stopReason": reason(answer)} if kind in _ENDED else {}
+            return self.end(reason(answer)) if kind in _ENDED else {}
         if name in self.held and answer.reply is Reply.DENY:
             # Blocked again and again the agent would never end.
             again = fields.get("stop_hook_active") is not False
-            return {} if again else {"decision": "block", "reason": reason(answer)}
+            return {} if again else self.hold(reason(answer))
         told = hint(answer)
-        return specific(name, additionalContext=told) if told and name in self.hinted else {}
+        return self.tell(name, told) if told and name in self.hinted else {}
 
     def refuse(self, name: str, answer: HookAnswer) -> dict[str, Any]:
         """The answer that keeps a call from being made, or asks the user about it."""
         decision = "ask" if answer.reply is Reply.ASK else "deny"
         told = specific(name, permissionDecision=decision, permissionDecisionReason=reason(answer))
-        if answer.reply is Reply.STOP:
-            told |= {"continue": False, "stopReason": reason(answer)}
-        return told
+        return told | self.end(reason(answer)) if answer.reply is Reply.STOP else told
+
+    def end(self, why: str) -> dict[str, Any]:
+        """The answer that ends a turn after a call, or before it begins."""
+        return {"continue": False, "stopReason": why}
+
+    def hold(self, why: str) -> dict[str, Any]:
+        """The answer that keeps a turn from ending."""
+        return {"decision": "block", "reason": why}
+
+    def tell(self, name: str, told: str) -> dict[str, Any]:
+        """The answer that tells the model something."""
+        return specific(name, additionalContext=told)
 
 
 def event_name(fields: Mapping[str, Any]) -> str | None:
