@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import replace
-from random import getrandbits
 from typing import TYPE_CHECKING, Final
 
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
@@ -14,12 +12,11 @@ from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.clock import now
 from otel_loopguard._util.errors import swallow
-from otel_loopguard.core import Kind
 from otel_loopguard.errors import StoreError
 from otel_loopguard.replay import SpanReplay
 from otel_loopguard.server.events import record_of
 from otel_loopguard.server.logs import EVENT
-from otel_loopguard.spans.messages import asked_on
+from otel_loopguard.server.open_calls import OpenCalls, unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Sequence
@@ -27,7 +24,8 @@ if TYPE_CHECKING:
     from otel_loopguard.core import Annotation, Step
     from otel_loopguard.guard.guard import LoopGuard
     from otel_loopguard.server.events import DecisionLog
-    from otel_loopguard.server.leases import SessionLeases
+    from otel_loopguard.server.leases import SessionLeases, Taken
+    from otel_loopguard.server.open_calls import OpenCall
     from otel_loopguard.sessions.observation import DecisionRecord
     from otel_loopguard.spans.views import RecordedSpan, SpanView
 
@@ -36,8 +34,6 @@ SpanId = tuple[int, int]
 
 _SEEN: Final = 200_000
 _DECIDED: Final = 10_000
-_ASKING: Final = 10_000
-_CALLS: Final = 32
 
 
 class Busy(Exception):  # noqa: N818  # named after what it says
@@ -74,9 +70,6 @@ class Engine:
     that arrives again, as exporters send after a time-out, only the first counts. Judging takes a
     thread of its own, so that requests are answered meanwhile.
 
-    A span comes when it ends, so a call that hangs is known only from the model's answer that asked
-    for it: it counts as begun then, and as over once anything else of its session arrives.
-
     With leases other workers judge the same sessions, before and after: a request is answered once
     what was judged is stored, and fails where another worker got the session meanwhile.
     """
@@ -92,7 +85,7 @@ class Engine:
         self._seen: BoundedDict[SpanId, None] = BoundedDict(_SEEN)
         self._told: BoundedDict[tuple[str, str], tuple[bool, int]] = BoundedDict(_SEEN)
         self._decided: BoundedDict[SpanId, Annotation] = BoundedDict(_DECIDED)
-        self._begun: BoundedDict[str | int, list[int]] = BoundedDict(_ASKING)
+        self._calls = OpenCalls(guard)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="loopguard-server")
         self._batch: _Batch | None = None
         self._log = log
@@ -154,7 +147,8 @@ class Engine:
             with swallow(self.guard.faults, "server"):
                 self.guard.observe(step, session)
         with swallow(self.guard.faults, "server"):
-            self._begin(fresh.values())
+            for session in self._calls.follow(fresh.values()):
+                self._share_calls(session)
         # What is acknowledged is counted: a span that is still open here will never say its end.
         self.guard.count_held()
         for place in fresh:
@@ -191,12 +185,7 @@ class Engine:
             traces[session] = place[0]
         with _storing():
             for session, taken in leases.take(spans).items():
-                if taken.is_new:
-                    self._forget(session)
-                if taken.is_new or self.guard.flag_of(session) is None:
-                    self.guard.recall(session, traces.get(session, 0))
-                for decision_id, record in taken.unsent.items():
-                    self._tell(session, decision_id, record)
+                self._go_on(session, taken, traces.get(session, 0))
                 for place in spans[session]:
                     # Not what this worker saw counts, but what is stored, or still to be.
                     self._seen.pop(place, None)
@@ -204,7 +193,42 @@ class Engine:
                     self._seen[place] = None
                     if annotation is not None:
                         self._decided[place] = annotation
+        # Not before: to take a session may be to forget what was known of it.
+        for (trace_id, _), session in homes.items():
+            self._bind(trace_id, session)
         return homes
+
+    def _go_on(self, session: str, taken: Taken, trace_id: int) -> None:
+        """Goes on with a session that is taken, where others left it."""
+        calls: list[OpenCall] = []
+        with swallow(self.guard.faults, "server"):
+            calls = unpacked(taken.calls)
+        trace_id = trace_id or next((call.span.trace_id for call in calls), 0)
+        if taken.is_new:
+            self._forget(session)
+        if taken.is_new or (not taken.is_first and self.guard.flag_of(session) is None):
+            self.guard.recall(session, trace_id)
+        for decision_id, record in taken.unsent.items():
+            self._tell(session, decision_id, record)
+        for call in calls:
+            self._bind(call.span.trace_id, session)
+        self._calls.open(session, calls)
+
+    def _bind(self, trace_id: int, session: str) -> None:
+        if session != f"{trace_id:032x}" and self.guard.flag_in(trace_id) is None:
+            self.guard.bind(trace_id, session)
+
+    def _watch(self, leases: SessionLeases) -> None:
+        """Goes on with sessions whose worker is gone while a call was open."""
+        with _storing():
+            found = leases.watch(self._calls)
+            for session, taken in leases.take(dict.fromkeys(found, ())).items():
+                self._go_on(session, taken, 0)
+            leases.unwatch(set(found).difference(self._calls))
+
+    def _share_calls(self, session: str) -> None:
+        if self._leases is not None:
+            self._leases.call(session, self._calls.packed(session))
 
     def _homes(self, leases: SessionLeases, spans: Iterable[RecordedSpan]) -> dict[SpanId, str]:
         """The session of each span that is a step."""
@@ -220,9 +244,6 @@ class Engine:
             if step is not None:
                 trace = named.get(span.trace_id) or f"{span.trace_id:032x}"
                 homes[span.trace_id, span.span_id] = step.session or trace
-        for (trace_id, _), session in homes.items():
-            if session != f"{trace_id:032x}" and self.guard.flag_in(trace_id) is None:
-                self.guard.bind(trace_id, session)
         return homes
 
     def _store(self, leases: SessionLeases) -> list[str]:
@@ -233,6 +254,8 @@ class Engine:
             record = record_of(one).SerializeToString()
             leases.decided(one.session.key, one.decision.id, record)
             self._session_of[one.decision.id] = one.session.key
+            if one.running:
+                self._share_calls(one.session.key)
         with _storing():
             tell, lost = leases.commit()
         for decision_id, record in tell.items():
@@ -243,8 +266,7 @@ class Engine:
 
     def _forget(self, session: str) -> None:
         """Another worker judges a session, or did: what is known of it here is not its newest."""
-        for span_id in self._begun.pop(session, ()):
-            self.guard.let_go(span_id)
+        self._calls.end(session)
         self.guard.forget(session)
         if self._leases is not None:
             self._leases.forgotten(session)
@@ -253,6 +275,9 @@ class Engine:
             self._log.sent([one for one, of in self._session_of.items() if of == session])
 
     def _tick(self) -> None:
+        if self._leases is not None:
+            with suppress(Busy):  # what is not heard of now is at the next time
+                self._watch(self._leases)
         self.guard.tick(now())
         if self._leases is not None:
             with suppress(Busy):  # it waits, and is stored with what comes next
@@ -261,8 +286,9 @@ class Engine:
     def _shutdown(self) -> None:
         self.guard.shutdown()
         if self._leases is not None:
-            with suppress(Busy):
+            with suppress(Busy), _storing():
                 self._store(self._leases)
+                self._leases.abandon(self._calls)
             self._leases.close()
 
     def _decide(self, made: DecisionRecord) -> None:
@@ -299,25 +325,6 @@ class Engine:
         first, trace_id = self._told.setdefault(call, (told, span.trace_id))
         return first is told or trace_id == span.trace_id
 
-    def _begin(self, spans: Iterable[RecordedSpan]) -> None:
-        """Opens the calls that the newest span of a session asks for, and ends those before."""
-        newest: dict[str | int, tuple[RecordedSpan, Step | None]] = {}
-        for span in sorted(spans, key=lambda span: span.end or span.start):
-            step = self.guard.reader.read(span)
-            flag = self.guard.flag_in(span.trace_id)
-            session = span.trace_id if flag is None else flag.control.session or span.trace_id
-            if step is not None or session in self._begun:
-                newest[session] = span, step
-        for session, (span, step) in newest.items():
-            for span_id in self._begun.pop(session, ()):
-                self.guard.let_go(span_id)
-            if step is not None and step.kind is Kind.MODEL:
-                begun = [_call(span, step, call.name) for call in asked_on(span)[:_CALLS]]
-                for call in begun:
-                    self.guard.on_start(call)
-                if begun:
-                    self._begun[session] = [call.span_id for call in begun]
-
 
 @contextmanager
 def _storing() -> Generator[None]:
@@ -326,17 +333,6 @@ def _storing() -> Generator[None]:
     except StoreError as error:
         msg = f"the store does not answer: {error}"
         raise Busy(msg) from error
-
-
-def _call(model: RecordedSpan, step: Step, tool: str) -> RecordedSpan:
-    """A call that an answer asks for, as a span that is open since the answer arrived."""
-    attributes = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": tool}
-    if step.agent is not None:
-        attributes["gen_ai.agent.name"] = step.agent
-    return replace(
-        model, name=f"execute_tool {tool}", span_id=getrandbits(63) + 1, start=now(), end=None,
-        attributes=attributes, start_attributes=None, events=(), status="unset", description=None,
-    )  # fmt: skip
 
 
 class _Batch:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import time
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -26,6 +27,10 @@ _KEPT_MS: Final = 600_000
 _SPANS: Final = 10_000
 _DECISIONS: Final = 1_000
 _NAMES: Final = ("lease", "spans", "notes", "made", "outbox")
+_WATCHED_S: Final = 30.0
+_AT_ONCE: Final = 100
+_NAMES_AT_ONCE: Final = 1_000
+_UNCHANGED: Final = b"="
 
 # A lease that is in no store any more was lost with the store: who held it goes on with its number.
 TAKE: Final = """
@@ -45,11 +50,12 @@ for i = 4, #ARGV do
     known[i - 3] = redis.call('HGET', KEYS[3], ARGV[i]) or ''
   end
 end
-return {number, taken, known, taken == 1 and redis.call('HGETALL', KEYS[5]) or {}}
+if taken == 0 then return {number, taken, known, {}, ''} end
+return {number, taken, known, redis.call('HGETALL', KEYS[5]), redis.call('HGET', KEYS[1], 'calls')}
 """
 """Keys: as `_NAMES`. Arguments: owner, number that it holds or 0, milliseconds a lease is kept,
 spans. Gives the number, whether it is a new one, what was noted of each span (false: it was not
-judged), and with a new number the decisions that nobody was told of."""
+judged), and with a new number the decisions that nobody was told of and the open calls."""
 
 COMMIT: Final = f"""
 local function append(KEYS, ARGV)
@@ -61,12 +67,17 @@ if not number then
 elseif number ~= ARGV[2] or redis.call('HGET', KEYS[1], 'owner') ~= ARGV[1] then
   return -1
 end
-local spans, made, at = tonumber(ARGV[5]), tonumber(ARGV[6]), 6
-local entries = {{unpack(ARGV, 7 + 2 * (spans + made), 9 + 2 * (spans + made))}}
-for i = 10 + 2 * (spans + made), #ARGV do entries[#entries + 1] = ARGV[i] end
+local spans, made, at = tonumber(ARGV[5]), tonumber(ARGV[6]), 7
+local entries = {{unpack(ARGV, 8 + 2 * (spans + made), 10 + 2 * (spans + made))}}
+for i = 11 + 2 * (spans + made), #ARGV do entries[#entries + 1] = ARGV[i] end
 if #entries > 3 then
   local stored = append({{unpack(KEYS, 6)}}, entries)
   if type(stored) == 'table' then return stored end
+end
+if ARGV[7] == '' then
+  redis.call('HDEL', KEYS[1], 'calls')
+elseif ARGV[7] ~= '{_UNCHANGED.decode()}' then
+  redis.call('HSET', KEYS[1], 'calls', ARGV[7])
 end
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -100,10 +111,29 @@ for i = 4, 5 do redis.call('PEXPIRE', KEYS[i], ARGV[3]) end
 return told
 """
 """Keys: as `_NAMES`, then those of the journal. Arguments: owner, its number, milliseconds leases
-and decisions are kept, milliseconds spans are, numbers of spans and decisions, then each span with
-its note and each decision with its record, then what `APPEND` takes. Gives for each decision
-whether the next hop is still to be told of it; -1 if another one has the lease."""
+and decisions are kept, milliseconds spans are, numbers of spans and decisions, open calls (empty:
+none, `=`: as they are stored), then each span with its note and each decision with its record, then
+what `APPEND` takes. Gives for each decision whether the next hop is still to be told of it; -1 if
+another one has the lease."""
 
+WATCH: Final = """
+local time = redis.call('TIME')
+local until_ = time[1] * 1000 + math.floor(time[2] / 1000) + ARGV[2]
+for i = 3, #ARGV do redis.call('ZADD', KEYS[1], until_, ARGV[i]) end
+redis.call('PEXPIRE', KEYS[1], ARGV[1])
+"""
+"""Keys: sessions with open calls, by the time until which a worker watches them. Arguments:
+milliseconds that is kept, milliseconds until that time, sessions."""
+
+ABANDONED: Final = """
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local found = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'LIMIT', 0, ARGV[2])
+for _, session in ipairs(found) do redis.call('ZADD', KEYS[1], now + ARGV[1], session) end
+return found
+"""
+"""Keys: as `WATCH`. Arguments: milliseconds that who asks has to take them, how many it takes at
+most. Gives the sessions that nobody watches any more."""
 
 BIND: Final = """
 if ARGV[1] ~= '' then redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]) end
@@ -116,9 +146,11 @@ it."""
 class Taken(NamedTuple):
     """A session that is this worker's now."""
 
-    is_new: bool  # it was not before: another worker may have gone on with it
+    is_first: bool  # nobody had it before
+    is_new: bool  # another worker had it: that may have gone on with it
     known: dict[SpanId, Annotation | None]  # spans that were judged before, with what is on them
     unsent: dict[str, bytes]  # decisions of another worker that nobody was told of, by id
+    calls: bytes = b""  # open calls that another worker watched
 
 
 @dataclass(slots=True)
@@ -131,27 +163,34 @@ class _Held:
     )
     decisions: dict[str, bytes] = field(default_factory=dict[str, bytes])
     entries: list[Written] = field(default_factory=list["Written"])
+    calls: bytes | None = None  # None: as they are stored
 
     @property
     def waits(self) -> bool:
-        return bool(self.spans or self.decisions or self.entries)
+        return bool(self.spans or self.decisions or self.entries or self.calls is not None)
 
 
 class SessionLeases:
     """The sessions that one worker holds; also where the guard puts their journals.
 
     Who gets spans of a session takes its lease, at once and with a higher number; who had it before
-    learns of that when it stores, for what comes with a lower number is refused. Journal, spans and
-    decisions of one session are stored in one step. All but `submit` blocks: called on the thread
-    that judges.
+    learns of that when it stores, for what comes with a lower number is refused. Journal, spans,
+    decisions and open calls of one session are stored in one step. All but `submit` blocks: called
+    on the thread that judges.
+
+    Of a session whose call hangs nothing more comes, so nobody would take it over from a worker
+    that died: others look for such sessions.
 
     Args:
         store: The store that all workers share.
         most: Sessions that are remembered at once.
         ttl_s: Seconds a lease is kept; as long as the journal.
+        watched_s: Seconds without a sign of a worker after which others watch its open calls.
     """
 
-    def __init__(self, store: RedisStore, most: int, ttl_s: float) -> None:
+    def __init__(
+        self, store: RedisStore, most: int, ttl_s: float, watched_s: float = _WATCHED_S
+    ) -> None:
         self._store = store
         self._most = most
         self._ttl_ms = max(1, int(ttl_s * 1000))
@@ -159,6 +198,9 @@ class SessionLeases:
         self._lock = new_lock()
         self._held: OrderedDict[str, _Held] = OrderedDict()
         self._of_trace: BoundedDict[int, str] = BoundedDict(4 * most)
+        self._watched_s = watched_s
+        self._watched_at = -watched_s
+        self._watching = store.value_key("server", "open_calls")
 
     def submit(self, session: str, entries: Sequence[Written]) -> None:
         """Takes entries of a journal, for the next `commit`."""
@@ -211,7 +253,7 @@ class SessionLeases:
         for (session, one), answer in zip(
             held.items(), self._store.run_scripts(TAKE, calls), strict=True
         ):
-            number, is_new, notes, unsent = answer
+            number, is_new, notes, unsent, open_ = answer
             with self._lock:
                 if is_new:
                     # What was judged under another number is not what others go on from.
@@ -224,10 +266,11 @@ class SessionLeases:
                     known[span] = _annotation(note)
             pairs = zip(unsent[::2], unsent[1::2], strict=True)
             taken[session] = Taken(
-                # Nobody had a session with the number 1 before.
+                is_new == 1 and number == 1,
                 is_new == 1 and number > 1,
                 known,
                 {name.decode(): record for name, record in pairs},
+                open_ or b"",
             )
         return taken
 
@@ -241,6 +284,11 @@ class SessionLeases:
         with self._lock:
             self._of(session).decisions[decision_id] = record
 
+    def call(self, session: str, calls: bytes) -> None:
+        """The calls of a session that are open now, as whoever takes it over gets them."""
+        with self._lock:
+            self._of(session).calls = calls
+
     def commit(self) -> tuple[dict[str, bytes], list[str]]:
         """Stores what waits; raises `StoreError`, and then it waits on.
 
@@ -253,8 +301,11 @@ class SessionLeases:
         lost = self._begin(without)
         with self._lock:
             waiting = {key: one for key, one in self._held.items() if one.waits and key not in lost}
+        # In this order: a session that is watched in vain is harmless.
+        self._watch((key for key, one in waiting.items() if one.calls), self._watched_s)
         calls = [self._commit(session, one) for session, one in waiting.items()]
         tell: dict[str, bytes] = {}
+        over: list[str] = []
         for (session, one), told in zip(
             waiting.items(), self._store.run_scripts(COMMIT, calls), strict=True
         ):
@@ -265,10 +316,51 @@ class SessionLeases:
                 pair for pair, open_ in zip(one.decisions.items(), told, strict=True) if open_
             )
             with self._lock:
+                if one.calls == b"":
+                    over.append(session)
                 one.spans.clear()
                 one.decisions.clear()
                 one.entries.clear()
+                one.calls = None
+        self.unwatch(over)
         return tell, lost
+
+    def watch(self, sessions: Iterable[str]) -> list[str]:
+        """Says, now and then, that this worker watches the open calls of sessions.
+
+        Returns:
+            Some of the sessions that nobody watches any more.
+        """
+        now = time.monotonic()
+        since = now - self._watched_at
+        if since < self._watched_s / 6:
+            return []
+        self._watch(sessions, self._watched_s)
+        self._watched_at = now
+        if since > self._watched_s:
+            return []  # who was away itself, as at the start, lets the others come back first
+        values = [int(self._watched_s * 1000), _AT_ONCE]
+        (found,) = self._store.run_scripts(ABANDONED, [([self._watching], values)])
+        return [session.decode("utf-8", "surrogatepass") for session in found]
+
+    def unwatch(self, sessions: Iterable[str]) -> None:
+        """No call of these sessions is open."""
+        self._on_watch("return redis.call('ZREM', KEYS[1], unpack(ARGV))", [], sessions)
+
+    def abandon(self, sessions: Iterable[str]) -> None:
+        """This worker watches these sessions no more: others may at once."""
+        self._watch(sessions, 0)
+
+    def _watch(self, sessions: Iterable[str], for_s: float) -> None:
+        self._on_watch(WATCH, [self._ttl_ms, int(for_s * 1000)], sessions)
+
+    def _on_watch(self, script: str, values: list[object], sessions: Iterable[str]) -> None:
+        names = [session.encode("utf-8", "surrogatepass") for session in sessions]
+        calls = [
+            ([self._watching], [*values, *names[begin : begin + _NAMES_AT_ONCE]])
+            for begin in range(0, len(names), _NAMES_AT_ONCE)
+        ]
+        self._store.run_scripts(script, calls)
 
     def sent(self, decisions: Mapping[str, Iterable[str]]) -> None:
         """The next hop was told of these decisions, by session."""
@@ -305,6 +397,7 @@ class SessionLeases:
         keys = [*self._store.session_keys(session, *_NAMES), *self._store.journal_keys(session)]
         values: list[object] = [
             self._owner, one.number, self._ttl_ms, _KEPT_MS, len(one.spans), len(one.decisions),
+            _UNCHANGED if one.calls is None else one.calls,
         ]  # fmt: skip
         for span, annotation in one.spans.items():
             values += (_member(span), _note(annotation))

@@ -156,6 +156,10 @@ class RedisStore:
         """Keys on the node of a session's journal."""
         return self._keys.session(session, *names)
 
+    def value_key(self, kind: str, key: str) -> str:
+        """The key that a value of this kind would have."""
+        return self._keys.value(kind, key)
+
     def run_scripts(
         self, script: str, calls: Sequence[tuple[Sequence[str], Sequence[object]]]
     ) -> list[Any]:

@@ -22,9 +22,11 @@ from stack.ports import Ports
 from stack.programs import wait_for
 from stack.stack import Stack
 
+from otel_loopguard import Settings
+from otel_loopguard.stores.redis import RedisStore
 from tests.e2e.running import need
 from tests.e2e.test_scale import EXPORT
-from tests.server.serving import attributes, call, request
+from tests.server.serving import asking, attributes, call, request
 from tests.stores.servers import free_port, need_redis
 
 if TYPE_CHECKING:
@@ -157,6 +159,45 @@ def span(number: int, session: int) -> dict[str, Any]:
     return call(session * CALLS + number, f"chat-{session}")
 
 
+class Pair:
+    """A Redis and two workers on it, without anything in front of them."""
+
+    def __init__(self, folder: Path, **env: str) -> None:
+        self.sink = Sink()
+        self.stack = Stack(folder, Ports.free())
+        self.stack.redis()
+        hop = f"grpc://127.0.0.1:{self.sink.port}"
+        self._ports = [(free_port(), free_port()) for _ in range(2)]
+        self.first, self.second = (
+            self.stack.worker(f"worker-{number}", http, port, hop, **env)
+            for number, (http, port) in enumerate(self._ports)
+        )
+
+    def send(self, number: int, *spans: dict[str, Any]) -> None:
+        """Sends spans to one of them, which acknowledges them."""
+        with grpc.insecure_channel(f"127.0.0.1:{self._ports[number][1]}") as channel:
+            channel.unary_unary(EXPORT)(request(*spans).SerializeToString(), timeout=60)
+
+    def stop(self) -> None:
+        """Ends all of it."""
+        self.stack.stop()
+        self.sink.stop()
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[Callable[..., Pair]]:
+    need_redis()
+    made: list[Pair] = []
+
+    def start(**env: str) -> Pair:
+        made.append(Pair(tmp_path, **env))
+        return made[-1]
+
+    yield start
+    for each in made:
+        each.stop()
+
+
 @pytest.fixture
 def fleet(tmp_path: Path) -> Iterator[Callable[[int], Fleet]]:
     need(BALANCER)
@@ -227,3 +268,35 @@ def test_workers_come_and_go_under_load(fleet: Callable[[int], Fleet]) -> None:
     gone.stop()
     sending.join()
     arrived(started)
+
+
+@pytest.mark.rare
+def test_a_stall_is_told_though_the_worker_that_saw_it_begin_was_killed(
+    pair: Callable[..., Pair],
+) -> None:
+    started = pair(LOOPGUARD_STEP_TIMEOUT_S="10", LOOPGUARD_STALL_ACTION="hint")
+    started.send(0, asking("deploy"))
+    started.first.kill()
+    assert not started.sink.records
+    wait_for(lambda: started.sink.records, "the stall was told", 60)
+    told = attributes(started.sink.records[0])
+    assert told["loopguard.detector.name"] == "stall"
+    assert told["loopguard.session.id"] == "chat-1"
+
+
+@pytest.mark.rare
+def test_a_call_whose_span_around_it_is_open_outlives_its_worker(
+    pair: Callable[..., Pair],
+) -> None:
+    """Its result might be told by that; it was acknowledged without, so it is stored without."""
+    started = pair()
+    around, inside = call(0), call(1)
+    around |= {"name": "execute_tool search", "end_time_unix_nano": 0, "attributes": {}}
+    inside |= {"trace_id": around["trace_id"], "parent_span_id": around["span_id"]}
+    del inside["attributes"]["gen_ai.tool.call.result"]
+    started.send(0, around, inside)
+    started.first.kill()
+    url = f"redis://127.0.0.1:{started.stack.ports.redis}/0"
+    store = RedisStore(Settings(store_url=url))
+    assert len(store.journal("chat-1")) == 1
+    store.close()

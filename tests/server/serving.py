@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -84,6 +85,16 @@ def call(number: int, session: str = "chat-1", **more: Any) -> dict[str, Any]:
         },
         **more,
     }
+
+
+def asking(tool: str) -> dict[str, Any]:
+    """A model's answer that asks for a call."""
+    part: dict[str, object] = {"type": "tool_call", "id": "c1", "name": tool, "arguments": {}}
+    return call(0, name="chat m", attributes={
+        "gen_ai.operation.name": "chat", "gen_ai.request.model": "m",
+        "gen_ai.conversation.id": "chat-1",
+        "gen_ai.output.messages": json.dumps([{"role": "assistant", "parts": [part]}]),
+    })  # fmt: skip
 
 
 def pair(name: str, value: str | int) -> KeyValue:

@@ -20,6 +20,7 @@ from tests.server.serving import (
     PROTOBUF,
     SECOND,
     Hop,
+    asking,
     attributes,
     call,
     pair,
@@ -27,6 +28,7 @@ from tests.server.serving import (
     serving,
 )
 from tests.stores.servers import Server as Redis
+from tests.stores.servers import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -48,11 +50,11 @@ def guard(redis: Redis) -> Settings:
 
 
 @pytest.fixture
-def leases(guard: Settings) -> Iterator[Callable[[], SessionLeases]]:
+def leases(guard: Settings) -> Iterator[Callable[..., SessionLeases]]:
     made: list[SessionLeases] = []
 
-    def make() -> SessionLeases:
-        made.append(SessionLeases(RedisStore(guard), 100, 60))
+    def make(watched_s: float = 30) -> SessionLeases:
+        made.append(SessionLeases(RedisStore(guard), 100, 60, watched_s))
         return made[-1]
 
     yield make
@@ -102,11 +104,11 @@ def decisions(hop: Hop) -> list[str]:
 
 
 def test_what_was_stored_is_known_to_who_takes_the_session_over(
-    leases: Callable[[], SessionLeases],
+    leases: Callable[..., SessionLeases],
 ) -> None:
     one, other = leases(), leases()
     taken = one.take({"s": [A]})["s"]
-    assert (taken.is_new, taken.known, taken.unsent) == (False, {}, {})
+    assert taken == (True, False, {}, {}, b"")
     one.submit("s", [("1-a", b"entry")])
     one.judged("s", A, None)
     one.decided("s", "d1", b"record")
@@ -118,8 +120,46 @@ def test_what_was_stored_is_known_to_who_takes_the_session_over(
     assert one.take({"s": []})["s"].unsent == {}
 
 
+def test_open_calls_are_stored_with_what_was_judged(leases: Callable[..., SessionLeases]) -> None:
+    one, other = leases(), leases()
+    one.take({"s": [A]})
+    one.call("s", b"[1]")
+    one.commit()
+    one.judged("s", A, None)
+    one.commit()
+    assert other.take({"s": []})["s"].calls == b"[1]"
+    one.call("s", b"")
+    assert one.commit() == ({}, ["s"])
+    other.call("s", b"")
+    other.commit()
+    assert one.take({"s": []})["s"].calls == b""
+
+
+def test_sessions_with_open_calls_are_found_when_nobody_watches_them(
+    leases: Callable[..., SessionLeases],
+) -> None:
+    one, other = leases(watched_s=0.5), leases(watched_s=0.5)
+    one.take({"s": [A], "t": [B], "u": [C]})
+    for session in "stu":
+        one.call(session, b"[1]")
+    one.commit()
+    one.call("u", b"")
+    one.commit()
+    found: list[str] = []
+
+    def watch() -> list[str]:
+        one.watch(["t"])
+        found.extend(other.watch([]))
+        return found
+
+    wait_for(watch)
+    one.abandon(["t"])
+    wait_for(lambda: found.extend(other.watch([])) or len(found) > 1)
+    assert found == ["s", "t"]
+
+
 def test_what_comes_with_a_lower_number_is_refused(
-    leases: Callable[[], SessionLeases],
+    leases: Callable[..., SessionLeases],
 ) -> None:
     one, other = leases(), leases()
     one.take({"s": [A], "t": [B]})
@@ -136,7 +176,7 @@ def test_what_comes_with_a_lower_number_is_refused(
 
 
 def test_a_decision_is_made_once(
-    leases: Callable[[], SessionLeases],
+    leases: Callable[..., SessionLeases],
 ) -> None:
     one, other = leases(), leases()
     one.take({"s": []})
@@ -149,7 +189,7 @@ def test_a_decision_is_made_once(
 
 
 def test_who_never_took_a_lease_stores_only_what_is_new(
-    leases: Callable[[], SessionLeases],
+    leases: Callable[..., SessionLeases],
 ) -> None:
     one, other = leases(), leases()
     one.take({"s": []})
@@ -160,7 +200,7 @@ def test_who_never_took_a_lease_stores_only_what_is_new(
 
 
 def test_a_lease_that_the_store_lost_is_held_on(
-    leases: Callable[[], SessionLeases], redis: Redis
+    leases: Callable[..., SessionLeases], redis: Redis
 ) -> None:
     one = leases()
     one.take({"s": [A]})
@@ -171,16 +211,17 @@ def test_a_lease_that_the_store_lost_is_held_on(
     assert not one.take({"s": [A]})["s"].is_new
 
 
-def test_what_is_kept_has_an_end(leases: Callable[[], SessionLeases], redis: Redis) -> None:
+def test_what_is_kept_has_an_end(leases: Callable[..., SessionLeases], redis: Redis) -> None:
     one = leases()
     one.take({"s": [A]})
     one.submit("s", [("1-a", b"entry")])
     one.judged("s", A, None)
     one.decided("s", "d1", b"record")
+    one.call("s", b"[1]")
     one.commit()
     with redis.client as client:
         keys = client.keys("*")
-        assert len(keys) >= 5
+        assert len(keys) >= 6
         assert all(client.pttl(key) > 0 for key in keys)
 
 
@@ -250,8 +291,28 @@ def test_an_abort_outlives_the_prompt_before_it_at_whichever_server(
         assert set(decisions(taken)) == made
 
 
+def test_a_session_that_had_to_make_room_goes_on(guard: Settings) -> None:
+    with serving(guard=guard.model_copy(update={"max_sessions": 1})) as server:
+        send(server, 0, 1).raise_for_status()
+        send(server, 10, session="chat-2").raise_for_status()
+        send(server, 2, 3).raise_for_status()
+        assert control(server)["action"] == "deny"
+
+
+def test_a_span_without_an_id_stays_with_its_trace_when_another_server_takes_over(
+    guard: Settings,
+) -> None:
+    *calls, last = (call(number, trace_id=bytes(15) + b"a") for number in range(4))
+    del last["attributes"]["gen_ai.conversation.id"]
+    with serving(guard=guard) as one, serving(guard=guard) as other:
+        post(one, *calls).raise_for_status()
+        post(other, last).raise_for_status()
+        (row,) = httpx.get(f"{other.url}/v1/sessions").json()["sessions"]
+        assert (row["session"], row["action"]) == ("chat-1", "deny")
+
+
 def test_spans_that_come_again_elsewhere_count_once(
-    guard: Settings, leases: Callable[[], SessionLeases], hop: tuple[Hop, str]
+    guard: Settings, leases: Callable[..., SessionLeases], hop: tuple[Hop, str]
 ) -> None:
     taken, url = hop
     with serving(guard=guard, forward=url) as one, serving(guard=guard, forward=url) as other:
@@ -269,7 +330,7 @@ def test_spans_that_come_again_elsewhere_count_once(
 
 
 def test_a_call_inside_a_span_without_an_end_is_stored_once_it_is_acknowledged(
-    guard: Settings, leases: Callable[[], SessionLeases]
+    guard: Settings, leases: Callable[..., SessionLeases]
 ) -> None:
     """The span around it may tell its result; nobody waits for that with what is acknowledged."""
     around = call(0, end_time_unix_nano=0)
@@ -305,6 +366,41 @@ def test_a_decision_that_nobody_was_told_of_is_told_by_the_next(
         assert not taken.records()
         send(other, 4).raise_for_status()
         assert decisions(taken)
+
+
+def test_a_call_that_hangs_is_a_stall_though_its_server_is_gone(
+    guard: Settings, hop: tuple[Hop, str]
+) -> None:
+    taken, url = hop
+    guard = guard.model_copy(update={"step_timeout_s": 4.0, "stall_action": "hint"})
+    with serving(guard=guard, forward=url) as other:
+        with serving(guard=guard, forward=url) as one:
+            post(one, asking("deploy")).raise_for_status()
+        assert not decisions(taken)
+        wait_for(lambda: decisions(taken))
+        decision = control(other)["decision"]
+        assert (decision["detector"], decision["tool"]) == ("stall", "deploy")
+        # With its result, wherever it comes, it is over.
+        send(other, 1).raise_for_status()
+        assert not other.engines["default"].guard.active.by_id
+
+
+def test_who_takes_a_session_over_watches_its_calls_and_says_nothing_twice(
+    guard: Settings, hop: tuple[Hop, str]
+) -> None:
+    taken, url = hop
+    guard = guard.model_copy(update={"step_timeout_s": 1.0, "stall_action": "hint"})
+    asked = asking("deploy")
+    with serving(guard=guard, forward=url) as one, serving(guard=guard, forward=url) as other:
+        post(one, deepcopy(asked)).raise_for_status()
+        wait_for(lambda: control(one)["action"] == "hint")
+        wait_for(lambda: decisions(taken))
+        made = decisions(taken)
+        # An exporter that heard no answer sends the same to another.
+        post(other, deepcopy(asked)).raise_for_status()
+        (watched,) = other.engines["default"].guard.active
+        assert watched.said == {"step_timeout", "step_timeout_near"}
+        assert set(decisions(taken)) == set(made)
 
 
 def test_without_its_store_a_server_acknowledges_nothing(guard: Settings, redis: Redis) -> None:

@@ -1,0 +1,150 @@
+"""The calls that models asked for, watched until anything else of their session arrives."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from otel_loopguard._util.clock import now
+from otel_loopguard.core import Kind
+from otel_loopguard.spans.messages import asked_on
+from otel_loopguard.spans.views import RecordedSpan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from otel_loopguard.core import Step
+    from otel_loopguard.guard.guard import LoopGuard
+
+_SESSIONS: Final = 10_000
+_CALLS: Final = 32
+_NAMED: Final = 200
+
+
+class OpenCall(NamedTuple):
+    """A call that has not returned.
+
+    Attributes:
+        span: Stands for it while it is open.
+        said: Codes of what was said about its limits.
+    """
+
+    span: RecordedSpan
+    said: frozenset[str] = frozenset()
+
+
+class OpenCalls:
+    """The open calls of one guard's sessions, the newest 10,000 of them, each with 32 calls.
+
+    A span comes when it ends, so a call that hangs is known only from the model's answer that asked
+    for it: it counts as begun then, and as over once anything else of its session arrives.
+    """
+
+    def __init__(self, guard: LoopGuard) -> None:
+        self._guard = guard
+        self._spans: OrderedDict[str, list[RecordedSpan]] = OrderedDict()
+
+    def __iter__(self) -> Iterator[str]:
+        """The sessions."""
+        return iter(self._spans)
+
+    def follow(self, spans: Iterable[RecordedSpan]) -> set[str]:
+        """Opens the calls that the newest span of a session asks for, and ends those before.
+
+        Returns:
+            The sessions whose open calls are others now.
+        """
+        newest: dict[str, tuple[RecordedSpan, Step | None]] = {}
+        changed: set[str] = set()
+        for span in sorted(spans, key=lambda span: span.end or span.start):
+            step = self._guard.reader.read(span)
+            flag = self._guard.flag_in(span.trace_id)
+            trace = f"{span.trace_id:032x}"
+            session = trace if flag is None else flag.control.session or trace
+            if session != trace and self.end(trace):
+                changed.add(trace)  # it has got its final key since
+            if step is not None or session in self._spans:
+                newest[session] = span, step
+        for session, (span, step) in newest.items():
+            if self.end(session):
+                changed.add(session)
+            if step is not None and step.kind is Kind.MODEL:
+                asked = enumerate(asked_on(span)[:_CALLS])
+                calls = [_asked(span, step, call.name, number) for number, call in asked]
+                if calls:
+                    self.open(session, map(OpenCall, calls))
+                    changed.add(session)
+        return changed
+
+    def open(self, session: str, calls: Iterable[OpenCall]) -> None:
+        """Watches calls of a session from now on, or goes on to."""
+        spans: list[RecordedSpan] = []
+        for span, said in calls:
+            self._guard.on_start(span)
+            opened = self._guard.active.by_id.get(span.span_id)
+            if opened is not None:
+                opened.said = set(said)
+            spans.append(span)
+        if spans:
+            self._spans[session] = spans
+        while len(self._spans) > _SESSIONS:
+            self.end(next(iter(self._spans)))
+
+    def end(self, session: str) -> bool:
+        """The calls of a session are over, or somebody else's to watch; whether any was open."""
+        spans = self._spans.pop(session, ())
+        for span in spans:
+            self._guard.let_go(span.span_id)
+        return bool(spans)
+
+    def packed(self, session: str) -> bytes:
+        """The open calls of a session, for `unpacked`; empty if it has none."""
+        active = self._guard.active.by_id
+        calls = [
+            (
+                *(span.trace_id, span.span_id, span.parent_id, span.scope[:_NAMED], span.start),
+                span.attributes[_TOOL], span.attributes.get(_AGENT),
+                sorted(opened.said or ()),
+            )
+            for span in self._spans.get(session, ())
+            if (opened := active.get(span.span_id)) is not None
+        ]  # fmt: skip
+        return json.dumps(calls).encode() if calls else b""
+
+
+def unpacked(calls: bytes) -> list[OpenCall]:
+    """Calls that another process packed."""
+    return [
+        OpenCall(_call(trace, span, parent, scope, start, tool, agent), frozenset(said))
+        for trace, span, parent, scope, start, tool, agent, said in json.loads(calls or b"[]")
+    ]
+
+
+_TOOL: Final = "gen_ai.tool.name"
+_AGENT: Final = "gen_ai.agent.name"
+
+
+def _asked(model: RecordedSpan, step: Step, tool: str, number: int) -> RecordedSpan:
+    """A call that an answer asks for, as a span that is open since the answer arrived."""
+    # Whoever judges the answer gives the call the same id, and so what is decided about it.
+    place = f"{model.trace_id:x}-{model.span_id:x}-{number}".encode()
+    span_id = int.from_bytes(hashlib.blake2b(place, digest_size=8).digest(), "big") or 1
+    agent = None if step.agent is None else step.agent[:_NAMED]
+    return _call(
+        model.trace_id, span_id, model.parent_id, model.scope, now(), tool[:_NAMED], agent
+    )  # fmt: skip
+
+
+def _call(  # noqa: PLR0913, PLR0917
+    trace_id: int, span_id: int, parent_id: int | None, scope: str, start: int, tool: str,
+    agent: str | None,
+) -> RecordedSpan:  # fmt: skip
+    attributes: dict[str, object] = {"gen_ai.operation.name": "execute_tool", _TOOL: tool}
+    if agent is not None:
+        attributes[_AGENT] = agent
+    return RecordedSpan(
+        f"execute_tool {tool}", scope, trace_id=trace_id, span_id=span_id, parent_id=parent_id,
+        start=start, attributes=attributes,
+    )  # fmt: skip
