@@ -15,7 +15,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from otel_loopguard.server import Server, ServerSettings, Tenants
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
     from otel_loopguard import Settings
 
@@ -27,9 +27,9 @@ BEGIN = 1_790_000_000 * SECOND
 @contextmanager
 def serving(
     tenants: Tenants | None = None, guard: Settings | None = None, **settings: Any
-) -> Iterator[Server]:
+) -> Generator[Server]:
     """A server on free ports, until the block ends."""
-    given = {"http": "127.0.0.1:0", "grpc": "", "lateness_s": 0.02, **settings}
+    given: dict[str, Any] = {"http": "127.0.0.1:0", "grpc": "", "lateness_s": 0.02, **settings}
     started: list[Server] = []
     ready, stop = threading.Event(), threading.Event()
 
