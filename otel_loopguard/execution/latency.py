@@ -6,13 +6,14 @@ import struct
 from array import array
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from math import ceil, exp, isnan, nan
 from statistics import fmean
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import orjson
 
@@ -37,6 +38,9 @@ class Arguments(NamedTuple):
 
 
 _UNKNOWN: Final = Arguments()
+# Calling the class runs Python; this is made for every call of a tool.
+_new: Any = tuple.__new__  # pyright: ignore[reportUnknownMemberType]
+_arguments: Final[Callable[[tuple[int, float, int]], Arguments]] = partial(_new, Arguments)
 _MOST_CHARS: Final = 10_000
 _MOST_FIELDS: Final = 50
 _MOST_CONTAINERS: Final = 20
@@ -54,7 +58,9 @@ def measure(args: object) -> Arguments:
         return _UNKNOWN
     if isinstance(args, str):
         raw = args[:_LOOKED_AT].encode("utf-8", "surrogatepass")
-        size = len(raw) if len(args) <= _LOOKED_AT else max(len(raw), len(args))
+        size = len(raw)
+        if size >= _LOOKED_AT:
+            size = max(size, len(args))
     else:
         try:
             raw = orjson.dumps(args, default=lambda value: type(value).__name__, option=_OPTIONS)
@@ -67,7 +73,7 @@ def measure(args: object) -> Arguments:
     containers = (raw.count(b"{") + raw.count(b"[")) / _MOST_CONTAINERS
     if length > 1.0 or fields > 1.0 or containers > 1.0:
         length, fields, containers = min(length, 1.0), min(fields, 1.0), min(containers, 1.0)
-    return Arguments(size, (length + fields + containers) / 3, hash(raw) ^ size)
+    return _arguments((size, (length + fields + containers) / 3, hash(raw) ^ size))
 
 
 _FORM: Final = 1
@@ -283,6 +289,8 @@ _CALL: Final = struct.Struct("<qdqqdBddd")
 _FLAGS: Final = struct.calcsize("<qdqqd")
 _CALIBRATES: Final = 24
 """Of the calls since somebody asked last, the newest so many calibrate estimates."""
+_MOST_OFF: Final = 1000.0
+"""One call that took no time must not be the mean."""
 
 
 class Profile:
@@ -293,8 +301,9 @@ class Profile:
     """
 
     __slots__ = (
-        "_calibration", "_calls", "_complexities", "_default", "_fresh", "_keys", "_ms", "_newest",
-        "_rule", "_sessions", "_sizes", "_times", "_unsaved", "asked", "queued", "read", "tool",
+        "_calibration", "_calls", "_complexities", "_default", "_fresh", "_keys", "_misses", "_ms",
+        "_newest", "_rule", "_sessions", "_sizes", "_times", "_unsaved", "asked", "queued", "read",
+        "tool",
     )  # fmt: skip
 
     def __init__(self, tool: str, settings: Settings) -> None:
@@ -305,6 +314,7 @@ class Profile:
         self._rule = settings.tuning.latency
         self._default = settings.profile_defaults_ms.get(tool, DEFAULTS_MS.get(tool))
         self._keys = array("q")
+        self._misses = array("d")
         self._clear()
 
     def _clear(self) -> None:
@@ -355,6 +365,12 @@ class Profile:
         """The longest of the newest calls that did the work; 0 without one."""
         self._settle()
         return max(self._ms, default=0.0)
+
+    def misses(self) -> Sequence[float]:
+        """By how much estimates were off, in percent; of the newest calls, each told once."""
+        self._settle()
+        found, self._misses = self._misses, array("d")
+        return found
 
     def unsaved(self) -> list[CallRecord]:
         """The calls that the store is not told of yet; from now on it is."""
@@ -465,8 +481,11 @@ class Profile:
             return
         if len(ordered) != known:
             ordered[:] = sorted(self._ms[-newest:])
-        within = ms <= self._from_records(size, complexity, self._look(ordered))[0]
-        self._calibration.add(within=within)
+        estimate, _ = self._from_records(size, complexity, self._look(ordered))
+        self._calibration.add(within=ms <= estimate)
+        if ms > 0:
+            self._misses.append(min(100 * abs(estimate - ms) / ms, _MOST_OFF))
+            del self._misses[:-_CALIBRATES]
         insort(ordered, ms)
         if known == newest:
             del ordered[bisect_left(ordered, self._ms[-newest])]

@@ -132,6 +132,8 @@ def _references(args: object) -> set[str]:
 _NAMED: Final = 200
 _AGAIN_S: Final = 30.0
 _NOTHING: Final = ResourceSample()
+_TOOL: Final = Kind.TOOL
+_AGENT: Final = Kind.AGENT
 AGENT: Final = "agent:"
 """Before the name of an agent, where profiles are kept by the names of tools."""
 
@@ -174,21 +176,22 @@ class Profiler:
 
     def finished(self, step: Step, session: str = "") -> None:
         """Adds a finished tool call or agent run; ignores other steps and those without times."""
-        name, start, end = step.name, step.start, step.end
-        if not name or step.kind not in (Kind.TOOL, Kind.AGENT):
+        kind, name, start, end = step.kind, step.name, step.start, step.end
+        if not name or not end or not 0 < start <= end < LATEST:
             return
-        if not end or not 0 < start <= end < LATEST:
-            return
-        if step.kind is Kind.AGENT:
+        if kind is _AGENT:
             name = AGENT + name
+        elif kind is not _TOOL:
+            return
         size, complexity, key = measure(step.args)
         cpu, memory, io_wait = (self.sample and self.sample()) or _NOTHING
+        session = session or step.session or ""
         with self._lock:
             profile = self._profile(name)
             profile.add(
                 (
-                    end, (end - start) / 1e6, size, session or step.session or "", not step.error,
-                    False, complexity, cpu, io_wait, memory,
+                    end, (end - start) / 1e6, size, session, not step.error, False, complexity,
+                    cpu, io_wait, memory,
                 ),
                 key,
             )  # fmt: skip
@@ -209,6 +212,17 @@ class Profiler:
         arguments = measure(args)
         with self._lock:
             return self._profile(tool).estimate(arguments)
+
+    def misses(self) -> list[float]:
+        """By how much estimates of tools were off since this was asked last, in percent."""
+        with self._lock:
+            known = [one for name, one in self._profiles.items() if not name.startswith(AGENT)]
+        found: list[float] = []
+        for profile in known:
+            # One at a time: whoever ends a span waits for the lock.
+            with self._lock:
+                found.extend(profile.misses())
+        return found
 
     def limit_for(self, tool: str, args: object = None) -> float | None:
         """Seconds after which a running call is stalled; None below 20 successful calls.

@@ -19,7 +19,6 @@ from otel_loopguard.detectors import DETECTORS, Registry
 from otel_loopguard.escalation.service import EscalationService
 from otel_loopguard.evidence import prepare
 from otel_loopguard.execution.admission import Admissions
-from otel_loopguard.execution.latency import Knowledge
 from otel_loopguard.execution.profiler import Profiler
 from otel_loopguard.guard.queries import SessionQueries
 from otel_loopguard.guard.untraced import Untraced
@@ -148,7 +147,7 @@ class LoopGuard(SessionQueries):
         # It refuses settings that cannot be used: before anybody else knows this guard.
         self.telemetry = Telemetry(
             settings, faults, live=live, detectors=self._registry.names,
-            estimate=self._learned_ms, fields=self._admissions.fields,
+            misses=self.profiler.misses, fields=self._admissions.fields,
             meters=meter_provider, loggers=logger_provider,
         )  # fmt: skip
         self._replication = ControlReplication(self, self._writer, live=live)
@@ -749,11 +748,6 @@ class LoopGuard(SessionQueries):
         """Profiles a call; one that only a message reports has no times of its own."""
         if seen.step.dialect != MESSAGES:
             self.profiler.finished(seen.step, seen.session.key)
-
-    def _learned_ms(self, tool: str, args: object) -> float | None:
-        """How long a call takes by past calls alone; None where they do not say."""
-        estimate = self.profiler.estimate(tool, args)
-        return estimate.duration_ms if estimate.source is Knowledge.PROFILE else None
 
     def _clock(self, known: int | None = None) -> int:
         """The time: by the machine's clock, in a replay what is known or was last told."""

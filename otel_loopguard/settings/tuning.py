@@ -397,9 +397,7 @@ class StoresTuning(Group):
 class TelemetryTuning(Group):
     """How much the guard reports of itself."""
 
-    sample: int = value(
-        64, "One of so many spans is timed, and one estimate checked.", ge=1, le=1_000_000
-    )
+    sample: int = value(64, "One of so many spans is timed.", ge=1, le=1_000_000)
     agents: int = value(100, "Agent names on metrics; others are `other`.", ge=1, le=1000)
     tools: int = value(200, "Tool names on metrics; others are `other`.", ge=1, le=900)
     zero_agents: int = value(

@@ -37,8 +37,9 @@ if TYPE_CHECKING:
     from otel_loopguard.sessions.active import ActiveSpan
     from otel_loopguard.sessions.observation import DecisionRecord
     from otel_loopguard.settings import Settings
+    from otel_loopguard.telemetry.counts import Counts
     from otel_loopguard.telemetry.events import Case, Event
-    from otel_loopguard.telemetry.recorder import Counts, Estimator, State
+    from otel_loopguard.telemetry.recorder import Misses, State
     from otel_loopguard.telemetry.verdicts.reporter import VerdictReporter
     from otel_loopguard.telemetry.verdicts.verdict import Verdict
 
@@ -254,13 +255,13 @@ class Telemetry:
         *,
         live: bool,
         detectors: Sequence[str],
-        estimate: Estimator,
+        misses: Misses,
         fields: Fields,
         meters: MeterProvider | None = None,
         loggers: LoggerProvider | None = None,
     ) -> None:
         counting = settings.telemetry_metrics and (live or meters is not None)
-        self.numbers = MetricsRecorder(settings, faults, detectors, estimate, meters, on=counting)
+        self.numbers = MetricsRecorder(settings, faults, detectors, misses, meters, on=counting)
         self._emitter = None
         if settings.enabled and (live or loggers is not None):
             self._emitter = BackgroundEmitter(settings, faults, self.numbers.counts, loggers)

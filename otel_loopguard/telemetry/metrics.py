@@ -161,8 +161,8 @@ METRICS: Final = (
     Metric(
         semconv.METRIC_ESTIMATE_ERROR, "histogram", "%", (),
         "Difference between estimate and duration of a successful call, in percent of the "
-        "duration, at most 1000. Sampled. Estimates cover nine of ten calls, so most calls are "
-        "faster.",
+        "duration, at most 1000; of each tool the newest 24 calls since the last reading. "
+        "Estimates cover nine of ten calls, so most calls are faster.",
         (5, 10, 20, 30, 50, 75, 100, 150, 200, 300, 500, 1000),
     ),
     Metric(

@@ -23,6 +23,8 @@ from otel_loopguard._util.errors import attempt, hook, swallow
 from otel_loopguard._util.fork import reset_after_fork
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard.core import Action, Choice, Kind
+from otel_loopguard.core.report import SAME
+from otel_loopguard.telemetry.counts import UNKNOWN, CardinalityLimit, Counts, agent_of
 from otel_loopguard.telemetry.events import SpanRef, context_of, saved
 from otel_loopguard.telemetry.metrics import AGENT, METRICS, OPERATION, SYSTEM, Metric
 from otel_loopguard.version import __version__
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, Histogram, MeterProvider
 
     from otel_loopguard._util.errors import InternalErrors
-    from otel_loopguard.core import Step
     from otel_loopguard.core.admission import ResourceUse
     from otel_loopguard.core.report import Happening
     from otel_loopguard.resilience.registry import ResilienceRegistry
@@ -41,18 +42,12 @@ if TYPE_CHECKING:
     from otel_loopguard.sessions.stats import DecisionIndex
     from otel_loopguard.settings import Settings
     from otel_loopguard.stores import Writer
+    from otel_loopguard.telemetry.counts import Key, Values
     from otel_loopguard.telemetry.span_annotator import SpanAnnotator
 
-UNKNOWN: Final = "unknown"
-OTHER: Final = "other"
-_MAX_NAME: Final = 200
-_MAX_KEYS: Final = 1800
-"""Different attributes of one metric; the SDK gives up its own order past 2000."""
 _MAX_WAITING: Final = 4096
 _MAX_TOKENS: Final = 1 << 40
-_MAX_ERROR: Final = 1000.0
 _FIRST: Final = 64
-_NAMED: Final = 64
 _NAME: Final = "otel_loopguard"
 _COMPONENT: Final = ("loopguard", "loopguard_span_exporter")
 _STORE_STATES: Final = {
@@ -66,11 +61,8 @@ _HAPPENINGS: Final[Mapping[Happening, str]] = {
     "missing_dependencies": semconv.METRIC_RUN_MISSING_DEPENDENCIES,
 }
 
-Key = tuple[str, ...]
-"""Values of the attributes of a metric, in its order; empty for one that is left out."""
-Values = Mapping[Key, float]
-Estimator = Callable[[str, object], "float | None"]
-"""Milliseconds that a call takes by past calls of its tool; None where they do not say."""
+Misses = Callable[[], "Iterable[float]"]
+"""By how much estimates of calls were off since somebody asked last, in percent of the calls."""
 
 
 class Sampling:
@@ -94,87 +86,6 @@ class Sampling:
         else:
             self.left = self._every
         return True
-
-
-class CardinalityLimit:
-    """The first so many different names; all others are `other`. Takes no lock.
-
-    Two threads may each add the last one; that is one too many, and does no harm.
-    """
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._known: dict[str, None] = {}
-
-    def get(self, name: str | None) -> str:
-        """A name as it goes on a metric: `unknown` for none, cut at 200 characters."""
-        if not name:
-            return UNKNOWN
-        name = name[:_MAX_NAME]
-        if name not in self._known:
-            if len(self._known) >= self._most:
-                return OTHER
-            self._known[name] = None
-        return name
-
-    @property
-    def all(self) -> tuple[str, ...]:
-        """The names that are known, in the order in which they came."""
-        return tuple(self._known)
-
-
-_OF_STEPS: Final = (semconv.METRIC_STEPS, semconv.METRIC_TOOL_CALLS)
-
-
-class Counts:
-    """Counts of one guard, or of guards that are gone. Thread-safe.
-
-    Past 1800 different attributes of a metric, what is new is counted as `other` throughout.
-    """
-
-    def __init__(self) -> None:
-        # Re-entrant: a finalizer may end a span, and be counted, while it is held.
-        self._lock = new_lock()
-        self.forked()
-
-    def forked(self) -> None:
-        """Starts anew in the child of a fork: what was counted is the parent's."""
-        self._lock = new_lock()
-        self._counts: dict[str, dict[Key, float]] = {}
-        self._steps: dict[tuple[Kind, str, str, bool], int] = {}
-
-    def step(self, kind: Kind, agent: str, tool: str, *, error: bool) -> None:
-        """Counts a step; what metrics say of it is summed up when they are read.
-
-        There are as many different ones as there are names of agents and tools on metrics.
-        """
-        key = (kind, agent, tool, error)
-        with self._lock:
-            self._steps[key] = self._steps.get(key, 0) + 1
-
-    def add(self, metric: str, key: Key, amount: float = 1) -> None:
-        """Counts."""
-        with self._lock:
-            counts = self._counts.get(metric)
-            if counts is None:
-                counts = self._counts[metric] = {}
-            if key not in counts and len(counts) >= _MAX_KEYS:
-                key = tuple(OTHER if value else value for value in key)
-            counts[key] = counts.get(key, 0) + amount
-
-    def get(self, metric: str) -> Values:
-        """What was counted of a metric, as it is now."""
-        with self._lock:
-            found: dict[Key, float] = dict(self._counts.get(metric, {}))
-            steps = dict(self._steps) if metric in _OF_STEPS else {}
-        for (kind, agent, tool, error), count in steps.items():
-            key = (kind.value, agent)
-            if metric == semconv.METRIC_TOOL_CALLS:
-                if kind is not Kind.TOOL:
-                    continue
-                key = (tool, "failure" if error else "success")
-            found[key] = found.get(key, 0) + count
-        return found
 
 
 def _zeros(detectors: Sequence[str], shadow: str) -> dict[str, Values]:
@@ -552,17 +463,17 @@ class MetricsRecorder:
         settings: Settings,
         faults: InternalErrors,
         detectors: Sequence[str],
-        estimate: Estimator,
+        misses: Misses,
         meters: MeterProvider | None,
         *,
         on: bool,
     ) -> None:
         tuning = settings.tuning.telemetry
         self.faults = faults
-        self.counts = Counts()
-        self.waiting: Callable[[], int] | None = None
         self.agents = CardinalityLimit(tuning.agents)
         self.tools = CardinalityLimit(tuning.tools)
+        self.counts = Counts(self.agents, self.tools)
+        self.waiting: Callable[[], int] | None = None
         self._detectors = CardinalityLimit(2 * len(detectors))
         for name in detectors:
             self._detectors.get(name)
@@ -572,9 +483,7 @@ class MetricsRecorder:
         self._zero_agents = tuning.zero_agents
         self._totals = Totals(self.counts, faults)
         self.timed = Sampling(tuning.sample)
-        self._compared = Sampling(tuning.sample)
-        self._named: dict[tuple[Kind, str | None, str | None], tuple[str, str]] = {}
-        self._estimate = estimate
+        self._misses = misses
         self._state: State | None = None
         self._board: Instruments | None = None
         if on:
@@ -594,6 +503,11 @@ class MetricsRecorder:
 
     def read(self, metric: str) -> Values:
         """What there is to report of a metric now, by values of its attributes."""
+        self.counts.settle()
+        if metric == semconv.METRIC_PROFILE_HIT_RATE:
+            # Nobody asks a histogram; these are recorded before the next metric is read.
+            for miss in self._misses():
+                self._keep(semconv.METRIC_ESTIMATE_ERROR, miss, {})
         look = _LOOKS.get(metric)
         if look is not None:
             return {} if self._state is None else look(self._state, self)
@@ -609,29 +523,29 @@ class MetricsRecorder:
 
     def on_step(self, seen: published.Observation) -> None:
         """Counts a step that was judged; on the way of every step."""
-        step, add = seen.step, self.counts.add
-        kind, calls = step.kind, step.kind is Kind.TOOL
-        agent, tool = self._named.get((kind, step.agent, step.name)) or self._names_of(step)
-        self.counts.step(kind, agent, tool, error=step.error)
+        step = seen.step
+        self.counts.step(step)
+        if step.kind is Kind.MODEL:
+            if step.tokens_in is not None:
+                # A span may say anything.
+                tokens = min(max(step.tokens_in, 0), _MAX_TOKENS)
+                agent = self.agents.get(step.agent)
+                self._keep(semconv.METRIC_RUN_CONTEXT_TOKENS, tokens, {AGENT: agent})
+            if seen.compacted:
+                self.happened("compactions")
+        elif step.kind is Kind.TOOL and seen.turn is not SAME:
+            if seen.turn.recovered:
+                self.counts.add(semconv.METRIC_TOOL_RECOVERIES, (self.tools.get(step.name),))
+            if seen.turn.switched:
+                self.counts.add(semconv.METRIC_STRATEGY_SWITCHES, (self.agents.get(step.agent),))
         for found in seen.detections:
-            add(semconv.METRIC_DETECTIONS, (self._detectors.get(found.detector), agent))
+            agent = self.agents.get(agent_of(step))
+            key = (self._detectors.get(found.detector), agent)
+            self.counts.add(semconv.METRIC_DETECTIONS, key)
         for phase in seen.phases:
             if phase.seconds is not None:
                 named = self.agents.get(phase.name)
                 self._keep(semconv.METRIC_RUN_PHASE_DURATION, phase.seconds, {AGENT: named})
-        if calls:
-            if seen.turn.recovered:
-                add(semconv.METRIC_TOOL_RECOVERIES, (tool,))
-            if seen.turn.switched:
-                add(semconv.METRIC_STRATEGY_SWITCHES, (agent,))
-            if not step.error and self._compared.hit():
-                self._compare(step)
-        if step.tokens_in is not None and kind is Kind.MODEL:
-            # A span may say anything.
-            tokens = min(max(step.tokens_in, 0), _MAX_TOKENS)
-            self._keep(semconv.METRIC_RUN_CONTEXT_TOKENS, tokens, {AGENT: agent})
-        if seen.compacted:
-            self.happened("compactions")
 
     def on_decision(self, made: published.DecisionRecord) -> None:
         """Counts a decision."""
@@ -686,28 +600,6 @@ class MetricsRecorder:
         """Records how long the work on a span that ended took."""
         took, place = (time.perf_counter_ns() - began) / 1e9, SpanRef(trace_id, span_id)
         self._keep(semconv.METRIC_EVALUATION_DURATION, took, {}, place)
-
-    def _names_of(self, step: Step) -> tuple[str, str]:
-        """Agent and tool of a step as they go on metrics; remembered for the next one."""
-        kind = step.kind
-        agent = self.agents.get(step.agent or (step.name if kind is Kind.AGENT else None))
-        named = agent, self.tools.get(step.name) if kind is Kind.TOOL else ""
-        if len(self._named) >= _NAMED:
-            self._named.clear()
-        if len(step.name or "") + len(step.agent or "") <= _MAX_NAME:
-            self._named[kind, step.agent, step.name] = named
-        return named
-
-    def _compare(self, step: Step) -> None:
-        """Compares what a call took with its estimate."""
-        took = ((step.end or 0) - step.start) / 1e6
-        if not step.start or took <= 0 or not step.name:
-            return
-        estimate = self._estimate(step.name, step.args)
-        if estimate is not None:
-            # One call that took no time must not be the mean.
-            error = min(100 * abs(estimate - took) / took, _MAX_ERROR)
-            self._keep(semconv.METRIC_ESTIMATE_ERROR, error, {})
 
     def _keep(
         self, metric: str, value: float, attributes: Mapping[str, str], place: SpanRef | None = None
