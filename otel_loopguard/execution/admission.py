@@ -392,7 +392,7 @@ class Admissions:
             semconv.EXECUTION_TOOLS: int(bool(decision.tool)),
         }
 
-    def starting(self, opened: ActiveSpan, reader: Reader, tools: ToolSpans) -> None:
+    def starting(self, opened: ActiveSpan, name: str, reader: Reader, tools: ToolSpans) -> None:
         """Writes the choice about a call on its span, where it is not to run the call at once.
 
         On the way of every span: it is the choice for the tool as a whole, a second old at most.
@@ -400,7 +400,7 @@ class Admissions:
         span = opened.view
         if not self._settings.execution_on_spans or not isinstance(span, ActiveSpanView):
             return
-        tool = tools.only(span.name)
+        tool = tools.only(name)
         if tool is None:
             return
         if not tool:

@@ -39,7 +39,7 @@ class Arguments(NamedTuple):
 
 _UNKNOWN: Final = Arguments()
 # Calling the class runs Python; this is made for every call of a tool.
-_new: Any = tuple.__new__  # pyright: ignore[reportUnknownMemberType]
+_new: Any = cast("Any", tuple).__new__
 _arguments: Final[Callable[[tuple[int, float, int]], Arguments]] = partial(_new, Arguments)
 _MOST_CHARS: Final = 10_000
 _MOST_FIELDS: Final = 50

@@ -201,18 +201,20 @@ class LoopGuard(SessionQueries):
             above: The span above, where that is not shown to the guard by itself.
             attributes: Its attributes, where they were read.
         """
-        active, run, told = self.active, None, False
+        active, run, told, name = self.active, None, False, ""
         # What is written on spans is read, and parsed, before the lock is taken.
         try:
+            name = span.name
             attributes = span.attributes if attributes is None else attributes
             told = not self.reader.marks.isdisjoint(attributes)
             run = self.reader.run(span, attributes)
         except Exception as fault:  # noqa: BLE001
             self.faults.caught("read", fault)
-        if span.parent_id in active.deferred:
+        parent_id = span.parent_id
+        if parent_id in active.deferred:
             with self._lock:
-                self._follow(span.parent_id)
-        parent, late = active.by_id.get(span.parent_id), None
+                self._follow(parent_id)
+        parent, late = active.by_id.get(parent_id), None
         if parent is None:
             parent = None if above is None else ActiveSpan(above, None, None)
         elif not parent.told:
@@ -229,19 +231,19 @@ class LoopGuard(SessionQueries):
             opened.call = making()
             self._add(opened, run)
         if any_stops():
-            self._annotate_start(opened)
-        elif self.tools.first(span.name) is not None:
-            self._admissions.starting(opened, self.reader, self.tools)
+            self._annotate_start(opened, name)
+        elif self.tools.first(name) is not None:
+            self._admissions.starting(opened, name, self.reader, self.tools)
         if waiting:
             settle()
 
-    def _annotate_start(self, opened: ActiveSpan) -> None:
+    def _annotate_start(self, opened: ActiveSpan, name: str) -> None:
         """Writes on a span that starts that its session was stopped, else how to execute it."""
         known = opened.session or self._sessions.of_trace(opened.view.trace_id)
         if known is not None and known.flag.stops:
             self._annotator.starting(opened, known)
         else:
-            self._admissions.starting(opened, self.reader, self.tools)
+            self._admissions.starting(opened, name, self.reader, self.tools)
 
     def _add(self, opened: ActiveSpan, run: Step | None) -> None:
         """Follows an open span from now on. The lock is held."""

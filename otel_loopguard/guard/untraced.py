@@ -111,6 +111,8 @@ class Untraced:
 
         The span that ended tells of a call of its trace, also where that was counted before.
         """
+        if self._told and len(counted) == 1 and self._is_traced(*counted[0], ended):
+            return counted
         if ended is not None and ended.kind in _CALLS and ended.trace_id not in self._traced:
             self._traced[ended.trace_id] = None
         kept: list[tuple[Session, Step]] = []
@@ -131,6 +133,10 @@ class Untraced:
             if not asked.told or not asked.counted(step):
                 kept.append((session, step))
         return kept
+
+    def _is_traced(self, session: Session, step: Step, ended: Step | None) -> bool:
+        """Whether all calls so far were told by spans, and this one is: nearly always."""
+        return session.asked is _TRACED and ended is step and step.trace_id in self._traced
 
     def _told_on(  # noqa: PLR0913
         self, span: SpanView, step: Step, session: Session, agent: str | None,

@@ -112,7 +112,7 @@ class LoopGuardSpanProcessor(SpanProcessor):
                 or not self._marks.isdisjoint(attributes)
                 or (interest is _MIXED and not self._defers(span, parent_context))
             ):
-                self._started(span, parent_context, attributes)
+                self._started(span, parent_context, name, attributes)
         except Exception as fault:  # noqa: BLE001
             self.faults.caught("_started", fault)
 
@@ -130,7 +130,7 @@ class LoopGuardSpanProcessor(SpanProcessor):
                 or not self._marks.isdisjoint(attributes)
                 or (interest is _MIXED and not self._drops(span))
             ):
-                self._ended(span, attributes)
+                self._ended(span, name, attributes)
         except Exception as fault:  # noqa: BLE001
             self.faults.caught("_ended", fault)
 
@@ -146,7 +146,7 @@ class LoopGuardSpanProcessor(SpanProcessor):
         return True
 
     def _started(
-        self, span: Span, context: Context | None, attributes: Mapping[str, object]
+        self, span: Span, context: Context | None, scope: str, attributes: Mapping[str, object]
     ) -> None:
         if held():
             # The garbage collector or a signal handler runs within our own code.
@@ -156,7 +156,7 @@ class LoopGuardSpanProcessor(SpanProcessor):
             settle()
         if not self._on or off():
             return
-        guard, view = self.guard, ActiveSpanView(span)
+        guard, view = self.guard, ActiveSpanView(span, scope)
         active = guard.active
         known, deferred = active.by_id.get(view.span_id), active.deferred.get(view.span_id)
         if (
@@ -176,7 +176,7 @@ class LoopGuardSpanProcessor(SpanProcessor):
         if guard.due < self._timer.planned or not self._timer.process:
             self._timer.wake()
 
-    def _ended(self, span: ReadableSpan, attributes: Mapping[str, object]) -> None:
+    def _ended(self, span: ReadableSpan, scope: str, attributes: Mapping[str, object]) -> None:
         if held():
             later(partial(self.on_end, span))
             return
@@ -189,7 +189,7 @@ class LoopGuardSpanProcessor(SpanProcessor):
             timed.left -= 1
         else:
             began = self._numbers.began()
-        guard, view = self.guard, EndedSpanView(span, attributes)
+        guard, view = self.guard, EndedSpanView(span, attributes, scope)
         guard.on_end(view, named_session())
         if guard.due < self._timer.planned or not self._timer.process:
             self._timer.wake()

@@ -49,10 +49,7 @@ class DetectorSet:
         if asked is None:
             asked = self._asked[kind] = self._concerned(kind)
         signs = self._registry.signs.get(kind)
-        if signs is None:
-            if not asked:
-                return found
-        elif any(shown := signs(evidence)):
+        if signs is not None and any(shown := signs(evidence)):
             signed = kind, *map(bool, shown)
             asked = self._asked.get(signed)
             if asked is None:
@@ -63,10 +60,12 @@ class DetectorSet:
             except Exception as fault:  # noqa: BLE001
                 self._break(self._name(detector), fault)
                 continue
-            if isinstance(seen, Detection):
+            if seen is None:
+                continue
+            if isinstance(seen, Detection):  # pyright: ignore[reportUnnecessaryIsInstance]
                 entry = self._registry.by_name[self._name(detector)]
                 found.append(replace(seen, family=entry.family))
-            elif seen is not None:
+            else:
                 msg = f"expected a Detection or None, got {type(seen).__name__}"
                 self._break(self._name(detector), TypeError(msg))
         return found

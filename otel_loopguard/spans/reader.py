@@ -143,12 +143,13 @@ class Reader:
         """
         if attributes is None:
             attributes = span.attributes
-        if self.marks.isdisjoint(attributes):
-            return run_by_name(span)
+        # First: where such a word is, nothing else is to be asked.
         for key, words in self._call_words.items():
             word = attributes.get(key)
             if isinstance(word, str) and word in words:
                 return None
+        if self.marks.isdisjoint(attributes):
+            return run_by_name(span)
         step = self.read(span)
         if step is None or step.kind is Kind.OTHER:
             return run_by_name(span)

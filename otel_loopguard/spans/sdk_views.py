@@ -37,18 +37,19 @@ class _SdkSpanView:
 
     __slots__ = ("_span", "parent_id", "scope", "span_id", "start", "trace_id")
 
-    def __init__(self, span: ReadableSpan) -> None:
+    def __init__(self, span: ReadableSpan, scope: object = None) -> None:
+        # A context is a tuple of ids; its properties are calls.
         context = span.get_span_context() or _NO_CONTEXT
-        parent, scope = span.parent, span.instrumentation_scope
-        start = span.start_time
+        parent, start = span.parent, span.start_time
         if type(start) is not int:
             start = _as_int(start) or 0
-        name = "" if scope is None else cast("object", scope.name)
+        if scope is None:
+            scope = scope_of(span)
         self._span = span
-        self.trace_id = context.trace_id
-        self.span_id = context.span_id
-        self.parent_id = None if parent is None else parent.span_id
-        self.scope = name if isinstance(name, str) else str(name)
+        self.trace_id = context[0]
+        self.span_id = context[1]
+        self.parent_id = None if parent is None else parent[1]
+        self.scope = scope if isinstance(scope, str) else str(scope)
         self.start = told(start) if moves else start
 
     @property
@@ -75,8 +76,11 @@ class EndedSpanView(_SdkSpanView):
 
     __slots__ = ("attributes", "end", "name", "start_attributes", "status")
 
-    def __init__(self, span: ReadableSpan, attributes: Mapping[str, object] | None = None) -> None:
-        _SdkSpanView.__init__(self, span)
+    def __init__(
+        self, span: ReadableSpan, attributes: Mapping[str, object] | None = None,
+        scope: object = None,
+    ) -> None:  # fmt: skip
+        _SdkSpanView.__init__(self, span, scope)
         # The SDK lets any object be a name or a time, and not every number has an order.
         name, end, code = cast("object", span.name), span.end_time, span.status.status_code
         if type(end) is not int:
@@ -197,6 +201,12 @@ def _as_int(time: object) -> int | None:
     if isinstance(time, float) and math.isfinite(time):
         return int(time)
     return int(time) if isinstance(time, int) else None
+
+
+def scope_of(span: ReadableSpan) -> object:
+    """Name of the instrumentation scope of a span, which may be anything; empty for none."""
+    scope = span.instrumentation_scope
+    return "" if scope is None else scope.name
 
 
 def attributes_of(span: ReadableSpan) -> Mapping[str, object]:

@@ -42,6 +42,8 @@ _TAKEN_OUT: Final = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 _OPENERS = frozenset('{["')
+_JSON = frozenset(('{"', '["'))
+"""How JSON begins that no mask begins like."""
 SUSPECT = frozenset('[<({_*#Rr"')
 """How text begins that may be hidden; other text need not be asked about."""
 _ABSENT = frozenset(("", "null", "None"))
@@ -178,7 +180,11 @@ def hidden(value: object) -> bool:
     # A text of megabytes is not searched for it where it begins like none.
     if not isinstance(value, str) or value[:1] not in SUSPECT:
         return False
-    if len(value) <= _LONGEST and _TAKEN_OUT.fullmatch(value) is not None:
+    if value[:2] in _JSON:
+        # Arguments, nearly always: two words are looked for, and most have neither.
+        if "REDACTED" not in value and _SCRUBBED not in value:
+            return False
+    elif len(value) <= _LONGEST and _TAKEN_OUT.fullmatch(value) is not None:
         return True
     if value[0] in _OPENERS and _SCRUBBED in value and _scrubbed(value):
         return True
