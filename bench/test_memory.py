@@ -89,7 +89,7 @@ from otel_loopguard.replay import Recording, Run, SpanReplay
 class Feed:
     spans = 0
     def on_start(self, span): pass
-    def on_end(self, span): self.spans += 1
+    def on_end(self, span, *, step): self.spans += 1
     def tick(self, now): pass
     def bind(self, trace_id, session): pass
 feed = Feed()

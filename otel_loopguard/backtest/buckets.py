@@ -18,6 +18,7 @@ from otel_loopguard.backtest.rows import BrokenRow, parsed
 from otel_loopguard.backtest.session import SessionResult, replay_session
 from otel_loopguard.backtest.sources import Source, connect, relation, stage
 from otel_loopguard.errors import LoopGuardError
+from otel_loopguard.guard.guard import LoopGuard
 from otel_loopguard.replay.fields import is_map
 from otel_loopguard.version import __version__
 
@@ -114,9 +115,10 @@ def replay_bucket(bucket: Bucket) -> Notes:
     """Replays the sessions of a bucket in order of time; writes their results as one file."""
     arrow, files = load("pyarrow"), load("pyarrow.parquet")
     notes, results = Notes(), list[dict[str, object]]()
+    like = LoopGuard(bucket.settings, clock="replay")
     for session, source, rows in _sessions(bucket, notes):
         for found in replay_session(
-            rows, bucket.settings, session=session, source=source, broken=notes.broken
+            rows, bucket.settings, session=session, source=source, broken=notes.broken, like=like
         ):
             notes.sessions += 1
             results.append({**result_row(found), "settings_hash": bucket.digest})

@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import fields
 from datetime import datetime, timezone
+from functools import lru_cache
 from itertools import zip_longest
 from typing import Any, Final, cast
 
@@ -48,12 +49,10 @@ def span_of(row: Mapping[str, object]) -> RecordedSpan:
         msg = "a span has no valid `Timestamp`"
         raise BrokenRow(msg)
     duration = integer(row.get("Duration"))
-    kind = text(row.get("SpanKind")).upper().removeprefix("SPAN_KIND_")
-    status = text(row.get("StatusCode")).upper().removeprefix("STATUS_CODE_")
     return RecordedSpan(
         name=text(row.get("SpanName")),
         scope=text(row.get("ScopeName")),
-        kind=kind if kind in _KINDS else "INTERNAL",
+        kind=_kind(text(row.get("SpanKind"))),
         trace_id=trace_id,
         span_id=span_id,
         parent_id=identifier(row.get("ParentSpanId"), 8) or None,
@@ -61,9 +60,20 @@ def span_of(row: Mapping[str, object]) -> RecordedSpan:
         end=None if duration is None or duration < 0 else start + duration,
         attributes=_attributes(row.get("SpanAttributes"), "SpanAttributes"),
         events=_events(row),
-        status=_STATUSES.get(status, "unset"),
+        status=_status(text(row.get("StatusCode"))),
         description=text(row.get("StatusMessage")) or None,
     )
+
+
+@lru_cache(64)
+def _kind(written: str) -> str:
+    kind = written.upper().removeprefix("SPAN_KIND_")
+    return kind if kind in _KINDS else "INTERNAL"
+
+
+@lru_cache(64)
+def _status(written: str) -> Status:
+    return _STATUSES.get(written.upper().removeprefix("STATUS_CODE_"), "unset")
 
 
 def row_of(span: RecordedSpan) -> dict[str, object]:
@@ -85,6 +95,8 @@ def row_of(span: RecordedSpan) -> dict[str, object]:
 
 
 def _attributes(value: object, column: str) -> Mapping[str, object]:
+    if is_map(value):
+        return value
     if isinstance(value, str) and value:
         try:
             value = parsed(value)
@@ -100,6 +112,8 @@ def _attributes(value: object, column: str) -> Mapping[str, object]:
 
 def _events(row: Mapping[str, object]) -> list[tuple[str, Mapping[str, object]]]:
     listed = row.get("Events")
+    if not listed and "Events.Name" not in row:
+        return []
     nested = mapping(listed)
     names = sequence(nested.get("Name", row.get("Events.Name")))
     held = sequence(nested.get("Attributes", row.get("Events.Attributes")))

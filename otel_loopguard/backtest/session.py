@@ -22,7 +22,6 @@ from otel_loopguard.core import Action, Kind
 from otel_loopguard.guard.guard import LoopGuard
 from otel_loopguard.replay import Run, SpanReplay, replay_run
 from otel_loopguard.replay.fields import mapping, text
-from otel_loopguard.spans.reader import Reader
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Decision, Step
@@ -107,13 +106,14 @@ class SessionResult:
             self.stopped, self.until = decision, self.spent.copy()
 
 
-def replay_session(
+def replay_session(  # noqa: PLR0913
     rows: Rows,
     settings: Settings,
     *,
     session: str = "",
     source: str = "",
     broken: Counter[str] | None = None,
+    like: LoopGuard | None = None,
 ) -> list[SessionResult]:
     """What the guard decides about the rows of one session, on their own clock.
 
@@ -127,19 +127,24 @@ def replay_session(
         session: Name of a session whose rows do not say it.
         source: Where the rows come from.
         broken: Counts the rows that were passed over, by reason.
+        like: A guard of these settings, to make the session's own from.
     """
     reasons = Counter[str]() if broken is None else broken
     account = _Account(source)
     guard = LoopGuard(
-        settings, clock="replay", on_step=account.on_step, on_decision=account.on_decision
-    )
+        settings, clock="replay", like=like,
+        on_step=account.on_step, on_decision=account.on_decision,
+    )  # fmt: skip
     try:
         stream = iter(rows)
         first = next(stream, None)
         if first is None:
             return []
         if first[0] == SPAN:
-            _replay_spans(guard, _spans(chain((first,), stream), account, reasons))
+            replay = SpanReplay(guard, guard.reader.read)
+            for span in _spans(chain((first,), stream), account, reasons):
+                replay.add(span)
+            replay.finish()
             return account.results()
         run = _run(chain((first,), stream), session, reasons)
         if run is None:
@@ -148,13 +153,6 @@ def replay_session(
         return [account.of_run(run, source)]
     finally:
         guard.shutdown()
-
-
-def _replay_spans(guard: LoopGuard, spans: Iterator[RecordedSpan]) -> None:
-    replay = SpanReplay(guard, Reader().read)
-    for span in spans:
-        replay.add(span)
-    replay.finish()
 
 
 def _spans(rows: Rows, account: _Account, broken: Counter[str]) -> Iterator[RecordedSpan]:
@@ -227,5 +225,7 @@ class _Account:
         return result
 
     def _result(self, session: Session) -> SessionResult:
-        fresh = SessionResult(session.key, self._source)
-        return self._found.setdefault(id(session), (session, fresh))[1]
+        known = self._found.get(id(session))
+        if known is None:
+            known = self._found[id(session)] = session, SessionResult(session.key, self._source)
+        return known[1]

@@ -313,7 +313,7 @@ class SpanAccounts:
         guard = LoopGuard(
             settings, clock="replay", on_step=self._on_step, on_decision=self._on_decision
         )
-        self._guard, self._replay = guard, SpanReplay(guard, Reader().read)
+        self._guard, self._replay = guard, SpanReplay(guard, guard.reader.read)
 
     def add(self, span: RecordedSpan) -> Iterator[Account]:
         """Adds one span; gives accounts that are closed by now."""

@@ -13,7 +13,6 @@ from otel_loopguard.cli.output import Format, json_line, line
 from otel_loopguard.evidence import error_class, parsed
 from otel_loopguard.guard.guard import LoopGuard
 from otel_loopguard.replay import RecordedSession, Recording, Run, SpanReplay
-from otel_loopguard.spans.reader import Reader
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Step
@@ -96,7 +95,7 @@ class _SpanSteps:
         self._source = source
         self._rows: list[dict[str, object]] = []
         self._guard = LoopGuard(clock="replay", on_step=self._on_step)
-        self._replay = SpanReplay(self._guard, Reader().read)
+        self._replay = SpanReplay(self._guard, self._guard.reader.read)
 
     def add(self, span: RecordedSpan) -> list[dict[str, object]]:
         self._replay.add(span)

@@ -86,6 +86,8 @@ class LoopGuard(SessionQueries):
         shelf: Where the journals of sessions are put; none by default.
         by_hand: Whether journals are read and written by `recall` and `write_journals` only, and
             decisions have ids that follow from their spans: others judge the same sessions.
+        like: A guard of equal settings, whose reader and list of detectors it shares: what it costs
+            to make very many.
         meter_provider: Whose metrics tell of it; the global one by default.
         logger_provider: Who emits its log events; the global one by default.
 
@@ -109,12 +111,13 @@ class LoopGuard(SessionQueries):
         judge: Judge | None = None,
         shelf: JournalStore | None = None,
         by_hand: bool = False,
+        like: LoopGuard | None = None,
         meter_provider: MeterProvider | None = None,
         logger_provider: LoggerProvider | None = None,
     ) -> None:
         self.settings = settings = settings or Settings()
         self.faults = faults = InternalErrors()
-        self.reader = Reader()
+        self.reader = Reader() if like is None else like.reader
         self.tools = ToolSpans()
         self._live = live = clock == "live"
         self._now = 0
@@ -140,7 +143,8 @@ class LoopGuard(SessionQueries):
             from otel_loopguard.detectors.llm_judge import judges  # noqa: PLC0415  # who has one
 
             detectors += judges(settings, faults, judge, live=live)
-        self._registry = Registry(settings, detectors)
+        known = None if like is None else like._registry  # noqa: SLF001  # of the same class
+        self._registry = known or Registry(settings, detectors)
         self.profiler = Profiler(settings, writer=self._writer)
         self._admissions = Admissions(settings, self.profiler, faults, self._writer)
         self.profiler.sample = self._admissions.resources.sample
@@ -287,16 +291,18 @@ class LoopGuard(SessionQueries):
                 self._follow(span_id)
         return self.active.by_id.get(span_id)
 
-    def on_end(self, span: SpanView, session: str | None = None) -> None:
+    def on_end(self, span: SpanView, session: str | None = None, step: Step | None = None) -> None:
         """A span ended.
 
         Args:
             span: The span.
             session: The session that the context names; for a span whose start was not shown,
                 because nothing said yet that it is one of an agent.
+            step: Its step, where `reader` read it.
         """
         active, span_id = self.active, span.span_id
-        step, messages = self._read(span, active.by_id.get(span_id) or self._opened(span_id))
+        opened = active.by_id.get(span_id) or self._opened(span_id)
+        step, messages = self._read(span, opened, step)
         if step is not None and active.deferred and step.lacks:
             self._follow_all()
         with self._lock:
@@ -323,10 +329,10 @@ class LoopGuard(SessionQueries):
             settle()
 
     def _read(
-        self, span: SpanView, opened: ActiveSpan | None
+        self, span: SpanView, opened: ActiveSpan | None, step: Step | None
     ) -> tuple[Step | None, Messages | None]:
         """What an ended span says: it is read, and parsed, before the lock is taken."""
-        step, where = None, "read"
+        where = "read"
         try:
             if (
                 opened is not None
@@ -334,7 +340,7 @@ class LoopGuard(SessionQueries):
                 and REWRITTEN in span.attributes
             ):
                 span.start_attributes = opened.view.attributes
-            step = self.reader.read(span)
+            step = self.reader.read(span) if step is None else step
             if step is None:
                 return None, None
             if opened is not None:
@@ -417,6 +423,8 @@ class LoopGuard(SessionQueries):
             now: Nanoseconds since the epoch.
         """
         self._now = now
+        if now < self.due and not self.active.deferred:
+            return  # as for nearly every event of a replay
         if self.active.deferred:
             self._follow_all()
         with self._lock:

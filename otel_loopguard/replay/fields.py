@@ -107,15 +107,16 @@ def identifier(value: object, size: int) -> int:
 
     OTLP/JSON writes hex, protobuf's own JSON base64; both end up in files.
     """
-    written = text(value)
+    if not isinstance(value, str) or not value:
+        return 0
     try:
-        if written.endswith("="):
-            raw = base64.b64decode(written, validate=True)
+        if value[-1] == "=":
+            raw = base64.b64decode(value, validate=True)
             return int.from_bytes(raw, "big") if len(raw) == size else 0
-        known = int.from_bytes(bytes.fromhex(written.rjust(2 * size, "0")), "big")
+        known = int.from_bytes(bytes.fromhex(value.rjust(2 * size, "0")), "big")
     except (ValueError, binascii.Error):
         return 0
-    return known if len(written) <= 2 * size else 0
+    return known if len(value) <= 2 * size else 0
 
 
 def decoded(value: object) -> object:

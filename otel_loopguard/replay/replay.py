@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import replace
 from heapq import heappop, heappush
 from math import inf
 from typing import TYPE_CHECKING, Final, Protocol
@@ -32,8 +31,8 @@ class Feed(Protocol):
     def on_start(self, span: SpanView) -> None:
         """A span started."""
 
-    def on_end(self, span: SpanView) -> None:
-        """A span ended."""
+    def on_end(self, span: SpanView, *, step: Step | None = None) -> None:
+        """A span ended; `step` is its step, where it was read."""
 
     def observe(self, step: Step, session: str) -> None:
         """A canonical step of a session."""
@@ -74,7 +73,7 @@ class SpanReplay:
         self._max_spans = max_spans
         self._max_chars = max_chars
         self._heap: list[_Event] = []
-        self._later: list[tuple[RecordedSpan, int]] = []
+        self._later: list[tuple[RecordedSpan, Step | None, int]] = []
         self._waiting: set[int] = set()
         self._fed = _Traces()
         self._bound = _Traces()
@@ -85,16 +84,16 @@ class SpanReplay:
 
     def add(self, span: RecordedSpan) -> None:
         """Takes one span; feeds what the buffer can no longer hold."""
-        self._bind(span)
+        step = self._bind(span)
         chars = _chars(span)
         self._spans += 1
         self._chars += chars
         late = span.start < self._now and span.trace_id not in self._fed
         if late or span.trace_id in self._waiting:
             self._waiting.add(span.trace_id)
-            self._later.append((span, chars))
+            self._later.append((span, step, chars))
         else:
-            self._start(span, chars)
+            self._start(span, step, chars)
         while self._spans > self._max_spans or self._chars > self._max_chars:
             self._advance()
 
@@ -103,39 +102,38 @@ class SpanReplay:
         while self._spans:
             self._advance()
 
-    def _bind(self, span: RecordedSpan) -> None:
+    def _bind(self, span: RecordedSpan) -> Step | None:
+        """Names the session of a trace, once a span of it says one; gives what was read for it."""
         if span.trace_id in self._bound:
-            return
+            return None
         step = self._read(span)
         if step is not None and step.session is not None:
             self._bound.add(span.trace_id)
             self._feed.bind(span.trace_id, step.session)
+        return step
 
-    def _start(self, span: RecordedSpan, chars: int) -> None:
+    def _start(self, span: RecordedSpan, step: Step | None, chars: int) -> None:
         self._fed.add(span.trace_id)
         self._order += 1
         end = inf if span.end is None else span.end
-        heappush(self._heap, (span.start, _START, -end, -self._order, span, chars))
+        heappush(self._heap, (span.start, _START, -end, -self._order, span, step, chars))
 
     def _advance(self) -> None:
         """Feeds the earliest event."""
         if not self._heap:
             self._turn_back()
-        time, phase, _, order, span, chars = heappop(self._heap)
+        time, phase, _, order, span, step, chars = heappop(self._heap)
         if time > self._now:
             self._now = time
             self._feed.tick(time)
         if phase == _START:
-            # Attributes set at the start cannot be told from later ones; the outcome can.
-            self._feed.on_start(
-                replace(span, end=None, events=(), status="unset", description=None)
-            )
-        if phase == _START and span.end is not None:
-            end = max(span.end, span.start)
-            heappush(self._heap, (end, _END, -span.start, -order, span, chars))
-            return
-        if span.end is not None:
-            self._feed.on_end(span)
+            self._feed.on_start(span.started())
+            if span.end is not None:
+                end = max(span.end, span.start)
+                heappush(self._heap, (end, _END, -span.start, -order, span, step, chars))
+                return
+        else:
+            self._feed.on_end(span, step=step)
         self._spans -= 1
         self._chars -= chars
 
@@ -145,8 +143,8 @@ class SpanReplay:
         self._fed = _Traces()
         self._waiting.clear()
         later, self._later = self._later, []
-        for span, chars in later:
-            self._start(span, chars)
+        for span, step, chars in later:
+            self._start(span, step, chars)
 
 
 def replay_run(feed: Feed, run: Run) -> None:
@@ -162,8 +160,9 @@ def replay_run(feed: Feed, run: Run) -> None:
         feed.observe(step, run.id)
 
 
-_Event = tuple[int, int, float, int, RecordedSpan, int]
-"""Time, phase, rank in it, order of arrival (children are exported first), span, characters."""
+_Event = tuple[int, int, float, int, RecordedSpan, "Step | None", int]
+"""Time, phase, rank in it, order of arrival (children are exported first), span, its step if it was
+read, characters."""
 
 
 class _Traces(OrderedDict[int, None]):
@@ -179,7 +178,12 @@ class _Traces(OrderedDict[int, None]):
 def _chars(span: RecordedSpan) -> int:
     """Characters of the text in a span, and a flat amount for the rest."""
     total = _SPAN_CHARS + len(span.name)
-    waiting: list[object] = [span.attributes, *(attributes for _, attributes in span.events)]
+    waiting: list[object] = [attributes for _, attributes in span.events]
+    for value in span.attributes.values():
+        if isinstance(value, str):
+            total += len(value)
+        else:
+            waiting.append(value)
     while waiting:
         value = waiting.pop()
         if isinstance(value, (str, bytes)):

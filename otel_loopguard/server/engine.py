@@ -55,9 +55,9 @@ class _Feed:
         with swallow(self._guard.faults, "server"):
             self._guard.on_start(span)
 
-    def on_end(self, span: SpanView) -> None:
+    def on_end(self, span: SpanView, *, step: Step | None = None) -> None:
         with swallow(self._guard.faults, "server"):
-            self._guard.on_end(span)
+            self._guard.on_end(span, step=step)
 
     def tick(self, now: int) -> None:
         pass

@@ -103,3 +103,14 @@ class RecordedSpan:
     events: Sequence[tuple[str, Mapping[str, object]]] = ()
     status: Status = "unset"
     description: str | None = None
+
+    def started(self) -> RecordedSpan:
+        """As it was at its start: without its outcome, which nothing had said by then.
+
+        Attributes set at the start cannot be told from later ones.
+        """
+        # By place: `dataclasses.replace` takes three times as long.
+        return RecordedSpan(
+            self.name, self.scope, self.kind, self.trace_id, self.span_id, self.parent_id,
+            self.start, None, self.attributes, self.start_attributes,
+        )  # fmt: skip

@@ -19,16 +19,16 @@ from otel_loopguard.spans.views import RecordedSpan, SpanView
 class Log:
     """Writes down what it is fed."""
 
-    said: list[tuple[str, int]] = field(default_factory=list)
-    views: list[SpanView] = field(default_factory=list)
-    bound: list[tuple[int, str]] = field(default_factory=list)
-    steps: list[tuple[str, Step]] = field(default_factory=list)
+    said: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
+    views: list[SpanView] = field(default_factory=list[SpanView])
+    bound: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
+    steps: list[tuple[str, Step]] = field(default_factory=list[tuple[str, Step]])
 
     def on_start(self, span: SpanView) -> None:
         self.said.append(("open", span.span_id))
         self.views.append(span)
 
-    def on_end(self, span: SpanView) -> None:
+    def on_end(self, span: SpanView, *, step: Step | None = None) -> None:
         self.said.append(("close", span.span_id))
 
     def tick(self, now: int) -> None:
