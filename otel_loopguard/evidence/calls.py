@@ -38,10 +38,14 @@ _PAGING: Final = frozenset(
     {
         "offset", "page", "page_number", "pageNumber", "page_no", "start", "start_line",
         "startLine", "from_line", "line", "line_number", "skip", "cursor", "position", "index",
-        "start_index", "chunk", "part",
+        "start_index", "chunk", "part", "view_range", "line_range",
     }
 )  # fmt: skip
-"""Arguments that page through something, where they are numbers."""
+"""Arguments that page through something, where they are numbers, or lists that begin with one."""
+_ENDS: Final = frozenset(
+    {"end", "end_line", "endLine", "to_line", "end_index", "last_line", "lineEnd"}
+)
+"""Arguments that say how far a page reaches."""
 
 
 @lru_cache(maxsize=4096)
@@ -87,9 +91,11 @@ def place_of(call: Call) -> tuple[int, float] | None:
     if len(paging) != 1:
         return None
     value = named[paging[0]]
+    if isinstance(value, list) and value:
+        value = cast("list[object]", value)[0]
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    rest = {name: item for name, item in named.items() if name != paging[0]}
+    rest = {name: item for name, item in named.items() if name != paging[0] and name not in _ENDS}
     return key_of(canonical(rest), call.seed), float(value)
 
 
@@ -150,7 +156,8 @@ _PLAIN_PAIR: Final = re.compile(r'"([^"]{1,64})":("[^"]{0,200}"?|[^,{}\[\]]{1,64
 """The same where there is no backslash, in a fraction of the time."""
 _SEARCHES: Final = re.compile(
     r"(?i)quer|search|\bq\b|question|keyword|prompt|text|term|phrase|pattern|command|cmd|code|"
-    r"script|sql|input|expression"
+    r"script|sql|input|expression|such|frage|busca|recherche|关键|搜|查询|检索|キーワード|検索|質問|"
+    r"검색|запрос"
 )
 _NUMBERED: Final = re.compile(
     r'\A(?:"?(?=[^\s"]{4})(?=[^\s"]*[a-zA-Z])[^\s"]*\d\d[^\s"]*"?|"?[^\s"@]+@[^\s"]+"?|"?\d{3,}"?)'

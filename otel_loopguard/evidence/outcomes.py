@@ -133,6 +133,29 @@ def is_pending(outcome: Outcome, tool: str) -> bool:
     return _OVER.search(_NOT_OVER.sub("", low)) is None
 
 
+_FAILED_STATE: Final = re.compile(
+    _STATE_NAME + r"\b[\"']?(?: is)?(?:\s{0,3}[:=>]| )\s{0,3}[\"']?"
+    r"(?:fail(?:ed|ure)|cancell?ed|aborted|crashed|errored|terminated|rejected)\b",
+    re.ASCII,
+)
+_HAS_FAILED: Final = re.compile(
+    r"\b(?:deployment|deploy|build|job|task|run|pipeline|export|import|upload|render|training|"
+    r"process|workflow|request|order|payment)\b[^.\n]{0,40} (?:has |was |is )?"
+    r"(?:failed|cancell?ed|aborted|crashed|terminated|rejected)\b",
+    re.ASCII,
+)
+
+
+def has_failed(outcome: Outcome) -> bool:
+    """Whether an outcome says that what is asked about has failed for good."""
+    if outcome.key is None or outcome.size > _SENTENCE:
+        return False
+    low = outcome.low
+    if _FAILED_STATE.search(low) is not None:
+        return True
+    return outcome.size <= _WORD and _HAS_FAILED.search(_NOT_OVER.sub("", low)) is not None
+
+
 def _says_pending(low: str, fields: str) -> bool:
     """Whether a field says so, or the status 202; a year is no status."""
     return (
@@ -226,6 +249,18 @@ def _says_nothing(name: str, value: object) -> bool:
         return name in _STATES and value in (0, 1, 200, 201, 204)
     # An empty list of rows is an answer to a question; of errors it is not.
     return isinstance(value, (dict, list)) and not value and name in _ASIDE
+
+
+_ADDRESS: Final = re.compile(
+    rb"/[^\s\"'<>]{0,200}?(?:[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}|[0-9a-fA-F]{16})"
+)
+
+
+def is_address(outcome: Outcome) -> bool:
+    """Whether a short outcome gives a link or a path with an id in it that is masked."""
+    if outcome.masked is outcome.raw or outcome.size > _SENTENCE:
+        return False
+    return _ADDRESS.search(outcome.raw) is not None
 
 
 class Reading(NamedTuple):
@@ -465,13 +500,37 @@ _NOTHING: Final = KeywordPattern(
     r"does not exist|returned no|did not (?:find|match|return)|empty (?:set|result|list))",
     of_bytes=True,
 )
+_FOUND_NOTHING: Final = (
+    r"\bkeine? (?:\w{1,30} ){0,2}(?:treffer|ergebnisse?|dokumente?|daten|eintr)",
+    r"\b(?:nichts|nicht) (?:\w{1,20} )?(?:gefunden|vorhanden)|\bexistiert nicht",
+    r"\baucune? (?:résultat|document|donn|correspondance|enregistrement)|\bintrouvable",
+    r"\b(?:rien|pas) (?:n'a )?(?:été )?trouv|\bn'existe pas",
+    r"\bno se (?:encontr|ha encontrado|han encontrado)|\b(?:ningún|sin) resultado",
+    r"\bnessun (?:risultato|documento|elemento)|\bnon (?:è stato )?trovat",
+    r"\bnenhum (?:resultado|documento|registro)|\bnão (?:foi |foram )?encontrad",
+    r"\bgeen (?:resultaten|gegevens|documenten)|\bniet gevonden",
+    r"(?:Н|н)ичего не найдено|(?:Н|н)е найден|(?:Н|н)ет (?:результатов|данных)",  # noqa: RUF001
+    r"(?:未|没有|没|沒有|沒)(?:能)?(?:找到|查到|发现|發現|搜索到|查询到)|找不到|查无|查無|不存在",
+    r"(?:无|無|没有|沒有)(?:相关|匹配|任何|符合)?(?:的)?(?:结果|結果|记录|數據|数据|内容)",
+    r"見つかりません|みつかりません|該当(?:は|が)?(?:なし|ありません)|存在しません",
+    r"(?:結果|データ|一致)(?:は|が)?(?:なし|ありません)",
+    r"찾을 수 없|찾지 못|결과(?:가)? ?없",
+)
+_NOTHING_ELSEWHERE: Final = KeywordPattern(
+    "kein|nicht|aucun|rien |pas |introuvable|no se |ning|sin |nessun|non |nenhum|geen |niet |"
+    "\xe6|\xe7|\xe3|\xe8|\xe5|\xec|\xea|\xd0|\xc3",
+    "|".join(_FOUND_NOTHING).encode().decode("latin-1"),
+    of_bytes=True,
+)
+"""The same in other languages, of which bytes beyond ASCII are not in lower case."""
 _ZERO: Final = re.compile(r"0 (?<!\w0 )" + _NONE_OF, re.ASCII)
 """A number may end with 0: what is searched for is a 0 that stands alone."""
 _REJECTS: Final = KeywordPattern(
-    "fail|pass|correct|wrong|rejected|not accepted|not valid",
+    "fail|pass|correct|wrong|rejected|not accepted|not valid|invalid ",
     r"\b(?:did(?: not|n't) pass|not pass(?:ed)?|(?:[1-9]\d{0,5}|tests?|checks?|case|build) "
     r"fail(?:ed|ures?|ing)?|fail(?:ed|ure)\b|incorrect|wrong|rejected|"
-    r"not (?:correct|accepted|valid))",
+    r"not (?:correct|accepted|valid)|invalid (?:user ?name|user|password|pass ?phrase|login|"
+    r"credentials|code|pin|token|key|answer|guess))",
     of_bytes=True,
 )
 _NONE_FAILED: Final = re.compile(
@@ -564,7 +623,11 @@ def says_nothing_found(outcome: Outcome) -> bool:
         return False
     low = outcome.low
     may = "no" in low or "zero " in low or "empty " in low
-    return (may and _NOTHING.found_in(low)) or _ZERO.search(low) is not None
+    return (
+        (may and _NOTHING.found_in(low))
+        or _ZERO.search(low) is not None
+        or _NOTHING_ELSEWHERE.found_in(low)
+    )
 
 
 def rejects(outcome: Outcome) -> bool:

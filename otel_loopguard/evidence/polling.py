@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from otel_loopguard._util.bounded import keep
 from otel_loopguard.core import Effect, ErrorClass
 from otel_loopguard.evidence.errors import error_class
-from otel_loopguard.evidence.outcomes import is_pending
+from otel_loopguard.evidence.outcomes import has_failed, is_pending
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Step
@@ -167,6 +167,9 @@ class Polling:
         words = _PENDING.search(outcome.raw[:2000]) is not None
         if idle is None:
             return Asked(False, pending=words)
+        if has_failed(outcome):
+            # Nothing more comes of it, unless somebody else starts it again meanwhile.
+            return Asked(False, False, idle, False, idle >= self._gap, False, spaced)
         waits = self._waits(step, call, idle, pending=words)
         # Without the time that models took, what passed between two calls may be thinking.
         unsure = (
