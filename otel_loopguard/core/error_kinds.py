@@ -14,7 +14,10 @@ _LOOK: Final = 4_000
 _TRANSIENT: Final = re.compile(
     r"\b(?:429|50[0234])\b|too many requests|rate.?limit|overloaded|throttl|time[d\-]?.?out|"
     r"connection (?:reset|refused|aborted|closed|error)|temporar|unavailable|bad gateway|"
-    r"econnre|etimedout|deadline exceeded|try again later|server error|broken pipe",
+    r"econnre|etimedout|deadline exceeded|try again later|server error|broken pipe|"
+    r"no route to host|host is down|network is (?:unreachable|down)|"
+    r"später (?:erneut|noch|wieder)|überlastet|zeitüberschreitung|réessayer|más tarde|"
+    r"稍后|稍候|繁忙|超时|混み合|混雑|しばらく|タイムアウト|나중에|позже",
 )
 _DETERMINISTIC: Final = re.compile(
     r"\b(?:400|401|403|404|405|422)\b|not found|no such|does ?n[o']t exist|"
@@ -59,7 +62,7 @@ _SIGNATURES: Final = (
     ("connection", re.compile(
         r"connection (?:reset|refused|aborted|closed|error)|could not connect|econn(?:reset|"
         r"refused|aborted)|network is unreachable|name or service not known|broken pipe|"
-        r"failed to resolve|getaddrinfo|no route to host|remote end closed"
+        r"failed to resolve|getaddrinfo|no route to host|host is down|remote end closed"
     )),
     ("server_error", re.compile(
         r"\b50[023]\b|bad gateway|service (?:is )?(?:temporarily )?unavailable|server error"

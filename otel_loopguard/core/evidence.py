@@ -124,6 +124,8 @@ class Evidence:
     """Whether it presses, clicks, scrolls, types, or is declared to write: equal calls are work."""
     item: bool = False
     """Whether it asks the same of another item than the call of its tool before."""
+    brief: bool = False
+    """Whether such a call, no search, was answered by a word or two."""
     absent: bool = False
     """Whether it failed because that item, asked for the first time, is not there."""
     file: Key | None = None
@@ -133,6 +135,9 @@ class Evidence:
     number."""
     revises: bool = False
     """Whether its long arguments and outcome are nearly those of the call of its tool before."""
+    addressed: bool = False
+    """Whether its outcome is short and gives a link or a path with an id in it: of something new,
+    if that id is another one."""
     waits: bool = field(init=False)
     """Whether it is a wait, or a look again at what may change by itself."""
 

@@ -72,6 +72,13 @@ class BaseDetector:
         )  # fmt: skip
 
 
+def is_patient(evidence: Evidence, settings: Settings) -> bool:
+    """Whether a call tries again, after a pause, what failed for a while."""
+    gap_s = settings.tuning.calls.wait_gap_s
+    transient = evidence.error_class is ErrorClass.TRANSIENT
+    return transient and evidence.gap is not None and evidence.gap >= gap_s * 1e9
+
+
 def critical_if(condition: bool) -> Severity:
     """Critical where a condition holds, otherwise a warning."""
     return Severity.CRITICAL if condition else Severity.WARNING

@@ -9,7 +9,7 @@ from xxhash import xxh3_64_intdigest as key_of
 
 from otel_loopguard._util.bounded import keep
 from otel_loopguard.core import Action, Effect, ErrorClass
-from otel_loopguard.detectors.base import BaseDetector, answer_of, critical_if, error_of
+from otel_loopguard.detectors.base import BaseDetector, answer_of, critical_if, error_of, is_patient
 from otel_loopguard.detectors.counters import ITEM, Counted, DecayingCounter, RecentRounds
 
 if TYPE_CHECKING:
@@ -148,7 +148,11 @@ class ErrorRepeat(BaseDetector):
         confidence = min(0.99, (0.75 if deterministic else 0.65) + 0.05 * failing.count)
         reason = "call_error" if evidence.call_error else "equal_error"
         severity = critical_if(failing.count >= limit + 2)
-        most = Action.HINT if others and not again else Action.ABORT
+        budget = self._settings.of(evidence.tool).wait_budget_s
+        waits = (
+            is_patient(evidence, self._settings) and (evidence.time - failing.since) / 1e9 <= budget
+        )
+        most = Action.HINT if waits or (others and not again) else Action.ABORT
         return self.found(
             message,
             failing.count,
@@ -196,8 +200,7 @@ class ErrorRate(BaseDetector):
         self._agents: dict[int, _Newest] = {}
 
     def observe(self, evidence: Evidence) -> Detection | None:
-        transient = evidence.error_class is ErrorClass.TRANSIENT
-        if evidence.waits or evidence.absent or (transient and self._is_patient(evidence)):
+        if evidence.waits or evidence.absent or is_patient(evidence, self._settings):
             return None
         newest = self._agents.get(evidence.agent)
         if newest is None:
@@ -208,7 +211,7 @@ class ErrorRate(BaseDetector):
             for place, name in enumerate(passing):
                 if name == evidence.tool:
                     failed[place], passing[place] = False, ""
-        tool = evidence.tool if transient else ""
+        tool = evidence.tool if evidence.error_class is ErrorClass.TRANSIENT else ""
         if evidence.round == newest.round and failed:
             failed[-1] = failed[-1] and evidence.failing
             passing[-1] = tool
@@ -223,10 +226,6 @@ class ErrorRate(BaseDetector):
             newest.row = 0
             return None
         return self._judge(evidence, newest)
-
-    def _is_patient(self, evidence: Evidence) -> bool:
-        gap_s = self._settings.tuning.calls.wait_gap_s
-        return evidence.gap is not None and evidence.gap >= gap_s * 1e9
 
     def _judge(self, evidence: Evidence, newest: _Newest) -> Detection | None:
         tuning = self._settings.tuning.calls

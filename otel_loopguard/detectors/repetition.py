@@ -12,7 +12,7 @@ from xxhash import xxh3_64_intdigest as key_of
 
 from otel_loopguard._util.bounded import keep
 from otel_loopguard.core import Action, Effect, ErrorClass, Evidence
-from otel_loopguard.detectors.base import BaseDetector, answer_of, critical_if
+from otel_loopguard.detectors.base import BaseDetector, answer_of, critical_if, is_patient
 from otel_loopguard.detectors.counters import Periods
 
 if TYPE_CHECKING:
@@ -124,8 +124,10 @@ class ExactRepeat(BaseDetector):
 
     def _may_wait(self, seen: _Repeated, evidence: Evidence) -> bool:
         """Whether it polls, and its wait budget is not used up."""
-        budget = self._settings.of(evidence.tool).wait_budget_s
-        return evidence.polls and _elapsed(seen, evidence) <= budget
+        return evidence.polls and self._has_time(seen, evidence)
+
+    def _has_time(self, seen: _Repeated, evidence: Evidence) -> bool:
+        return _elapsed(seen, evidence) <= self._settings.of(evidence.tool).wait_budget_s
 
     def _weight(self, seen: _Repeated, evidence: Evidence) -> float:
         if self._may_wait(seen, evidence):
@@ -171,6 +173,8 @@ class ExactRepeat(BaseDetector):
             or evidence.acts
             or seen.unsure
             or (evidence.waiting and apart is not None and apart >= _SPACED_S)
+            or (is_patient(evidence, self._settings) and self._has_time(seen, evidence))
+            or (evidence.addressed and seen.outcome_exact != evidence.outcome_exact)
             or self._amid_news(seen, evidence)
         )
         message = f"{called} and an equal {answer_of(evidence)}, and nothing was changed in between"

@@ -120,6 +120,7 @@ class Echo(_LeakyDetector):
         if (
             not evidence.echo
             or evidence.error
+            or evidence.waits
             or evidence.effect is Effect.WRITE
             or evidence.outcome_size < 40
         ):
@@ -215,11 +216,14 @@ class Grinding(BaseDetector):
         if evidence.novelty is None or evidence.waits:
             newest.clear()
             return None
-        # That a call was carried out, or that one of many items is not there, is all it can say.
+        # That a call was carried out, or one word about one of many items, is all it can say.
         transient = evidence.error_class is ErrorClass.TRANSIENT
-        if transient or evidence.bare or evidence.acts or (evidence.item and evidence.nothing):
+        known = evidence.novelty <= tuning.grinding_novelty
+        brief = (evidence.brief and known) or (evidence.item and evidence.nothing)
+        if transient or evidence.bare or evidence.acts or brief:
             return None
-        news, novelty = newest.news, evidence.novelty
+        # Another answer than ever to an equal call is news, be it one digit.
+        news, novelty = newest.news, 1.0 if evidence.changed else evidence.novelty
         if evidence.round == newest.round and news:
             # Of one round the answer that brought the most counts.
             newest.sum += max(novelty - news[-1], 0.0)

@@ -19,7 +19,8 @@ _WRITES: Final = frozenset(
     "reset replace move rename save upload submit modify append click clicked type typed press "
     "fill select drag commit push merge install build deploy publish exchange return transfer pay "
     "buy order register execute start stop restart kill run make upsert drop truncate scroll "
-    "scrolled navigate goto back forward copy mkdir touch undo redo issue assign close open".split()
+    "scrolled navigate goto back forward copy mkdir touch undo redo issue assign close open reopen "
+    "approve reject enable disable reply refund invite subscribe unsubscribe revoke".split()
 )
 _READS: Final = frozenset(
     "get read list search find fetch view show look lookup query check status describe count cat "

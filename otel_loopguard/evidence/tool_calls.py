@@ -37,6 +37,7 @@ from otel_loopguard.evidence.normalize import key_of, text_bytes
 from otel_loopguard.evidence.outcomes import (
     changed_nothing,
     does_nothing,
+    is_address,
     is_bare,
     prepare,
     refusal_of,
@@ -119,6 +120,8 @@ class Rounds:
         return message if message.calls <= _CALLS else None
 
 
+_BRIEF: Final = 40
+_SEARCHING: Final = frozenset(("search", "grep", "find"))
 _REMEMBERED: Final = 128
 _READERS: Final = 8
 """Agents of which it is known what each has seen; of those beyond, it is what the rest have."""
@@ -184,10 +187,13 @@ class ToolCallExtractor:
         seen = self._novelty.get(agent) or self._seen_by(agent)
         if outcome.key is not None:
             novelty, echo = seen.add(outcome.masked, call.raw)
+            # A record that names what was asked for is an answer.
+            echo = echo and (name.runs_code or not isinstance(reading.said, dict))
         failing = step.error or reports_failure(step.outcome, said)
         line = refusal or (error_line(step) if failing else None)
         call_error = step.error and not name.runs_code and is_call_error(step)
         item = self._items.is_another(tool, call.sample)
+        place = place_of(call)
         file = file_of(arguments) if item or writes else None
         # What is left of a threshold as a budget is used.
         tightened = 1.0 - settings.tuning.budget.tighten * progress.used
@@ -217,7 +223,7 @@ class ToolCallExtractor:
             effect=effect,
             runs_code=name.runs_code,
             sample=call.sample,
-            place=place_of(call),
+            place=place,
             epoch=progress.epoch,
             gap=asked.gap,
             waiting=asked.waiting or effect is Effect.WAIT,
@@ -248,6 +254,14 @@ class ToolCallExtractor:
             file=None if file is None or not writes or name.runs_code else key_of(text_bytes(file)),
             score=score_of(outcome),
             revises=self._revisions.revises(call, outcome),
+            brief=(
+                item
+                and not failing
+                and outcome.size < _BRIEF
+                and name.words.isdisjoint(_SEARCHING)
+                and place is None
+            ),
+            addressed=is_address(outcome),
         )
         progress.calls += 1
         if novelty is None:

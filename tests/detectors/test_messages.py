@@ -110,7 +110,7 @@ def stagnation() -> Iterator[Step]:
 def grinding() -> Iterator[Step]:
     rooms = ("The door is shut.", "The window is shut.", "Nobody is here.")
     for number in range(24):
-        yield Step(Kind.TOOL, "look", args={"at": number}, outcome=rooms[number % 3])
+        yield Step(Kind.TOOL, "find", args={"at": number}, outcome=rooms[number % 3])
 
 
 @shown(

@@ -326,7 +326,11 @@ def test_found_nothing_the_settings_say_when(settings: dict[str, Any], first: in
     assert decisions[0].step == first
 
 
-ROOMS = ("the door is shut", "the window is shut", "nobody is here")
+ROOMS = (
+    "the door to the south is shut, and so is its lock",
+    "the window above the desk is shut, and it is dark",
+    "nobody is here, and nobody has been for some time",
+)
 
 
 def looked(number: int, said: str | None = None) -> Step:
@@ -906,10 +910,10 @@ def test_memory_is_bounded() -> None:
     sweep = Sweep(Settings())
     for n in range(1000):
         sweep.observe(evidence(n, place=(n, float(n))))
-    assert len(sweep._ranges) == 16
+    assert len(sweep._ranges) == 16  # pyright: ignore[reportPrivateUsage]
     for n in range(1000):
         sweep.observe(evidence(n, place=(1, float(n))))
-    assert len(sweep._ranges[1].places) == 256
+    assert len(sweep._ranges[1].places) == 256  # pyright: ignore[reportPrivateUsage]
 
 
 TEXT = "The kettle boils {} of water and keeps it warm. " + "Nobody knows how long it does. " * 8

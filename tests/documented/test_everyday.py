@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+
+import pytest
+
 from tests.documented.traced import Traced
 
 SENTENCES = [
@@ -45,3 +49,160 @@ def test_one_instruction_for_many_files_is_no_loop() -> None:
                 team.call("edit_file", f'{{"path": "{file}"}}', "ok")
                 team.model("Done.", agent="documenter")
     assert team.actions == []
+
+
+# Items, pages and polls
+
+
+def test_one_word_about_each_item_is_an_answer() -> None:
+    """However many are asked about: hosts, names, files."""
+    agent = Traced()
+    with agent.running():
+        for number in range(40):
+            agent.model()
+            args = {"host": f"web{number:02}", "command": "systemctl is-active backup"}
+            agent.call("ssh", json.dumps(args), "active" if number in {12, 31} else "inactive")
+    assert agent.actions == []
+
+
+def test_a_number_that_moves_is_news() -> None:
+    """A price that is watched says little each time, and never the same."""
+    agent = Traced()
+    with agent.running():
+        for minute in range(40):
+            agent.model()
+            price = f'{{"symbol": "ACME", "price": {110 + minute * 37 % 100 / 100}}}'
+            agent.call("get_price", '{"symbol": "ACME"}', price, idle=60)
+    assert agent.actions == []
+
+
+def test_a_record_that_names_what_was_asked_for_is_no_echo() -> None:
+    """Thinking aloud is confirmed, and a payment is told with its id."""
+    agent = Traced()
+    with agent.running():
+        for number in range(12):
+            agent.model()
+            known = {"thoughtNumber": number, "totalThoughts": 12, "nextThoughtNeeded": True}
+            thought = json.dumps({"thought": SENTENCES[number], **known})
+            agent.call("sequentialthinking", thought, json.dumps({**known, "branches": []}))
+        for _ in range(12):
+            agent.model()
+            answer = '{"payment": "pay_3141592653", "status": "pending"}'
+            agent.call("get_payment", '{"payment": "pay_3141592653"}', answer, idle=6)
+    assert agent.actions == []
+
+
+@pytest.mark.parametrize("error", ["No route to host", "Network is unreachable", "Host is down"])
+def test_who_waits_for_a_host_is_not_stopped(error: str) -> None:
+    """A reboot takes minutes: to try again every ten seconds is hinted at most."""
+    agent = Traced()
+    with agent.running():
+        agent.call("ssh", '{"host": "db1", "command": "reboot"}', "Connection closed.")
+        for _ in range(12):
+            agent.model()
+            args = '{"host": "db1", "command": "uptime"}'
+            agent.call("ssh", args, error=f"ssh: connect to host db1: {error}", idle=10)
+    assert set(agent.actions) <= {"hint"}
+
+
+def test_another_picture_of_the_same_prompt_is_no_reason_to_stop() -> None:
+    """A link with an id of its own leads to something new."""
+    agent = Traced()
+    with agent.running():
+        for number in range(8):
+            agent.model()
+            name = f"{number:08x}-0000-4000-8000-{number * 7919:012x}"
+            link = f'{{"url": "https://pictures.example/{name}.png"}}'
+            agent.call("generate_image", '{"prompt": "a castle at dawn"}', link, took=12)
+    assert set(agent.actions) <= {"hint"}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        '{"build": 4, "status": "cancelled"}',
+        '{"build": 4, "state": "FAILED"}',
+        "Deployment failed: the health check did not pass",
+    ],
+)
+def test_what_has_failed_for_good_is_not_waited_for(answer: str) -> None:
+    """Not even with patience."""
+    agent = Traced()
+    with agent.running():
+        for _ in range(15):
+            agent.model()
+            agent.call("get_build", '{"build": 4}', answer, idle=30)
+    assert set(agent.actions) == {"hint"}
+
+
+@pytest.mark.parametrize(
+    "answer", ["Import running: 120 rows done, 0 failed", "3 jobs, none failed, 2 running"]
+)
+def test_a_count_of_failures_is_no_end(answer: str) -> None:
+    """What goes on may say how much of it failed."""
+    agent = Traced()
+    with agent.running():
+        for _ in range(15):
+            agent.model()
+            agent.call("get_import", '{"import": 4}', answer, idle=30)
+    assert agent.actions == []
+
+
+# Searches in any language
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        ("Keine Treffer.", "Es wurde nichts gefunden.", "Keine passenden Dokumente."),
+        ("Aucun résultat.", "Document introuvable.", "Rien n'a été trouvé."),
+        ("No se encontraron documentos.", "Sin resultados.", "No se ha encontrado nada."),
+        ("Nessun risultato.", "Documento non trovato.", "Nessun documento."),
+        ("Nenhum resultado.", "Não foi encontrado.", "Nenhum documento."),
+        ("Geen resultaten.", "Niet gevonden.", "Geen documenten."),
+        ("Ничего не найдено.", "Документ не найден.", "Нет результатов."),
+        ("未找到相关结果", "没有找到匹配的内容", "查无结果"),
+        ("該当する結果は見つかりませんでした。", "検索結果はありません。", "該当なし"),
+        ("검색 결과가 없습니다.", "문서를 찾을 수 없습니다.", "결과 없음"),
+    ],
+    ids=["de", "fr", "es", "it", "pt", "nl", "ru", "zh", "ja", "ko"],
+)
+def test_a_search_that_finds_nothing_is_noticed(answers: tuple[str, ...]) -> None:
+    """In whatever language it says so."""
+    agent = Traced()
+    with agent.running():
+        for number in range(6):
+            agent.model()
+            query = json.dumps({"query": " ".join(SENTENCES[number].split()[: 3 + number])})
+            agent.call("find_documents", query, answers[number % 3])
+    assert agent.actions == ["hint"]
+
+
+# Loops that look like work
+
+
+@pytest.mark.parametrize("names", [("view_range",), ("start_line", "end_line")])
+def test_a_file_that_is_read_again_is_noticed(names: tuple[str, ...]) -> None:
+    """With windows that do not lie exactly where they lay before."""
+    agent = Traced()
+    with agent.running():
+        for number in range(24):
+            agent.model()
+            line = number % 6 * 100 + number // 6
+            window = (line, line + 100) if len(names) > 1 else ((line, line + 100),)
+            args = {"path": "m.py", **dict(zip(names, window, strict=True))}
+            text = "\n".join(SENTENCES[line % 7 :: 7]) + f"\n{line}"
+            agent.call("view", json.dumps(args), text)
+    assert "hint" in agent.actions
+
+
+def test_passwords_tried_one_by_one_are_noticed() -> None:
+    """Each is another one, and none is right."""
+    agent = Traced()
+    with agent.running():
+        for number in range(30):
+            agent.model()
+            args = json.dumps({"user": "admin", "password": f"secret{number}"})
+            agent.call("login", args, "Invalid username or password.")
+    assert agent.actions[0] == "hint"
+    assert "abort" in agent.actions
