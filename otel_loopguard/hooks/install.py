@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
 
@@ -22,7 +23,10 @@ from otel_loopguard.hooks.hook_files import HOOK_FILES, Line
 PROGRAM: Final = "otel-loopguard"
 SCOPES: Final = ("user", "project")
 BACKUP: Final = ".loopguard-backup"
-_OURS: Final = re.compile(r"otel-loopguard\S* hook run \S+(?: --mode (\w+))?")
+_MOST_BYTES: Final = 4 * 1024 * 1024
+_MOST_OURS: Final = 100
+# Bounded: a settings file may come with a repository of anybody.
+_OURS: Final = re.compile(r"otel-loopguard\S{0,20} hook run \S{1,100}(?: --mode (\w{1,20}))?")
 _PLUGIN: Final = Path(__file__).with_name("data") / "opencode.js"
 _CONST: Final = re.compile(r'^const (PROGRAM|MODE) = (".*")$', re.MULTILINE)
 
@@ -114,8 +118,8 @@ def uninstall(agent: str, scope: str, project: Path) -> Change:
         return _change(file, before, None) if _is_ours(before) else Change(file, changed=False)
     try:
         after = before
-        while found := next(_handlers(jsonc.loads(after)), None):
-            after = jsonc.remove(after, found.path)
+        while found := _handlers(jsonc.loads(after)):
+            after = jsonc.remove(after, found[0].path)
         left = jsonc.loads(after) in ({}, {"version": 1}) and "/" not in after
         empty = left and after != before and not file.is_symlink()
     except ValueError as error:
@@ -138,7 +142,7 @@ def _state(agent: str, scope: str, project: Path) -> State:
             return State(agent, scope, file)
         if agent == "opencode":
             return _plugin_state(scope, file, text)
-        handlers = list(_handlers(jsonc.loads(text)))
+        handlers = _handlers(jsonc.loads(text))
     except ValueError as error:
         return State(agent, scope, file, problem=str(error))
     if not handlers:
@@ -202,8 +206,21 @@ def _with_hooks(text: str, agent: str, line: Line) -> str:
     return text
 
 
-def _handlers(settings: object) -> Iterator[_Handler]:
-    """Our handlers in an agent's settings, by whichever version they were set."""
+def _handlers(settings: object) -> list[_Handler]:
+    """Our handlers in an agent's settings, by whichever version they were set.
+
+    Raises:
+        ValueError: They are too many to be changed one by one.
+    """
+    found = list(islice(_found(settings), _MOST_OURS + 1))
+    if len(found) > _MOST_OURS:
+        msg = f"it has more than {_MOST_OURS} hooks of {PROGRAM}"
+        raise ValueError(msg)
+    return found
+
+
+def _found(settings: object) -> Iterator[_Handler]:
+    """All of them, however many."""
     for event, entries in _items(_get(settings, "hooks")):
         for place, entry in _items(entries):
             inner = list(_items(_get(entry, "hooks")))
@@ -269,11 +286,18 @@ def _read(file: Path) -> str | None:
         LoopGuardSettingsError: It cannot be read.
     """
     try:
-        return file.read_bytes().decode()
+        if not file.is_file() and file.exists():  # a device or a pipe may never end
+            raise _unusable(file, "it is no ordinary file")
+        with file.open("rb") as stream:
+            found = stream.read(_MOST_BYTES + 1)
+        text = found.decode()
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:
         raise _unusable(file, error) from None
+    if len(found) > _MOST_BYTES:
+        raise _unusable(file, f"it has more than {_MOST_BYTES:,} bytes")
+    return text
 
 
 def _unusable(file: Path, why: object) -> LoopGuardSettingsError:
@@ -290,20 +314,19 @@ def _change(file: Path, before: str | None, after: str | None) -> Change:
     try:
         if before is not None and after is not None:
             backup = real.with_name(real.name + BACKUP)
-            shutil.copy2(real, backup)
+            _write(backup, before, stat.S_IMODE(real.stat().st_mode))
         if after is None:
             real.unlink()
         else:
-            _write(real, after)
+            _write(real, after, stat.S_IMODE(real.stat().st_mode) if real.exists() else 0o644)
     except OSError as error:
         raise _unusable(file, error) from None
     return Change(file, changed=True, backup=backup)
 
 
-def _write(file: Path, text: str) -> None:
-    """Writes a file whole or not at all, with the permissions that it has."""
+def _write(file: Path, text: str, mode: int) -> None:
+    """Writes a file whole or not at all; a link in its place is replaced, and not followed."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    mode = stat.S_IMODE(file.stat().st_mode) if file.exists() else 0o644
     descriptor, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
     try:
         with os.fdopen(descriptor, "wb") as written:
