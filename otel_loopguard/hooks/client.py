@@ -215,7 +215,7 @@ def _is_stuck(folder: StateFolder) -> bool:
     """Whether events have waited for long, and no process has come for them."""
     oldest = min((name for name in os.listdir(folder.spool) if name[0] != "."), default="")
     began = oldest.partition("-")[0]
-    return began.isdigit() and time.time_ns() - int(began) > _STARTING_S * 1e9
+    return began.isdigit() and abs(time.time_ns() - int(began)) > _STARTING_S * 1e9
 
 
 def _spool(folder: StateFolder, request: bytes) -> None:
@@ -246,7 +246,8 @@ def _is_first(folder: StateFolder) -> bool:
         else:
             return True
         try:
-            if time.time() - os.stat(folder.starting).st_mtime < _STARTING_S:
+            # A clock that was set back must not keep everybody waiting until it is there again.
+            if abs(time.time() - os.stat(folder.starting).st_mtime) < _STARTING_S:
                 return False
             os.unlink(folder.starting)
         except FileNotFoundError:

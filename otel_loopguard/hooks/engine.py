@@ -408,5 +408,9 @@ def _refused(step: Step, said: str) -> Step:
 
 def _digest(event: HookEvent, step: Step) -> str:
     told = [event.sub_agent, step.name, step.args]
-    data = orjson.dumps(told, default=str, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
+    try:
+        option = orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
+        data = orjson.dumps(told, default=str, option=option)
+    except TypeError:  # it reads deeper nesting than it writes
+        data = str(told).encode("utf-8", "backslashreplace")
     return hashlib.blake2b(data, digest_size=8).hexdigest()

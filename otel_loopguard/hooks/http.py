@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import hmac
-import os
-import secrets
-from contextlib import contextmanager
+import socket
+import time
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
+from threading import BoundedSemaphore, Thread
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs, urlsplit
 
 from otel_loopguard.errors import LoopGuardSettingsError
-from otel_loopguard.hooks.state_folder import GREETING, MOST_BYTES, NOTHING
+from otel_loopguard.hooks.state import secret_of
+from otel_loopguard.hooks.state_folder import GREETING, MODES, MOST_BYTES, NOTHING
 from otel_loopguard.version import __version__
 
 if TYPE_CHECKING:
@@ -22,17 +23,9 @@ if TYPE_CHECKING:
 
 _HOSTS: Final = ("127.0.0.1", "::1", "localhost")
 _LIMIT_S: Final = 10.0
+_MOST: Final = 64
+_DIGITS: Final = 20
 _PATH: Final = "/hook/"
-
-
-def token_of(folder: Path) -> str:
-    """The token that a request has to carry; made on first use, for this user's eyes only."""
-    path = folder / "token"
-    if not path.exists():
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with open(descriptor, "w", encoding="ascii") as stream:  # noqa: PTH123  # a descriptor
-            stream.write(f"{secrets.token_urlsafe(32)}\n")
-    return path.read_text("ascii").strip()
 
 
 def address_of(text: str) -> tuple[str, int]:
@@ -60,7 +53,7 @@ def serving(
 
     @contextmanager
     def serve(folder: Path, answer: Callable[[bytes], bytes]) -> Generator[None]:
-        with HookHttpServer(address, token_of(folder), answer) as server:
+        with HookHttpServer(address, secret_of(folder / "token"), answer) as server:
             Thread(target=server.serve_forever, name="loopguard-hook-http", daemon=True).start()
             try:
                 yield
@@ -73,6 +66,9 @@ def serving(
 class HookHttpServer(ThreadingHTTPServer):
     """Answers `POST /hook/AGENT?mode=enforce`, with the token as `Authorization: Bearer`.
 
+    Every user of the machine can connect: what has not shown the token for some seconds is hung up
+    on, and so is what comes beside 64 others.
+
     Args:
         address: Host and port.
         token: What a request has to carry.
@@ -80,13 +76,54 @@ class HookHttpServer(ThreadingHTTPServer):
     """
 
     daemon_threads = True
+    request_queue_size = 128
 
     def __init__(
         self, address: tuple[str, int], token: str, answer: Callable[[bytes], bytes]
     ) -> None:
         self.token = token
         self.answer = answer
+        self._free = BoundedSemaphore(_MOST)
+        self._since: dict[socket.socket, float] = {}
         super().__init__(address, _Handler)
+
+    def known(self, connection: socket.socket) -> None:
+        """A connection is new, or has just shown the token."""
+        self._since[connection] = time.monotonic()
+
+    def process_request(self, request: Any, client_address: Any) -> None:  # of the base
+        """Has a connection answered on a thread of its own, if one is free."""
+        if not self._free.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        self.known(request)
+        try:
+            super().process_request(request, client_address)
+        except BaseException:
+            self._over(request)
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:  # of the base
+        """Answers a connection, to its end."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._over(request)
+
+    def service_actions(self) -> None:  # of the base
+        """Hangs up on those that took too long; called about twice a second."""
+        late = time.monotonic() - _LIMIT_S
+        for connection, since in tuple(self._since.items()):
+            if since < late:
+                with suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # of the base
+        """Says nothing of a client that went away."""
+
+    def _over(self, request: Any) -> None:
+        self._since.pop(request, None)
+        self._free.release()
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -98,27 +135,36 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:  # of the base
         """Answers an event."""
-        size = self.headers.get("Content-Length", "")
-        if not size.isdigit() or int(size) > MOST_BYTES:
-            self.close_connection = True
-            self._reply(413 if size.isdigit() else 411)
-            return
-        payload = self.rfile.read(int(size))
         given = self.headers.get("Authorization", "").removeprefix("Bearer ").strip()
         if not hmac.compare_digest(given.encode(), self.server.token.encode()):
-            self._reply(401)
+            self._refuse(401)
             return
+        self.server.known(self.connection)
+        size = self.headers.get("Content-Length", "")
+        if not size.isascii() or not size.isdigit():
+            self._refuse(411)
+            return
+        if len(size) > _DIGITS or int(size) > MOST_BYTES:
+            self._refuse(413)
+            return
+        payload = self.rfile.read(int(size))
         place = urlsplit(self.path)
         agent = place.path.removeprefix(_PATH)
-        if not place.path.startswith(_PATH) or not agent.replace("-", "").isalnum():
+        mode = parse_qs(place.query).get("mode", ["observe"])[0]
+        known = agent.replace("-", "").isalnum() and mode in MODES
+        if not place.path.startswith(_PATH) or not known:
             self._reply(404)
             return
-        mode = parse_qs(place.query).get("mode", ["observe"])[0]
         header = f"{GREETING} {__version__} {agent} {mode}\n"
         self._reply(200, self.server.answer(header.encode() + payload))
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # of the base
         """Says nothing: a request may hold anything."""
+
+    def _refuse(self, status: int) -> None:
+        """Answers without reading the body: nothing after it can be understood."""
+        self.close_connection = True
+        self._reply(status)
 
     def _reply(self, status: int, body: bytes = NOTHING) -> None:
         self.send_response(status)

@@ -7,6 +7,7 @@ request looks: `otel_loopguard.hooks.state_folder`.
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import math
 import os
@@ -55,6 +56,8 @@ _THREADS: Final = 16
 _LOCK_S: Final = 2.0
 _MOST_LOGGED: Final = 1024 * 1024
 _MOST_ASKED: Final = 16_384
+_PASSING: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ECONNABORTED})
+_PASSING_S: Final = 0.1
 
 
 class Judge:
@@ -119,7 +122,12 @@ class Judge:
 
     def spooled(self) -> None:
         """Takes in the events that came while there was no process."""
-        for path in sorted(Path(self._folder.spool).iterdir()):
+        try:
+            found = sorted(Path(self._folder.spool).iterdir())
+        except OSError as error:  # too many files are open, as a rule
+            self._log.fault(error)
+            return
+        for path in found:
             when = path.name.partition("-")[0]
             if path.name.startswith("."):  # it is still written
                 continue
@@ -166,7 +174,7 @@ class Judge:
         agent, engine = self._agents.get(name), self._engines.get(mode)
         if agent is None or engine is None or oversized(payload) is not None:
             return NOTHING, None
-        found: object = orjson.loads(payload)
+        found = _loaded(payload)
         if not isinstance(found, dict):
             return NOTHING, None
         written = cast("dict[str, Any]", found)
@@ -186,6 +194,25 @@ class Judge:
             rows = [row for reply in replies for row in cast("list[Any]", reply["sessions"])]
             return {**replies[0], "sessions": rows}
         return next((reply for reply in replies if reply.get("ok")), replies[0])
+
+
+def _loaded(payload: bytes) -> object:
+    """The value of JSON; what orjson refuses of others' writers is read as something near it.
+
+    Half of a character of two, as JavaScript cuts and writes it, becomes a question mark, a number
+    that is too large its text, and NaN null.
+    """
+    try:
+        return orjson.loads(payload)
+    except orjson.JSONDecodeError:
+        pass
+
+    def number(text: str) -> float | str:
+        value = float(text)
+        return value if math.isfinite(value) else text
+
+    found = json.loads(payload, parse_int=number, parse_float=number, parse_constant=lambda _: None)
+    return orjson.loads(json.dumps(found, ensure_ascii=False).encode("utf-8", "replace"))
 
 
 class Undelivered:
@@ -318,8 +345,10 @@ class _Server:
                     connection, _ = self._line.accept()
                 except TimeoutError:  # noqa: PERF203
                     self._judge.spooled()
-                except OSError:
-                    return
+                except OSError as error:
+                    if error.errno not in _PASSING:
+                        return
+                    time.sleep(_PASSING_S)  # until others have closed theirs
                 else:
                     self._used = time.monotonic()
                     self._judge.spooled()
@@ -327,10 +356,10 @@ class _Server:
 
     def _answer(self, connection: socket.socket) -> None:
         with connection, suppress(OSError):
-            connection.settimeout(_READ_S)
             request = _read(connection)
             if request is None:
                 return
+            connection.settimeout(_READ_S)
             answer, undelivered = self._judge.take(request)
             try:
                 connection.sendall(answer)
@@ -397,9 +426,13 @@ def _listening(folder: StateFolder) -> Generator[socket.socket]:
 
 
 def _read(connection: socket.socket) -> bytes | None:
+    """A request; None where it is too large. Raises `TimeoutError` however slowly it drips."""
     pieces: list[bytes] = []
     size = 0
+    until = time.monotonic() + _READ_S
+    connection.settimeout(_READ_S)
     while piece := connection.recv(1 << 18):
+        connection.settimeout(max(until - time.monotonic(), 0.001))
         pieces.append(piece)
         size += len(piece)
         if size > MOST_BYTES + 1024:

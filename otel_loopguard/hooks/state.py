@@ -6,7 +6,7 @@ import os
 import secrets
 import sqlite3
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -36,6 +36,7 @@ CREATE TABLE told (
 _KEPT_S: Final = 7 * 24 * 3600
 _MOST: Final = {"entry": 1000, "call": 500, "told": 200}
 _TRIM_EVERY: Final = 256
+_FORGET_EVERY_S: Final = 24 * 3600
 
 
 class KnownCall(NamedTuple):
@@ -68,29 +69,29 @@ class HookState:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.key = _digest_key(folder / "key")
-        path = folder / "hooks.sqlite"
+        self.key = secret_of(folder / "key")
+        self._path = folder / "hooks.sqlite"
         try:
             try:
-                self._file = _opened(path)
-            except sqlite3.DatabaseError:
-                # Of another version, or damaged: agents go on, and are counted anew.
-                for left in folder.glob("hooks.sqlite*"):
-                    left.rename(left.with_name(f"broken-{left.name}"))
-                self._file = _opened(path)
+                self._file = _opened(self._path)
+            except sqlite3.DatabaseError as error:
+                if not _is_damaged(error):
+                    raise
+                self._file = self._anew()
         except (OSError, sqlite3.Error) as error:
-            msg = f"the state of the hooks, {str(path)!r}: {error}"
+            msg = f"the state of the hooks, {str(self._path)!r}: {error}"
             raise StoreError(msg) from error
         self._writes = 0
-        self.forget_old()
+        try:
+            self.forget_old()
+        except StoreError:
+            self.forget_old()  # it was damaged inside, and is a new one now
 
     @contextmanager
     def together(self) -> Generator[None]:
         """Has what is written in the block written at once, or not at all."""
-        try:
+        with self._storing():
             self._file.execute("BEGIN IMMEDIATE")
-        except sqlite3.Error as error:
-            raise StoreError(str(error)) from error
         try:
             yield
         except BaseException:
@@ -105,17 +106,19 @@ class HookState:
     def submit(self, session: str, entries: Sequence[tuple[str, bytes]]) -> None:
         """Adds to the journal of a session; of the guard's `JournalStore`."""
         rows = [(session, name, value) for name, value in entries]
-        with _storing():
+        with self._storing():
             self._file.executemany(
                 "INSERT OR IGNORE INTO entry (session, id, value) VALUES (?, ?, ?)", rows
             )
             self._writes += 1
             if not self._writes % _TRIM_EVERY:
                 self._trim(session)
+            if time.time() - self._forgot > _FORGET_EVERY_S:
+                self._forget_old()
 
     def journal(self, session: str, after: str | None = None) -> list[tuple[str, bytes]]:
         """The journal of a session; of the guard's `JournalStore`."""
-        with _storing():
+        with self._storing():
             return self._file.execute(
                 "SELECT id, value FROM entry WHERE session = ? AND place > coalesce("
                 "(SELECT place FROM entry WHERE session = ? AND id = ?), 0) ORDER BY place",
@@ -124,7 +127,7 @@ class HookState:
 
     def use(self, session: str, mode: str) -> None:
         """A session is in use now, by a guard in that mode."""
-        with _storing():
+        with self._storing():
             self._file.execute(
                 "INSERT INTO session (key, mode, used) VALUES (?, ?, ?)"
                 " ON CONFLICT (key) DO UPDATE SET mode = excluded.mode, used = excluded.used",
@@ -133,7 +136,7 @@ class HookState:
 
     def mode(self, session: str) -> str | None:
         """The mode of the guard that used a session last; None where there is no such session."""
-        with _storing():
+        with self._storing():
             found = self._file.execute("SELECT mode FROM session WHERE key = ?", (session,))
             row = found.fetchone()
         return None if row is None else row[0]
@@ -141,12 +144,12 @@ class HookState:
     def allow(self, session: str, calls: frozenset[int] | None) -> None:
         """Remembers the calls that a person allowed; None: the session, whatever it does."""
         data = b"*" if calls is None else b"".join(_bytes(call) for call in calls)
-        with _storing():
+        with self._storing():
             self._file.execute("UPDATE session SET allowed = ? WHERE key = ?", (data, session))
 
     def allowed(self, session: str) -> frozenset[int] | None:
         """As given to `allow`; empty where nothing was."""
-        with _storing():
+        with self._storing():
             found = self._file.execute("SELECT allowed FROM session WHERE key = ?", (session,))
             (data,) = found.fetchone() or (None,)
         if data == b"*":
@@ -156,7 +159,7 @@ class HookState:
 
     def call(self, session: str, call_id: str) -> KnownCall | None:
         """What is known of a call."""
-        with _storing():
+        with self._storing():
             found = self._file.execute(
                 "SELECT state, begun, agent, said FROM call WHERE session = ? AND id = ?",
                 (session, call_id),
@@ -165,7 +168,7 @@ class HookState:
 
     def open_calls(self, session: str) -> dict[str, KnownCall]:
         """The calls of a session that have begun and not ended, by id, oldest first."""
-        with _storing():
+        with self._storing():
             rows = self._file.execute(
                 "SELECT id, state, begun, agent, said FROM call"
                 " WHERE session = ? AND state = 'open' ORDER BY place",
@@ -175,7 +178,7 @@ class HookState:
 
     def put_call(self, session: str, call_id: str, call: KnownCall) -> None:
         """Remembers a call as it is now."""
-        with _storing():
+        with self._storing():
             self._file.execute(
                 "INSERT INTO call (session, id, state, begun, agent, said)"
                 " VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (session, id)"
@@ -185,7 +188,7 @@ class HookState:
 
     def tell(self, session: str, decision: str, agent: str, what: str) -> None:
         """Remembers whom a decision is about, and what was told of it."""
-        with _storing():
+        with self._storing():
             self._file.execute(
                 "INSERT INTO told (session, decision, agent, what) VALUES (?, ?, ?, ?)"
                 " ON CONFLICT (session, decision) DO UPDATE SET what = excluded.what",
@@ -194,7 +197,7 @@ class HookState:
 
     def told(self, session: str, decision: str) -> tuple[str, str]:
         """Whom a decision is about, and what was told of it; both empty where nobody knows."""
-        with _storing():
+        with self._storing():
             found = self._file.execute(
                 "SELECT agent, what FROM told WHERE session = ? AND decision = ?",
                 (session, decision),
@@ -203,17 +206,38 @@ class HookState:
 
     def forget_old(self) -> None:
         """Forgets the sessions that were not used for seven days."""
-        with self.together(), _storing():
-            old = (int(time.time()) - _KEPT_S,)
-            self._file.execute("DELETE FROM session WHERE used < ?", old)
-            for table in _MOST:
-                self._file.execute(
-                    f"DELETE FROM {table} WHERE session NOT IN (SELECT key FROM session)"  # noqa: S608
-                )
+        with self.together(), self._storing():
+            self._forget_old()
 
     def close(self) -> None:
         """Closes the file."""
         self._file.close()
+
+    def _forget_old(self) -> None:
+        self._forgot = time.time()
+        old = (int(self._forgot) - _KEPT_S,)
+        self._file.execute("DELETE FROM session WHERE used < ?", old)
+        for table in _MOST:
+            self._file.execute(
+                f"DELETE FROM {table} WHERE session NOT IN (SELECT key FROM session)"  # noqa: S608
+            )
+
+    @contextmanager
+    def _storing(self) -> Generator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            if _is_damaged(error):
+                with suppress(OSError, sqlite3.Error):
+                    self._file.close()
+                    self._file = self._anew()
+            raise StoreError(str(error)) from error
+
+    def _anew(self) -> sqlite3.Connection:
+        """A new file, where the old one is of another version or damaged: all is counted anew."""
+        for left in self._path.parent.glob(f"{self._path.name}*"):
+            left.rename(left.with_name(f"broken-{left.name}"))
+        return _opened(self._path)
 
     def _trim(self, session: str) -> None:
         for table, most in _MOST.items():
@@ -226,16 +250,8 @@ class HookState:
 
     def _rolled_back(self) -> None:
         if self._file.in_transaction:
-            with _storing():
+            with self._storing():
                 self._file.execute("ROLLBACK")
-
-
-@contextmanager
-def _storing() -> Generator[None]:
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise StoreError(str(error)) from error
 
 
 def _opened(path: Path) -> sqlite3.Connection:
@@ -259,8 +275,13 @@ def _opened(path: Path) -> sqlite3.Connection:
     return file
 
 
-def _digest_key(path: Path) -> str:
-    """The key of the digests in the journals: this user's own, made on first use."""
+def _is_damaged(error: sqlite3.Error) -> bool:
+    """Whether a file is none of ours; not where it is locked, or the disk is full."""
+    return type(error) is sqlite3.DatabaseError or str(error).startswith("no such table")
+
+
+def secret_of(path: Path) -> str:
+    """The secret in a file: this user's own, made on first use, and never only a part of one."""
     for _ in range(2):
         try:
             found = path.read_text("ascii").strip()
@@ -268,7 +289,7 @@ def _digest_key(path: Path) -> str:
             found = ""
         if len(found) >= 32:
             return found
-        new = path.with_name(f".key-{os.getpid()}")
+        new = path.with_name(f".{path.name}-{os.getpid()}")
         descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with open(descriptor, "w", encoding="ascii") as stream:  # noqa: PTH123  # a descriptor
             stream.write(secrets.token_hex(32))

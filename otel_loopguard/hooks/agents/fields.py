@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, cast
+
+import orjson
 
 from otel_loopguard.spans.coding_tools import shown
 
@@ -48,8 +49,8 @@ def parsed(value: object) -> object:
     if not isinstance(value, str) or len(value) > _LONGEST_PARSED or value[:1] not in '{["':
         return value
     try:
-        return json.loads(value)
-    except (ValueError, RecursionError):
+        return orjson.loads(value)  # what it cannot write again is no value here, but text
+    except orjson.JSONDecodeError:
         return value
 
 
