@@ -7,7 +7,7 @@ import itertools
 import json
 import re
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args, get_origin
 
 import typer
 from pydantic import SecretStr
@@ -17,7 +17,7 @@ from otel_loopguard.cli.app import app
 from otel_loopguard.settings import all_fields
 from otel_loopguard.telemetry import METRICS
 from tests.dialects import page as dialects
-from tests.docs import adapters, detectors, evaluation, performance
+from tests.docs import adapters, detectors, evaluation, fleet, performance
 from tests.docs.programs import SAMPLE, command_line, need_shared, plain
 from tests.docs.trace import tree
 
@@ -122,8 +122,10 @@ def _about(field: FieldInfo) -> str:
 def _value(field: FieldInfo) -> str:
     if get_origin(field.annotation) is Literal:
         return ", ".join(f"`{each}`" for each in get_args(field.annotation) if each)
-    names = {bool: "boolean", int: "integer", float: "number", str: "text", SecretStr: "secret"}
-    kind = names.get(field.annotation, "mapping" if field.default == {} else "names")  # type: ignore[arg-type]
+    names: dict[object, str] = {
+        bool: "boolean", int: "integer", float: "number", str: "text", SecretStr: "secret",
+    }  # fmt: skip
+    kind = names.get(field.annotation, "mapping" if field.default == {} else "names")
     signs = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
     bounds = [
         f"{sign} {getattr(rule, name):g}"
@@ -139,7 +141,7 @@ def _default(field: FieldInfo) -> str:
     if isinstance(value, SecretStr) or value in ("", (), [], {}, frozenset()):
         return ""
     if isinstance(value, frozenset):
-        return ", ".join(f"`{name}`" for name in sorted(value))
+        return ", ".join(f"`{name}`" for name in sorted(cast("frozenset[str]", value)))
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return f"`{json.dumps(value)}`"
@@ -236,6 +238,7 @@ SECTIONS: dict[tuple[str, str], Write] = {
     ("docs/project/evaluation.md", "captures"): dialects.recovered,
     ("docs/project/performance.md", "aims"): performance.aims,
     ("docs/project/performance.md", "results"): performance.results,
+    ("docs/fleet.md", "workers"): fleet.workers,
     ("docs/frameworks.md", "adapters"): adapters.measured,
     ("docs/frameworks.md", "versions"): adapters.versions,
 }
