@@ -200,35 +200,37 @@ class LoopGuardSpanProcessor(SpanProcessor):
         """Defers a span that says nothing of interest at its start, if that changes nothing."""
         if waiting or off() or not self._on or self._again:
             return False
-        guard, name, own, parent = self.guard, str(span.name), span.get_span_context(), span.parent
+        guard, own, parent, name = self.guard, span.get_span_context(), span.parent, span.name
+        # Ids are read by their places: a context is a tuple, and its properties are calls.
         if (
             own is None
+            or type(name) is not str
             or name.startswith(_BY_NAME)
             or guard.tools.first(name) is not None
             or named_session(context) is not None
             or making() is not None
             # A span that nothing is above says of its session that somebody stopped it.
-            or (parent is None and guard.flag_in(own.trace_id) is not None)
+            or (parent is None and guard.flag_in(own[0]) is not None)
         ):
             return False
-        above = None if parent is None else parent.span_id
-        found = guard.active.deferred.get(above)
+        above, active = None if parent is None else parent[1], guard.active
+        found = active.deferred.get(above)
         if found is not None and not found.asked:
             if not self._marks.isdisjoint(attributes_of(cast("ReadableSpan", found.span))):
                 return False
             found.asked = True
-        if not guard.active.defer(own.span_id, span, above, now()):
+        if not active.defer(own[1], span, above, now()):
             return False
-        if guard.active.due < self._timer.planned:
+        if active.due < self._timer.planned:
             self._timer.wake()
         return True
 
     def _drops(self, span: ReadableSpan) -> bool:
         """Forgets a deferred span that ended and said nothing of interest."""
-        own = span.get_span_context()
-        if waiting or own is None or str(span.name).startswith(TOOL_SPAN):
+        own, name = span.get_span_context(), span.name
+        if waiting or own is None or type(name) is not str or name.startswith(TOOL_SPAN):
             return False
-        return self.guard.active.drop(own.span_id, now())
+        return self.guard.active.drop(own[1], now())
 
 
 def _is_view_of(view: SpanView, span: ReadableSpan) -> bool:

@@ -415,23 +415,27 @@ class ActiveSpans:
 
     def defer(self, span_id: int, span: object, parent_id: int | None, now: int) -> bool:
         """Defers a span that starts; False if it is to be followed. No lock is needed."""
-        parent = self._open.get(parent_id)
-        if parent is None and parent_id is not None:
-            above = self.deferred.get(parent_id)
-            if above is None:
+        deferred, parent = self.deferred, None
+        if parent_id is not None:
+            parent = self._open.get(parent_id)
+            if parent is None:
+                above = deferred.get(parent_id)
+                if above is None:
+                    return False
+                parent = above.parent
+            elif not parent.told:
                 return False
-            parent = above.parent
-        elif parent is not None and not parent.told:
+        if span_id in deferred or len(deferred) >= self._most:
             return False
-        if parent is not None and parent.holds:
-            return False
-        if span_id in self.deferred or len(self.deferred) >= self._most:
-            return False
-        self.deferred[span_id] = Deferred(span, parent, now)
-        if parent is not None and parent.run is not None:
-            parent.run.last = now
-        if now + self._defers < self.due:  # noqa: PLR1730
-            self.due = now + self._defers
+        if parent is not None:
+            if parent.holds:
+                return False
+            if parent.run is not None:
+                parent.run.last = now
+        deferred[span_id] = Deferred(span, parent, now)
+        due = now + self._defers
+        if due < self.due:  # noqa: PLR1730
+            self.due = due
         return True
 
     def drop(self, span_id: int, now: int) -> bool:

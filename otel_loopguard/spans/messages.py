@@ -62,12 +62,18 @@ def written(value: object) -> str | None:
             found.append(item)
         elif isinstance(item, (list, tuple)):
             stack.extend(cast("list[object]", item)[:_LIMIT][::-1])
-        elif (part := mapping(item)) is not None:
-            role, kind = part.get("role"), part.get("type")
-            own = not (isinstance(role, str) and role in _OTHERS)
-            if own and not (isinstance(kind, str) and kind in _CALLS):
-                stack.extend(part[key] for key in _PARTS if key in part)
+        elif (part := mapping(item)) is not None and _is_own(part):
+            # No generator: it costs as much as all the rest of a short answer.
+            stack += [part[key] for key in _PARTS if key in part]
     return "\n".join(filter(None, found))
+
+
+def _is_own(part: Mapping[str, object]) -> bool:
+    """Whether it is a message of the assistant, or text in one: no call, and nobody else's."""
+    role, kind = part.get("role"), part.get("type")
+    if isinstance(role, str) and role in _OTHERS:
+        return False
+    return not (isinstance(kind, str) and kind in _CALLS)
 
 
 def asked(value: object) -> str | None:

@@ -58,15 +58,6 @@ class _SdkSpanView:
         return "INTERNAL" if kind is _INTERNAL else kind.name
 
     @property
-    def events(self) -> Sequence[tuple[str, Mapping[str, object]]]:
-        events = self._span.events
-        if not events:
-            return ()
-        return [
-            (event.name, cast("Mapping[str, object]", event.attributes or {})) for event in events
-        ]
-
-    @property
     def description(self) -> str | None:
         return self._span.status.description
 
@@ -74,7 +65,7 @@ class _SdkSpanView:
 class EndedSpanView(_SdkSpanView):
     """`SpanView` over a span as it is now. What every dialect asks for is read at once."""
 
-    __slots__ = ("attributes", "end", "name", "start_attributes", "status")
+    __slots__ = ("_events", "attributes", "end", "name", "start_attributes", "status")
 
     def __init__(
         self, span: ReadableSpan, attributes: Mapping[str, object] | None = None,
@@ -89,7 +80,15 @@ class EndedSpanView(_SdkSpanView):
         self.end = told(end) if moves and end is not None else end
         self.attributes = attributes_of(span) if attributes is None else attributes
         self.start_attributes: Mapping[str, object] | None = None
+        self._events: Sequence[tuple[str, Mapping[str, object]]] | None = None
         self.status: StatusName = "unset" if code is _UNSET else "error" if code is _ERROR else "ok"
+
+    @property
+    def events(self) -> Sequence[tuple[str, Mapping[str, object]]]:
+        # The SDK makes them anew each time, and several parts look for the same ones.
+        if self._events is None:
+            self._events = _events_of(self._span)
+        return self._events
 
 
 class ActiveSpanView(_SdkSpanView):
@@ -114,6 +113,10 @@ class ActiveSpanView(_SdkSpanView):
     def name(self) -> str:
         name = cast("object", self._span.name)
         return name if isinstance(name, str) else str(name)
+
+    @property
+    def events(self) -> Sequence[tuple[str, Mapping[str, object]]]:
+        return _events_of(self._span)
 
     @property
     def end(self) -> int | None:
@@ -201,6 +204,13 @@ def _as_int(time: object) -> int | None:
     if isinstance(time, float) and math.isfinite(time):
         return int(time)
     return int(time) if isinstance(time, int) else None
+
+
+def _events_of(span: ReadableSpan) -> Sequence[tuple[str, Mapping[str, object]]]:
+    events = span.events
+    if not events:
+        return ()
+    return [(event.name, cast("Mapping[str, object]", event.attributes or {})) for event in events]
 
 
 def scope_of(span: ReadableSpan) -> object:

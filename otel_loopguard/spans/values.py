@@ -467,6 +467,8 @@ def cost_of(attributes: Mapping[str, object]) -> float | None:
 
     Where several conventions say it, the highest: they tell of the same call.
     """
+    if _KEYS.isdisjoint(attributes) and _DETAILS not in attributes:
+        return None
     found = [_amount(attributes[key]) for key in _KEYS.intersection(attributes)]
     if _DETAILS in attributes:
         found.append(_amount(within(attributes[_DETAILS], "total")))
@@ -500,9 +502,10 @@ _NEITHER: Final = (None, None)
 
 def cached_of(attributes: Mapping[str, object]) -> tuple[int | None, int | None]:
     """Input tokens of a model call that came out of a cache, and that were put into one."""
-    # Most spans say nothing of one.
+    if _CACHES.isdisjoint(attributes):
+        return _NEITHER
     said = _CACHES.intersection(attributes)
-    return (_most(attributes, said & _READ), _most(attributes, said - _READ)) if said else _NEITHER
+    return _most(attributes, said & _READ), _most(attributes, said - _READ)
 
 
 def _most(attributes: Mapping[str, object], keys: frozenset[str]) -> int | None:
