@@ -11,6 +11,7 @@ import errno
 import json
 import math
 import os
+import shutil
 import socket
 import sys
 import threading
@@ -48,6 +49,7 @@ except ImportError:  # Windows
 Beside = Callable[[Path, Callable[[bytes], bytes]], "AbstractContextManager[object]"]
 """What runs beside the socket, given the folder of the state and what answers a request."""
 
+_PROGRAM: Final = "otel-loopguard"
 _IDLE_S: Final = 30 * 60.0
 _LOOK_S: Final = 1.0
 _READ_S: Final = 5.0
@@ -160,7 +162,10 @@ class Judge:
                 "control_socket": "",
             }
         )
-        allow = "otel-loopguard allow {}"
+        # As a person can type it: in an environment of its own the program is in no PATH.
+        program = Path(sys.executable).with_name(_PROGRAM)
+        known = shutil.which(_PROGRAM) is not None or not program.is_file()
+        allow = f"{_PROGRAM if known else quote(str(program))} allow {{}}"
         if self._folder.path != StateFolder().path:
             allow += f" --socket {quote(str(self._folder.socket))}"
         return HookEngine(

@@ -121,9 +121,16 @@ def test_mode_observe_answers_nothing_and_says_what_it_would_do(home: Home) -> N
 
 
 def test_the_user_lets_a_false_alarm_through(home: Home) -> None:
+    """By the command that the refusal names, also where the program is in no PATH."""
+    home.environment["PATH"] = os.defpath
     home.begin()
-    assert is_denied([home.call() for _ in range(5)][-1][0])
-    done = home.run("allow", "chat", "--call")
+    answer = [home.call() for _ in range(5)][-1][0]
+    assert is_denied(answer)
+    said = answer["hookSpecificOutput"]["permissionDecisionReason"]
+    command = f"{said.rpartition(': ')[2]} --call"
+    done = subprocess.run(
+        command, shell=True, env=home.environment, capture_output=True, check=False
+    )
     assert done.returncode == 0, done
     for _ in range(4):
         assert home.call() == ({}, {})
