@@ -155,7 +155,7 @@ HOOK_FILES: Final[Mapping[str, HookFile]] = {
         ),
         lambda line: {"command": line.here},
         grouped=False,
-        todo="restart Cursor, and look at Settings > Hooks",
+        todo="restart Cursor; it runs the hooks of Claude Code, too: set one of both",
         start='{\n  "version": 1\n}\n',
     ),
     "opencode": HookFile(
