@@ -7,7 +7,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import chain, groupby
+from itertools import chain, groupby, islice
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -31,6 +31,7 @@ _SIZES: Final = {
 }  # fmt: skip
 """Size of a source that makes one bucket: some 40,000 rows."""
 _FETCH: Final = 500
+_BATCH: Final = 1_000
 _NOTES: Final = b"otel_loopguard"
 
 
@@ -87,7 +88,9 @@ def partition(source: Source, folder: Path, memory: str, threads: int) -> tuple[
     for each in (staged, spill):
         shutil.rmtree(each)
     told = {"source": source.name, "buckets": count, "rows": rows, "broken": broken}
-    _write(manifest, json.dumps(told).encode())
+    temporary = manifest.with_suffix(".tmp")
+    temporary.write_text(json.dumps(told), "utf-8")
+    temporary.replace(manifest)
     return count, Notes(rows=rows, broken=Counter(broken))
 
 
@@ -114,27 +117,31 @@ def _part(connection: Any, query: str, to: Path, count: int) -> int:
 def replay_bucket(bucket: Bucket) -> Notes:
     """Replays the sessions of a bucket in order of time; writes their results as one file."""
     arrow, files = load("pyarrow"), load("pyarrow.parquet")
-    notes, results = Notes(), list[dict[str, object]]()
+    notes, schema, part = Notes(), _schema(arrow), Path(bucket.part)
+    results = _results(bucket, notes)
+    temporary = part.with_suffix(f".{uuid4().hex}.tmp")
+    with files.ParquetWriter(temporary, schema, compression="zstd") as writer:
+        while batch := list(islice(results, _BATCH)):
+            notes.sessions += len(batch)
+            writer.write_table(arrow.Table.from_pylist(batch, schema))
+        told = {"sessions": notes.sessions, "rows": notes.rows, "broken": notes.broken}
+        writer.add_key_value_metadata({_NOTES: json.dumps(told).encode()})
+    temporary.replace(part)
+    return notes
+
+
+def _results(bucket: Bucket, notes: Notes) -> Iterator[dict[str, object]]:
     like = LoopGuard(bucket.settings, clock="replay")
     for session, source, rows in _sessions(bucket, notes):
         for found in replay_session(
             rows, bucket.settings, session=session, source=source, broken=notes.broken, like=like
         ):
-            notes.sessions += 1
-            results.append({**result_row(found), "settings_hash": bucket.digest})
-    told = {"sessions": notes.sessions, "rows": notes.rows, "broken": notes.broken}
-    schema = _schema(arrow).with_metadata({_NOTES: json.dumps(told).encode()})
-    table = arrow.Table.from_pylist(results, schema)
-    part = Path(bucket.part)
-    temporary = part.with_suffix(f".{uuid4().hex}.tmp")
-    files.write_table(table, temporary, compression="zstd")
-    temporary.replace(part)
-    return notes
+            yield {**result_row(found), "settings_hash": bucket.digest}
 
 
 def notes_of(part: Path) -> Notes:
     """What was noted with the results in a file."""
-    told = json.loads(load("pyarrow.parquet").read_schema(part).metadata[_NOTES])
+    told = json.loads(load("pyarrow.parquet").read_metadata(part).metadata[_NOTES])
     return Notes(told["sessions"], told["rows"], Counter(told["broken"]))
 
 
@@ -244,9 +251,3 @@ def _schema(arrow: Any) -> Any:
             "cost_after": real, "seconds_after": real,
         }.items()
     )  # fmt: skip
-
-
-def _write(path: Path, content: bytes) -> None:
-    temporary = path.with_suffix(".tmp")
-    temporary.write_bytes(content)
-    temporary.replace(path)

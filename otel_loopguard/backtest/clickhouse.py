@@ -15,7 +15,7 @@ from base64 import b64encode
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
-from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
@@ -119,22 +119,22 @@ class Table:
         connect = HTTPSConnection if self.secure else HTTPConnection
         identity = b64encode(f"{self.user}:{self.password}".encode()).decode()
         headers = {"Authorization": f"Basic {identity}"}
-        with (
-            closing(connect(self.host, self.port, timeout=_WAIT)) as connection,
-            closing(_requested(connection, query.encode(), headers)) as answer,
-        ):
-            if answer.status != 200:
-                why = answer.read(_ANSWER).decode("utf-8", "replace").strip()
-                msg = f"{answer.status} {why.splitlines()[0] if why else answer.reason}"
-                raise OSError(msg)
-            with to.open("wb") as file:
-                shutil.copyfileobj(answer, file, 1 << 20)
+        with closing(connect(self.host, self.port, timeout=_WAIT)) as connection:
+            connection.request("POST", "/", query.encode(), headers)
+            with closing(connection.getresponse()) as answer:
+                if answer.status != 200:
+                    why = answer.read(_ANSWER).decode("utf-8", "replace").strip()
+                    msg = f"{answer.status} {why.splitlines()[0] if why else answer.reason}"
+                    raise OSError(msg)
+                with to.open("wb") as file:
+                    shutil.copyfileobj(answer, file, 1 << 20)
 
     def _in_process(self, query: str, to: Path) -> None:
         session = load("chdb.session").Session(self.folder)
         head, _, form = query.rpartition(" FORMAT ")
+        place = _quoted(str(to), "'")
         try:
-            session.query(f"{head} INTO OUTFILE {_text(str(to))} TRUNCATE FORMAT {form}")
+            session.query(f"{head} INTO OUTFILE {place} TRUNCATE FORMAT {form}")
         except RuntimeError as error:  # chdb's own
             raise OSError(str(error).splitlines()[0]) from error
         finally:
@@ -181,16 +181,6 @@ def table_of(address: str, where: str = "") -> Table:
     )
 
 
-def _requested(
-    connection: HTTPConnection, query: bytes, headers: Mapping[str, str]
-) -> HTTPResponse:
-    connection.request("POST", "/", query, headers)
-    return connection.getresponse()
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("\\", "\\\\").replace("`", "\\`") + "`"
-
-
-def _text(value: str) -> str:
-    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+def _quoted(name: str, mark: str = "`") -> str:
+    """A name, or by another mark a text, as SQL has it."""
+    return mark + name.replace("\\", "\\\\").replace(mark, "\\" + mark) + mark

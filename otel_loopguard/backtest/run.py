@@ -103,7 +103,7 @@ def run(  # noqa: PLR0913
     if engine not in ENGINES:
         msg = f"--engine {engine}: expected one of {', '.join(ENGINES)}"
         raise LoopGuardError(msg)
-    notify = notify or _silent
+    notify = notify or (lambda _what, _done, _total: None)
     out = out.resolve()  # also for processes that work elsewhere
     source = open_source(name, where)
     digest = settings_hash(settings)
@@ -135,7 +135,3 @@ def run(  # noqa: PLR0913
         total.add(each)
         notify("replaying", done, count)
     return Backtest(source, digest, folder, total)
-
-
-def _silent(_what: str, _done: int, _total: int) -> None:
-    """Nobody is told."""

@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from glob import glob, has_magic
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -126,16 +127,13 @@ def _files(name: str) -> tuple[str, ...]:
 def _form(file: str) -> str:
     if file.endswith((".parquet", ".pq")):
         return "parquet"
-    first = next(RecordedFile(file, _ignore).lines(), (0, b""))[1]
+    # What is broken is told when all lines are read.
+    first = next(RecordedFile(file, lambda _file, _line, _why: None).lines(), (0, b""))[1]
     try:
         row: object = json.loads(first)
     except ValueError:
         row = None
     return "lines" if isinstance(row, dict) and {"TraceId", "SpanId"} <= row.keys() else "recorded"
-
-
-def _ignore(_file: str, _line: int, _why: str) -> None:
-    """Lines are told of when they are read."""
 
 
 def relation(connection: Any, source: Source, staged: Path) -> str:
@@ -321,7 +319,8 @@ def stage(source: Source, folder: Path) -> dict[str, int]:
     for number, file in enumerate(source.files):
         recording = Recording(file, report)
         with files.ParquetWriter(folder / f"{number:06}.parquet", schema) as writer:
-            for batch in _batches(_staged(recording, number)):
+            rows = _staged(recording, number)
+            while batch := list(islice(rows, _BATCH)):
                 columns = zip(*batch, strict=True)
                 table = arrow.table(dict(zip(COLUMNS, map(list, columns), strict=True)), schema)
                 writer.write_table(table)
@@ -347,17 +346,6 @@ def _staged(recording: Recording, number: int) -> Iterator[_Staged]:
         for step in entry.steps:
             seq += 1
             yield unit, None, 0, seq, STEP, written(entry_of(step)), name
-
-
-def _batches(rows: Iterator[_Staged]) -> Iterator[list[_Staged]]:
-    batch: list[_Staged] = []
-    for row in rows:
-        batch.append(row)
-        if len(batch) >= _BATCH:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
 
 
 def connect(folder: Path, memory: str, threads: int) -> Any:
