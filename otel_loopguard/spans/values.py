@@ -38,9 +38,10 @@ _TAKEN_OUT: Final = re.compile(
     r"""\A(?:[\[<({_*#]+[ ]?(?:fully[ ])?
     (?:redacted|masked|hidden|filtered|scrubbed|replaced|omitted|not[ ]serializable|not[ ]specified)
     (?![a-z])[^\n]*[\]>)}_*#]
-    | \*{3,} | redacted)""",
+    | \*{2}[*\-. /]+ | redacted)""",
     re.IGNORECASE | re.VERBOSE,
 )
+_MARK: Final = re.compile(r"REDACTED|redacted|\*\*\*")
 _OPENERS = frozenset('{["')
 _JSON = frozenset(('{"', '["'))
 """How JSON begins that no mask begins like."""
@@ -181,14 +182,14 @@ def hidden(value: object) -> bool:
     if not isinstance(value, str) or value[:1] not in SUSPECT:
         return False
     if value[:2] in _JSON:
-        # Arguments, nearly always: two words are looked for, and most have neither.
-        if "REDACTED" not in value and _SCRUBBED not in value:
+        # Arguments, nearly always: four marks are looked for, and most have none.
+        if not ("REDACTED" in value or "***" in value or "redacted" in value or _SCRUBBED in value):
             return False
     elif len(value) <= _LONGEST and _TAKEN_OUT.fullmatch(value) is not None:
         return True
     if value[0] in _OPENERS and _SCRUBBED in value and _scrubbed(value):
         return True
-    if len(value) > _PARSED or "REDACTED" not in value:
+    if len(value) > _PARSED or _MARK.search(value) is None:
         return False
     inner = parsed(value)
     found = mapping(inner)

@@ -82,6 +82,7 @@ def test_a_run_with_hidden_content_is_left_alone(dialect: str) -> None:
     "value",
     [
         "__REDACTED__", "[REDACTED]", "<redacted>", "REDACTED", "[Filtered]", "<masked>", "****",
+        "***-**-****", '{"a": "***"}', '{"a": "[redacted]", "b": "***-**-****"}',
         "<replaced>", "<not serializable>", '"[REDACTED]"', '{"a": "__REDACTED__", "b": "***"}',
         "[Scrubbed due to 'password']", "[Scrubbed due to \"pass'word\"]",
         '{"user": "a", "password": "[Scrubbed due to \'password\']"}',
@@ -100,6 +101,7 @@ def test_what_stands_in_place_of_a_value(value: str) -> None:
     "value",
     [
         "", "{}", "[]", "removed", "hidden", "**bold**", "__init__", "[redactedness]", "[1, 2]",
+        "* * *", '{"a": "*** a"}',
         "The name was [REDACTED].", '{"user": "[REDACTED]", "query": "x"}', '{"a": "***", "n": 1}',
         "<html></html>", "(hidden) 5 files", None, 5,
         "A page on logfire, which writes [Scrubbed due to 'password'] in place of a value.",
