@@ -543,6 +543,16 @@ _SAYS_FAILED: Final = re.compile(
     r"(?i)\A\s{0,8}(?:(?:error|exception|fatal|failed|failure|traceback)\b|exit ?code:? ?[1-9])",
     re.ASCII,
 )
+_BROKE_OFF: Final = re.compile(
+    r"(?:\A|\n)(?:make(?:\[\d+\])?: \*\*\* |error: could not compile |npm ERR!|npm error |"
+    r"ninja: build stopped|BUILD FAILED|error: failed to push|error Command failed)",
+    re.ASCII,
+)
+_ONE_LINE: Final = re.compile(
+    r"[\w./-]{1,60}: .{1,200}: (?:Permission denied|No such file or directory|"
+    r"Operation not permitted|Is a directory|Not a directory|Connection refused)\s*",
+    re.ASCII,
+)
 _LIMITS: Final = ("OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT", "OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT")
 _AROUND: Final = re.compile(rb"[(\[]?\b(?:took|in|after|at|took:)? ?#(?: ?ms\b)?[)\]]?")
 _LEAST_CUT: Final = 64
@@ -664,12 +674,20 @@ def score_of(outcome: Outcome) -> tuple[int, float] | None:
     return None if found is None else (key_of(found[0].encode("latin-1")), float(found[1]))
 
 
-def reports_failure(outcome: object, said: object) -> bool:
-    """Whether an outcome, or its JSON value, says that it failed: an exit code, a traceback."""
+def reports_failure(outcome: object, said: object, *, shell: bool = False) -> bool:
+    """Whether an outcome, or its JSON value, says that it failed: an exit code, a traceback.
+
+    Of a shell also the last words of programs that gave up, or an error that is all it says.
+    """
     if not isinstance(said, dict):
         if not isinstance(outcome, str):
             return False
-        return _SAYS_FAILED.match(outcome) is not None or _TRACEBACK in outcome[-4000:]
+        if _SAYS_FAILED.match(outcome) is not None or _TRACEBACK in outcome[-4000:]:
+            return True
+        return shell and (
+            _BROKE_OFF.search(outcome[-_LOOK:]) is not None
+            or (len(outcome) <= _SENTENCE and _ONE_LINE.fullmatch(outcome) is not None)
+        )
     fields = cast("dict[str, object]", said)
     for name in _CODES:
         code = fields.get(name)

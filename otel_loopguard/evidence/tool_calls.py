@@ -189,7 +189,7 @@ class ToolCallExtractor:
             novelty, echo = seen.add(outcome.masked, call.raw)
             # A record that names what was asked for is an answer.
             echo = echo and (name.runs_code or not isinstance(reading.said, dict))
-        failing = step.error or reports_failure(step.outcome, said)
+        failing = step.error or reports_failure(step.outcome, said, shell=name.shell)
         line = refusal or (error_line(step) if failing else None)
         call_error = step.error and not name.runs_code and is_call_error(step)
         item = self._items.is_another(tool, call.sample)

@@ -206,3 +206,34 @@ def test_passwords_tried_one_by_one_are_noticed() -> None:
             agent.call("login", args, "Invalid username or password.")
     assert agent.actions[0] == "hint"
     assert "abort" in agent.actions
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "main.c:14:5: error: unknown type name 'size'\nmake: *** [Makefile:3: main.o] Error 1",
+        "error[E0308]: mismatched types\nerror: could not compile `port` (lib)",
+        "npm error code ELIFECYCLE\nnpm error errno 1",
+    ],
+    ids=["make", "cargo", "npm"],
+)
+def test_a_build_that_fails_alike_after_each_edit_is_noticed(answer: str) -> None:
+    """A shell that does not tell its exit code still says that the build broke off."""
+    agent = Traced()
+    with agent.running():
+        for number in range(10):
+            agent.model()
+            agent.call("edit_file", json.dumps({"path": "main.c", "new": SENTENCES[number]}), "ok")
+            agent.call("bash", '{"command": "./build.sh"}', answer)
+    assert agent.actions[0] == "hint"
+
+
+def test_commands_that_may_do_nothing_are_noticed() -> None:
+    """Each prints the error of its one command, and nothing else."""
+    agent = Traced()
+    with agent.running():
+        for number in range(10):
+            agent.model()
+            command = json.dumps({"command": f"cat /root/{SENTENCES[number].split()[1]}"})
+            agent.call("bash", command, f"cat: /root/{number}: Permission denied")
+    assert "hint" in agent.actions
