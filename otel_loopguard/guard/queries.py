@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from otel_loopguard._util.clock import now
 from otel_loopguard.core.task import Task
 from otel_loopguard.evidence import parsed
+from otel_loopguard.sessions.requested_calls import RequestedCalls
 from otel_loopguard.sessions.session import SavedSession
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from otel_loopguard.policy.preferences import Preferences
     from otel_loopguard.sessions import SessionRegistry
     from otel_loopguard.sessions.active import ActiveSpan, ActiveSpans
+    from otel_loopguard.sessions.requested_calls import WaitingRound
     from otel_loopguard.sessions.resolver import SessionResolver
     from otel_loopguard.sessions.stats import DecisionIndex
     from otel_loopguard.settings import Settings
@@ -55,6 +57,29 @@ class SessionQueries:
         """The flag of a session by its final key, which is made known if need be."""
         with self._lock:
             return self._sessions.named(session, now()).flag
+
+    def requested(self, session: str) -> list[WaitingRound]:
+        """The calls that messages of a session told of and that wait for their results.
+
+        Args:
+            session: Key of the session.
+        """
+        with self._lock:
+            found = self._sessions.find(session)
+            return [] if found is None or found.asked is None else found.asked.waiting()
+
+    def resume_requested(self, session: str, rounds: Sequence[WaitingRound]) -> None:
+        """Goes on waiting for the results of calls, where another process left it.
+
+        Args:
+            session: Key of the session.
+            rounds: What `requested` gave there.
+        """
+        with self._lock:
+            found = self._sessions.find(session)
+            if found is not None and found.asked is None and rounds:
+                found.asked = RequestedCalls()
+                found.asked.resume(rounds)
 
     def concerns(self, session: str, at: int) -> bool:
         """Whether what the policy said at a time concerns the run that a session is at.

@@ -16,7 +16,7 @@ from otel_loopguard.errors import StoreError
 from otel_loopguard.replay import SpanReplay
 from otel_loopguard.server.events import record_of
 from otel_loopguard.server.logs import EVENT
-from otel_loopguard.server.open_calls import OpenCalls, unpacked
+from otel_loopguard.server.open_calls import OpenCalls, SharedCalls, unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Sequence
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from otel_loopguard.guard.guard import LoopGuard
     from otel_loopguard.server.events import DecisionLog
     from otel_loopguard.server.leases import SessionLeases, Taken
-    from otel_loopguard.server.open_calls import OpenCall
     from otel_loopguard.sessions.observation import DecisionRecord
     from otel_loopguard.spans.views import RecordedSpan, SpanView
 
@@ -200,19 +199,20 @@ class Engine:
 
     def _go_on(self, session: str, taken: Taken, trace_id: int) -> None:
         """Goes on with a session that is taken, where others left it."""
-        calls: list[OpenCall] = []
+        shared = SharedCalls()
         with swallow(self.guard.faults, "server"):
-            calls = unpacked(taken.calls)
-        trace_id = trace_id or next((call.span.trace_id for call in calls), 0)
+            shared = unpacked(taken.calls)
+        trace_id = trace_id or next((call.span.trace_id for call in shared.open), 0)
         if taken.is_new:
             self._forget(session)
         if taken.is_new or (not taken.is_first and self.guard.flag_of(session) is None):
             self.guard.recall(session, trace_id)
         for decision_id, record in taken.unsent.items():
             self._tell(session, decision_id, record)
-        for call in calls:
+        for call in shared.open:
             self._bind(call.span.trace_id, session)
-        self._calls.open(session, calls)
+        self._calls.open(session, shared.open)
+        self.guard.resume_requested(session, shared.waiting)
 
     def _bind(self, trace_id: int, session: str) -> None:
         if session != f"{trace_id:032x}" and self.guard.flag_in(trace_id) is None:

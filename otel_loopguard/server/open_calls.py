@@ -9,18 +9,32 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_loopguard._util.clock import now
 from otel_loopguard.core import Kind
+from otel_loopguard.sessions.requested_calls import WaitingRound
 from otel_loopguard.spans.messages import asked_on
 from otel_loopguard.spans.views import RecordedSpan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from otel_loopguard.core import Step
     from otel_loopguard.guard.guard import LoopGuard
 
 _SESSIONS: Final = 10_000
 _CALLS: Final = 32
+_ROUNDS: Final = 4
 _NAMED: Final = 200
+
+
+class SharedCalls(NamedTuple):
+    """What another worker knows of the calls of a session that have not returned.
+
+    Attributes:
+        open: The calls that it watched.
+        waiting: Those that only messages told of, and that count once their results are shown.
+    """
+
+    open: Sequence[OpenCall] = ()
+    waiting: Sequence[WaitingRound] = ()
 
 
 class OpenCall(NamedTuple):
@@ -100,7 +114,7 @@ class OpenCalls:
         return bool(spans)
 
     def packed(self, session: str) -> bytes:
-        """The open calls of a session, for `unpacked`; empty if it has none."""
+        """What others need of the open calls of a session, for `unpacked`; empty if it has none."""
         active = self._guard.active.by_id
         calls = [
             (
@@ -111,15 +125,20 @@ class OpenCalls:
             for span in self._spans.get(session, ())
             if (opened := active.get(span.span_id)) is not None
         ]  # fmt: skip
-        return json.dumps(calls).encode() if calls else b""
+        waiting = self._guard.requested(session)[-_ROUNDS:]
+        return json.dumps([calls, waiting]).encode() if calls else b""
 
 
-def unpacked(calls: bytes) -> list[OpenCall]:
-    """Calls that another process packed."""
-    return [
-        OpenCall(_call(trace, span, parent, scope, start, tool, agent), frozenset(said))
-        for trace, span, parent, scope, start, tool, agent, said in json.loads(calls or b"[]")
-    ]
+def unpacked(packed: bytes) -> SharedCalls:
+    """What another worker packed."""
+    calls, waiting = json.loads(packed or b"[[], []]")
+    return SharedCalls(
+        [
+            OpenCall(_call(trace, span, parent, scope, start, tool, agent), frozenset(said))
+            for trace, span, parent, scope, start, tool, agent, said in calls
+        ],
+        [WaitingRound(*fields) for fields in waiting],
+    )
 
 
 _TOOL: Final = "gen_ai.tool.name"

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_loopguard import semconv
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.spans.dedup import contradict
 from otel_loopguard.spans.keys import as_handoff, hands_off
+from otel_loopguard.spans.messages import Asked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from otel_loopguard.spans.messages import Answered, Asked, Message, Request
+    from otel_loopguard.spans.messages import Answered, Message, Request
 
 DIALECT: Final = "messages"
 """Value of `Step.dialect` of a call that messages tell of."""
@@ -23,6 +24,22 @@ _PASSED: Final = 8
 _HINTS: Final = 4
 _TOLD: Final = 64
 _SLACK: Final = 5_000_000
+
+
+class WaitingRound(NamedTuple):
+    """What one answer asked for, as another process needs it: without arguments.
+
+    Attributes:
+        agent: Agent of the model's span.
+        scope: Its scope.
+        end: When it ended, nanoseconds since the epoch.
+        calls: Id and tool of each call.
+    """
+
+    agent: str | None
+    scope: str
+    end: int
+    calls: Sequence[tuple[str | None, str]]
 
 
 @dataclass(slots=True)
@@ -35,6 +52,7 @@ class _Round:
         end: When that ended, nanoseconds since the epoch.
         head: Stands for the first message of its request.
         passed: Requests since then that say nothing of it.
+        resumed: Whether another process read it: only requests say its arguments.
     """
 
     calls: list[Asked]
@@ -42,6 +60,7 @@ class _Round:
     end: int
     head: int | None
     passed: int = 0
+    resumed: bool = False
 
 
 class RequestedCalls:
@@ -76,6 +95,23 @@ class RequestedCalls:
         """Whether a call waits for its result."""
         return bool(self._rounds)
 
+    def waiting(self) -> list[WaitingRound]:
+        """What waits for its results, for `resume` in another process."""
+        return [
+            WaitingRound(*one.asked_by, one.end, [(call.call_id, call.name) for call in one.calls])
+            for one in self._rounds
+        ]
+
+    def resume(self, rounds: Iterable[WaitingRound]) -> None:
+        """Goes on waiting for what another process saw asked for."""
+        self._rounds = [
+            _Round(
+                [Asked(call_id, name, None) for call_id, name in one.calls],
+                (one.agent, one.scope), one.end, None, resumed=True,
+            )
+            for one in rounds
+        ]  # fmt: skip
+
     def ask(self, calls: Sequence[Asked], model: Step, request: Request | None) -> None:
         """Takes the calls that an answer asks for."""
         end = model.end or model.start
@@ -97,6 +133,8 @@ class RequestedCalls:
             results = self._results(known, model, request)
             if results is not None:
                 self._rounds.remove(known)
+                if known.resumed and request is not None:
+                    known.calls = _repeated(known.calls, request.newest)
                 steps += [
                     self._step(call, known, model, result)
                     for call, result in zip(known.calls, results, strict=True)
@@ -208,6 +246,16 @@ def _shown(calls: Sequence[Asked], newest: Iterable[Message]) -> Sequence[Answer
     after.reverse()
     alike = len(after) == len(calls) and all(one.call_id not in wanted for one in after)
     return list(after) if alike else [None] * len(calls)
+
+
+def _repeated(calls: list[Asked], newest: Iterable[Message]) -> list[Asked]:
+    """Calls as a request repeats them, with their arguments; as they are where it does not."""
+    repeated: list[Asked] = []
+    for message in newest:
+        repeated[:0] = message.calls
+        if len(repeated) >= len(calls):
+            break
+    return repeated if _same_calls(calls, repeated) else calls
 
 
 def _same_calls(some: Sequence[Asked], others: Sequence[Asked]) -> bool:

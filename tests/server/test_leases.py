@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import ExitStack
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
@@ -80,6 +81,26 @@ def prompt(server: Server, number: int) -> httpx.Response:
     record.attributes.append(pair("session.id", "chat-1"))
     body = made.SerializeToString()
     return httpx.post(f"{server.url}/v1/logs", content=body, headers=PROTOBUF, timeout=20)
+
+
+def telling(number: int) -> dict[str, Any]:
+    """A model's span, with the result of a call in its request, that asks for the same again."""
+
+    def part(kind: str, one: int, **more: object) -> list[dict[str, object]]:
+        role = "assistant" if kind == "tool_call" else "tool"
+        return [{"role": role, "parts": [{"type": kind, "id": f"c{one}", **more}]}]
+
+    def asked(one: int) -> list[dict[str, object]]:
+        return part("tool_call", one, name="search", arguments={"q": "x"})
+
+    request: list[dict[str, object]] = [{"role": "user", "content": "find x"}]
+    for one in range(number):
+        request += [*asked(one), *part("tool_call_response", one, response="nothing was found")]
+    return call(number, name="chat m", attributes={
+        "gen_ai.operation.name": "chat", "gen_ai.request.model": "m",
+        "gen_ai.conversation.id": "chat-1", "gen_ai.input.messages": json.dumps(request),
+        "gen_ai.output.messages": json.dumps(asked(number)),
+    })  # fmt: skip
 
 
 def turn(first: int, *numbers: int) -> list[dict[str, Any]]:
@@ -401,6 +422,19 @@ def test_who_takes_a_session_over_watches_its_calls_and_says_nothing_twice(
         (watched,) = other.engines["default"].guard.active
         assert watched.said == {"step_timeout", "step_timeout_near"}
         assert set(decisions(taken)) == set(made)
+
+
+def test_calls_that_only_messages_tell_of_count_at_whichever_server(guard: Settings) -> None:
+    """Each request shows the result of what was asked for at another server."""
+    with serving() as alone, serving(guard=guard) as one, serving(guard=guard) as other:
+        said: list[str] = []
+        for number in range(7):
+            here = (one, other)[number % 2]
+            for each in (alone, here):
+                post(each, telling(number)).raise_for_status()
+            assert control(here)["action"] == control(alone)["action"], number
+            said.append(control(here)["action"])
+        assert said == ["allow"] * 3 + ["hint", "deny", "abort", "abort"]
 
 
 def test_without_its_store_a_server_acknowledges_nothing(guard: Settings, redis: Redis) -> None:
