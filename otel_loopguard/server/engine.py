@@ -226,6 +226,12 @@ class Engine:
                 self._go_on(session, taken, 0)
             leases.unwatch(set(found).difference(self._calls))
 
+    def _forget_lost(self, leases: SessionLeases, at: int) -> None:
+        """Forgets sessions that others have, before their calls are taken for stalls."""
+        with _storing():
+            for session in leases.lost(self._calls.due(at)):
+                self._forget(session)
+
     def _share_calls(self, session: str) -> None:
         if self._leases is not None:
             self._leases.call(session, self._calls.packed(session))
@@ -275,10 +281,14 @@ class Engine:
             self._log.sent([one for one, of in self._session_of.items() if of == session])
 
     def _tick(self) -> None:
+        at = now()
         if self._leases is not None:
-            with suppress(Busy):  # what is not heard of now is at the next time
+            try:
                 self._watch(self._leases)
-        self.guard.tick(now())
+                self._forget_lost(self._leases, at)
+            except Busy:
+                return  # whose calls they are is not known now
+        self.guard.tick(at)
         if self._leases is not None:
             with suppress(Busy):  # it waits, and is stored with what comes next
                 self._store(self._leases)

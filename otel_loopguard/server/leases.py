@@ -325,6 +325,21 @@ class SessionLeases:
         self.unwatch(over)
         return tell, lost
 
+    def lost(self, sessions: Iterable[str]) -> list[str]:
+        """Those of some sessions that another worker has by now; raises `StoreError`."""
+        with self._lock:
+            held = {session: self._of(session).number for session in sessions}
+        calls = [(self._store.session_keys(session, "lease"), ()) for session in held]
+        script = "return redis.call('HMGET', KEYS[1], 'owner', 'number')"
+        mine = self._owner.encode()
+        return [
+            session
+            for (session, number), (owner, now) in zip(
+                held.items(), self._store.run_scripts(script, calls), strict=True
+            )
+            if now is not None and (owner, int(now)) != (mine, number)
+        ]
+
     def watch(self, sessions: Iterable[str]) -> list[str]:
         """Says, now and then, that this worker watches the open calls of sessions.
 

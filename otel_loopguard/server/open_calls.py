@@ -113,6 +113,18 @@ class OpenCalls:
             self._guard.let_go(span.span_id)
         return bool(spans)
 
+    def due(self, at: int) -> list[str]:
+        """The sessions with a call that is to be looked at by then, nanoseconds since the epoch."""
+        if self._guard.due > at:
+            return []
+        active = self._guard.active.by_id
+        return [
+            session
+            for session, spans in self._spans.items()
+            for opened in (active.get(span.span_id) for span in spans)
+            if opened is not None and opened.ticket is not None and opened.ticket[0] <= at
+        ]
+
     def packed(self, session: str) -> bytes:
         """What others need of the open calls of a session, for `unpacked`; empty if it has none."""
         active = self._guard.active.by_id

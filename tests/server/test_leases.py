@@ -424,6 +424,19 @@ def test_who_takes_a_session_over_watches_its_calls_and_says_nothing_twice(
         assert set(decisions(taken)) == set(made)
 
 
+def test_a_call_whose_result_another_server_got_is_no_stall(guard: Settings) -> None:
+    guard = guard.model_copy(update={"step_timeout_s": 2.0, "stall_action": "hint"})
+    made: list[object] = []
+    with serving(guard=guard) as one, serving(guard=guard) as other:
+        judging = one.engines["default"].guard
+        judging.subscribers.decisions.append(("test", made.append))
+        post(one, asking("deploy")).raise_for_status()
+        send(other, 1).raise_for_status()
+        wait_for(lambda: not judging.active.by_id)
+        assert not made
+        assert control(other)["action"] == "allow"
+
+
 def test_calls_that_only_messages_tell_of_count_at_whichever_server(guard: Settings) -> None:
     """Each request shows the result of what was asked for at another server."""
     with serving() as alone, serving(guard=guard) as one, serving(guard=guard) as other:
