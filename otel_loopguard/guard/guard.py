@@ -756,8 +756,9 @@ class LoopGuard(SessionQueries):
 
     def _profile(self, seen: Observation) -> None:
         """Profiles a call; one that only a message reports has no times of its own."""
-        if seen.step.dialect != MESSAGES:
-            self.profiler.finished(seen.step, seen.session.key)
+        step = seen.step
+        if step.kind is not Kind.MODEL and step.dialect != MESSAGES:
+            self.profiler.finished(step, seen.session.key)
 
     def _clock(self, known: int | None = None) -> int:
         """The time: by the machine's clock, in a replay what is known or was last told."""

@@ -97,7 +97,11 @@ class Untraced:
     ) -> list[tuple[Session, Step]]:  # fmt: skip
         """What is to be judged now that a model's span ended."""
         kept = self.counted(counted)
-        own = next((found for found, one in counted if one is step), None)
+        own = None
+        for known, one in counted:
+            if one is step:
+                own = known
+                break
         found = own or session
         if found is None:
             return kept

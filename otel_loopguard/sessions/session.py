@@ -392,7 +392,8 @@ class Session:
         progress, journal, troubled = self.progress, self.journal, self.troubled
         number = progress.calls if journal is None else progress.calls + journal.before.calls
         seen, moment = None, -progress.steps
-        found = self.detectors.observe(step)
+        # Most kinds of steps have nobody who looks at the bare step.
+        found = self.detectors.observe(step) if self._registry.of(step.kind) else []
         if found and journal is not None:
             found = journal.covered(found)
         for extractor in self.extractors.get(step):

@@ -85,8 +85,8 @@ class ContextSizes:
 
 
 def _speaker(step: Step) -> _Speaker:
-    agent, node, model = ((part or "")[:_NAMED] for part in (step.agent, step.node, step.model))
-    return step.trace_id, agent, node, model
+    agent, node, model = step.agent or "", step.node or "", step.model or ""
+    return step.trace_id, agent[:_NAMED], node[:_NAMED], model[:_NAMED]
 
 
 class Turns:

@@ -26,8 +26,10 @@ def failed(step: Step, span: SpanView) -> Step:
     whole tracebacks there (OpenInference LangChain). An exception event on a span whose status is
     OK was handled and is no failure.
     """
-    thrown = next((found for name, found in span.events if name == "exception"), None)
-    kind = text(span.attributes.get("error.type"))
+    events, kind = span.events, text(span.attributes.get("error.type"))
+    if not events and kind is None and span.status != "error":
+        return step
+    thrown = next((found for name, found in events if name == "exception"), None)
     if span.status != "error" and kind is None and (thrown is None or span.status == "ok"):
         return step
     message = text(thrown.get("exception.message")) if thrown else None

@@ -73,6 +73,8 @@ def count(value: object) -> int | None:
 
     What no model can have read or written, more than 10^12, is no count but a mistake.
     """
+    if type(value) is int and 0 <= value <= _COUNTED:
+        return value
     if isinstance(value, bool):
         return None
     if isinstance(value, str):

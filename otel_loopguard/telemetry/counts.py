@@ -19,6 +19,8 @@ _MAX_NAME: Final = 200
 _MAX_KEYS: Final = 1800
 """Different attributes of one metric; the SDK gives up its own order past 2000."""
 _BATCH: Final = 256
+_TOOL: Final = Kind.TOOL
+_AGENT: Final = Kind.AGENT
 _OF_STEPS: Final = (semconv.METRIC_STEPS, semconv.METRIC_TOOL_CALLS)
 
 Key = tuple[str, ...]
@@ -28,7 +30,7 @@ Values = Mapping[Key, float]
 
 def agent_of(step: Step) -> str | None:
     """The agent that a step is counted for: a run of an agent is that agent's own."""
-    return step.agent or (step.name if step.kind is Kind.AGENT else None)
+    return step.agent or (step.name if step.kind is _AGENT else None)
 
 
 class CardinalityLimit:
@@ -85,10 +87,9 @@ class Counts:
 
     def step(self, step: Step) -> None:
         """Counts a step; on the way of every step, so that it is only appended here."""
-        waiting, agent = self._waiting, step.agent
-        if agent is None:
-            agent = agent_of(step) or ""
-        waiting.append((step.kind, agent[:_MAX_NAME], (step.name or "")[:_MAX_NAME], step.error))
+        waiting, kind, name = self._waiting, step.kind, step.name or ""
+        agent = step.agent or (name if kind is _AGENT else "")
+        waiting.append((kind, agent[:_MAX_NAME], name[:_MAX_NAME], step.error))
         if len(waiting) >= _BATCH:
             self.settle()
 
@@ -101,7 +102,7 @@ class Counts:
             waiting, steps = self._waiting, self._steps
             found = Counter([waiting.popleft() for _ in range(len(waiting))])
             for (kind, agent, name, error), count in found.items():
-                tool = self._tools.get(name) if kind is Kind.TOOL else ""
+                tool = self._tools.get(name) if kind is _TOOL else ""
                 key = (kind, self._agents.get(agent), tool, error)
                 steps[key] = steps.get(key, 0) + count
 
@@ -124,7 +125,7 @@ class Counts:
         for (kind, agent, tool, error), count in steps.items():
             key = (kind.value, agent)
             if metric == semconv.METRIC_TOOL_CALLS:
-                if kind is not Kind.TOOL:
+                if kind is not _TOOL:
                     continue
                 key = (tool, "failure" if error else "success")
             found[key] = found.get(key, 0) + count

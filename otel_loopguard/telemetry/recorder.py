@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from otel_loopguard.telemetry.counts import Key, Values
     from otel_loopguard.telemetry.span_annotator import SpanAnnotator
 
+_TOOL: Final = Kind.TOOL
+_MODEL: Final = Kind.MODEL
 _MAX_WAITING: Final = 4096
 _MAX_TOKENS: Final = 1 << 40
 _FIRST: Final = 64
@@ -524,16 +526,16 @@ class MetricsRecorder:
     def on_step(self, seen: published.Observation) -> None:
         """Counts a step that was judged; on the way of every step."""
         step = seen.step
+        kind, tokens = step.kind, step.tokens_in
         self.counts.step(step)
-        if step.kind is Kind.MODEL:
-            if step.tokens_in is not None:
+        if kind is _MODEL:
+            if tokens is not None:
                 # A span may say anything.
-                tokens = min(max(step.tokens_in, 0), _MAX_TOKENS)
-                agent = self.agents.get(step.agent)
-                self._keep(semconv.METRIC_RUN_CONTEXT_TOKENS, tokens, {AGENT: agent})
+                size, agent = min(max(tokens, 0), _MAX_TOKENS), self.agents.get(step.agent)
+                self._keep(semconv.METRIC_RUN_CONTEXT_TOKENS, size, {AGENT: agent})
             if seen.compacted:
                 self.happened("compactions")
-        elif step.kind is Kind.TOOL and seen.turn is not SAME:
+        elif kind is _TOOL and seen.turn is not SAME:
             if seen.turn.recovered:
                 self.counts.add(semconv.METRIC_TOOL_RECOVERIES, (self.tools.get(step.name),))
             if seen.turn.switched:
