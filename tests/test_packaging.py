@@ -63,7 +63,7 @@ def test_a_build_from_a_path_names_none(urls: Callable[[str], dict[str, str]], o
 
 def test_the_package_is_imported_without_any_extra() -> None:
     """What a module at its start needs, only those who ask for it import."""
-    extras = ("httpx", "redis", "rich", "tenacity", "typer", "opentelemetry.exporter")
+    extras = ("httpx", "isal", "redis", "rich", "tenacity", "typer", "opentelemetry.exporter")
     names = ("otel_loopguard", "otel_loopguard.control", "otel_loopguard_propagator")
     program = f"import sys; sys.modules.update(dict.fromkeys({extras})); import {', '.join(names)}"
     done = subprocess.run(

@@ -6,14 +6,22 @@ import os
 import re
 import sys
 import time
-import zlib
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from stat import S_ISBLK, S_ISCHR, S_ISDIR, S_ISFIFO, S_ISREG
-from typing import IO, Final
+from typing import IO, TYPE_CHECKING, Final
 
 from otel_loopguard.errors import RecordingError
+
+if TYPE_CHECKING:
+    import zlib
+else:
+    try:
+        # It has the interface of zlib, and reads gzip in two fifths of the time.
+        from isal import isal_zlib as zlib
+    except ImportError:
+        import zlib
 
 LIMIT: Final = 256 * 1024 * 1024
 """Bytes of the longest line, or of a document over many lines, that is read."""

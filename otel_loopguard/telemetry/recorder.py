@@ -13,7 +13,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from opentelemetry.metrics import Observation, get_meter, get_meter_provider
@@ -90,8 +90,9 @@ class Sampling:
         return True
 
 
-def _zeros(detectors: Sequence[str], shadow: str) -> dict[str, Values]:
-    """The attributes that metrics have from the start, each with 0."""
+@lru_cache(8)
+def _zeros(detectors: tuple[str, ...], shadow: str) -> Mapping[str, Values]:
+    """The attributes that metrics have from the start, each with 0; the same for most guards."""
 
     def each(*values: str) -> Values:
         return {(value,): 0 for value in values}
@@ -481,7 +482,7 @@ class MetricsRecorder:
             self._detectors.get(name)
         self._names = detectors
         self._shadow = "true" if settings.mode == "shadow" else ""
-        self._zeros = _zeros(detectors, self._shadow)
+        self._zeros = _zeros(tuple(detectors), self._shadow)
         self._zero_agents = tuning.zero_agents
         self._totals = Totals(self.counts, faults)
         self.timed = Sampling(tuning.sample)
