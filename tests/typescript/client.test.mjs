@@ -90,3 +90,38 @@ test("a server that does not answer stops nobody, and is told of once", async ()
   assert.equal(problems.length, 1);
   assert.match(problems[0], /the run goes on unguarded/);
 });
+
+for (const body of ["null", "[]", "7", '"x"', "{}", '{"action":"deny","stops":true}', "<html>\u001b[2J", ""]) {
+  test(`an answer of another program is none: ${JSON.stringify(body)}`, async () => {
+    const told = [];
+    const control = new LoopGuardControl({
+      session: "other", url, fetch: async () => new Response(body), onProblem: (text) => told.push(text),
+    });
+    assert.equal((await control.gate()).action, "allow");
+    assert.equal(await control.hint(), undefined);
+    assert.equal(await control.refuses("search"), undefined);
+    const signal = control.abortSignal();
+    await sleep(20);
+    control.close();
+    assert.equal(signal.aborted, false);
+    assert.equal(told.length, 1);
+    assert.doesNotMatch(told[0], /\u001b/);
+  });
+}
+
+test("a server that answers at once is not asked without a pause", async () => {
+  let asked = 0;
+  const paused = {
+    session: "fast", action: "pause", stops: true, reason: null, hint: null, by: null, until: null,
+    decision: null, version: "",
+  };
+  const answer = async () => {
+    asked += 1;
+    return Response.json({ ...paused, version: String(asked) });
+  };
+  const control = new LoopGuardControl({ session: "fast", url, fetch: answer, pauseLimitMs: 1_100 });
+  control.abortSignal();
+  await assert.rejects(control.gate(), LoopGuardStop);
+  control.close();
+  assert.ok(asked < 30, `asked ${asked} times`);
+});

@@ -57,6 +57,9 @@ export class LoopGuardStop extends Error {
 
 const WAIT_S = 30;
 const RETRY_MS = 1_000;
+/** Milliseconds until the next question after an answer that came before its time. */
+const EARLY_MS = 100;
+const MOST_TOLD = 100;
 
 /**
  * Follows the control flag of one session. A server that cannot be reached stops nobody: the last
@@ -124,10 +127,12 @@ export class LoopGuardControl {
       const left = until - Date.now();
       if (left <= 0) throw new LoopGuardStop(control);
       const wait = Math.min(WAIT_S, Math.ceil(left / 1_000));
+      const early = Date.now() + EARLY_MS;
       const asked = await this.#ask(`?wait=${wait}&since=${control.version}`, AbortSignal.timeout(wait * 1_000 + 5_000));
-      if (!asked) await pause(Math.min(RETRY_MS, left));
       control = this.#known;
       if (control.action === "abort") throw new LoopGuardStop(control);
+      if (!asked) await pause(Math.min(RETRY_MS, left));
+      else if (control.action === "pause" && Date.now() < early) await pause(EARLY_MS);
     }
     return control;
   }
@@ -164,9 +169,11 @@ export class LoopGuardControl {
   async #follow(): Promise<void> {
     let version = "none";
     while (!this.#closed.signal.aborted && !this.#stop.signal.aborted) {
+      const early = Date.now() + EARLY_MS;
       const limit = AbortSignal.any([this.#closed.signal, AbortSignal.timeout((WAIT_S + 5) * 1_000)]);
       const asked = await this.#ask(`?wait=${WAIT_S}&since=${version}`, limit);
-      if (!asked) await pause(RETRY_MS);
+      if (!asked) await pause(RETRY_MS, false);
+      else if (Date.now() < early) await pause(EARLY_MS);
       version = this.#known.version || "none";
     }
   }
@@ -175,7 +182,9 @@ export class LoopGuardControl {
     try {
       const answer = await (this.#options.fetch ?? fetch)(this.#url + query, { headers: this.#headers, signal });
       if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
-      this.#known = (await answer.json()) as Control;
+      const found: unknown = await answer.json();
+      if (!isControl(found)) throw new Error("the answer is no control of a session");
+      this.#known = found;
       if (this.#known.action === "abort" && !this.#stop.signal.aborted) {
         this.#stop.abort(new LoopGuardStop(this.#known));
       }
@@ -187,17 +196,28 @@ export class LoopGuardControl {
   }
 
   #problem(message: string): void {
-    if (this.#told.has(message)) return;
+    // What the error quotes may be anything.
+    message = message.replace(/[\u0000-\u001f\u007f-\u009f]/g, " ");
+    if (this.#told.has(message) || this.#told.size >= MOST_TOLD) return;
     this.#told.add(message);
     const say = this.#options.onProblem ?? ((text: string) => console.warn(text));
     say(`otel-loopguard: ${message}; the run goes on unguarded until the server answers`);
   }
 }
 
-/** A timer that keeps no process alive. */
-function pause(ms: number): Promise<void> {
+/** Whether this is a control: another program may answer at the address, with any JSON. */
+function isControl(found: unknown): found is Control {
+  if (typeof found !== "object" || found === null) return false;
+  const { action, version, stops, hint, decision } = found as Partial<Control>;
+  const texts = [action, version].every((each) => typeof each === "string");
+  const said = hint === null || typeof hint === "string";
+  return texts && said && typeof stops === "boolean" && typeof decision === "object";
+}
+
+/** A timer; one that does not hold lets the process end meanwhile. */
+function pause(ms: number, holds = true): Promise<void> {
   return new Promise((resolve) => {
     const timer: unknown = setTimeout(resolve, ms);
-    (timer as { unref?: () => void }).unref?.();
+    if (!holds) (timer as { unref?: () => void }).unref?.();
   });
 }
