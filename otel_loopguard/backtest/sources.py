@@ -173,11 +173,18 @@ def _filtered(connection: Any, source: Source, name: str, read: str) -> str:
         return read
     picked = f"SELECT * FROM {name} WHERE (\n{source.where}\n)"
     found = f"(WITH {name} AS (SELECT * FROM {read}) {picked})"
+    query = f"DESCRIBE SELECT * FROM {found}"
     try:
-        connection.execute(f"DESCRIBE SELECT * FROM {found}")
+        # DuckDB runs all statements of a text: a condition is to read, and to write nothing.
+        single = len(connection.extract_statements(query)) == 1
+        if single:
+            connection.execute(query)
     except Exception as error:  # duckdb's own, of many classes
         msg = f"--where {source.where}: {str(error).splitlines()[0]}"
         raise RecordingError(msg) from error
+    if not single:
+        msg = f"--where {source.where}: expected one condition, without ';'"
+        raise RecordingError(msg)
     return found
 
 
