@@ -144,6 +144,17 @@ def test_the_page_has_nothing_of_what_calls_held(home: Path, command: Any) -> No
     assert not list(home.glob("*.tmp"))
 
 
+def test_the_page_is_not_written_through_links_of_others(home: Path, command: Any) -> None:
+    """In a folder that others can write to, as /tmp."""
+    page, mine = home / "sessions.html", home / "mine"
+    mine.write_text("mine")
+    for name in ("sessions.html", "sessions.html.tmp", ".sessions.html.tmp"):
+        (home / name).symlink_to(mine)
+    assert command("transcripts", "--html", page, "--jobs", "1").exit_code == 0
+    assert mine.read_text() == "mine"
+    assert page.read_text().startswith("<!doctype html>")
+
+
 @pytest.mark.skipif(CHROMIUM is None and "CI" not in os.environ, reason="there is no chromium")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_page_opens_in_a_browser(scheme: Any, home: Path, command: Any) -> None:

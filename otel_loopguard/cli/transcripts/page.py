@@ -5,6 +5,7 @@ from __future__ import annotations
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from uuid import uuid4
 
 from otel_loopguard.cli.transcripts.words import counted, dollars, spelled, when
 from otel_loopguard.version import __version__
@@ -84,9 +85,15 @@ def write_page(overview: Overview, path: Path) -> None:
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<style>{_STYLE}</style>\n<main>{body}</main></html>\n"
     )
-    temporary = path.with_name(f"{path.name}.tmp")
-    temporary.write_text(page, "utf-8", errors="backslashreplace")
-    temporary.replace(path)
+    # A name that nobody can put a link at before.
+    temporary = path.with_name(f".{path.name}.{uuid4().hex}")
+    try:
+        with temporary.open("x", encoding="utf-8", errors="backslashreplace") as stream:
+            stream.write(page)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def _figures(overview: Overview) -> str:

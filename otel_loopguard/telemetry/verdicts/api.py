@@ -52,8 +52,13 @@ class BackendAPI:
             # Not the value: a password may be in it.
             msg = f"{variable}: expected http://HOST/… or https://HOST/…"
             raise LoopGuardSettingsError(msg)
+        # Not in the address: httpx logs that of every request.
+        user, password = self._url.username, self._url.password
+        self._auth = httpx.BasicAuth(user, password) if user or password else None
+        self._url = self._url.copy_with(userinfo=b"")
         self._headers = {
             **headers,
+            "accept-encoding": "identity",
             "content-type": "application/json",
             "user-agent": f"otel-loopguard/{__version__}",
         }
@@ -83,7 +88,7 @@ class BackendAPI:
         content = None if body is None else orjson.dumps(body)
         try:
             with (
-                httpx.Client(verify=self._tls, timeout=self._limit_s) as client,
+                httpx.Client(verify=self._tls, timeout=self._limit_s, auth=self._auth) as client,
                 client.stream(
                     method, url, content=content, params=query or None, headers=self._headers
                 ) as reply,
@@ -101,10 +106,15 @@ class BackendAPI:
             return None
 
     def _read(self, reply: httpx.Response) -> bytes:
-        """The beginning of a reply; limits of httpx begin anew with every piece that is read."""
+        """The beginning of a reply as it came; nothing of one that is to be unpacked, unasked.
+
+        Limits of httpx begin anew with every piece that is read.
+        """
+        if reply.headers.get("content-encoding", "identity").strip().lower() != "identity":
+            return b""
         until = time.monotonic() + self._limit_s
         said = bytearray()
-        for piece in reply.iter_bytes():
+        for piece in reply.iter_raw():
             said += piece[: _MOST - len(said)]
             if len(said) >= _MOST or time.monotonic() > until:
                 break
