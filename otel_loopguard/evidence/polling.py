@@ -88,10 +88,10 @@ class Polling:
     A pending answer, or one of a tool that is declared to poll, is waiting if half of
     `tuning.calls.wait_gap_s` passed since it was asked for last, whatever ran meanwhile, or a call
     that does nothing but wait. Any other unchanged answer is waiting after
-    `tuning.calls.wait_gap_s` in which nothing ran if it speaks of something pending anywhere, or if
-    the name or command of its call says so (where the time that models took is known); 20 s are
-    enough by themselves. So is one for which the call itself took that long, if it polls, and a
-    command that sleeps that long.
+    `tuning.calls.wait_gap_s` in which nothing ran if it speaks of something pending anywhere, if it
+    was another one among the last four, or if the name or command of its call says so (where the
+    time that models took is known); 20 s are enough by themselves. So is one for which the call
+    itself took that long, if it polls, and a command that sleeps that long.
 
     Whatever else is asked again while something is pending, unchanged, is part of the wait.
 
@@ -170,7 +170,9 @@ class Polling:
         if has_failed(outcome):
             # Nothing more comes of it, unless somebody else starts it again meanwhile.
             return Asked(False, False, idle, False, idle >= self._gap, False, spaced)
-        waits = self._waits(step, call, idle, pending=words)
+        # What moved before, while nothing was done about it, may move again.
+        moves = len(set(known[0])) > 1
+        waits = self._waits(step, call, idle, pending=words or moves)
         # Without the time that models took, what passed between two calls may be thinking.
         unsure = (
             self._thought < 0 and idle >= self._gap and _polls(step.name or "", call.sample)

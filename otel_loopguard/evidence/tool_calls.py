@@ -263,16 +263,18 @@ class ToolCallExtractor:
             ),
             addressed=is_address(outcome),
         )
+        if writes and (
+            refusal is None or not changed_nothing(refusal, arguments, shell=name.shell)
+        ):
+            self._open_epoch(found, call)
         progress.calls += 1
         if novelty is None:
             progress.unseen += 1
         else:
             progress.answers += 1
-            progress.news += novelty
-        if writes and (
-            refusal is None or not changed_nothing(refusal, arguments, shell=name.shell)
-        ):
-            self._open_epoch(found, call)
+            # Of a file that was changed no answer says more than that it was.
+            edited = found.file is not None and progress.epoch != found.epoch
+            progress.news += 1.0 if edited else novelty
         return found
 
     def _seen_by(self, agent: int) -> Novelty:

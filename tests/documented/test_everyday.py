@@ -37,6 +37,19 @@ def test_agents_that_answer_each_other_are_no_loop() -> None:
     assert team.actions == []
 
 
+def test_fewer_failures_each_time_are_news() -> None:
+    """Between two agents that hand work back and forth, a number that gets better is progress."""
+    team = Traced()
+    with team.running(name="lead"):
+        for left in range(9, 0, -1):
+            with team.running(name="coder", task="Make the importer pass its tests."):
+                edit = f'{{"path": "importer.py", "new": "{SENTENCES[left]}"}}'
+                team.call("edit_file", edit, "ok")
+            with team.running(name="tester", task="Test the importer, all of its tests."):
+                team.call("run_tests", "{}", f"{left} failed, {40 - left} passed")
+    assert team.actions == []
+
+
 def test_one_instruction_for_many_files_is_no_loop() -> None:
     """The parts of a path tell two files apart, as names do."""
     team = Traced()
@@ -73,6 +86,16 @@ def test_a_number_that_moves_is_news() -> None:
             agent.model()
             price = f'{{"symbol": "ACME", "price": {110 + minute * 37 % 100 / 100}}}'
             agent.call("get_price", '{"symbol": "ACME"}', price, idle=60)
+    assert agent.actions == []
+
+
+def test_what_moved_before_may_rest_for_a_while() -> None:
+    """A queue that is watched every ten seconds, by a tool that is not named like a poll."""
+    agent = Traced()
+    with agent.running():
+        for depth in (60, 54, 54, 54, 54, 49, 49, 49, 49, 49, 40, 40, 40, 12, 12, 12, 12, 0):
+            agent.model()
+            agent.call("queue_depth", '{"queue": "invoices"}', f"depth: {depth}", idle=10)
     assert agent.actions == []
 
 
