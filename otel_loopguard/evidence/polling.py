@@ -167,12 +167,12 @@ class Polling:
         words = _PENDING.search(outcome.raw[:2000]) is not None
         if idle is None:
             return Asked(False, pending=words)
-        if has_failed(outcome):
-            # Nothing more comes of it, unless somebody else starts it again meanwhile.
-            return Asked(False, False, idle, False, idle >= self._gap, False, spaced)
         # What moved before, while nothing was done about it, may move again.
         moves = len(set(known[0])) > 1
         waits = self._waits(step, call, idle, pending=words or moves)
+        if waits and has_failed(outcome):
+            # Nothing more comes of it, unless somebody else starts it again meanwhile.
+            return Asked(False, False, idle, False, True, False, spaced)
         # Without the time that models took, what passed between two calls may be thinking.
         unsure = (
             self._thought < 0 and idle >= self._gap and _polls(step.name or "", call.sample)

@@ -158,6 +158,16 @@ def test_what_has_failed_for_good_is_not_waited_for(answer: str) -> None:
     assert set(agent.actions) == {"hint"}
 
 
+def test_what_has_failed_and_is_asked_for_at_short_intervals_is_stopped() -> None:
+    """That is no patience any more."""
+    agent = Traced()
+    with agent.running():
+        for _ in range(15):
+            agent.model()
+            agent.call("get_job", '{"job": 9}', '{"job": 9, "state": "FAILED"}', idle=15)
+    assert "abort" in agent.actions
+
+
 @pytest.mark.parametrize(
     "answer", ["Import running: 120 rows done, 0 failed", "3 jobs, none failed, 2 running"]
 )
