@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from otel_loopguard.cli.output import say
 from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.server import Server, ServerSettings, Tenants
+from otel_loopguard.server.forward import without_user
 
 if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
@@ -46,7 +47,8 @@ async def _run(server: Server, settings: ServerSettings) -> None:
         if server.grpc_port:
             host = settings.grpc.rpartition(":")[0]
             say(f"OTLP over gRPC: {host}:{server.grpc_port}")
-        say(f"spans go on to {settings.forward}" if settings.forward else "spans go nowhere else")
+        hop = without_user(settings.forward)
+        say(f"spans go on to {hop}" if hop else "spans go nowhere else")
         if server.is_open:
             say(f"no token is set: only this machine is served (set {TOKEN} or --tokens)")
         await server.wait()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 from google.rpc.status_pb2 import Status
 from starlette.applications import Starlette
@@ -24,6 +26,7 @@ from otel_loopguard.server.otlp import (
     decompressed,
     encode,
 )
+from otel_loopguard.server.receiver import aside
 from otel_loopguard.server.tenants import is_loopback
 
 if TYPE_CHECKING:
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
     from otel_loopguard.server.tenants import Tenants
 
 RETRY_S: Final = 1
+BODY_S: Final = 30.0
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -43,7 +47,8 @@ _ASSETS: Final = {
     "/page.js": ("page.js", "text/javascript"),
     "/page.css": ("page.css", "text/css"),
 }
-_INVALID_ARGUMENT, _RESOURCE_EXHAUSTED, _UNAVAILABLE, _UNAUTHENTICATED = 3, 8, 14, 16
+_INVALID_ARGUMENT, _DEADLINE_EXCEEDED, _RESOURCE_EXHAUSTED = 3, 4, 8
+_UNAVAILABLE, _UNAUTHENTICATED = 14, 16
 
 
 def http_app(
@@ -97,8 +102,7 @@ class _Access:
         await (refusal or self._app)(scope, receive, send)
 
     def _refusal(self, request: Request) -> Response | None:
-        host = request.url.hostname or ""
-        if self._tenants.is_open and not is_loopback(host):
+        if self._tenants.is_open and not is_loopback(_host(request)):
             return problem(
                 421, "without tokens only requests to this machine's own names are taken"
             )
@@ -118,6 +122,17 @@ class _Access:
         return None
 
 
+def _host(request: Request) -> str:
+    """The name that a client has for this machine; empty for what is no name."""
+    given = request.headers.get("host", "")
+    try:
+        # Not that of the URL: it is the machine's own where the header is no host.
+        parts = urlsplit(f"//{given}")
+    except ValueError:
+        return ""
+    return (parts.netloc == given and parts.hostname) or ""
+
+
 def _otlp(
     signal: Signal, receiver: Receiver, most_bytes: int
 ) -> Callable[[Request], Awaitable[Response]]:
@@ -125,12 +140,18 @@ def _otlp(
         headers = request.headers
         content_type = headers.get("content-type", "")
         try:
-            body = await _body(request, most_bytes)
-            body = decompressed(body, headers.get("content-encoding", "").lower(), most_bytes)
-            message = decode(signal.request, body, content_type)
-            response = await receiver.take(signal, message, request.state.tenant, len(body))
+            with receiver.holding() as hold:
+                body = await asyncio.wait_for(_body(request, most_bytes, hold), BODY_S)
+                encoding = headers.get("content-encoding", "").lower()
+                data = await aside(len(body), decompressed, body, encoding, most_bytes)
+                hold(len(data) - len(body))
+                message = await aside(len(data), decode, signal.request, data, content_type)
+                response = await receiver.take(signal, message, request.state.tenant, len(data))
         except ClientDisconnect:
             return Response(status_code=400)
+        except asyncio.TimeoutError:
+            why = f"the body did not come within {BODY_S:g} seconds"
+            return _status(request, 408, _DEADLINE_EXCEEDED, why, {"connection": "close"})
         except TooLarge as error:
             return _status(request, 413, _INVALID_ARGUMENT, str(error))
         except BadRequest as error:
@@ -150,7 +171,7 @@ def _otlp(
     return take
 
 
-async def _body(request: Request, most_bytes: int) -> bytes:
+async def _body(request: Request, most_bytes: int, hold: Callable[[int], None]) -> bytes:
     parts: list[bytes] = []
     size = 0
     async for chunk in request.stream():
@@ -158,6 +179,7 @@ async def _body(request: Request, most_bytes: int) -> bytes:
         if size > most_bytes:
             msg = f"the body has more than {most_bytes:,} bytes"
             raise TooLarge(msg)
+        hold(len(chunk))
         parts.append(chunk)
     return b"".join(parts)
 

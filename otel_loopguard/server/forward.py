@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
+import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -20,9 +22,12 @@ from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.server.otlp import PROTOBUF
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 TIMEOUT_S: Final = 10.0
+_MOST_REPLY: Final = 64 * 1024
+_LONGEST_AFTER: Final = 40
+_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,200}")
 _RETRYABLE: Final = frozenset({429, 502, 503, 504})
 _RETRYABLE_CODES: Final = frozenset({
     grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.ABORTED,
@@ -100,38 +105,77 @@ def hop_to(url: str) -> Callable[[str, dict[str, str]], NextHop]:
     Raises:
         LoopGuardSettingsError: The URL has another scheme, or no host.
     """
-    parts = urlsplit(url)
     known = {"http": HttpHop, "https": HttpHop, "grpc": GrpcHop, "grpcs": GrpcHop}
-    if parts.scheme not in known or not parts.hostname:
-        msg = f"forward = {url!r:.200}: expected http://, https://, grpc:// or grpcs:// and a host"
+    try:
+        parts = urlsplit(url)
+        scheme = parts.scheme if parts.hostname and parts.port != 0 else ""
+    except ValueError:  # a port or an address that is none
+        scheme = ""
+    if scheme not in known:
+        expected = "expected http://, https://, grpc:// or grpcs:// and a host"
+        msg = f"forward = {without_user(url)!r:.200}: {expected}"
         raise LoopGuardSettingsError(msg)
-    return known[parts.scheme]
+    return known[scheme]
+
+
+def authority(host: str, port: int) -> str:
+    """A host and a port as a URL has them."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def without_user(url: str) -> str:
+    """A URL to be shown: without what may be a password."""
+    _, at, rest = url.rpartition("@")
+    return f"***@{rest}" if at else url
+
+
+def check_headers(headers: Mapping[str, str]) -> None:
+    """Refuses headers that cannot be sent.
+
+    Raises:
+        LoopGuardSettingsError: A name or a value has signs that no header may have.
+    """
+    for name, value in headers.items():
+        if not _NAME.fullmatch(name):
+            msg = f"headers: {name!r:.100}: expected a name of letters, digits, '-', '_' and '.'"
+            raise LoopGuardSettingsError(msg)
+        if not value.isascii() or not value.isprintable():
+            # Not the value: it may be a key.
+            msg = f"headers: {name!r:.100}: expected a value of printable ASCII signs on one line"
+            raise LoopGuardSettingsError(msg)
 
 
 class HttpHop(NextHop):
     """A next hop that takes OTLP over HTTP."""
 
     def __init__(self, url: str, headers: dict[str, str]) -> None:
-        self._base = url.rstrip("/")
-        self._client = httpx.AsyncClient(timeout=TIMEOUT_S, headers=headers)
+        parts = httpx.URL(url.rstrip("/"))
+        # Not in the URL: httpx logs that of every request.
+        identity = httpx.BasicAuth(parts.username, parts.password) if parts.userinfo else None
+        self._base = str(parts.copy_with(userinfo=b"")).rstrip("/")
+        # Asked for as it is: a short reply may be a very long one when unpacked.
+        headers = {"accept-encoding": "identity", **headers}
+        self._client = httpx.AsyncClient(timeout=TIMEOUT_S, headers=headers, auth=identity)
 
     async def send(self, signal: Signal, request: Message) -> Message:  # noqa: D102
-        body = gzip.compress(request.SerializeToString(), 1)
+        pack = asyncio.to_thread(lambda: gzip.compress(request.SerializeToString(), 1))
         headers = {"content-type": PROTOBUF, "content-encoding": "gzip"}
+        url = self._base + signal.path
         try:
-            answer = await self._client.post(
-                self._base + signal.path, content=body, headers=headers
-            )
-        except httpx.HTTPError as error:
+            reply = self._client.stream("POST", url, content=await pack, headers=headers)
+            async with reply as answer:
+                said = await asyncio.wait_for(_read(answer), TIMEOUT_S)
+        except (httpx.HTTPError, asyncio.TimeoutError) as error:
             msg = f"the next hop cannot be reached: {type(error).__name__}"
             raise NextHopError(msg, retryable=True) from error
         if not answer.is_success:
             msg = f"the next hop answered {answer.status_code}"
             after = answer.headers.get("retry-after", "")
             retryable = answer.status_code in _RETRYABLE
-            raise NextHopError(msg, retryable=retryable, retry_after=after)
+            told = after if after.isascii() and len(after) <= _LONGEST_AFTER else ""
+            raise NextHopError(msg, retryable=retryable, retry_after=told)
         try:
-            return signal.response.FromString(answer.content)
+            return signal.response.FromString(said)
         except DecodeError:
             return signal.response()  # it took the request; some answer in plain text
 
@@ -139,12 +183,22 @@ class HttpHop(NextHop):
         await self._client.aclose()
 
 
+async def _read(answer: httpx.Response) -> bytes:
+    """A reply as it came; nothing of one that is long, or that is to be unpacked."""
+    said = bytearray()
+    async for piece in answer.aiter_raw():
+        said += piece
+        if len(said) > _MOST_REPLY:
+            return b""
+    return b"" if "content-encoding" in answer.headers else bytes(said)
+
+
 class GrpcHop(NextHop):
     """A next hop that takes OTLP over gRPC."""
 
     def __init__(self, url: str, headers: dict[str, str]) -> None:
         parts = urlsplit(url)
-        target = f"{parts.hostname}:{parts.port or 4317}"
+        target = authority(parts.hostname or "", parts.port or 4317)
         secure = parts.scheme == "grpcs"
         self._channel = (
             grpc.aio.secure_channel(target, grpc.ssl_channel_credentials())

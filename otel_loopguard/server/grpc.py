@@ -13,6 +13,8 @@ from google.rpc.status_pb2 import Status
 
 from otel_loopguard.server.engine import Busy
 from otel_loopguard.server.forward import SIGNALS, NextHopError, Signal
+from otel_loopguard.server.otlp import PROTOBUF, BadRequest, decode
+from otel_loopguard.server.receiver import aside
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -34,9 +36,8 @@ def grpc_server(receiver: Receiver, tenants: Tenants, most_bytes: int) -> grpc.a
     server = grpc.aio.server(options=options)
     for signal in SIGNALS.values():
         _, service, method = signal.method.split("/")
-        handler = grpc.unary_unary_rpc_method_handler(
+        handler: grpc.RpcMethodHandler[bytes, Message] = grpc.unary_unary_rpc_method_handler(
             _exporting(signal, receiver, tenants),
-            request_deserializer=signal.request.FromString,
             response_serializer=signal.response.SerializeToString,
         )
         generic = grpc.method_handlers_generic_handler(service, {method: handler})
@@ -46,14 +47,20 @@ def grpc_server(receiver: Receiver, tenants: Tenants, most_bytes: int) -> grpc.a
 
 def _exporting(
     signal: Signal, receiver: Receiver, tenants: Tenants
-) -> Callable[[Message, grpc.aio.ServicerContext[Any, Any]], Awaitable[Message]]:
-    async def export(request: Message, context: grpc.aio.ServicerContext[Any, Any]) -> Message:
+) -> Callable[[bytes, grpc.aio.ServicerContext[Any, Any]], Awaitable[Message]]:
+    # In bytes: nothing is read of a request without a token.
+    async def export(body: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> Message:
         metadata = dict(context.invocation_metadata() or ())
         tenant = tenants.tenant(str(metadata.get("authorization", "")) or None)
         if tenant is None:
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "a bearer token is needed")
         try:
-            return await receiver.take(signal, request, tenant, request.ByteSize())
+            with receiver.holding() as hold:
+                hold(len(body))
+                request = await aside(len(body), decode, signal.request, body, PROTOBUF)
+                return await receiver.take(signal, request, tenant, len(body))
+        except BadRequest as error:
+            await _abort(context, str(error), retryable=False)
         except Busy as error:
             await _abort(context, str(error), retryable=True)
         except NextHopError as error:

@@ -100,7 +100,7 @@ def decode(kind: type[_M], body: bytes, content_type: str) -> _M:
             raise ParseError  # noqa: TRY301  # it ends as those of ParseDict
         _decode_ids(cast("object", document))
         return ParseDict(cast("dict[str, Any]", document), kind(), ignore_unknown_fields=True)
-    except (orjson.JSONDecodeError, ParseError, RecursionError, binascii.Error) as error:
+    except (ParseError, RecursionError, ValueError) as error:
         msg = f"the body is not valid OTLP JSON: {type(error).__name__}"
         raise BadRequest(msg) from error
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec, TypeVar, cast
 
+from otel_loopguard._util.logger import logger
 from otel_loopguard.server.engine import Busy
-from otel_loopguard.server.forward import SIGNALS, NextHop, Signal
+from otel_loopguard.server.forward import SIGNALS, NextHop, NextHopError, Signal
 from otel_loopguard.server.logs import views_of
 from otel_loopguard.server.otlp import annotate, drop_invalid, spans_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Generator, Mapping
 
     from google.protobuf.message import Message
     from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
@@ -20,8 +22,19 @@ if TYPE_CHECKING:
     from otel_loopguard.server.engine import Engine
     from otel_loopguard.server.events import DecisionLog
 
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
 Mode = Literal["annotated", "untouched"]
+_SMALL: Final = 16 * 1024
 _INVALID: Final = "spans without a valid trace id and span id"
+
+
+async def aside(size: int, do: Callable[_P, _R], *args: _P.args, **named: _P.kwargs) -> _R:
+    """Does what takes long for a large request on a thread: others are answered meanwhile."""
+    if size < _SMALL:
+        return do(*args, **named)
+    return await asyncio.to_thread(do, *args, **named)
 
 
 class Receiver:
@@ -49,7 +62,29 @@ class Receiver:
         self._most = most_bytes
         self._held = 0
         self._logs = logs or {}
+        self._told = False
         self._sending = {tenant: asyncio.Lock() for tenant in engines}
+
+    @contextmanager
+    def holding(self) -> Generator[Callable[[int], None]]:
+        """Counts what one request takes, from its first byte to its answer.
+
+        Gives what is called with the number of bytes that came; it raises `Busy` where too much is
+        held. A request that is alone may have any size.
+        """
+        own = 0
+
+        def hold(size: int) -> None:
+            nonlocal own
+            if self._held > own and self._held + size > self._most:
+                raise Busy
+            own += size
+            self._held += size
+
+        try:
+            yield hold
+        finally:
+            self._held -= own
 
     async def take(self, signal: Signal, request: Message, tenant: str, size: int) -> Message:
         """Judges a request and sends it on; gives the response.
@@ -61,32 +96,23 @@ class Receiver:
             size: Bytes that it takes.
 
         Raises:
-            Busy: Too much is held.
+            Busy: The store does not answer, or another worker has the session.
             NextHopError: The next hop did not take it.
         """
-        if self._held and self._held + size > self._most:
-            raise Busy
-        self._held += size
-        try:
-            return await self._take(signal, request, tenant)
-        finally:
-            self._held -= size
-
-    async def _take(self, signal: Signal, request: Message, tenant: str) -> Message:
         rejected = 0
         if signal is SIGNALS["traces"]:
             traces = cast("ExportTraceServiceRequest", request)
-            rejected = drop_invalid(traces)
-            found = list(spans_of(traces))
+            rejected = await aside(size, drop_invalid, traces)
+            found = await aside(size, lambda: list(spans_of(traces)))
             judged = await self._engines[tenant].judge([span for _, span in found]) if found else {}
-            if self._annotates:
+            if self._annotates and judged:
                 for span, view in found:
                     annotation = judged.get((view.trace_id, view.span_id))
                     if annotation is not None:
                         annotate(span, annotation)
             await self.send_decisions(tenant)
         elif signal is SIGNALS["logs"]:
-            views = list(views_of(cast("ExportLogsServiceRequest", request)))
+            views = await aside(size, views_of, cast("ExportLogsServiceRequest", request))
             if views:
                 await self._engines[tenant].judge(views)
                 await self.send_decisions(tenant)
@@ -100,6 +126,9 @@ class Receiver:
     async def send_decisions(self, tenant: str) -> None:
         """Tells the next hop of the decisions of a tenant that it has not taken yet.
 
+        Those that it refuses for good are left out: many a next hop takes no log records at all,
+        and spans are not to wait for that.
+
         Raises:
             NextHopError: It did not take them; they wait.
         """
@@ -110,5 +139,12 @@ class Receiver:
         async with self._sending[tenant]:
             request, ids = log.request()
             if request is not None:
-                await self._hop.send(SIGNALS["logs"], request)
+                try:
+                    await self._hop.send(SIGNALS["logs"], request)
+                except NextHopError as error:
+                    if error.retryable:
+                        raise
+                    if not self._told:
+                        self._told = True
+                        logger.warning("decisions do not go on as log records: %s", error)
                 await self._engines[tenant].sent(ids)

@@ -15,8 +15,9 @@ from otel_loopguard.guard.guard import LoopGuard
 from otel_loopguard.server.app import http_app
 from otel_loopguard.server.engine import Engine
 from otel_loopguard.server.events import DecisionLog
-from otel_loopguard.server.forward import NextHopError, hop_to
+from otel_loopguard.server.forward import NextHopError, authority, check_headers, hop_to
 from otel_loopguard.server.grpc import grpc_server
+from otel_loopguard.server.protocol import HttpProtocol
 from otel_loopguard.server.receiver import Mode, Receiver
 from otel_loopguard.server.tenants import DEFAULT, Tenants, is_loopback
 from otel_loopguard.settings import Settings
@@ -98,6 +99,7 @@ class Server:
                 msg = f"{host!r} is reached from elsewhere: without tokens only loopback is served"
                 raise LoopGuardSettingsError(msg)
         self._hop_to = hop_to(settings.forward) if settings.forward else None
+        check_headers(settings.headers or {})
         guard = guard or Settings()
         self._logs = {name: DecisionLog(name) for name in tenants.names if self._hop_to}
         self.engines = {
@@ -160,15 +162,14 @@ class Server:
         config = uvicorn.Config(
             app, log_level="warning", access_log=False, lifespan="off",
             ssl_certfile=settings.certificate or None, ssl_keyfile=settings.key or None,
-            timeout_graceful_shutdown=5,
+            timeout_graceful_shutdown=5, http=HttpProtocol,
         )  # fmt: skip
         self._http = uvicorn.Server(config)
         self._tasks.append(asyncio.create_task(self._http.serve([listening])))
         while not self._http.started:  # noqa: ASYNC110  # it has no event for it
             await asyncio.sleep(0.01)
         scheme = "https" if settings.certificate else "http"
-        shown = f"[{host}]" if ":" in host else host
-        self.url = f"{scheme}://{shown}:{listening.getsockname()[1]}"
+        self.url = f"{scheme}://{authority(host, listening.getsockname()[1])}"
 
     def _bind(self, server: grpc.aio.Server, host: str, port: int) -> int:
         import grpc  # noqa: PLC0415
@@ -176,9 +177,9 @@ class Server:
         settings = self._settings
         try:
             if not settings.certificate:
-                return server.add_insecure_port(f"{host}:{port}")
+                return server.add_insecure_port(authority(host, port))
             pair = [(_read(settings.key), _read(settings.certificate))]
-            return server.add_secure_port(f"{host}:{port}", grpc.ssl_server_credentials(pair))
+            return server.add_secure_port(authority(host, port), grpc.ssl_server_credentials(pair))
         except RuntimeError as error:
             msg = f"grpc = {settings.grpc!r}: cannot listen there"
             raise LoopGuardSettingsError(msg) from error

@@ -1,0 +1,242 @@
+"""Peers that want the server's time or memory, or its next hop's; and a next hop that is one."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import logging
+import socket
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, cast
+
+import grpc
+import httpx
+import pytest
+
+from otel_loopguard.errors import LoopGuardSettingsError
+from otel_loopguard.server import Server, ServerSettings, Tenants, protocol
+from otel_loopguard.server import app as server_app
+from otel_loopguard.server.receiver import Receiver
+from tests.server.serving import PROTOBUF, call, request, serving
+
+JSON = {"content-type": "application/json"}
+GOOD = request(call(0)).SerializeToString()
+TOKEN = "a token of sixteen signs or more"
+
+
+def ask(server: Server, text: str) -> bytes:
+    """The beginning of what is answered to a request as it is written here."""
+    host, _, port = server.url.removeprefix("http://").rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=60) as line:
+        line.sendall(text.replace("\n", "\r\n").encode("latin-1"))
+        return line.recv(1000)
+
+
+@contextmanager
+def next_hop(*answer: str, logs: int = 200, body: bytes = b"") -> Generator[tuple[str, list[str]]]:
+    """A next hop with these headers in its answers, and what it was asked for."""
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            asked.append(f"{self.path} {self.headers['authorization']}")
+            code = logs if self.path == "/v1/logs" else 200
+            lines = (f"HTTP/1.0 {code} as it is", f"content-length: {len(body)}", *answer, "", "")
+            self.wfile.write("\r\n".join(lines).encode() + body)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # of the base
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"127.0.0.1:{server.server_port}", asked
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    "host", ["attacker.test:", "attacker.test:99999", "127.0.0.1/x@attacker.test", "é.test", "[::1"]
+)
+def test_a_host_that_is_no_name_is_not_taken_for_this_machine(host: str) -> None:
+    with serving() as server:
+        answer = ask(server, f"GET /v1/sessions HTTP/1.1\nhost: {host}\n\n")
+        assert answer.startswith(b"HTTP/1.1 421 ")
+
+
+def test_an_id_with_other_signs_is_a_clear_error() -> None:
+    body = '{"resourceSpans": [{"scopeSpans": [{"spans": [{"traceId": "é"}]}]}]}'
+    with serving() as server:
+        answer = httpx.post(f"{server.url}/v1/traces", content=body.encode(), headers=JSON)
+        assert answer.status_code == 400
+
+
+def test_large_requests_are_read_on_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request of 22 kB kept all others waiting for 47 s."""
+    reads: list[str] = []
+    decode = server_app.decode
+
+    def seen(*args: object) -> object:
+        reads.append(threading.current_thread().name)
+        return decode(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(server_app, "decode", seen)
+    spans = ",".join(['{"name": "x"}'] * 10_000)
+    body = f'{{"resourceSpans": [{{"scopeSpans": [{{"spans": [{spans}]}}]}}]}}'.encode()
+    with serving() as server:
+        url = f"{server.url}/v1/traces"
+        headers = {**JSON, "content-encoding": "gzip"}
+        answer = httpx.post(url, content=gzip.compress(body), headers=headers, timeout=60)
+        assert answer.json()["partialSuccess"]["rejectedSpans"] == "10000"
+        assert httpx.post(url, content=GOOD, headers=PROTOBUF).is_success
+    large, small = reads
+    assert large != small
+
+
+def test_bytes_count_from_the_first_one_that_came() -> None:
+    with serving(most_held_bytes=1_000_000) as server:
+        host, _, port = server.url.removeprefix("http://").rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=60) as line:
+            head = "POST /v1/traces HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 999999\r\n"
+            line.sendall(f"{head}content-type: application/x-protobuf\r\n\r\n".encode())
+            line.sendall(b"\0" * 999_900)
+            url = f"{server.url}/v1/traces"
+            codes: set[int] = set()
+            while 503 not in codes:
+                codes.add(httpx.post(url, content=GOOD, headers=PROTOBUF).status_code)
+        while httpx.post(url, content=GOOD, headers=PROTOBUF).status_code != 200:
+            pass
+
+
+def test_a_body_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_app, "BODY_S", 0.1)
+    with serving() as server:
+        head = "POST /v1/traces HTTP/1.1\nhost: 127.0.0.1\ncontent-length: 99\n\n"
+        assert ask(server, head).startswith(b"HTTP/1.1 408 ")
+
+
+@pytest.mark.parametrize("begun", ["", "GET /healthz HTTP/1.1\n"])
+@pytest.mark.parametrize("before", [0, 1])
+def test_a_head_that_never_ends_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, begun: str, before: int
+) -> None:
+    monkeypatch.setattr(protocol, "HEAD_S", 0.1)
+    whole = "GET /healthz HTTP/1.1\nhost: 127.0.0.1\n\n"
+    with serving() as server:
+        host, _, port = server.url.removeprefix("http://").rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=60) as line:
+            line.sendall((whole * before + begun).replace("\n", "\r\n").encode())
+            said = b""
+            while piece := line.recv(1000):
+                said += piece
+        assert said.count(b"200 OK") == before
+
+
+def test_a_long_poll_outlives_the_limit_of_heads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "HEAD_S", 0.05)
+    with serving() as server:
+        version = httpx.get(f"{server.url}/v1/sessions/a/control").json()["version"]
+        url = f"{server.url}/v1/sessions/a/control?wait=1&since={version}"
+        assert httpx.get(url).json()["version"] == version
+
+
+def test_nothing_is_read_over_grpc_without_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    held: list[int] = []
+    holding = Receiver.holding
+
+    def seen(self: Receiver) -> object:
+        held.append(1)
+        return holding(self)
+
+    monkeypatch.setattr(Receiver, "holding", seen)
+    method = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
+    known = (("authorization", f"Bearer {TOKEN}"),)
+    with (
+        serving(Tenants({TOKEN: "one"}), grpc="127.0.0.1:0") as server,
+        grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel,
+    ):
+        export = cast("Any", channel).unary_unary(method)
+        with pytest.raises(grpc.RpcError, match="UNAUTHENTICATED"):
+            export(GOOD)
+        assert not held
+        export(GOOD, metadata=known)
+        assert held
+        with pytest.raises(grpc.RpcError, match="INVALID_ARGUMENT"):
+            export(b"\xff\xff", metadata=known)
+
+
+def test_spans_go_on_where_decisions_cannot(caplog: pytest.LogCaptureFixture) -> None:
+    """Many a next hop has no address for log records."""
+    with next_hop(logs=404) as (address, asked), serving(forward=f"http://{address}") as server:
+        for number in range(6):
+            body = request(call(number)).SerializeToString()
+            assert httpx.post(f"{server.url}/v1/traces", content=body, headers=PROTOBUF).is_success
+    assert sum(line.startswith("/v1/traces") for line in asked) == 6
+    told = [one for one in caplog.messages if "decisions do not go on as log records" in one]
+    assert len(told) == 1
+
+
+@pytest.mark.parametrize("after", ["€", "9" * 5_000])
+def test_a_time_to_retry_that_is_none_is_not_passed_on(after: str) -> None:
+    with (
+        next_hop(f"retry-after: {after}", logs=503) as (address, _),
+        serving(forward=f"http://{address}") as server,
+    ):
+        body = request(*[call(number) for number in range(3)]).SerializeToString()
+        answer = httpx.post(f"{server.url}/v1/traces", content=body, headers=PROTOBUF)
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+
+
+def test_a_reply_of_the_next_hop_is_not_unpacked() -> None:
+    packed = gzip.compress(gzip.compress(b"\0" * 50_000_000))
+    with (
+        next_hop("content-encoding: gzip, gzip", body=packed) as (address, _),
+        serving(forward=f"http://{address}") as server,
+    ):
+        answer = httpx.post(f"{server.url}/v1/traces", content=GOOD, headers=PROTOBUF)
+        assert (answer.status_code, answer.content) == (200, b"")
+
+
+def test_the_password_of_the_next_hop_is_told_to_it_alone(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    with (
+        next_hop() as (address, asked),
+        serving(forward=f"http://me:hunter2@{address}") as server,
+    ):
+        assert httpx.post(f"{server.url}/v1/traces", content=GOOD, headers=PROTOBUF).is_success
+    assert asked == ["/v1/traces Basic bWU6aHVudGVyMg=="]
+    assert "hunter2" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        "ftp://me:hunter2@x",
+        "http://me:hunter2@",
+        "http://me:hunter2/x@y",
+        "http://[::1",
+        "grpc://h:99999",
+    ],
+)
+def test_an_address_that_is_none_is_told_without_password(forward: str) -> None:
+    with pytest.raises(LoopGuardSettingsError, match="forward = ") as raised:
+        Server(ServerSettings(forward=forward))
+    assert "hunter2" not in str(raised.value)
+
+
+@pytest.mark.parametrize("header", [("a b", "x"), ("a", "x\r\ny: z"), ("a", "€"), ("", "x")])
+def test_a_header_that_is_none_is_an_error_at_start(header: tuple[str, str]) -> None:
+    with pytest.raises(LoopGuardSettingsError, match="headers: "):
+        Server(ServerSettings(forward="http://h", headers=dict([header])))
+
+
+def test_a_next_hop_of_ip_6_is_reached_over_grpc() -> None:
+    with serving(http="[::1]:0", grpc="[::1]:0") as hop:
+        with serving(forward=f"grpc://[::1]:{hop.grpc_port}") as server:
+            answer = httpx.post(f"{server.url}/v1/traces", content=GOOD, headers=PROTOBUF)
+            assert answer.status_code == 200
+        assert json.loads(httpx.get(f"{hop.url}/v1/sessions").content)["sessions"]
