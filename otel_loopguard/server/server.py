@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 import socket
+import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -24,7 +26,7 @@ from otel_loopguard.settings import Settings
 from otel_loopguard.stores import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Generator, Mapping
 
     import grpc.aio
     from starlette.applications import Starlette
@@ -108,8 +110,10 @@ class Server:
         }
         self.url = ""
         self.grpc_port = 0
+        self._told = asyncio.Event()
+        self._signals = contextlib.ExitStack()
         self._stack = contextlib.AsyncExitStack()
-        self._http: uvicorn.Server | None = None
+        self._http: _Http | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
@@ -129,9 +133,11 @@ class Server:
         if hop is not None:
             self._stack.push_async_callback(hop.close)
         self._tasks.append(asyncio.create_task(self._tick(receiver)))
+        self._signals.enter_context(_signals_set(self._told))
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self._signals.close()
         for task in self._tasks[1:]:
             task.cancel()
         if self._http is not None:
@@ -147,8 +153,13 @@ class Server:
         return self._tenants.is_open
 
     async def wait(self) -> None:
-        """Waits until it is told to stop, by a signal."""
-        await self._tasks[0]
+        """Waits until it is told to stop, by SIGINT or SIGTERM."""
+        telling = asyncio.create_task(self._told.wait())
+        running = [telling, self._tasks[0]]
+        ended, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+        telling.cancel()
+        for task in ended:
+            task.result()
 
     async def _serve_http(self, app: Starlette) -> None:
         settings = self._settings
@@ -164,7 +175,7 @@ class Server:
             ssl_certfile=settings.certificate or None, ssl_keyfile=settings.key or None,
             timeout_graceful_shutdown=5, http=HttpProtocol,
         )  # fmt: skip
-        self._http = uvicorn.Server(config)
+        self._http = _Http(config)
         self._tasks.append(asyncio.create_task(self._http.serve([listening])))
         while not self._http.started:  # noqa: ASYNC110  # it has no event for it
             await asyncio.sleep(0.01)
@@ -191,6 +202,33 @@ class Server:
                 await engine.tick()
                 with contextlib.suppress(NextHopError):  # they wait for the next time
                     await receiver.send_decisions(tenant)
+
+
+class _Http(uvicorn.Server):
+    """Leaves signals alone: uvicorn raises them again, which ends the process too early."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None]:
+        yield
+
+
+@contextlib.contextmanager
+def _signals_set(told: asyncio.Event) -> Generator[None]:
+    """Lets SIGINT and SIGTERM set an event, where it is the main thread that runs."""
+    loop = asyncio.get_running_loop()
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(*_: object) -> None:
+        loop.call_soon_threadsafe(told.set)
+
+    before = {one: signal.signal(one, stop) for one in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
 
 
 def _address(name: str, given: str) -> tuple[str, int]:
