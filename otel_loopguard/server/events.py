@@ -32,6 +32,11 @@ class DecisionLog:
         self._lock = new_lock()
         self._waiting: BoundedDict[str, LogRecord] = BoundedDict(_MOST)
 
+    @property
+    def waits(self) -> bool:
+        """Whether there is a decision to be sent."""
+        return bool(self._waiting)
+
     def add(self, decision_id: str, record: LogRecord) -> None:
         """A decision is to be sent."""
         with self._lock:

@@ -63,7 +63,7 @@ class Receiver:
         self._held = 0
         self._logs = logs or {}
         self._told = False
-        self._sending = {tenant: asyncio.Lock() for tenant in engines}
+        self._sending: dict[str, asyncio.Task[None]] = {}
 
     @contextmanager
     def holding(self) -> Generator[Callable[[int], None]]:
@@ -126,25 +126,31 @@ class Receiver:
     async def send_decisions(self, tenant: str) -> None:
         """Tells the next hop of the decisions of a tenant that it has not taken yet.
 
-        Those that it refuses for good are left out: many a next hop takes no log records at all,
-        and spans are not to wait for that.
+        Requests that are taken at once tell of them together, and fail together. Those that it
+        refuses for good are left out: many a next hop takes no log records at all, and spans are
+        not to wait for that.
 
         Raises:
             NextHopError: It did not take them; they wait.
         """
         log = self._logs.get(tenant)
-        if self._hop is None or log is None:
-            return
-        # One at a time: what another one sends just now is not sent twice.
-        async with self._sending[tenant]:
-            request, ids = log.request()
-            if request is not None:
-                try:
-                    await self._hop.send(SIGNALS["logs"], request)
-                except NextHopError as error:
-                    if error.retryable:
-                        raise
-                    if not self._told:
-                        self._told = True
-                        logger.warning("decisions do not go on as log records: %s", error)
-                await self._engines[tenant].sent(ids)
+        while log is not None and log.waits:
+            sending = self._sending.get(tenant)
+            if sending is None:
+                sending = asyncio.create_task(self._send_decisions(tenant, log))
+                self._sending[tenant] = sending
+                sending.add_done_callback(lambda _: self._sending.pop(tenant))
+            await asyncio.shield(sending)
+
+    async def _send_decisions(self, tenant: str, log: DecisionLog) -> None:
+        request, ids = log.request()
+        if self._hop is not None and request is not None:
+            try:
+                await self._hop.send(SIGNALS["logs"], request)
+            except NextHopError as error:
+                if error.retryable:
+                    raise
+                if not self._told:
+                    self._told = True
+                    logger.warning("decisions do not go on as log records: %s", error)
+        await self._engines[tenant].sent(ids)
