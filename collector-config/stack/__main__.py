@@ -1,6 +1,6 @@
 """The command line: builds what has to be built, runs the stack, sends a demonstration through.
 
-    python -m stack build [collector] [balancer] [jaeger] [phoenix] [mlflow]
+    python -m stack build [collector] [balancer] [jaeger] [phoenix] [mlflow] [kafka]
     python -m stack up
     python -m stack demo
 
@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from stack import demo
 from stack.builds import BALANCER, COLLECTOR, JAEGER, MissingError
 from stack.environments import MLFLOW, PHOENIX
+from stack.jars import KAFKA
 from stack.ports import Ports
 from stack.stack import Pace, Stack, listens
 from stack.web import Webhook
@@ -37,6 +38,7 @@ _BUILDS = {
     "jaeger": JAEGER,
     "phoenix": PHOENIX,
     "mlflow": MLFLOW,
+    "kafka": KAFKA,
 }
 _WHAT = {
     "jaeger": "Jaeger        http://127.0.0.1:{0.jaeger_query}",

@@ -32,6 +32,9 @@ class Ports:
         alertmanager: Alertmanager.
         webhook: What Alertmanager tells.
         redis: Redis.
+        kafka: Kafka.
+        kafka_sasl: Kafka, for those who have the password.
+        kafka_controller: Its controller.
     """
 
     gateway_grpc: int = 4317
@@ -54,6 +57,9 @@ class Ports:
     alertmanager: int = 9093
     webhook: int = 9095
     redis: int = 6379
+    kafka: int = 9092
+    kafka_sasl: int = 9096
+    kafka_controller: int = 9094
 
     @classmethod
     def free(cls) -> Ports:

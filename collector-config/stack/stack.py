@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import re
 import shutil
 import socket
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,6 +17,7 @@ import yaml
 
 from stack.builds import BALANCER, COLLECTOR, HERE, JAEGER, Build, MissingError
 from stack.environments import MLFLOW, PHOENIX, Environment
+from stack.jars import KAFKA, Jars
 from stack.programs import Program, installed
 from stack.web import answers
 
@@ -142,18 +145,17 @@ class Stack:
         Args:
             workers: Where they take OTLP by gRPC.
         """
-        at = self.ports
-        env = {
-            "FLEET_GRPC": _local(at.gateway_grpc),
-            "FLEET_HTTP": _local(at.gateway_http),
-            "FLEET_HEALTH": _local(at.gateway_health),
-            "FLEET_SELF_PORT": str(at.gateway_self),
-            "FLEET_STATE": str(self.folder / "fleet"),
-            "FLEET_WORKERS": str(self.route(workers)),
-            "FLEET_RETRY": "200ms",
-        }
-        command = [_binary(BALANCER), "--config", str(HERE / "fleet" / "fleet.yaml")]
-        return self._start("fleet", command, answers(at.gateway_health, "/"), env)
+        env = {"FLEET_WORKERS": str(self.route(workers)), "FLEET_RETRY": "200ms"}
+        return self._front("fleet", env)
+
+    def producer(self, topic: str) -> Program:
+        """The Collector that writes spans to this stack's broker, with fleet/kafka.yaml.
+
+        Args:
+            topic: The topic that it writes to.
+        """
+        env = {"KAFKA_BROKERS": _local(self.ports.kafka), "KAFKA_TOPIC": topic}
+        return self._front("kafka", env)
 
     def route(self, workers: Sequence[int]) -> Path:
         """Writes the list of workers that `fleet` reads when it starts, and at SIGHUP.
@@ -166,7 +168,9 @@ class Stack:
         path.write_text(f"[{', '.join(map(_local, workers))}]", encoding="utf-8")
         return path
 
-    def worker(self, name: str, http: int, grpc: int, forward: str = "", **env: str) -> Program:
+    def worker(
+        self, name: str, http: int, grpc: int, forward: str = "", *words: str, **env: str
+    ) -> Program:
         """`otel-loopguard serve`, on this stack's Redis.
 
         Args:
@@ -174,12 +178,14 @@ class Stack:
             http: Its port for HTTP.
             grpc: Its port for gRPC.
             forward: Where spans and decisions go on to.
+            words: Further options.
             env: Variables beside those of this process.
         """
         command = [
             *(str(Path(sys.executable).with_name("otel-loopguard")), "serve"),
             *("--http", _local(http), "--grpc", _local(grpc)),
             *(("--forward", forward) if forward else ()),
+            *words,
         ]
         env = {
             "LOOPGUARD_STORE_URL": f"redis://{_local(self.ports.redis)}/0",
@@ -274,6 +280,45 @@ class Stack:
         ]
         return self._start("redis", command, listens(self.ports.redis))
 
+    def kafka(self) -> Program:
+        """A broker of Kafka that is its own controller, with kafka/broker.properties."""
+        at, folder = self.ports, self.folder / "kafka"
+        folder.mkdir(parents=True)
+        properties = folder / "broker.properties"
+        controller = _local(at.kafka_controller)
+        clients = f"OPEN://{_local(at.kafka)},CLOSED://{_local(at.kafka_sasl)}"
+        properties.write_text(
+            (HERE / "kafka" / "broker.properties").read_text(encoding="utf-8")
+            + f"listeners={clients},CONTROLLER://{controller}\n"
+            f"advertised.listeners={clients}\n"
+            f"controller.quorum.voters=1@{controller}\n"
+            f"log.dirs={folder / 'data'}\n",
+            encoding="utf-8",
+        )
+        java = [
+            *(installed("java", package="default-jre-headless"), "-cp", f"{_binary(KAFKA)}/*"),
+            # Quick to start: what compiles and collects in parallel pays after minutes.
+            *("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+            "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+        ]
+        cluster = base64.urlsafe_b64encode(bytes(15) + b"1").decode().rstrip("=")
+        formatting = ("kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties))
+        subprocess.run([*java, *formatting], check=True, capture_output=True)
+        return self._start("kafka", [*java, "kafka.Kafka", str(properties)], listens(at.kafka))
+
+    def _front(self, name: str, env: dict[str, str]) -> Program:
+        """The Collector with a file of fleet/, which takes the gateway's place."""
+        at = self.ports
+        env |= {
+            "FLEET_GRPC": _local(at.gateway_grpc),
+            "FLEET_HTTP": _local(at.gateway_http),
+            "FLEET_HEALTH": _local(at.gateway_health),
+            "FLEET_SELF_PORT": str(at.gateway_self),
+            "FLEET_STATE": str(self.folder / name),
+        }
+        command = [_binary(BALANCER), "--config", str(HERE / "fleet" / f"{name}.yaml")]
+        return self._start(f"{name}-front", command, answers(at.gateway_health, "/"), env)
+
     def _collector(
         self, name: str, configs: Sequence[Path], env: dict[str, str], ready: _Ready
     ) -> Program:
@@ -356,9 +401,9 @@ def _local(port: int) -> str:
     return f"127.0.0.1:{port}"
 
 
-def _binary(build: Build | Environment) -> str:
+def _binary(build: Build | Environment | Jars) -> str:
     found = build.built()
     if found is None:
-        msg = f"{build.name} is not there: make collector balancer jaeger phoenix mlflow"
+        msg = f"{build.name} is not there: make collector balancer jaeger phoenix mlflow kafka"
         raise MissingError(msg)
     return str(found)

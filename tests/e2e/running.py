@@ -15,6 +15,7 @@ from stack.demo import agent_env
 if TYPE_CHECKING:
     from stack.builds import Build
     from stack.environments import Environment
+    from stack.jars import Jars
 
 Decisions = list[dict[str, Any]]
 REPORT: list[str] = []
@@ -28,11 +29,12 @@ def lacking(message: str) -> None:
     pytest.skip(message)
 
 
-def need(*builds: Build | Environment) -> None:
+def need(*builds: Build | Environment | Jars) -> None:
     """Needs programs that are built by make."""
     for build in builds:
         if build.built() is None:
-            lacking(f"{build.name} is not there: make collector balancer jaeger phoenix mlflow")
+            make = "make collector balancer jaeger phoenix mlflow kafka"
+            lacking(f"{build.name} is not there: {make}")
 
 
 def start_agent(port: int, *words: str, **env: str) -> subprocess.Popen[str]:
