@@ -191,6 +191,19 @@ def serve(  # noqa: PLR0913, PLR0917  # they are options
     ] = 0.2,
     certificate: Annotated[str, typer.Option(metavar="FILE", help="TLS certificate, PEM.")] = "",
     key: Annotated[str, typer.Option(metavar="FILE", help="Its key, PEM.")] = "",
+    kafka: Annotated[
+        str, typer.Option(metavar="HOST:PORT,…", help="Brokers whose records are read too.")
+    ] = "",
+    kafka_topic: Annotated[
+        str, typer.Option(metavar="TOPIC", help="Topic of OTLP requests for traces.")
+    ] = "otlp_spans",
+    kafka_group: Annotated[
+        str, typer.Option(metavar="GROUP", help="Consumer group of all workers.")
+    ] = "otel-loopguard",
+    kafka_config: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(metavar="FILE", help="Properties of librdkafka, name=value: TLS, SASL."),
+    ] = None,
     settings: SettingsFile = None,
 ) -> None:
     """Judges what agents in any language send by OTLP, and serves their control flag."""
@@ -209,7 +222,8 @@ def serve(  # noqa: PLR0913, PLR0917  # they are options
         "certificate": certificate,
         "key": key,
     }
-    _exit(lambda: run(_settings(settings), tokens, header or [], **options))
+    read = (kafka, kafka_topic, kafka_group, kafka_config)
+    _exit(lambda: run(_settings(settings), tokens, header or [], read, **options))
 
 
 @app.command("eval")

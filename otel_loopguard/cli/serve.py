@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from otel_loopguard.cli.output import say
 from otel_loopguard.errors import LoopGuardSettingsError
-from otel_loopguard.server import Server, ServerSettings, Tenants
+from otel_loopguard.server import KafkaSettings, Server, ServerSettings, Tenants
 from otel_loopguard.server.forward import without_user
+from otel_loopguard.server.kafka import properties_of
 
 if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
@@ -20,8 +21,19 @@ TOKEN: Final = "LOOPGUARD_SERVE_TOKEN"  # noqa: S105  # its name
 """The variable with the one token of a server without tenants."""
 
 
-def run(guard: Settings, tokens: str | None, headers: Sequence[str], **options: Any) -> int:
-    """Runs a server until it is told to stop; `options` are those of `ServerSettings`."""
+def run(
+    guard: Settings, tokens: str | None, headers: Sequence[str],
+    kafka: tuple[str, str, str, str | None], **options: Any,
+) -> int:  # fmt: skip
+    """Runs a server until it is told to stop.
+
+    Args:
+        guard: Settings of the guard.
+        tokens: File of the tokens.
+        headers: Headers for the next hop, `NAME=VALUE`.
+        kafka: Brokers, topic, group, and the file of properties.
+        options: The others of `ServerSettings`.
+    """
     named: dict[str, str] = {}
     for header in headers:
         name, equals, value = header.partition("=")
@@ -29,9 +41,15 @@ def run(guard: Settings, tokens: str | None, headers: Sequence[str], **options: 
             msg = f"--header {name!r:.100}: expected NAME=VALUE"
             raise LoopGuardSettingsError(msg)
         named[name.strip()] = value.strip()
-    settings = ServerSettings(headers=named, **options)
+    settings = ServerSettings(headers=named, kafka=_kafka(*kafka), **options)
     asyncio.run(_run(Server(settings, guard, _tenants(tokens)), settings))
     return 0
+
+
+def _kafka(brokers: str, topic: str, group: str, file: str | None) -> KafkaSettings | None:
+    if not brokers:
+        return None
+    return KafkaSettings(brokers, topic, group, properties_of(Path(file)) if file else {})
 
 
 def _tenants(tokens: str | None) -> Tenants:
@@ -47,6 +65,8 @@ async def _run(server: Server, settings: ServerSettings) -> None:
         if server.grpc_port:
             host = settings.grpc.rpartition(":")[0]
             say(f"OTLP over gRPC: {host}:{server.grpc_port}")
+        if settings.kafka is not None:
+            say(f"OTLP from Kafka: {settings.kafka.topic} at {settings.kafka.brokers}")
         hop = without_user(settings.forward)
         say(f"spans go on to {hop}" if hop else "spans go nowhere else")
         if server.is_open:

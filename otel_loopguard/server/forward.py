@@ -29,6 +29,7 @@ _MOST_REPLY: Final = 64 * 1024
 _LONGEST_AFTER: Final = 40
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,200}")
 _RETRYABLE: Final = frozenset({429, 502, 503, 504})
+_BAD_REQUEST: Final = frozenset({400, 413, 422})
 _RETRYABLE_CODES: Final = frozenset({
     grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.ABORTED,
     grpc.StatusCode.OUT_OF_RANGE, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DATA_LOSS,
@@ -75,12 +76,16 @@ class NextHopError(Exception):
     Attributes:
         retryable: Whether the sender may try again.
         retry_after: When to, as the next hop wrote it; empty if it did not.
+        bad_request: Whether it is this request that is not taken; else the next hop takes none now.
     """
 
-    def __init__(self, why: str, *, retryable: bool, retry_after: str = "") -> None:
+    def __init__(
+        self, why: str, *, retryable: bool, retry_after: str = "", bad_request: bool = False
+    ) -> None:
         super().__init__(why)
         self.retryable = retryable
         self.retry_after = retry_after
+        self.bad_request = bad_request
 
 
 class NextHop(ABC):
@@ -171,9 +176,11 @@ class HttpHop(NextHop):
         if not answer.is_success:
             msg = f"the next hop answered {answer.status_code}"
             after = answer.headers.get("retry-after", "")
-            retryable = answer.status_code in _RETRYABLE
             told = after if after.isascii() and len(after) <= _LONGEST_AFTER else ""
-            raise NextHopError(msg, retryable=retryable, retry_after=told)
+            raise NextHopError(
+                msg, retryable=answer.status_code in _RETRYABLE, retry_after=told,
+                bad_request=answer.status_code in _BAD_REQUEST,
+            )  # fmt: skip
         try:
             return signal.response.FromString(said)
         except DecodeError:
@@ -224,7 +231,10 @@ class GrpcHop(NextHop):
         except grpc.aio.AioRpcError as error:
             code = error.code()
             msg = f"the next hop answered {code.name}"
-            raise NextHopError(msg, retryable=code in _RETRYABLE_CODES) from error
+            raise NextHopError(
+                msg, retryable=code in _RETRYABLE_CODES,
+                bad_request=code is grpc.StatusCode.INVALID_ARGUMENT,
+            ) from error  # fmt: skip
 
     async def close(self) -> None:  # noqa: D102
         await self._channel.close()

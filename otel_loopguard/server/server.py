@@ -19,6 +19,7 @@ from otel_loopguard.server.engine import Engine
 from otel_loopguard.server.events import DecisionLog
 from otel_loopguard.server.forward import NextHopError, authority, check_headers, hop_to
 from otel_loopguard.server.grpc import grpc_server
+from otel_loopguard.server.kafka import KafkaConsumer, KafkaSettings
 from otel_loopguard.server.protocol import HttpProtocol
 from otel_loopguard.server.receiver import Mode, Receiver
 from otel_loopguard.server.tenants import DEFAULT, Tenants, is_loopback
@@ -51,6 +52,7 @@ class ServerSettings:
         most_held_bytes: Bytes of all requests that are held at once.
         certificate: Path of a TLS certificate, PEM; empty: no TLS.
         key: Path of its key.
+        kafka: Records that it reads beside what is sent to it; None: none.
     """
 
     http: str = "127.0.0.1:4318"
@@ -63,6 +65,7 @@ class ServerSettings:
     most_held_bytes: int = 128 * 1024 * 1024
     certificate: str = ""
     key: str = ""
+    kafka: KafkaSettings | None = None
 
 
 class Server:
@@ -80,8 +83,8 @@ class Server:
         tenants: Whose tokens are taken; by default everybody's, on loopback.
 
     Raises:
-        LoopGuardSettingsError: An address or URL cannot be used, or it would listen beyond
-            loopback without tokens.
+        LoopGuardSettingsError: An address or URL cannot be used, it would listen beyond loopback
+            without tokens, or read the records of several tenants.
 
     Attributes:
         url: Where it listens for HTTP, once it runs.
@@ -100,6 +103,9 @@ class Server:
             if tenants.is_open and not is_loopback(host):
                 msg = f"{host!r} is reached from elsewhere: without tokens only loopback is served"
                 raise LoopGuardSettingsError(msg)
+        if settings.kafka is not None and len(tenants.names) > 1:
+            msg = f"kafka: records are of one tenant, and tokens has {len(tenants.names)}"
+            raise LoopGuardSettingsError(msg)
         self._hop_to = hop_to(settings.forward) if settings.forward else None
         check_headers(settings.headers or {})
         guard = guard or Settings()
@@ -115,6 +121,8 @@ class Server:
         self._stack = contextlib.AsyncExitStack()
         self._http: _Http | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._kafka: KafkaConsumer | None = None
+        self._reading: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
         settings = self._settings
@@ -123,6 +131,9 @@ class Server:
             self.engines, hop, mode=settings.mode, most_bytes=settings.most_held_bytes,
             logs=self._logs,
         )  # fmt: skip
+        if settings.kafka is not None:
+            ((tenant, engine),) = self.engines.items()
+            self._kafka = KafkaConsumer(settings.kafka, receiver, tenant, engine.guard.faults)
         app = http_app(receiver, self.engines, self._tenants, most_bytes=settings.most_bytes)
         await self._serve_http(app)
         if self._grpc_address is not None:
@@ -133,11 +144,16 @@ class Server:
         if hop is not None:
             self._stack.push_async_callback(hop.close)
         self._tasks.append(asyncio.create_task(self._tick(receiver)))
+        if self._kafka is not None:
+            self._reading = asyncio.create_task(self._kafka.run())
         self._signals.enter_context(_signals_set(self._told))
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self._signals.close()
+        if self._kafka is not None and self._reading is not None:
+            self._kafka.stop()
+            await asyncio.wait([self._reading])
         for task in self._tasks[1:]:
             task.cancel()
         if self._http is not None:
@@ -153,9 +169,13 @@ class Server:
         return self._tenants.is_open
 
     async def wait(self) -> None:
-        """Waits until it is told to stop, by SIGINT or SIGTERM."""
+        """Waits until it is told to stop, by SIGINT or SIGTERM.
+
+        Raises:
+            LoopGuardError: The client of Kafka cannot go on.
+        """
         telling = asyncio.create_task(self._told.wait())
-        running = [telling, self._tasks[0]]
+        running = [telling, self._tasks[0], *filter(None, (self._reading,))]
         ended, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
         telling.cancel()
         for task in ended:

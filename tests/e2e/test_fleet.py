@@ -213,9 +213,8 @@ def fleet(tmp_path: Path) -> Iterator[Callable[[int], Fleet]]:
         each.stop()
 
 
-def arrived(fleet: Fleet) -> None:
+def judged_once(sink: Sink) -> None:
     """Waits for every span; then each session was hinted at, denied and aborted, each once."""
-    sink = fleet.sink
     wait_for(lambda: len(sink.ids()) >= SESSIONS * CALLS, "all spans came", 90)
     wait_for(lambda: sum(sink.decisions().values()) >= 3 * SESSIONS, "all decided", 90)
     assert len(sink.ids()) == SESSIONS * CALLS
@@ -229,7 +228,7 @@ def arrived(fleet: Fleet) -> None:
 def test_sessions_of_many_traces_stay_with_one_worker(fleet: Callable[[int], Fleet]) -> None:
     started = fleet(2)
     started.send(in_order=True)
-    arrived(started)
+    judged_once(started.sink)
     homes = started.sink.homes()
     assert all(len(each) == 1 for each in homes.values())
     assert len({one for each in homes.values() for one in each}) == 2
@@ -249,7 +248,7 @@ def test_a_worker_that_is_killed_loses_and_repeats_nothing(
     time.sleep(0.5)
     started.route()
     sending.join()
-    arrived(started)
+    judged_once(started.sink)
     assert any(len(each) > 1 for each in started.sink.homes().values())
 
 
@@ -267,7 +266,7 @@ def test_workers_come_and_go_under_load(fleet: Callable[[int], Fleet]) -> None:
     started.route()
     gone.stop()
     sending.join()
-    arrived(started)
+    judged_once(started.sink)
 
 
 @pytest.mark.rare
