@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from dataclasses import fields
 from pathlib import Path
@@ -105,7 +105,7 @@ def _run(folder: Path | None, *, with_demo: bool) -> None:
 
 
 @contextmanager
-def _ended_by_hand() -> Iterator[None]:
+def _ended_by_hand() -> Generator[None]:
     try:
         yield
     except KeyboardInterrupt:
