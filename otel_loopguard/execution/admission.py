@@ -134,10 +134,14 @@ def _concerns(session: Session, decision: Decision, task: Task, agent: str | Non
 
 def pre_check(task: Task) -> Objection | None:
     """What a breaker or a registered check says against a call. No trial is begun by asking."""
-    found = _open_breaker(task.tool, "tool") or _open_breaker(task.agent, "agent")
-    if found is not None or task.tool is None:
-        return found
-    problems = registry.current().checks.of(task.tool, _named(task.args))
+    known = registry.current()
+    if not known.breakers.idle:
+        found = _open_breaker(task.tool, "tool") or _open_breaker(task.agent, "agent")
+        if found is not None:
+            return found
+    if task.tool is None or not known.checks.may_object(task.tool):
+        return None
+    problems = known.checks.of(task.tool, _named(task.args))
     message = " ".join(str(problem) for problem in problems if not problem.warns)
     return Objection("check_failed", message, Choice.DENY, 0.85) if message else None
 
@@ -157,9 +161,10 @@ def _open_breaker(name: str | None, kind: Literal["tool", "agent"]) -> Objection
 
 def _learned_warning(task: Task) -> str | None:
     """What was learned from failures of such calls; it keeps nobody from making one."""
-    if task.tool is None:
+    checks = registry.current().checks
+    if task.tool is None or not checks.may_object(task.tool):
         return None
-    learned = registry.current().checks.learned(task.tool, _named(task.args))
+    learned = checks.learned(task.tool, _named(task.args))
     return str(learned) if learned is not None and learned.warns else None
 
 
@@ -170,7 +175,10 @@ def _named(args: object) -> Mapping[str, Any] | None:
             args = orjson.loads(args)
         except orjson.JSONDecodeError:
             return None
-    return cast("Mapping[str, Any]", args) if isinstance(args, Mapping) else None
+    # Asking an abstract class costs ten times as much as asking `dict`.
+    if isinstance(args, dict) or isinstance(args, Mapping):  # noqa: SIM101
+        return cast("Mapping[str, Any]", args)
+    return None
 
 
 class _Counts:
@@ -213,9 +221,13 @@ class AcceptanceCounts:
     def admitted(self, admission: Admission, record: SessionStats | None) -> None:
         """Counts an execution choice that was given, and what its estimates rest on."""
         self._all.choices[admission.choice] += 1
-        self.estimates.update(admission.factors.estimates.values())
+        for source in admission.factors.estimates.values():
+            self.estimates[source] += 1
         if record is not None:
-            self._own.setdefault(record, _Counts()).choices[admission.choice] += 1
+            own = self._own.get(record)
+            if own is None:
+                own = self._own[record] = _Counts()
+            own.choices[admission.choice] += 1
 
     def answered(self, admission: Admission, choice: Choice, record: SessionStats | None) -> bool:
         """Counts what a user chose, in place of an earlier answer; False for the same again."""

@@ -154,9 +154,10 @@ def resource_use() -> Mapping[str, ResourceUse]:
 def _admitted(
     tasks: Sequence[Task], user: str, session: str | None, parallel: bool | None
 ) -> Admission:
-    key, flag, asked = session or named_session(), current_flag(), keepers()
-    if key is None and flag is not None:
-        key = flag.control.session
+    key, asked = session or named_session(), keepers()
+    if key is None:
+        flag = current_flag()
+        key = None if flag is None else flag.control.session
     knowing = [one for one in asked if key is not None and one.flag_of(key) is not None]
     span = trace.get_current_span().get_span_context().span_id
     answers = [

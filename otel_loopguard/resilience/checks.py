@@ -216,6 +216,10 @@ class Checks:
         problems = [Problem(tool, name, *said) for name, said in found]
         return tuple(problems if learned is None else [learned, *problems])
 
+    def may_object(self, tool: str) -> bool:
+        """Whether anything can speak against a call: a registered check, or what was learned."""
+        return bool(self._registered) or tool in self._troubled
+
     def learned(self, tool: str, args: object) -> Problem | None:
         """What failed before like this, from memory alone: no registered check is run."""
         if tool not in self._troubled:
