@@ -197,6 +197,8 @@ class SessionLeases:
         self._owner = secrets.token_hex(8)
         self._lock = new_lock()
         self._held: OrderedDict[str, _Held] = OrderedDict()
+        # Those that may have something to be stored: nobody looks at all that are held.
+        self._changed: dict[str, None] = {}
         self._of_trace: BoundedDict[int, str] = BoundedDict(4 * most)
         self._watched_s = watched_s
         self._watched_at = -watched_s
@@ -205,7 +207,7 @@ class SessionLeases:
     def submit(self, session: str, entries: Sequence[Written]) -> None:
         """Takes entries of a journal, for the next `commit`."""
         with self._lock:
-            self._of(session).entries.extend(entries)
+            self._change(session).entries.extend(entries)
 
     def journal(self, session: str, after: str | None = None) -> list[Written]:
         """What is stored of a session."""
@@ -277,17 +279,17 @@ class SessionLeases:
     def judged(self, session: str, span: SpanId, annotation: Annotation | None) -> None:
         """A span was judged; it counts no second time once that is stored."""
         with self._lock:
-            self._of(session).spans[span] = annotation
+            self._change(session).spans[span] = annotation
 
     def decided(self, session: str, decision_id: str, record: bytes) -> None:
         """A decision was made; `record` tells the next hop of it."""
         with self._lock:
-            self._of(session).decisions[decision_id] = record
+            self._change(session).decisions[decision_id] = record
 
     def call(self, session: str, calls: bytes) -> None:
         """The calls of a session that are open now, as whoever takes it over gets them."""
         with self._lock:
-            self._of(session).calls = calls
+            self._change(session).calls = calls
 
     def commit(self) -> tuple[dict[str, bytes], list[str]]:
         """Stores what waits; raises `StoreError`, and then it waits on.
@@ -297,10 +299,10 @@ class SessionLeases:
             has: nothing of them was stored.
         """
         with self._lock:
-            without = [key for key, one in self._held.items() if one.waits and not one.number]
+            without = [key for key, one in self._waiting().items() if not one.number]
         lost = self._begin(without)
         with self._lock:
-            waiting = {key: one for key, one in self._held.items() if one.waits and key not in lost}
+            waiting = {key: one for key, one in self._waiting().items() if key not in lost}
         # In this order: a session that is watched in vain is harmless.
         self._watch((key for key, one in waiting.items() if one.calls), self._watched_s)
         calls = [self._commit(session, one) for session, one in waiting.items()]
@@ -322,6 +324,7 @@ class SessionLeases:
                 one.decisions.clear()
                 one.entries.clear()
                 one.calls = None
+                self._changed.pop(session, None)
         self.unwatch(over)
         return tell, lost
 
@@ -419,6 +422,17 @@ class SessionLeases:
         for name, record in one.decisions.items():
             values += (name, record)
         return keys, [*values, *self._store.packed(one.entries)]
+
+    def _change(self, session: str) -> _Held:
+        """What is held of a session, to be changed. The lock is held."""
+        self._changed[session] = None
+        return self._of(session)
+
+    def _waiting(self) -> dict[str, _Held]:
+        """What is to be stored, by session. The lock is held."""
+        found = {key: one for key in self._changed if (one := self._held.get(key)) and one.waits}
+        self._changed = dict.fromkeys(found)
+        return found
 
     def _of(self, session: str) -> _Held:
         """What is held of a session. The lock is held."""
