@@ -255,12 +255,11 @@ def _fenced(text: str) -> bool:
 
 _NOVELTY_CHARS: Final = 2_000
 _MOST: Final = 64
+_SHORTEST: Final = 3
 _ENDS: Final = b".,;:!?{}[]()|\"'<>=\t\r"
 _PIECES: Final = bytes.maketrans(
     b"ABCDEFGHIJKLMNOPQRSTUVWXYZ" + _ENDS, b"abcdefghijklmnopqrstuvwxyz" + b"\n" * len(_ENDS)
 )
-_PIECE: Final = re.compile(rb"\S[^\n]+\S")
-"""Three characters or more, without the space around them."""
 
 
 class News(NamedTuple):
@@ -286,14 +285,17 @@ class Novelty:
     def add(self, outcome: bytes, arguments: bytes = b"") -> News:
         """What is new in an outcome; it counts as seen from then on."""
         asked = set(map(key_of, _pieces(arguments.replace(b"\\n", b"\n"))))
-        self._seen.add(asked)
         said = _pieces(outcome)
-        if not said:
-            return News(0.0, echo=False)
-        keys, sizes = list(map(key_of, said)), list(map(len, said))
-        new = self._seen.add(keys)
-        echo = 2 * len(asked.intersection(keys)) >= len(keys)
-        return News(sum(compress(sizes, map(new.__contains__, keys))) / sum(sizes), echo)
+        keys = list(map(key_of, said))
+        new = self._seen.add(asked.union(keys)) - asked
+        if not new:
+            share = 0.0
+        elif len(new) == len(keys):
+            share = 1.0
+        else:
+            sizes = list(map(len, said))
+            share = sum(compress(sizes, map(new.__contains__, keys))) / sum(sizes)
+        return News(share, bool(keys) and 2 * len(asked.intersection(keys)) >= len(keys))
 
 
 def _pieces(raw: bytes) -> Collection[bytes]:
@@ -302,12 +304,14 @@ def _pieces(raw: bytes) -> Collection[bytes]:
         return ()
     if len(raw) > 2 * _NOVELTY_CHARS:
         raw = raw[:_NOVELTY_CHARS] + b"\n" + raw[-_NOVELTY_CHARS:]
-    parts = raw.translate(_PIECES)
-    if parts.count(b"\n") >= _MOST:
-        half = _MOST // 2
-        parts = b"\n".join(parts.split(b"\n", half)[:half] + parts.rsplit(b"\n", half)[1:])
+    text = raw.translate(_PIECES)
+    parts = text.split(b"\n", _MOST)
+    if len(parts) > _MOST:
+        parts = parts[: _MOST // 2] + text.rsplit(b"\n", _MOST // 2)[1:]
+    # Most parts are empty: two marks beside each other, as JSON has them.
+    pieces = [part for part in filter(None, map(bytes.strip, parts)) if len(part) >= _SHORTEST]
     # What is too short to have pieces is told apart as a whole.
-    return dict.fromkeys(_PIECE.findall(parts)) or (raw,)
+    return dict.fromkeys(pieces) or (raw,)
 
 
 def _differ_in_numbers(one: str, other: str) -> bool:
