@@ -123,7 +123,8 @@ class Evidence:
     acts: bool = False
     """Whether it presses, clicks, scrolls, types, or is declared to write: equal calls are work."""
     item: bool = False
-    """Whether it asks the same of another item than the call of its tool before."""
+    """Whether it asks the same of another item than the call of its tool before. Told only of what
+    found nothing, failed, or was answered by a word or two."""
     brief: bool = False
     """Whether such a call, no search, was answered by a word or two."""
     absent: bool = False

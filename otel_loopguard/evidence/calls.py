@@ -176,33 +176,38 @@ class Items:
     def __init__(self) -> None:
         self._last: dict[str, str] = {}
 
-    def is_another(self, tool: str, sample: str) -> bool:
-        """Whether a call asks the same of another item, a name or a number, than its tool's last.
-
-        In a search only what is numbered or an address is an item: who asks for one thing in other
-        words asks for the same. What looks like a nonce beside arguments that stay is none.
-        """
-        last = self._last.get(tool)
+    def add(self, tool: str, sample: str) -> str:
+        """Remembers the beginning of a call's arguments; gives that of its tool's call before."""
+        last = self._last.pop(tool, "")
         keep(self._last, tool, sample, _TRACKED)
-        if not last or not sample or last == sample:
+        return last
+
+
+def is_another(last: str, sample: str) -> bool:
+    """Whether a call asks the same of another item, a name or a number, than its tool's last.
+
+    In a search only what is numbered or an address is an item: who asks for one thing in other
+    words asks for the same. What looks like a nonce beside arguments that stay is none.
+    """
+    if not last or not sample or last == sample:
+        return False
+    before, now = _pairs(last), _pairs(sample)
+    if not before or len(before) != len(now):
+        return False
+    differing: list[tuple[str, str, str]] = []
+    for (name, was), (other, value) in zip(before, now, strict=True):
+        if name != other:
             return False
-        before, now = _pairs(last), _pairs(sample)
-        if not before or len(before) != len(now):
+        if was != value:
+            differing.append((name, was, value))
+    for name, was, value in differing:
+        if _is_search(name) and not (_NUMBERED.fullmatch(was) and _NUMBERED.fullmatch(value)):
             return False
-        differing: list[tuple[str, str, str]] = []
-        for (name, was), (other, value) in zip(before, now, strict=True):
-            if name != other:
-                return False
-            if was != value:
-                differing.append((name, was, value))
-        for name, was, value in differing:
-            if _is_search(name) and not (_NUMBERED.fullmatch(was) and _NUMBERED.fullmatch(value)):
-                return False
-        if len(differing) == len(now):
-            return True
-        return bool(differing) and not any(
-            _NONCE.search(was) or _NONCE.search(value) for _, was, value in differing
-        )
+    if len(differing) == len(now):
+        return True
+    return bool(differing) and not any(
+        _NONCE.search(was) or _NONCE.search(value) for _, was, value in differing
+    )
 
 
 @lru_cache(maxsize=256)

@@ -16,7 +16,7 @@ from rapidfuzz import fuzz
 
 from otel_loopguard._util.bounded import BloomSketch, keep
 from otel_loopguard.core import Gain, Kind, ModelText, Progress, Promise, Step, Tail
-from otel_loopguard.evidence.normalize import KeywordPattern, key_of, key_of_text, text_bytes
+from otel_loopguard.evidence.normalize import PrefilteredPattern, key_of, key_of_text, text_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -40,17 +40,14 @@ def speaker_of(step: Step) -> tuple[int, str]:
     return _key(agent, node, model), repr(agent or node) if agent or node else "the model"
 
 
-_HEDGES: Final = KeywordPattern(
-    "sure|certain|wrong|mistaken|guess|suppose|suspect|assume|seems|appears|might be|may be|"
-    "could be|clear|possibl|hard to|perhaps|maybe|presumably",
+_HEDGES: Final = PrefilteredPattern(
     r"\b(?:i(?:'m| am) not (?:entirely |completely |quite |really )?(?:sure|certain)"
     r"|i (?:might|may|could) be (?:wrong|mistaken)|not (?:entirely |completely )?(?:sure|certain)"
     r"|i (?:guess|suppose|suspect|assume)|(?:it|that|this) (?:seems|appears|might be|may be"
     r"|could be)|it(?:'s| is) (?:unclear|possible that|hard to (?:say|tell))|unclear"
     r"|perhaps|maybe|possibly|presumably)\b",
 )
-_APOLOGIES: Final = KeywordPattern(
-    "apolog|sorry|my mistake|my bad",
+_APOLOGIES: Final = PrefilteredPattern(
     r"\b(?:i(?:'m| am)? (?:(?:truly|sincerely|deeply|very|so|really) )?(?:apologi[sz]e|sorry)"
     r"|(?:my|sincere) apolog(?:y|ies)|apologies (?:for|again)|sorry (?:for|about|again)"
     r"|my (?:mistake|bad))\b",
@@ -72,17 +69,14 @@ _LEAD: Final = (
     r"(?:now |first |next |then |also |just |again |immediately |quickly |carefully |go ahead and |"
     r"proceed to |try to |get ready to |be )"
 )
-_PROMISE: Final = KeywordPattern(
-    "'ll | will | shall | should | must |going to |need to |about to |ready to |have to |plan to |"
-    "intend to |want to |like to |me to |time to |let me |let's |let us ",
+_PROMISE: Final = PrefilteredPattern(
     rf"\b(?:(?:i|we)(?:'ll| will| am going to|'m going to| are going to|'re going to| shall|"
     rf" need to| am about to|'m about to| am ready to|'m ready to| have to| should| must| plan to|"
     rf" intend to| want to|'d like to| would like to)|let me|let's|let us|allow me to|time to|"
     rf"(?:about|ready|going) to) {_LEAD}?{_LEAD}?(?:(?P<begin>{_BEGIN})(?:ing)?|"
     rf"(?!(?:{_SAY})\b)[a-z]{{2,20}})\b",
 )
-_ONGOING: Final = KeywordPattern(
-    "i am |i'm |we are |we're ",
+_ONGOING: Final = PrefilteredPattern(
     r"(?:^|\b(?:i am|i'm|we are|we're) )(?:(?:still|now|currently|just) ){0,2}"
     r"(?:(?P<begin>starting|beginning|proceeding|continuing|resuming|working|thinking|planning|"
     r"getting|moving|preparing|processing)|searching|looking|checking|running|opening|reading|"
@@ -103,7 +97,7 @@ _EMPTY: Final = frozenset(
 )  # fmt: skip
 
 
-def _count(phrases: KeywordPattern, plain: str) -> int:
+def _count(phrases: PrefilteredPattern, plain: str) -> int:
     return len(phrases.pattern.findall(plain)) if phrases.may_match(plain) else 0
 
 
@@ -117,10 +111,8 @@ def promise_in(plain: str) -> Promise | None:
     if len(plain) > _BRIEF:
         return None
     found = _PROMISE.pattern.search(plain) if _PROMISE.may_match(plain) else None
-    if found is None:
-        # Without the words it can stand at the beginning only.
-        ongoing = _ONGOING.pattern
-        found = ongoing.search(plain) if _ONGOING.may_match(plain) else ongoing.match(plain)
+    if found is None and _ONGOING.may_match(plain):
+        found = _ONGOING.pattern.search(plain)
     if found is None:
         return None
     ahead = re.split(r"[.!?:;\n]", plain[found.end() : found.end() + _AHEAD], maxsplit=1)[0]

@@ -13,16 +13,18 @@ from otel_loopguard.core import Effect, Kind
 from otel_loopguard.evidence.effects import command_of, is_compound
 from otel_loopguard.evidence.errors import error_text, is_call_error
 from otel_loopguard.evidence.normalize import (
-    FieldNames,
-    KeywordPattern,
+    MASKED_BYTES,
+    VOLATILE,
+    PrefilteredPattern,
     bounded,
     bounded_text,
     canonical,
     is_cut_json,
     key_of,
     masked_outcome,
+    outline,
     parsed,
-    reversed_fields,
+    prefilter,
     text_bytes,
 )
 
@@ -47,30 +49,21 @@ _SAYS_STATE: Final = (
     _STATE_NAME + r"\b[\"']?(?: is)?(?:\s{0,3}[:=>]|[^<>\n]{0,40}>| )\s{0,3}[\"']?"
     r"(?:" + _WORDS + r")\b"
 )
-_STATE: Final = KeywordPattern(
-    "sta|phase|progress|lifecycle",
-    r"\b(?:\w{1,20}[_ .-]?)?" + _SAYS_STATE,
-    _SAYS_STATE,
-    of_bytes=True,
+_STATE: Final = PrefilteredPattern(
+    r"\b(?:\w{1,20}[_ .-]?)?" + _SAYS_STATE, _SAYS_STATE, of_bytes=True
 )
 """Fields that say so, whatever stands around them; likewise `_NOT_DONE`."""
-_ENDS: Final = FieldNames(
-    "done|ready|finished|complete|completed|available|approved|terminal|resolved"
-)
-_NOT_DONE: Final = re.compile(
+_NOT_DONE: Final = PrefilteredPattern(
     r"\b(?:is_?)?(?:done|ready|finished|completed?|available|approved|terminal|resolved)[\"']?"
     r"\s{0,3}[:=>]\s{0,3}[\"']?(?:false|no|0|null|none)\b",
-    re.ASCII,
+    of_bytes=True,
 )
-_CODE: Final = re.compile(r"202\b", re.ASCII)
-_ACCEPTED: Final = re.compile(
+_ACCEPTED: Final = PrefilteredPattern(
     r"(?:status|code|http)[\w/. \"']{0,12}[:=>\s]\s{0,3}[\"']?202\b|\b202 accepted|"
-    r"^\W{0,3}202\W{0,3}$",
-    re.ASCII,
+    r"^\W{0,3}202(?!\w)\W{0,3}$",
+    of_bytes=True,
 )
-_SAYS: Final = KeywordPattern(
-    "pending|progress|queue|not |yet|still |wait|again|back|retry|under review|being |"
-    "no new output|eta|creating|initializing|remaining|left|to go",
+_SAYS: Final = PrefilteredPattern(
     r"\b(?:pending|in[ _-]progress|(?:en)?queued|not (?:yet )?(?:ready|available|finished|done|"
     r"complete|completed|started|processed|approved|answered|arrived|there)|"
     r"(?:isn|hasn|aren|haven)'t (?:\w{1,20} ){0,3}yet|(?:no|not|nothing)\b.{0,60}\byet|"
@@ -122,13 +115,12 @@ def is_pending(outcome: Outcome, tool: str) -> bool:
     low, said = outcome.low, outcome.said
     if outcome.size <= _WORD and said.strip(" \"'\n") in _NO:
         return _ASKS.search(tool) is not None
-    if _says_pending(low, outcome.fields) or (
-        said is not low and _says_pending(said, reversed_fields(said.encode("latin-1")))
-    ):
+    if outcome.tells and (_says_pending(low) or (said is not low and _says_pending(said))):
         return True
     if outcome.size > _SENTENCE:
         return False
-    if not _SAYS.found_in(low) and (outcome.size > _WORD or _SHORT.search(said) is None):
+    says = outcome.tells and _SAYS.found_in(low)
+    if not says and (outcome.size > _WORD or _SHORT.search(said) is None):
         return False
     return _OVER.search(_NOT_OVER.sub("", low)) is None
 
@@ -156,13 +148,9 @@ def has_failed(outcome: Outcome) -> bool:
     return outcome.size <= _WORD and _HAS_FAILED.search(_NOT_OVER.sub("", low)) is not None
 
 
-def _says_pending(low: str, fields: str) -> bool:
+def _says_pending(low: str) -> bool:
     """Whether a field says so, or the status 202; a year is no status."""
-    return (
-        _STATE.found_in(low)
-        or (_ENDS.stand_in(fields) and _NOT_DONE.search(low) is not None)
-        or ("202" in low and bool(_CODE.search(low)) and _ACCEPTED.search(low) is not None)
-    )
+    return _STATE.found_in(low) or _NOT_DONE.found_in(low) or _ACCEPTED.found_in(low)
 
 
 _LONGEST: Final = 120
@@ -330,14 +318,10 @@ _WIDTH: Final = 400
 _HEAD: Final = 1_200
 _MANUAL: Final = 600
 _SKIPPED: Final = re.compile(r"(?i)exit ?code:? ?\d{1,3}$|\W*$")
-_REFUSALS: Final = (
-    "usage|use_error|validation|command|option|argument|syntax|not found|unexpected eof|not recogni"
-)
-_REFUSED: Final = KeywordPattern(
-    _REFUSALS,
+_REFUSED: Final = PrefilteredPattern(
     r"(?i)<tool_use_error>|input ?validation ?error|"
     r"\b(?:unrecogni[sz]ed|unknown|invalid|illegal) (?:command(?:[: ]|$)|option\b|arguments?:)|"
-    r"the following arguments are required",
+    r"the following arguments are required"
 )
 _USAGE: Final = re.compile(r"(?i)\A[\d:.,\[\]TZ+ -]{0,40}(?:\S{1,40} ?: )?usage:? ")
 _SYNTAX: Final = re.compile(
@@ -348,6 +332,11 @@ _UNKNOWN: Final = re.compile(
     r"\S: (?:command not found|not found(?:$| \())|command not found: |"
     r"is not recogni[sz]ed as (?:an internal or external command|the name of a cmdlet)"
 )
+_REFUSES: Final = (
+    _REFUSED.outline + "|usage:? |syntax error|unexpected EOF while|not found|not recogni[sz]ed as"
+)
+"""What stands in every line that `_REFUSED`, `_USAGE`, `_SYNTAX` or `_UNKNOWN` matches."""
+_may_refuse: Final = prefilter(_REFUSES)
 _A_SHELL: Final = re.compile(r"sh(?:: |$)|command|cmdlet")
 _HELP: Final = re.compile(
     r"(?:^|[;&|]\s*)(?:help|man|info|cat|head|tail|less|more|grep|sed)\b|\s(?:--?help|-h|-\?|/\?)(?:\s|$)"
@@ -376,7 +365,7 @@ def refusal_of(step: Step, said: object, arguments: object, *, shell: bool) -> b
     if not text:
         return None
     head = text[:_HEAD]
-    if _REFUSED.may_match(head.lower()):
+    if _may_refuse(head):
         lines = [line.strip() for line in head.split("\n")[: 2 * _LINES]]
         for line in [line[:_WIDTH] for line in lines if not _SKIPPED.match(line)][:_LINES]:
             refused = _REFUSED.pattern.search(line) is not None or (
@@ -425,6 +414,8 @@ def _text_of(step: Step, said: object) -> str:
         return step.error_text
     if isinstance(said, dict):
         named = cast("dict[str, object]", said)
+        if named.keys().isdisjoint(_OUTPUTS):
+            return ""
         parts = (named.get(name) for name in _OUTPUTS)
         return "\n".join(part[:_HEAD] for part in parts if isinstance(part, str) and part)
     return step.outcome if isinstance(step.outcome, str) else ""
@@ -494,8 +485,7 @@ _NONE_OF: Final = (
     r"(?:\w{1,20} ){0,2}(?:results?|matches|match|records?|rows?|items?|files?|documents?|hits|"
     r"entries|data|occurrences|mentions)"
 )
-_NOTHING: Final = KeywordPattern(
-    "no |zero |nothing|not |none |empty |returned no",
+_NOTHING: Final = PrefilteredPattern(
     r"\b(?:(?:no|zero) " + _NONE_OF + r"|nothing (?:was )?found|not found|none found|no such|"
     r"does not exist|returned no|did not (?:find|match|return)|empty (?:set|result|list))",
     of_bytes=True,
@@ -516,17 +506,14 @@ _FOUND_NOTHING: Final = (
     r"(?:結果|データ|一致)(?:は|が)?(?:なし|ありません)",
     r"찾을 수 없|찾지 못|결과(?:가)? ?없",
 )
-_NOTHING_ELSEWHERE: Final = KeywordPattern(
-    "kein|nicht|aucun|rien |pas |introuvable|no se |ning|sin |nessun|non |nenhum|geen |niet |"
-    "\xe6|\xe7|\xe3|\xe8|\xe5|\xec|\xea|\xd0|\xc3",
+_NOTHING_ELSEWHERE: Final = PrefilteredPattern(
     "|".join(_FOUND_NOTHING).encode().decode("latin-1"),
     of_bytes=True,
 )
 """The same in other languages, of which bytes beyond ASCII are not in lower case."""
 _ZERO: Final = re.compile(r"0 (?<!\w0 )" + _NONE_OF, re.ASCII)
 """A number may end with 0: what is searched for is a 0 that stands alone."""
-_REJECTS: Final = KeywordPattern(
-    "fail|pass|correct|wrong|rejected|not accepted|not valid|invalid ",
+_REJECTS: Final = PrefilteredPattern(
     r"\b(?:did(?: not|n't) pass|not pass(?:ed)?|(?:[1-9]\d{0,5}|tests?|checks?|case|build) "
     r"fail(?:ed|ures?|ing)?|fail(?:ed|ure)\b|incorrect|wrong|rejected|"
     r"not (?:correct|accepted|valid)|invalid (?:user ?name|user|password|pass ?phrase|login|"
@@ -558,8 +545,7 @@ _AROUND: Final = re.compile(rb"[(\[]?\b(?:took|in|after|at|took:)? ?#(?: ?ms\b)?
 _LEAST_CUT: Final = 64
 _ROUND: Final = 250
 _MARK: Final = 80
-_CUT: Final = KeywordPattern(
-    "...|\xe2\x80\xa6|cut|clipped|shortened|omitted|snip|truncated| more ",
+_CUT: Final = PrefilteredPattern(
     r"(?:\.\.\.|\xe2\x80\xa6|[\[(<.]{1,3} ?(?:output )?(?:cut|clipped|shortened|omitted|"
     r"snip(?:ped)?)\b[^\n]{0,60}|\btruncated\b[^\n]{0,60}|"
     r"\b\d+ more (?:characters|chars|bytes|lines)[^\n]{0,30})\W{0,4}$",
@@ -571,12 +557,24 @@ _MEASURES: Final = (
 )
 _MEASURE_WORDS: Final = _MEASURES.split("|")
 _NUMBER: Final = r"-?\d{1,12}(?:\.\d{1,15})?(?:e[+-]?\d{1,3})?"
-_MEASURE_NAMES: Final = FieldNames(_MEASURES, "s")
-_MEASURED: Final = re.compile(
-    rf"\b(\w{{0,20}}(?:{_MEASURES})s?)[\"']?\s{{0,3}}[:=]\s{{0,3}}({_NUMBER})(?![\w.]*\w)", re.ASCII
+_MEASURED: Final = PrefilteredPattern(
+    rf"\b(\w{{0,20}}(?:{_MEASURES})s?)[\"']?\s{{0,3}}[:=]\s{{0,3}}({_NUMBER})(?![\w.]*\w)",
+    rf"(?:{_MEASURES})s?[\"']?\s{{0,3}}[:=]\s{{0,3}}{_NUMBER}",
+    of_bytes=True,
 )
 _COUNTED: Final = re.compile(r"\b(\d{1,9}) (failed|failing|failures?|errors?)\b", re.ASCII)
 _TRACEBACK: Final = "Traceback (most recent call last)"
+_may_tell: Final = prefilter(
+    VOLATILE,
+    _REFUSES,
+    re.escape(_TRACEBACK),
+    *(one.outline for one in (_STATE, _NOT_DONE, _ACCEPTED, _SAYS)),
+    *(one.outline for one in (_NOTHING, _NOTHING_ELSEWHERE, _REJECTS, _MEASURED)),
+    *(outline(one.pattern) for one in (_FAILED_STATE, _ZERO, _COUNTED)),
+    # An outcome has no space in front of it any more.
+    r"\A(?:error|exception|fatal|failed|failure|traceback|exit ?code)",
+    of_bytes=True,
+)
 
 
 class Outcome(NamedTuple):
@@ -590,17 +588,18 @@ class Outcome(NamedTuple):
     raw: bytes
     """The bytes as they are, bounded."""
     masked: bytes
+    tells: bool
+    """Whether it may say more than its content: that it waits, failed, found nothing, measured.
+    Nothing has to be looked for in one that does not."""
     low: str
-    """The head in lower case, a character for each byte."""
+    """The head in lower case, a character for each byte; empty of a long one that tells nothing."""
     said: str
     """The same, without clocks, durations and ids around what it says."""
-    fields: str
-    """The head as `reversed_fields`."""
     cut: bool
     """Whether a limit cut it, as far as can be told: two of them are equal by a guess."""
 
 
-UNSEEN: Final = Outcome(None, None, 0, b"", b"", "", "", "", False)
+UNSEEN: Final = Outcome(None, None, 0, b"", b"", False, "", "", False)
 
 
 def outcome_of(step: Step, limit: int) -> Outcome:
@@ -614,34 +613,38 @@ def outcome_of(step: Step, limit: int) -> Outcome:
     raw = bounded(canonical(value), limit) if text is None else bounded_text(text, limit)
     cut = text is not None and _is_cut(text, raw)
     exact = key = key_of(raw)
+    # One look for all that this module and the masks look for, unless not all of it is here.
+    whole = len(raw) <= MASKED_BYTES and (text is None or len(text) <= limit)
+    tells = not whole or _may_tell(raw.decode("latin-1"))
+    if not tells and len(raw) > _LONGEST:
+        return Outcome(exact, key, len(raw), raw, raw, False, "", "", cut)
     head = raw[:_LOOK].lower()
-    low, fields = head.decode("latin-1"), reversed_fields(head)
+    low = head.decode("latin-1")
     stripped = head.strip()
     said = low if stripped is head else stripped.decode("latin-1")
-    masked = masked_outcome(raw)
+    masked = masked_outcome(raw) if tells else raw
     if masked is not raw:
         key = key_of(masked)
         head = masked[:_LOOK].lower()
         head = _AROUND.sub(b" ", head) if head.find(b"#") >= 0 else head
         said = head.strip().decode("latin-1")
-    return Outcome(exact, key, len(raw), raw, masked, low, said, fields, cut)
+    return Outcome(exact, key, len(raw), raw, masked, tells, low, said, cut)
 
 
 def says_nothing_found(outcome: Outcome) -> bool:
     """Whether an outcome says that nothing was found."""
-    if outcome.size > _SHORT_OUTCOME:
+    if outcome.size > _SHORT_OUTCOME or not outcome.tells:
         return False
     low = outcome.low
-    may = "no" in low or "zero " in low or "empty " in low
     return (
-        (may and _NOTHING.found_in(low))
-        or _ZERO.search(low) is not None
-        or _NOTHING_ELSEWHERE.found_in(low)
+        _NOTHING.found_in(low) or _ZERO.search(low) is not None or _NOTHING_ELSEWHERE.found_in(low)
     )
 
 
 def rejects(outcome: Outcome) -> bool:
     """Whether an outcome turns down what was tried, in words, in its head or its tail."""
+    if not outcome.tells:
+        return False
     ends = [outcome.low[:_SHORT_OUTCOME]]
     if outcome.size > _SHORT_OUTCOME:
         ends.append(outcome.raw[-_SHORT_OUTCOME:].lower().decode("latin-1"))
@@ -657,13 +660,14 @@ def score_of(outcome: Outcome) -> tuple[int, float] | None:
     Names are the usual ones (score, accuracy, loss, …), alone or as the end of a longer one, before
     a number; or a number of failures or errors. An `error` without a fraction is a code.
     """
-    low, fields = outcome.low, outcome.fields
+    if not outcome.tells:
+        return None
+    low = outcome.low
     if outcome.size > _LOOK:
-        tail = outcome.raw[-_LOOK:].lower()
-        low, fields = tail.decode("latin-1"), reversed_fields(tail)
+        low = outcome.raw[-_LOOK:].lower().decode("latin-1")
     found: tuple[str, str] | None = None
-    if _MEASURE_NAMES.stand_in(fields):
-        for match in _MEASURED.finditer(low):
+    if _MEASURED.may_match(low):
+        for match in _MEASURED.pattern.finditer(low):
             if not match[1].rstrip("s").endswith("error") or "." in match[2]:
                 found = match[1], match[2]
     if found is None and (" fail" in low or " error" in low):
@@ -715,8 +719,13 @@ def _is_cut(text: str, raw: bytes) -> bool:
     if size >= _LEAST_CUT and (size % _ROUND == 0 or not size & (size - 1) or size in _limits()):
         return True
     # Only what begins as JSON is looked at to its end.
-    cut = raw[:1] in (b"{", b"[") and is_cut_json(raw)
-    return cut or (size >= _MARK and _CUT.found_in(raw[-_MARK:].lower().decode("latin-1")))
+    if raw[:1] in (b"{", b"[") and is_cut_json(raw):
+        return True
+    return (
+        size >= _MARK
+        and _CUT.may_match(end := raw[-_MARK:].decode("latin-1"))
+        and _CUT.pattern.search(end.lower()) is not None
+    )
 
 
 @cache

@@ -14,6 +14,7 @@ from otel_loopguard.evidence.calls import (
     Items,
     Revisions,
     agent_key,
+    is_another,
     place_of,
 )
 from otel_loopguard.evidence.effects import (
@@ -171,7 +172,10 @@ class ToolCallExtractor:
         outcome, said = reading.found, reading.said
         call = self._calls.identify(step, reading, outcome.key)
         arguments = call.arguments
-        refusal = refusal_of(step, said, arguments, shell=name.shell)
+        # Text that tells nothing neither refuses nor failed; values of JSON may be escaped in it.
+        tells = outcome.tells
+        speaks = tells or step.error or not isinstance(said, str)
+        refusal = refusal_of(step, said, arguments, shell=name.shell) if speaks else None
         if refusal is not None and not step.error:
             step = replace(step, error=True)
         declared = settings.effects.get(tool)
@@ -189,10 +193,16 @@ class ToolCallExtractor:
             novelty, echo = seen.add(outcome.masked, call.raw)
             # A record that names what was asked for is an answer.
             echo = echo and (name.runs_code or not isinstance(reading.said, dict))
-        failing = step.error or reports_failure(step.outcome, said, shell=name.shell)
+        failing = step.error or (
+            # What ends a build is looked for in the words of a shell only.
+            (speaks or name.shell) and reports_failure(step.outcome, said, shell=name.shell)
+        )
         line = refusal or (error_line(step) if failing else None)
         call_error = step.error and not name.runs_code and is_call_error(step)
-        item = self._items.is_another(tool, call.sample)
+        nothing = tells and says_nothing_found(outcome)
+        last = self._items.add(tool, call.sample)
+        matters = nothing or step.error or outcome.size < _BRIEF
+        item = matters and is_another(last, call.sample)
         place = place_of(call)
         file = file_of(arguments) if item or writes else None
         # What is left of a threshold as a budget is used.
@@ -212,8 +222,8 @@ class ToolCallExtractor:
             outcome_size=outcome.size,
             novelty=novelty,
             echo=echo,
-            nothing=says_nothing_found(outcome),
-            rejects=rejects(outcome),
+            nothing=nothing,
+            rejects=tells and rejects(outcome),
             failing=failing,
             error=step.error,
             error_class=error_class(step) if step.error else ErrorClass.UNKNOWN,
@@ -252,7 +262,7 @@ class ToolCallExtractor:
                 and says_absent(step)
             ),
             file=None if file is None or not writes or name.runs_code else key_of(text_bytes(file)),
-            score=score_of(outcome),
+            score=score_of(outcome) if tells else None,
             revises=self._revisions.revises(call, outcome),
             brief=(
                 item
