@@ -18,6 +18,7 @@ from otel_loopguard.evidence.normalize import (
     is_cut_json,
     key_of,
     masked_call,
+    may_hold_nonces,
     text_bytes,
     without_nonces,
     without_volatile,
@@ -134,7 +135,9 @@ class Calls:
             known = without_volatile(named)
         change = exact if known is named else key_of(self._raw(known), seed)
         # A value that only looks volatile may be what the call is about: that is a guess.
-        kept = without_nonces(self._volatile.without(seed, known, outcome))
+        kept = known
+        if self._volatile.learned or len(raw) > self._limit or may_hold_nonces(raw):
+            kept = without_nonces(self._volatile.without(seed, known, outcome))
         key = change if kept is known else key_of(self._raw(kept), seed)
         return Call(exact, key, change, kept is not known, raw, arguments, sample, seed)
 
@@ -178,8 +181,11 @@ class Items:
 
     def add(self, tool: str, sample: str) -> str:
         """Remembers the beginning of a call's arguments; gives that of its tool's call before."""
-        last = self._last.pop(tool, "")
-        keep(self._last, tool, sample, _TRACKED)
+        known = self._last
+        last = known.pop(tool, "")
+        known[tool] = sample
+        if len(known) > _TRACKED:
+            del known[next(iter(known))]
         return last
 
 

@@ -411,6 +411,14 @@ _THING: Final = re.compile(
 """Names of arguments that say what is asked for."""
 
 
+_may_hold_nonce: Final = prefilter(VOLATILE, "[0-9][a-z]+[0-9]+[a-z]", of_bytes=True)
+
+
+def may_hold_nonces(raw: bytes) -> bool:
+    """Whether one of the arguments, of which these are all bytes, may look like a nonce."""
+    return len(raw) > MASKED_BYTES or _may_hold_nonce(raw.decode("latin-1"))
+
+
 _NOTHING_LEARNED: Final = frozenset[tuple[int, str]]()
 
 
@@ -429,6 +437,11 @@ class VolatileArguments:
     def __init__(self) -> None:
         self._runs: dict[tuple[int, str], tuple[int, frozenset[int]]] = {}
         self._learned = _NOTHING_LEARNED
+
+    @property
+    def learned(self) -> bool:
+        """Whether any argument was learned."""
+        return bool(self._learned)
 
     def without(
         self, tool: int, arguments: dict[str, object], outcome: int | None
