@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import time
 from typing import TYPE_CHECKING, Any, Final, cast
+from urllib.parse import unquote
 
 import orjson
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -126,7 +127,7 @@ class ControlApi:
 
     async def session(self, request: Request) -> Response:
         """All that there is to show of a session."""
-        return self._reply(request, {"op": "show", "session": request.path_params["session"]})
+        return self._reply(request, {"op": "show", "session": _session(request)})
 
     async def control(self, request: Request) -> Response:
         """The control of a session; waits for a change for up to `wait` seconds."""
@@ -158,9 +159,7 @@ class ControlApi:
         if isinstance(body, Response):
             return body
         action = request.url.path.rpartition("/")[2]
-        return self._reply(
-            request, {**body, "op": action, "session": request.path_params["session"]}
-        )
+        return self._reply(request, {**body, "op": action, "session": _session(request)})
 
     @property
     def _changes(self) -> Changes:
@@ -179,7 +178,7 @@ class ControlApi:
         return problem(_STATUS.get(reply["error"], 422), reply["message"])
 
     def _row(self, request: Request) -> dict[str, Any]:
-        session = request.path_params["session"]
+        session = _session(request)
         flag = self._engine(request).guard.flag_of(session)
         return control_row(session, None if flag is None else flag.control)
 
@@ -194,6 +193,10 @@ class ControlApi:
             else:
                 yield b": still here\n\n"
             await self._changes.wait(_ALIVE_S)
+
+
+def _session(request: Request) -> str:
+    return unquote(request.path_params["session"])
 
 
 def problem(status: int, detail: str, headers: dict[str, str] | None = None) -> JSONResponse:

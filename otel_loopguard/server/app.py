@@ -97,6 +97,9 @@ class _Access:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        if scope["path"].startswith("/v1/sessions/"):
+            # As it was written: an id may have slashes, and end as an action is named.
+            scope = {**scope, "path": scope["raw_path"].decode("latin-1")}
         request = Request(scope)
         refusal = self._refusal(request)
         await (refusal or self._app)(scope, receive, send)

@@ -11,6 +11,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, cast
+from urllib.parse import quote
 
 import grpc
 import httpx
@@ -240,3 +241,15 @@ def test_a_next_hop_of_ip_6_is_reached_over_grpc() -> None:
             answer = httpx.post(f"{server.url}/v1/traces", content=GOOD, headers=PROTOBUF)
             assert answer.status_code == 200
         assert json.loads(httpx.get(f"{hop.url}/v1/sessions").content)["sessions"]
+
+
+@pytest.mark.parametrize("session", ["a/control", "a/b", "a/abort", "%2e", "a?b#c", "é"])
+def test_a_session_is_the_one_that_is_named(session: str) -> None:
+    """It was shown, or stopped, as another one."""
+    with serving() as server:
+        body = request(call(0, session)).SerializeToString()
+        assert httpx.post(f"{server.url}/v1/traces", content=body, headers=PROTOBUF).is_success
+        url = f"{server.url}/v1/sessions/{quote(session, safe='')}"
+        assert httpx.get(url).json()["session"]["session"] == session
+        assert httpx.post(f"{url}/abort", json={}).json()["action"] == "abort"
+        assert httpx.get(f"{url}/control").json()["session"] == session
