@@ -30,6 +30,7 @@ _LONGEST_AFTER: Final = 40
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,200}")
 _RETRYABLE: Final = frozenset({429, 502, 503, 504})
 _BAD_REQUEST: Final = frozenset({400, 413, 422})
+_UNSUPPORTED: Final = frozenset({404, 405, 415, 501})
 _RETRYABLE_CODES: Final = frozenset({
     grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.ABORTED,
     grpc.StatusCode.OUT_OF_RANGE, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DATA_LOSS,
@@ -77,15 +78,18 @@ class NextHopError(Exception):
         retryable: Whether the sender may try again.
         retry_after: When to, as the next hop wrote it; empty if it did not.
         bad_request: Whether it is this request that is not taken; else the next hop takes none now.
+        unsupported: Whether the next hop has no place for such requests at all.
     """
 
     def __init__(
-        self, why: str, *, retryable: bool, retry_after: str = "", bad_request: bool = False
-    ) -> None:
+        self, why: str, *, retryable: bool, retry_after: str = "", bad_request: bool = False,
+        unsupported: bool = False,
+    ) -> None:  # fmt: skip
         super().__init__(why)
         self.retryable = retryable
         self.retry_after = retry_after
         self.bad_request = bad_request
+        self.unsupported = unsupported
 
 
 class NextHop(ABC):
@@ -180,6 +184,7 @@ class HttpHop(NextHop):
             raise NextHopError(
                 msg, retryable=answer.status_code in _RETRYABLE, retry_after=told,
                 bad_request=answer.status_code in _BAD_REQUEST,
+                unsupported=answer.status_code in _UNSUPPORTED,
             )  # fmt: skip
         try:
             return signal.response.FromString(said)
@@ -234,6 +239,7 @@ class GrpcHop(NextHop):
             raise NextHopError(
                 msg, retryable=code in _RETRYABLE_CODES,
                 bad_request=code is grpc.StatusCode.INVALID_ARGUMENT,
+                unsupported=code is grpc.StatusCode.UNIMPLEMENTED,
             ) from error  # fmt: skip
 
     async def close(self) -> None:  # noqa: D102

@@ -63,7 +63,7 @@ class Receiver:
         self._held = 0
         self._logs = logs or {}
         self._told = False
-        self._sending: dict[str, asyncio.Task[None]] = {}
+        self._sending: dict[str, asyncio.Task[bool]] = {}
 
     @contextmanager
     def holding(self) -> Generator[Callable[[int], None]]:
@@ -126,9 +126,9 @@ class Receiver:
     async def send_decisions(self, tenant: str) -> None:
         """Tells the next hop of the decisions of a tenant that it has not taken yet.
 
-        Requests that are taken at once tell of them together, and fail together. Those that it
-        refuses for good are left out: many a next hop takes no log records at all, and spans are
-        not to wait for that.
+        Requests that are taken at once tell of them together, and fail together. What it refuses
+        for good does not keep spans waiting: many a next hop takes no log records at all, and then
+        decisions are left out. Where a token is wrong they wait.
 
         Raises:
             NextHopError: It did not take them; they wait.
@@ -140,9 +140,11 @@ class Receiver:
                 sending = asyncio.create_task(self._send_decisions(tenant, log))
                 self._sending[tenant] = sending
                 sending.add_done_callback(lambda _: self._sending.pop(tenant))
-            await asyncio.shield(sending)
+            if not await asyncio.shield(sending):
+                return
 
-    async def _send_decisions(self, tenant: str, log: DecisionLog) -> None:
+    async def _send_decisions(self, tenant: str, log: DecisionLog) -> bool:
+        """Sends what waits; False if that goes on waiting."""
         request, ids = log.request()
         if self._hop is not None and request is not None:
             try:
@@ -153,4 +155,7 @@ class Receiver:
                 if not self._told:
                     self._told = True
                     logger.warning("decisions do not go on as log records: %s", error)
+                if not (error.unsupported or error.bad_request):
+                    return False
         await self._engines[tenant].sent(ids)
+        return True

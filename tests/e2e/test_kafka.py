@@ -248,8 +248,8 @@ def test_a_worker_that_is_killed_before_it_commits_loses_and_repeats_nothing(
 ) -> None:
     taken, url = hop
     taken.answers = [200, *[503] * 1000]  # decisions are told of, spans are not taken
-    killed = workers(topic, url)
     topic.call(0, 1, 2, 3)
+    killed = workers(topic, url)
     wait_for(lambda: len(taken.answers) < 990, "it was judged and held back")
     assert topic.committed() == 0
     killed.kill()

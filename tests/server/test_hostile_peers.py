@@ -170,9 +170,10 @@ def test_nothing_is_read_over_grpc_without_a_token(monkeypatch: pytest.MonkeyPat
             export(b"\xff\xff", metadata=known)
 
 
-def test_spans_go_on_where_decisions_cannot(caplog: pytest.LogCaptureFixture) -> None:
-    """Many a next hop has no address for log records."""
-    with next_hop(logs=404) as (address, asked), serving(forward=f"http://{address}") as server:
+@pytest.mark.parametrize("code", [403, 404])
+def test_spans_go_on_where_decisions_cannot(code: int, caplog: pytest.LogCaptureFixture) -> None:
+    """Many a next hop has no address for log records, or takes none with this token."""
+    with next_hop(logs=code) as (address, asked), serving(forward=f"http://{address}") as server:
         for number in range(6):
             body = request(call(number)).SerializeToString()
             assert httpx.post(f"{server.url}/v1/traces", content=body, headers=PROTOBUF).is_success
