@@ -14,11 +14,16 @@ _LOOK: Final = 4_000
 _TRANSIENT: Final = re.compile(
     r"\b(?:429|50[0234])\b|too many requests|rate.?limit|overloaded|throttl|time[d\-]?.?out|"
     r"connection (?:reset|refused|aborted|closed|error)|temporar|unavailable|bad gateway|"
-    r"econnre|etimedout|deadline exceeded|try again later|server error|broken pipe|"
+    r"econnre|etimedout|deadline exceeded|server error|broken pipe|"
     r"no route to host|host is down|network is (?:unreachable|down)|"
-    r"später (?:erneut|noch|wieder)|überlastet|zeitüberschreitung|réessayer|más tarde|"
-    r"稍后|稍候|繁忙|超时|混み合|混雑|しばらく|タイムアウト|나중에|позже",
+    r"überlastet|zeitüberschreitung|繁忙|超时|混み合|混雑|タイムアウト",
 )
+_LATER: Final = re.compile(
+    r"try again later|später (?:erneut|noch|wieder)|réessayer|más tarde|稍后|稍候|しばらく|"
+    r"나중에|позже"
+)
+"""What is said out of courtesy, too: of what is forbidden it says nothing."""
+_FORBIDDEN: Final = re.compile(r"permission|denied|forbidden|unauthori[sz]ed")
 _DETERMINISTIC: Final = re.compile(
     r"\b(?:400|401|403|404|405|422)\b|not found|no such|does ?n[o']t exist|"
     r"unknown (?:tool|function)|"
@@ -123,7 +128,7 @@ def text_class(text: str) -> ErrorClass:
 @lru_cache(maxsize=16)
 def _class_of(text: str) -> ErrorClass:
     """The same of a short text in lower case: of one error several parts of the guard ask."""
-    if _TRANSIENT.search(text):
+    if _TRANSIENT.search(text) or (_LATER.search(text) and not _FORBIDDEN.search(text)):
         return ErrorClass.TRANSIENT
     return ErrorClass.DETERMINISTIC if _DETERMINISTIC.search(text) else ErrorClass.UNKNOWN
 
