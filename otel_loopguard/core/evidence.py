@@ -125,8 +125,6 @@ class Evidence:
     item: bool = False
     """Whether it asks the same of another item than the call of its tool before. Told only of what
     found nothing, failed, or was answered by a word or two."""
-    brief: bool = False
-    """Whether such a call, no search, was answered by a word or two."""
     absent: bool = False
     """Whether it failed because that item, asked for the first time, is not there."""
     file: Key | None = None
@@ -136,6 +134,8 @@ class Evidence:
     number."""
     revises: bool = False
     """Whether its long arguments and outcome are nearly those of the call of its tool before."""
+    brief: bool = False
+    """Whether it asks for another item, is no search, and was answered by a word or two."""
     addressed: bool = False
     """Whether its outcome is short and gives a link or a path with an id in it: of something new,
     if that id is another one."""
