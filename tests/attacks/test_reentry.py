@@ -187,7 +187,8 @@ def test_a_span_that_starts_and_ends_inside_is_counted_once(
         tool_call(rig.tracer, "first")
         tool_call(rig.tracer, "second")
     names = [step.name for step in rig.steps if step.kind is Kind.TOOL]
-    assert names == ["first", "inner", "second"]
+    # The timer's thread may come to the inner one while the first is told of.
+    assert sorted(names) == ["first", "inner", "second"]
     assert rig.guard.flag_of("inner") is not None
     report = rig.guard.report("inner")
     assert report is not None
