@@ -102,6 +102,8 @@ class _Access:
             scope = {**scope, "path": scope["raw_path"].decode("latin-1")}
         request = Request(scope)
         refusal = self._refusal(request)
+        if refusal is not None:
+            refusal.headers["connection"] = "close"  # no stranger keeps one
         await (refusal or self._app)(scope, receive, send)
 
     def _refusal(self, request: Request) -> Response | None:

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _TICK_S: Final = 1.0
+# Clients export every few seconds. Those that keep a connection for longer than its server send on
+# one that is being shut, and lose what they sent; Go's HTTP client, the Collector's, keeps it 90 s.
+KEEP_ALIVE_S: Final = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +196,7 @@ class Server:
         config = uvicorn.Config(
             app, log_level="warning", access_log=False, lifespan="off",
             ssl_certfile=settings.certificate or None, ssl_keyfile=settings.key or None,
-            timeout_graceful_shutdown=5, http=HttpProtocol,
+            timeout_graceful_shutdown=5, timeout_keep_alive=KEEP_ALIVE_S, http=HttpProtocol,
         )  # fmt: skip
         self._http = _Http(config)
         self._tasks.append(asyncio.create_task(self._http.serve([listening])))

@@ -21,6 +21,7 @@ from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.server import Server, ServerSettings, Tenants, protocol
 from otel_loopguard.server import app as server_app
 from otel_loopguard.server.receiver import Receiver
+from otel_loopguard.server.server import KEEP_ALIVE_S
 from tests.server.serving import PROTOBUF, call, request, serving
 
 JSON = {"content-type": "application/json"}
@@ -126,6 +127,7 @@ def test_a_head_that_never_ends_is_given_up(
     monkeypatch: pytest.MonkeyPatch, begun: str, before: int
 ) -> None:
     monkeypatch.setattr(protocol, "HEAD_S", 0.1)
+    monkeypatch.setattr("otel_loopguard.server.server.KEEP_ALIVE_S", 1)
     whole = "GET /healthz HTTP/1.1\nhost: 127.0.0.1\n\n"
     with serving() as server:
         host, _, port = server.url.removeprefix("http://").rpartition(":")
@@ -135,6 +137,25 @@ def test_a_head_that_never_ends_is_given_up(
             while piece := line.recv(1000):
                 said += piece
         assert said.count(b"200 OK") == before
+
+
+def test_a_connection_is_kept_for_as_long_as_clients_keep_it() -> None:
+    with serving() as server, httpx.Client() as client:
+        lines = {_line(client.get(f"{server.url}/healthz")) for _ in range(2)}
+    assert len(lines) == 1
+    # The idle limit of Go's net/http, and of the Collector's exporters: the client is to be first.
+    assert KEEP_ALIVE_S > 90
+
+
+def test_a_connection_is_not_kept_for_whom_nothing_is_answered() -> None:
+    with serving(Tenants({TOKEN: "one"})) as server, httpx.Client() as client:
+        refused = client.post(f"{server.url}/v1/traces", content=GOOD, headers=PROTOBUF)
+    assert (refused.status_code, refused.headers["connection"]) == (401, "close")
+
+
+def _line(response: httpx.Response) -> object:
+    """The client's end of the connection that a response came over."""
+    return response.extensions["network_stream"].get_extra_info("client_addr")
 
 
 def test_a_long_poll_outlives_the_limit_of_heads(monkeypatch: pytest.MonkeyPatch) -> None:
