@@ -16,11 +16,13 @@ from otel_loopguard._control.flag import OBSERVERS, Control, Flag
 from otel_loopguard.core import Action
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
     from starlette.requests import Request
 
     from otel_loopguard.server.engine import Engine
+
+    Endpoint = Callable[[Request], Awaitable[Response]]
 
 LONGEST_WAIT_S: Final = 60.0
 """Seconds that a request for a flag waits at most."""
@@ -109,16 +111,16 @@ class ControlApi:
 
     def routes(self) -> list[Route]:
         """The routes of the API."""
-        one = "/v1/sessions/{session:path}"
+        gets = {"/control": self.control, "/events": self.events, "": self.session}
+        acts = {f"/{action}": self.act for action in _ACTIONS}
         return [
             Route("/v1/sessions", self.sessions),
-            Route(f"{one}/control", self.control),
-            Route(f"{one}/events", self.events),
             *(
-                Route(f"{one}/{action}", self.act, methods=["POST"], name=action)
-                for action in _ACTIONS
+                Route(f"{one}{path}", _named(endpoint), methods=[method])
+                for one in ("/v1/session", "/v1/sessions/{session:path}")
+                for method, endpoints in (("POST", acts), ("GET", gets))
+                for path, endpoint in endpoints.items()
             ),
-            Route(one, self.session),
         ]
 
     async def sessions(self, request: Request) -> Response:
@@ -127,7 +129,7 @@ class ControlApi:
 
     async def session(self, request: Request) -> Response:
         """All that there is to show of a session."""
-        return self._reply(request, {"op": "show", "session": _session(request)})
+        return self._reply(request, {"op": "show", "session": request.state.session})
 
     async def control(self, request: Request) -> Response:
         """The control of a session; waits for a change for up to `wait` seconds."""
@@ -159,7 +161,7 @@ class ControlApi:
         if isinstance(body, Response):
             return body
         action = request.url.path.rpartition("/")[2]
-        return self._reply(request, {**body, "op": action, "session": _session(request)})
+        return self._reply(request, {**body, "op": action, "session": request.state.session})
 
     @property
     def _changes(self) -> Changes:
@@ -178,7 +180,7 @@ class ControlApi:
         return problem(_STATUS.get(reply["error"], 422), reply["message"])
 
     def _row(self, request: Request) -> dict[str, Any]:
-        session = _session(request)
+        session = request.state.session
         flag = self._engine(request).guard.flag_of(session)
         return control_row(session, None if flag is None else flag.control)
 
@@ -195,8 +197,21 @@ class ControlApi:
             await self._changes.wait(_ALIVE_S)
 
 
-def _session(request: Request) -> str:
-    return unquote(request.path_params["session"])
+def _named(endpoint: Endpoint) -> Endpoint:
+    """An endpoint that knows the session of a request, which stands in its path or its query.
+
+    Clients and proxies change paths: `..` is taken out of them, and `%2F` becomes a slash.
+    """
+
+    async def answer(request: Request) -> Response:
+        written = request.path_params.get("session")
+        session = request.query_params.get("id") if written is None else unquote(written)
+        if not session:
+            return problem(422, "the key of the session is missing, expected it as `id`")
+        request.state.session = session
+        return await endpoint(request)
+
+    return answer
 
 
 def problem(status: int, detail: str, headers: dict[str, str] | None = None) -> JSONResponse:

@@ -16,13 +16,15 @@ _ACTION: Final = {
     "description": "What the runtime should do, from weak to strong.",
 }
 _BY: Final = {**_TEXT, "description": "Name of the person who does it."}
-_ID: Final = {
-    "name": "session",
-    "in": "path",
-    "required": True,
-    "schema": _TEXT,
-    "description": "Key of the session: the conversation id of its spans, else their trace id.",
-}
+_KEY: Final = "Key of the session: the conversation id of its spans, else their trace id."
+_IN_PATH: Final = {
+    "name": "session", "in": "path", "required": True, "schema": _TEXT,
+    "description": f"{_KEY} Clients take `..` out of a path, and some proxies decode it: such keys "
+    "are reached in the query.",
+}  # fmt: skip
+_IN_QUERY: Final = {
+    "name": "id", "in": "query", "required": True, "schema": _TEXT, "description": _KEY,
+}  # fmt: skip
 
 
 def _object(properties: dict[str, Any], *, closed: bool = False) -> dict[str, Any]:
@@ -85,7 +87,6 @@ _BODIES: Final = {
 
 def document() -> dict[str, Any]:
     """The document, as JSON values."""
-    one = "/v1/sessions/{session}"
     return {
         "openapi": "3.1.0",
         "info": {
@@ -107,45 +108,52 @@ def document() -> dict[str, Any]:
                     _object({"sessions": {"type": "array", "items": _ref("Session")}}),
                 )
             },
-            one: {
-                "get": _operation(
-                    "session", "All that there is to show of a session.",
-                    _object({"session": _ref("Session")}), parameters=[_ID],
+            **_paths("/v1/sessions/{session}", "", _IN_PATH),
+            **_paths("/v1/session", "_by_query", _IN_QUERY),
+        },
+    }
+
+
+def _paths(one: str, suffix: str, key: dict[str, Any]) -> dict[str, Any]:
+    """The paths of one session, whose key stands in the path or in the query."""
+    return {
+        one: {
+            "get": _operation(
+                f"session{suffix}", "All that there is to show of a session.",
+                _object({"session": _ref("Session")}), parameters=[key],
+            )
+        },
+        f"{one}/control": {
+            "get": _operation(
+                f"control{suffix}",
+                "What its runtime should do. A session that is not known is allowed: its first "
+                "spans may be on their way.",
+                _ref("Control"),
+                parameters=[
+                    key,
+                    _query(
+                        "wait", _NUMBER,
+                        "Seconds to wait for a change, up to 60: of `since`, or of `allow`.",
+                    ),
+                    _query("since", _TEXT, "The `version` that is known."),
+                ],
+            )
+        },
+        f"{one}/events": {
+            "get": _operation(
+                f"events{suffix}",
+                "The same as server-sent events named `control`: at once, and after each change.",
+                _TEXT, media="text/event-stream", parameters=[key],
+            )
+        },
+        **{
+            f"{one}/{action}": {
+                "post": _operation(
+                    f"{action}{suffix}", summary, _object({"action": _ACTION}), parameters=[key],
+                    body=_object(properties),
                 )
-            },
-            f"{one}/control": {
-                "get": _operation(
-                    "control",
-                    "What its runtime should do. A session that is not known is allowed: its first "
-                    "spans may be on their way.",
-                    _ref("Control"),
-                    parameters=[
-                        _ID,
-                        _query(
-                            "wait", _NUMBER,
-                            "Seconds to wait for a change, up to 60: of `since`, or of `allow`.",
-                        ),
-                        _query("since", _TEXT, "The `version` that is known."),
-                    ],
-                )
-            },
-            f"{one}/events": {
-                "get": _operation(
-                    "events",
-                    "The same as server-sent events named `control`: at once, and after each "
-                    "change.",
-                    _TEXT, media="text/event-stream", parameters=[_ID],
-                )
-            },
-            **{
-                f"{one}/{action}": {
-                    "post": _operation(
-                        action, summary, _object({"action": _ACTION}), parameters=[_ID],
-                        body=_object(properties),
-                    )
-                }
-                for action, (summary, properties) in _BODIES.items()
-            },
+            }
+            for action, (summary, properties) in _BODIES.items()
         },
     }  # fmt: skip
 

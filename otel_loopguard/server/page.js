@@ -17,7 +17,7 @@ async function ask(path, body) {
   return found;
 }
 
-const pathOf = (session) => `v1/sessions/${encodeURIComponent(session)}`;
+const pathOf = (session, what = "") => `v1/session${what}?id=${encodeURIComponent(session)}`;
 
 function element(name, text, className) {
   const made = document.createElement(name);
@@ -58,7 +58,7 @@ function row(session) {
   const action = element("td");
   action.append(element("span", session.action, `badge ${session.action}`));
   const buttons = element("td", undefined, "buttons");
-  const post = (what) => () => ask(`${pathOf(session.session)}/${what}`, { by: "web page" });
+  const post = (what) => () => ask(pathOf(session.session, `/${what}`), { by: "web page" });
   if (["deny", "pause", "abort"].includes(session.action)) buttons.append(button("Resume", post("resume")));
   else buttons.append(button("Pause", post("pause")));
   if (session.action !== "abort") buttons.append(" ", button("Abort", post("abort")));

@@ -144,11 +144,14 @@ def test_the_document_describes_every_path() -> None:
     with serving() as server:
         document = httpx.get(f"{server.url}/v1/openapi.json").json()
         assert document["openapi"] == "3.1.0"
-        one = "/v1/sessions/{session}"
+        parts = ("", "/control", "/events", "/pause", "/resume", "/abort", "/answer", "/allow")
         assert set(document["paths"]) == {
-            "/v1/sessions", one, f"{one}/control", f"{one}/events",
-            *(f"{one}/{action}" for action in ("pause", "resume", "abort", "answer", "allow")),
-        }  # fmt: skip
+            "/v1/sessions",
+            *(one + part for one in ("/v1/sessions/{session}", "/v1/session") for part in parts),
+        }
+        operations = [one for path in document["paths"].values() for one in path.values()]
+        names = {operation["operationId"] for operation in operations}
+        assert len(names) == len(operations)
 
 
 def test_a_call_that_was_asked_for_and_never_ends_is_a_stall() -> None:

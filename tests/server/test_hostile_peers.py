@@ -275,3 +275,26 @@ def test_a_session_is_the_one_that_is_named(session: str) -> None:
         assert httpx.get(url).json()["session"]["session"] == session
         assert httpx.post(f"{url}/abort", json={}).json()["action"] == "abort"
         assert httpx.get(f"{url}/control").json()["session"] == session
+
+
+@pytest.mark.parametrize("session", ["..", ".", "../..", "/", "a//b", "%2F", "a/abort", "+&id=x"])
+def test_any_session_is_reached_by_its_key_in_the_query(session: str) -> None:
+    """Clients take `..` out of paths, and proxies merge slashes."""
+    with serving() as server:
+        body = request(call(0, session)).SerializeToString()
+        assert httpx.post(f"{server.url}/v1/traces", content=body, headers=PROTOBUF).is_success
+        url, query = f"{server.url}/v1/session", {"id": session}
+        assert httpx.get(url, params=query).json()["session"]["session"] == session
+        assert httpx.post(f"{url}/abort", params=query, json={}).json()["action"] == "abort"
+        found = httpx.get(f"{url}/control", params=query).json()
+        assert (found["session"], found["action"]) == (session, "abort")
+        with httpx.stream("GET", f"{url}/events", params=query) as events:
+            assert "event: control" in next(events.iter_lines())
+
+
+@pytest.mark.parametrize("path", ["session", "session/control", "session/events?id=", "sessions/"])
+def test_a_key_that_is_missing_is_an_error(path: str) -> None:
+    with serving() as server:
+        answer = httpx.get(f"{server.url}/v1/{path}")
+        assert answer.status_code == 422
+        assert "`id`" in answer.json()["detail"]

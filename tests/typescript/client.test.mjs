@@ -53,6 +53,19 @@ test("a hint is given once, a denied call is refused, others are not", async () 
   assert.equal((await control.check()).action, "deny");
 });
 
+for (const session of ["..", "a/b", "a/abort", "%2F", "+&id=x"]) {
+  test(`a session of any key is followed: ${session}`, async () => {
+    await calls(session, 1);
+    const id = encodeURIComponent(session);
+    const control = new LoopGuardControl({ session, url });
+    assert.equal((await control.refresh()).session, session);
+    const signal = control.abortSignal();
+    await post(`/v1/session/abort?id=${id}`, { by: "ann", reason: "enough" });
+    await assert.rejects(control.check(), LoopGuardStop);
+    while (!signal.aborted) await sleep(10);
+  });
+}
+
 test("an abort ends the run, and fires the signal", async () => {
   const control = new LoopGuardControl({ session: "aborted", url });
   await calls("aborted", 1);

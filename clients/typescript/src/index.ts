@@ -92,7 +92,7 @@ export class LoopGuardControl {
     const token = options.token ?? env["LOOPGUARD_TOKEN"];
     this.session = options.session;
     this.#options = options;
-    this.#url = `${base.replace(/\/+$/, "")}/v1/sessions/${encodeURIComponent(options.session)}/control`;
+    this.#url = `${base.replace(/\/+$/, "")}/v1/session/control?id=${encodeURIComponent(options.session)}`;
     this.#headers = token ? { authorization: `Bearer ${token}` } : {};
     this.#known = {
       session: options.session, action: "allow", stops: false, reason: null, hint: null, by: null,
@@ -128,7 +128,7 @@ export class LoopGuardControl {
       if (left <= 0) throw new LoopGuardStop(control);
       const wait = Math.min(WAIT_S, Math.ceil(left / 1_000));
       const early = Date.now() + EARLY_MS;
-      const asked = await this.#ask(`?wait=${wait}&since=${control.version}`, AbortSignal.timeout(wait * 1_000 + 5_000));
+      const asked = await this.#ask(`&wait=${wait}&since=${control.version}`, AbortSignal.timeout(wait * 1_000 + 5_000));
       control = this.#known;
       if (control.action === "abort") throw new LoopGuardStop(control);
       if (!asked) await pause(Math.min(RETRY_MS, left));
@@ -171,7 +171,7 @@ export class LoopGuardControl {
     while (!this.#closed.signal.aborted && !this.#stop.signal.aborted) {
       const early = Date.now() + EARLY_MS;
       const limit = AbortSignal.any([this.#closed.signal, AbortSignal.timeout((WAIT_S + 5) * 1_000)]);
-      const asked = await this.#ask(`?wait=${WAIT_S}&since=${version}`, limit);
+      const asked = await this.#ask(`&wait=${WAIT_S}&since=${version}`, limit);
       if (!asked) await pause(RETRY_MS, false);
       else if (Date.now() < early) await pause(EARLY_MS);
       version = this.#known.version || "none";
