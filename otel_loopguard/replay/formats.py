@@ -196,14 +196,23 @@ def otlp_spans(document: Mapping[str, object], report: Report) -> Iterator[Recor
     """The spans of one export request, in the order they stand there.
 
     A span without a valid trace and span id belongs nowhere: it is reported and passed over, and so
-    is whatever is not of the form it should have. A missing end means that the span never ended; a
-    missing start is taken to be the end.
+    is whatever is not of the form it should have. Only spans that ended are exported: one whose end
+    is missing is reported, and taken to end when it starts; a missing start is taken to be the end.
     """
+    endless = 0
     for resource in rows(document, ROOTS, report):
         for group in rows(resource, _GROUPS, report):
             scope = text(mapping(first(group, _SCOPES)).get("name"))
             for entry in rows(group, ("spans",), report):
-                yield from _known(_otlp_span(entry, scope), report)
+                for span in _known(_otlp_span(entry, scope), report):
+                    if span.end is None:
+                        endless += 1
+                        span.end = span.start
+                    yield span
+    if endless:
+        one = "a span has no end time, and counts as ended when it started"
+        more = f"{endless:,} spans have no end time, and count as ended when they started"
+        report(one if endless == 1 else more)
 
 
 def _otlp_span(entry: Mapping[str, object], scope: str) -> RecordedSpan:

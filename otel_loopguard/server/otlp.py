@@ -160,6 +160,7 @@ def spans_of(request: ExportTraceServiceRequest) -> Iterator[tuple[Span, Recorde
 
 def _recorded(span: Span, scope: str) -> RecordedSpan:
     start, end = _time(span.start_time_unix_nano), _time(span.end_time_unix_nano)
+    start = start or end or 0
     code = span.status.code
     return RecordedSpan(
         name=span.name,
@@ -168,8 +169,9 @@ def _recorded(span: Span, scope: str) -> RecordedSpan:
         trace_id=int.from_bytes(span.trace_id, "big"),
         span_id=int.from_bytes(span.span_id, "big"),
         parent_id=int.from_bytes(span.parent_span_id, "big") or None,
-        start=start or end or 0,
-        end=end,
+        start=start,
+        # Only spans that ended are exported: where it is missing, nothing else will come.
+        end=start if end is None else end,
         attributes=attributes_of(span.attributes),
         events=[(event.name, attributes_of(event.attributes)) for event in span.events],
         status=_STATUSES[code] if 0 <= code < len(_STATUSES) else "unset",

@@ -223,3 +223,20 @@ def test_without_the_extra(tmp_path: Path) -> None:
     assert done.stderr == (
         "the command line needs the extra `cli`: pip install 'otel-loopguard[cli]'\n"
     )
+
+
+@pytest.mark.parametrize("command_name", ["replay", "report", "steps"])
+def test_spans_without_an_end_are_counted_and_judged(
+    command: Any, shared: Path, tmp_path: Path, command_name: str
+) -> None:
+    """A broken exporter left their ends out; they were passed over, and nobody was told."""
+    whole = (shared / "spans/langgraph__openinference.otlp.jsonl").read_text()
+    broken, number = re.subn(r'"endTimeUnixNano": ?"\d+"', '"endTimeUnixNano":"0"', whole)
+    path = tmp_path / "spans.jsonl"
+    path.write_text(broken)
+    known = command(command_name, shared / "spans/langgraph__openinference.otlp.jsonl")
+    result = command(command_name, path)
+    assert result.exit_code == 1
+    assert len(result.stdout.splitlines()) == len(known.stdout.splitlines()) > 1
+    counts = [int(count) for count in re.findall(r"(\d+) spans have no end time", result.stderr)]
+    assert sum(counts) == number

@@ -139,20 +139,30 @@ def test_a_span_without_ids_is_reported(read: Any, reports: Any, change: Any) ->
 @pytest.mark.parametrize(
     ("change", "start", "end"),
     [
-        pytest.param({"endTimeUnixNano": None}, 1000, None, id="never ended"),
-        pytest.param({"endTimeUnixNano": "0"}, 1000, None, id="end zero"),
+        pytest.param({"endTimeUnixNano": None}, 1000, 1000, id="no end"),
+        pytest.param({"endTimeUnixNano": "0"}, 1000, 1000, id="end zero"),
         pytest.param({"startTimeUnixNano": None}, 2000, 2000, id="no start"),
         pytest.param({"startTimeUnixNano": 1000.0}, 1000, 2000, id="start as a float"),
         pytest.param({"startTimeUnixNano": "9" * 30}, 2000, 2000, id="start out of range"),
         pytest.param({"startTimeUnixNano": "9" * 5000}, 2000, 2000, id="start beyond all limits"),
         pytest.param({"startTimeUnixNano": True}, 2000, 2000, id="start a boolean"),
-        pytest.param({"startTimeUnixNano": "-5", "endTimeUnixNano": []}, 0, None, id="none"),
+        pytest.param({"startTimeUnixNano": "-5", "endTimeUnixNano": []}, 0, 0, id="none"),
     ],
 )
 def test_times(read: Any, change: Any, start: int, end: int | None) -> None:
     """A missing or impossible time is unknown; it takes nothing else with it."""
     [known] = read(request(span(**change)))
     assert (known.start, known.end) == (start, end)
+
+
+def test_spans_without_an_end_are_counted(read: Any, reports: Any) -> None:
+    """Only spans that ended are exported: a broken exporter left it out."""
+    document = request(span())
+    group = document["resourceSpans"][0]["scopeSpans"][0]
+    group["spans"] += [span(spanId=f"{n:016x}", endTimeUnixNano="0") for n in range(1, 4)]
+    assert [known.end for known in read(document)] == [2000, 1000, 1000, 1000]
+    [(_, number, why)] = reports
+    assert (number, why) == (1, "3 spans have no end time, and count as ended when they started")
 
 
 @pytest.mark.parametrize(

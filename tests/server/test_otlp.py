@@ -67,6 +67,15 @@ def test_grpc_takes_the_same_requests() -> None:
         assert action(server.url) == "abort"
 
 
+def test_spans_without_an_end_are_judged() -> None:
+    """Nothing else will come of them; they were taken for calls that hang."""
+    spans = [call(number, end_time_unix_nano=0) for number in range(5)]
+    with serving() as server:
+        made = request(*spans).SerializeToString()
+        assert httpx.post(f"{server.url}/v1/traces", content=made, headers=PROTOBUF).is_success
+        assert action(server.url) == "abort"
+
+
 def test_a_batch_out_of_order_and_sent_twice_counts_once() -> None:
     spans = [call(number) for number in range(4)]
     with serving() as server:
