@@ -265,6 +265,7 @@ def _codes(found: Look) -> set[str]:
 
 
 _LONG_AGO: Final = 600 * 10**9
+_GRACE: Final = 10**9
 
 
 class ActiveSpan:
@@ -275,6 +276,7 @@ class ActiveSpan:
         parent: The open span above it, as far as it is known.
         session: Its session, where the context named one.
         since: Since when it runs by the clock of the guard, nanoseconds since the epoch.
+        grace: Until when nobody looks at it, nanoseconds since the epoch.
         agent: Name of the agent whose run it is part of, as far as that was told at a start.
         ended: Whether it has ended.
         runs: Whether it is the run of an agent or a workflow, as far as its start told.
@@ -292,8 +294,8 @@ class ActiveSpan:
     """
 
     __slots__ = (
-        "agent", "call", "captured", "ended", "entered", "holds", "parent", "run", "runs", "said",
-        "session", "since", "ticket", "told", "top", "unreadable", "view",
+        "agent", "call", "captured", "ended", "entered", "grace", "holds", "parent", "run", "runs",
+        "said", "session", "since", "ticket", "told", "top", "unreadable", "view",
     )  # fmt: skip
 
     def __init__(
@@ -311,7 +313,9 @@ class ActiveSpan:
         self.session = session
         # A start more than ten minutes back is that of a recorded span.
         start = view.start
-        self.since = start if at - _LONG_AGO <= start <= at else at
+        self.since = since = start if at - _LONG_AGO <= start <= at else at
+        # Who reports a call afterwards starts its span in the past, and ends it at once.
+        self.grace = at + min(at - since, _GRACE)
         self.agent: str | None = None if parent is None else parent.agent
         self.ended = False
         self.runs = False

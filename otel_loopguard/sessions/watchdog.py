@@ -95,7 +95,7 @@ class Watchdog:
                 self._look_by(run, self._runs.phase_due(run))
         elif opened.runs:
             self.add_run(opened)
-        opened.ticket = self.deadlines.add(opened.since + self._first, opened)
+        opened.ticket = self.deadlines.add(max(opened.since + self._first, opened.grace), opened)
         if self._checks and self._checking is None:
             self._check_after(opened.since)
 
@@ -275,7 +275,7 @@ class Watchdog:
 
     def _look_again(self, run: Run, due: int) -> None:
         idle = due == NEVER or run.opened.unreadable
-        run.ticket = None if idle else self.deadlines.add(due, run)
+        run.ticket = None if idle else self.deadlines.add(max(due, run.opened.grace), run)
 
     def _check(self, now: int) -> None:
         wrong = self.health()

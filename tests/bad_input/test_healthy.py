@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import pytest
 from opentelemetry import trace
 from opentelemetry.context import Context
 
@@ -11,7 +12,7 @@ import otel_loopguard
 from otel_loopguard import control
 from otel_loopguard.core import Action, Step
 from tests.agents import agent, tool_call
-from tests.bad_input.rig import TOOL, Rig
+from tests.bad_input.rig import MARK, TOOL, Rig
 from tests.calls import EPOCH, SECOND, Run, call
 
 STOPS = {action.value for action in Action if action.stops}
@@ -251,9 +252,25 @@ def test_a_call_that_began_before_its_span_hangs_since_then() -> None:
     began = time.time_ns() - 5 * SECOND
     with agent(rig.tracer, gen_ai__conversation__id="s"):
         span = rig.tracer.start_span("execute_tool slow", attributes=TOOL, start_time=began)
-        rig.guard.tick(time.time_ns())
+        rig.guard.tick(time.time_ns() + 2 * SECOND)
         span.end()
     assert [one.reason for one in rig.decisions] == ["step_timeout"]
+
+
+@pytest.mark.parametrize("ago", [2, 5, 500])
+def test_a_call_that_is_reported_afterwards_does_not_hang(ago: int) -> None:
+    """Its span starts in the past, and ends as soon as all is written on it."""
+    rig = Rig({"step_timeout_s": 1, "stall_run_s": 1})
+    began = time.time_ns() - ago * SECOND
+    run = {MARK: "invoke_agent", "gen_ai.conversation.id": "s"}
+    root = rig.tracer.start_span("invoke_agent a", attributes=run, start_time=began)
+    below = trace.set_span_in_context(root)
+    span = rig.tracer.start_span("execute_tool x", below, attributes=TOOL, start_time=began)
+    rig.guard.tick(time.time_ns())
+    span.end()
+    root.end()
+    assert [step.name for step in rig.steps][:1] == ["search"]
+    assert rig.decisions == []
 
 
 def test_a_stall_that_ended_raises_nothing() -> None:
