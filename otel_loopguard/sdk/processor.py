@@ -85,7 +85,6 @@ class LoopGuardSpanProcessor(SpanProcessor):
         self._numbers = self.guard.telemetry.numbers
         self._passed_over: set[str] = {_OWN}
         self._timer = WatchdogThread(self.guard)
-        self._again = False
         self._on = self.guard.settings.enabled
         if not self.attaches:
             return
@@ -159,13 +158,11 @@ class LoopGuardSpanProcessor(SpanProcessor):
         guard, view = self.guard, ActiveSpanView(span, scope)
         active = guard.active
         known, deferred = active.by_id.get(view.span_id), active.deferred.get(view.span_id)
-        if (
-            (known is not None and _is_view_of(known.view, span))
-            or (deferred is not None and deferred.span is span)
-            or self._again
+        if (known is not None and _is_view_of(known.view, span)) or (
+            deferred is not None and deferred.span is span
         ):
-            # Another processor on this provider feeds the same guard.
-            self._again = True
+            # The provider has this processor twice, or another one of the same guard.
+            active.expect_twice()
             return
         parent_id, above = view.parent_id, None
         if parent_id is not None and not (
@@ -182,7 +179,7 @@ class LoopGuardSpanProcessor(SpanProcessor):
             return
         if waiting:
             settle()
-        if not self._on or self._again or off():
+        if not self._on or off() or self.guard.active.is_second_end(span):
             return
         began, timed = 0, self._numbers.timed
         if timed.left > 1:
@@ -198,7 +195,7 @@ class LoopGuardSpanProcessor(SpanProcessor):
 
     def _defers(self, span: ReadableSpan, context: Context | None) -> bool:
         """Defers a span that says nothing of interest at its start, if that changes nothing."""
-        if waiting or off() or not self._on or self._again:
+        if waiting or off() or not self._on:
             return False
         guard, own, parent, name = self.guard, span.get_span_context(), span.parent, span.name
         # Ids are read by their places: a context is a tuple, and its properties are calls.

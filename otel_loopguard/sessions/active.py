@@ -266,6 +266,7 @@ def _codes(found: Look) -> set[str]:
 
 _LONG_AGO: Final = 600 * 10**9
 _GRACE: Final = 10**9
+_ENDS: Final = 256
 
 
 class ActiveSpan:
@@ -410,6 +411,8 @@ class ActiveSpans:
         self._in_trace: dict[int, int] = {}
         # By identity: an open span keeps the session that the context named for it.
         self._in_session: dict[int, int] = {}
+        # The spans that ended last, by identity; None as long as none is shown twice.
+        self._ends: BoundedDict[int, object] | None = None
 
     def __len__(self) -> int:
         return len(self._open) + len(self.deferred)
@@ -454,6 +457,20 @@ class ActiveSpans:
                 return False
             run.last = now
         return self.deferred.pop(span_id, None) is not None
+
+    def expect_twice(self) -> None:
+        """Spans are shown more than once: their ends are told apart from now on."""
+        if self._ends is None:
+            self._ends = BoundedDict(_ENDS)
+
+    def is_second_end(self, span: object) -> bool:
+        """Whether the end of this very span was shown before. No lock is needed."""
+        ends = self._ends
+        if ends is None:
+            return False
+        # It is kept, so that no other one gets its identity.
+        before, ends[id(span)] = ends.get(id(span)), span
+        return before is span
 
     def has(self, opened: ActiveSpan) -> bool:
         """Whether this very span is still open."""
