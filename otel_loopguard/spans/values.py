@@ -246,6 +246,11 @@ def entry(written: object, key: str) -> str | None:
 
 def begin(span: SpanView, kind: Kind, name: str | None, dialect: str) -> Step:
     """A step with what every span has: ids, scope and times."""
+    start, end = span.start, span.end
+    if start < 0:  # noqa: PLR1730  # a tenth of the price of max()
+        start = 0
+    if end is not None and end < start:
+        end = start
     return Step(
         kind,
         name,
@@ -254,8 +259,8 @@ def begin(span: SpanView, kind: Kind, name: str | None, dialect: str) -> Step:
         span.trace_id,
         span.span_id,
         span.parent_id,
-        span.start,
-        span.end,
+        start,
+        end,
     )
 
 

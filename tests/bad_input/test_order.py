@@ -25,6 +25,34 @@ def test_a_span_that_ends_twice_counts_once() -> None:
     assert len(rig.steps) == len(rig.exported) == 3
 
 
+def test_a_processor_that_was_added_twice_counts_each_call_once() -> None:
+    """It took itself for another one, and judged nothing."""
+    rig = Rig()
+    rig.provider.add_span_processor(rig.processor)
+    with agent(rig.tracer):
+        for _ in range(5):
+            with rig.tracer.start_as_current_span("execute_tool search", attributes=DONE):
+                pass
+    assert [step.name for step in rig.steps] == ["search"] * 5 + ["a"]
+    assert [decision.action.value for decision in rig.decisions] == ["hint", "deny", "abort"]
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_two_processors_of_one_guard_on_some_providers_count_each_call_once(first: int) -> None:
+    """The second one does not stay out where it is the only one."""
+    rig = Rig()
+    other = LoopGuardSpanProcessor(rig.guard)
+    alone = TracerProvider(shutdown_on_exit=False)
+    alone.add_span_processor(other)
+    rig.provider.add_span_processor(other)
+    tracers = [rig.tracer, alone.get_tracer("my.agent")]
+    for number in range(6):
+        place = (first + number) % 2
+        with tracers[place].start_as_current_span("execute_tool search", attributes=DONE):
+            pass
+        assert len(rig.steps) == number + 1
+
+
 def test_an_end_without_a_start_counts() -> None:
     """A processor that was added late sees ends only."""
     rig = Rig()
@@ -92,6 +120,25 @@ def test_a_clock_that_jumps_loses_no_call(start: int, end: int) -> None:
         assert rig.exported[-1].end_time == end
         assert len(rig.steps) == number + 1
     assert rig.faults == {}
+
+
+BROKEN = {
+    "an end before its start": (None, 1),
+    "a start in the future": (NOW + 10**18, None),
+    "before the epoch": (-5, None),
+    "an end before the epoch": (-5, -5),
+}
+
+
+@pytest.mark.parametrize(("start", "end"), BROKEN.values(), ids=BROKEN.keys())
+def test_times_that_cannot_be_hide_no_loop(start: int | None, end: int | None) -> None:
+    """Calls seemed to be years apart, which is how an agent waits."""
+    rig = Rig()
+    for _ in range(5):
+        own = {**DONE, "gen_ai.conversation.id": "s"}
+        span = rig.tracer.start_span("execute_tool search", attributes=own, start_time=start)
+        span.end(end)
+    assert [decision.action.value for decision in rig.decisions] == ["hint", "deny", "abort"]
 
 
 def test_a_span_from_the_future_does_not_hide_the_others() -> None:
