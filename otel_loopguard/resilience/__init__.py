@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 from otel_loopguard._util.lazy import lazy
 from otel_loopguard._util.moved import warn_moved
 from otel_loopguard.resilience.breaker import BreakerState, BreakerStatus
-from otel_loopguard.resilience.checks import Problem, file_exists, permitted, resources, syntax
+from otel_loopguard.resilience.checks import Problem
 from otel_loopguard.resilience.degraded import Degraded, Partial, combined, degraded, degrading
-from otel_loopguard.resilience.recovery import Call, longer_limit, reconnect, reread
 from otel_loopguard.resilience.registry import (
     ResilienceRegistry,
     breaker,
@@ -23,8 +22,10 @@ from otel_loopguard.resilience.registry import (
 
 if TYPE_CHECKING:
     from otel_loopguard._control.gate import partial, parts
+    from otel_loopguard.resilience.builtin_checks import file_exists, permitted, resources, syntax
     from otel_loopguard.resilience.checkpoints import Callbacks, Checkpoint, Checkpoints
     from otel_loopguard.resilience.git_workspace import GitWorkspace
+    from otel_loopguard.resilience.recovery import Call, longer_limit, reconnect, reread
     from otel_loopguard.resilience.retry import retrying, verified, verified_async
 
 __all__ = [
@@ -39,8 +40,10 @@ _later = lazy(
     "otel_loopguard",
     {
         "_control.gate": "partial parts",
+        "resilience.builtin_checks": "file_exists permitted resources syntax",
         "resilience.checkpoints": "Callbacks Checkpoint Checkpoints",
         "resilience.git_workspace": "GitWorkspace",
+        "resilience.recovery": "Call longer_limit reconnect reread",
         "resilience.retry": "retrying verified verified_async",
     },
 )

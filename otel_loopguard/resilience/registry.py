@@ -12,13 +12,13 @@ from otel_loopguard.core import ErrorClass, Kind
 from otel_loopguard.evidence import error_class, is_runner, prepare, signature_of
 from otel_loopguard.resilience.breaker import Breakers, Guarding, Of
 from otel_loopguard.resilience.checks import Checks, Problem
-from otel_loopguard.resilience.recovery import Recoveries, Recovering
 from otel_loopguard.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from otel_loopguard.core import Step
+    from otel_loopguard.resilience.recovery import Recoveries, Recovering
     from otel_loopguard.stores import Store
 
 
@@ -30,9 +30,20 @@ class ResilienceRegistry:
     ) -> None:
         faults = faults or InternalErrors()
         self.settings = settings
+        self._faults = faults
+        self._recoveries: Recoveries | None = None
         self.breakers = Breakers(settings, store, faults)
-        self.recoveries = Recoveries(settings, faults)
         self.checks = Checks(settings, faults)
+
+    @property
+    def recoveries(self) -> Recoveries:
+        """Ways to recover; loaded when somebody registers or asks for one."""
+        from otel_loopguard.resilience.recovery import Recoveries  # noqa: PLC0415
+
+        with _making:
+            if self._recoveries is None:
+                self._recoveries = Recoveries(self.settings, self._faults)
+            return self._recoveries
 
     def learn(self, step: Step) -> None:
         """Takes a canonical step that ended; tool calls and runs of agents say something.
