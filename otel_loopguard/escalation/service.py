@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING
 from otel_loopguard import semconv
 from otel_loopguard._control.flag import OBSERVERS, POLICY
 from otel_loopguard._util.errors import swallow
-from otel_loopguard._util.locks import held, later
+from otel_loopguard._util.locks import held, later, new_lock
 from otel_loopguard._util.logger import logger
 from otel_loopguard.core import Action, Annotation
 from otel_loopguard.core.outcome import outcome_of
-from otel_loopguard.escalation.admin import AdminHandlers, Listeners
 from otel_loopguard.escalation.escalations import Escalations
 from otel_loopguard.spans.sdk_views import ActiveSpanView
 
@@ -26,6 +25,9 @@ if TYPE_CHECKING:
     from otel_loopguard._control.flag import Control, Flag
     from otel_loopguard._util.errors import InternalErrors
     from otel_loopguard.core import Decision
+    from otel_loopguard.escalation.admin.handlers import AdminHandlers
+    from otel_loopguard.escalation.admin.redis_transport import RedisTransport
+    from otel_loopguard.escalation.admin.socket import Server
     from otel_loopguard.sessions import Session, SessionRegistry
     from otel_loopguard.sessions.active import ActiveSpans
     from otel_loopguard.settings import Settings
@@ -44,14 +46,29 @@ class EscalationService:
         self, settings: Settings, sessions: SessionRegistry, opens: ActiveSpans, *,
         lock: threading.RLock, faults: InternalErrors, writer: Writer | None,
     ) -> None:  # fmt: skip
-        process = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(2)}"
+        self._settings = settings
+        self._sessions = sessions
+        self._lock = lock
         self._faults = faults
+        self._process = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(2)}"
         self.escalations = Escalations(
-            settings, faults, sessions.find, process=process, writer=writer
+            settings, faults, sessions.find, process=self._process, writer=writer
         )
-        self.desk = AdminHandlers(settings, sessions, lock, self.escalations, process)
-        self.doors = Listeners(settings, self.desk, faults)
+        self._desk: AdminHandlers | None = None
+        self.doors = Listeners(settings, faults)
         self.hands = AuditTrail(opens, sessions, lock, faults, events=settings.span_events)
+
+    @property
+    def desk(self) -> AdminHandlers:
+        """Answers requests of people; loaded where there is a way for them to ask."""
+        from otel_loopguard.escalation.admin.handlers import AdminHandlers  # noqa: PLC0415
+
+        with self._lock:
+            if self._desk is None:
+                self._desk = AdminHandlers(
+                    self._settings, self._sessions, self._lock, self.escalations, self._process
+                )
+            return self._desk
 
     def decided(self, session: Session, decision: Decision) -> None:
         """A decision took effect: people may have to hear of it. No lock is held."""
@@ -62,11 +79,61 @@ class EscalationService:
         """There is a step: the first one opens the listeners."""
         del observation
         if self.doors.closed:
-            self.doors.open()
+            self.doors.open(self.desk)
 
     def close(self) -> None:
         """Closes the listeners."""
         self.doors.close()
+
+
+class Listeners:
+    """Opens what the settings name, once: `store_url`, `control_socket`."""
+
+    def __init__(self, settings: Settings, faults: InternalErrors) -> None:
+        self._settings = settings
+        self._faults = faults
+        self._opening = new_lock()
+        self._redis: RedisTransport | None = None
+        self.server: Server | None = None
+        # Loaded here, for it is a hook that opens them.
+        if settings.store_url:
+            from otel_loopguard.escalation.admin import redis_transport  # noqa: PLC0415
+
+            self._make_redis = redis_transport.RedisTransport
+        if settings.control_socket:
+            from otel_loopguard.escalation.admin import socket as unix_socket  # noqa: PLC0415
+
+            self._make_server = unix_socket.Server
+        # Whether nothing is open yet, and there is something to open.
+        self.closed = bool(settings.store_url or settings.control_socket)
+
+    def open(self, desk: AdminHandlers) -> None:
+        """Opens them, if they are not open. Starts threads; waits for nothing but a local file.
+
+        Args:
+            desk: Answers what is asked; held weakly.
+        """
+        with self._opening:
+            if not self.closed:
+                return
+            self.closed = False
+            settings = self._settings
+            if settings.store_url:
+                self._redis = self._make_redis(settings, desk, self._faults)
+                self._redis.start()
+            if settings.control_socket:
+                self.server = self._make_server(settings.control_socket, desk, self._faults)
+                self.server.start()
+
+    def close(self) -> None:
+        """Closes them. They may be opened again."""
+        with self._opening:
+            if self._redis is not None:
+                self._redis.close()
+            if self.server is not None:
+                self.server.close()
+            self._redis = self.server = None
+            self.closed = bool(self._settings.store_url or self._settings.control_socket)
 
 
 class AuditTrail:

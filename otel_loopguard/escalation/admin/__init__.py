@@ -3,6 +3,5 @@
 from __future__ import annotations
 
 from otel_loopguard.escalation.admin.handlers import AdminHandlers
-from otel_loopguard.escalation.admin.socket import Listeners
 
-__all__ = ["AdminHandlers", "Listeners"]
+__all__ = ["AdminHandlers"]

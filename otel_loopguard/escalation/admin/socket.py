@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from otel_loopguard._util.fork import reset_after_fork
-from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.logger import logger
 from otel_loopguard._util.worker import BackgroundThread
 from otel_loopguard.escalation.admin.handlers import MOST_REQUEST
@@ -25,8 +24,6 @@ from otel_loopguard.escalation.admin.handlers import MOST_REQUEST
 if TYPE_CHECKING:
     from otel_loopguard._util.errors import InternalErrors
     from otel_loopguard.escalation.admin.handlers import AdminHandlers
-    from otel_loopguard.escalation.admin.redis_transport import RedisTransport
-    from otel_loopguard.settings import Settings
 
 AUTO: Final = "auto"
 _SUFFIX: Final = ".sock"
@@ -382,45 +379,3 @@ def _alone(folder: Path) -> Generator[None, None, None]:
         yield
     finally:
         os.close(held)
-
-
-class Listeners:
-    """Opens what the settings name, once: `store_url`, `control_socket`."""
-
-    def __init__(self, settings: Settings, desk: AdminHandlers, faults: InternalErrors) -> None:
-        self._settings = settings
-        self._desk = desk
-        self._faults = faults
-        self._opening = new_lock()
-        self._redis: RedisTransport | None = None
-        self.server: Server | None = None
-        # Whether nothing is open yet, and there is something to open.
-        self.closed = bool(settings.store_url or settings.control_socket)
-
-    def open(self) -> None:
-        """Opens them, if they are not open. Starts threads; waits for nothing but a local file."""
-        with self._opening:
-            if not self.closed:
-                return
-            self.closed = False
-            settings = self._settings
-            if settings.store_url:
-                from otel_loopguard.escalation.admin.redis_transport import (  # noqa: PLC0415  # redis is an extra
-                    RedisTransport,
-                )
-
-                self._redis = RedisTransport(settings, self._desk, self._faults)
-                self._redis.start()
-            if settings.control_socket:
-                self.server = Server(settings.control_socket, self._desk, self._faults)
-                self.server.start()
-
-    def close(self) -> None:
-        """Closes them. They may be opened again."""
-        with self._opening:
-            if self._redis is not None:
-                self._redis.close()
-            if self.server is not None:
-                self.server.close()
-            self._redis = self.server = None
-            self.closed = bool(self._settings.store_url or self._settings.control_socket)
