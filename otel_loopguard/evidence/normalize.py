@@ -15,7 +15,7 @@ import math
 import re
 from collections.abc import Mapping, Sized
 from itertools import count
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import orjson
 import xxhash
@@ -87,17 +87,33 @@ class PrefilteredPattern:
 
     The core is a part that every match has; one without a name of any length in front is found
     sooner. Bytes are looked through as text of as many characters (Latin-1), in half the time.
+    Either is compiled when it is first used: few texts need more than a few of them.
 
     Attributes:
         may_match: Whether the outline stands in a text.
+        outline: The outline.
+        pattern: The pattern.
     """
 
-    __slots__ = ("may_match", "outline", "pattern")
+    __slots__ = ("_of_bytes", "_source", "may_match", "outline", "pattern")
+
+    may_match: Callable[[str], bool]
+    pattern: re.Pattern[str]
 
     def __init__(self, pattern: str, core: str = "", *, of_bytes: bool = False) -> None:
-        self.pattern: re.Pattern[str] = re.compile(pattern, re.ASCII if of_bytes else 0)
+        self._source = pattern
+        self._of_bytes = of_bytes
         self.outline = outline(core or pattern)
-        self.may_match = prefilter(self.outline, of_bytes=of_bytes)
+
+    def __getattr__(self, name: str) -> Any:
+        # Asked for slots that are still empty.
+        if name == "may_match":
+            self.may_match = prefilter(self.outline, of_bytes=self._of_bytes)
+        elif name == "pattern":
+            self.pattern = re.compile(self._source, re.ASCII if self._of_bytes else 0)
+        else:
+            raise AttributeError(name)
+        return getattr(self, name)
 
     def found_in(self, low: str) -> bool:
         """Whether the pattern is found in a text in lower case."""
