@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import threading
@@ -22,6 +21,8 @@ from otel_loopguard._util.worker import weak_reference
 from otel_loopguard.core import Action, Decision
 
 if TYPE_CHECKING:
+    import asyncio
+
     from otel_loopguard.core.task import Task
 
 
@@ -296,6 +297,8 @@ class Flag:
 
     async def wait_async(self, limit_s: float) -> bool:
         """As `wait`, without blocking the event loop. Costs no thread."""
+        import asyncio  # noqa: PLC0415  # who waits like this has loaded it
+
         loop = asyncio.get_running_loop()
         deadline = loop.time() + waits(limit_s)
         while self.held:

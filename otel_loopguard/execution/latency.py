@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
-from math import ceil, exp, isnan, nan
-from statistics import fmean
+from math import ceil, exp, fsum, isnan, nan
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
@@ -542,4 +541,4 @@ class Profile:
 
 def _mean(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None]
-    return fmean(known) if known else None
+    return fsum(known) / len(known) if known else None

@@ -13,6 +13,9 @@ Knows neither spans nor OpenTelemetry; every function is plain values in, plain 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from otel_loopguard._util.lazy import lazy
 from otel_loopguard.core.task import Problem, Task, read
 from otel_loopguard.plans.plans import (
     Complexity,
@@ -24,15 +27,17 @@ from otel_loopguard.plans.plans import (
     phases,
     validate,
 )
-from otel_loopguard.plans.splitting import (
-    Advice,
-    AskSubtasks,
-    Factors,
-    Strategy,
-    Work,
-    advise,
-    answered,
-)
+
+if TYPE_CHECKING:
+    from otel_loopguard.plans.splitting import (
+        Advice,
+        AskSubtasks,
+        Factors,
+        Strategy,
+        Work,
+        advise,
+        answered,
+    )
 
 __all__ = [
     "Advice",
@@ -54,3 +59,7 @@ __all__ = [
     "read",
     "validate",
 ]
+
+__getattr__ = lazy(
+    __name__, {"splitting": "Advice AskSubtasks Factors Strategy Work advise answered"}
+)

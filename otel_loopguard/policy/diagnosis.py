@@ -5,7 +5,6 @@ Written for the model that meets the error: an instruction each, nothing that it
 
 from __future__ import annotations
 
-import pkgutil
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
@@ -237,8 +236,10 @@ def diagnoser(place: str, faults: InternalErrors) -> Diagnoser | None:
     if not place:
         return None
     refused = f"diagnoser (LOOPGUARD_DIAGNOSER) = {place!r}"
+    from pkgutil import resolve_name  # noqa: PLC0415  # who has one
+
     try:
-        function = cast("Diagnose", pkgutil.resolve_name(place))
+        function = cast("Diagnose", resolve_name(place))
     except (ImportError, AttributeError, ValueError) as error:
         msg = f"{refused}: cannot be imported: {error}"
         raise LoopGuardSettingsError(msg) from None

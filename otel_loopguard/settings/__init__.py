@@ -13,7 +13,6 @@ import binascii
 import os
 from collections.abc import Mapping
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 
 from otel_loopguard.errors import LoopGuardSettingsError
@@ -22,6 +21,8 @@ from otel_loopguard.settings._group import NO_SECRET, Group, one_of, value
 from otel_loopguard.settings.tuning import Tuning
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pydantic import ValidationError
 
     from otel_loopguard.settings._types import (
@@ -568,7 +569,7 @@ class Settings(Group):
         keywords = names.renamed(given, old)
         found = names.merged(names.from_environment(type(self), old), keywords)
         if path:
-            found = names.merged(names.renamed(_values_of(Path(str(path))), old), found)
+            found = names.merged(names.renamed(_values_of(str(path)), old), found)
         names.warn_renamed(old)
         try:
             super().__init__(**found)
@@ -683,10 +684,13 @@ def all_fields() -> Mapping[str, Any]:
     return Settings.pydantic_fields()
 
 
-def _values_of(path: Path) -> dict[str, Any]:
+def _values_of(place: str) -> dict[str, Any]:
     """Names and values of a settings file."""
-    from otel_loopguard.settings._file import FORMS, read_file  # noqa: PLC0415  # if there is one
+    from pathlib import Path  # noqa: PLC0415  # if there is one
 
+    from otel_loopguard.settings._file import FORMS, read_file  # noqa: PLC0415
+
+    path = Path(place)
     if path.suffix.lower() not in FORMS:
         why = f"expected a file ending in {', '.join(FORMS)}"
     elif not path.is_file():
