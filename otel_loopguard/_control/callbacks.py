@@ -23,7 +23,7 @@ def on_decision(
     """Has a callback told of every decision of every guard in this process.
 
     It is called on a thread of its own, one decision after the other: what it does holds nobody
-    up. What it raises is logged and counted. Of more than 1000 decisions that wait for it the
+    up. Whatever it raises is logged and counted. Of more than 1000 decisions that wait for it the
     oldest are lost, and counted.
 
     ::
@@ -41,7 +41,12 @@ def on_decision(
     def deliver(notice: _Notice) -> None:
         decision, faults = notice
         with swallow(faults, "on_decision"):
-            callback(decision)
+            try:
+                callback(decision)
+            except Exception:
+                raise
+            except BaseException as fault:  # noqa: BLE001  # it would end the thread
+                faults.note("on_decision", fault)
 
     worker = BackgroundWorker(
         "listener", deliver, InternalErrors(), maximum=_MOST, drop_oldest=True, suppress=False

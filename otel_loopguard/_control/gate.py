@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Generator, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from opentelemetry import trace
 
@@ -25,6 +26,8 @@ from otel_loopguard.errors import LoopGuardAbort, LoopGuardPaused, LoopGuardSett
 
 if TYPE_CHECKING:
     from otel_loopguard._control.context import Backend
+
+_FOREVER_S: Final = 1e9
 
 
 def current() -> Control:
@@ -177,7 +180,8 @@ def gate_at(flag: Flag, limit_s: float | None = None, *, block: bool = False) ->
         raise _abort(flag, control)
     if control.action is not Action.PAUSE:
         return Gate(control)
-    limit = flag.limit_s if limit_s is None else limit_s
+    # What is no number would never be over.
+    limit = flag.limit_s if limit_s is None or math.isnan(limit_s) else limit_s
     if not block and _in_asyncio():
         return Gate(control, flag, limit)
     return Gate(_passed(flag, in_time=flag.wait(limit)))
@@ -204,7 +208,12 @@ def pause(
 
     Raises:
         LoopGuardSettingsError: The guard itself has that name, as `policy`.
+        ValueError: A value is no text, or the limit no finite number.
     """
+    seconds = cast("object", 0 if limit_s is None else limit_s)
+    if not isinstance(seconds, (int, float)) or not abs(seconds) < _FOREVER_S:
+        msg = f"limit_s must be a finite number of seconds, got {limit_s!r:.100}"
+        raise ValueError(msg)
     until = None if limit_s is None else now() + round(limit_s * 1e9)
     return _set(session, Action.PAUSE, reason, by, until)
 
@@ -222,8 +231,9 @@ def resume(session: str, *, by: str | None = None, guidance: str | None = None) 
 
     Raises:
         LoopGuardSettingsError: The guard itself has that name, as `policy`.
+        ValueError: A value is no text.
     """
-    _check_name(by)
+    _check(by, guidance=guidance)
     flags = flags_at(session)
     for flag in flags:
         flag.clear(by=by or BY_HAND, hint=guidance, reason=guidance and "told by a person")
@@ -243,19 +253,24 @@ def abort(session: str, reason: str = "aborted by hand", *, by: str | None = Non
 
     Raises:
         LoopGuardSettingsError: The guard itself has that name, as `policy`.
+        ValueError: A value is no text.
     """
     return _set(session, Action.ABORT, reason, by, None)
 
 
 def _set(session: str, action: Action, reason: str, by: str | None, until: int | None) -> bool:
-    _check_name(by)
+    _check(by, reason=reason)
     flags = flags_at(session)
     for flag in flags:
         flag.set(action, reason=reason, by=by or BY_HAND, until=until)
     return bool(flags)
 
 
-def _check_name(by: str | None) -> None:
+def _check(by: str | None, **texts: object) -> None:
+    for name, text in {"by": by, **texts}.items():
+        if text is not None and not isinstance(text, str):
+            msg = f"{name} must be a text, got {text!r:.100}"
+            raise ValueError(msg)
     if by is not None and is_reserved(by):
         msg = f"by = {by!r:.100}: the guard itself has that name; expected that of a person"
         raise LoopGuardSettingsError(msg)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 import uuid
+
+import pytest
 
 from otel_loopguard import Decision, LoopGuardSpanProcessor, control
 from otel_loopguard import session as named
@@ -60,6 +63,23 @@ def test_what_a_callback_raises_is_counted() -> None:
     stop()
     assert heard == ["hint", "deny", "abort"]
     assert processor.faults.counts == {"on_decision:OSError": 3}
+
+
+@pytest.mark.parametrize("fault", [SystemExit, KeyboardInterrupt, asyncio.CancelledError])
+def test_a_callback_that_ends_its_thread_is_told_the_rest(fault: type[BaseException]) -> None:
+    """What waited for it was not told until the next decision."""
+    key, heard = uuid.uuid4().hex, []
+
+    def hear(decision: Decision) -> None:
+        heard.append(decision.action.value)
+        raise fault
+
+    stop = control.on_decision(hear, session=key)
+    processor = _loop(key)
+    _until(lambda: processor.faults.counts.total() >= 3)
+    stop()
+    assert heard == ["hint", "deny", "abort"]
+    assert processor.faults.counts == {f"on_decision:{fault.__name__}": 3}
 
 
 def test_a_callback_that_hangs_holds_nobody_up() -> None:

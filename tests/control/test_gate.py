@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -119,6 +120,43 @@ def test_a_session_needs_a_key(key: object) -> None:
     """The error has the value."""
     with pytest.raises(ValueError, match=repr(key)), otel_loopguard.session(key):  # type: ignore[arg-type]
         pass
+
+
+@pytest.mark.parametrize("limit_s", [float("nan"), float("inf"), 1e300, "5", b"5"])
+def test_the_limit_of_a_pause_is_a_finite_number(run: str, limit_s: Any) -> None:
+    """The error has name and value, and nothing was paused."""
+    with pytest.raises(ValueError, match=rf"limit_s must be .*{re.escape(repr(limit_s))}"):
+        control.pause(run, limit_s=limit_s)
+    with otel_loopguard.session(run):
+        assert control.current().action == "allow"
+
+
+@pytest.mark.parametrize("wrong", [5, b"ann", {"a": 1}])
+def test_what_people_say_is_text(run: str, wrong: Any) -> None:
+    """Else a model would be given what is none as its hint."""
+    got = rf"must be a text, got {re.escape(repr(wrong))}"
+    for name in ("by", "reason"):
+        with pytest.raises(ValueError, match=f"{name} {got}"):
+            control.pause(run, **{name: wrong})
+        with pytest.raises(ValueError, match=f"{name} {got}"):
+            control.abort(run, **{name: wrong})
+    with pytest.raises(ValueError, match=f"guidance {got}"):
+        control.resume(run, guidance=wrong)
+    with otel_loopguard.session(run):
+        assert control.current().action == "allow"
+
+
+def test_a_limit_that_is_no_number_is_the_default_one() -> None:
+    """A gate waited for ever."""
+    processor = LoopGuardSpanProcessor(pause_limit_s=0.1)
+    tracer = provider_with(processor).get_tracer("my.agent")
+    with otel_loopguard.session("impatient"):
+        tool_call(tracer)
+        control.pause("impatient")
+        with pytest.raises(LoopGuardPaused):
+            control.gate(limit_s=float("nan"))
+        with pytest.raises(LoopGuardPaused):
+            asyncio.run(_awaited(float("nan")))
 
 
 def test_a_pause_ends_by_the_clock_of_the_guard(run: str) -> None:
