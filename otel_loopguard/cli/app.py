@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn, Optional
 import typer
 
 from otel_loopguard.cli import hook
-from otel_loopguard.cli.output import Format, keep_faults, say
+from otel_loopguard.cli.output import Format, drop_output, keep_faults, open_streams, say
 from otel_loopguard.errors import LoopGuardError
 from otel_loopguard.version import __version__
 
@@ -83,6 +83,7 @@ def _prepare(
         typer.Option("--version", callback=_version, is_eager=True, help="Prints the version."),
     ] = False,
 ) -> None:
+    open_streams()
     # Recorded text may hold what the terminal's encoding has not.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
@@ -516,8 +517,17 @@ def _exit(command: Callable[[], int]) -> NoReturn:
     """Ends with the exit code of a command; 2 with one line where something cannot be used."""
     try:
         code = command()
+        sys.stdout.flush()
     except LoopGuardError as error:
         say(f"otel-loopguard: {error}", error=True)
+        raise typer.Exit(2) from error
+    except BrokenPipeError:
+        raise  # whoever read it has enough: typer ends without a word
+    except OSError as error:
+        if error.filename is None:
+            drop_output()
+        place = error.filename or "standard output"
+        say(f"otel-loopguard: {place}: {error.strerror or error}", error=True)
         raise typer.Exit(2) from error
     raise typer.Exit(code)
 

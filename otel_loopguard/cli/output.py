@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
 import orjson
@@ -24,6 +27,20 @@ if TYPE_CHECKING:
 def keep_faults() -> None:
     """Leaves decisions, which are printed, out of standard error; faults stay."""
     logging.getLogger("otel_loopguard").addFilter(_has_exception)
+
+
+def open_streams() -> None:
+    """Opens what was closed before the process began (`>&-`), to nowhere."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            nowhere = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  # to the end
+            setattr(sys, name, nowhere)
+
+
+def drop_output() -> None:
+    """Drops what standard output could not write: at the end Python would try again."""
+    with Path(os.devnull).open("w", encoding="utf-8") as nowhere, suppress(OSError, ValueError):
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 def _has_exception(record: logging.LogRecord) -> bool:
