@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import threading
 import time
 import unicodedata
@@ -18,7 +19,7 @@ from otel_loopguard._util.clock import now as clock
 from otel_loopguard._util.clock import waits
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.worker import weak_reference
-from otel_loopguard.core import Action, Decision
+from otel_loopguard.core import Action, Decision, Milestones
 
 if TYPE_CHECKING:
     import asyncio
@@ -117,7 +118,6 @@ class Flag:
     Attributes:
         limit_s: Seconds that a gate waits at most, by default.
         cleared: How often it was cleared.
-        milestones: Board of its milestones.
         parts: Results so far, which a stop carries along; the newest 20.
         plan: The tasks that a person gave in place of the plan; empty: nobody did.
         raised_budgets: Limits of budgets that a person raised, by name.
@@ -129,10 +129,10 @@ class Flag:
         "_control",
         "_hint_taken",
         "_lock",
+        "_milestones",
         "_waiters",
         "cleared",
         "limit_s",
-        "milestones",
         "parts",
         "plan",
         "raised_budgets",
@@ -145,7 +145,7 @@ class Flag:
         self._waiters: tuple[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]], ...] = ()
         self.limit_s = limit_s
         self.cleared = 0
-        self.milestones = claimed(session)
+        self._milestones = claimed(session)
         self.parts: deque[object] | None = early(session)
         self.plan: tuple[Task, ...] = ()
         self.raised_budgets: Mapping[str, float] = {}
@@ -158,6 +158,23 @@ class Flag:
         if now.until is not None and clock() >= now.until:
             return self._run_out(now)
         return now
+
+    @property
+    def milestones(self) -> Milestones:
+        """The board of its milestones; made when it is first asked for."""
+        board = self._milestones
+        if board is None:
+            with _changing:
+                board = self._milestones = self._milestones or Milestones()
+        return board
+
+    def drop_blank_board(self) -> None:
+        """Drops a board that says nothing and that nobody else holds; another one is as good."""
+        with _changing:
+            board = self._milestones
+            # Held by this flag, by this frame, and by the call that counts.
+            if board is not None and board.blank and sys.getrefcount(board) <= 3:
+                self._milestones = None
 
     @property
     def stops(self) -> bool:

@@ -159,8 +159,9 @@ def _boards() -> list[Milestones]:
     if early_key is not None and key is None:
         # The session was made under an id of its spans, which nobody knew when the plan was made.
         early = claimed(early_key)
-        for board in boards:
-            board.adopt(early)
+        if early is not None:
+            for board in boards:
+                board.adopt(early)
     return boards
 
 

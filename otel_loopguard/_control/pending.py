@@ -24,9 +24,9 @@ def waiting(key: str) -> Milestones:
     return _waiting.setdefault(key, Milestones())
 
 
-def claimed(key: str) -> Milestones:
-    """The board of a session that begins: the one that waits for it, or a new one."""
-    return _waiting.pop(key, None) or Milestones()
+def claimed(key: str) -> Milestones | None:
+    """The board that waits for a session, which has it from now on; None if there is none."""
+    return _waiting.pop(key, None) if _waiting else None
 
 
 _EARLY: Final = 256

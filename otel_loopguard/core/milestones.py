@@ -85,6 +85,11 @@ class Milestones:
         self.task_type: str | None = None
 
     @property
+    def blank(self) -> bool:
+        """Whether nothing was ever written on it."""
+        return not (self.changes or self._of or self.task_type)
+
+    @property
     def follows(self) -> Mapping[str, tuple[str, ...]]:
         """Dependencies of the tasks of the plan that it follows, by id; empty without a plan."""
         return self._needs

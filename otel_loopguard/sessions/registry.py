@@ -24,7 +24,7 @@ _OWN_SESSION = frozenset({Kind.TOOL, Kind.MODEL})
 _AT_ONCE: Final = 16
 """Sessions that are let go while the lock is held once: whoever ends a span waits for it."""
 _AGED_PER_NEW: Final = 2
-_AT_HAND: Final = 250
+_AT_HAND: Final = 100
 """Sessions that are kept as objects; what judges the others is put away until their next step."""
 _REFUSED: Final = 16
 _NEVER: Final = 2**63 - 1

@@ -76,6 +76,7 @@ _COUNTING: Final = ("record", "progress")
 _LASTING: Final = (UsageExtractor, MilestoneExtractor)
 """What no checkpoint takes back: what was spent is spent."""
 _MOST_ALLOWED: Final = 1024
+_NO_CALLS: Final = frozenset[int]()
 _SILENT_TURNS = 8
 """Model calls of one session, after a deny and without a tool call, that end in an abort."""
 _TOOL, _MODEL = Kind.TOOL, Kind.MODEL
@@ -121,7 +122,7 @@ class Session:
         # What was found at steps before the last, and has not taken effect.
         self.unruled: Sequence[Finding] = ()
         # The calls of loops that a person allowed; None: whatever it does.
-        self.allowed: frozenset[int] | None = frozenset()
+        self.allowed: frozenset[int] | None = _NO_CALLS
         self._unsettled = False
         self._cleared = 0
         self.journal: JournalBuffer | None = None  # None without a store
@@ -144,15 +145,8 @@ class Session:
         if self.unruled:
             return False
         self.evidence, self.detected = None, ()
-        if self._judging is None:
-            things = [self.progress.call, *(getattr(self, name) for name in _JUDGING)]
-            data = pack(things, {**self._common, Progress: self.progress})
-            if data is None:
-                return False
-            self._broken, self._judging, self.progress.call = self.detectors.broken, data, None
-            self._become(_PackedSession)
-            for name in _JUDGING:
-                delattr(self, name)
+        if self._judging is None and not self._pack_judging():
+            return False
         # Where a decision was made, an answer given or a checkpoint taken, they are known by their
         # identity.
         if self._counting is None and not (self._saved or weakref.getweakrefcount(self.record)):
@@ -161,6 +155,18 @@ class Session:
                 self._become(_PackedSession)
                 for name in _COUNTING:
                     delattr(self, name)
+                self.flag.drop_blank_board()
+        return True
+
+    def _pack_judging(self) -> bool:
+        things = [self.progress.call, *(getattr(self, name) for name in _JUDGING)]
+        data = pack(things, {**self._common, Progress: self.progress})
+        if data is None:
+            return False
+        self._broken, self._judging, self.progress.call = self.detectors.broken, data, None
+        self._become(_PackedSession)
+        for name in _JUDGING:
+            delattr(self, name)
         return True
 
     @property

@@ -12,6 +12,7 @@ import pytest
 
 from otel_loopguard import LoopGuard, Settings, execution
 from otel_loopguard.core import Detection, Evidence, Step
+from otel_loopguard.core.milestones import Reached
 from otel_loopguard.sessions import Session
 from otel_loopguard.sessions import registry as table
 from tests.calls import call
@@ -103,6 +104,22 @@ def test_what_is_asked_of_a_session_that_was_put_away_is_there() -> None:
     after = guard.report("one")
     assert after is not None
     assert after.false_alarms == 1
+
+
+def test_milestones_of_a_session_that_was_put_away_count() -> None:
+    """Those reported before stay, and so does one that is reported on a board asked for before."""
+    guard = LoopGuard(Settings())
+    for key in ("before", "after"):
+        guard.observe(call("search", {"q": "x"}, "found"), key)
+    guard.flag_named("before").milestones.report("read", Reached.DONE)
+    board = guard.flag_named("after").milestones
+    assert put_away(guard)
+    board.report("read", Reached.DONE)
+    for key in ("before", "after"):
+        guard.observe(call("search", {"q": "y"}, "found"), key)
+        report = guard.report(key)
+        assert report is not None
+        assert report.milestones == 100
 
 
 class Own:
