@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
+from itertools import islice
 from math import ceil, exp, fsum, isnan, nan
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
@@ -349,13 +350,19 @@ class Profile:
     def records(self) -> list[CallRecord]:
         """Its newest calls, oldest first."""
         self._settle()
+        return self._newest_records(len(self._sessions))
+
+    def _newest_records(self, count: int) -> list[CallRecord]:
+        calls, first = self._calls, len(self._sessions) - count
         return [
             CallRecord(
                 time, ms, None if size < 0 else size, session, bool(flags & _SUCCESS),
                 bool(flags & _CACHED), complexity, *(None if isnan(one) else one for one in load),
             )
             for session, (time, ms, size, _, complexity, flags, *load) in zip(
-                self._sessions, _CALL.iter_unpack(self._calls), strict=True
+                islice(self._sessions, first, None),
+                _CALL.iter_unpack(calls[first * _CALL.size :]),
+                strict=True,
             )
         ]  # fmt: skip
 
@@ -373,9 +380,9 @@ class Profile:
 
     def unsaved(self) -> list[CallRecord]:
         """The calls that the store is not told of yet; from now on it is."""
-        records = self.records
+        self._settle()
         count, self._unsaved, self.queued = self._unsaved, 0, False
-        return records[-count:] if count else []
+        return self._newest_records(count)
 
     def estimate(self, arguments: Arguments) -> Estimate:
         """How long a call will take.

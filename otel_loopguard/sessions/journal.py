@@ -152,6 +152,10 @@ class JournalBuffer:
         self.known = known
         self.before = Before(calls - own.calls, epochs - own.epoch, rounds - self.round)
 
+    def wrote(self, name: str) -> bool:
+        """Whether an entry was written here, by its id: its call is counted."""
+        return name.startswith(self._process, 17)
+
     def start_over(self) -> None:
         """The session has another key: under that nothing is written yet, nor read."""
         self.pending = [*self.entries, *self.pending]
@@ -176,7 +180,7 @@ class JournalBuffer:
         """Adds an entry; without a moment of its own it belongs to the entry before."""
         moment = self._moment = instant(moment) or self._moment or time.time_ns()
         self._number += 1
-        # Ids sort by time, and of one process in the order of writing.
+        # Ids sort by time, and of one process in the order of writing; `wrote` knows them by it.
         name = f"{moment:016x}-{self._process}{self._number & 0xFFFF_FFFF:08x}"
         self.pending.append((name, value))
         if self.since is not None:

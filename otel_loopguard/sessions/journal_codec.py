@@ -9,9 +9,11 @@ from __future__ import annotations
 import hashlib
 import secrets
 import struct
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from enum import Enum, IntEnum
-from typing import TYPE_CHECKING, Any, Final
+from itertools import compress
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import xxhash
 
@@ -28,6 +30,10 @@ _DECLARED: Final = {field.name: str(field.type) for field in fields(Evidence) if
 _FLAGS: Final = tuple(name for name, kind in _DECLARED.items() if kind == "bool")
 _KEYS: Final = tuple(name for name, kind in _DECLARED.items() if kind in ("Key", "Key | None"))
 _PAIRS: Final = tuple(name for name, kind in _DECLARED.items() if kind.startswith("tuple[Key,"))
+_flags_of: Final = attrgetter(*_FLAGS)
+_keys_of: Final = attrgetter(*_KEYS)
+_pairs_of: Final = attrgetter(*_PAIRS)
+_BITS: Final = tuple(1 << place for place in range(1, len(_FLAGS) + 1))
 _SAME: Final = 16
 """Above the bit that says that a key is there: whether it is the key before."""
 _PAIRED: Final = 12
@@ -49,6 +55,9 @@ _HEAD: Final = struct.Struct("<BB2sI")
 _CALL: Final = struct.Struct("<QIIIIBBfIB")
 _LOOP: Final = struct.Struct("<QQBHHHB")
 _DECISION: Final = struct.Struct("<QQQQBBBfffHI")
+_PAIR: Final = struct.Struct("<Qd")
+_WORDS: Final = tuple(struct.Struct(f"<{count}Q") for count in range(len(_KEYS) + 1))
+"""So many keys."""
 _EFFECTS: Final = tuple(Effect)
 _CLASSES: Final = tuple(ErrorClass)
 _ACTIONS: Final = tuple(Action)
@@ -81,13 +90,13 @@ class Pseudonymizer:
 
     def call(self, seen: Evidence) -> None:
         """Replaces the keys of a call by their digests."""
-        done: dict[int, int] = {}
-        for name in _KEYS:
-            key: int | None = getattr(seen, name)
+        before = digest = 0
+        for name, key in zip(_KEYS, _keys_of(seen), strict=True):
             if key:
-                setattr(seen, name, done.get(key) or done.setdefault(key, self.of(key)))
-        for name in _PAIRS:
-            pair: tuple[int, float] | None = getattr(seen, name)
+                if key != before:  # mostly the exact key is the key
+                    before, digest = key, self.of(key)
+                setattr(seen, name, digest)
+        for name, pair in zip(_PAIRS, _pairs_of(seen), strict=True):
             if pair is not None:
                 setattr(seen, name, (self.of(pair[0]), pair[1]))
 
@@ -128,8 +137,7 @@ class Mark(IntEnum):
     RESTORED = 7
 
 
-@dataclass(frozen=True, slots=True)
-class CallEntry:
+class CallEntry(NamedTuple):
     """A finished tool call; the keys of its evidence are keyed digests.
 
     Number, round and epoch are 0: whoever merges journals counts them anew. Its sample is not kept.
@@ -161,17 +169,15 @@ class Codec:
 
     def call(self, entry: CallEntry) -> bytes:
         """A tool call, 167 bytes at most."""
-        seen = entry.evidence
-        flags = int(entry.opened)
-        for place, name in enumerate(_FLAGS, 1):
-            flags |= getattr(seen, name) << place
+        seen, took, opened = entry
         present, keys = _packed_keys(seen)
         share = seen.novelty
         tool = seen.tool.encode("utf-8", "replace")
         tool = tool[: min(_NAMED, _SIZE - _CALL.size - len(keys))]
         body = _CALL.pack(
-            instant(seen.time), _micros(entry.took),
-            _UNKNOWN if seen.gap is None else min(_micros(seen.gap), _UNKNOWN - 1), flags, present,
+            instant(seen.time), _micros(took),
+            _UNKNOWN if seen.gap is None else min(_micros(seen.gap), _UNKNOWN - 1),
+            sum(compress(_BITS, _flags_of(seen)), int(opened)), present,
             _EFFECTS.index(seen.effect) | _CLASSES.index(seen.error_class) << 3,
             _NO_SHARE if share is None else round(min(max(share, 0), 1) * _SHARES),
             min(seen.ease, _LARGEST), min(seen.outcome_size, _MOST), len(tool),
@@ -226,7 +232,7 @@ class Codec:
 
     def _sealed(self, mark: Mark, body: bytes) -> bytes:
         head = bytes((VERSION, mark)) + self._key_id
-        return b"%b%b%b" % (head, xxhash.xxh32_intdigest(head + body).to_bytes(4, "little"), body)
+        return head + xxhash.xxh32_intdigest(head + body).to_bytes(4, "little") + body
 
 
 def _entry(mark: Mark, body: bytes, session: str) -> Entry:
@@ -239,22 +245,21 @@ def _entry(mark: Mark, body: bytes, session: str) -> Entry:
 
 def _packed_keys(seen: Evidence) -> tuple[int, bytes]:
     """Which keys are there, and those; one that is equal to the one before is not written again."""
-    present = 0
+    present, bit = 0, 1
     keys: list[int] = []
-    for place, name in enumerate(_KEYS):
-        key: int | None = getattr(seen, name)
+    for key in _keys_of(seen):
         if key:
-            present |= 1 << place
+            present |= bit
             if keys and keys[-1] == key:
-                present |= 1 << place + _SAME
+                present |= bit << _SAME
             else:
                 keys.append(key)
-    packed = struct.pack(f"<{len(keys)}Q", *keys)
-    for place, name in enumerate(_PAIRS, _PAIRED):
-        pair: tuple[int, float] | None = getattr(seen, name)
+        bit <<= 1
+    packed = _WORDS[len(keys)].pack(*keys)
+    for place, pair in enumerate(_pairs_of(seen), _PAIRED):
         if pair is not None:
             present |= 1 << place
-            packed += struct.pack("<Qd", *pair)
+            packed += _PAIR.pack(*pair)
     return present, packed
 
 
@@ -270,7 +275,7 @@ def _call(body: bytes) -> CallEntry:
         found[name] = key if there else _NO_KEY[name]
     for place, name in enumerate(_PAIRS, _PAIRED):
         there = present >> place & 1
-        found[name] = struct.unpack_from("<Qd", body, at) if there else None
+        found[name] = _PAIR.unpack_from(body, at) if there else None
         at += 16 * there
     if len(body) != at + named:
         msg = f"a call of {len(body)} bytes"

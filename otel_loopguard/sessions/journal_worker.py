@@ -108,7 +108,9 @@ class JournalWorker:
         self._by_hand = by_hand
         self._closed = False
         # Where the thread does not come to it, for whatever reason, whoever makes steps does.
-        self._most_pending = 10 * settings.tuning.journal.flush_steps
+        self._flush_steps = settings.tuning.journal.flush_steps
+        self._most_pending = 10 * self._flush_steps
+        self._most_dirty = settings.max_sessions
         # Whether a session has enough entries to be handed on.
         self.full = False
         self.unread: Counter[Unread] = Counter()
@@ -136,14 +138,14 @@ class JournalWorker:
         waiting = len(journal.pending)
         if not waiting:
             return
-        if now or waiting >= self._most_pending or len(self._dirty) >= self._settings.max_sessions:
+        if now or waiting >= self._most_pending or len(self._dirty) >= self._most_dirty:
             self._dirty.pop(id(session), None)
             self._hand_on(session.key, journal, journal.take())
             return
         if waiting == 1 or id(session) not in self._dirty:
             self._dirty[id(session)] = session
             self._rouse()
-        if waiting >= self._settings.tuning.journal.flush_steps and not self.full:
+        if waiting >= self._flush_steps and not self.full:
             self.full = True
             self._rouse()
 
@@ -197,7 +199,10 @@ class JournalWorker:
                 return False  # it got another key meanwhile, and is asked for again
             own: list[Noted] = [*journal.entries, *journal.pending]
             journal.since = []
-        new = self._new(key, found, {name for name, _ in own})
+        known = {name for name, _ in own}
+        # More of its own entries may be stored than are kept here.
+        others = [one for one in found if not (one[0] in known or journal.wrote(one[0]))]
+        new = self._new(key, others)
         if new:
             self._rebuild(session, journal, sorted([*journal.packed(own), *new]))
         with self._lock:
@@ -206,16 +211,15 @@ class JournalWorker:
                 journal.after = found[-1][0]
         return bool(new)
 
-    def _new(self, session: str, found: list[Written], known: set[str]) -> list[Written]:
-        """The entries that are not known yet and can be read."""
+    def _new(self, session: str, found: list[Written]) -> list[Written]:
+        """The entries that can be read, each once."""
         new: list[Written] = []
         for name, value in dict(found).items():
-            if name not in known:
-                entry = self._codec.read(value, session)
-                if isinstance(entry, Unread):
-                    self._skip(entry, session)
-                else:
-                    new.append((name, value))
+            entry = self._codec.read(value, session)
+            if isinstance(entry, Unread):
+                self._skip(entry, session)
+            else:
+                new.append((name, value))
         return new
 
     def _rebuild(self, session: Session, journal: JournalBuffer, entries: list[Written]) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import pytest
 
+from otel_loopguard import LoopGuard
 from otel_loopguard._util.errors import raise_faults
 from otel_loopguard.core import Action, Decision, Kind, Step
 from otel_loopguard.evidence import ToolCallExtractor
@@ -27,9 +27,6 @@ from tests.sessions.journals import (
     session_of,
     until,
 )
-
-if TYPE_CHECKING:
-    from otel_loopguard.guard import LoopGuard
 
 
 def decided(found: list[Decision]) -> list[str]:
@@ -264,6 +261,22 @@ def test_two_guards_see_each_others_steps() -> None:
     one.observe(Step(Kind.MODEL, "m", start=EPOCH, end=EPOCH + SECOND), "run")
     until(lambda: mine.flag.control.action is Action.HINT)
     assert session._number == mine._number == 4
+
+
+def test_own_entries_that_are_kept_no_more_are_not_those_of_others() -> None:
+    """More may be stored of a session than its buffer keeps: no call counts twice."""
+    shelf = Shelf()
+    settings = Settings(digest_key="the key of the tests", tuning={"journal": {"steps": 16}})
+    one = LoopGuard(settings, shelf=shelf, by_hand=True)
+    for number in range(60):
+        one.observe(call(number, args=number, outcome=news(number)), "run")
+    one.write_journals()
+    assert len(shelf.store.journal("run")) == 60
+    one.recall("run", 1)
+    session = session_of(one)
+    assert session.journal is not None
+    assert session.journal.before.calls == 0
+    assert session._number == 60
 
 
 def test_steps_of_others_are_put_in_order_of_time() -> None:
