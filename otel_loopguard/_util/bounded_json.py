@@ -43,17 +43,25 @@ Given the text, the place behind the quote, and whether control characters end i
 
 _last: tuple[str, int, bool] = "", 0, True
 """The text that was looked at last: several parts of the guard ask for the same one in a row."""
+_parsed: tuple[str, object] = "", None
+"""The text that was parsed last, likewise, and its value."""
 
 
 def loads(text: str, values: int = VALUES) -> object:
-    """The value of a JSON text."""
+    """The value of a JSON text; it may be another caller's, too, and must not be changed."""
+    global _parsed  # noqa: PLW0603
     if len(text) > _SHORT and not _is_cheap(text, values):
         msg = "too costly to parse"
         raise ValueError(msg)
+    last, value = _parsed
+    if last is text and text:
+        return value
     try:
-        return cast("object", orjson.loads(text))
+        value = cast("object", orjson.loads(text))
     except RecursionError as fault:
         raise ValueError from fault
+    _parsed = text, value
+    return value
 
 
 def _is_cheap(text: str, most: int) -> bool:

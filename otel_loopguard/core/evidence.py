@@ -265,7 +265,7 @@ class Promise:
         return common > 0 and 2 * common >= len(self.words | other.words)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Gain:
     """What the tool calls of a session had come to by some moment; see `Progress`."""
 
@@ -286,7 +286,7 @@ class Gain:
         return self.news - before.news <= most_news * answers if answers else True
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ModelText:
     """One text of a model, with what its session had come to by then."""
 
@@ -305,9 +305,10 @@ class ModelText:
     structured: bool
     """Whether it is data rather than prose: JSON, a table, a block of code."""
     alike: float
-    """How much of its sample stood in the speaker's text before, 0 to 1; 0 for the first."""
+    """How much of its sample stood in the speaker's text before, 0 to 1; 0 for the first, and where
+    something came of what was done in between, unless both are equal."""
     renumbered: bool
-    """Whether nothing but numbers differs from the speaker's text before."""
+    """Whether it is like the speaker's text before, and nothing but numbers differs."""
     beside: bool
     """Whether it was begun before the speaker's text before had ended."""
     hedges: int

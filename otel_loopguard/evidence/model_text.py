@@ -16,7 +16,13 @@ from rapidfuzz import fuzz
 
 from otel_loopguard._util.bounded import BloomSketch, keep
 from otel_loopguard.core import Gain, Kind, ModelText, Progress, Promise, Step, Tail
-from otel_loopguard.evidence.normalize import PrefilteredPattern, key_of, key_of_text, text_bytes
+from otel_loopguard.evidence.normalize import (
+    PrefilteredPattern,
+    key_of,
+    key_of_text,
+    prefilter,
+    text_bytes,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -56,6 +62,7 @@ _PERSONAL: Final = re.compile(
     r"(?:i(?<!\wi)|we(?<!\wwe)|my(?<!\wmy)|our(?<!\wour)|let(?<!\wlet)(?:'s| me))\b"
 )
 """The boundary before a word is looked for behind it: only its first letter is searched for."""
+_may_be_personal: Final = prefilter(r"(?-u:\b)(?:i|we|my|our|let(?:'s| me))(?-u:\b)")
 _BEGIN: Final = (
     "begin|start|proceed|continue|resume|kick off|get (?:started|going|to work|to it|on with|right "
     "on)|go ahead|dive|move|jump|work|tackle|handle|take care|address"
@@ -83,6 +90,9 @@ _ONGOING: Final = PrefilteredPattern(
     r"calling|fetching|querying|executing|browsing|creating|writing|implementing|fixing|"
     r"analy[sz]ing|investigating|loading|gathering)\b",
 )
+_EXCUSES: Final = PrefilteredPattern(f"{_HEDGES.outline}|{_APOLOGIES.outline}")
+_ANNOUNCES: Final = PrefilteredPattern(f"{_PROMISE.outline}|{_ONGOING.outline}")
+"""Most texts need one look for both of them."""
 _WORDS: Final = re.compile(r"[^\W\d_]{2,40}")
 _AHEAD: Final = 160
 _BRIEF: Final = 600
@@ -108,7 +118,7 @@ def promise_in(plain: str) -> Promise | None:
     of, in words. The words after the announcing phrase, up to the end of the sentence, say which
     action. To explain or to ask is no action.
     """
-    if len(plain) > _BRIEF:
+    if len(plain) > _BRIEF or not _ANNOUNCES.may_match(plain):
         return None
     found = _PROMISE.pattern.search(plain) if _PROMISE.may_match(plain) else None
     if found is None and _ONGOING.may_match(plain):
@@ -152,14 +162,20 @@ def look_of(text: str) -> str:
 
 def sample_of(text: str) -> str:
     """The 2,000 characters of a text that others are compared with: lower case, evenly spaced."""
-    return " ".join(cut(text, _SAMPLE).lower().split())
+    low = cut(text, _SAMPLE).lower()
+    if low.isprintable() and "  " not in low:
+        # The only space that is printable is the common one.
+        return low.strip()
+    return " ".join(low.split())
 
 
 def is_structured(look: str) -> bool:
     """Whether a text is data rather than prose: JSON, a block of code, a table."""
     text = look.strip()
-    if text[:1] in ("{", "[", "<") or text.startswith(_FENCE):
+    if text[:1] in _DATA or text.startswith(_FENCE):
         return True
+    if "|" not in text and "\t" not in text:
+        return False
     lines = [line for line in text.split("\n", 200)[:200] if line]
     rows = sum("|" in line or "\t" in line for line in lines)
     return rows > _TABLE * len(lines)
@@ -326,6 +342,7 @@ class _Last:
     sample: str
     turn: int
     end: int
+    gain: Gain
 
 
 class ModelTextExtractor:
@@ -362,14 +379,18 @@ class ModelTextExtractor:
         plain = sample.replace("\u2019", "'")
         # Of all of the text: a hash of ten megabytes takes less than a pattern of a page.
         key = key_of_text(text.strip())
-        now = _Last(sample, self._turn, step.end or 0)
+        gain = Gain(progress.answers, progress.unseen, progress.news, progress.epoch)
+        now = _Last(sample, self._turn, step.end or 0, gain)
         before = self._last.get(speaker)
         keep(self._last, speaker, now, _SPEAKERS)
         alike, renumbered = (0.0, False) if before is None else self._compared(before, now)
         tuning = self._settings.tuning.text
         tail = tail_of(text, tuning.tail_period, tuning.tail_times, tuning.tail_chars)
         chant = None if tail else chant_of(text, tuning.chant_times, tuning.tail_chars)
-        return ModelText(
+        excuses = _EXCUSES.may_match(plain)
+        found = object.__new__(ModelText)
+        # To call the class would make a dictionary of all these first.
+        found.__init__(
             speaker=speaker,
             name=name,
             turn=self._turn,
@@ -380,26 +401,34 @@ class ModelTextExtractor:
             alike=alike,
             renumbered=renumbered,
             beside=before is not None and 0 < step.start < before.end,
-            hedges=_count(_HEDGES, plain),
-            apologies=_count(_APOLOGIES, plain),
-            personal=_PERSONAL.search(sample) is not None,
+            hedges=_count(_HEDGES, plain) if excuses else 0,
+            apologies=_count(_APOLOGIES, plain) if excuses else 0,
+            personal=_may_be_personal(sample) and _PERSONAL.search(sample) is not None,
             promise=promise_in(plain),
             tail=tail,
             chant=chant,
             acts=self._acts + progress.calls,
             calls=progress.calls,
-            gain=Gain(progress.answers, progress.unseen, progress.news, progress.epoch),
+            gain=gain,
         )
+        return found
 
     def _compared(self, before: _Last, now: _Last) -> tuple[float, bool]:
-        """How much of two samples is common, and whether they differ in numbers only."""
+        """How much of two samples is common, and whether they differ in numbers only.
+
+        To compare texts of some length costs more than all the rest, and where something came of
+        what was done in between nobody asks.
+        """
         if before.turn != now.turn:
             return 0.0, False
         if before.sample == now.sample:
             return 1.0, False
-        least = 100 * self._settings.tuning.text.alike
+        tuning = self._settings.tuning.text
+        if not now.gain.nothing_since(before.gain, tuning.news):
+            return 0.0, False
+        least = 100 * tuning.alike
         alike = fuzz.ratio(before.sample, now.sample, score_cutoff=least) / 100
-        return alike, _differ_in_numbers(before.sample, now.sample)
+        return alike, alike > 0 and _differ_in_numbers(before.sample, now.sample)
 
     def _next_turn(self, step: Step) -> None:
         """Another trace after a pause: a user may have spoken, and nothing says so."""

@@ -51,6 +51,8 @@ _UNLIKE_RUST: Final = (
     (r"[\d", "[0-9"), (r"\d", "[0-9]"), (r"\s", r"[\t-\r ]"),
 )  # fmt: skip
 _ENDS: Final = re.compile(r"(?<![\[\\])\^|(?<!\\)\$")
+_NAMED: Final = re.compile(r"\(\?P<\w+>")
+"""Groups of several outlines must not have one name."""
 
 
 def outline(pattern: str | bytes) -> str:
@@ -62,7 +64,7 @@ def outline(pattern: str | bytes) -> str:
     text = pattern.decode("latin-1") if isinstance(pattern, bytes) else pattern
     for ours, theirs in _UNLIKE_RUST:
         text = text.replace(ours, theirs)
-    return _ENDS.sub("", _LOOK_AROUND.sub("", text))
+    return _NAMED.sub("(?:", _ENDS.sub("", _LOOK_AROUND.sub("", text)))
 
 
 def prefilter(*outlines: str, of_bytes: bool = False) -> Callable[[str], bool]:

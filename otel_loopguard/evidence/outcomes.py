@@ -285,6 +285,8 @@ def prepare(step: Step, limit: int | None = None) -> Reading:
     What was found before is kept, unless the step has changed since, or another limit is asked for.
     """
     args, outcome, error = step.args, step.outcome, step.error_text
+    if step.kind is Kind.MODEL and args is None and outcome is None:
+        return _BARE
     known = step.reading
     if (
         isinstance(known, Reading)
@@ -619,6 +621,8 @@ class Outcome(NamedTuple):
 
 
 UNSEEN: Final = Outcome(None, None, 0, b"", b"", False, "", "", False)
+_BARE: Final = Reading(None, None, False, None, 0, None, None, None, UNSEEN, _NO_LEAVES)
+"""Of a step that has neither arguments nor an outcome, as that of a model."""
 
 
 def outcome_of(step: Step, limit: int) -> Outcome:

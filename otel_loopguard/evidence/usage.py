@@ -59,10 +59,12 @@ class UsageExtractor:
         spending.agent = None if agent is None else agent[:_NAMED]
         if agent is not None:
             self._phase(agent[:_NAMED], start, end)
-        self._ended = max(self._ended, end)
+        if end > self._ended:  # noqa: PLR1730  # a tenth of the price of max()
+            self._ended = end
         self._began = self._began or start
         if self._began and end:
-            spending.elapsed_s = max(self._ended - self._began, 0) / 1e9
+            elapsed = self._ended - self._began
+            spending.elapsed_s = elapsed / 1e9 if elapsed > 0 else 0.0
         if self._owns:
             self._own(step)
         spending.task_type = progress.milestones.task_type
@@ -139,7 +141,7 @@ class UsageExtractor:
 
 def _counted(tokens: int | None) -> int:
     """Tokens as far as they can be: a span may say anything."""
-    return min(max(tokens or 0, 0), _MOST)
+    return 0 if tokens is None or tokens < 0 else min(tokens, _MOST)
 
 
 class MilestoneExtractor:

@@ -185,7 +185,8 @@ def asked_on(span: SpanView) -> list[Asked]:
     attributes = span.attributes
     for key in _ANSWERS:
         value = attributes.get(key)
-        if value is not None:
+        # What stood there before it was hidden may ask for tools, too.
+        if value is not None and (span.start_attributes is not None or _may_call(value)):
             found = _calls_in(revealed(span, key, value))
             if found:
                 return found
@@ -257,9 +258,14 @@ def _json(value: object) -> object:
     return parsed(known(value))
 
 
+def _may_call(value: object) -> bool:
+    """Whether a value may hold calls: each has one of these words in it, as text."""
+    return not isinstance(value, str) or "tool" in value or "function" in value
+
+
 def _calls_in(value: object) -> list[Asked]:
-    # Every call has one of these words in it; to parse the text costs a hundred times as much.
-    if isinstance(value, str) and "tool" not in value and "function" not in value:
+    # To parse the text costs a hundred times as much.
+    if not _may_call(value):
         return []
     calls: list[Asked] = []
     _collect(_json(value), calls, [])
