@@ -139,7 +139,7 @@ class HandoffExtractor:
         elif text.strip():
             self._mute = False
             if self._number:
-                self._context = _said(text, None)
+                self._context = text[:_LOOK], len(text)
                 self._hear(text)
 
     def _hear(self, text: str) -> None:
@@ -151,9 +151,9 @@ class HandoffExtractor:
     def _exchange(self, step: Step, source: str | None, text: str | None) -> Exchange | None:
         silent = self._turns > 0 and self._mute and self._progress.calls == self._calls
         self._count(told=source is not None and source == self._holder)
-        said = _NOTHING if text is None else _said(text, step.name)
+        said = _NOTHING if text is None else _said(text, len(text), step.name)
         if len(said.words) < _FEW:
-            said = self._context
+            said = _NOTHING if self._context is None else _said(*self._context)
         if step.name is None:
             self._begin()
             return None
@@ -192,7 +192,8 @@ class HandoffExtractor:
     def _begin(self) -> None:
         """A new stretch, from one exchange to the next."""
         self._calls = self._progress.calls
-        self._context = _NOTHING
+        # Head and length of what was written last: its words are asked for at a hand-off only.
+        self._context: tuple[str, int] | None = None
         self._mute = True
         self._turns = self._untold = 0
         self._said_answers, self._said_news = 0, 0.0
@@ -218,7 +219,7 @@ def _text_of(value: object) -> str | None:
     return canonical(value)[:_LOOK].decode("utf-8", "replace")
 
 
-def _said(text: str, agent: str | None) -> _Said:
+def _said(text: str, size: int, agent: str | None = None) -> _Said:
     """The words of a text, volatile values masked, without the name of the agent it goes to."""
     masked = masked_call(text_bytes(text[:_LOOK])).decode("utf-8", "replace")
     words, numbers, names = set[int](), set[int](), set[int]()
@@ -239,7 +240,7 @@ def _said(text: str, agent: str | None) -> _Said:
         array("I", sorted(words)[:_WORDS]),
         frozenset(sorted(numbers)[:_ITEMS]),
         frozenset(sorted(names)[:_ITEMS]),
-        len(text),
+        size,
     )
 
 

@@ -280,15 +280,12 @@ _IDS: Final = re.compile(
 _POINTER: Final = re.compile(rb"0x[0-9a-fA-F]{6,}")
 _PROCESS: Final = re.compile(rb"(?i)\bpid\W{1,3}\d+")
 _TEMPORARY: Final = re.compile(rb"/(?:tmp|var/tmp|var/folders)/[\w.@+-]+")
-_FIELD_WORDS: Final = (
-    "took", "lapsed", "uration", "atency", "ptime", "imestamp", "ed_at", "equest", "trace",
-    "orrelation", "nonce",
-)  # fmt: skip
 _FIELDS: Final = re.compile(
     rb'(?i)("?\b(?:took|elapsed|duration|latency|uptime|timestamp|created_at|updated_at|request_?id|'
     rb"correlation_?id|trace_?id|nonce)(?:_?(?:ms|us|ns|s|secs?|seconds|time))?\"?\s{0,2}[:=]\s{0,2})"
     rb'(?:"[^"\n]{0,64}"|[\d.]+)'
 )
+_may_hold_fields: Final = prefilter(outline(_FIELDS.pattern), of_bytes=True)
 _STAMPS: Final = re.compile(
     rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?: ?(?:Z|UTC|GMT)|[+-]\d\d:?\d\d)?"
     rb"|1[4-9]\d{8}(?:\d{3})?(?:\.\d+)?(?!\d)"
@@ -384,20 +381,21 @@ def without_nonces(arguments: dict[str, object]) -> dict[str, object]:
 
 def _masked(raw: bytes, *, call: bool = False) -> bytes:
     """Bytes with volatile values replaced, of a call only those that nobody asks for."""
-    if not _may_be_volatile(raw.decode("latin-1")):
+    text = raw.decode("latin-1")
+    if not _may_be_volatile(text):
         return raw
     # As text: to ask bytes for bytes raises, and drops, an exception within.
     flat = raw.translate(_FLAT).decode("latin-1")
-    return _replaced(raw, flat, call=call) if "0" in flat else raw
+    return _replaced(raw, text, flat, call=call) if "0" in flat else raw
 
 
-def _replaced(raw: bytes, flat: str, *, call: bool) -> bytes:
+def _replaced(raw: bytes, text: str, flat: str, *, call: bool) -> bytes:
     out = raw
     if call:
         if "0:00:00" in flat or "0000000000" in flat:
             out = _STAMPS.sub(b"#", out)
     elif ":" in flat or "=" in flat:
-        out = _without_fields(out, flat)
+        out = _without_fields(out, text)
     if not call and _TIME_SIGN.search(flat):
         out = _TIMES.sub(b"#", out)
     if len(raw) >= 16:
@@ -411,10 +409,10 @@ def _replaced(raw: bytes, flat: str, *, call: bool) -> bytes:
     return out
 
 
-def _without_fields(raw: bytes, flat: str) -> bytes:
-    if any(word in flat for word in _FIELD_WORDS):
+def _without_fields(raw: bytes, text: str) -> bytes:
+    if _may_hold_fields(text):
         raw = _FIELDS.sub(rb"\1#", raw)
-    return _PROCESS.sub(b"#", raw) if "pid" in flat or "PID" in flat else raw
+    return _PROCESS.sub(b"#", raw) if "pid" in text or "PID" in text else raw
 
 
 _ENOUGH: Final = 4

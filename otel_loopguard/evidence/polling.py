@@ -75,6 +75,9 @@ class Asked(NamedTuple):
     spaced: bool = False
 
 
+_FIRST: Final = Asked(True)
+_FIRST_PENDING: Final = Asked(True, polls=True)
+
 _Known = tuple[tuple["int | None", ...], int, int, int, int]
 """Answers and end of a call as it was made last; how often the session had rested, slept, polled.
 
@@ -145,7 +148,7 @@ class Polling:
         now = (*before[1 - _WORDINGS :], outcome.key), end, self._rested, self._slept, self._polled
         keep(self._answers, call.key, now, _REMEMBERED)
         if known is None:
-            return Asked(True, polls=pending)
+            return _FIRST_PENDING if pending else _FIRST
         spaced = self._rested - known[2] >= _SCHEDULE
         if outcome.key != known[0][-1] or (outcome.key is None and not declared):
             changed = None not in before and outcome.key not in (None, *before)

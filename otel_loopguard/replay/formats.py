@@ -252,10 +252,11 @@ def _attributes(value: object, depth: int) -> dict[str, object]:
     for pair in sequence(value):
         if not is_map(pair) or not pair:
             continue
-        inner = pair.get("value")
+        key, inner = pair.get("key"), pair.get("value")
         # Almost all of them, and there may be thousands on a span.
         plain = inner.get("stringValue") if is_map(inner) and len(inner) == 1 else None
-        found[text(pair.get("key"))] = _value(inner, depth) if plain is None else plain
+        name = key if isinstance(key, str) else ""
+        found[name] = _value(inner, depth) if plain is None else plain
     return found
 
 
