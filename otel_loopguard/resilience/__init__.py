@@ -8,7 +8,6 @@ from otel_loopguard._util.lazy import lazy
 from otel_loopguard._util.moved import warn_moved
 from otel_loopguard.resilience.breaker import BreakerState, BreakerStatus
 from otel_loopguard.resilience.checks import Problem
-from otel_loopguard.resilience.degraded import Degraded, Partial, combined, degraded, degrading
 from otel_loopguard.resilience.registry import (
     ResilienceRegistry,
     breaker,
@@ -24,6 +23,13 @@ if TYPE_CHECKING:
     from otel_loopguard._control.gate import partial, parts
     from otel_loopguard.resilience.builtin_checks import file_exists, permitted, resources, syntax
     from otel_loopguard.resilience.checkpoints import Callbacks, Checkpoint, Checkpoints
+    from otel_loopguard.resilience.degradation import (
+        Degraded,
+        Partial,
+        combined,
+        degraded,
+        degrading,
+    )
     from otel_loopguard.resilience.git_workspace import GitWorkspace
     from otel_loopguard.resilience.recovery import Call, longer_limit, reconnect, reread
     from otel_loopguard.resilience.retry import retrying, verified, verified_async
@@ -42,6 +48,7 @@ _later = lazy(
         "_control.gate": "partial parts",
         "resilience.builtin_checks": "file_exists permitted resources syntax",
         "resilience.checkpoints": "Callbacks Checkpoint Checkpoints",
+        "resilience.degradation": "Degraded Partial combined degraded degrading",
         "resilience.git_workspace": "GitWorkspace",
         "resilience.recovery": "Call longer_limit reconnect reread",
         "resilience.retry": "retrying verified verified_async",

@@ -16,8 +16,7 @@ from otel_loopguard._util.errors import InternalErrors
 from otel_loopguard._util.fork import reset_after_fork
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.logger import logger
-from otel_loopguard._util.suppress import suppress_instrumentation
-from otel_loopguard._util.worker import BackgroundThread
+from otel_loopguard._util.worker import BackgroundThread, suppress_instrumentation
 from otel_loopguard.core import ErrorClass
 from otel_loopguard.core.error_kinds import exception_class
 from otel_loopguard.errors import BreakerOpenError, StoreError
