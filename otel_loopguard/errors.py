@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Decision
-    from otel_loopguard.core.outcome import Outcome
+    from otel_loopguard.core.decision import Outcome
     from otel_loopguard.core.task import Problem
 
 
@@ -135,7 +135,7 @@ class LoopGuardStop(LoopGuardError):  # noqa: N818  # it says what to do, not wh
     @property
     def outcome(self) -> Outcome:
         """How the run ended: `loop`, `stalled`, `failing`, `budget`, `aborted_by_person`, …"""
-        from otel_loopguard.core.outcome import outcome_of  # noqa: PLC0415  # of an error alone
+        from otel_loopguard.core.decision import outcome_of  # noqa: PLC0415  # of an error alone
 
         return outcome_of(self.decision, self.by)
 
@@ -173,6 +173,6 @@ class LoopGuardPaused(LoopGuardStop):
     @property
     def outcome(self) -> Outcome:
         """`paused`; `decision` says why, where it was not a person."""
-        from otel_loopguard.core.outcome import Outcome  # noqa: PLC0415  # of an error alone
+        from otel_loopguard.core.decision import Outcome  # noqa: PLC0415  # of an error alone
 
         return Outcome.PAUSED

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_loopguard.core.text import truncate
+from otel_loopguard._util.text import truncate
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from otel_loopguard import LoopGuard, Settings
 from otel_loopguard._util.errors import InternalErrors
 from otel_loopguard._util.logger import logger
-from otel_loopguard._util.printable import printable
+from otel_loopguard._util.text import printable
 from otel_loopguard.core import Kind, Step
 
 FORGED = "a\n2026-01-01 CRITICAL root: all is lost\r\x1b]0;owned\x07\x1b[2J\u202egnp\u200b\x9b1m"

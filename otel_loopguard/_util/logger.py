@@ -2,7 +2,7 @@
 
 Where an application configures no logging, Python prints warnings bare on standard error; without
 the name nobody could tell whose they are. What others wrote into a message (names of sessions,
-tools, replies) forges no line and commands no terminal: `printable.py` says what is escaped.
+tools, replies) forges no line and commands no terminal: `text.py` says what is escaped.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from otel_loopguard._util.clock import off
 from otel_loopguard._util.fork import reset_after_fork
 from otel_loopguard._util.locks import held, later, new_lock
-from otel_loopguard._util.printable import printable
+from otel_loopguard._util.text import printable
 
 _PREFIX: Final = "otel-loopguard: "
 _USUAL: Final = frozenset(vars(logging.LogRecord("", 0, "", 0, "", (), None)))

@@ -1,4 +1,4 @@
-"""Daemon threads for background work."""
+"""Daemon threads for background work, whose own calls are not instrumented."""
 
 from __future__ import annotations
 
@@ -6,18 +6,39 @@ import inspect
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar, cast
 
+from opentelemetry import context as otel_context
+
 from otel_loopguard._util.errors import swallow
 from otel_loopguard._util.fork import reset_after_fork
 from otel_loopguard._util.locks import Signal, new_lock, start_thread
-from otel_loopguard._util.suppress import suppress_instrumentation_in_thread
 
 if TYPE_CHECKING:
     from otel_loopguard._util.errors import InternalErrors
+
+_SUPPRESSED: Final = "suppress_instrumentation"
+"""The key that instrumentations look for (OpenTelemetry's contrib packages)."""
+
+
+def suppress_instrumentation_in_thread() -> None:
+    """Has instrumentations make no spans of whatever this thread does from here on."""
+    otel_context.attach(otel_context.set_value(_SUPPRESSED, True))
+
+
+@contextmanager
+def suppress_instrumentation() -> Generator[None]:
+    """Has instrumentations make no spans of what runs inside, on this thread."""
+    token = otel_context.attach(otel_context.set_value(_SUPPRESSED, True))
+    try:
+        yield
+    finally:
+        otel_context.detach(token)
+
 
 _LOOK_S: Final = 5.0
 _NAP_S: Final = 0.01

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from otel_loopguard._util.printable import printable
+from otel_loopguard._util.text import printable
 from otel_loopguard.cli.output import say
 from otel_loopguard.replay import RecordedSession, Recording, recordings
 

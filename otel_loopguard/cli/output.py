@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, cast
 import orjson
 import typer
 
-from otel_loopguard._util.printable import printable
+from otel_loopguard._util.text import printable
 
 if TYPE_CHECKING:
     from rich.console import Console

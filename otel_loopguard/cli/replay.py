@@ -16,7 +16,7 @@ from otel_loopguard.cli.inputs import Inputs
 from otel_loopguard.cli.output import Format, cell, console, json_line, line, table
 from otel_loopguard.cli.workers import spread
 from otel_loopguard.core import Action, Decision
-from otel_loopguard.core.outcome import outcome_of
+from otel_loopguard.core.decision import outcome_of
 from otel_loopguard.guard.guard import LoopGuard
 from otel_loopguard.replay import Recording, Run, SpanReplay, Transcript, replay_run
 from otel_loopguard.spans.reader import Reader

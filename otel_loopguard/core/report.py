@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
 
-from otel_loopguard.core.text import truncate
+from otel_loopguard._util.text import truncate
 
 if TYPE_CHECKING:
     from otel_loopguard.core.admission import Acceptance

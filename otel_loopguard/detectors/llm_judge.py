@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from otel_loopguard._util.errors import attempt
 from otel_loopguard._util.locks import start_thread
-from otel_loopguard._util.suppress import suppress_instrumentation_in_thread
+from otel_loopguard._util.text import truncate
+from otel_loopguard._util.worker import suppress_instrumentation_in_thread
 from otel_loopguard.core import Action, Kind, Step
-from otel_loopguard.core.text import truncate
 from otel_loopguard.detectors.base import BaseDetector
 from otel_loopguard.errors import LoopGuardSettingsError
 

@@ -16,10 +16,10 @@ from otel_loopguard._util.clock import now as clock
 from otel_loopguard._util.clock import ticks
 from otel_loopguard._util.errors import swallow
 from otel_loopguard._util.logger import logger
+from otel_loopguard._util.text import truncate
 from otel_loopguard._util.worker import BackgroundThread
 from otel_loopguard.core import Action, Severity
 from otel_loopguard.core.escalation import Answer, Escalation
-from otel_loopguard.core.text import truncate
 from otel_loopguard.escalation.answers import (
     GUIDANCE,
     Reply,

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import orjson
 
 from otel_loopguard import semconv
+from otel_loopguard._util.text import truncate
 from otel_loopguard.core.escalation import Answer, Suggestion
-from otel_loopguard.core.text import truncate
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Decision

@@ -15,7 +15,7 @@ from otel_loopguard._util.errors import swallow
 from otel_loopguard._util.locks import held, later, new_lock
 from otel_loopguard._util.logger import logger
 from otel_loopguard.core import Action, Annotation
-from otel_loopguard.core.outcome import outcome_of
+from otel_loopguard.core.decision import outcome_of
 from otel_loopguard.escalation.escalations import Escalations
 from otel_loopguard.spans.sdk_views import ActiveSpanView
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from otel_loopguard import semconv
 from otel_loopguard.core import Action, Annotation, Decision, Severity
-from otel_loopguard.core.outcome import outcome_of
+from otel_loopguard.core.decision import outcome_of
 from otel_loopguard.evidence import signature_of
 from otel_loopguard.policy import alternatives, certainty_of, diagnose, follow_ups_of, source_of
 from otel_loopguard.policy.hints import question

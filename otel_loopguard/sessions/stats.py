@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, cast
 
 from otel_loopguard._util.bounded import BoundedDict
+from otel_loopguard._util.text import truncate
 from otel_loopguard.core import Action, Decision, Kind, Severity
 from otel_loopguard.core.report import (
     SAME,
@@ -21,7 +22,6 @@ from otel_loopguard.core.report import (
     ToolReport,
     Turn,
 )
-from otel_loopguard.core.text import truncate
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Progress, Step

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
-from otel_loopguard.core.text import truncate
+from otel_loopguard._util.text import truncate
 from otel_loopguard.spans.values import (
     agent_result,
     hidden,

@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
 from otel_loopguard._util.locks import new_lock
-from otel_loopguard.core.text import truncate
+from otel_loopguard._util.text import truncate
 from otel_loopguard.errors import LoopGuardError
 from otel_loopguard.sdk.exporter import LoopGuardSpanExporter
 from otel_loopguard.spans.sdk_views import EndedSpanView

@@ -22,7 +22,7 @@ from otel_loopguard import (
     turn,
 )
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.core.outcome import Outcome, outcome_of
+from otel_loopguard.core.decision import Outcome, outcome_of
 from otel_loopguard.detectors import DETECTORS
 from otel_loopguard.integrations._adapter import raising_as
 from tests.calls import Run
@@ -165,6 +165,6 @@ def test_every_detector_has_an_outcome_of_its_family() -> None:
         outcome = outcome_of(replace(decision, detector=detector.name), None)
         assert outcome.value in expected.get(detector.family, set(Outcome))
     named = {detector.name for detector in DETECTORS} | {"stall"}
-    from otel_loopguard.core import outcome as module
+    from otel_loopguard.core import decision as module
 
     assert set(module._OUTCOMES) <= named

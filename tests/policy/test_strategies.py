@@ -6,7 +6,7 @@ import pytest
 
 from otel_loopguard import Settings
 from otel_loopguard.policy import STRATEGIES, alternatives
-from otel_loopguard.policy.strategies import kind_of
+from otel_loopguard.policy.hints import kind_of
 from tests.calls import Run, call
 
 
