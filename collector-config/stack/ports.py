@@ -33,7 +33,8 @@ class Ports:
         webhook: What Alertmanager tells.
         redis: Redis.
         kafka: Kafka.
-        kafka_sasl: Kafka, for those who have the password.
+        kafka_password: Kafka over TLS, for those who have the password.
+        kafka_certificate: Kafka over TLS, for those who have a certificate.
         kafka_controller: Its controller.
     """
 
@@ -58,7 +59,8 @@ class Ports:
     webhook: int = 9095
     redis: int = 6379
     kafka: int = 9092
-    kafka_sasl: int = 9096
+    kafka_password: int = 9096
+    kafka_certificate: int = 9097
     kafka_controller: int = 9094
 
     @classmethod

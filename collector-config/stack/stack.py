@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import yaml
 
 from stack.builds import BALANCER, COLLECTOR, HERE, JAEGER, Build, MissingError
+from stack.certificates import self_signed
 from stack.environments import MLFLOW, PHOENIX, Environment
 from stack.jars import KAFKA, Jars
 from stack.programs import Program, installed
@@ -281,18 +282,29 @@ class Stack:
         return self._start("redis", command, listens(self.ports.redis))
 
     def kafka(self) -> Program:
-        """A broker of Kafka that is its own controller, with kafka/broker.properties."""
+        """A broker of Kafka that is its own controller, with kafka/broker.properties.
+
+        Its certificate, `kafka/certificate.pem`, is that of its clients too.
+        """
         at, folder = self.ports, self.folder / "kafka"
         folder.mkdir(parents=True)
         properties = folder / "broker.properties"
         controller = _local(at.kafka_controller)
-        clients = f"OPEN://{_local(at.kafka)},CLOSED://{_local(at.kafka_sasl)}"
+        clients = (
+            f"OPEN://{_local(at.kafka)},PASSWORD://{_local(at.kafka_password)},"
+            f"CERTIFICATE://{_local(at.kafka_certificate)}"
+        )
+        certificate = self_signed(folder)
+        both = folder / "keystore.pem"
+        both.write_bytes(certificate.key.read_bytes() + certificate.path.read_bytes())
         properties.write_text(
             (HERE / "kafka" / "broker.properties").read_text(encoding="utf-8")
             + f"listeners={clients},CONTROLLER://{controller}\n"
             f"advertised.listeners={clients}\n"
             f"controller.quorum.voters=1@{controller}\n"
-            f"log.dirs={folder / 'data'}\n",
+            f"log.dirs={folder / 'data'}\n"
+            f"ssl.keystore.location={both}\n"
+            f"ssl.truststore.location={certificate.path}\n",
             encoding="utf-8",
         )
         java = [
@@ -302,7 +314,11 @@ class Stack:
             "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
         ]
         cluster = base64.urlsafe_b64encode(bytes(15) + b"1").decode().rstrip("=")
-        formatting = ("kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties))
+        user = 'SCRAM-SHA-512=[name=worker,password="a password"]'
+        formatting = [
+            *("kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties)),
+            *("--add-scram", user),
+        ]
         subprocess.run([*java, *formatting], check=True, capture_output=True)
         return self._start("kafka", [*java, "kafka.Kafka", str(properties)], listens(at.kafka))
 

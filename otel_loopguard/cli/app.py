@@ -198,6 +198,9 @@ def serve(  # noqa: PLR0913, PLR0917  # they are options
     kafka_topic: Annotated[
         str, typer.Option(metavar="TOPIC", help="Topic of OTLP requests for traces.")
     ] = "otlp_spans",
+    kafka_logs_topic: Annotated[
+        str, typer.Option(metavar="TOPIC", help="Topic of those for logs; empty: none.")
+    ] = "",
     kafka_group: Annotated[
         str, typer.Option(metavar="GROUP", help="Consumer group of all workers.")
     ] = "otel-loopguard",
@@ -223,7 +226,7 @@ def serve(  # noqa: PLR0913, PLR0917  # they are options
         "certificate": certificate,
         "key": key,
     }
-    read = (kafka, kafka_topic, kafka_group, kafka_config)
+    read = (kafka, kafka_topic, kafka_logs_topic, kafka_group, kafka_config)
     _exit(lambda: run(_settings(settings), tokens, header or [], read, **options))
 
 

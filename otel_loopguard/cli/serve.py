@@ -23,7 +23,7 @@ TOKEN: Final = "LOOPGUARD_SERVE_TOKEN"  # noqa: S105  # its name
 
 def run(
     guard: Settings, tokens: str | None, headers: Sequence[str],
-    kafka: tuple[str, str, str, str | None], **options: Any,
+    kafka: tuple[str, str, str, str, str | None], **options: Any,
 ) -> int:  # fmt: skip
     """Runs a server until it is told to stop.
 
@@ -31,7 +31,7 @@ def run(
         guard: Settings of the guard.
         tokens: File of the tokens.
         headers: Headers for the next hop, `NAME=VALUE`.
-        kafka: Brokers, topic, group, and the file of properties.
+        kafka: Brokers, topics of traces and of logs, group, and the file of properties.
         options: The others of `ServerSettings`.
     """
     named: dict[str, str] = {}
@@ -46,10 +46,13 @@ def run(
     return 0
 
 
-def _kafka(brokers: str, topic: str, group: str, file: str | None) -> KafkaSettings | None:
+def _kafka(
+    brokers: str, topic: str, logs_topic: str, group: str, file: str | None
+) -> KafkaSettings | None:
     if not brokers:
         return None
-    return KafkaSettings(brokers, topic, group, properties_of(Path(file)) if file else {})
+    properties = properties_of(Path(file)) if file else {}
+    return KafkaSettings(brokers, topic, logs_topic, group, properties)
 
 
 def _tenants(tokens: str | None) -> Tenants:
@@ -66,7 +69,8 @@ async def _run(server: Server, settings: ServerSettings) -> None:
             host = settings.grpc.rpartition(":")[0]
             say(f"OTLP over gRPC: {host}:{server.grpc_port}")
         if settings.kafka is not None:
-            say(f"OTLP from Kafka: {settings.kafka.topic} at {settings.kafka.brokers}")
+            topics = ", ".join(filter(None, (settings.kafka.topic, settings.kafka.logs_topic)))
+            say(f"OTLP from Kafka: {topics} at {settings.kafka.brokers}")
         hop = without_user(settings.forward)
         say(f"spans go on to {hop}" if hop else "spans go nowhere else")
         if server.is_open:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from random import uniform
@@ -12,20 +13,24 @@ from otel_loopguard._util.errors import swallow
 from otel_loopguard._util.logger import logger
 from otel_loopguard.errors import LoopGuardError, LoopGuardSettingsError
 from otel_loopguard.server.engine import Busy
-from otel_loopguard.server.forward import SIGNALS, NextHopError
+from otel_loopguard.server.forward import SIGNALS, NextHopError, Signal
 from otel_loopguard.server.otlp import JSON, PROTOBUF, BadRequest, decode
 from otel_loopguard.server.receiver import aside
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from confluent_kafka import Consumer, KafkaError, Message
+    from confluent_kafka import Consumer, KafkaError
+    from confluent_kafka import Message as KafkaMessage
+    from google.protobuf.message import Message
 
     from otel_loopguard._util.errors import InternalErrors
     from otel_loopguard.server.receiver import Receiver
 
-_RECORDS: Final = 100
+_RECORDS: Final = 1_000
+_TOGETHER: Final = 1024 * 1024
+"""Bytes of records that are taken as one request: gRPC servers take 4 MiB."""
 _POLL_S: Final = 1.0
 _PATIENCE_S: Final = 10.0
 _RETRY_S: Final = 0.2
@@ -36,6 +41,8 @@ _DEFAULTS: Final = {
     "auto.offset.reset": "earliest",
     "queued.max.messages.kbytes": "16384",
 }
+_TENANT: Final = "{tenant}"
+_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _OWN: Final = ("bootstrap.servers", "enable.auto.commit", "group.id")
 
 _T = TypeVar("_T")
@@ -45,19 +52,44 @@ Place = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class KafkaSettings:
-    """Which records a server reads.
+    """Which records a server reads, each a request of OTLP, protobuf or JSON.
 
     Attributes:
         brokers: Brokers to ask first, as `host:port,host:port`.
-        topic: Topic of the records, each a request of OTLP for traces, protobuf or JSON.
+        topic: Topic of requests for traces; `{tenant}` in it stands for the name of each tenant.
+        logs_topic: Topic of requests for logs, likewise; empty: none.
         group: Consumer group, whose workers share the partitions.
         properties: Further properties of librdkafka: TLS, SASL, time-outs.
     """
 
     brokers: str
     topic: str = "otlp_spans"
+    logs_topic: str = ""
     group: str = "otel-loopguard"
     properties: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+
+    def topics_of(self, tenants: Sequence[str]) -> dict[str, dict[str, Signal]]:
+        """The topics of each tenant, and what the requests in them are.
+
+        Raises:
+            LoopGuardSettingsError: A name is that of no topic, or of two.
+        """
+        signals = {"traces": self.topic, "logs": self.logs_topic}
+        given = {SIGNALS[signal]: name for signal, name in signals.items() if name}
+        found = {
+            tenant: {name.replace(_TENANT, tenant): signal for signal, name in given.items()}
+            for tenant in tenants
+        }
+        names = [name for topics in found.values() for name in topics]
+        for name in names:
+            if not _TOPIC.fullmatch(name):
+                msg = f"kafka: topic {name!r:.300}: expected letters, digits, '.', '_' and '-'"
+                raise LoopGuardSettingsError(msg)
+        if not names or len(set(names)) < len(given) * len(tenants):
+            own = f"one of its own for each signal, and with {_TENANT} in it for each tenant"
+            msg = f"kafka: topics {[*given.values()]} of {len(tenants)} tenants: expected {own}"
+            raise LoopGuardSettingsError(msg)
+        return found
 
 
 def properties_of(path: Path) -> dict[str, str]:
@@ -89,19 +121,33 @@ class _Record(NamedTuple):
     body: bytes
 
 
+@dataclass(slots=True)
+class _Request:
+    """Records of one signal, and the request that they make together."""
+
+    signal: Signal
+    message: Message
+    size: int = 0
+    records: list[_Record] = field(default_factory=list[_Record])
+
+
 class KafkaConsumer:
-    """Reads the records of a topic, as one worker of a group.
+    """Reads the records of a tenant, as one worker of a group.
 
     An offset is committed once its record is judged, stored, and taken by the next hop, which is
     when a request is acknowledged. Until then records are tried again, less and less often, and
     nothing else is read. A record that is no request, or that the next hop calls a bad one, is
     skipped.
 
+    Small records are taken together, as one request: a Collector that partitions by trace writes
+    one for each trace.
+
     The client is called on a thread of its own, one call at a time; only in these calls partitions
     are given and taken away.
 
     Args:
-        settings: What it reads.
+        settings: How it reads.
+        topics: What it reads, and what the requests in each topic are.
         receiver: Takes the requests.
         tenant: Whose they are.
         faults: What is skipped is counted here.
@@ -111,16 +157,18 @@ class KafkaConsumer:
     """
 
     def __init__(
-        self, settings: KafkaSettings, receiver: Receiver, tenant: str, faults: InternalErrors
-    ) -> None:
+        self, settings: KafkaSettings, topics: Mapping[str, Signal], receiver: Receiver,
+        tenant: str, faults: InternalErrors,
+    ) -> None:  # fmt: skip
+        self._topics = topics
         self._receiver = receiver
         self._tenant = tenant
         self._faults = faults
-        self._client = _client(settings, self._note)
+        self._client = _client(settings, list(topics), self._note)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="loopguard-kafka")
         self._stopping = asyncio.Event()
         self._paused = False
-        self._early: list[Message] = []
+        self._early: list[KafkaMessage] = []
         self._done: dict[Place, int] = {}
         self._troubles: set[str] = set()
 
@@ -146,8 +194,7 @@ class KafkaConsumer:
         """Takes records, again and again until each is done or another worker's."""
         waiting, delay = records, _RETRY_S
         while waiting:
-            done = await self._attempt(waiting)
-            waiting = [one for one, is_done in zip(waiting, done, strict=True) if not is_done]
+            waiting = await self._attempt(waiting)
             self._done |= _offsets(records, waiting)
             await self._call(self._commit)
             if not waiting:
@@ -162,41 +209,71 @@ class KafkaConsumer:
             records = [one for one in records if one.place in places]
             waiting = [one for one in waiting if one.place in places]
 
-    async def _attempt(self, records: Sequence[_Record]) -> list[bool]:
-        """Takes records once; says of each whether it is done."""
-        taken = asyncio.gather(*map(self._take_one, records))
-        while not (await asyncio.wait([taken], timeout=_PATIENCE_S))[0]:
+    async def _attempt(self, records: Sequence[_Record]) -> list[_Record]:
+        """Takes records once; gives those that wait, in their order."""
+        size = sum(len(one.body) for one in records)
+        requests = await aside(size, self._requests, records)
+        taking = asyncio.gather(*map(self._take_request, requests))
+        while not (await asyncio.wait([taking], timeout=_PATIENCE_S))[0]:
             await self._call(self._beat, 0.0)
-        return taken.result()
+        waiting = {(one.place, one.offset) for left in taking.result() for one in left}
+        return [one for one in records if (one.place, one.offset) in waiting]
 
-    async def _take_one(self, record: _Record) -> bool:
-        signal = SIGNALS["traces"]
-        media = JSON if record.body.startswith(b"{") else PROTOBUF
+    def _requests(self, records: Iterable[_Record]) -> list[_Request]:
+        """The requests that records make; a record that is none is skipped."""
+        requests: list[_Request] = []
+        newest: dict[str, _Request] = {}
+        for record in records:
+            signal = self._topics[record.place[0]]
+            media = JSON if record.body.startswith(b"{") else PROTOBUF
+            with swallow(self._faults, "kafka"):
+                try:
+                    message = decode(signal.request, record.body, media)
+                except BadRequest as error:
+                    self._skip(record, error)
+                    continue
+                request = newest.get(signal.name)
+                if request is None or request.size + len(record.body) > _TOGETHER:
+                    request = newest[signal.name] = _Request(signal, signal.request())
+                    requests.append(request)
+                request.message.MergeFrom(message)
+                request.size += len(record.body)
+                request.records.append(record)
+        return requests
+
+    async def _take_request(self, request: _Request) -> list[_Record]:
+        """Takes a request once; gives those of its records that wait."""
+        size, records = request.size, request.records
         with swallow(self._faults, "kafka"):
             try:
                 with self._receiver.holding() as hold:
-                    hold(size := len(record.body))
-                    request = await aside(size, decode, signal.request, record.body, media)
-                    await self._receiver.take(signal, request, self._tenant, size)
-            except BadRequest as error:
-                self._skip(record, error)
+                    hold(size)
+                    await self._receiver.take(request.signal, request.message, self._tenant, size)
             except Busy as error:
-                return self._again(error)
+                return self._hold_back(records, error)
             except NextHopError as error:
                 if not error.bad_request:
-                    return self._again(error)
-                self._skip(record, error)
-            return True
-        return False
+                    return self._hold_back(records, error)
+                if len(records) == 1:
+                    self._skip(records[0], error)
+                    return []
+            else:
+                return []
+        if len(records) == 1:
+            return records
+        # Which of them it was shows when each goes alone.
+        alone = (each for one in records for each in self._requests([one]))
+        left = await asyncio.gather(*map(self._take_request, alone))
+        return [one for each in left for one in each]
 
     def _skip(self, record: _Record, why: Exception) -> None:
         topic, partition = record.place
         msg = f"the record at offset {record.offset} of {topic}[{partition}]: {why}"
         self._faults.note("kafka", BadRequest(msg))
 
-    def _again(self, why: Exception) -> bool:
+    def _hold_back(self, records: list[_Record], why: Exception) -> list[_Record]:
         self._warn(type(why).__name__, f"records are held back and tried again: {why}")
-        return False
+        return records
 
     def _warn(self, kind: str, why: str) -> None:
         """Logs a trouble, once until it is over."""
@@ -274,12 +351,14 @@ def _offsets(records: Sequence[_Record], waiting: Sequence[_Record]) -> dict[Pla
     return offsets | {record.place: record.offset for record in reversed(waiting)}
 
 
-def _record(message: Message) -> _Record:
+def _record(message: KafkaMessage) -> _Record:
     place = message.topic() or "", message.partition() or 0
     return _Record(place, message.offset() or 0, message.value() or b"")
 
 
-def _client(settings: KafkaSettings, on_error: Callable[[KafkaError], None]) -> Consumer:
+def _client(
+    settings: KafkaSettings, topics: list[str], on_error: Callable[[KafkaError], None]
+) -> Consumer:
     try:
         from confluent_kafka import Consumer, KafkaException  # noqa: PLC0415  # an extra
     except ModuleNotFoundError as missing:
@@ -301,7 +380,7 @@ def _client(settings: KafkaSettings, on_error: Callable[[KafkaError], None]) -> 
     }
     try:
         client = Consumer(properties, logger=logger)
-        client.subscribe([settings.topic])
+        client.subscribe(topics)
     except KafkaException as error:
         msg = f"kafka: {error.args[0].str()}"
         raise LoopGuardSettingsError(msg) from error

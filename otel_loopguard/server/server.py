@@ -87,7 +87,7 @@ class Server:
 
     Raises:
         LoopGuardSettingsError: An address or URL cannot be used, it would listen beyond loopback
-            without tokens, or read the records of several tenants.
+            without tokens, or a topic is read for several tenants.
 
     Attributes:
         url: Where it listens for HTTP, once it runs.
@@ -106,9 +106,8 @@ class Server:
             if tenants.is_open and not is_loopback(host):
                 msg = f"{host!r} is reached from elsewhere: without tokens only loopback is served"
                 raise LoopGuardSettingsError(msg)
-        if settings.kafka is not None and len(tenants.names) > 1:
-            msg = f"kafka: records are of one tenant, and tokens has {len(tenants.names)}"
-            raise LoopGuardSettingsError(msg)
+        kafka = settings.kafka
+        self._topics = {} if kafka is None else kafka.topics_of(tenants.names)
         self._hop_to = hop_to(settings.forward) if settings.forward else None
         check_headers(settings.headers or {})
         guard = guard or Settings()
@@ -124,8 +123,8 @@ class Server:
         self._stack = contextlib.AsyncExitStack()
         self._http: _Http | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self._kafka: KafkaConsumer | None = None
-        self._reading: asyncio.Task[None] | None = None
+        self._consumers: list[KafkaConsumer] = []
+        self._reading: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
         settings = self._settings
@@ -135,8 +134,12 @@ class Server:
             logs=self._logs,
         )  # fmt: skip
         if settings.kafka is not None:
-            ((tenant, engine),) = self.engines.items()
-            self._kafka = KafkaConsumer(settings.kafka, receiver, tenant, engine.guard.faults)
+            self._consumers = [
+                KafkaConsumer(
+                    settings.kafka, topics, receiver, tenant, self.engines[tenant].guard.faults
+                )
+                for tenant, topics in self._topics.items()
+            ]
         app = http_app(receiver, self.engines, self._tenants, most_bytes=settings.most_bytes)
         await self._serve_http(app)
         if self._grpc_address is not None:
@@ -147,16 +150,16 @@ class Server:
         if hop is not None:
             self._stack.push_async_callback(hop.close)
         self._tasks.append(asyncio.create_task(self._tick(receiver)))
-        if self._kafka is not None:
-            self._reading = asyncio.create_task(self._kafka.run())
+        self._reading = [asyncio.create_task(one.run()) for one in self._consumers]
         self._signals.enter_context(_signals_set(self._told))
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self._signals.close()
-        if self._kafka is not None and self._reading is not None:
-            self._kafka.stop()
-            await asyncio.wait([self._reading])
+        for consumer in self._consumers:
+            consumer.stop()
+        if self._reading:
+            await asyncio.wait(self._reading)
         for task in self._tasks[1:]:
             task.cancel()
         if self._http is not None:
@@ -178,7 +181,7 @@ class Server:
             LoopGuardError: The client of Kafka cannot go on.
         """
         telling = asyncio.create_task(self._told.wait())
-        running = [telling, self._tasks[0], *filter(None, (self._reading,))]
+        running = [telling, self._tasks[0], *self._reading]
         ended, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
         telling.cancel()
         for task in ended:

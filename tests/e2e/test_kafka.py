@@ -6,6 +6,7 @@ import base64
 import json
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,11 +22,12 @@ from stack.ports import Ports
 from stack.programs import wait_for
 from stack.stack import Stack
 
-from otel_loopguard.server import KafkaSettings
+from otel_loopguard.server import KafkaSettings, Tenants
 from otel_loopguard.server.kafka import properties_of
 from tests.e2e.running import need
 from tests.e2e.test_fleet import CALLS, SESSIONS, Sink, judged_once, span
 from tests.server.serving import PROTOBUF, attributes, call, next_hop, request, serving
+from tests.server.test_logs import records
 from tests.stores.servers import free_port, need_redis
 
 if TYPE_CHECKING:
@@ -44,9 +46,9 @@ _names = count()
 class Topic:
     """A topic of its own, and the group that reads it."""
 
-    def __init__(self, brokers: str, partitions: int = 1) -> None:
+    def __init__(self, brokers: str, partitions: int = 1, name: str = "") -> None:
         self.brokers = brokers
-        self.name = f"spans-{next(_names)}"
+        self.name = name or f"spans-{next(_names)}"
         self.group = f"group-of-{self.name}"
         self._written = 0
         self._partitions = [TopicPartition(self.name, number) for number in range(partitions)]
@@ -59,7 +61,7 @@ class Topic:
 
     @property
     def settings(self) -> KafkaSettings:
-        return KafkaSettings(self.brokers, self.name, self.group, QUICK)
+        return KafkaSettings(self.brokers, self.name, group=self.group, properties=QUICK)
 
     def produce(self, *bodies: bytes, key: bytes | None = None) -> None:
         """Writes records; they are there when it returns."""
@@ -73,11 +75,12 @@ class Topic:
         """Writes equal calls of one session, each a record."""
         self.produce(*(request(call(number)).SerializeToString() for number in numbers))
 
-    def committed(self) -> int:
-        """How many records the group is done with."""
-        asked = [ConsumerGroupTopicPartitions(self.group, list(self._partitions))]
+    def committed(self, group: str = "") -> int:
+        """How many records its group, or another one, is done with."""
+        group = group or self.group
+        asked = [ConsumerGroupTopicPartitions(group, list(self._partitions))]
         admin = self._admin()
-        found = admin.list_consumer_group_offsets(asked)[self.group].result(60)
+        found = admin.list_consumer_group_offsets(asked)[group].result(60)
         return sum(max(0, one.offset) for one in found.topic_partitions)
 
     def members(self) -> int:
@@ -91,13 +94,15 @@ class Topic:
 
 
 class Broker:
-    """A broker, and where it is: for everybody, and for those who have the password."""
+    """A broker, and where it is: for everybody, and for those who have a password or a key."""
 
     def __init__(self, stack: Stack) -> None:
         self.stack = stack
         self.program = stack.kafka()
         self.open = f"127.0.0.1:{stack.ports.kafka}"
-        self.closed = f"127.0.0.1:{stack.ports.kafka_sasl}"
+        self.password = f"127.0.0.1:{stack.ports.kafka_password}"
+        self.certificate = f"127.0.0.1:{stack.ports.kafka_certificate}"
+        self.files = stack.folder / "kafka"
 
 
 @pytest.fixture(scope="module")
@@ -139,8 +144,10 @@ def workers(tmp_path: Path) -> Iterator[Callable[[Topic, str], Program]]:
         yield start
 
 
-def action(server: Server) -> str:
-    return httpx.get(f"{server.url}/v1/sessions/chat-1/control").json()["action"]
+def action(server: Server, session: str = "chat-1", token: str = "") -> str:
+    headers = {"authorization": f"Bearer {token}"} if token else {}
+    url = f"{server.url}/v1/sessions/{session}/control"
+    return httpx.get(url, headers=headers).json()["action"]
 
 
 def decisions(hop: Hop) -> list[str]:
@@ -250,7 +257,7 @@ def test_a_worker_that_is_killed_before_it_commits_loses_and_repeats_nothing(
     taken.answers = [200, *[503] * 1000]  # decisions are told of, spans are not taken
     topic.call(0, 1, 2, 3)
     killed = workers(topic, url)
-    wait_for(lambda: len(taken.answers) < 990, "it was judged and held back")
+    wait_for(lambda: len(taken.answers) < 998, "it was judged and held back")
     assert topic.committed() == 0
     killed.kill()
     assert not taken.spans()
@@ -302,24 +309,106 @@ def test_workers_come_and_go_and_die_under_load(
         sink.stop()
 
 
+def reading(topic: Topic, brokers: str, file: Path, **properties: str) -> KafkaSettings:
+    """Reads a topic with properties out of a file."""
+    named = {name.replace("_", "."): value for name, value in properties.items()}
+    lines = (f"{name} = {value}\n" for name, value in named.items())
+    file.write_text("# of this worker\n\n" + "".join(lines))
+    return KafkaSettings(brokers, topic.name, group=topic.group, properties=properties_of(file))
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
 def test_a_password_comes_from_a_file(
-    broker: Broker, topic: Topic, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    broker: Broker, topic: Topic, tmp_path: Path, caplog: pytest.LogCaptureFixture, mechanism: str
 ) -> None:
-    def reading(password: str) -> KafkaSettings:
-        properties = tmp_path / password
-        properties.write_text(
-            "# of this worker\n\nsecurity.protocol = SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
-            f"sasl.username = worker\nsasl.password = {password}\n"
-        )
-        return KafkaSettings(broker.closed, topic.name, topic.group, properties_of(properties))
+    def with_password(password: str) -> KafkaSettings:
+        return reading(
+            topic, broker.password, tmp_path / "kafka.properties", security_protocol="SASL_SSL",
+            ssl_ca_location=str(broker.files / "certificate.pem"), sasl_mechanism=mechanism,
+            sasl_username="worker", sasl_password=password,
+        )  # fmt: skip
 
     topic.call(0, 1, 2, 3)
-    with serving(kafka=reading("guessed")):
-        wait_for(lambda: "Authentication failed" in caplog.text, "it was said", 60)
+    with serving(kafka=with_password("guessed")):
+        wait_for(lambda: "uthentication failed" in caplog.text, "it was said", 60)
     assert "guessed" not in caplog.text
     assert topic.committed() == 0
-    with serving(kafka=reading("a password")) as server:
+    with serving(kafka=with_password("a password")) as server:
         wait_for(lambda: action(server) == "deny", "the session is denied")
+
+
+def test_a_certificate_stands_for_a_password(
+    broker: Broker, topic: Topic, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file, certificate = tmp_path / "kafka.properties", str(broker.files / "certificate.pem")
+    trusting = {"security_protocol": "SSL", "ssl_ca_location": certificate}
+    known = {
+        "ssl_certificate_location": certificate, "ssl_key_location": str(broker.files / "key.pem"),
+    }  # fmt: skip
+    topic.call(0, 1, 2, 3)
+    with serving(kafka=reading(topic, broker.certificate, file, **trusting)):
+        wait_for(lambda: "Kafka: " in caplog.text, "it was said", 60)
+    assert topic.committed() == 0
+    with serving(kafka=reading(topic, broker.certificate, file, **trusting, **known)) as server:
+        wait_for(lambda: action(server) == "deny", "the session is denied")
+
+
+def test_a_broker_that_is_not_trusted_is_not_read(
+    broker: Broker, topic: Topic, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "kafka.properties"
+    topic.call(0, 1, 2, 3)
+    with serving(kafka=reading(topic, broker.certificate, file, security_protocol="SSL")):
+        wait_for(lambda: "certificate verify failed" in caplog.text, "it was said", 60)
+    assert topic.committed() == 0
+
+
+def test_log_records_have_a_topic_of_their_own(
+    broker: Broker, topic: Topic, hop: tuple[Hop, str]
+) -> None:
+    taken, url = hop
+    logs = Topic(broker.open)
+    with serving(kafka=replace(topic.settings, logs_topic=logs.name), forward=url) as server:
+        topic.call(0)
+        logs.produce(*(records("codex.tool_result", number) for number in range(4)))
+        wait_for(lambda: action(server, "run-1") == "deny", "the session is denied")
+        topic.done()
+    assert len(taken.spans()) == 1
+    names = [attributes(one).get("call_id") for one in taken.records()]
+    assert [name for name in names if name] == [f"call-{number}" for number in range(4)]
+
+
+def test_each_tenant_has_topics_of_its_own(broker: Broker) -> None:
+    tokens = {"a token of sixteen": "one", "another of sixteen": "two"}
+    name = f"spans-{next(_names)}"
+    one, two = (Topic(broker.open, name=f"{tenant}.{name}") for tenant in tokens.values())
+    kafka = KafkaSettings(broker.open, "{tenant}." + name, group=name, properties=QUICK)
+    with serving(Tenants(tokens), kafka=kafka) as server:
+        one.call(0, 1, 2, 3)
+        two.call(0)
+        wait_for(lambda: action(server, token="a token of sixteen") == "deny", "it is denied")
+        wait_for(lambda: two.committed(name) == 1, "the other was read")
+        assert action(server, token="another of sixteen") == "allow"
+
+
+def test_small_records_are_sent_on_together(topic: Topic, hop: tuple[Hop, str]) -> None:
+    taken, url = hop
+    topic.produce(*(request(call(n, f"chat-{n}")).SerializeToString() for n in range(100)))
+    with serving(kafka=topic.settings, forward=url):
+        topic.done()
+    assert len({span.span_id for span in taken.spans()}) == 100
+    assert len(taken.traces) < 100
+
+
+def test_one_bad_record_among_many_is_skipped_alone(topic: Topic, hop: tuple[Hop, str]) -> None:
+    taken, url = hop
+    topic.produce(*(request(call(n, f"chat-{n}")).SerializeToString() for n in range(10)))
+    taken.answers = [400, 400]  # of the request that they make together, then of one of them
+    with serving(kafka=topic.settings, forward=url) as server:
+        topic.done()
+        faults = server.engines["default"].guard.faults
+        assert faults.counts == {"kafka:BadRequest": 1}
+    assert len(taken.spans()) == 9
 
 
 def test_spans_come_by_way_of_the_collector(broker: Broker, topic: Topic) -> None:

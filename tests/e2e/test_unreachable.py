@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import ssl
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -13,6 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from stack import certificates
+from stack.builds import MissingError
 from stack.ports import free_ports
 from stack.programs import wait_for
 from stack.views import total
@@ -134,16 +135,12 @@ def test_what_is_dropped_is_counted(stack: Stack, agents: Agents) -> None:
 @pytest.fixture
 def self_signed(tmp_path: Path) -> ssl.SSLContext:
     """A certificate that nobody trusts."""
-    names = [str(tmp_path / "key.pem"), str(tmp_path / "cert.pem")]
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
-    command += ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
     try:
-        command += ["-keyout", names[0], "-out", names[1]]
-        subprocess.run(command, check=True, capture_output=True)
-    except FileNotFoundError:
-        lacking("openssl is missing")
+        made = certificates.self_signed(tmp_path)
+    except MissingError as error:
+        lacking(str(error))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(names[1], names[0])
+    context.load_cert_chain(made.path, made.key)
     return context
 
 

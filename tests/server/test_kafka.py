@@ -54,10 +54,23 @@ def test_a_property_that_cannot_be_used_is_named(properties: dict[str, str], mes
         asyncio.run(start())
 
 
-def test_records_are_of_one_tenant() -> None:
+@pytest.mark.parametrize(
+    ("topics", "message"),
+    [
+        ({}, r"topics \['otlp_spans'\] of 2 tenants: expected one of its own for each signal, and"),
+        ({"topic": "same", "logs_topic": "same"}, "expected one of its own for each signal"),
+        ({"topic": ""}, "expected one of its own"),
+        ({"topic": "all of {tenant}"}, "topic 'all of one': expected letters, digits"),
+        ({"topic": "^otlp_.*"}, "expected letters, digits"),
+    ],
+)
+def test_topics_that_cannot_be_told_apart_or_read_are_refused(
+    topics: dict[str, str], message: str
+) -> None:
     tenants = Tenants({"a token of sixteen": "one", "another of sixteen": "two"})
-    with pytest.raises(LoopGuardSettingsError, match="records are of one tenant, and tokens has 2"):
-        Server(ServerSettings(kafka=KafkaSettings("127.0.0.1:1")), tenants=tenants)
+    kafka = KafkaSettings("127.0.0.1:1", **topics)
+    with pytest.raises(LoopGuardSettingsError, match=message):
+        Server(ServerSettings(kafka=kafka), tenants=tenants)
 
 
 def test_without_the_extra_it_says_what_to_install(
