@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -41,6 +42,8 @@ def run(
             msg = f"--header {name!r:.100}: expected NAME=VALUE"
             raise LoopGuardSettingsError(msg)
         named[name.strip()] = value.strip()
+    # What sessions hold lives for long: it is looked at too often for the little garbage there is.
+    gc.set_threshold(50_000, 20, 20)
     settings = ServerSettings(headers=named, kafka=_kafka(*kafka), **options)
     asyncio.run(_run(Server(settings, guard, _tenants(tokens)), settings))
     return 0

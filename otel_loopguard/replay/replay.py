@@ -82,9 +82,9 @@ class SpanReplay:
         self._spans = 0
         self._chars = 0
 
-    def add(self, span: RecordedSpan) -> None:
-        """Takes one span; feeds what the buffer can no longer hold."""
-        step = self._bind(span)
+    def add(self, span: RecordedSpan, step: Step | None = None) -> None:
+        """Takes one span, and its step if it was read; feeds what the buffer cannot hold."""
+        step = self._bind(span, step)
         chars = _chars(span)
         self._spans += 1
         self._chars += chars
@@ -102,11 +102,11 @@ class SpanReplay:
         while self._spans:
             self._advance()
 
-    def _bind(self, span: RecordedSpan) -> Step | None:
+    def _bind(self, span: RecordedSpan, step: Step | None) -> Step | None:
         """Names the session of a trace, once a span of it says one; gives what was read for it."""
         if span.trace_id in self._bound:
-            return None
-        step = self._read(span)
+            return step
+        step = step or self._read(span)
         if step is not None and step.session is not None:
             self._bound.add(span.trace_id)
             self._feed.bind(span.trace_id, step.session)

@@ -11,7 +11,7 @@ from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.clock import now
-from otel_loopguard._util.errors import swallow
+from otel_loopguard._util.errors import attempt, swallow
 from otel_loopguard.errors import StoreError
 from otel_loopguard.replay import SpanReplay
 from otel_loopguard.server.events import record_of
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 SpanId = tuple[int, int]
 """Trace and span id."""
+Read = tuple["RecordedSpan", "Step | None"]
+"""A span, and its step if it is one."""
 
 _SEEN: Final = 200_000
 _DECIDED: Final = 10_000
@@ -137,10 +139,12 @@ class Engine:
         return await loop.run_in_executor(self._thread, self._judge, batch)
 
     def _judge(self, batch: _Batch) -> dict[SpanId, Annotation]:
-        homes = {} if self._leases is None else self._take(self._leases, batch)
-        fresh = self._fresh(batch.spans)
-        for span in fresh.values():
-            self._replay.add(span)
+        reader, faults = self.guard.reader, self.guard.faults
+        read = [(span, attempt(faults, "read", reader.read, span)) for span in batch.spans]
+        homes = {} if self._leases is None else self._take(self._leases, read, batch.steps)
+        fresh = self._fresh(read)
+        for span, step in fresh.values():
+            self._replay.add(span, step)
         self._replay.finish()
         for session, step in sorted(batch.steps, key=lambda one: one[1].end or 0):
             with swallow(self.guard.faults, "server"):
@@ -163,22 +167,24 @@ class Engine:
         places = {(span.trace_id, span.span_id) for span in batch.spans}
         return {place: self._decided[place] for place in places if place in self._decided}
 
-    def _fresh(self, spans: Iterable[RecordedSpan]) -> dict[SpanId, RecordedSpan]:
-        fresh: dict[SpanId, RecordedSpan] = {}
-        for span in spans:
+    def _fresh(self, read: Iterable[Read]) -> dict[SpanId, Read]:
+        fresh: dict[SpanId, Read] = {}
+        for span, step in read:
             place = (span.trace_id, span.span_id)
             if place not in self._seen:
                 self._seen[place] = None
-                if self._is_new(span):
-                    fresh[place] = span
+                if self._is_new(span, step):
+                    fresh[place] = span, step
         return fresh
 
-    def _take(self, leases: SessionLeases, batch: _Batch) -> dict[SpanId, str]:
+    def _take(
+        self, leases: SessionLeases, read: Sequence[Read], steps: Iterable[tuple[str, Step]]
+    ) -> dict[SpanId, str]:
         """Takes the sessions of a batch, with what others know of them; gives that of each span."""
         with _storing():
-            homes = self._homes(leases, batch.spans)
+            homes = self._homes(leases, read)
         traces: dict[str, int] = {}
-        spans: dict[str, list[SpanId]] = {session: [] for session, _ in batch.steps}
+        spans: dict[str, list[SpanId]] = {session: [] for session, _ in steps}
         for place, session in homes.items():
             spans.setdefault(session, []).append(place)
             traces[session] = place[0]
@@ -236,17 +242,16 @@ class Engine:
         if self._leases is not None:
             self._leases.call(session, self._calls.packed(session))
 
-    def _homes(self, leases: SessionLeases, spans: Iterable[RecordedSpan]) -> dict[SpanId, str]:
+    def _homes(self, leases: SessionLeases, read: Sequence[Read]) -> dict[SpanId, str]:
         """The session of each span that is a step."""
-        steps = [(span, self.guard.reader.read(span)) for span in spans]
         named: dict[int, str] = {}
-        for span, step in steps:
+        for span, step in read:
             if step is not None and step.session is not None:
                 named.setdefault(span.trace_id, step.session)
-        bound = leases.bound({span.trace_id: named.get(span.trace_id) for span, _ in steps})
+        bound = leases.bound({span.trace_id: named.get(span.trace_id) for span, _ in read})
         named = {**bound, **named}
         homes: dict[SpanId, str] = {}
-        for span, step in steps:
+        for span, step in read:
             if step is not None:
                 trace = named.get(span.trace_id) or f"{span.trace_id:032x}"
                 homes[span.trace_id, span.span_id] = step.session or trace
@@ -322,12 +327,11 @@ class Engine:
             with suppress(StoreError):  # then they are sent once more, with the same ids
                 self._leases.sent(by_session)
 
-    def _is_new(self, span: RecordedSpan) -> bool:
+    def _is_new(self, span: RecordedSpan, step: Step | None) -> bool:
         """Whether a span tells of no call that a log record told of before, or the other way.
 
         Where both are of one trace they are put together later: each may know what the other lacks.
         """
-        step = self.guard.reader.read(span)
         if step is None or step.session is None or step.call_id is None:
             return True
         call = (step.session, step.call_id)

@@ -64,16 +64,18 @@ class OpenCalls:
         """The sessions."""
         return iter(self._spans)
 
-    def follow(self, spans: Iterable[RecordedSpan]) -> set[str]:
+    def follow(self, read: Iterable[tuple[RecordedSpan, Step | None]]) -> set[str]:
         """Opens the calls that the newest span of a session asks for, and ends those before.
+
+        Args:
+            read: Spans that came, and their steps.
 
         Returns:
             The sessions whose open calls are others now.
         """
         newest: dict[str, tuple[RecordedSpan, Step | None]] = {}
         changed: set[str] = set()
-        for span in sorted(spans, key=lambda span: span.end or span.start):
-            step = self._guard.reader.read(span)
+        for span, step in sorted(read, key=lambda one: one[0].end or one[0].start):
             flag = self._guard.flag_in(span.trace_id)
             trace = f"{span.trace_id:032x}"
             session = trace if flag is None else flag.control.session or trace

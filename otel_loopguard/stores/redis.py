@@ -50,7 +50,8 @@ class Keys:
 
     def session(self, session: str, *names: str) -> list[str]:
         """What else is kept of a session."""
-        return [f"{self._prefix}:{{{quoted(session)}}}:{name}" for name in names]
+        begin = f"{self._prefix}:{{{quoted(session)}}}"
+        return [f"{begin}:{name}" for name in names]
 
     def value(self, kind: str, key: str) -> str:
         """A value: a string."""
