@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _MASKED: Final = 0.8
 _FADE: Final = 0.985
 _ACKNOWLEDGED: Final = 80
+_WORD: Final = 40
 _UNSEEN: Final = 10
 _ACTS: Final = 20
 _UNSURE: Final = 1.5
@@ -31,8 +32,8 @@ _SPACED_S: Final = 60.0
 class _Repeated:
     """Equal calls with an equal outcome.
 
-    `began` and `since` are number and time of the first; `fresh` and `acted` what the session had
-    done when it came again.
+    `began` and `since` are number and time of the first; `moves` how often the call got another
+    answer before; `fresh` and `acted` what the session had done when it came again.
     """
 
     call_exact: int | None
@@ -45,6 +46,7 @@ class _Repeated:
     round: int
     number: int
     time: int
+    moves: int = 0
     fresh: int = 0
     acted: int = 0
     count: float = 1.0
@@ -80,7 +82,7 @@ class ExactRepeat(BaseDetector):
         call = evidence.call
         if call is None:
             return None
-        self._fresh += evidence.fresh and not evidence.error
+        self._fresh += (evidence.fresh or evidence.changed) and not evidence.error
         self._acted += evidence.acts and not evidence.error
         window = self._settings.tuning.calls.repeat_window
         seen = self._seen.pop(call, None)
@@ -95,7 +97,7 @@ class ExactRepeat(BaseDetector):
             seen = _Repeated(
                 evidence.call_exact, evidence.outcome, evidence.outcome_exact, evidence.epoch,
                 evidence.pending, evidence.number, evidence.time, evidence.round, evidence.number,
-                evidence.time,
+                evidence.time, _moves(seen, evidence),
             )  # fmt: skip
         self._seen[call] = seen
         if not again:
@@ -151,7 +153,9 @@ class ExactRepeat(BaseDetector):
             # A look after each press or click is as much work as the press.
             amid = self._acted - seen.acted >= max(seen.repeats - 1, 1)
             threshold = _ACTS if (known and evidence.acts) or amid else _UNSEEN
-        needed = evidence.needs(threshold) * (_UNSURE if seen.unsure else 1.0)
+        # A word that was another one before, as what dice say, comes again by chance.
+        chance = seen.moves >= 2 and evidence.outcome_size < _WORD
+        needed = evidence.needs(threshold) * (_UNSURE if seen.unsure or chance else 1.0)
         if seen.count < needed - 0.1:
             return None
         called = f"{evidence.tool!r} was called {round(seen.count)} times with equal arguments"
@@ -159,6 +163,8 @@ class ExactRepeat(BaseDetector):
             says = "its answers say no more than that" if known else "its outcomes are not captured"
             message = f"{called}; {says}"
             reason = "identical_call_acknowledged" if known else "identical_call_unseen_outcome"
+            if known and self._amid_news(seen, evidence):
+                return None
             return self.found(
                 message,
                 seen.count,
@@ -172,6 +178,7 @@ class ExactRepeat(BaseDetector):
             evidence.guessed
             or evidence.acts
             or seen.unsure
+            or evidence.passes
             or (evidence.waiting and apart is not None and apart >= _SPACED_S)
             or (is_patient(evidence, self._settings) and self._has_time(seen, evidence))
             or (evidence.addressed and seen.outcome_exact != evidence.outcome_exact)
@@ -220,6 +227,13 @@ class ExactRepeat(BaseDetector):
         between = evidence.number - seen.began - seen.repeats
         fresh = self._fresh - seen.fresh
         return between > 0 and 2 * fresh >= between and 2 * fresh >= seen.repeats
+
+
+def _moves(before: _Repeated | None, evidence: Evidence) -> int:
+    """How often a call got another answer than the one before."""
+    if before is None:
+        return 0
+    return before.moves + (before.outcome != evidence.outcome)
 
 
 def _elapsed(seen: _Repeated, evidence: Evidence) -> float:
@@ -346,7 +360,9 @@ class Cycle(BaseDetector):
         )
         confidence = min(0.99, 0.85 + 0.04 * (turns - threshold))
         severity = critical_if(turns >= threshold + 1)
-        most = Action.HINT if evidence.guessed or not tells else Action.ABORT
+        # Of presses and moves equal answers may be equal moves of a game.
+        mild = evidence.guessed or not tells or 2 * sum(acting) > period
+        most = Action.HINT if mild else Action.ABORT
         return self.found(
             message,
             turns,

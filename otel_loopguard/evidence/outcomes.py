@@ -178,8 +178,9 @@ _IDS: Final = ("_id", "-id", "Id", "ID", "uuid", "guid")
 _TOKEN: Final = re.compile(rb"[a-z]+|\d+(?:\.\d+)?")
 _IMAGE: Final = re.compile(
     rb"^\W{0,4}(?:(?:binary|base64|png|jpe?g|inline|new)\W{1,2}){0,2}(?:image|screenshot|picture|"
-    rb"screen ?shot|screen|frame|photo)\b.{0,60}$|^\W{0,4}(?:took|taken|captured|here is|got|saved)"
-    rb"\b.{0,20}\b(?:screenshot|image|picture|photo)\b.{0,60}$|^data:image/|"
+    rb"screen ?shot|screen|frame|photo|figure size)\b.{0,60}$|"
+    rb"^\W{0,4}(?:took|taken|captured|here is|got|saved)\b.{0,20}"
+    rb"\b(?:screenshot|image|picture|photo)\b.{0,60}$|^data:image/|"
     rb'^[\[{]?\{?"(?:type|kind)":"(?:image|image_url|input_image)"'
 )
 _STATES: Final = frozenset(
@@ -531,6 +532,11 @@ _NONE_FAILED: Final = re.compile(
     r'\b(?:0|no|zero|none) (?:\w{1,12} )?fail\w{0,5}|"?fail\w{0,5}"?[:=] ?0\b',
     re.ASCII,
 )
+_PASSED: Final = re.compile(
+    r"\b[1-9]\d{0,6} (?:\w{1,20} )?pass(?:ed|ing)?\b|\btest result: ok\b|"
+    r"\ball (?:\w{1,20} ){0,3}pass(?:ed|ing)?\b|(?:\A|\n)\W{0,3}(?:ok[ \t]{1,8}\w|pass(?:ed)?\b)",
+    re.ASCII,
+)
 _CODES: Final = ("exit_code", "exitcode", "returncode", "return_code")
 _FAILED: Final = frozenset({"error", "failed", "failure", "fatal"})
 _SAYS_FAILED: Final = re.compile(
@@ -675,6 +681,14 @@ def rejects(outcome: Outcome) -> bool:
         if _REJECTS.may_match(end) and _REJECTS.pattern.search(_NONE_FAILED.sub("", end)):
             return True
     return False
+
+
+def says_passed(outcome: Outcome) -> bool:
+    """Whether an outcome says that tests passed, and rejects nothing, in its head or its tail."""
+    if outcome.key is None:
+        return False
+    tail = outcome.raw[-_SHORT_OUTCOME:].lower().decode("latin-1")
+    return _PASSED.search(tail) is not None and not rejects(outcome)
 
 
 def score_of(outcome: Outcome) -> tuple[int, float] | None:

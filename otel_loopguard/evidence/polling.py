@@ -50,9 +50,11 @@ _LONG_GAP: Final = 20_000_000_000
 _REST: Final = 60_000_000_000
 _SCHEDULE: Final = 300_000_000_000
 _PENDING: Final = re.compile(
-    rb"(?i)\b(?:pending|in[ _-]?progress|queued|running|waiting|processing|not (?:yet )?(?:ready|"
-    rb"finished|done|complete)|no (?:new )?output|still|starting|scheduled|provisioning|"
-    rb"initiali[sz]ing)\b"
+    rb"(?i)(?:\b|_)(?:pending|in[ _-]?progress|queued|running|waiting|processing|not (?:yet )?"
+    rb"(?:ready|finished|done|complete)|no (?:new )?(?:output|messages?|events?|data|reply)|still|"
+    rb"starting|scheduled|provisioning|initiali[sz]ing|(?:database|file|table|state) is locked|"
+    rb"(?:get|acquir(?:e|ing)|obtain) (?:an? |the )?(?:\w{1,20} )?lock|(?:held|locked|used) by"
+    rb"(?: another)? process|resource (?:busy|temporarily unavailable))(?:\b|_)"
 )
 _SLEEP: Final = re.compile(r"\bsleep\s{1,4}(\d{1,5}(?:\.\d{1,3})?)\s?([smhSMH]?)")
 _UNITS: Final = {"m": 60, "h": 3600}
@@ -60,7 +62,9 @@ _WATCHES: Final = re.compile(
     r"\b(?:tail|watch|status|squeue|qstat|journalctl|kubectl (?:get|rollout|logs|wait)|"
     r"gh (?:run|pr)|docker (?:ps|logs|inspect)|jobs|pgrep|ps)\b"
 )
-_POLLS: Final = re.compile(r"(?i)poll|status|wait|check|progress|watch|monitor|tail")
+_POLLS: Final = re.compile(
+    r"(?i)poll|status|wait|check|progress|watch|monitor|tail|receive|listen|consume|stream"
+)
 
 
 class Asked(NamedTuple):
@@ -94,7 +98,8 @@ class Polling:
     `tuning.calls.wait_gap_s` in which nothing ran if it speaks of something pending anywhere, if it
     was another one among the last four, or if the name or command of its call says so (where the
     time that models took is known); 20 s are enough by themselves. So is one for which the call
-    itself took that long, if it polls, and a command that sleeps that long.
+    itself took that long, if it polls, and a command that sleeps that long. After a pause of
+    `tuning.calls.wait_gap_s`, or where a command sleeps at all, it may be one in any case.
 
     Whatever else is asked again while something is pending, unchanged, is part of the wait.
 
@@ -177,9 +182,9 @@ class Polling:
             # Nothing more comes of it, unless somebody else starts it again meanwhile.
             return Asked(False, False, idle, False, True, False, spaced)
         # Without the time that models took, what passed between two calls may be thinking.
-        unsure = (
-            self._thought < 0 and idle >= self._gap and _polls(step.name or "", call.sample)
-        ) or (step.end or 0) - step.start >= _LONG_GAP
+        polls = self._thought < 0 and _polls(step.name or "", call.sample)
+        paused = idle >= self._gap and (polls or (self._thought >= 0 and not has_failed(outcome)))
+        unsure = paused or (step.end or 0) - step.start >= _LONG_GAP or _sleeps(call.sample) >= 1
         return Asked(False, False, idle, waits, unsure and not waits, False, spaced)
 
     def _waits(self, step: Step, call: Call, idle: int, *, pending: bool) -> bool:

@@ -45,6 +45,7 @@ from otel_loopguard.evidence.outcomes import (
     rejects,
     reports_failure,
     says_nothing_found,
+    says_passed,
     score_of,
 )
 from otel_loopguard.evidence.polling import Polling, RepeatBaseline
@@ -273,6 +274,7 @@ class ToolCallExtractor:
                 and name.words.isdisjoint(_SEARCHING)
                 and place is None
             ),
+            passes=not asked.fresh and says_passed(outcome),
             addressed=is_address(outcome),
         )
         if writes and (

@@ -141,6 +141,104 @@ def test_another_picture_of_the_same_prompt_is_no_reason_to_stop() -> None:
 
 
 @pytest.mark.parametrize(
+    ("tool", "args", "answer", "idle", "took"),
+    [
+        ("snapshot", "{}", "Approve the sign-in on your phone.", 6, 0.5),
+        ("bash", '{"command": "sleep 3 && curl -s localhost:3000"}', "000", 0.2, 3.1),
+        ("bash", '{"command": "apt-get install jq"}', "E: Could not get lock dpkg", 8, 0.5),
+        ("receive", '{"timeout": 10}', "timeout, no message", 0.2, 10),
+        ("aws", '{"args": "describe-stacks"}', "Database CREATE_IN_PROGRESS", 8, 0.5),
+    ],
+    ids=["person", "server", "lock", "message", "stack"],
+)
+def test_who_asks_with_pauses_is_not_stopped(
+    tool: str, args: str, answer: str, idle: float, took: float
+) -> None:
+    """For a person, a server that starts, a lock, a message: no tool is named like a poll."""
+    agent = Traced()
+    with agent.running():
+        for _ in range(12):
+            agent.model()
+            agent.call(tool, args, answer, idle=idle, took=took)
+    assert set(agent.actions) <= {"hint"}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "214 passed in 12.3s",
+        "ok   shop/cache 0.1s",
+        "test result: ok. 12 passed; 0 failed",
+        "Tests:       12 passed, 12 total",
+    ],
+)
+def test_tests_that_pass_again_are_no_reason_to_stop(answer: str) -> None:
+    """Whether they are flaky is found out by running them once more."""
+    agent = Traced()
+    with agent.running():
+        for _ in range(10):
+            agent.model()
+            agent.call("bash", '{"command": "./test.sh cache"}', answer)
+    assert agent.actions == ["hint"]
+
+
+def test_tests_that_fail_again_are_a_reason_to_stop() -> None:
+    """Where nothing is edited in between."""
+    agent = Traced()
+    with agent.running():
+        for _ in range(6):
+            agent.model()
+            agent.call("bash", '{"command": "./test.sh cache"}', "1 failed, 213 passed in 12.3s")
+    assert "abort" in agent.actions
+
+
+def test_moves_beside_news_are_work() -> None:
+    """However often they are confirmed: what is looked at in between is another each time."""
+    agent = Traced()
+    with agent.running():
+        for number in range(30):
+            agent.model()
+            agent.call("scroll", '{"direction": "down"}', "Scrolled down.")
+            agent.call("get_page_text", "{}", " ".join(SENTENCES[number : number + 3]))
+    assert agent.actions == []
+
+
+def test_an_arm_that_picks_one_part_after_the_other_is_no_loop() -> None:
+    """Each part lies elsewhere, and is picked with an equal call and an equal answer."""
+    agent = Traced()
+    with agent.running():
+        for number in range(12):
+            agent.model()
+            agent.call("detect_object", "{}", f'{{"class": "bolt", "x": {number * 37 % 300}}}')
+            agent.call("pick", "{}", "picked")
+            agent.call("place", json.dumps({"bin": "AB"[number % 2]}), "placed")
+    assert agent.actions == []
+
+
+def test_the_same_number_four_times_may_be_chance() -> None:
+    """Where the same call brought others before."""
+    agent = Traced()
+    with agent.running():
+        for thrown in (3, 6, 1, 4, 4, 4, 4, 2, 5, 5, 5, 5, 1, 3):
+            agent.model()
+            agent.call("throw", "{}", f"You threw a {thrown}.")
+    assert agent.actions == []
+
+
+def test_games_that_go_alike_are_no_reason_to_stop() -> None:
+    """Who wins by the same moves plays them again."""
+    agent, boards = Traced(), ("..X......", "O.X......", "O.X...X..")
+    with agent.running():
+        for _ in range(12):
+            agent.model()
+            agent.call("new_game", "{}", ".........")
+            for cell, board in enumerate(boards):
+                agent.model()
+                agent.call("play", json.dumps({"cell": cell}), board)
+    assert set(agent.actions) <= {"hint"}
+
+
+@pytest.mark.parametrize(
     "answer",
     [
         '{"build": 4, "status": "cancelled"}',
