@@ -136,11 +136,11 @@ class Evidence:
     """Whether its long arguments and outcome are nearly those of the call of its tool before."""
     brief: bool = False
     """Whether it asks for another item, is no search, and was answered by a word or two."""
-    passes: bool = False
-    """Whether it asks again, and its outcome says that tests passed and none failed."""
     addressed: bool = False
     """Whether its outcome is short and gives a link or a path with an id in it: of something new,
     if that id is another one."""
+    passes: bool = False
+    """Whether it asks again, and its outcome says that tests passed and none failed."""
     waits: bool = field(init=False)
     """Whether it is a wait, or a look again at what may change by itself."""
 

@@ -51,7 +51,7 @@ _REST: Final = 60_000_000_000
 _SCHEDULE: Final = 300_000_000_000
 _PENDING: Final = re.compile(
     rb"(?i)(?:\b|_)(?:pending|in[ _-]?progress|queued|running|waiting|processing|not (?:yet )?"
-    rb"(?:ready|finished|done|complete)|no (?:new )?(?:output|messages?|events?|data|reply)|still|"
+    rb"(?:ready|finished|done|complete)|no (?:new )?output|no new (?:messages?|events?|data)|still|"
     rb"starting|scheduled|provisioning|initiali[sz]ing|(?:database|file|table|state) is locked|"
     rb"(?:get|acquir(?:e|ing)|obtain) (?:an? |the )?(?:\w{1,20} )?lock|(?:held|locked|used) by"
     rb"(?: another)? process|resource (?:busy|temporarily unavailable))(?:\b|_)"

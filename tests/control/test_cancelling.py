@@ -102,7 +102,7 @@ def test_other_sessions_go_on(run: str) -> None:
     async def agent() -> list[Any]:
         async with control.cancelling():
             pass
-        with otel_loopguard.session("another"):
+        with otel_loopguard.session(f"not {run}"):
             async with control.cancelling():
                 control.abort(run)
                 await asyncio.sleep(0.05)

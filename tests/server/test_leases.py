@@ -350,10 +350,10 @@ def test_spans_that_come_again_elsewhere_count_once(
         assert len(set(decisions(taken))) == 1
 
 
-def test_a_call_inside_a_span_without_an_end_is_stored_once_it_is_acknowledged(
+def test_calls_inside_a_span_without_an_end_are_stored_once_they_are_acknowledged(
     guard: Settings, leases: Callable[..., SessionLeases]
 ) -> None:
-    """The span around it may tell its result; nobody waits for that with what is acknowledged."""
+    """The span around a call could tell its result, but its end is missing, and not to come."""
     around = call(0, end_time_unix_nano=0)
     inside = call(1, trace_id=around["trace_id"], parent_span_id=around["span_id"])
     for name in ("arguments", "result"):
@@ -361,7 +361,7 @@ def test_a_call_inside_a_span_without_an_end_is_stored_once_it_is_acknowledged(
     del inside["attributes"]["gen_ai.tool.call.result"]
     with serving(guard=guard) as server:
         post(server, around, inside).raise_for_status()
-        assert len(leases().journal("chat-1")) == 1
+        assert len(leases().journal("chat-1")) == 2
 
 
 def test_a_span_that_comes_again_has_its_decision_on_it(
