@@ -62,10 +62,11 @@ class Action(str, Enum):
     @property
     def stops(self) -> bool:
         """Whether work is held or ended: deny, pause, abort."""
-        return _RANK[self] >= _RANK[Action.DENY]
+        return self in _STOPS
 
 
 _RANK = {action: rank for rank, action in enumerate(Action)}
+_STOPS = (Action.DENY, Action.PAUSE, Action.ABORT)
 
 
 class Severity(str, Enum):

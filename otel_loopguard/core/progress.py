@@ -122,3 +122,8 @@ class Usage:
     agent: str | None = None  # that did this step
     own: AgentUsage | None = None  # of that agent; None where it has no limits of its own
     task_type: str | None = None
+
+    @property
+    def tells_tokens(self) -> bool:
+        """Whether this step is a model call that says its tokens."""
+        return self.step_tokens is not None

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
-from otel_loopguard.core import Action, Detection, ErrorClass, Evidence, Kind, Severity
+from otel_loopguard.core import Action, Detection, Effect, ErrorClass, Evidence, Kind, Severity
 
 if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
+
+# A member of an enum costs as much as a call in Python 3.11; these are asked for at every step.
+READ: Final = Effect.READ
+WRITE: Final = Effect.WRITE
+WAIT: Final = Effect.WAIT
+TRANSIENT: Final = ErrorClass.TRANSIENT
 
 
 class BaseDetector:
@@ -74,9 +80,9 @@ class BaseDetector:
 
 def is_patient(evidence: Evidence, settings: Settings) -> bool:
     """Whether a call tries again, after a pause, what failed for a while."""
-    gap_s = settings.tuning.calls.wait_gap_s
-    transient = evidence.error_class is ErrorClass.TRANSIENT
-    return transient and evidence.gap is not None and evidence.gap >= gap_s * 1e9
+    if evidence.error_class is not TRANSIENT or evidence.gap is None:
+        return False
+    return evidence.gap >= settings.tuning.calls.wait_gap_s * 1e9
 
 
 def critical_if(condition: bool) -> Severity:

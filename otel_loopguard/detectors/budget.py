@@ -289,6 +289,7 @@ class TokenRate(_OwnVerdict):
     """
 
     name = "token_rate"
+    signs = ("tells_tokens",)
     sure = (0.6, 0.6, 0)
     reason = "tokens_rise"
     advice = "Work with a shorter context: summarise what is known, and read less at once."

@@ -155,7 +155,8 @@ class DecayingCounter:
         once = self.once.pop(key, None)
         counted = self.repeated.get(key) if once is None else _counted(*once)
         if counted is None or evidence.number - counted.number > _WINDOW:
-            self.repeated.pop(key, None)
+            if counted is not None:
+                self.repeated.pop(key, None)
             self.once[key] = (
                 weight, evidence.tool, evidence.call, evidence.time, evidence.epoch,
                 evidence.round, evidence.number, sample,

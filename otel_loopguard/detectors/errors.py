@@ -8,8 +8,16 @@ from typing import TYPE_CHECKING, Final
 from xxhash import xxh3_64_intdigest as key_of
 
 from otel_loopguard._util.bounded import keep
-from otel_loopguard.core import Action, Effect, ErrorClass
-from otel_loopguard.detectors.base import BaseDetector, answer_of, critical_if, error_of, is_patient
+from otel_loopguard.core import Action, ErrorClass
+from otel_loopguard.detectors.base import (
+    TRANSIENT,
+    WRITE,
+    BaseDetector,
+    answer_of,
+    critical_if,
+    error_of,
+    is_patient,
+)
 from otel_loopguard.detectors.counters import ITEM, Counted, DecayingCounter, RecentRounds
 
 if TYPE_CHECKING:
@@ -79,7 +87,7 @@ class ErrorRepeat(BaseDetector):
             failing = _Failing(
                 evidence.epoch, evidence.round, evidence.number, evidence.time,
                 evidence.call_exact, evidence.error_line,
-                evidence.error_class is ErrorClass.TRANSIENT,
+                evidence.error_class is TRANSIENT,
                 frozenset() if evidence.call is None else frozenset((evidence.call,)),
                 int(evidence.call is not None),
             )  # fmt: skip
@@ -116,7 +124,7 @@ class ErrorRepeat(BaseDetector):
 
     def _has_time(self, failing: _Failing, evidence: Evidence) -> bool:
         """Whether a transient error is still within its budget of time."""
-        if evidence.error_class is not ErrorClass.TRANSIENT or not failing.since:
+        if evidence.error_class is not TRANSIENT or not failing.since:
             return False
         budget = self._settings.of(evidence.tool).transient_budget_s
         return (evidence.time - failing.since) / 1e9 <= budget
@@ -194,10 +202,11 @@ class ErrorRate(BaseDetector):
     family = "errors"
     sure = (0.85, 0.6, 0.03)
     max_action = Action.STEER
-    __slots__ = ("_agents",)
+    __slots__ = ("_agents", "_rounds")
 
     def reset(self) -> None:
         self._agents: dict[int, _Newest] = {}
+        self._rounds = self._settings.tuning.calls.error_rate_rounds
 
     def observe(self, evidence: Evidence) -> Detection | None:
         if evidence.waits or evidence.absent or is_patient(evidence, self._settings):
@@ -211,7 +220,7 @@ class ErrorRate(BaseDetector):
             for place, name in enumerate(passing):
                 if name == evidence.tool:
                     failed[place], passing[place] = False, ""
-        tool = evidence.tool if evidence.error_class is ErrorClass.TRANSIENT else ""
+        tool = evidence.tool if evidence.error_class is TRANSIENT else ""
         if evidence.round == newest.round and failed:
             failed[-1] = failed[-1] and evidence.failing
             passing[-1] = tool
@@ -219,7 +228,7 @@ class ErrorRate(BaseDetector):
             failed.append(evidence.failing)
             passing.append(tool)
             newest.row += 1
-            if len(failed) > self._settings.tuning.calls.error_rate_rounds:
+            if len(failed) > self._rounds:
                 del failed[0], passing[0]
         newest.round = evidence.round
         if not failed[-1]:
@@ -229,7 +238,7 @@ class ErrorRate(BaseDetector):
 
     def _judge(self, evidence: Evidence, newest: _Newest) -> Detection | None:
         tuning = self._settings.tuning.calls
-        failed, rounds = sum(newest.failed), tuning.error_rate_rounds
+        failed, rounds = sum(newest.failed), self._rounds
         if newest.row >= evidence.needs(tuning.error_streak):
             reason, count, which = "error_streak", newest.row, f"the last {newest.row}"
             threshold = evidence.shown(tuning.error_streak)
@@ -273,27 +282,29 @@ class Outage(BaseDetector):
         self._errors.halve()
 
     def observe(self, evidence: Evidence) -> Detection | None:
-        key = evidence.error_shape if evidence.error else evidence.outcome
+        answers, errors = self._answers, self._errors
         # An equal answer is one of an agent, an equal error one of what is behind the tools.
-        place = key if evidence.error else (evidence.agent, key)
-        if not evidence.error:
-            if self._answers.repeated:
-                self._answers.decay_others(evidence.tool, place, _AFTER_SUCCESS)
-            errors = self._errors
+        if evidence.error:
+            counter, key, place = errors, evidence.error_shape, evidence.error_shape
+        else:
+            counter, key, place = answers, evidence.outcome, (evidence.agent, evidence.outcome)
+            if answers.repeated:
+                answers.decay_others(evidence.tool, place, _AFTER_SUCCESS)
             if (errors.once or errors.repeated) and not evidence.failing and not evidence.waits:
                 self._ended += errors.forget(evidence.tool)
+            if evidence.outcome_size < _LONG or _is_carried_out(evidence):
+                return None
         if key is None or evidence.waits:
             return None
-        if not evidence.error and (evidence.outcome_size < _LONG or _is_carried_out(evidence)):
-            return None
-        transient = evidence.error_class is ErrorClass.TRANSIENT
+        transient = evidence.error_class is TRANSIENT
         patient = transient and not evidence.fresh and self._paused(key, evidence)
         weight = 0.0 if patient else self._weight(evidence, transient=transient)
         self._gap = evidence.gap or 0
-        counter = self._errors if evidence.error else self._answers
         counted = counter.add(place, evidence, weight)
+        if counted is None:
+            return None
         threshold = self._settings.error_threshold
-        if counted is None or counted.count < evidence.needs(threshold) - 0.1:
+        if counted.count < evidence.needs(threshold) - 0.1:
             return None
         if len(counted.tools) < 2 and not (transient and not patient):
             return None
@@ -340,7 +351,7 @@ class Outage(BaseDetector):
 
 def _is_carried_out(evidence: Evidence) -> bool:
     """Whether it says that something was done, as all such calls of one program may."""
-    writes = evidence.acts or evidence.effect is Effect.WRITE
+    writes = evidence.acts or evidence.effect is WRITE
     return writes and not evidence.failing and not evidence.rejects
 
 
@@ -416,7 +427,7 @@ class SameFailure(BaseDetector):
     def observe(self, evidence: Evidence) -> Detection | None:
         if evidence.failure is None or (evidence.fresh and not evidence.runs_code):
             return None
-        if evidence.error_class is ErrorClass.TRANSIENT or evidence.outcome_size < _SHORT:
+        if evidence.error_class is TRANSIENT or evidence.outcome_size < _SHORT:
             return None
         key = (evidence.tool, evidence.failure)
         failure = self._failures.get(key) or _Failure(RecentRounds(_FAILURE_WINDOW))

@@ -5,14 +5,21 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rapidfuzz import fuzz
 from xxhash import xxh3_64_intdigest as key_of
 
 from otel_loopguard._util.bounded import keep
-from otel_loopguard.core import Action, Effect, ErrorClass, Evidence
-from otel_loopguard.detectors.base import BaseDetector, answer_of, critical_if, is_patient
+from otel_loopguard.core import Action, Evidence
+from otel_loopguard.detectors.base import (
+    READ,
+    TRANSIENT,
+    BaseDetector,
+    answer_of,
+    critical_if,
+    is_patient,
+)
 from otel_loopguard.detectors.counters import Periods
 
 if TYPE_CHECKING:
@@ -64,46 +71,48 @@ class ExactRepeat(BaseDetector):
 
     name = "exact_repeat"
     family = "repetition"
-    __slots__ = ("_acted", "_fresh", "_seen")
+    __slots__ = ("_acted", "_fresh", "_seen", "_window")
 
     def reset(self) -> None:
-        self._seen: dict[int, _Repeated] = {}
+        self._window = self._settings.tuning.calls.repeat_window
+        # Most calls never come again: of those a tuple is enough, which no collector looks at.
+        self._seen: dict[int, _Repeated | tuple[Any, ...]] = {}
         self._fresh = 0
         self._acted = 0
 
     def user_turn(self) -> None:
         for call, seen in [*self._seen.items()]:
-            seen.count /= 2
-            if not seen.repeats:
+            if isinstance(seen, tuple):
                 # The same as to halve it.
                 del self._seen[call]
+            else:
+                seen.count /= 2
 
     def observe(self, evidence: Evidence) -> Detection | None:
         call = evidence.call
         if call is None:
             return None
-        self._fresh += (evidence.fresh or evidence.changed) and not evidence.error
-        self._acted += evidence.acts and not evidence.error
-        window = self._settings.tuning.calls.repeat_window
-        seen = self._seen.pop(call, None)
-        again = (
-            seen is not None
-            and not evidence.spaced
-            and seen.outcome == evidence.outcome
-            and seen.epoch == evidence.epoch
-            and evidence.number - seen.number <= window
-        )
-        if seen is None or not again:
-            seen = _Repeated(
+        if not evidence.error:
+            self._fresh += evidence.fresh or evidence.changed
+            self._acted += evidence.acts
+        known = self._seen.pop(call, None)
+        seen = _Repeated(*known) if isinstance(known, tuple) else known
+        if (
+            seen is None
+            or evidence.spaced
+            or seen.outcome != evidence.outcome
+            or seen.epoch != evidence.epoch
+            or evidence.number - seen.number > self._window
+        ):
+            self._seen[call] = (
                 evidence.call_exact, evidence.outcome, evidence.outcome_exact, evidence.epoch,
                 evidence.pending, evidence.number, evidence.time, evidence.round, evidence.number,
                 evidence.time, _moves(seen, evidence),
             )  # fmt: skip
-        self._seen[call] = seen
-        if not again:
-            if len(self._seen) > window:
+            if len(self._seen) > self._window:
                 del self._seen[next(iter(self._seen))]
             return None
+        self._seen[call] = seen
         if not seen.repeats:
             seen.fresh, seen.acted = self._fresh, self._acted
         counts = self._counts(seen, evidence)
@@ -117,7 +126,7 @@ class ExactRepeat(BaseDetector):
         return self._judge(seen, evidence, apart) if counts else None
 
     def _counts(self, seen: _Repeated, evidence: Evidence) -> bool:
-        transient = evidence.error_class is ErrorClass.TRANSIENT and seen.since
+        transient = evidence.error_class is TRANSIENT and seen.since
         if not evidence.waiting and not transient:
             return True
         own = self._settings.of(evidence.tool)
@@ -268,7 +277,7 @@ class SimilarRepeat(BaseDetector):
         if evidence.novelty is None or evidence.novelty > tuning.similar_novelty:
             return None
         if (
-            evidence.effect is not Effect.READ
+            evidence.effect is not READ
             or evidence.call is None
             or evidence.runs_code
             or evidence.waits

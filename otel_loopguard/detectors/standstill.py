@@ -11,8 +11,8 @@ from rapidfuzz import fuzz
 from xxhash import xxh3_64_intdigest as key_of
 
 from otel_loopguard._util.bounded import keep
-from otel_loopguard.core import Action, Effect, ErrorClass
-from otel_loopguard.detectors.base import BaseDetector, answer_of
+from otel_loopguard.core import Action
+from otel_loopguard.detectors.base import READ, TRANSIENT, WRITE, BaseDetector, answer_of
 from otel_loopguard.detectors.counters import (
     ITEM,
     BestScores,
@@ -51,7 +51,7 @@ class Stagnation(BaseDetector):
         self._answers.halve()
 
     def observe(self, evidence: Evidence) -> Detection | None:
-        if evidence.error or evidence.waits or evidence.effect is not Effect.READ:
+        if evidence.error or evidence.waits or evidence.effect is not READ:
             return None
         if evidence.outcome is None or evidence.call is None or evidence.bare:
             return None
@@ -121,7 +121,7 @@ class Echo(_LeakyDetector):
             not evidence.echo
             or evidence.error
             or evidence.waits
-            or evidence.effect is Effect.WRITE
+            or evidence.effect is WRITE
             or evidence.outcome_size < 40
         ):
             self._signs.leak(0.8, evidence.agent)
@@ -157,7 +157,7 @@ class FoundNothing(_LeakyDetector):
         if evidence.outcome is None or evidence.waits:
             return None
         if evidence.error or not evidence.nothing or not evidence.fresh:
-            if evidence.effect is Effect.WRITE and not evidence.error:
+            if evidence.effect is WRITE and not evidence.error:
                 self._signs.leak(0)
             elif not evidence.nothing:
                 self._signs.leak(0.7, evidence.agent)
@@ -217,7 +217,7 @@ class Grinding(BaseDetector):
             newest.clear()
             return None
         # That a call was carried out, or one word about one of many items, is all it can say.
-        transient = evidence.error_class is ErrorClass.TRANSIENT
+        transient = evidence.error_class is TRANSIENT
         known = evidence.novelty <= tuning.grinding_novelty
         brief = (evidence.brief and known) or (evidence.item and evidence.nothing)
         if transient or evidence.bare or evidence.acts or brief:
@@ -380,7 +380,7 @@ class RepeatedEdit(BaseDetector):
             # Wrong usage is no try, and neither is a transient error.
             not evidence.refused
             and (evidence.runs_code or evidence.rejects)
-            and evidence.error_class is not ErrorClass.TRANSIENT
+            and evidence.error_class is not TRANSIENT
         ):
             tried = _Tried(evidence.tool, evidence.call, evidence.sample)
             self._failed = [*self._failed[-15:], tried]
@@ -510,7 +510,7 @@ class Sweep(BaseDetector):
         self._ranges: dict[int, _Range] = {}
 
     def observe(self, evidence: Evidence) -> Detection | None:
-        if evidence.place is None or evidence.waits or evidence.effect is Effect.WRITE:
+        if evidence.place is None or evidence.waits or evidence.effect is WRITE:
             return None
         key, place = evidence.place
         read = self._ranges.get(key)

@@ -6,8 +6,8 @@ from collections import deque
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from otel_loopguard._util.bounded import keep
-from otel_loopguard.core import Action, Effect, ErrorClass, Evidence, Gain, ModelText, Plan
-from otel_loopguard.detectors.base import BaseDetector
+from otel_loopguard.core import Action, Evidence, Gain, ModelText, Plan
+from otel_loopguard.detectors.base import TRANSIENT, WAIT, WRITE, BaseDetector
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Detection
@@ -59,6 +59,8 @@ class Apologising(_PhraseStreak):
     """Counts texts in a row of one speaker that apologise: each time something went wrong."""
 
     name = "apologising"
+    signs = ("apologies",)
+    lasting = True
     says, key = "apologise", 0x61706F6C
     sure = (0.75, 0.5, 0.05)
     reason = "apologies_in_a_row"
@@ -73,6 +75,8 @@ class Hedging(_PhraseStreak):
     """Counts texts in a row of one speaker with a phrase of doubt for every 100 words begun."""
 
     name = "hedging"
+    signs = ("hedges",)
+    lasting = True
     says, key = "speak of doubt", 0x68656467
     sure = (0.7, 0.4, 0.04)
     reason = "doubt_in_a_row"
@@ -269,6 +273,8 @@ class TalkWithoutAction(_TextDetector):
     """
 
     name = "talk_without_action"
+    signs = ("promise", "personal")
+    lasting = True
     sure = (0.85, 0.6, 0.02)
     advice = "Do the first step now, with a tool call, or say what keeps you from it."
     __slots__ = ("_talks",)
@@ -342,7 +348,7 @@ class ToolShopping(_TextDetector):
         self._first: int | None = None
 
     def observe(self, evidence: Evidence) -> Detection | None:
-        if evidence.error and evidence.error_class is ErrorClass.TRANSIENT:
+        if evidence.error and evidence.error_class is TRANSIENT:
             return None
         if not _is_in_vain(evidence):
             if self._first is not None:
@@ -367,7 +373,7 @@ def _is_in_vain(evidence: Evidence) -> bool:
     """Whether nothing came of a call; an outcome that was not captured may be news."""
     if evidence.error or evidence.nothing or evidence.echo:
         return True
-    if evidence.effect is Effect.WRITE or evidence.effect is Effect.WAIT:
+    if evidence.effect is WRITE or evidence.effect is WAIT:
         return False
     # To look again at what brought something once is no new attempt.
     return evidence.fresh and evidence.novelty is not None and evidence.novelty <= _KNOWN

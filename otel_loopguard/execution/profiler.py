@@ -25,6 +25,7 @@ from otel_loopguard.execution.latency import (
     ResourceSample,
     Summary,
     measure,
+    measured,
 )
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ def _references(args: object) -> set[str]:
 
 _NAMED: Final = 200
 _AGAIN_S: Final = 30.0
-_NOTHING: Final = ResourceSample()
+_NOTHING: Final = (None, None, None)
 _TOOL: Final = Kind.TOOL
 _AGENT: Final = Kind.AGENT
 AGENT: Final = "agent:"
@@ -183,18 +184,16 @@ class Profiler:
             name = AGENT + name
         elif kind is not _TOOL:
             return
-        size, complexity, key = measure(step.args)
-        cpu, memory, io_wait = (self.sample and self.sample()) or _NOTHING
-        session = session or step.session or ""
+        size, complexity, key = measured(step.args)
+        load = None if self.sample is None else self.sample()
+        cpu, memory, io_wait = _NOTHING if load is None else load
+        record = (
+            end, (end - start) / 1e6, size, session or step.session or "", not step.error, False,
+            complexity, cpu, io_wait, memory,
+        )  # fmt: skip
         with self._lock:
             profile = self._profile(name)
-            profile.add(
-                (
-                    end, (end - start) / 1e6, size, session, not step.error, False, complexity,
-                    cpu, io_wait, memory,
-                ),
-                key,
-            )  # fmt: skip
+            profile.add(record, key)
         if self._writer is not None and not profile.queued:
             # Set first: the writer may be here at once.
             profile.queued = True

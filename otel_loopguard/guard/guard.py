@@ -63,6 +63,8 @@ if TYPE_CHECKING:
     from otel_loopguard.stores import Writer
 
 _NEVER: Final = 2**63 - 1
+_TOOL: Final = Kind.TOOL
+_MODEL: Final = Kind.MODEL
 
 StepListener = Callable[[Session, int, Step], None]
 DecisionListener = Callable[[Session, "Decision"], None]
@@ -344,7 +346,7 @@ class LoopGuard(SessionQueries):
             if step is None:
                 return None, None
             if opened is not None:
-                if step.kind is Kind.TOOL and step.agent is None:
+                if step.kind is _TOOL and step.agent is None:
                     step.agent = opened.agent
                 if opened.captured is not None or opened.call is not None:
                     opened.complete(step)
@@ -353,7 +355,7 @@ class LoopGuard(SessionQueries):
                     step.tasks = attempt(self.faults, "read", plan_above, views)
             where = "prepare"
             self._prepare(step)
-            if step.kind is Kind.MODEL:
+            if step.kind is _MODEL:
                 where = "messages"
                 session = None if opened is None else opened.session
                 known = session or self._sessions.of_trace(span.trace_id)
@@ -368,7 +370,7 @@ class LoopGuard(SessionQueries):
     ) -> list[tuple[Session, Step]]:  # fmt: skip
         """What is to be judged, with the calls that only messages tell of. The lock is held."""
         try:
-            if step is None or step.kind is not Kind.MODEL:
+            if step is None or step.kind is not _MODEL:
                 return self._untraced.counted(judged, step)
             own = None if opened is None else opened.session
             return self._untraced.answered(
@@ -757,7 +759,7 @@ class LoopGuard(SessionQueries):
     def _profile(self, seen: Observation) -> None:
         """Profiles a call; one that only a message reports has no times of its own."""
         step = seen.step
-        if step.kind is not Kind.MODEL and step.dialect != MESSAGES:
+        if step.kind is not _MODEL and step.dialect != MESSAGES:
             self.profiler.finished(step, seen.session.key)
 
     def _clock(self, known: int | None = None) -> int:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _TRACES: Final = 4096
 _BLIND: Final = 5
 _MUTE: Final = 64
+_TOOL: Final = Kind.TOOL
 _CALLS: Final = (Kind.TOOL, Kind.HANDOFF)
 _TRACED: Final = RequestedCalls()
 """Of every session in which no message told of a call before a span did: it never changes."""
@@ -126,7 +127,7 @@ class Untraced:
                 continue
             if step.trace_id not in self._traced:
                 self._traced[step.trace_id] = None
-            if step.kind is Kind.TOOL:
+            if step.kind is _TOOL:
                 bare = step.args is None and step.outcome is None
                 self._bare, self._told = self._bare + bare, self._told or not bare
             asked = session.asked
@@ -184,7 +185,7 @@ class Untraced:
     def on_step(self, seen: Observation) -> None:
         """Warns of what cannot be seen; no lock is held."""
         step, session = seen.step, seen.session
-        alone = step.kind is Kind.TOOL and step.parent_id is None and not step.server
+        alone = step.kind is _TOOL and step.parent_id is None and not step.server
         if alone and not session.named and session.progress.steps <= 1:
             # A call that is a whole trace, in no session: no other can be compared with it.
             self._alone += 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from otel_loopguard import semconv
 from otel_loopguard._util.errors import InternalErrors
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from otel_loopguard.core import Step
     from otel_loopguard.resilience.recovery import Recoveries, Recovering
     from otel_loopguard.stores import Store
+
+_LEARNED: Final = (Kind.TOOL, Kind.AGENT)
 
 
 class ResilienceRegistry:
@@ -52,15 +54,15 @@ class ResilienceRegistry:
         always the same and says nothing: no error pattern is learned there. A call that was refused
         was not made: it says nothing of its tool.
         """
-        name, breakers, checks = step.name, self.breakers, self.checks
-        if not name or step.error_type == semconv.ERROR_DENY:
+        kind, name, breakers, checks = step.kind, step.name, self.breakers, self.checks
+        if kind not in _LEARNED or not name or step.error_type == semconv.ERROR_DENY:
             return
         if not step.error and breakers.idle and checks.has_good(name):
             return
         error = error_class(step) if step.error else ErrorClass.UNKNOWN
-        if step.kind is Kind.AGENT:
+        if kind is Kind.AGENT:
             breakers.finished(None, name, step.error, error)
-        elif step.kind is Kind.TOOL:
+        else:
             args = None if is_runner(name) else prepare(step).arguments
             # It costs more than all the rest, and only checks of such errors want it.
             named = step.error and args is not None and error is not ErrorClass.TRANSIENT

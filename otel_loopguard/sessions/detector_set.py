@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any, Final
 from otel_loopguard.core import Detection, MilestoneStatus, Step, Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from otel_loopguard._util.errors import InternalErrors
     from otel_loopguard.detectors import Detector, Entry, Registry
     from otel_loopguard.detectors.registry import EvidenceKind
     from otel_loopguard.settings import Settings
 
+_Asked = tuple[str, "Callable[[Any], Detection | None]"]
+"""Name and `observe` of a detector."""
 _LASTING: Final = ("budget", "milestones", "judge")
 """Families whose counts no checkpoint takes back: what was spent is spent."""
 
@@ -38,36 +40,44 @@ class DetectorSet:
         self._faults = faults
         self._made: dict[str, Detector] = {}
         # By kind of evidence, and by kind and by which of its signs it shows.
-        self._asked: dict[object, Sequence[Detector]] = {}
+        self._asked: dict[object, Sequence[_Asked]] = {}
         self.broken: tuple[str, ...] = ()
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        # Who is asked follows from what was made.
+        return self._registry, self._settings, self._faults, self._made, self.broken
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self._registry, self._settings, self._faults, self._made, self.broken = state
+        self._asked = {}
 
     def observe(self, evidence: object) -> list[Detection]:
         """What the detectors find in one piece of evidence."""
         kind = evidence.kind if type(evidence) is Step else type(evidence)
         found: list[Detection] = []
-        asked = self._asked.get(kind)
-        if asked is None:
-            asked = self._asked[kind] = self._concerned(kind)
         signs = self._registry.signs.get(kind)
         if signs is not None and any(shown := signs(evidence)):
             signed = kind, *map(bool, shown)
             asked = self._asked.get(signed)
             if asked is None:
                 asked = self._asked[signed] = self._concerned(kind, evidence)
-        for detector in asked:
+        else:
+            asked = self._asked.get(kind)
+            if asked is None:
+                asked = self._asked[kind] = self._concerned(kind)
+        for name, observe in asked:
             try:
-                seen: object = detector.observe(evidence)
+                seen: object = observe(evidence)
             except Exception as fault:  # noqa: BLE001
-                self._break(self._name(detector), fault)
+                self._break(name, fault)
                 continue
             if seen is None:
                 continue
             if isinstance(seen, Detection):  # pyright: ignore[reportUnnecessaryIsInstance]
-                entry = self._registry.by_name[self._name(detector)]
-                found.append(replace(seen, family=entry.family))
+                found.append(replace(seen, family=self._registry.families[name]))
             else:
                 msg = f"expected a Detection or None, got {type(seen).__name__}"
-                self._break(self._name(detector), TypeError(msg))
+                self._break(name, TypeError(msg))
         return found
 
     def user_turn(self) -> None:
@@ -97,17 +107,18 @@ class DetectorSet:
 
     def adopt(self, other: DetectorSet, kind: type) -> None:
         """Takes over the detectors of another set that look at one type of evidence."""
-        if kind not in other._asked:
+        entries = self._registry.of(kind)
+        if not any(entry.name in other._made for entry in entries):
             return
-        for entry in self._registry.of(kind):
+        for entry in entries:
             self._made.pop(entry.name, None)
             if entry.name in other._made and entry.name not in self.broken:
                 self._made[entry.name] = other._made[entry.name]
         self._asked.clear()
 
-    def _concerned(self, kind: EvidenceKind, evidence: object = None) -> Sequence[Detector]:
+    def _concerned(self, kind: EvidenceKind, evidence: object = None) -> Sequence[_Asked]:
         """Who is asked about this evidence; without it, about what shows no sign of anything."""
-        found: list[Detector] = []
+        found: list[_Asked] = []
         for entry in self._registry.of(kind):
             if (
                 entry.signs is None
@@ -118,7 +129,7 @@ class DetectorSet:
                 if detector is None:
                     detector = self._make(entry, kind)
                 if detector is not None:
-                    found.append(detector)
+                    found.append((entry.name, detector.observe))
         return found
 
     def _make(self, entry: Entry, kind: EvidenceKind) -> Detector | None:
@@ -139,9 +150,6 @@ class DetectorSet:
                 if known is kind or (isinstance(known, tuple) and known[0] is kind):
                     del self._asked[known]
         return made
-
-    def _name(self, detector: Detector) -> str:
-        return next(name for name, made in self._made.items() if made is detector)
 
     def _lasts(self, name: str) -> bool:
         entry = self._registry.by_name[name]

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from otel_loopguard.spans.reader import Reader
     from otel_loopguard.spans.views import SpanView
 
+_TOOL: Final = Kind.TOOL
 _SESSIONS: Final = 8
 _BESIDE: Final = 256
 _TRACES: Final = 10_000
@@ -101,7 +102,7 @@ class SessionResolver:
 
     def _is_call(self, view: SpanView) -> bool:
         step = attempt(self._faults, "read", self._reader.read, view)
-        return step is not None and step.kind is Kind.TOOL
+        return step is not None and step.kind is _TOOL
 
     def _holds(self, opened: ActiveSpan) -> None:
         """A trace of an SDK shows its runs one by one: it is none itself."""
@@ -162,6 +163,6 @@ class SessionResolver:
                     self._enters(session, top)
             if session not in opened.top.entered:
                 self._enters(session, opened.top)
-        if step.kind is Kind.TOOL:
+        if step.kind is _TOOL:
             session.turns.called(self._active.by_id)
         return session

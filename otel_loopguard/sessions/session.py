@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from otel_loopguard import semconv
-from otel_loopguard._control.flag import POLICY, Flag
+from otel_loopguard._control.flag import POLICY, Flag, any_stops
 from otel_loopguard._util.errors import InternalErrors, attempt
 from otel_loopguard._util.packing import pack, unpack
 from otel_loopguard.core import Action, Effect, Evidence, Kind, Milestones, Progress, Step
@@ -79,7 +79,7 @@ _MOST_ALLOWED: Final = 1024
 _NO_CALLS: Final = frozenset[int]()
 _SILENT_TURNS = 8
 """Model calls of one session, after a deny and without a tool call, that end in an abort."""
-_TOOL, _MODEL = Kind.TOOL, Kind.MODEL
+_TOOL, _MODEL, _WRITE = Kind.TOOL, Kind.MODEL, Effect.WRITE
 
 
 class Session:
@@ -244,7 +244,7 @@ class Session:
             self.cycles.pass_by(index)
         found = self._insisted(step) if self.troubled else ()
         found = found or self._seen(step)
-        if not found and kind is _MODEL and self.flag.stops:
+        if kind is _MODEL and any_stops() and self.flag.stops and not found:
             found = self._asked(step)
         return index, found
 
@@ -439,7 +439,7 @@ class Session:
             self.journal.call(step, seen, opened=self.progress.epoch > seen.epoch)
         if step.span_id:
             self._note_first(step, seen)
-        if seen.effect is Effect.WRITE and not seen.error:
+        if seen.effect is _WRITE and not seen.error:
             self.record.wrote(step)
 
     def _note_first(self, step: Step, seen: Evidence) -> None:

@@ -29,6 +29,7 @@ class InconsistentState(RuntimeError):  # noqa: N818  # it is noted, never raise
     """What a guard knows does not agree with itself; it was put right as far as it can be."""
 
 
+_TOOL: Final = Kind.TOOL
 _OWN: Final = frozenset({Kind.MODEL, Kind.AGENT, Kind.TOOL})
 
 
@@ -112,10 +113,7 @@ class Watchdog:
         """A span ended, by its name at last, or was forgotten. The lock is held."""
         opened.ended = True
         self.deadlines.drop(opened.ticket)
-        if not self._active.by_id:
-            self.deadlines.drop(self._checking)
-            self._checking = None
-        tool = step.name if step is not None and step.kind is Kind.TOOL else None
+        tool = step.name if step is not None and step.kind is _TOOL else None
         if tool is not None and self._tools.first(name) != tool:
             self._tools.learn(name, tool)
         run = opened.run
@@ -209,7 +207,7 @@ class Watchdog:
         kind = Kind.TOOL if step is None or step.kind not in _OWN else step.kind
         tool = self._tool(span, step)
         clocks = self._clocks(kind, tool, step, opened.since)
-        speaks = kind is not Kind.TOOL or (tool is not None and tool not in settings.exempt)
+        speaks = kind is not _TOOL or (tool is not None and tool not in settings.exempt)
         # What is not known as a call yet may be told to be one before its limit.
         said = opened.said = opened.said or set()
         found = look_at(clocks, said if speaks else set(said), now, settings.tuning.stalls.warning)
@@ -261,7 +259,7 @@ class Watchdog:
     def _stall(  # noqa: PLR0913
         self, opened: ActiveSpan, step: Step, clock: Clock, name: str, now: int, *, near: bool
     ) -> Stall:
-        own = self._settings.of(name) if step.kind is Kind.TOOL else self._settings
+        own = self._settings.of(name) if step.kind is _TOOL else self._settings
         found = stalled(own, clock, name, opened.view.span_id, now, near=near)
         return Stall(opened, step, found, now)
 
@@ -295,7 +293,7 @@ class Watchdog:
         return None if session is None else session.key
 
     def _tool(self, span: SpanView, step: Step | None) -> str | None:
-        if step is not None and step.kind is not Kind.TOOL:
+        if step is not None and step.kind is not _TOOL:
             return None
         return (None if step is None else step.name) or self._tools.first(span.name)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -18,7 +17,6 @@ OTHER: Final = "other"
 _MAX_NAME: Final = 200
 _MAX_KEYS: Final = 1800
 """Different attributes of one metric; the SDK gives up its own order past 2000."""
-_BATCH: Final = 256
 _TOOL: Final = Kind.TOOL
 _AGENT: Final = Kind.AGENT
 _OF_STEPS: Final = (semconv.METRIC_STEPS, semconv.METRIC_TOOL_CALLS)
@@ -26,6 +24,8 @@ _OF_STEPS: Final = (semconv.METRIC_STEPS, semconv.METRIC_TOOL_CALLS)
 Key = tuple[str, ...]
 """Values of the attributes of a metric, in its order; empty for one that is left out."""
 Values = Mapping[Key, float]
+_Kind = tuple[Kind, str, str, bool]
+"""Kind, agent, tool and failure of steps that are counted together."""
 
 
 def agent_of(step: Step) -> str | None:
@@ -82,29 +82,29 @@ class Counts:
         # Re-entrant: a finalizer may end a span, and be counted, while it is held.
         self._lock = new_lock()
         self._counts: dict[str, dict[Key, float]] = {}
-        self._steps: dict[tuple[Kind, str, str, bool], int] = {}
-        self._waiting: deque[tuple[Kind, str, str, bool]] = deque()
+        # As many different ones as there are names of agents and tools on metrics.
+        self._steps: dict[_Kind, list[int]] = {}
+        # The same, by all that the newest steps said: a step finds its count at once.
+        self._found: dict[_Kind, list[int]] = {}
 
     def step(self, step: Step) -> None:
-        """Counts a step; on the way of every step, so that it is only appended here."""
-        waiting, kind, name = self._waiting, step.kind, step.name or ""
+        """Counts a step."""
+        kind, name = step.kind, step.name or ""
         agent = step.agent or (name if kind is _AGENT else "")
-        waiting.append((kind, agent[:_MAX_NAME], name[:_MAX_NAME], step.error))
-        if len(waiting) >= _BATCH:
-            self.settle()
-
-    def settle(self) -> None:
-        """Counts the steps that were appended.
-
-        There are as many different ones as there are names of agents and tools on metrics.
-        """
+        said = (kind, agent[:_MAX_NAME], name[:_MAX_NAME], step.error)
         with self._lock:
-            waiting, steps = self._waiting, self._steps
-            found = Counter([waiting.popleft() for _ in range(len(waiting))])
-            for (kind, agent, name, error), count in found.items():
-                tool = self._tools.get(name) if kind is _TOOL else ""
-                key = (kind, self._agents.get(agent), tool, error)
-                steps[key] = steps.get(key, 0) + count
+            count = self._found.get(said) or self._find(said)
+            count[0] += 1
+
+    def _find(self, said: _Kind) -> list[int]:
+        """The count of steps of which this is said. The lock is held."""
+        kind, agent, name, error = said
+        tool = self._tools.get(name) if kind is _TOOL else ""
+        count = self._steps.setdefault((kind, self._agents.get(agent), tool, error), [0])
+        if len(self._found) >= _MAX_KEYS:
+            self._found.clear()
+        self._found[said] = count
+        return count
 
     def add(self, metric: str, key: Key, amount: float = 1) -> None:
         """Counts."""
@@ -118,11 +118,11 @@ class Counts:
 
     def get(self, metric: str) -> Values:
         """What was counted of a metric, as it is now."""
-        self.settle()
         with self._lock:
             found: dict[Key, float] = dict(self._counts.get(metric, {}))
-            steps = dict(self._steps) if metric in _OF_STEPS else {}
-        for (kind, agent, tool, error), count in steps.items():
+            steps = self._steps if metric in _OF_STEPS else {}
+            counted = [(key, count) for key, (count,) in steps.items()]
+        for (kind, agent, tool, error), count in counted:
             key = (kind.value, agent)
             if metric == semconv.METRIC_TOOL_CALLS:
                 if kind is not _TOOL:

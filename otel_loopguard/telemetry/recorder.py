@@ -506,7 +506,6 @@ class MetricsRecorder:
 
     def read(self, metric: str) -> Values:
         """What there is to report of a metric now, by values of its attributes."""
-        self.counts.settle()
         if metric == semconv.METRIC_PROFILE_HIT_RATE:
             # Nobody asks a histogram; these are recorded before the next metric is read.
             for miss in self._misses():

@@ -133,13 +133,13 @@ def test_nothing_open_costs_nothing() -> None:
 
 
 def test_many_short_steps_leave_nothing_behind() -> None:
-    """The heap stays within about twice the open spans, and the thread is not woken for them."""
+    """The heap stays within about twice the open spans; one more look at the state is due."""
     watched = Watched()
     with agent(watched.tracer):
         for number in range(2000):
             tool_call(watched.tracer, args=f'{{"n": {number}}}', result=f"answer {number}")
         assert len(watched.guard._watchdog.deadlines._heap) < 200
-    assert len(watched.guard._watchdog.deadlines) == 0
+    assert len(watched.guard._watchdog.deadlines) == 1
 
 
 def test_a_held_back_call_is_counted_in_time() -> None:
