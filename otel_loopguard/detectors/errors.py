@@ -179,13 +179,13 @@ _ERROR_RATE: Final = key_of(b"error_rate")
 
 @dataclass(slots=True)
 class _Newest:
-    """The newest rounds of one agent: which failed, and how many of the last ones in a row.
+    """The rounds of one agent: how many, which of them failed, and how many of the last in a row.
 
-    `passing` names, for each round, the tool that had a transient error; otherwise it is empty.
+    `failed` names, for each round that did, the tool that had a transient error; else it is empty.
     """
 
-    failed: list[bool] = field(default_factory=list[bool])
-    passing: list[str] = field(default_factory=list[str])
+    failed: dict[int, str] = field(default_factory=dict[int, str])
+    rounds: int = 0
     round: int = -1
     row: int = 0
 
@@ -215,37 +215,36 @@ class ErrorRate(BaseDetector):
         if newest is None:
             newest = _Newest()
             keep(self._agents, evidence.agent, newest, 32)
-        failed, passing = newest.failed, newest.passing
-        if not evidence.failing and evidence.tool in passing:
-            for place, name in enumerate(passing):
-                if name == evidence.tool:
-                    failed[place], passing[place] = False, ""
-        tool = evidence.tool if evidence.error_class is TRANSIENT else ""
-        if evidence.round == newest.round and failed:
-            failed[-1] = failed[-1] and evidence.failing
-            passing[-1] = tool
-        else:
-            failed.append(evidence.failing)
-            passing.append(tool)
-            newest.row += 1
-            if len(failed) > self._rounds:
-                del failed[0], passing[0]
-        newest.round = evidence.round
-        if not failed[-1]:
+        failed, again = newest.failed, evidence.round == newest.round and newest.rounds > 0
+        if not again:
+            newest.rounds += 1
+            newest.round = evidence.round
+        if not evidence.failing:
             newest.row = 0
+            if failed:
+                failed.pop(newest.rounds, None)
+                for number in [one for one, tool in failed.items() if tool == evidence.tool]:
+                    del failed[number]
             return None
+        if again and newest.rounds not in failed:
+            return None
+        newest.row += not again
+        failed[newest.rounds] = evidence.tool if evidence.error_class is TRANSIENT else ""
+        if len(failed) > self._rounds:
+            del failed[next(iter(failed))]
         return self._judge(evidence, newest)
 
     def _judge(self, evidence: Evidence, newest: _Newest) -> Detection | None:
         tuning = self._settings.tuning.calls
-        failed, rounds = sum(newest.failed), self._rounds
+        rounds = self._rounds
+        failed = sum(number > newest.rounds - rounds for number in newest.failed)
         if newest.row >= evidence.needs(tuning.error_streak):
             reason, count, which = "error_streak", newest.row, f"the last {newest.row}"
             threshold = evidence.shown(tuning.error_streak)
         else:
             reason, count, which = "error_rate", failed, f"{failed} of the last {rounds}"
             threshold = tuning.error_rate * rounds
-            if len(newest.failed) < rounds or failed < threshold * max(evidence.ease, 1.0):
+            if newest.rounds < rounds or failed < threshold * max(evidence.ease, 1.0):
                 return None
         message = f"{which} rounds of calls failed"
         return self.found(message, count, threshold, _ERROR_RATE, reason=reason)
