@@ -21,6 +21,7 @@ _FAR: Final = 16
 _LOOK: Final = 16_000
 _HOUR: Final = 3_600_000_000_000
 _DIGITS: Final = "0123456789"
+_AGENT, _WORKFLOW, _NODE, _OTHER = Kind.AGENT, Kind.WORKFLOW, Kind.NODE, Kind.OTHER
 
 
 @dataclass(slots=True)
@@ -67,14 +68,14 @@ class GraphExtractor:
     def extract(self, step: Step) -> NodeVisit | None:
         """Evidence of a visit; of all other steps only what is new in them is noted."""
         kind = step.kind
-        if kind is Kind.AGENT or kind is Kind.WORKFLOW:
+        if kind is _AGENT or kind is _WORKFLOW:
             if step.span_id and step.parent_id is None:
                 self._begin()
                 return None
-            return self._visited(step) if kind is Kind.AGENT else None
-        if kind is Kind.NODE:
+            return self._visited(step) if kind is _AGENT else None
+        if kind is _NODE:
             return self._visited(step)
-        if kind is Kind.OTHER:
+        if kind is _OTHER:
             if step.name == "user":
                 self._begin()
         elif self._runs:

@@ -16,6 +16,7 @@ from otel_loopguard.plans.plans import follow, validate
 if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
 
+_MODEL: Final = Kind.MODEL
 _LINES: Final = 300
 _ITEMS: Final = 100
 _FEW: Final = 2
@@ -57,7 +58,7 @@ class PlanExtractor:
 
     def extract(self, step: Step) -> Plan | None:
         """Evidence of one plan; None where there is none."""
-        if step.kind is Kind.MODEL:
+        if step.kind is _MODEL:
             look = look_of(step.text or "")
             # One line is no list.
             tasks = _written(look) if "\n" in look else []

@@ -53,6 +53,8 @@ from otel_loopguard.evidence.polling import Polling, RepeatBaseline
 if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
 
+_TOOL: Final = Kind.TOOL
+_WRITE, _WAIT, _UNKNOWN = Effect.WRITE, Effect.WAIT, ErrorClass.UNKNOWN
 _HOUR: Final = 3_600_000_000_000
 _AGENTS: Final = 32
 _CALLS: Final = 24
@@ -156,7 +158,7 @@ class ToolCallExtractor:
 
     def extract(self, step: Step) -> Evidence | None:
         """Evidence of a tool call; of a model call only its time, and that it was made."""
-        if step.kind is Kind.TOOL:
+        if step.kind is _TOOL:
             return self.evidence(step)
         if step.start and step.end:
             # Without its start nobody knows how long it thought.
@@ -186,7 +188,7 @@ class ToolCallExtractor:
             effect = self._effect(tool, arguments)
         else:
             effect = name.effect
-        writes = effect is Effect.WRITE
+        writes = effect is _WRITE
         asked = self._waits.asked(step, call, outcome, effect)
         novelty, echo = None, False
         seen = self._novelty.get(agent) or self._seen_by(agent)
@@ -229,7 +231,7 @@ class ToolCallExtractor:
             rejects=tells and rejects(outcome),
             failing=failing,
             error=step.error,
-            error_class=error_class(step) if step.error else ErrorClass.UNKNOWN,
+            error_class=error_class(step) if step.error else _UNKNOWN,
             error_line=None if line is None else error_shape(line),
             error_shape=None if line is None else error_shape(line, call.raw),
             call_error=call_error,
@@ -239,7 +241,7 @@ class ToolCallExtractor:
             place=place,
             epoch=progress.epoch,
             gap=asked.gap,
-            waiting=asked.waiting or effect is Effect.WAIT,
+            waiting=asked.waiting or effect is _WAIT,
             time=step.end or 0,
             round=self._rounds.add(step.start, step.end or 0, agent, call.exact),
             ease=ease * tightened / settings.sensitivity,

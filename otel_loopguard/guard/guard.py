@@ -125,7 +125,8 @@ class LoopGuard(SessionQueries):
         self._now = 0
         self._on_step = on_step
         self._on_decision = on_decision
-        self._prepare = partial(prepare, limit=settings.max_value_chars)
+        self._most_chars = settings.max_value_chars
+        self._prepare = partial(prepare, limit=self._most_chars)
         # A replay has no store: what it shows is long over.
         self._writer: Writer | None = None
         if live and settings.store_url:
@@ -354,7 +355,7 @@ class LoopGuard(SessionQueries):
                     views = (above.view for above in opened.above())
                     step.tasks = attempt(self.faults, "read", plan_above, views)
             where = "prepare"
-            self._prepare(step)
+            prepare(step, self._most_chars)
             if step.kind is _MODEL:
                 where = "messages"
                 session = None if opened is None else opened.session

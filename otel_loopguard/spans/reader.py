@@ -69,6 +69,7 @@ _FOLLOWED: Final = (ScopeKind.AGENT, ScopeKind.MIXED)
 _SCOPES: Final = 4096
 _LAYOUTS: Final = 4096
 TOOL_SPAN: Final = "execute_tool "
+_TOOL, _MODEL = Kind.TOOL, Kind.MODEL
 
 
 class _Layout(NamedTuple):
@@ -181,9 +182,9 @@ class Reader:
             _set_owner(step, span, layout)
         if dialect is not None and len(layout.dialects) > 1:
             _fill(step, span, dialect, layout.dialects)
-        if step.kind is Kind.TOOL and step.name is not None and hands_off(step.name):
+        if step.kind is _TOOL and step.name is not None and hands_off(step.name):
             as_handoff(step)
-        elif step.kind is Kind.MODEL:
+        elif step.kind is _MODEL:
             _set_cost(step, span.attributes)
         if self.scopes.get(step.scope) not in _FOLLOWED:
             of_agents = self._scope_kind(step.scope) is ScopeKind.AGENT
@@ -240,10 +241,10 @@ def _tool_by_name(span: SpanView) -> Step | None:
 
 def _fill(step: Step, span: SpanView, claiming: Dialect, dialects: tuple[Dialect, ...]) -> None:
     """Fills what the claiming dialect left open from the others that are on the span."""
-    if step.kind is Kind.TOOL:
+    if step.kind is _TOOL:
         if not step.lacks and step.call_id is not None and step.session is not None:
             return
-    elif step.kind is not Kind.MODEL or (step.text is not None and step.tokens is not None):
+    elif step.kind is not _MODEL or (step.text is not None and step.tokens is not None):
         return
     base = getattr(claiming, "builds_on", None)
     for dialect in dialects:
@@ -255,7 +256,7 @@ def _fill(step: Step, span: SpanView, claiming: Dialect, dialects: tuple[Dialect
 
 
 def _merge(step: Step, other: Step) -> None:
-    if step.kind is Kind.TOOL:
+    if step.kind is _TOOL:
         lacking = step.lacks
         if "args" in lacking:
             step.args = other.args
@@ -264,7 +265,7 @@ def _merge(step: Step, other: Step) -> None:
         step.error = step.error or other.error
         step.error_text = step.error_text or other.error_text
         step.error_type = step.error_type or other.error_type
-    elif step.kind is Kind.MODEL:
+    elif step.kind is _MODEL:
         step.text = other.text if step.text is None else step.text
         step.model = step.model or other.model
         step.tokens_in = other.tokens_in if step.tokens_in is None else step.tokens_in

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from otel_loopguard.spans.views import SpanView
 
 NAME = "genai"
+_TOOL, _MODEL, _OTHER = Kind.TOOL, Kind.MODEL, Kind.OTHER
 
 KINDS = {
     "execute_tool": Kind.TOOL,
@@ -89,8 +90,8 @@ def read(span: SpanView, dialect: str) -> Step | None:
         return tool(span, dialect) if "gen_ai.tool.name" in attributes else None
     if operation == "execute_tool":
         return tool(span, dialect)
-    kind = KINDS.get(operation, Kind.OTHER)
-    if kind is Kind.MODEL:
+    kind = KINDS.get(operation, _OTHER)
+    if kind is _MODEL:
         return model(span, dialect)
     if kind is Kind.HANDOFF:
         return _handoff(span, dialect)
@@ -110,7 +111,7 @@ def tool(span: SpanView, dialect: str) -> Step:
     call_id = get("gen_ai.tool.call.id")
     if not isinstance(name, str) or not name:
         name = tool_in(span.name)
-    step = begin(span, Kind.TOOL, name, dialect)
+    step = begin(span, _TOOL, name, dialect)
     step.call_id = call_id if isinstance(call_id, str) else identifier(call_id)
     step.args, step.outcome = args, result
     troubled = span.status == "error" or get("error.type") is not None
@@ -150,7 +151,7 @@ def _part(messages: object, key: str) -> object:
 def model(span: SpanView, dialect: str) -> Step:
     """A model call: name of the model, tokens, what it wrote."""
     attributes = span.attributes
-    step = begin(span, Kind.MODEL, None, dialect)
+    step = begin(span, _MODEL, None, dialect)
     for key in ("gen_ai.response.model", "gen_ai.request.model"):
         name = attributes.get(key)
         if isinstance(name, str) and name and name != "unknown":
