@@ -91,7 +91,9 @@ class BloomSketch:
         old, places = self._old, _PLACES
         fresh: set[int] = set()
         for key in keys:
-            word, bits = key & 511, places[key >> 9 & 1023]
+            # All that is looked at of it, in one digit of Python's integers.
+            own = key & 0x7_FFFF
+            word, bits = own & 511, places[own >> 9]
             known = new[word]
             if known & bits == bits:
                 continue

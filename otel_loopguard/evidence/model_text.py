@@ -313,9 +313,10 @@ def _pieces(raw: bytes) -> Collection[bytes]:
     if len(raw) > 2 * _NOVELTY_CHARS:
         raw = raw[:_NOVELTY_CHARS] + b"\n" + raw[-_NOVELTY_CHARS:]
     text = raw.translate(_PIECES)
-    parts = text.split(b"\n", _MOST)
-    if len(parts) > _MOST:
-        parts = parts[: _MOST // 2] + text.rsplit(b"\n", _MOST // 2)[1:]
+    if text.count(b"\n") < _MOST:
+        parts = text.split(b"\n")
+    else:
+        parts = text.split(b"\n", _MOST // 2)[:-1] + text.rsplit(b"\n", _MOST // 2)[1:]
     # Most parts are empty: two marks beside each other, as JSON has them.
     pieces = [part for part in filter(None, map(bytes.strip, parts)) if len(part) >= _SHORTEST]
     # What is too short to have pieces is told apart as a whole.
