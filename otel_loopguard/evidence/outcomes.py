@@ -299,8 +299,9 @@ def prepare(step: Step, limit: int | None = None) -> Reading:
     ):
         return known
     limit = LONGEST if limit is None else limit
-    arguments = None if args is None else parsed(args, MANY)
+    # The outcome first: a dialect that unwrapped it has just parsed it.
     said = None if outcome is None else parsed(outcome)
+    arguments = None if args is None else parsed(args, MANY)
     raw, found, leaves = None, UNSEEN, _NO_LEAVES
     if step.kind is Kind.TOOL:
         found = outcome_of(step, limit)
