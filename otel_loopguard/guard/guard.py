@@ -264,17 +264,17 @@ class LoopGuard(SessionQueries):
 
     def _follow(self, span_id: int | None) -> None:
         """Follows a deferred span after all, and those above it first. The lock is held."""
-        chain: list[Deferred] = []
-        while (found := self.active.deferred.pop(span_id, None)) is not None:
+        chain: list[tuple[Deferred, bool]] = []
+        while (found := self.active.pop_deferred(span_id)) is not None:
             chain.append(found)
-            above = cast("ReadableSpan", found.span).parent
+            above = cast("ReadableSpan", found[0][0]).parent
             span_id = None if above is None else above.span_id
-        for found in reversed(chain):
-            view = ActiveSpanView(cast("ReadableSpan", found.span))
-            parent = self.active.by_id.get(view.parent_id) or found.parent
+        for (span, followed, at), asked in reversed(chain):
+            view = ActiveSpanView(cast("ReadableSpan", span))
+            parent = self.active.by_id.get(view.parent_id) or followed
             session = None if parent is None else parent.session
-            opened = ActiveSpan(view, parent, session, found.since)
-            opened.told = found.asked
+            opened = ActiveSpan(view, parent, session, at)
+            opened.told = asked
             self._add(opened, None)
 
     def _follow_all(self) -> None:
@@ -398,7 +398,7 @@ class LoopGuard(SessionQueries):
             later(partial(self.let_go, span_id))
             return
         with self._lock:
-            self.active.deferred.pop(span_id, None)
+            self.active.pop_deferred(span_id)
             opened = self.active.pop(span_id)
             if opened is None:
                 return

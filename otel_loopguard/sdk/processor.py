@@ -9,6 +9,7 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 from opentelemetry.trace import get_current_span
 
 from otel_loopguard._control.context import making, named_session
+from otel_loopguard._control.flag import any_stops
 from otel_loopguard._util.clock import now, off
 from otel_loopguard._util.locks import held, later, settle, waiting
 from otel_loopguard.guard.guard import LoopGuard
@@ -159,7 +160,7 @@ class LoopGuardSpanProcessor(SpanProcessor):
         active = guard.active
         known, deferred = active.by_id.get(view.span_id), active.deferred.get(view.span_id)
         if (known is not None and _is_view_of(known.view, span)) or (
-            deferred is not None and deferred.span is span
+            deferred is not None and deferred[0] is span
         ):
             # The provider has this processor twice, or another one of the same guard.
             active.expect_twice()
@@ -207,15 +208,17 @@ class LoopGuardSpanProcessor(SpanProcessor):
             or named_session(context) is not None
             or making() is not None
             # A span that nothing is above says of its session that somebody stopped it.
-            or (parent is None and guard.flag_in(own[0]) is not None)
+            or (parent is None and any_stops() and guard.flag_in(own[0]) is not None)
         ):
             return False
-        above, active = None if parent is None else parent[1], guard.active
-        found = active.deferred.get(above)
-        if found is not None and not found.asked:
-            if not self._marks.isdisjoint(attributes_of(cast("ReadableSpan", found.span))):
-                return False
-            found.asked = True
+        above, active = None, guard.active
+        if parent is not None:
+            above = parent[1]
+            found = active.deferred.get(above)
+            if found is not None and above not in active.asked:
+                if not self._marks.isdisjoint(attributes_of(cast("ReadableSpan", found[0]))):
+                    return False
+                active.asked.add(above)
         if not active.defer(own[1], span, above, now()):
             return False
         if active.due < self._timer.planned:
@@ -227,7 +230,7 @@ class LoopGuardSpanProcessor(SpanProcessor):
         own, name = span.get_span_context(), span.name
         if waiting or own is None or type(name) is not str or name.startswith(TOOL_SPAN):
             return False
-        return self.guard.active.drop(own[1], now())
+        return self.guard.active.drop(own[1])
 
 
 def _is_view_of(view: SpanView, span: ReadableSpan) -> bool:

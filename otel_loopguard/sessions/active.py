@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar, cast
 
 from otel_loopguard._util.bounded import BoundedDict
+from otel_loopguard._util.clock import now
 from otel_loopguard.core import Kind
 from otel_loopguard.detectors import idle_clocks, phase_clocks, run_clocks
 
@@ -379,14 +379,9 @@ class ToolSpans:
         return "" if span in self._several else self._tools.get(span)
 
 
-@dataclass(slots=True)
-class Deferred:
-    """An open span that said nothing of interest at its start."""
-
-    span: object  # of the SDK
-    parent: ActiveSpan | None  # the nearest above that is followed
-    since: int  # when it was shown
-    asked: bool = False  # whether it was looked at again, when a first span started below it
+Deferred = tuple[object, "ActiveSpan | None", int]
+"""A span of the SDK that said nothing of interest at its start, the nearest above it that is
+followed, and when it was shown. A plain tuple, as it is made for every such span."""
 
 
 class ActiveSpans:
@@ -398,6 +393,7 @@ class ActiveSpans:
         by_id: The open span of an id; in the order in which they were added.
         deferred: Open spans that are not followed until something of interest is found below them,
             they say so themselves, or are open for long.
+        asked: Those of them that were looked at again, when a first span started below them.
         due: When the deferred are to be followed, nanoseconds since the epoch.
     """
 
@@ -405,6 +401,7 @@ class ActiveSpans:
         self._most = most
         self._defers = defers
         self.deferred: dict[int | None, Deferred] = {}
+        self.asked: set[int | None] = set()
         self.due = NEVER
         self._open: OrderedDict[int | None, ActiveSpan] = OrderedDict()
         self.by_id: Mapping[int | None, ActiveSpan] = self._open
@@ -420,7 +417,7 @@ class ActiveSpans:
     def __iter__(self) -> Iterator[ActiveSpan]:
         return iter(self._open.values())
 
-    def defer(self, span_id: int, span: object, parent_id: int | None, now: int) -> bool:
+    def defer(self, span_id: int, span: object, parent_id: int | None, at: int) -> bool:
         """Defers a span that starts; False if it is to be followed. No lock is needed."""
         deferred, parent = self.deferred, None
         if parent_id is not None:
@@ -429,7 +426,7 @@ class ActiveSpans:
                 above = deferred.get(parent_id)
                 if above is None:
                     return False
-                parent = above.parent
+                parent = above[1]
             elif not parent.told:
                 return False
         if span_id in deferred or len(deferred) >= self._most:
@@ -438,24 +435,26 @@ class ActiveSpans:
             if parent.holds:
                 return False
             if parent.run is not None:
-                parent.run.last = now
-        deferred[span_id] = Deferred(span, parent, now)
-        due = now + self._defers
-        if due < self.due:  # noqa: PLR1730
-            self.due = due
+                parent.run.last = at
+        deferred[span_id] = (span, parent, at)
+        if self.due == NEVER:
+            # Those that come after it are not due before it.
+            self.due = at + self._defers
         return True
 
-    def drop(self, span_id: int, now: int) -> bool:
+    def drop(self, span_id: int) -> bool:
         """A deferred span ended; False if it is followed by now, or is to be. No lock is needed."""
         found = self.deferred.get(span_id)
         if found is None:
             return False
-        run = None if found.parent is None else found.parent.run
-        if run is not None and found.parent is not None:
-            if found.parent.agent not in (None, run.phase):
+        parent = found[1]
+        if parent is not None and (run := parent.run) is not None:
+            if parent.agent not in (None, run.phase):
                 # With its end another agent is at work.
                 return False
-            run.last = now
+            run.last = now()
+        if self.asked:
+            self.asked.discard(span_id)
         return self.deferred.pop(span_id, None) is not None
 
     def expect_twice(self) -> None:
@@ -471,6 +470,12 @@ class ActiveSpans:
         # It is kept, so that no other one gets its identity.
         before, ends[id(span)] = ends.get(id(span)), span
         return before is span
+
+    def pop_deferred(self, span_id: int | None) -> tuple[Deferred, bool] | None:
+        """Takes a deferred span out, and says whether it was asked again; None if there is none."""
+        found, asked = self.deferred.pop(span_id, None), span_id in self.asked
+        self.asked.discard(span_id)
+        return None if found is None else (found, asked)
 
     def has(self, opened: ActiveSpan) -> bool:
         """Whether this very span is still open."""
