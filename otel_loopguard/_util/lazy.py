@@ -7,6 +7,7 @@ from importlib import import_module
 TYPE_CHECKING = False  # without typing, which every import of the package would wait for
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from types import ModuleType
     from typing import Any
 
 
@@ -19,12 +20,16 @@ def lazy(package: str, names: Mapping[str, str]) -> Callable[[str], Any]:
             module itself is meant.
     """
     modules = {name: module for module, own in names.items() for name in (own or module).split()}
+    # Modules and not what is in them, which a test may replace.
+    imported: dict[str, ModuleType] = {}
 
     def load(name: str) -> Any:
-        if name not in modules:
-            msg = f"module has no attribute {name!r}"
-            raise AttributeError(msg)
-        found = import_module(f"{package}.{modules[name]}")
+        found = imported.get(name)
+        if found is None:
+            if name not in modules:
+                msg = f"module has no attribute {name!r}"
+                raise AttributeError(msg)
+            found = imported[name] = import_module(f"{package}.{modules[name]}")
         return found if name == modules[name] else getattr(found, name)
 
     return load

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from otel_loopguard.core.decision import Decision, FollowUp, Source
@@ -23,8 +23,7 @@ class Choice(str, Enum):
     __str__ = str.__str__
 
 
-@dataclass(frozen=True, slots=True)
-class Vote:
+class Vote(NamedTuple):
     """What one rule is for.
 
     Attributes:
@@ -59,8 +58,7 @@ class Objection:
     follow_ups: tuple[FollowUp, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Factors:
+class Factors(NamedTuple):
     """Everything that an execution choice was made of. Times in milliseconds.
 
     Attributes:

@@ -304,9 +304,11 @@ class Admissions:
     @property
     def users(self) -> Users:
         """What users prefer, and what they answered before."""
-        with self._lock:
-            self._users = self._users or Users(self._settings, self._store)
-            return self._users
+        users = self._users
+        if users is None:
+            with self._lock:
+                users = self._users = self._users or Users(self._settings, self._store)
+        return users
 
     def admit(
         self,
@@ -326,10 +328,16 @@ class Admissions:
         work = self._workload.estimate(tasks, preferences, parallel=parallel)
         advice = self._advise(work, preferences, user)
         found = Candidate.from_advice(advice, notify=preferences.notify_on_completion)
-        objections = (
-            attempt(self._faults, "objector", ask, task) for task in tasks for ask in self.objectors
-        )
-        candidates = [Candidate.from_objection(one) for one in objections if one is not None]
+        candidates: list[Candidate] = []
+        warnings: list[str] = []
+        for task in tasks:
+            for ask in self.objectors:
+                objection = attempt(self._faults, "objector", ask, task)
+                if objection is not None:
+                    candidates.append(Candidate.from_objection(objection))
+            said = _learned_warning(task)
+            if said is not None:
+                warnings.append(said)
         if session is not None and session.flag.raised:
             flagged = Candidate.from_flag(session, tasks, agent)
             if flagged is not None:
@@ -350,7 +358,7 @@ class Admissions:
             found.decision,
             found.objection,
             preferences.notification_channels if preferences.notify_on_completion else (),
-            tuple(said for task in tasks if (said := _learned_warning(task)) is not None),
+            tuple(warnings),
         )
         record = None if session is None else session.record
         with self._lock:

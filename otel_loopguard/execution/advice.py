@@ -176,11 +176,12 @@ class ExecutionAdvisor:
             reason = f"the machine is short of resources: {short}"
             sure = self._confidence["resources"]
             return Advice(Choice.DEFER, sure, reason, Source.RESOURCES, factors)
-        answer = next((vote.choice for vote in votes if vote.rule == _REMEMBERED), None)
-        if answer and not any(v.rule in _BUSY and v.choice is not answer for v in votes):
-            votes = tuple(vote for vote in votes if vote.choice is answer)
+        if remembered is not None:
+            answer = next((vote.choice for vote in votes if vote.rule == _REMEMBERED), None)
+            if answer and not any(v.rule in _BUSY and v.choice is not answer for v in votes):
+                votes = tuple(vote for vote in votes if vote.choice is answer)
         choice, confidence = _winner(votes, preferences.default_choice)
-        reason = "; ".join(vote.reason for vote in votes if vote.choice is choice)
+        reason = "; ".join([vote.reason for vote in votes if vote.choice is choice])
         return Advice(choice, confidence, reason, Source.EXECUTION_CHOICE, factors)
 
     def _votes(

@@ -158,28 +158,27 @@ class Calibration:
     After a miss estimates grow a little, after a hit they shrink by a ninth of that (at 90 %), so
     that the two balance at the share that is wanted, whatever the durations are distributed like
     and even where they drift (adaptive conformal inference, Gibbs and Candès 2021).
+
+    Attributes:
+        offset: Log of the factor that estimates are multiplied by, -1 to 3.
+        within: Share of the newest 100 calls that stayed within their estimate; None before the
+            first. Calls before the first record of a tool are not counted.
     """
 
-    __slots__ = ("_newest", "_share", "_step", "offset")
+    __slots__ = ("_newest", "_share", "_step", "offset", "within")
 
     def __init__(self, share: float, step: float) -> None:
-        self.offset = 0.0  # log of the factor that estimates are multiplied by, -1 to 3
+        self.offset = 0.0
         self._share = share
         self._step = step
         self._newest = bytearray()
-
-    @property
-    def within(self) -> float | None:
-        """Share of the newest 100 calls that stayed within their estimate; None before the first.
-
-        Calls before the first record of a tool are not counted.
-        """
-        return sum(self._newest) / len(self._newest) if self._newest else None
+        self.within: float | None = None
 
     def add(self, *, within: bool) -> None:
         """Adds a call that ended, within its estimate or past it."""
         self._newest.append(within)
         del self._newest[:-100]
+        self.within = self._newest.count(1) / len(self._newest)
         self.offset = min(max(self.offset + self._step * (self._share - within), -1.0), 3.0)
 
 
