@@ -310,6 +310,14 @@ class Breakers:
         """Whether nothing has failed here, and no other process can say that it has."""
         return self._sharing is None and not self._breakers
 
+    def is_well(self, name: str, of: Of) -> bool:
+        """Whether a call that went well changes nothing, as far as other processes told."""
+        if self.idle:
+            return True
+        key = _key(name, of)
+        self._look(key)
+        return key not in self._breakers
+
     @property
     def all(self) -> list[tuple[str, Of, bool]]:
         """Name, kind, and whether it is open, of every breaker that has failed; from memory."""

@@ -57,7 +57,8 @@ class ResilienceRegistry:
         kind, name, breakers, checks = step.kind, step.name, self.breakers, self.checks
         if kind not in _LEARNED or not name or step.error_type == semconv.ERROR_DENY:
             return
-        if not step.error and breakers.idle and checks.has_good(name):
+        of: Of = "agent" if step.kind is Kind.AGENT else "tool"
+        if not step.error and checks.has_good(name) and breakers.is_well(name, of):
             return
         error = error_class(step) if step.error else ErrorClass.UNKNOWN
         if kind is Kind.AGENT:

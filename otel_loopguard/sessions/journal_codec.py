@@ -12,7 +12,7 @@ import struct
 from dataclasses import fields, replace
 from enum import Enum, IntEnum
 from itertools import compress
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import xxhash
@@ -33,6 +33,7 @@ _PAIRS: Final = tuple(name for name, kind in _DECLARED.items() if kind.startswit
 _flags_of: Final = attrgetter(*_FLAGS)
 _keys_of: Final = attrgetter(*_KEYS)
 _pairs_of: Final = attrgetter(*_PAIRS)
+_is_there: Final = itemgetter(1)
 _BITS: Final = tuple(1 << place for place in range(1, len(_FLAGS) + 1))
 _SAME: Final = 16
 """Above the bit that says that a key is there: whether it is the key before."""
@@ -91,14 +92,12 @@ class Pseudonymizer:
     def call(self, seen: Evidence) -> None:
         """Replaces the keys of a call by their digests."""
         before = digest = 0
-        for name, key in zip(_KEYS, _keys_of(seen), strict=True):
-            if key:
-                if key != before:  # mostly the exact key is the key
-                    before, digest = key, self.of(key)
-                setattr(seen, name, digest)
-        for name, pair in zip(_PAIRS, _pairs_of(seen), strict=True):
-            if pair is not None:
-                setattr(seen, name, (self.of(pair[0]), pair[1]))
+        for name, key in filter(_is_there, zip(_KEYS, _keys_of(seen), strict=True)):
+            if key != before:  # mostly the exact key is the key
+                before, digest = key, self.of(key)
+            setattr(seen, name, digest)
+        for name, (key, value) in filter(_is_there, zip(_PAIRS, _pairs_of(seen), strict=True)):
+            setattr(seen, name, (self.of(key), value))
 
     def detection(self, found: Detection) -> Detection:
         """A detection with its keys replaced; one that names none is known by its rule."""

@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+import xxhash
+
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.fork import reset_after_fork
 from otel_loopguard._util.locks import new_lock
@@ -144,9 +146,8 @@ class RedisStore:
         given: list[object] = [self._entries, self._journal_ms, _BUCKET]
         for entry_id, value in entries:
             # 64 bits, signed, stand for an id in the sets of ids.
-            digest = hashlib.blake2b(_encoded(entry_id), digest_size=8).digest()
-            number = int.from_bytes(digest, "big", signed=True)
-            given += (number, _encoded(entry_id), value)
+            raw = _encoded(entry_id)
+            given += (xxhash.xxh64_intdigest(raw) - (1 << 63), raw, value)
         return given
 
     def journal_keys(self, session: str) -> list[str]:
