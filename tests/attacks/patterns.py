@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import otel_loopguard
+from otel_loopguard.evidence.normalize import PrefilteredPattern
 
 if sys.version_info >= (3, 11):
     from re import _constants as codes  # type: ignore[attr-defined]
@@ -36,6 +37,9 @@ UNITS: Final = (
 _ALPHABET: Final = " \n\taA0_-.:;,/='\"`\\{[(<>)]}#*$\u00e9!"
 _MANY: Final = 30
 _EMPTY: Final = frozenset[str]()
+_OUTLINED: Final = PrefilteredPattern.__module__
+_AS_TEXT: Final = "otel_loopguard.core.error_kinds"
+"""The module whose patterns are text until an error is looked at."""
 
 
 def patterns() -> dict[str, re.Pattern[Any]]:
@@ -51,21 +55,26 @@ def patterns() -> dict[str, re.Pattern[Any]]:
         for attribute, value in vars(module).items():
             owned = vars(value).items() if isinstance(value, type) else ()
             for inner, one in ((attribute, value), *((f"{attribute}.{x}", y) for x, y in owned)):
-                for number, pattern in enumerate(within(one)):
-                    if getattr(value, "__module__", name) in {name, "builtins", "re"}:
+                as_text = name == _AS_TEXT and not inner.startswith("__")
+                for number, pattern in enumerate(within(one, as_text=as_text)):
+                    if getattr(value, "__module__", name) in {name, "builtins", "re", _OUTLINED}:
                         found[f"{name.removeprefix('otel_loopguard.')}.{inner}[{number}]"] = pattern
     return found
 
 
-def within(value: object) -> Iterator[re.Pattern[Any]]:
-    """The patterns in a value, or in a table of them."""
+def within(value: object, *, as_text: bool = False) -> Iterator[re.Pattern[Any]]:
+    """The patterns in a value, or in a table of them; with `as_text` texts are patterns too."""
     if isinstance(value, re.Pattern):
         yield value
+    elif isinstance(value, PrefilteredPattern):
+        yield value.pattern
+    elif isinstance(value, str) and as_text:
+        yield re.compile(value)
     elif isinstance(value, dict):
-        yield from within([*value.keys(), *value.values()])
+        yield from within([*value.keys(), *value.values()], as_text=as_text)
     elif isinstance(value, (list, tuple, set, frozenset)):
         for item in value:
-            yield from within(item)
+            yield from within(item, as_text=as_text)
 
 
 def attacks(pattern: re.Pattern[Any], length: int) -> Iterator[str]:

@@ -29,7 +29,16 @@ PATTERNS = patterns()
 def test_every_room_with_patterns_is_looked_at() -> None:
     """The walk through the modules finds those that judge, read, and speak to others."""
     rooms = {name.partition(".")[0] for name in PATTERNS}
-    assert rooms >= {"_control", "detectors", "evidence", "plans", "sessions", "spans", "stores"}
+    assert rooms >= {
+        "_control",
+        "core",
+        "detectors",
+        "evidence",
+        "plans",
+        "sessions",
+        "spans",
+        "stores",
+    }
     assert len(PATTERNS) > 100
 
 
