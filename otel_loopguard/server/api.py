@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 LONGEST_WAIT_S: Final = 60.0
 """Seconds that a request for a flag waits at most."""
 _ALIVE_S: Final = 15.0
+# A session may get its final key while its flag is up, and a pause end by itself: nobody is woken.
+_LOOK_AGAIN_S: Final = 5.0
 _MOST_BODY: Final = 64 * 1024
 _STATUS: Final = {
     "unknown_session": 404, "unknown_escalation": 404, "unknown_request": 404, "refused": 422,
@@ -65,33 +67,35 @@ def control_row(session: str, control: Control | None) -> dict[str, Any]:
 
 
 class Changes:
-    """Wakes those who wait for a change of a flag, whichever thread makes it."""
+    """Wakes those who wait for a change of a session's flag, whichever thread makes it."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._waiters: set[asyncio.Future[None]] = set()
+        self._waiters: dict[str, set[asyncio.Future[None]]] = {}
         OBSERVERS.add(self.changed)
 
     def changed(self, flag: Flag) -> None:
         """A flag was changed; on the thread of whoever did."""
-        del flag
-        if self._waiters and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._wake)
+        # While nobody waits too: who is just looking waits by the time that this is called.
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._wake, flag.control.session or "")
 
-    async def wait(self, limit_s: float) -> None:
-        """Waits for the next change of any flag, or for the limit."""
+    async def wait(self, session: str, limit_s: float) -> None:
+        """Waits for the next change of the flag of a session, or for the limit."""
         future = self._loop.create_future()
-        self._waiters.add(future)
+        self._waiters.setdefault(session, set()).add(future)
         try:
             await asyncio.wait_for(future, max(limit_s, 0))
         except (TimeoutError, asyncio.TimeoutError):  # two classes on Python 3.10
             pass
         finally:
-            self._waiters.discard(future)
+            waiters = self._waiters.get(session, set())
+            waiters.discard(future)
+            if not waiters:
+                self._waiters.pop(session, None)
 
-    def _wake(self) -> None:
-        waiters, self._waiters = self._waiters, set()
-        for future in waiters:
+    def _wake(self, session: str) -> None:
+        for future in self._waiters.pop(session, ()):
             if not future.done():
                 future.set_result(None)
 
@@ -145,7 +149,7 @@ class ControlApi:
             left = until - time.monotonic()
             if changed or not left > 0:
                 return JSONResponse(row, headers={"cache-control": "no-store"})
-            await self._changes.wait(left)
+            await self._changes.wait(request.state.session, min(left, _LOOK_AGAIN_S))
 
     async def events(self, request: Request) -> Response:
         """The control of a session as server-sent events: as it is, and after each change."""
@@ -194,7 +198,7 @@ class ControlApi:
                 yield f"event: control\nid: {version}\ndata: {data}\n\n".encode()
             else:
                 yield b": still here\n\n"
-            await self._changes.wait(_ALIVE_S)
+            await self._changes.wait(request.state.session, _ALIVE_S)
 
 
 def _named(endpoint: Endpoint) -> Endpoint:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 import time
@@ -12,6 +13,9 @@ import httpx
 import pytest
 
 from otel_loopguard import Settings
+from otel_loopguard._control.flag import Flag
+from otel_loopguard.core import Action
+from otel_loopguard.server.api import Changes
 from tests.server.serving import PROTOBUF, call, request, serving
 
 if TYPE_CHECKING:
@@ -66,6 +70,27 @@ def test_a_question_waits_for_a_change() -> None:
         assert post(server, "pause", by="ann", reason="looking").is_success
         waiting.join()
         assert (rows[0]["action"], rows[0]["by"], rows[0]["reason"]) == ("pause", "ann", "looking")
+
+
+def test_who_has_just_looked_hears_of_a_change_and_nobody_else() -> None:
+    """Every change woke all who wait, and was lost on who did not wait yet."""
+    one, two = Flag("one", 60), Flag("two", 60)
+
+    async def waited() -> None:
+        changes = Changes()
+        other = asyncio.create_task(changes.wait("two", 120))
+        await asyncio.sleep(0)
+
+        async def looked() -> None:
+            one.set(Action.ABORT)
+            await changes.wait("one", 120)
+
+        await asyncio.wait_for(looked(), 60)
+        assert not other.done()
+        await asyncio.to_thread(two.set, Action.ABORT)
+        await asyncio.wait_for(other, 60)
+
+    asyncio.run(waited())
 
 
 def test_a_question_waits_no_longer_than_it_says() -> None:
