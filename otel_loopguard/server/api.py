@@ -185,7 +185,7 @@ class ControlApi:
 
     def _row(self, request: Request) -> dict[str, Any]:
         session = request.state.session
-        flag = self._engine(request).guard.flag_of(session)
+        flag = self._engine(request).flag(session)
         return control_row(session, None if flag is None else flag.control)
 
     async def _events(self, request: Request) -> AsyncIterator[bytes]:

@@ -21,6 +21,7 @@ from otel_loopguard.server.open_calls import OpenCalls, SharedCalls, unpacked
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Sequence
 
+    from otel_loopguard._control.flag import Flag
     from otel_loopguard.core import Annotation, Step
     from otel_loopguard.guard.guard import LoopGuard
     from otel_loopguard.server.events import DecisionLog
@@ -113,6 +114,14 @@ class Engine:
         found = await asyncio.shield(batch.task)
         own = {(span.trace_id, span.span_id) for span in spans}
         return {place: annotation for place, annotation in found.items() if place in own}
+
+    def flag(self, session: str) -> Flag | None:
+        """The flag of a session; None if it is not known."""
+        flag = self.guard.flag_of(session)
+        if flag is None and self._leases is not None:
+            # Another worker may judge it, and what that says is heard of known sessions only.
+            flag = self.guard.flag_named(session)
+        return flag
 
     async def close(self) -> None:
         """Judges what waits, and lets go of what the guard holds."""

@@ -124,6 +124,21 @@ def decisions(hop: Hop) -> list[str]:
     return [each["loopguard.decision.id"] for each in told if "loopguard.decision.id" in each]
 
 
+def test_a_flag_is_heard_at_a_server_that_has_seen_nothing_of_its_session(guard: Settings) -> None:
+    """It answered that all is well, for as long as anybody asked."""
+    with serving(guard=guard) as judging, serving(guard=guard) as asked:
+        url = f"{asked.url}/v1/sessions/chat-1/control"
+        assert httpx.get(url).json()["action"] == "allow"
+        assert send(judging, 0, 1, 2, 3).is_success
+        wait_for(lambda: httpx.get(url).json()["action"] == "deny")
+        # Asked for the first time once it was up.
+        assert send(judging, *range(10, 14), session="chat-2").is_success
+        wait_for(lambda: httpx.get(url.replace("chat-1", "chat-2")).json()["action"] == "deny")
+        # And it is judged on where it was only asked for.
+        assert send(asked, 4).is_success
+        assert httpx.get(url).json()["action"] == "abort"
+
+
 def test_what_was_stored_is_known_to_who_takes_the_session_over(
     leases: Callable[..., SessionLeases],
 ) -> None:
