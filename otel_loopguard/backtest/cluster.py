@@ -67,8 +67,13 @@ def _told(rows: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def _start(ray: Any, jobs: int) -> None:
-    if os.environ.get("RAY_ADDRESS"):
-        ray.init(log_to_driver=False, logging_level="ERROR")
+    address = os.environ.get("RAY_ADDRESS")
+    if address:
+        try:
+            ray.init(log_to_driver=False, logging_level="ERROR")
+        except ConnectionError as error:
+            msg = f"--engine ray: RAY_ADDRESS = {address!r:.200}: no cluster answers there"
+            raise LoopGuardError(msg) from error
         return
     # A Ray that nobody asked for by name does not report to its makers.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
