@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import signal
 import socket
+import ssl
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -108,6 +110,10 @@ class Server:
                 raise LoopGuardSettingsError(msg)
         kafka = settings.kafka
         self._topics = {} if kafka is None else kafka.topics_of(tenants.names)
+        if not 0 <= settings.lateness_s < math.inf:
+            msg = f"lateness_s = {settings.lateness_s!r:.100}: expected a finite number from 0"
+            raise LoopGuardSettingsError(msg)
+        _check_certificate(settings.certificate, settings.key)
         self._hop_to = hop_to(settings.forward) if settings.forward else None
         check_headers(settings.headers or {})
         guard = guard or Settings()
@@ -202,9 +208,12 @@ class Server:
             timeout_graceful_shutdown=5, timeout_keep_alive=KEEP_ALIVE_S, http=HttpProtocol,
         )  # fmt: skip
         self._http = _Http(config)
-        self._tasks.append(asyncio.create_task(self._http.serve([listening])))
-        while not self._http.started:  # noqa: ASYNC110  # it has no event for it
+        running = asyncio.create_task(self._http.serve([listening]))
+        self._tasks.append(running)
+        while not self._http.started:  # it has no event for it
             await asyncio.sleep(0.01)
+            if running.done():
+                running.result()
         scheme = "https" if settings.certificate else "http"
         self.url = f"{scheme}://{authority(host, listening.getsockname()[1])}"
 
@@ -215,7 +224,8 @@ class Server:
         try:
             if not settings.certificate:
                 return server.add_insecure_port(authority(host, port))
-            pair = [(_read(settings.key), _read(settings.certificate))]
+            key = settings.key or settings.certificate
+            pair = [(_read(key), _read(settings.certificate))]
             return server.add_secure_port(authority(host, port), grpc.ssl_server_credentials(pair))
         except RuntimeError as error:
             msg = f"grpc = {settings.grpc!r}: cannot listen there"
@@ -263,6 +273,23 @@ def _address(name: str, given: str) -> tuple[str, int]:
         msg = f"{name} = {given!r:.100}: expected host:port, as 127.0.0.1:4318"
         raise LoopGuardSettingsError(msg)
     return host.strip("[]"), int(port)
+
+
+def _check_certificate(certificate: str, key: str) -> None:
+    """Refuses files that TLS cannot use, before anybody listens."""
+    if not certificate:
+        if key:
+            msg = f"key = {key!r:.100}: expected a certificate with it"
+            raise LoopGuardSettingsError(msg)
+        return
+    try:
+        # A key that is encrypted would be asked for on the terminal.
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate, key or None, password=lambda: b"")
+    except OSError as error:
+        what = f"certificate = {certificate!r:.100}, key = {key!r:.100}"
+        msg = f"{what}: TLS cannot use them: {error.strerror or error}"
+        raise LoopGuardSettingsError(msg) from error
 
 
 def _engine(settings: Settings, lateness_s: float, log: DecisionLog | None) -> Engine:

@@ -12,7 +12,7 @@ from otel_loopguard.errors import LoopGuardSettingsError
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
-from otel_loopguard.settings._file import read_file
+from otel_loopguard.settings._file import FORMS, read_file
 
 DEFAULT: Final = "default"
 """The tenant of everybody where no tokens are set."""
@@ -56,7 +56,10 @@ class Tenants:
         """
         try:
             found: object = read_file(path).get("tokens")
-        except (KeyError, OSError, ValueError) as error:
+        except KeyError:
+            msg = f"tokens: {path}: expected a file ending in {', '.join(FORMS)}"
+            raise LoopGuardSettingsError(msg) from None
+        except (OSError, ValueError) as error:
             msg = f"tokens: {path}: cannot be read: {error}"
             raise LoopGuardSettingsError(msg) from None
         if not isinstance(found, dict) or not found:

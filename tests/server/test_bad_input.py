@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import random
+import shutil
 import socket
+import ssl
+import subprocess
 import threading
 from typing import TYPE_CHECKING
 
@@ -164,6 +168,53 @@ def test_where_it_cannot_listen_is_an_error_at_start(settings: dict[str, str], w
         Server(ServerSettings(**settings))
 
 
+@pytest.mark.parametrize("lateness_s", [float("nan"), float("inf"), -1])
+def test_a_lateness_that_never_ends_is_an_error_at_start(lateness_s: float) -> None:
+    with pytest.raises(LoopGuardSettingsError, match=f"lateness_s = {lateness_s}: expected"):
+        Server(ServerSettings(lateness_s=lateness_s))
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """A certificate for 127.0.0.1, and its key."""
+    if shutil.which("openssl") is None and "CI" not in os.environ:
+        pytest.skip("there is no openssl")
+    folder = tmp_path_factory.mktemp("tls")
+    certificate, key = str(folder / "certificate.pem"), str(folder / "key.pem")
+    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=127.0.0.1"
+    name = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate]
+    subprocess.run([*command.split(), *name], check=True, capture_output=True)
+    return certificate, key
+
+
+def test_tls(pair: tuple[str, str]) -> None:
+    certificate, key = pair
+    with serving(certificate=certificate, key=key) as server:
+        trusted = ssl.create_default_context(cafile=certificate)
+        assert httpx.get(f"{server.url}/healthz", verify=trusted).text == "ok"
+
+
+@pytest.mark.parametrize(
+    ("certificate", "key"), [(True, False), (False, True), ("none.pem", True), (True, "none.pem")]
+)
+def test_a_certificate_that_cannot_be_used_is_an_error_at_start(
+    pair: tuple[str, str], certificate: bool | str, key: bool | str
+) -> None:
+    """The server neither listened nor ended."""
+    files = [made if given is True else given or "" for made, given in
+             zip(pair, (certificate, key), strict=True)]  # fmt: skip
+    with pytest.raises(LoopGuardSettingsError, match=r"key = "):
+        Server(ServerSettings(certificate=files[0], key=files[1]))
+
+
+def test_an_encrypted_key_is_not_asked_for(pair: tuple[str, str], tmp_path: Path) -> None:
+    key = str(tmp_path / "encrypted.pem")
+    command = f"openssl rsa -aes256 -passout pass:secret -in {pair[1]} -out {key}"
+    subprocess.run(command.split(), check=True, capture_output=True)
+    with pytest.raises(LoopGuardSettingsError, match="TLS cannot use them"):
+        Server(ServerSettings(certificate=pair[0], key=key))
+
+
 @pytest.mark.parametrize("forward", ["ftp://x", "http://", "localhost:4317", "grpc://"])
 def test_a_next_hop_that_is_none_is_an_error_at_start(forward: str) -> None:
     with pytest.raises(LoopGuardSettingsError, match="forward = "):
@@ -187,3 +238,10 @@ def test_tokens_that_cannot_be_used_are_an_error(tmp_path: Path, text: str, why:
     with pytest.raises(LoopGuardSettingsError, match=why) as raised:
         Tenants.from_file(file)
     assert TOKEN not in str(raised.value)
+
+
+def test_the_name_of_a_file_of_tokens_says_its_form(tmp_path: Path) -> None:
+    file = tmp_path / "tokens"
+    file.write_text(f"[tokens]\none = '{TOKEN}'")
+    with pytest.raises(LoopGuardSettingsError, match=r"expected a file ending in \.toml"):
+        Tenants.from_file(file)
