@@ -155,6 +155,26 @@ def test_the_page_is_not_written_through_links_of_others(home: Path, command: An
     assert page.read_text().startswith("<!doctype html>")
 
 
+def test_a_page_takes_the_place_of_files_only(home: Path, command: Any) -> None:
+    """A pipe, and as root a device like `/dev/full`, became a file for everybody."""
+    pipe, link = home / "pipe", home / "link"
+    os.mkfifo(pipe)
+    link.symlink_to(pipe)
+    for place in (pipe, link, home):
+        result = command("transcripts", "--html", place, "--jobs", "1")
+        assert result.exit_code == 2
+        assert f"--html {place}: it is no file" in result.stderr
+    assert pipe.is_fifo()
+    assert link.is_symlink()
+
+
+def test_a_page_that_cannot_be_written_is_one_line(home: Path, command: Any) -> None:
+    place = home / "nowhere" / "page.html"
+    result = command("transcripts", "--html", place, "--jobs", "1")
+    assert result.exit_code == 2
+    assert f"--html {place}: cannot be written: No such file" in result.stderr
+
+
 @pytest.mark.skipif(CHROMIUM is None and "CI" not in os.environ, reason="there is no chromium")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_page_opens_in_a_browser(scheme: Any, home: Path, command: Any) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 from otel_loopguard.cli.transcripts.words import counted, dollars, spelled, when
+from otel_loopguard.errors import LoopGuardError
 from otel_loopguard.version import __version__
 
 if TYPE_CHECKING:
@@ -43,7 +44,15 @@ _SAID: Final = 20
 
 
 def write_page(overview: Overview, path: Path) -> None:
-    """Writes the page, whole or not at all."""
+    """Writes the page, whole or not at all.
+
+    Raises:
+        LoopGuardError: It cannot be written there.
+    """
+    if path.exists() and not path.is_file():
+        # To put the page in its place would take a device or a pipe away from all others.
+        msg = f"--html {path}: it is no file"
+        raise LoopGuardError(msg)
     saved = overview.after
     circles = overview.count - overview.quiet
     told = (
@@ -91,9 +100,11 @@ def write_page(overview: Overview, path: Path) -> None:
         with temporary.open("x", encoding="utf-8", errors="backslashreplace") as stream:
             stream.write(page)
         temporary.replace(path)
-    except BaseException:
+    except OSError as error:
+        msg = f"--html {path}: cannot be written: {error.strerror}"
+        raise LoopGuardError(msg) from error
+    finally:
         temporary.unlink(missing_ok=True)
-        raise
 
 
 def _figures(overview: Overview) -> str:
