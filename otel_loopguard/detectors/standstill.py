@@ -86,7 +86,7 @@ class Stagnation(BaseDetector):
             return 0.0
         if evidence.item and evidence.nothing and evidence.place is None:
             return min(weight, ITEM)
-        return weight
+        return 0.0 if evidence.brief and not evidence.rejects else weight
 
 
 class _LeakyDetector(BaseDetector):
@@ -172,6 +172,21 @@ class FoundNothing(_LeakyDetector):
 
 
 _GRINDING: Final = key_of(b"grinding")
+_QUESTIONS: Final = 8
+_LONG: Final = 200
+_IN_WORDS: Final = re.compile(r"(?:[^\W\d_]{2,40} ){2}[^\W\d_]{2}")
+
+
+def _asks(evidence: Evidence) -> bool:
+    """Whether it asks a new question, in words, that has a long answer."""
+    return (
+        evidence.effect is Effect.READ
+        and evidence.fresh
+        and not evidence.runs_code
+        and evidence.place is None
+        and evidence.outcome_size >= _LONG
+        and _IN_WORDS.search(evidence.sample) is not None
+    )
 
 
 @dataclass(slots=True)
@@ -182,17 +197,20 @@ class _Newest:
     sum: float = 0.0
     epoch: int = 0
     round: int = -1
+    questions: int = 0
 
     def clear(self) -> None:
         self.news.clear()
         self.sum = 0.0
+        self.questions = 0
 
 
 class Grinding(BaseDetector):
     """Looks at what part of the newest answers was not seen before by the agent.
 
     Only where nothing was changed and none of them was a wait. Over fewer calls healthy runs look
-    the same; novelty alone says little, so it hints at most.
+    the same; novelty alone says little, so it hints at most. Of questions in words, each another
+    one with a long answer of which all was known, eight are enough.
     """
 
     name = "grinding"
@@ -234,10 +252,13 @@ class Grinding(BaseDetector):
                 newest.sum -= news.pop(0)
             news.append(novelty)
             newest.sum += novelty
+            newest.questions = newest.questions + 1 if _asks(evidence) and not novelty else 0
         known = len(news)
-        if known != tuning.grinding_calls:
-            return None
-        if newest.sum * evidence.ease > tuning.grinding_novelty * known:
+        if newest.questions >= evidence.needs(_QUESTIONS):
+            known = newest.questions
+        elif known != tuning.grinding_calls or (
+            newest.sum * evidence.ease > tuning.grinding_novelty * known
+        ):
             return None
         message = f"the last {known} calls brought next to nothing that was not seen before"
         return self.found(message, known, known, _GRINDING)

@@ -159,9 +159,10 @@ _PLAIN_PAIR: Final = re.compile(r'"([^"]{1,64})":("[^"]{0,200}"?|[^,{}\[\]]{1,64
 """The same where there is no backslash, in a fraction of the time."""
 _SEARCHES: Final = re.compile(
     r"(?i)quer|search|\bq\b|question|keyword|prompt|text|term|phrase|pattern|command|cmd|code|"
-    r"script|sql|input|expression|such|frage|busca|recherche|关键|搜|查询|检索|キーワード|検索|質問|"
+    r"script|sql|input|expression|such|frage|busca|recherche|requ[eê]te|关键|搜|查询|检索|キーワード|検索|質問|"
     r"검색|запрос"
 )
+_IDENTIFIES: Final = re.compile(r"(?i)(?:_|\b)(?:id|no|nr|number|index)$|[a-z]Id$")
 _NUMBERED: Final = re.compile(
     r'\A(?:"?(?=[^\s"]{4})(?=[^\s"]*[a-zA-Z])[^\s"]*\d\d[^\s"]*"?|"?[^\s"@]+@[^\s"]+"?|"?\d{3,}"?)'
 )
@@ -189,11 +190,12 @@ class Items:
         return last
 
 
-def is_another(last: str, sample: str) -> bool:
+def is_another(last: str, sample: str, *, texts: bool = False) -> bool:
     """Whether a call asks the same of another item, a name or a number, than its tool's last.
 
     In a search only what is numbered or an address is an item: who asks for one thing in other
-    words asks for the same. What looks like a nonce beside arguments that stay is none.
+    words asks for the same, unless `texts` are what the tool is about. What looks like a nonce
+    beside arguments that stay is none.
     """
     if not last or not sample or last == sample:
         return False
@@ -207,7 +209,11 @@ def is_another(last: str, sample: str) -> bool:
         if was != value:
             differing.append((name, was, value))
     for name, was, value in differing:
-        if _is_search(name) and not (_NUMBERED.fullmatch(was) and _NUMBERED.fullmatch(value)):
+        if (
+            not texts
+            and _is_search(name)
+            and not (_NUMBERED.fullmatch(was) and _NUMBERED.fullmatch(value))
+        ):
             return False
     if len(differing) == len(now):
         return True
@@ -219,7 +225,7 @@ def is_another(last: str, sample: str) -> bool:
 @lru_cache(maxsize=256)
 def _is_search(name: str) -> bool:
     """Whether an argument, by its name of 64 characters at most, says what is searched for."""
-    return _SEARCHES.search(name) is not None
+    return _SEARCHES.search(name) is not None and _IDENTIFIES.search(name) is None
 
 
 @lru_cache(maxsize=16)

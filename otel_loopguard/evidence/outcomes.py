@@ -80,7 +80,7 @@ _SAYS: Final = PrefilteredPattern(
     of_bytes=True,
 )
 _SHORT: Final = re.compile(
-    r"\b(?:running|processing|waiting|working|starting|scheduled|provisioning|initiali[sz]ing|"
+    r"\b(?!\w{1,20}[\"']\s{0,3}:\s{0,3}(?:false|no|null|none|0)\b)(?:running|processing|waiting|working|starting|scheduled|provisioning|initiali[sz]ing|"
     r"loading|active|ongoing|unfinished|incomplete|"
     r"(?<![\d.])\d{1,2}(?:\.\d{1,3})? ?%|"
     r"\d+ ?(?:/|of) ?\d+ (?:done|completed?|processed|ready|finished|jobs|steps|tasks))"
@@ -98,7 +98,7 @@ _OVER: Final = re.compile(
     r"\b(?:fail(?:s|ed|ure|ures)?|errors?|exception|traceback|denied|crash\w{0,12}|abort(?:ed)?|"
     r"cancell?ed|completed?|finished|done|success\w{0,5}|succeeded|exited|killed|timed out|"
     r"not found|no such|stopped|rejected|invalid|refused|fatal|unavailable|expired|closed|"
-    r"not running)\b",
+    r"not running|(?:read|run|call|open|log in|sign in|create|select)(?: it| them)? first)\b",
     re.ASCII,
 )
 _ASKS: Final = re.compile(
@@ -330,6 +330,7 @@ _SKIPPED: Final = re.compile(r"(?i)exit ?code:? ?\d{1,3}$|\W*$")
 _REFUSED: Final = PrefilteredPattern(
     r"(?i)<tool_use_error>|input ?validation ?error|"
     r"\b(?:unrecogni[sz]ed|unknown|invalid|illegal) (?:command(?:[: ]|$)|option\b|arguments?:)|"
+    r"\Aunknown tool: |"
     r"the following arguments are required"
 )
 _USAGE: Final = re.compile(r"(?i)\A[\d:.,\[\]TZ+ -]{0,40}(?:\S{1,40} ?: )?usage:? ")
@@ -496,13 +497,15 @@ _NONE_OF: Final = (
 )
 _NOTHING: Final = PrefilteredPattern(
     r"\b(?:(?:no|zero) " + _NONE_OF + r"|nothing (?:was )?found|not found|none found|no such|"
-    r"does not exist|returned no|did not (?:find|match|return)|empty (?:set|result|list))",
+    r"does not exist|returned no|did not (?:find|match|return)|could not find|unable to locate|"
+    r"cannot be found|empty (?:set|result|list)|reached the (?:end|bottom|top) of)",
     of_bytes=True,
 )
 _FOUND_NOTHING: Final = (
-    r"\bkeine? (?:\w{1,30} ){0,2}(?:treffer|ergebnisse?|dokumente?|daten|eintr)",
+    r"\bkeine? (?:\w{1,30} ){0,2}(?:treffer|ergebnisse?|dokumente?|daten|eintr|artikel|produkt)",
     r"\b(?:nichts|nicht) (?:\w{1,20} )?(?:gefunden|vorhanden)|\bexistiert nicht",
-    r"\baucune? (?:résultat|document|donn|correspondance|enregistrement)|\bintrouvable",
+    r"\baucune? (?:résultat|document|donn|correspondance|enregistrement|article|produit|élément)",
+    r"\bintrouvable",
     r"\b(?:rien|pas) (?:n'a )?(?:été )?trouv|\bn'existe pas",
     r"\bno se (?:encontr|ha encontrado|han encontrado)|\b(?:ningún|sin) resultado",
     r"\bnessun (?:risultato|documento|elemento)|\bnon (?:è stato )?trovat",
@@ -524,7 +527,8 @@ _ZERO: Final = re.compile(r"0 (?<!\w0 )" + _NONE_OF, re.ASCII)
 """A number may end with 0: what is searched for is a 0 that stands alone."""
 _REJECTS: Final = PrefilteredPattern(
     r"\b(?:did(?: not|n't) pass|not pass(?:ed)?|(?:[1-9]\d{0,5}|tests?|checks?|case|build) "
-    r"fail(?:ed|ures?|ing)?|fail(?:ed|ure)\b|incorrect|wrong|rejected|"
+    r"fail(?:ed|ures?|ing)?|fail(?:ed|ure)\b|incorrect|wrong|rejected|declined|"
+    r"(?:illegal|invalid) (?:move|action)|"
     r"not (?:correct|accepted|valid)|invalid (?:user ?name|user|password|pass ?phrase|login|"
     r"credentials|code|pin|token|key|answer|guess))",
     of_bytes=True,
@@ -541,7 +545,8 @@ _PASSED: Final = re.compile(
 _CODES: Final = ("exit_code", "exitcode", "returncode", "return_code")
 _FAILED: Final = frozenset({"error", "failed", "failure", "fatal"})
 _SAYS_FAILED: Final = re.compile(
-    r"(?i)\A\s{0,8}(?:(?:error|exception|fatal|failed|failure|traceback)\b|exit ?code:? ?[1-9])",
+    r"(?i)\A\s{0,8}(?:(?:error|exception|fatal|failed|failure|traceback)\b|exit ?code:? ?[1-9]|"
+    r"(?-i:[A-Z][a-z]\w{0,40}(?:Error|Exception): ))",
     re.ASCII,
 )
 _BROKE_OFF: Final = re.compile(
@@ -551,7 +556,8 @@ _BROKE_OFF: Final = re.compile(
 )
 _ONE_LINE: Final = re.compile(
     r"[\w./-]{1,60}: .{1,200}: (?:Permission denied|No such file or directory|"
-    r"Operation not permitted|Is a directory|Not a directory|Connection refused)\s*",
+    r"Operation not permitted|Is a directory|Not a directory|Connection refused|"
+    r"No space left on device|Read-only file system|Disk quota exceeded)\s*",
     re.ASCII,
 )
 _LIMITS: Final = ("OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT", "OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT")
@@ -587,7 +593,8 @@ _MAY_TELL: Final = (
         *(one.outline for one in (_STATE, _NOTHING)),
         *(outline(one.pattern) for one in (_FAILED_STATE, _ZERO, _COUNTED)),
         # An outcome has no space in front of it any more.
-        r"\A(?:error|exception|fatal|failed|failure|traceback|exit ?code)",
+        r"\A(?:error|exception|fatal|failed|failure|traceback|exit ?code|"
+        r"\w{1,42}(?:error|exception): )",
         of_bytes=True,
     ),
     prefilter(VOLATILE, of_bytes=True),
@@ -671,6 +678,16 @@ def says_nothing_found(outcome: Outcome) -> bool:
     )
 
 
+def is_empty(said: object) -> bool:
+    """Whether the JSON value of an outcome is an empty list, or a record that holds no more."""
+    if isinstance(said, dict):
+        named = cast("dict[str, object]", said)
+        return any(value == [] for value in named.values()) and all(
+            not value or name in _STATES for name, value in named.items()
+        )
+    return said == []
+
+
 def rejects(outcome: Outcome) -> bool:
     """Whether an outcome turns down what was tried, in words, in its head or its tail."""
     if not outcome.tells:
@@ -738,11 +755,14 @@ def reports_failure(outcome: object, said: object, *, shell: bool = False) -> bo
             speaks = any(isinstance(value, str) and value.strip() for value in fields.values())
             return code != 1 or speaks
     status = fields.get("status")
+    body = fields.get("body")
     return (
         (isinstance(status, str) and status.lower() in _FAILED)
         or fields.get("success") is False
         or fields.get("ok") is False
         or bool(fields.get("error"))
+        # What an HTTP client gives back with status 200 may still refuse.
+        or (isinstance(body, dict) and reports_failure(outcome, body))
     )
 
 

@@ -40,6 +40,7 @@ from otel_loopguard.evidence.outcomes import (
     does_nothing,
     is_address,
     is_bare,
+    is_empty,
     prepare,
     refusal_of,
     rejects,
@@ -125,7 +126,12 @@ class Rounds:
 
 
 _BRIEF: Final = 40
+_RECORD: Final = 120
 _SEARCHING: Final = frozenset(("search", "grep", "find"))
+_JUDGING: Final = frozenset(
+    "grade translate classify proofread grammar spell spelling moderate sentiment label".split()
+)
+"""Tools that look at one text after the other."""
 _REMEMBERED: Final = 128
 _READERS: Final = 8
 """Agents of which it is known what each has seen; of those beyond, it is what the rest have."""
@@ -202,10 +208,12 @@ class ToolCallExtractor:
         )
         line = refusal or (error_line(step) if failing else None)
         call_error = step.error and not name.runs_code and is_call_error(step)
-        nothing = tells and says_nothing_found(outcome)
+        nothing = (tells and says_nothing_found(outcome)) or (
+            outcome.size <= _RECORD and not name.words.isdisjoint(_SEARCHING) and is_empty(said)
+        )
         last = self._items.add(tool, call.sample)
         matters = nothing or step.error or outcome.size < _BRIEF
-        item = matters and is_another(last, call.sample)
+        item = matters and is_another(last, call.sample, texts=not name.words.isdisjoint(_JUDGING))
         place = place_of(call)
         file = file_of(arguments) if item or writes else None
         # What is left of a threshold as a budget is used.

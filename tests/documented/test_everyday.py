@@ -78,6 +78,32 @@ def test_one_word_about_each_item_is_an_answer() -> None:
     assert agent.actions == []
 
 
+@pytest.mark.parametrize(
+    ("tool", "names", "answers"),
+    [
+        ("check_rule", ("rule",), ('{"passed": true}', '{"passed": false}')),
+        ("list_open_tickets", ("account",), ("[]", "[]")),
+        ("check_grammar", ("text",), ('{"matches": []}', '{"matches": []}')),
+        ("grade", ("question", "answer"), ("correct", "wrong")),
+        ("check_answer", ("question_id", "answer"), ("Correct!", "Incorrect.")),
+    ],
+)
+def test_short_answers_about_one_item_after_the_other_are_work(
+    tool: str, names: tuple[str, ...], answers: tuple[str, str]
+) -> None:
+    """Rules, accounts, sentences, answers of pupils: most of them are answered alike."""
+    agent = Traced()
+    with agent.running():
+        for number in range(40):
+            agent.model()
+            words = SENTENCES[number].split()
+            args = {name: " ".join(words[place:]) for place, name in enumerate(names)}
+            if "question_id" in args:
+                args["question_id"] = str(number)
+            agent.call(tool, json.dumps(args), answers[number % 7 == 3])
+    assert agent.actions == []
+
+
 def test_a_number_that_moves_is_news() -> None:
     """A price that is watched says little each time, and never the same."""
     agent = Traced()
@@ -309,6 +335,52 @@ def test_a_search_that_finds_nothing_is_noticed(answers: tuple[str, ...]) -> Non
     assert agent.actions == ["hint"]
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "I could not find anything about it.",
+        "Unable to locate such a document.",
+        "The document cannot be found.",
+        "You have reached the end of the list.",
+        '{"results": [], "total": 0}',
+        "[]",
+    ],
+)
+def test_a_search_that_is_answered_by_nothing_is_noticed(answer: str) -> None:
+    """In words, or with an empty list."""
+    agent = Traced()
+    with agent.running():
+        for number in range(6):
+            agent.model()
+            query = json.dumps({"query": " ".join(SENTENCES[number].split()[: 3 + number])})
+            agent.call("search_documents", query, answer)
+    assert "found_nothing" in {one.reason for one in agent.rig.decisions}
+    assert set(agent.actions) == {"hint"}
+
+
+def test_questions_whose_answers_are_all_known_are_noticed() -> None:
+    """The same passages in another order, however it is asked."""
+    agent, passages = Traced(), [" ".join(SENTENCES[at : at + 2]) for at in range(0, 12, 2)]
+    with agent.running():
+        for number in range(14):
+            agent.model()
+            found = passages[number % 6 :] + passages[: number % 6]
+            query = json.dumps({"query": SENTENCES[39 - number]})
+            agent.call("retrieve", query, json.dumps(found))
+    assert agent.actions == ["hint"]
+
+
+def test_questions_to_a_small_handbook_are_work() -> None:
+    """The same passages come up again, and each question finds another one beside them."""
+    agent, passages = Traced(), [" ".join(SENTENCES[at : at + 3]) for at in range(0, 36, 3)]
+    with agent.running():
+        for number in range(12):
+            agent.model()
+            query = json.dumps({"query": SENTENCES[39 - number]})
+            agent.call("retrieve", query, json.dumps([passages[number], *passages[:2]]))
+    assert agent.actions == []
+
+
 # Loops that look like work
 
 
@@ -368,3 +440,52 @@ def test_commands_that_may_do_nothing_are_noticed() -> None:
             command = json.dumps({"command": f"cat /root/{SENTENCES[number].split()[1]}"})
             agent.call("bash", command, f"cat: /root/{number}: Permission denied")
     assert "hint" in agent.actions
+
+
+@pytest.mark.parametrize(
+    ("tool", "name", "answer"),
+    [
+        ("execute_code", "code", "KeyError: 'date'"),
+        ("bash", "command", "cp: error writing: No space left on device"),
+        ("http_post", "note", '{"status": 200, "body": {"success": false, "message": "full"}}'),
+        ("make_move", "move", "Illegal move"),
+        ("charge", "amount", '{"status": "declined", "code": "card_declined"}'),
+    ],
+)
+def test_refusals_that_are_no_errors_are_noticed(tool: str, name: str, answer: str) -> None:
+    """The span is well, and only its result says what went wrong."""
+    agent = Traced()
+    with agent.running():
+        for number in range(12):
+            agent.model()
+            agent.call(tool, json.dumps({name: SENTENCES[number]}), answer)
+    assert agent.actions
+
+
+def test_one_unknown_tool_after_the_other_is_noticed() -> None:
+    """A server may say so in a plain result."""
+    agent = Traced()
+    with agent.running():
+        for name in "get_weather weather fetch_weather weather_now forecast temperature".split():
+            agent.model()
+            agent.call(name, '{"city": "Kiel"}', f"Unknown tool: {name}")
+    assert agent.actions
+
+
+@pytest.mark.parametrize(
+    ("tool", "answer", "error"),
+    [
+        ("get_state", '{"t": 0, "events": [], "running": false}', None),
+        ("edit", None, "File has not been read yet. Read it first before writing to it."),
+    ],
+)
+def test_what_is_not_under_way_is_not_waited_for(
+    tool: str, answer: str | None, error: str | None
+) -> None:
+    """What does not run, and what asks for something else first, never comes by itself."""
+    agent = Traced()
+    with agent.running():
+        for _ in range(12):
+            agent.model()
+            agent.call(tool, '{"path": "a.py"}', answer, error=error)
+    assert "deny" in agent.actions
