@@ -251,6 +251,18 @@ def test_the_same_number_four_times_may_be_chance() -> None:
     assert agent.actions == []
 
 
+def test_steps_through_a_maze_are_no_reason_to_stop() -> None:
+    """Walls and corridors look alike, wherever they stand."""
+    agent = Traced()
+    with agent.running():
+        for number in range(30):
+            agent.model()
+            way = ("north", "east", "north", "west", "south")[number * number % 5]
+            answer = ("You bump into a wall.", "You are in a corridor.")[number % 11 == 4]
+            agent.call("go", json.dumps({"direction": way}), answer)
+    assert set(agent.actions) <= {"hint"}
+
+
 def test_games_that_go_alike_are_no_reason_to_stop() -> None:
     """Who wins by the same moves plays them again."""
     agent, boards = Traced(), ("..X......", "O.X......", "O.X...X..")
