@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="otel-loopguard",
-    help="Reads recorded agent runs with the same rules as the live guard, and asks live ones.",
+    help="Replays recorded agent runs with the rules of the live guard, and controls live ones.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -70,8 +70,8 @@ Guidance = Annotated[
 ]
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(value: bool) -> None:
+    if value:
         typer.echo(f"otel-loopguard {__version__}")
         raise typer.Exit
 
@@ -84,7 +84,7 @@ def _prepare(
     ] = False,
 ) -> None:
     open_streams()
-    # Recorded text may hold what the terminal's encoding has not.
+    # Recorded text may have characters that the terminal's encoding lacks.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -93,7 +93,7 @@ def _prepare(
 
 @app.command()
 def steps(files: Files, form: Form = Format.TABLE) -> None:
-    """Prints the canonical steps of recorded runs: every call once, whoever reported it."""
+    """Prints the canonical steps of recorded runs: each call once, whoever reported it."""
     from otel_loopguard.cli.steps import print_steps  # noqa: PLC0415
 
     _exit(lambda: print_steps(files, form))
@@ -124,7 +124,7 @@ def replay(
 
 @app.command()
 def report(files: Files, form: Form = Format.TABLE, settings: SettingsFile = None) -> None:
-    """Prints what each session came to: counts, tools, errors, loops, alerts, what was lacking."""
+    """Prints a report of each session: counts, tools, errors, loops, alerts, missing content."""
     from otel_loopguard.cli.report import print_reports  # noqa: PLC0415
 
     _exit(lambda: print_reports(files, form, _settings(settings)))
@@ -148,26 +148,29 @@ def transcripts(  # noqa: PLR0913, PLR0917  # they are options
     ] = 0,
     html: Annotated[
         Optional[Path],  # noqa: UP045
-        typer.Option(metavar="FILE", help="Writes the overview as a page, too."),
+        typer.Option(metavar="FILE", help="Also writes the overview as an HTML page."),
     ] = None,
     form: Form = Format.TABLE,
     settings: SettingsFile = None,
     jobs: Annotated[int, typer.Option(min=0, help="Worker processes; 0: one per processor.")] = 0,
 ) -> None:
     """Shows which of your sessions with coding agents went in circles, and what that cost."""
-    from otel_loopguard.cli.transcripts.command import Wanted, print_transcripts  # noqa: PLC0415
+    from otel_loopguard.cli.transcripts.command import Options, print_transcripts  # noqa: PLC0415
 
-    wanted = Wanted(last, days, html, jobs)
-    _exit(lambda: print_transcripts(paths or [], form, _settings(settings), wanted))
+    options = Options(last, days, html, jobs)
+    _exit(lambda: print_transcripts(paths or [], form, _settings(settings), options))
 
 
 @app.command()
 def serve(  # noqa: PLR0913, PLR0917  # they are options
     http: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="OTLP over HTTP, the flag's API, the page.")
+        str,
+        typer.Option(
+            metavar="HOST:PORT", help="Address of OTLP over HTTP, the flag's API and the page."
+        ),
     ] = "127.0.0.1:4318",
     grpc: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="OTLP over gRPC; empty: none.")
+        str, typer.Option(metavar="HOST:PORT", help="Address of OTLP over gRPC; empty: none.")
     ] = "127.0.0.1:4317",
     forward: Annotated[
         str,
@@ -181,19 +184,24 @@ def serve(  # noqa: PLR0913, PLR0917  # they are options
     ] = None,
     untouched: Annotated[
         bool,
-        typer.Option("--untouched", help="Spans go on as they are; decisions as logs."),
+        typer.Option(
+            "--untouched", help="Forwards spans unchanged; decisions go as log records only."
+        ),
     ] = False,
     tokens: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(metavar="FILE", help="TOML with [tokens]: bearer tokens by tenant."),
+        typer.Option(metavar="FILE", help="TOML file with [tokens]: bearer tokens by tenant."),
     ] = None,
     lateness: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Time for which spans are put in order.", min=0)
+        float,
+        typer.Option(
+            metavar="SECONDS", help="How long to wait for late spans, to put them in order.", min=0
+        ),
     ] = 0.2,
     certificate: Annotated[str, typer.Option(metavar="FILE", help="TLS certificate, PEM.")] = "",
     key: Annotated[str, typer.Option(metavar="FILE", help="Its key, PEM.")] = "",
     kafka: Annotated[
-        str, typer.Option(metavar="HOST:PORT,…", help="Brokers whose records are read too.")
+        str, typer.Option(metavar="HOST:PORT,…", help="Kafka brokers to read from as well.")
     ] = "",
     kafka_topic: Annotated[
         str, typer.Option(metavar="TOPIC", help="Topic of OTLP requests for traces.")
@@ -210,7 +218,7 @@ def serve(  # noqa: PLR0913, PLR0917  # they are options
     ] = None,
     settings: SettingsFile = None,
 ) -> None:
-    """Judges what agents in any language send by OTLP, and serves their control flag."""
+    """Judges the spans that agents in any language send by OTLP, and serves their flags."""
     try:
         from otel_loopguard.cli.serve import run  # noqa: PLC0415  # an extra
     except ModuleNotFoundError as missing:
@@ -289,12 +297,12 @@ def evaluate(  # noqa: PLR0913, PLR0917  # they are options
     ] = 0,
 ) -> None:
     """Measures the guard on labelled runs: what it finds, and what it would wrongly stop."""
-    from otel_loopguard.cli.evaluation.evaluate import Wanted, print_evaluation  # noqa: PLC0415
+    from otel_loopguard.cli.evaluation.evaluate import Options, print_evaluation  # noqa: PLC0415
     from otel_loopguard.cli.evaluation.left_out import Limits  # noqa: PLC0415
 
     limits = Limits(false_notices, false_stops)
-    wanted = Wanted(baselines, leave_one_out, limits, cost, errors, curve, jobs)
-    _exit(lambda: print_evaluation(files, form, _settings(settings), wanted))
+    options = Options(baselines, leave_one_out, limits, cost, errors, curve, jobs)
+    _exit(lambda: print_evaluation(files, form, _settings(settings), options))
 
 
 @app.command()
@@ -317,20 +325,20 @@ def calibrate(  # noqa: PLR0913, PLR0917
     except_for: Annotated[
         Optional[list[str]],  # noqa: UP045
         typer.Option(
-            "--except", metavar="SESSION", help="A session that did not go well. May be repeated."
+            "--except", metavar="SESSION", help="Session that did not go well; may be repeated."
         ),
     ] = None,
 ) -> None:
-    """Sets the stop line from past runs that went well, for a rate of false stops."""
-    from otel_loopguard.cli.evaluation.calibrate import Wanted, print_calibration  # noqa: PLC0415
+    """Chooses the stop line from past runs that went well, for a rate of false stops."""
+    from otel_loopguard.cli.evaluation.calibrate import Options, print_calibration  # noqa: PLC0415
 
-    wanted = Wanted(false_stops, frozenset(except_for or ()), output)
-    _exit(lambda: print_calibration(files, form, _settings(settings), wanted))
+    options = Options(false_stops, frozenset(except_for or ()), output)
+    _exit(lambda: print_calibration(files, form, _settings(settings), options))
 
 
 @app.command()
 def learn(files: Files, form: Form = Format.TABLE, settings: SettingsFile = None) -> None:
-    """Prints what is learned of each tool: durations, failures, and how far estimates hold."""
+    """Prints what is learned of each tool: durations, failures, and how well estimates hold."""
     from otel_loopguard.cli.evaluation.learn import print_learned  # noqa: PLC0415
 
     _exit(lambda: print_learned(files, form, _settings(settings)))
@@ -349,35 +357,38 @@ def backtest(  # noqa: PLR0913, PLR0917  # they are options
     ],
     where: Annotated[
         str,
-        typer.Option(
-            metavar="SQL", help="Condition on the columns of rows, which the others do not meet."
-        ),
+        typer.Option(metavar="SQL", help="Condition on the columns; other rows are left out."),
     ] = "",
-    engine: Annotated[str, typer.Option(metavar="duckdb|ray", help="What replays it.")] = "duckdb",
+    engine: Annotated[
+        str, typer.Option(metavar="duckdb|ray", help="What replays the sessions.")
+    ] = "duckdb",
     settings: SettingsFile = None,
     compare: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(metavar="FILE", help="Other settings; says which sessions differ by them."),
+        typer.Option(
+            metavar="FILE", help="Second settings: lists the sessions that they decide differently."
+        ),
     ] = None,
     out: Annotated[
         Path,
         typer.Option(
-            metavar="DIR", help="Folder for the result; an unfinished backtest in it goes on."
+            metavar="DIR", help="Folder of the result; an unfinished backtest in it is continued."
         ),
     ] = Path("backtest"),
     jobs: Annotated[int, typer.Option(min=0, help="Worker processes; 0: one per processor.")] = 0,
     memory: Annotated[
-        str, typer.Option(metavar="SIZE", help="What DuckDB may take before it uses the disk.")
+        str,
+        typer.Option(metavar="SIZE", help="Memory that DuckDB may use before it spills to disk."),
     ] = "1GB",
 ) -> None:
-    """Replays millions of sessions: decisions as Parquet, and a page that sums them up."""
-    from otel_loopguard.cli.backtest import Wanted, print_backtest  # noqa: PLC0415
+    """Replays millions of sessions: decisions as Parquet, and a page with a summary."""
+    from otel_loopguard.cli.backtest import Options, print_backtest  # noqa: PLC0415
 
-    wanted = Wanted(out, where, engine, jobs, memory)
+    options = Options(out, where, engine, jobs, memory)
 
     def command() -> int:
         given = _settings(settings)
-        return print_backtest(source, given, _settings(compare) if compare else None, wanted)
+        return print_backtest(source, given, _settings(compare) if compare else None, options)
 
     _exit(command)
 
@@ -390,7 +401,7 @@ def plan(
     form: Form = Format.TABLE,
     settings: SettingsFile = None,
 ) -> None:
-    """Checks a plan: what is wrong with it, what runs side by side, how complex, how to split."""
+    """Checks a plan: problems, parallel phases, complexity, and how to split it."""
     from otel_loopguard.cli.plan import print_plan  # noqa: PLC0415
 
     _exit(lambda: print_plan(file, form, _settings(settings)))
@@ -406,7 +417,7 @@ def demo() -> None:
 
 @app.command()
 def sessions(store: Store = None, socket: Socket = None, form: Form = Format.TABLE) -> None:
-    """Lists the sessions of live processes: where each is, what its flag says, its tokens."""
+    """Lists the sessions of live processes, with their step, flag and tokens."""
     from otel_loopguard.cli import live  # noqa: PLC0415
 
     _exit(lambda: live.print_sessions(live.lines_to(store, socket), form))
@@ -423,7 +434,7 @@ def watch(
         int, typer.Option(min=0, help="Updates before it ends; 0: until Ctrl-C.")
     ] = 0,
 ) -> None:
-    """Shows the sessions of live processes, again and again."""
+    """Shows the sessions of live processes, updated until Ctrl-C."""
     from otel_loopguard.cli import live  # noqa: PLC0415
 
     _exit(lambda: live.watch_sessions(live.lines_to(store, socket), interval, rounds))
@@ -433,7 +444,7 @@ def watch(
 def show(
     session: Name, store: Store = None, socket: Socket = None, form: Form = Format.TABLE
 ) -> None:
-    """Shows one session: what it came to, its last actions and decisions, what was asked."""
+    """Shows one session: totals, last actions and decisions, escalation."""
     from otel_loopguard.cli import live  # noqa: PLC0415
 
     _exit(lambda: live.print_session(live.lines_to(store, socket), session, form))
@@ -445,7 +456,7 @@ def pause(
     socket: Socket = None,
 ) -> None:  # fmt: skip
     """Pauses a session: it waits at its next gate."""
-    _give(store, socket, op="pause", session=session, reason=reason, by=by)
+    _send(store, socket, op="pause", session=session, reason=reason, by=by)
 
 
 @app.command()
@@ -453,8 +464,8 @@ def resume(
     session: Name, guidance: Guidance = None, by: By = None, store: Store = None,
     socket: Socket = None,
 ) -> None:  # fmt: skip
-    """Lets a session go on, an aborted one too."""
-    _give(store, socket, op="resume", session=session, guidance=guidance, by=by)
+    """Lets a session go on, even an aborted one."""
+    _send(store, socket, op="resume", session=session, guidance=guidance, by=by)
 
 
 @app.command()
@@ -463,7 +474,7 @@ def abort(
     socket: Socket = None,
 ) -> None:  # fmt: skip
     """Aborts a session: it ends at its next check or gate."""
-    _give(store, socket, op="abort", session=session, reason=reason, by=by)
+    _send(store, socket, op="abort", session=session, reason=reason, by=by)
 
 
 @app.command()
@@ -475,9 +486,9 @@ def allow(
     ] = False,
     by: By = None, store: Store = None, socket: Socket = None,
 ) -> None:  # fmt: skip
-    """Lets through what was stopped by mistake: it goes on, and is not stopped again."""
+    """Lets a false alarm through: the session goes on, and is not stopped for it again."""
     scope = "session" if whole else "call"
-    _give(store, socket, op="allow", session=session, scope=scope, by=by)
+    _send(store, socket, op="allow", session=session, scope=scope, by=by)
 
 
 @app.command()
@@ -509,7 +520,7 @@ def answer(  # noqa: PLR0913, PLR0917  # they are options
     socket: Socket = None,
 ) -> None:
     """Answers an escalation."""
-    _give(
+    _send(
         store, socket,
         op="answer", escalation=escalation, answer=said, guidance=guidance, by=by, plan=plan,
         limit=limit,
@@ -535,10 +546,10 @@ def _exit(command: Callable[[], int]) -> NoReturn:
     raise typer.Exit(code)
 
 
-def _give(store: str | None, socket: str | None, **request: str | None) -> NoReturn:
+def _send(store: str | None, socket: str | None, **request: str | None) -> NoReturn:
     from otel_loopguard.cli import live  # noqa: PLC0415
 
-    _exit(lambda: live.give(live.lines_to(store, socket), **request))
+    _exit(lambda: live.send_request(live.lines_to(store, socket), **request))
 
 
 def _settings(file: str | None) -> Settings:

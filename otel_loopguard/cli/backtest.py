@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
 
 
-class Wanted(NamedTuple):
-    """What a backtest is made with."""
+class Options(NamedTuple):
+    """The options of the command."""
 
     out: Path
     where: str
@@ -31,10 +31,10 @@ class Wanted(NamedTuple):
 
 
 def print_backtest(
-    source: str, settings: Settings, compared: Settings | None, wanted: Wanted
+    source: str, settings: Settings, compared: Settings | None, options: Options
 ) -> int:
     """Replays all sessions of a source, writes result and summary; gives the exit code."""
-    out, where, engine, jobs, memory = wanted
+    out, where, engine, jobs, memory = options
 
     def replayed(given: Settings) -> Backtest:
         with _bar() as notify:

@@ -1,4 +1,4 @@
-"""`hook`: the commands that set the hooks of a coding agent, and what those hooks call."""
+"""`hook`: the commands that install the hooks of a coding agent, and those that hooks call."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from otel_loopguard.hooks.install import SCOPES, State, install, states, uninsta
 
 app = typer.Typer(
     name="hook",
-    help="Guards a coding agent with the hooks that it offers.",
+    help="Guards a coding agent through its own hooks.",
     no_args_is_help=True,
 )
 
@@ -46,10 +46,10 @@ def install_hooks(
     ] = False,
     mode: Annotated[
         Mode,
-        typer.Option(help="observe writes down what it would do; enforce does it."),
+        typer.Option(help="observe logs what it would do; enforce does it."),
     ] = Mode.OBSERVE,
 ) -> None:
-    """Sets the hooks of a coding agent; what else is in its settings stays as it is."""
+    """Installs the hooks of a coding agent; its other settings are left alone."""
     scope = "project" if project else "user"
     try:
         change = install(_known(agent), scope, mode.value, _project())
@@ -73,7 +73,7 @@ def uninstall_hooks(
         typer.Option("--project/--user", help="Only this project's, or only your own."),
     ] = None,
 ) -> None:
-    """Takes the hooks of a coding agent away, from this project and from your own settings."""
+    """Removes the hooks of a coding agent, from this project and from your own settings."""
     scopes = SCOPES if project is None else (SCOPES[project],)
     try:
         changes = [uninstall(_known(agent), scope, _project()) for scope in scopes]
@@ -90,7 +90,7 @@ def uninstall_hooks(
 def status(
     form: Annotated[Format, typer.Option("--format", help="table, or JSON lines.")] = Format.TABLE,
 ) -> None:
-    """Says for each coding agent where hooks are set, in which mode, and what is left to do."""
+    """Shows where hooks are installed, in which mode, and what is left to do."""
     found = list(states(_project()))
     if form is Format.JSON:
         for state in found:
@@ -115,14 +115,17 @@ def status(
 def run(
     agent: Named,
     mode: Annotated[
-        Mode, typer.Option(help="observe writes down what it would do; enforce does it.")
+        Mode, typer.Option(help="observe logs what it would do; enforce does it.")
     ] = Mode.OBSERVE,
     state: Folder = None,
     no_process: Annotated[
-        bool, typer.Option("--no-process", help="Judges by itself: slower, and leaves none behind.")
+        bool,
+        typer.Option(
+            "--no-process", help="Judges in this process: slower, and leaves none running."
+        ),
     ] = False,
 ) -> None:
-    """Answers one event of an agent, from stdin to stdout; exits with 0 whatever happens."""
+    """Answers one event of an agent, from stdin to stdout; always exits with 0."""
 
 
 @app.command()
@@ -131,10 +134,12 @@ def serve(
     idle: Annotated[float, typer.Option(help="Minutes without an event until it ends.")] = 30,
     http: Annotated[
         Optional[str],  # noqa: UP045  # typer evaluates it, on Python 3.10 too
-        typer.Option(metavar="HOST:PORT", help="Answers Claude Code's http hooks there, too."),
+        typer.Option(
+            metavar="HOST:PORT", help="Also answers Claude Code's HTTP hooks at this address."
+        ),
     ] = None,
 ) -> None:
-    """Judges the events of agents; the first event starts it by itself."""
+    """Judges the events of agents; the first event starts it."""
 
 
 def _row(state: State) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""`sessions`, `watch`, `show`, `pause`, `resume`, `abort`, `answer`: they ask live processes."""
+"""The commands that ask live processes: `sessions`, `watch`, `show`, `pause`, `answer`, …"""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 _LISTED_S: Final = 3.0
 """A live process lists its new sessions every `tuning.admin.heartbeat_s` (2 s)."""
-_AGAIN_S: Final = 0.2
-_BEGUN_S: Final = 30.0
+_RETRY_S: Final = 0.2
+_START_S: Final = 30.0
 _PLAN_BYTES: Final = 1024 * 1024
 _DONE: Final = {
     "pause": "is paused",
@@ -43,11 +43,11 @@ _DONE: Final = {
 
 
 def lines_to(store: str | None, socket: str | None) -> Lines:
-    """The way to the processes: of a store, a socket, or neither."""
+    """The transport to live processes: through a store, a socket, or all sockets of the user."""
     if socket is not None:
         hooks = StateFolder(str(Path(socket).parent))
         if Path(socket) == Path(hooks.socket):
-            _wake(hooks)
+            _start_hook_process(hooks)
         return SocketLines(socket)
     settings = Settings() if store is None else Settings(store_url=store)
     if settings.store_url:
@@ -55,19 +55,19 @@ def lines_to(store: str | None, socket: str | None) -> Lines:
     return SocketLines(more=[StateFolder().socket])
 
 
-def _wake(hooks: StateFolder) -> None:
-    """Starts the process of the hooks, which ends by itself, where there is a state of theirs."""
+def _start_hook_process(hooks: StateFolder) -> None:
+    """Starts the process of the hooks, which ends by itself, if they have ever been used."""
     if not (Path(hooks.path) / "hooks.sqlite").exists():
         return
-    until = time.monotonic() + _BEGUN_S
+    until = time.monotonic() + _START_S
     while asked(hooks, b"{}\n") is None and time.monotonic() < until:
         with suppress(OSError):
             start(hooks)
-        time.sleep(_AGAIN_S / 10)
+        time.sleep(_RETRY_S / 10)
 
 
-def give(lines: Lines, **request: str | None) -> int:
-    """Sends a request to the processes that know its session, and prints what came of it."""
+def send_request(lines: Lines, **request: str | None) -> int:
+    """Sends a request to the processes that know its session, and prints their replies."""
     sent = {name: value for name, value in request.items() if value is not None}
     if "plan" in sent:
         sent["plan"] = read_whole(sent["plan"], _PLAN_BYTES).decode("utf-8", "replace")
@@ -76,15 +76,15 @@ def give(lines: Lines, **request: str | None) -> int:
     sent.setdefault("by", _user())
     replies = lines.ask(dict(sent))
     if not replies and isinstance(lines, SocketLines):
-        _wake(StateFolder())
-    # A session that has only begun is waited for until it is listed.
+        _start_hook_process(StateFolder())
+    # A session that has just begun is not listed yet.
     until = time.monotonic() + _LISTED_S
     while not replies and time.monotonic() < until:
-        time.sleep(_AGAIN_S)
+        time.sleep(_RETRY_S)
         replies = lines.ask(dict(sent))
     if not replies:
         what = "escalation" if "escalation" in sent else "session"
-        return unknown(what, sent[what])
+        return report_unknown(what, sent[what])
     for reply in replies:
         if reply.get("ok"):
             process = reply.get("process") or ""
@@ -98,7 +98,7 @@ def give(lines: Lines, **request: str | None) -> int:
     return 0 if all(reply.get("ok") for reply in replies) else 1
 
 
-def unknown(what: str, name: str) -> int:
+def report_unknown(what: str, name: str) -> int:
     """Says that no live process knows something; gives the exit code."""
     say(f"otel-loopguard: no live process knows the {what} {name!r}", error=True)
     return 1
@@ -163,7 +163,7 @@ def grid(rows: Sequence[Message], now: int) -> Table:
     shown = table(_COLUMNS)
     shown.collapse_padding = True
     for column in shown.columns:
-        # What is to be typed into the next command is wrapped, and never cut.
+        # Ids are typed into the next command: wrapped, never cut.
         column.overflow = "fold"
     for place, name in enumerate(_COLUMNS):
         shown.columns[place].min_width = _WIDTHS.get(name)
@@ -217,7 +217,7 @@ def print_session(lines: Lines, session: str, form: Format) -> int:
     replies = lines.ask({"op": "show", "session": session})
     found = [reply["session"] for reply in replies if isinstance(reply.get("session"), dict)]
     if not found:
-        return unknown("session", session)
+        return report_unknown("session", session)
     for view in found:
         if form is Format.JSON:
             json_line(view)
@@ -263,7 +263,7 @@ def _facts(view: Mapping[str, Any]) -> list[tuple[str, object]]:
 
 
 def _show_package(package: object) -> None:
-    """What was put before people about it, and how that ended."""
+    """Shows the escalation of a session, and how it ended."""
     if not isinstance(package, dict):
         return
     found = cast("dict[str, Any]", package)

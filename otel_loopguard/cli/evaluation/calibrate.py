@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """A stop line, and what it is made from."""
+    """A stop line, and the runs that it follows from."""
 
     rate: float  # of good runs that may be stopped, 0 to 1
     runs: int  # good ones
@@ -106,8 +106,8 @@ _Place = tuple[int, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What a calibration is to be made for."""
+class Options:
+    """The options of the command."""
 
     rate: float  # of good runs that may be stopped, 0 to 1
     bad: AbstractSet[str] = frozenset()  # runs and sessions that did not go well
@@ -116,7 +116,7 @@ class Wanted:
 
 @dataclass(slots=True)
 class _Survey:
-    """What the guard would have done about the good runs, with the settings as they are."""
+    """What the guard would have done in the good runs, with the settings as they are."""
 
     runs: int = 0  # good ones
     other: int = 0  # not known to be good, and left out
@@ -144,7 +144,7 @@ def allowed(runs: int, rate: float) -> int:
 
 
 def print_calibration(
-    files: Sequence[str], form: Format, settings: Settings, wanted: Wanted
+    files: Sequence[str], form: Format, settings: Settings, options: Options
 ) -> int:
     """Finds the stop line, says what it would have done, and writes a settings file.
 
@@ -152,24 +152,24 @@ def print_calibration(
     whose last turn was not interrupted, and all sessions of files of spans. The files are read once
     for every line that is tried; nothing of them is kept.
     """
-    _check(files, settings, wanted.output)
+    _check(files, settings, options.output)
     with Inputs(files) as inputs:
         _check_sizes(inputs)
-        survey = _survey(inputs, settings, wanted.bad)
-    limit = allowed(survey.runs, wanted.rate)
+        survey = _survey(inputs, settings, options.bad)
+    limit = allowed(survey.runs, options.rate)
     tried = _search(list(inputs), settings, survey.noticed, limit)
     lines = {line: len(stopped) for line, stopped in tried.items()}
     line = min(line for line, stopped in lines.items() if stopped <= limit)
     made = Calibration(
-        wanted.rate, survey.runs, survey.other, len(survey.noticed), survey.stopped, line, lines,
+        options.rate, survey.runs, survey.other, len(survey.noticed), survey.stopped, line, lines,
         changes(settings, line),
     )  # fmt: skip
-    if wanted.output is not None:
-        write(Path(wanted.output), made)
+    if options.output is not None:
+        write(Path(options.output), made)
     if form is Format.JSON:
         json_line(made.row())
     else:
-        show(made, wanted.output)
+        show(made, options.output)
     return inputs.code
 
 
@@ -251,7 +251,7 @@ def _stopped(
     for index, known in enumerate(recordings):
         if not any(place[0] == index for place in only):
             continue
-        recording = known.reopened(_told_already)
+        recording = known.reopened(_ignore)
         for place, _, account in _accounts(index, recording.name, recording, settings, only):
             if place in only and account.strongest.stops:
                 found.add(place)
@@ -285,7 +285,7 @@ def _good(run: Run) -> bool:
     return run.loop is False or (run.loop is None and run.success is True)
 
 
-def _told_already(_file: str, _number: int, _why: str) -> None:
+def _ignore(_file: str, _number: int, _why: str) -> None:
     """Broken lines were reported when the file was read first."""
 
 

@@ -69,8 +69,8 @@ _COSTS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What is to be measured beside the scores, as the options of the command say."""
+class Options:
+    """The options of the command: what to measure besides the scores."""
 
     baselines: str | None = None  # a Python file, see `trials`
     leave_one_out: bool = False
@@ -81,28 +81,30 @@ class Wanted:
     jobs: int = 0
 
 
-def print_evaluation(files: Sequence[str], form: Format, settings: Settings, wanted: Wanted) -> int:
+def print_evaluation(
+    files: Sequence[str], form: Format, settings: Settings, options: Options
+) -> int:
     """Evaluates labelled runs and prints one object or row per slice and detector.
 
     Spans have no labels; files of them are named on standard error and left out. Gives the exit
     code.
     """
-    points = None if wanted.curve is None else Path(wanted.curve)
+    points = None if options.curve is None else Path(options.curve)
     if points and (points.suffix != ".jsonl" or not points.parent.is_dir() or points.is_dir()):
         msg = f"--curve {points}: expected the name of a .jsonl file in a folder that exists"
         raise LoopGuardError(msg)
-    factories = load(wanted.baselines) if wanted.baselines else ()
+    factories = load(options.baselines) if options.baselines else ()
     own, others = list[Judgement](), list[Judgement]()
     spent, mistakes = list[Cost](), list[Mistake]()
     faults = InternalErrors()
     pairs = list[tuple[Judgement, Tried]]()
-    lines = LINES if wanted.leave_one_out else 0
-    tries = wanted.leave_one_out or points is not None
+    lines = LINES if options.leave_one_out else 0
+    tries = options.leave_one_out or points is not None
     work = partial(_account, settings=settings, lines=lines if tries else None)
     replays = (1 + lines) * len(SENSITIVITIES) if tries else 1
     with Inputs(files) as inputs:
         for run, (account, trials) in spread(
-            work, _runs(inputs), lambda run: len(run.steps) * replays, wanted.jobs
+            work, _runs(inputs), lambda run: len(run.steps) * replays, options.jobs
         ):
             judged = judgement(NAME, run, ((one.step, one.action) for one in account.decisions))
             own.append(judged)
@@ -110,14 +112,16 @@ def print_evaluation(files: Sequence[str], form: Format, settings: Settings, wan
                 baseline = factory()
                 said = verdicts(baseline, run, faults)
                 others.append(judgement(baseline.name, run, said))
-            if wanted.cost:
+            if options.cost:
                 spent += costs(run, judged)
-            if wanted.errors and (wrong := mistake(run, account)) is not None:
+            if options.errors and (wrong := mistake(run, account)) is not None:
                 mistakes.append(wrong)
             if trials is not None:
                 pairs.append((judged, trials))
     scores = score_rows([*own, *others])
-    left = left_out.rows(pairs, wanted.limits, settings.deny_after) if wanted.leave_one_out else ()
+    left = (
+        left_out.rows(pairs, options.limits, settings.deny_after) if options.leave_one_out else ()
+    )
     curve = list(curve_rows(pairs)) if points else []
     if form is Format.JSON:
         found = (wrong.row() for wrong in mistakes)
@@ -125,7 +129,7 @@ def print_evaluation(files: Sequence[str], form: Format, settings: Settings, wan
             json_line(row)
     else:
         _show_scores(list(scores))
-        _show_left_out(list(left), wanted.limits)
+        _show_left_out(list(left), options.limits)
         _show_costs(list(cost_rows(spent)))
         _show_mistakes(mistakes)
     if points:
@@ -135,7 +139,7 @@ def print_evaluation(files: Sequence[str], form: Format, settings: Settings, wan
 
 
 def _account(run: Run, settings: Settings, lines: int | None) -> tuple[Account, Tried | None]:
-    """What came of a run, and its trials if it has a label and they are wanted (`lines`)."""
+    """What came of a run, and its trials if it has a label and they are options (`lines`)."""
     account = account_of(run, settings)
     if lines is None or run.loop is None:
         return account, None

@@ -1,4 +1,4 @@
-"""`learn`: tool profiles from recorded runs, and how far their estimates hold."""
+"""`learn`: tool profiles from recorded runs, and how well their estimates hold."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
 
 WARM: Final = 10
-"""Records of a tool from which its estimates are held against what came."""
+"""Records of a tool from which on its estimates are compared with its calls."""
 
 
 @dataclass(slots=True)
-class Lesson:
-    """How the estimates of one tool held."""
+class ToolScore:
+    """How well the estimates of one tool held."""
 
     tool: str
     calls: int = 0  # finished ones, with times
     failures: int = 0
-    measured: int = 0  # calls that started when 10 or more records were there
+    measured: int = 0  # calls that started when there were 10 records or more
     within: int = 0  # those of them that stayed within their estimate
-    alarms: int = 0  # calls that were called stalled: past three times their estimate
+    alarms: int = 0  # calls reported as stalled: past three times their estimate
     overdue: int = 0  # those of them past the overall limit too: no false alarms
 
     @property
@@ -43,7 +43,7 @@ class Lesson:
 
 
 class _Expected(NamedTuple):
-    """What was said of a call when it started."""
+    """What was expected of a call when it started."""
 
     step: Step
     session: str
@@ -53,22 +53,22 @@ class _Expected(NamedTuple):
 
 
 @dataclass(slots=True)
-class Lessons:
-    """Plays calls to a profiler in order of time: asked at the start, told at the end."""
+class ProfilerReplay:
+    """Replays calls through a profiler in order of time: asked at the start, told at the end."""
 
     settings: Settings
     overall_s: float
     profiler: Profiler = field(init=False)
     steps: int = 0  # of all kinds
     untimed: int = 0  # tool calls whose times are not known: nothing is learned of them
-    tools: dict[str, Lesson] = field(default_factory=dict[str, Lesson])
+    scores: dict[str, ToolScore] = field(default_factory=dict[str, ToolScore])
     _calls: list[tuple[Step, str]] = field(default_factory=list["tuple[Step, str]"])
 
     def __post_init__(self) -> None:
         self.profiler = Profiler(self.settings)
 
-    def take(self, step: Step, session: str) -> None:
-        """Takes a canonical step. Of a call its arguments are kept until `play`."""
+    def add(self, step: Step, session: str) -> None:
+        """Adds a canonical step. The arguments of a call are kept until `run`."""
         self.steps += 1
         if step.kind is not Kind.TOOL or not step.name:
             return
@@ -77,8 +77,8 @@ class Lessons:
             return
         self._calls.append((replace(step, outcome=None, error_text=None), session))
 
-    def play(self) -> None:
-        """Plays what was taken."""
+    def run(self) -> None:
+        """Replays the calls that were added."""
         self._calls.sort(key=lambda each: each[0].start)
         open_: list[tuple[int, int, _Expected]] = []
         for number, (step, session) in enumerate(self._calls):
@@ -89,12 +89,12 @@ class Lessons:
             self._ended(heappop(open_)[2])
         self._calls.clear()
 
-    def summaries(self) -> Iterable[tuple[Lesson, Summary]]:
-        """What was learned of each tool that still has a profile, the most used first."""
-        for lesson in sorted(self.tools.values(), key=lambda each: -each.calls):
-            summary = self.profiler.summary(lesson.tool)
+    def summaries(self) -> Iterable[tuple[ToolScore, Summary]]:
+        """The profile of each tool that still has one, the most used first."""
+        for score in sorted(self.scores.values(), key=lambda each: -each.calls):
+            summary = self.profiler.summary(score.tool)
             if summary is not None:
-                yield lesson, summary
+                yield score, summary
 
     def _expected(self, step: Step, session: str) -> _Expected:
         tool = step.name or ""
@@ -105,16 +105,16 @@ class Lessons:
     def _ended(self, expected: _Expected) -> None:
         step = expected.step
         tool = step.name or ""
-        lesson = self.tools.setdefault(tool, Lesson(tool))
+        score = self.scores.setdefault(tool, ToolScore(tool))
         ms = ((step.end or 0) - step.start) / 1e6
-        lesson.calls += 1
-        lesson.failures += step.error
+        score.calls += 1
+        score.failures += step.error
         if expected.records >= WARM:
-            lesson.measured += 1
-            lesson.within += ms <= expected.ms
+            score.measured += 1
+            score.within += ms <= expected.ms
         if expected.limit_s is not None and ms > expected.limit_s * 1e3:
-            lesson.alarms += 1
-            lesson.overdue += ms > self.overall_s * 1e3
+            score.alarms += 1
+            score.overdue += ms > self.overall_s * 1e3
         self.profiler.finished(step, expected.session)
 
 
@@ -123,21 +123,21 @@ _COLUMNS: Final = (
     "within#", "alarms#", "overdue#",
 )  # fmt: skip
 _OVERALL_S: Final = 840.0
-"""Seconds past which a call that is called stalled is no false alarm."""
+"""Seconds after which a stall that is reported is no false alarm."""
 
 
 def print_learned(files: Sequence[str], form: Format, settings: Settings) -> int:
     """Prints a row per tool of files and one for all together; gives the exit code.
 
-    All calls of all files are played in order of time. Estimates are held against the calls that
+    All calls of all files are replayed in order of time. Estimates are compared with the calls that
     started when their tool had 10 records or more.
     """
-    lessons = Lessons(settings, _OVERALL_S)
+    replay = ProfilerReplay(settings, _OVERALL_S)
     with Inputs(files) as inputs:
         for recording in inputs:
-            _read(inputs, recording, lessons, settings)
-    lessons.play()
-    rows = [*_tools(lessons), _all(lessons)]
+            _read(inputs, recording, replay, settings)
+    replay.run()
+    rows = [*_tools(replay), _all(replay)]
     if form is Format.JSON:
         for row in rows:
             json_line(row)
@@ -147,64 +147,66 @@ def print_learned(files: Sequence[str], form: Format, settings: Settings) -> int
 
 
 def _read(
-    inputs: Inputs, recording: Recording | RecordedSession, lessons: Lessons, settings: Settings
+    inputs: Inputs,
+    recording: Recording | RecordedSession,
+    replay: ProfilerReplay,
+    settings: Settings,
 ) -> None:
     def on_step(session: Session, _: int, step: Step) -> None:
-        lessons.take(step, session.key)
+        replay.add(step, session.key)
 
     guard = LoopGuard(settings, clock="replay", on_step=on_step)
-    replay = SpanReplay(guard, guard.reader.read)
+    spans = SpanReplay(guard, guard.reader.read)
     for entry in inputs.entries(recording):
         if isinstance(entry, Run):
             for step in entry.steps:
-                lessons.take(step, entry.id)
+                replay.add(step, entry.id)
         else:
-            replay.add(entry)
-    replay.finish()
+            spans.add(entry)
+    spans.finish()
     guard.shutdown()
 
 
-def _tools(lessons: Lessons) -> Iterator[dict[str, object]]:
-    for lesson, summary in lessons.summaries():
-        yield {"table": "tool", "tool": lesson.tool, **_held(lesson), **_learned(summary)}
+def _tools(replay: ProfilerReplay) -> Iterator[dict[str, object]]:
+    for score, summary in replay.summaries():
+        yield {
+            "table": "tool",
+            "tool": score.tool,
+            **_figures(score),
+            "kept": summary.calls,
+            "cached": summary.cached,
+            "p50_ms": summary.p50_ms,
+            "p90_ms": summary.p90_ms,
+            "estimate_ms": summary.estimate_ms,
+            "source": summary.source.value,
+        }
 
 
-def _learned(summary: Summary) -> dict[str, object]:
+def _figures(score: ToolScore) -> dict[str, object]:
     return {
-        "kept": summary.calls,
-        "cached": summary.cached,
-        "p50_ms": summary.p50_ms,
-        "p90_ms": summary.p90_ms,
-        "estimate_ms": summary.estimate_ms,
-        "source": summary.source.value,
+        "calls": score.calls,
+        "failures": score.failures,
+        "failure_rate": score.failures / score.calls if score.calls else None,
+        "measured": score.measured,
+        "within": score.share,
+        "alarms": score.alarms,
+        "overdue": score.overdue,
     }
 
 
-def _held(lesson: Lesson) -> dict[str, object]:
-    return {
-        "calls": lesson.calls,
-        "failures": lesson.failures,
-        "failure_rate": lesson.failures / lesson.calls if lesson.calls else None,
-        "measured": lesson.measured,
-        "within": lesson.share,
-        "alarms": lesson.alarms,
-        "overdue": lesson.overdue,
-    }
-
-
-def _all(lessons: Lessons) -> dict[str, object]:
+def _all(replay: ProfilerReplay) -> dict[str, object]:
     """All tools together. Alarms are a share of the steps of any kind."""
-    whole = Lesson("all")
-    for lesson in lessons.tools.values():
+    whole = ToolScore("all")
+    for score in replay.scores.values():
         for name in ("calls", "failures", "measured", "within", "alarms", "overdue"):
-            setattr(whole, name, getattr(whole, name) + getattr(lesson, name))
-    steps = lessons.steps
+            setattr(whole, name, getattr(whole, name) + getattr(score, name))
+    steps = replay.steps
     return {
         "table": "all",
         "tool": "all",
-        **_held(whole),
+        **_figures(whole),
         "steps": steps,
-        "untimed": lessons.untimed,
+        "untimed": replay.untimed,
         "alarm_rate": whole.alarms / steps if steps else None,
         "false_alarm_rate": (whole.alarms - whole.overdue) / steps if steps else None,
     }

@@ -36,8 +36,8 @@ _COLUMNS: Final = (
 )
 
 
-class Wanted(NamedTuple):
-    """Which sessions, and where to."""
+class Options(NamedTuple):
+    """The options of the command."""
 
     last: int = 50  # 0: all
     days: float = 0.0  # 0: however old
@@ -46,14 +46,14 @@ class Wanted(NamedTuple):
 
 
 def print_transcripts(
-    paths: Sequence[str], form: Format, settings: Settings, wanted: Wanted
+    paths: Sequence[str], form: Format, settings: Settings, options: Options
 ) -> int:
     """Judges sessions and prints an object per session, or an overview; gives the exit code."""
-    found = _chosen(_found(paths), wanted)
+    found = _chosen(_found(paths), options)
     sessions: list[SessionAccount] = []
     told = 0
     work = partial(judged, settings=settings)
-    for _, (accounts, broken) in spread(work, found, _steps_of, wanted.jobs):
+    for _, (accounts, broken) in spread(work, found, _steps_of, options.jobs):
         for path, line, why in broken:
             told += 1
             if told <= _SHOWN:
@@ -67,9 +67,9 @@ def print_transcripts(
     overview = Overview.of(sessions)
     if form is Format.TABLE:
         _show(overview, Counter(account.agent for account in sessions))
-    if wanted.html is not None:
-        write_page(overview, wanted.html)
-        say(f"otel-loopguard: wrote {wanted.html}", error=True)
+    if options.html is not None:
+        write_page(overview, options.html)
+        say(f"otel-loopguard: wrote {options.html}", error=True)
     return 1 if told else 0
 
 
@@ -93,9 +93,9 @@ def _found(paths: Sequence[str]) -> Iterator[SessionFiles]:
         yield from sessions_in(place) if place.is_dir() else [session_files(place)]
 
 
-def _chosen(found: Iterator[SessionFiles], wanted: Wanted) -> list[SessionFiles]:
-    since = time.time() - wanted.days * _DAY_S if wanted.days else 0.0
-    return newest([files for files in found if files.modified >= since], wanted.last)
+def _chosen(found: Iterator[SessionFiles], options: Options) -> list[SessionFiles]:
+    since = time.time() - options.days * _DAY_S if options.days else 0.0
+    return newest([files for files in found if files.modified >= since], options.last)
 
 
 def _steps_of(files: SessionFiles) -> int:
