@@ -1,7 +1,7 @@
-"""`hook run`: what a coding agent starts at every event; hands it to the process that judges.
+"""`hook run`: started by a coding agent at every event, which it passes to the judging process.
 
-It fails open: whatever happens, it writes a JSON object and ends with 0. An agent waits for it
-twice a call, so it imports next to nothing: the process reads the event, and this does not.
+It fails open: whatever happens, it writes a JSON object and exits with 0. An agent waits for it
+twice per call, so it imports next to nothing and leaves reading the event to the process.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import socket
     from typing import Final, NoReturn
 else:
-    try:  # what the others are made of, at a third of their cost
+    try:  # the modules below them load in a third of the time
         import _signal as signal
         import _socket as socket
     except ImportError:  # another Python
@@ -34,8 +34,8 @@ _LONGEST_PATH: Final = 100
 _SIGNALS: Final = ("SIGTERM", "SIGINT", "SIGHUP")
 
 
-class Wanted:
-    """The arguments of the command line."""
+class Options:
+    """The options of the command line."""
 
     def __init__(self, arguments: list[str]) -> None:
         self.agent = ""
@@ -66,12 +66,12 @@ def main(arguments: list[str]) -> NoReturn:
     for name in _SIGNALS:
         number = getattr(signal, name, None)
         if number is not None:
-            signal.signal(number, _ended)
+            signal.signal(number, _on_signal)
     answer = NOTHING
     try:
         answer = run(arguments, read_all(0))
     except BaseException as error:  # noqa: BLE001  # whatever it is: the agent goes on
-        complain(error)
+        print_error(error)
     _write(answer)
 
 
@@ -79,51 +79,51 @@ def run(arguments: list[str], payload: bytes | None) -> bytes:
     """The answer to an event.
 
     Args:
-        arguments: What stands after `hook run`.
-        payload: What stood on standard input; None where it was too large.
+        arguments: The arguments after `hook run`.
+        payload: What was on standard input; None if it was too large.
     """
-    wanted = Wanted(arguments)
+    options = Options(arguments)
     if not payload or not payload.strip():
         return NOTHING
-    folder = StateFolder(wanted.state)
+    folder = StateFolder(options.state)
     folder.make()
-    if wanted.alone or not hasattr(socket, "AF_UNIX") or not hasattr(os, "fork"):
-        return _judged_here(folder, wanted, payload)
-    header = f"{GREETING} {__version__} {wanted.agent} {wanted.mode}\n"
+    if options.alone or not hasattr(socket, "AF_UNIX") or not hasattr(os, "fork"):
+        return _judged_here(folder, options, payload)
+    header = f"{GREETING} {__version__} {options.agent} {options.mode}\n"
     request = header.encode("utf-8", "surrogateescape") + payload
     answer = asked(folder, request, _limit_s())
     if answer is not None:
         return answer if answer[:1] == b"{" else NOTHING
     if _is_stuck(folder):
-        return _judged_here(folder, wanted, payload)
+        return _judged_here(folder, options, payload)
     try:
         start(folder)
     except OSError:
-        return _judged_here(folder, wanted, payload)
+        return _judged_here(folder, options, payload)
     _spool(folder, request)
     return NOTHING
 
 
 def asked(folder: StateFolder, request: bytes, limit_s: float = _ANSWER_S) -> bytes | None:
-    """What the process answers; None where there is none that took the request.
+    """What the process answers; None if no process took the request.
 
-    Nothing (`{}`) where it has taken it and gives no answer in time: it is not to be sent again.
+    `{}` if one took it and did not answer in time: the request must not be sent again.
     """
     until = time.monotonic() + limit_s
-    line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    line.settimeout(limit_s)
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.settimeout(limit_s)
     try:
-        _connect(line, folder.socket)
+        _connect(connection, folder.socket)
     except OSError:
-        line.close()
+        connection.close()
         return None
     found = b""
     try:
-        _send(line, request)
-        line.shutdown(socket.SHUT_WR)
+        _send(connection, request)
+        connection.shutdown(socket.SHUT_WR)
         while len(found) < MOST_BYTES:
-            line.settimeout(max(until - time.monotonic(), 0.001))
-            piece = line.recv(65_536)
+            connection.settimeout(max(until - time.monotonic(), 0.001))
+            piece = connection.recv(65_536)
             if not piece:
                 break
             found += piece
@@ -131,7 +131,7 @@ def asked(folder: StateFolder, request: bytes, limit_s: float = _ANSWER_S) -> by
             found = NOTHING
     except OSError:  # no answer in time, or the process was killed
         found = NOTHING
-    line.close()
+    connection.close()
     return found or NOTHING
 
 
@@ -162,7 +162,7 @@ def start(folder: StateFolder) -> None:
 
 
 def read_all(descriptor: int) -> bytes | None:
-    """What stands on a descriptor, to its end; None where it is too large."""
+    """What a descriptor holds, to its end; None if it is too large."""
     pieces: list[bytes] = []
     size = 0
     while piece := os.read(descriptor, 1 << 20):
@@ -172,8 +172,8 @@ def read_all(descriptor: int) -> bytes | None:
     return b"".join(pieces) if size <= MOST_BYTES else None
 
 
-def complain(error: BaseException) -> None:
-    """Says on standard error what went wrong, on one line, if anybody reads it."""
+def print_error(error: BaseException) -> None:
+    """Prints an error on standard error, on one line."""
     if isinstance(error, (KeyboardInterrupt, SystemExit)):
         return
     try:
@@ -192,34 +192,34 @@ def _limit_s() -> float:
     return wanted if 0 < wanted <= _MOST_S else _ANSWER_S
 
 
-def _connect(line: socket.socket, path: str) -> None:
-    """Connects; a path that is too long for an address is taken from its folder."""
+def _connect(connection: socket.socket, path: str) -> None:
+    """Connects; a path too long for an address is used relative to its folder."""
     if len(os.fsencode(path)) <= _LONGEST_PATH:
-        line.connect(path)
+        connection.connect(path)
         return
     before = os.getcwd()
     os.chdir(os.path.dirname(path))
     try:
-        line.connect(os.path.basename(path))
+        connection.connect(os.path.basename(path))
     finally:
         os.chdir(before)
 
 
-def _send(line: socket.socket, data: bytes) -> None:
+def _send(connection: socket.socket, data: bytes) -> None:
     left = memoryview(data)
     while left:
-        left = left[line.send(left) :]
+        left = left[connection.send(left) :]
 
 
 def _is_stuck(folder: StateFolder) -> bool:
-    """Whether events have waited for long, and no process has come for them."""
+    """Whether events have waited for a while without a process to read them."""
     oldest = min((name for name in os.listdir(folder.spool) if name[0] != "."), default="")
     began = oldest.partition("-")[0]
     return began.isdigit() and abs(time.time_ns() - int(began)) > _STARTING_S * 1e9
 
 
 def _spool(folder: StateFolder, request: bytes) -> None:
-    """Puts an event where the process takes it in first; of too many the newest is left out."""
+    """Stores an event for the process to read when it starts; drops it if too many wait."""
     if len(os.listdir(folder.spool)) >= _MOST_SPOOLED:
         return
     name = f"{time.time_ns():020d}-{os.getpid()}"
@@ -237,7 +237,7 @@ def _spool(folder: StateFolder, request: bytes) -> None:
 
 
 def _is_first(folder: StateFolder) -> bool:
-    """Whether nobody else has started the process in the last seconds."""
+    """Whether no other client has started the process in the last seconds."""
     for _ in range(2):
         try:
             os.close(os.open(folder.starting, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
@@ -246,7 +246,7 @@ def _is_first(folder: StateFolder) -> bool:
         else:
             return True
         try:
-            # A clock that was set back must not keep everybody waiting until it is there again.
+            # A clock that was set back must not block clients until it catches up.
             if abs(time.time() - os.stat(folder.starting).st_mtime) < _STARTING_S:
                 return False
             os.unlink(folder.starting)
@@ -256,7 +256,7 @@ def _is_first(folder: StateFolder) -> bool:
 
 
 def _detach(folder: str) -> None:
-    """Leaves nothing open that the agent waits for, and is in nobody's way."""
+    """Closes what the agent would wait for, and leaves its folder."""
     os.chdir(folder)
     null = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
@@ -266,20 +266,20 @@ def _detach(folder: str) -> None:
         signal.signal(getattr(signal, name), signal.SIG_DFL)
 
 
-def _judged_here(folder: StateFolder, wanted: Wanted, payload: bytes) -> bytes:
-    """The answer of this process itself, where there can be no other; slow."""
+def _judged_here(folder: StateFolder, options: Options, payload: bytes) -> bytes:
+    """The answer of this process itself, if no other can run; slow."""
     from otel_loopguard.hooks.process import judge_here  # noqa: PLC0415  # the whole guard
 
-    return judge_here(folder, wanted.agent, wanted.mode, payload)
+    return judge_here(folder, options.agent, options.mode, payload)
 
 
-def _ended(number: int, frame: object) -> None:
+def _on_signal(number: int, frame: object) -> None:
     del number, frame
     _write(NOTHING)
 
 
 def _write(answer: bytes) -> NoReturn:
-    """Writes the answer and ends, without taking the interpreter down piece by piece."""
+    """Writes the answer and exits without finalising the interpreter."""
     left = memoryview(answer + b"\n")
     try:
         while left:

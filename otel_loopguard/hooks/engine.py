@@ -1,8 +1,7 @@
-"""What follows from an event of a coding agent: its calls become steps, decisions become answers.
+"""Judges the events of coding agents: calls become steps, decisions become answers.
 
-A call that is refused is no step of the history; one that is asked for again says that the refusal
-was not heeded. A call whose answer never comes is closed, its outcome unknown, when its agent ends
-its turn.
+A refused call is not a step; a refused call that is made again shows that the refusal was not
+heeded. A call without a result is closed, its outcome unknown, when its agent ends its turn.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ class _Secret:
 
 
 class HookEngine:
-    """Judges the events of coding agents, and answers them. May be called from any thread.
+    """Answers the events of coding agents. May be called from any thread.
 
     Args:
         settings: Settings of the guard; in mode `shadow` nothing is answered.
@@ -124,7 +123,7 @@ class HookEngine:
         return NOTHING if self._mode == "shadow" else answer
 
     def undelivered(self, event: HookEvent, answer: HookAnswer) -> None:
-        """The agent did not wait for an answer: what it was to be told is told with the next one.
+        """An answer was not delivered: the next one repeats it.
 
         Args:
             event: What was answered.
@@ -157,11 +156,11 @@ class HookEngine:
         return reply
 
     def close(self) -> None:
-        """Lets go of what the guard holds."""
+        """Shuts the guard down."""
         self.guard.shutdown()
 
     def _recall(self, session: str) -> None:
-        """Makes a session known with what others, or earlier processes, left of it."""
+        """Restores a session that another process left."""
         if self._state.mode(session) != self._mode:
             self.guard.forget(session)
         if session not in self._known or self.guard.flag_of(session) is None:

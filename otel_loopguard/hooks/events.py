@@ -1,4 +1,4 @@
-"""What a coding agent tells its hook, and what it is told, whichever agent it is."""
+"""Events and answers of hooks, whichever coding agent sends them."""
 
 from __future__ import annotations
 

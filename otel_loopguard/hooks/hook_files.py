@@ -1,4 +1,4 @@
-"""Where each coding agent looks for hooks, and what a hook is written as there."""
+"""Where each coding agent looks for hooks, and how it writes them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,24 @@ from pathlib import Path
 from typing import Any, Final
 
 _TIMEOUT_S: Final = 10
+_EVENTS: Final = (
+    "SessionStart",
+    "UserPromptSubmit",
+    "PreToolUse",
+    "PostToolUse",
+    "PreCompact",
+    "SubagentStop",
+    "Stop",
+)
+"""Events of Claude Code's protocol that other agents have, too."""
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """What an agent is to call, which ends with 0 and `{}` also where the program is gone.
+class Command:
+    """The command of a hook; it exits with 0 and prints `{}` even if the program is gone.
 
     Attributes:
-        shell: For a POSIX shell, whichever one the agent starts.
+        shell: For any POSIX shell.
         windows: For `cmd` and PowerShell.
     """
 
@@ -25,8 +35,8 @@ class Line:
     windows: str
 
     @classmethod
-    def of(cls, program: str, agent: str, mode: str) -> Line:
-        """The line that runs the hook of an agent."""
+    def of(cls, program: str, agent: str, mode: str) -> Command:
+        """The command that runs the hook of an agent."""
         words = f"hook run {agent} --mode {mode}"
         inner = f"{shlex.quote(program)} {words} || echo {{}}"
         windows = program if os.name == "nt" else "otel-loopguard"
@@ -35,7 +45,7 @@ class Line:
 
     @property
     def here(self) -> str:
-        """For an agent that has one line for all systems."""
+        """For an agent that has one command for all systems."""
         return self.windows if os.name == "nt" else self.shell
 
 
@@ -46,8 +56,8 @@ class HookFile:
     Attributes:
         user: File of the user's own hooks.
         project: The same of a project, below its folder.
-        events: Events that the guard wants to hear of.
-        handler: What calls the line, in the agent's own form.
+        events: Events that the guard needs.
+        handler: The entry that calls the command, in the agent's own form.
         grouped: Whether handlers stand in groups, as Claude Code has them.
         todo: What the user still has to do.
         start: What a new file begins as.
@@ -56,20 +66,20 @@ class HookFile:
     user: Callable[[], Path]
     project: str
     events: tuple[str, ...] = ()
-    handler: Callable[[Line], dict[str, Any]] = lambda _: {}
+    handler: Callable[[Command], dict[str, Any]] = lambda _: {}
     grouped: bool = True
     todo: str = ""
     start: str = "{}\n"
 
 
 def _home(variable: str, usual: str) -> Path:
-    """A folder that a variable may name."""
+    """A folder: that of the variable, or the usual one below the home folder."""
     named = os.environ.get(variable)
     return Path(named) if named else Path.home() / usual
 
 
-def _command(line: str) -> dict[str, Any]:
-    return {"type": "command", "command": line, "timeout": _TIMEOUT_S}
+def _entry(command: str) -> dict[str, Any]:
+    return {"type": "command", "command": command, "timeout": _TIMEOUT_S}
 
 
 HOOK_FILES: Final[Mapping[str, HookFile]] = {
@@ -87,22 +97,14 @@ HOOK_FILES: Final[Mapping[str, HookFile]] = {
             "Stop",
             "SessionEnd",
         ),
-        lambda line: _command(line.shell),  # on Windows it is Git's shell
+        lambda command: _entry(command.shell),  # on Windows it is Git's shell
         todo="start a new session, and look at the hooks with /hooks",
     ),
     "codex": HookFile(
         lambda: _home("CODEX_HOME", ".codex") / "hooks.json",
         ".codex/hooks.json",
-        (
-            "SessionStart",
-            "UserPromptSubmit",
-            "PreToolUse",
-            "PostToolUse",
-            "PreCompact",
-            "SubagentStop",
-            "Stop",
-        ),
-        lambda line: {**_command(line.shell), "commandWindows": line.windows},
+        _EVENTS,
+        lambda command: {**_entry(command.shell), "commandWindows": command.windows},
         todo="start Codex and trust the hooks with /hooks: until then none of them runs",
     ),
     "gemini": HookFile(
@@ -116,9 +118,9 @@ HOOK_FILES: Final[Mapping[str, HookFile]] = {
             "AfterAgent",
             "SessionEnd",
         ),
-        lambda line: {
+        lambda command: {
             "type": "command",
-            "command": line.here,
+            "command": command.here,
             "name": "otel-loopguard",
             "timeout": 1000 * _TIMEOUT_S,
         },
@@ -127,16 +129,8 @@ HOOK_FILES: Final[Mapping[str, HookFile]] = {
     "vscode": HookFile(
         lambda: Path.home() / ".copilot" / "hooks" / "otel-loopguard.json",
         ".github/hooks/otel-loopguard.json",
-        (
-            "SessionStart",
-            "UserPromptSubmit",
-            "PreToolUse",
-            "PostToolUse",
-            "PreCompact",
-            "SubagentStop",
-            "Stop",
-        ),
-        lambda line: {**_command(line.shell), "windows": line.windows},
+        _EVENTS,
+        lambda command: {**_entry(command.shell), "windows": command.windows},
         grouped=False,
         todo="start a new chat; VS Code runs the hooks of Claude Code, too: set one of both",
     ),
@@ -144,7 +138,7 @@ HOOK_FILES: Final[Mapping[str, HookFile]] = {
         lambda: Path.home() / ".cursor" / "hooks.json",
         ".cursor/hooks.json",
         (
-            # Cursor reads no file with an event that its version does not know.
+            # Cursor drops a file with an event that its version does not know.
             "beforeSubmitPrompt",
             "preToolUse",
             "postToolUse",
@@ -153,7 +147,7 @@ HOOK_FILES: Final[Mapping[str, HookFile]] = {
             "preCompact",
             "stop",
         ),
-        lambda line: {"command": line.here},
+        lambda command: {"command": command.here},
         grouped=False,
         todo="restart Cursor; it runs the hooks of Claude Code, too: set one of both",
         start='{\n  "version": 1\n}\n',

@@ -1,4 +1,4 @@
-"""Hooks over HTTP, for an agent that can call an address in place of a program."""
+"""Hooks over HTTP, for an agent that calls an address instead of a program."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def address_of(text: str) -> tuple[str, int]:
 def serving(
     text: str,
 ) -> Callable[[Path, Callable[[bytes], bytes]], AbstractContextManager[None]]:
-    """What answers at an address while the block runs.
+    """Answers at an address while the block runs.
 
     Raises:
         LoopGuardSettingsError: The address is none, or not one of this machine alone.
@@ -66,8 +66,8 @@ def serving(
 class HookHttpServer(ThreadingHTTPServer):
     """Answers `POST /hook/AGENT?mode=enforce`, with the token as `Authorization: Bearer`.
 
-    Every user of the machine can connect: what has not shown the token for some seconds is hung up
-    on, and so is what comes beside 64 others.
+    Every user of the machine can connect, so a connection that does not show the token within some
+    seconds is closed, and so is one beyond 64.
 
     Args:
         address: Host and port.
@@ -100,7 +100,7 @@ class HookHttpServer(ThreadingHTTPServer):
         try:
             super().process_request(request, client_address)
         except BaseException:
-            self._over(request)
+            self._ended(request)
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:  # of the base
@@ -108,10 +108,10 @@ class HookHttpServer(ThreadingHTTPServer):
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._over(request)
+            self._ended(request)
 
     def service_actions(self) -> None:  # of the base
-        """Hangs up on those that took too long; called about twice a second."""
+        """Closes connections that took too long; called about twice a second."""
         late = time.monotonic() - _LIMIT_S
         for connection, since in tuple(self._since.items()):
             if since < late:
@@ -121,7 +121,7 @@ class HookHttpServer(ThreadingHTTPServer):
     def handle_error(self, request: Any, client_address: Any) -> None:  # of the base
         """Says nothing of a client that went away."""
 
-    def _over(self, request: Any) -> None:
+    def _ended(self, request: Any) -> None:
         self._since.pop(request, None)
         self._free.release()
 

@@ -1,4 +1,4 @@
-"""Sets the hooks of coding agents in the agents' own settings, and takes them away."""
+"""Installs the hooks of coding agents in the agents' own settings, and removes them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from typing import Any, Final, NamedTuple, cast
 
 from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.hooks import jsonc
-from otel_loopguard.hooks.hook_files import HOOK_FILES, Line
+from otel_loopguard.hooks.hook_files import HOOK_FILES, Command
 
 PROGRAM: Final = "otel-loopguard"
 SCOPES: Final = ("user", "project")
 BACKUP: Final = ".loopguard-backup"
 _MOST_BYTES: Final = 4 * 1024 * 1024
 _MOST_OURS: Final = 100
-# Bounded: a settings file may come with a repository of anybody.
+# Bounded: a settings file may come with anybody's repository.
 _OURS: Final = re.compile(r"otel-loopguard\S{0,20} hook run \S{1,100}(?: --mode (\w{1,20}))?")
 _PLUGIN: Final = Path(__file__).with_name("data") / "opencode.js"
 _CONST: Final = re.compile(r'^const (PROGRAM|MODE) = (".*")$', re.MULTILINE)
@@ -37,8 +37,8 @@ class Change:
 
     Attributes:
         file: The file.
-        changed: Whether it is another than before.
-        backup: Where the file lies as it was before; None if there was none, or nothing is left.
+        changed: Whether the file was changed.
+        backup: Copy of the file as it was before; None if there was none, or nothing is left.
     """
 
     file: Path
@@ -48,16 +48,16 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """How the hooks of one agent are set in one place.
+    """How the hooks of one agent are installed in one place.
 
     Attributes:
         agent: Name of the agent.
         scope: `user` or `project`.
-        file: Where they are set.
-        mode: `observe` or `enforce`; None where none are set.
+        file: The file that has them.
+        mode: `observe` or `enforce`; None if none are installed.
         program: What they call; None if that cannot be read.
         found: Whether the program is there.
-        missing: Events that a newer version would set, too.
+        missing: Events that a newer version would install, too.
         problem: Why the file cannot be read.
     """
 
@@ -78,7 +78,7 @@ class _Handler(NamedTuple):
 
 
 def install(agent: str, scope: str, mode: str, project: Path, program: str | None = None) -> Change:
-    """Sets the hooks of an agent; done twice, it changes nothing.
+    """Installs the hooks of an agent; a second time, it changes nothing.
 
     Args:
         agent: Name of the agent, one of `HOOK_FILES`.
@@ -98,14 +98,14 @@ def install(agent: str, scope: str, mode: str, project: Path, program: str | Non
     before = _read(file)
     text = before if before and not before.isspace() else HOOK_FILES[agent].start
     try:
-        after = _with_hooks(text, agent, Line.of(program, agent, mode))
+        after = _with_hooks(text, agent, Command.of(program, agent, mode))
     except ValueError as error:
         raise _unusable(file, error) from None
     return _change(file, before, after)
 
 
 def uninstall(agent: str, scope: str, project: Path) -> Change:
-    """Takes away the hooks of an agent, and the file if there is nothing else in it.
+    """Removes the hooks of an agent, and the file if it has nothing else.
 
     Raises:
         LoopGuardSettingsError: The file cannot be read or written; it is as it was.
@@ -128,7 +128,7 @@ def uninstall(agent: str, scope: str, project: Path) -> Change:
 
 
 def states(project: Path) -> Iterator[State]:
-    """How the hooks of each agent are set, for the user and for the project."""
+    """How the hooks of each agent are installed, for the user and for the project."""
     for agent in HOOK_FILES:
         for scope in SCOPES:
             yield _state(agent, scope, project)
@@ -147,7 +147,7 @@ def _state(agent: str, scope: str, project: Path) -> State:
         return State(agent, scope, file, problem=str(error))
     if not handlers:
         return State(agent, scope, file)
-    command = _line(handlers[0].value) or ""
+    command = _own_command(handlers[0].value) or ""
     mode, program = _OURS.search(command), _program(command)
     return State(
         agent,
@@ -166,10 +166,10 @@ def _file(agent: str, scope: str, project: Path) -> Path:
 
 
 def _this() -> str:
-    """The path of this program, the one that stays the same when it is upgraded.
+    """The path of this program, which an upgrade leaves as it is.
 
     Raises:
-        LoopGuardSettingsError: It is not there as a program.
+        LoopGuardSettingsError: The program is not in the PATH.
     """
     started = Path(sys.argv[0])
     beside = Path(sys.executable).with_name(started.name if os.name == "nt" else PROGRAM)
@@ -183,10 +183,10 @@ def _this() -> str:
     return Path(found).as_posix()
 
 
-def _with_hooks(text: str, agent: str, line: Line) -> str:
-    """The text with a handler for each wanted event, each once, and no other of ours."""
+def _with_hooks(text: str, agent: str, command: Command) -> str:
+    """The text with one handler of ours for each event, and no others of ours."""
     places = HOOK_FILES[agent]
-    handler = places.handler(line)
+    handler = places.handler(command)
 
     def unwanted() -> _Handler | None:
         seen: set[str] = set()
@@ -207,10 +207,10 @@ def _with_hooks(text: str, agent: str, line: Line) -> str:
 
 
 def _handlers(settings: object) -> list[_Handler]:
-    """Our handlers in an agent's settings, by whichever version they were set.
+    """Our handlers in an agent's settings, whichever version installed them.
 
     Raises:
-        ValueError: They are too many to be changed one by one.
+        ValueError: There are too many of them.
     """
     found = list(islice(_found(settings), _MOST_OURS + 1))
     if len(found) > _MOST_OURS:
@@ -225,11 +225,11 @@ def _found(settings: object) -> Iterator[_Handler]:
         for place, entry in _items(entries):
             inner = list(_items(_get(entry, "hooks")))
             for index, handler in inner:
-                if _line(handler) is not None:
-                    # A group without handlers would be left over.
+                if _own_command(handler) is not None:
+                    # Removing the only handler removes its group.
                     within = ("hooks", index) if len(inner) > 1 else ()
                     yield _Handler(str(event), ("hooks", event, place, *within), handler)
-            if not inner and _line(entry) is not None:
+            if not inner and _own_command(entry) is not None:
                 yield _Handler(str(event), ("hooks", event, place), entry)
 
 
@@ -243,15 +243,15 @@ def _items(value: object) -> list[tuple[Any, Any]]:
     return list(enumerate(cast("list[Any]", value))) if isinstance(value, list) else []
 
 
-def _line(handler: object) -> str | None:
-    """The line that a handler calls, if that is ours."""
-    line = _get(handler, "command")
-    return line if isinstance(line, str) and _OURS.search(line) else None
+def _own_command(handler: object) -> str | None:
+    """The command of a handler, if it is ours."""
+    command = _get(handler, "command")
+    return command if isinstance(command, str) and _OURS.search(command) else None
 
 
-def _program(line: str) -> str | None:
+def _program(command: str) -> str | None:
     try:
-        words = shlex.split(line)
+        words = shlex.split(command)
         return shlex.split(words[2])[0] if words[:2] == ["sh", "-c"] else words[0]
     except (ValueError, IndexError):
         return None
@@ -287,7 +287,7 @@ def _read(file: Path) -> str | None:
     """
     try:
         if not file.is_file() and file.exists():  # a device or a pipe may never end
-            raise _unusable(file, "it is no ordinary file")
+            raise _unusable(file, "it is not a regular file")
         with file.open("rb") as stream:
             found = stream.read(_MOST_BYTES + 1)
         text = found.decode()
@@ -305,10 +305,10 @@ def _unusable(file: Path, why: object) -> LoopGuardSettingsError:
 
 
 def _change(file: Path, before: str | None, after: str | None) -> Change:
-    """Writes a file and leaves what was there beside it; for None, removes it."""
+    """Writes a file and keeps a backup beside it; for None, removes the file."""
     if before == after:
         return Change(file, changed=False)
-    # A link stays one: people keep their settings in a repository.
+    # A link stays a link: people keep their settings in a repository.
     real = Path(os.path.realpath(file))
     backup = None
     try:
@@ -325,7 +325,7 @@ def _change(file: Path, before: str | None, after: str | None) -> Change:
 
 
 def _write(file: Path, text: str, mode: int) -> None:
-    """Writes a file whole or not at all; a link in its place is replaced, and not followed."""
+    """Writes a file atomically; a link in its place is replaced, not followed."""
     file.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
     try:

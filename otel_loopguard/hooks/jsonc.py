@@ -1,4 +1,4 @@
-"""JSON with comments, changed in place: all that is not meant stays as it was written."""
+"""JSON with comments, edited in place: everything else stays as it was written."""
 
 from __future__ import annotations
 

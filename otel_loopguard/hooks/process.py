@@ -1,7 +1,7 @@
 """`hook serve`: the process of one user that judges the events of coding agents.
 
-It is started by the first event and ends by itself. Where it lies, who may talk to it and how a
-request looks: `otel_loopguard.hooks.state_folder`.
+The first event starts it, and it ends by itself. `otel_loopguard.hooks.state_folder` has its files
+and the form of a request.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -46,8 +47,8 @@ try:
 except ImportError:  # Windows
     fcntl = None
 
-Beside = Callable[[Path, Callable[[bytes], bytes]], "AbstractContextManager[object]"]
-"""What runs beside the socket, given the folder of the state and what answers a request."""
+Listener = Callable[[Path, Callable[[bytes], bytes]], "AbstractContextManager[object]"]
+"""Another way in besides the socket, given the folder of the state and what answers a request."""
 
 _PROGRAM: Final = "otel-loopguard"
 _IDLE_S: Final = 30 * 60.0
@@ -62,8 +63,8 @@ _PASSING: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ECO
 _PASSING_S: Final = 0.1
 
 
-class Judge:
-    """Reads events, has them judged and writes answers. May be called from any thread.
+class RequestHandler:
+    """Answers requests: events of agents, and what people ask. May be called from any thread.
 
     Args:
         folder: The folder of the state.
@@ -87,8 +88,10 @@ class Judge:
         for mode in MODES:
             self._engines[mode] = self._engine(mode)
 
-    def take(self, request: bytes, at: int | None = None) -> tuple[bytes, Undelivered | None]:
-        """The answer to a request, and what to do where it does not arrive.
+    def handle(
+        self, request: bytes, at: int | None = None
+    ) -> tuple[bytes, Callable[[], None] | None]:
+        """The answer to a request, and what to call if it is not delivered.
 
         Args:
             request: A greeting and an event, or what a person asks, as one JSON object.
@@ -119,11 +122,11 @@ class Judge:
 
     @property
     def outdated(self) -> bool:
-        """Whether a client of another version was seen: its process is to take over."""
+        """Whether a client of another version called: a process of that version is to take over."""
         return self._log.outdated
 
-    def spooled(self) -> None:
-        """Takes in the events that came while there was no process."""
+    def handle_spooled(self) -> None:
+        """Handles the events that clients stored while no process ran."""
         try:
             found = sorted(Path(self._folder.spool).iterdir())
         except OSError as error:  # too many files are open, as a rule
@@ -131,17 +134,17 @@ class Judge:
             return
         for path in found:
             when = path.name.partition("-")[0]
-            if path.name.startswith("."):  # it is still written
+            if path.name.startswith("."):  # still being written
                 continue
             with suppress(OSError):
                 request = path.read_bytes()
                 path.unlink()
-                _, undelivered = self.take(request, int(when) if when.isdigit() else None)
+                _, undelivered = self.handle(request, int(when) if when.isdigit() else None)
                 if undelivered is not None:
                     undelivered()
 
     def _call_spans(self) -> CallSpans | None:
-        """Who writes spans; None where nobody asks for them, or what they take is missing."""
+        """What writes spans; None if nothing asks for them, or a package is missing."""
         if not any(name.startswith("OTEL_EXPORTER_OTLP_") for name in os.environ):
             return None
         from otel_loopguard.hooks import telemetry  # noqa: PLC0415  # who sends them somewhere
@@ -162,7 +165,7 @@ class Judge:
                 "control_socket": "",
             }
         )
-        # As a person can type it: in an environment of its own the program is in no PATH.
+        # As a person can type it: the PATH may lack the environment of the program.
         program = Path(sys.executable).with_name(_PROGRAM)
         known = shutil.which(_PROGRAM) is not None or not program.is_file()
         allow = f"{_PROGRAM if known else quote(str(program))} allow {{}}"
@@ -175,7 +178,7 @@ class Judge:
 
     def _judged(
         self, name: str, mode: str, payload: bytes, at: int | None
-    ) -> tuple[bytes, Undelivered | None]:
+    ) -> tuple[bytes, Callable[[], None] | None]:
         agent, engine = self._agents.get(name), self._engines.get(mode)
         if agent is None or engine is None or oversized(payload) is not None:
             return NOTHING, None
@@ -188,7 +191,7 @@ class Judge:
             return NOTHING, None
         answer = engine.handle(event, at)
         data = json.dumps(agent.answer(written, answer)).encode()
-        return data, Undelivered(engine, event, answer)
+        return data, partial(_repeat_later, engine, event, answer)
 
     def _asked(self, request: bytes) -> Mapping[str, object]:
         if len(request) > _MOST_ASKED:
@@ -202,10 +205,10 @@ class Judge:
 
 
 def _loaded(payload: bytes) -> object:
-    """The value of JSON; what orjson refuses of others' writers is read as something near it.
+    """The value of JSON, also of JSON that orjson refuses.
 
-    Half of a character of two, as JavaScript cuts and writes it, becomes a question mark, a number
-    that is too large its text, and NaN null.
+    A lone surrogate, as JavaScript writes when it cuts text, becomes a question mark, a number that
+    is too large its text, and NaN null.
     """
     try:
         return orjson.loads(payload)
@@ -220,18 +223,10 @@ def _loaded(payload: bytes) -> object:
     return orjson.loads(json.dumps(found, ensure_ascii=False).encode("utf-8", "replace"))
 
 
-class Undelivered:
-    """What to do where an answer does not arrive."""
-
-    def __init__(self, engine: HookEngine, event: HookEvent, answer: HookAnswer) -> None:
-        self._engine = engine
-        self._event = event
-        self._answer = answer
-
-    def __call__(self) -> None:
-        """Has it told with the next answer."""
-        with suppress(Exception):
-            self._engine.undelivered(self._event, self._answer)
+def _repeat_later(engine: HookEngine, event: HookEvent, answer: HookAnswer) -> None:
+    """Has the next answer say what an undelivered one said."""
+    with suppress(Exception):
+        engine.undelivered(event, answer)
 
 
 class _Log:
@@ -261,7 +256,7 @@ class _Log:
         )
 
     def fault(self, error: BaseException) -> None:
-        """Writes what went wrong; what was read is not told."""
+        """Writes what went wrong, without what was read."""
         at, last = error.__traceback__, ""
         while at is not None:
             last = f"{Path(at.tb_frame.f_code.co_filename).name}:{at.tb_lineno}"
@@ -299,64 +294,64 @@ def main(arguments: list[str]) -> int:
         return 2
 
 
-def serve(folder: StateFolder, idle_s: float = _IDLE_S, beside: Beside | None = None) -> int:
+def serve(folder: StateFolder, idle_s: float = _IDLE_S, listener: Listener | None = None) -> int:
     """Answers until nobody has asked for `idle_s`; gives the exit code.
 
-    At once where another process does it already: 0, or 2 where something was to run beside it.
+    If another process runs already it ends at once, with 0, or with 2 if a listener was asked for.
     """
     os.umask(0o077)
     folder.make()
     with ExitStack() as stack:
         if not stack.enter_context(_locked(folder, 0)):
-            if beside is None:
+            if listener is None:
                 return 0
             number = Path(folder.lock).read_text("ascii").strip()
             print(f"otel-loopguard: end the process {number} first", file=sys.stderr)  # noqa: T201
             return 2
         Path(folder.lock).write_text(f"{os.getpid()}\n", "ascii")
         try:
-            judge = Judge(folder)
+            handler = RequestHandler(folder)
         except LoopGuardError as error:
-            # Nobody tries it again for some seconds: the mark of who starts it stays.
+            # The file of who starts it stays: no client tries again for some seconds.
             _Log(Path(folder.log)).fault(error)
             print(f"otel-loopguard: {error}", file=sys.stderr)  # noqa: T201
             return 2
-        stack.callback(judge.close)
-        judge.spooled()
-        line = stack.enter_context(_listening(folder))
+        stack.callback(handler.close)
+        handler.handle_spooled()
+        listening = stack.enter_context(_listening(folder))
         _unlink(folder.starting)
-        judge.spooled()
-        if beside is not None:
-            stack.enter_context(beside(Path(folder.path), lambda data: judge.take(data)[0]))
-        _Server(judge, line, idle_s).run()
+        handler.handle_spooled()
+        if listener is not None:
+            stack.enter_context(listener(Path(folder.path), lambda data: handler.handle(data)[0]))
+        _Server(handler, listening, idle_s).run()
     return 0
 
 
 class _Server:
     """Answers the connections of one socket."""
 
-    def __init__(self, judge: Judge, line: socket.socket, idle_s: float) -> None:
-        self._judge = judge
-        self._line = line
+    def __init__(self, handler: RequestHandler, listening: socket.socket, idle_s: float) -> None:
+        self._handler = handler
+        self._socket = listening
         self._idle_s = idle_s
         self._used = time.monotonic()
 
     def run(self) -> None:
-        """Answers until nobody has asked for long."""
-        self._line.settimeout(_LOOK_S)
+        """Answers until the process is idle or outdated."""
+        self._socket.settimeout(_LOOK_S)
         with ThreadPoolExecutor(_THREADS, thread_name_prefix="loopguard-hook") as pool:
-            while time.monotonic() - self._used < self._idle_s and not self._judge.outdated:
+            while time.monotonic() - self._used < self._idle_s and not self._handler.outdated:
                 try:
-                    connection, _ = self._line.accept()
+                    connection, _ = self._socket.accept()
                 except TimeoutError:  # noqa: PERF203
-                    self._judge.spooled()
+                    self._handler.handle_spooled()
                 except OSError as error:
                     if error.errno not in _PASSING:
                         return
                     time.sleep(_PASSING_S)  # until others have closed theirs
                 else:
                     self._used = time.monotonic()
-                    self._judge.spooled()
+                    self._handler.handle_spooled()
                     pool.submit(self._answer, connection)
 
     def _answer(self, connection: socket.socket) -> None:
@@ -365,7 +360,7 @@ class _Server:
             if request is None:
                 return
             connection.settimeout(_READ_S)
-            answer, undelivered = self._judge.take(request)
+            answer, undelivered = self._handler.handle(request)
             try:
                 connection.sendall(answer)
             except OSError:
@@ -375,28 +370,28 @@ class _Server:
 
 
 def judge_here(folder: StateFolder, agent: str, mode: str, payload: bytes) -> bytes:
-    """Judges one event in this process, with what was left of those before."""
+    """Judges one event in this process, after those that still wait."""
     os.umask(0o077)
     with _locked(folder, _LOCK_S) as alone:
         if not alone:
             return NOTHING
         try:
-            judge = Judge(folder)
+            handler = RequestHandler(folder)
         except LoopGuardError:
             for path in Path(folder.spool).iterdir():
-                _unlink(str(path))  # nobody will ever come for it
+                _unlink(str(path))  # nothing will ever read it
             raise
         try:
-            judge.spooled()
+            handler.handle_spooled()
             header = f"{GREETING} {__version__} {agent} {mode}\n".encode()
-            return judge.take(header + payload)[0]
+            return handler.handle(header + payload)[0]
         finally:
-            judge.close()
+            handler.close()
 
 
 @contextmanager
 def _locked(folder: StateFolder, limit_s: float) -> Generator[bool]:
-    """Whether nobody else judges, in the block."""
+    """Whether this is the only process that judges, within the block."""
     with open(folder.lock, "ab") as file:  # noqa: PTH123  # its descriptor is locked
         if fcntl is None:
             yield True
@@ -416,22 +411,22 @@ def _locked(folder: StateFolder, limit_s: float) -> Generator[bool]:
 
 @contextmanager
 def _listening(folder: StateFolder) -> Generator[socket.socket]:
-    """The socket, that only its user may open."""
+    """The socket, which only its user may open."""
     _unlink(folder.socket)
     os.chdir(folder.path)  # a path may be too long for an address
-    with socket.socket(socket.AF_UNIX) as line:
+    with socket.socket(socket.AF_UNIX) as listening:
         _unlink(".hook.sock")
-        line.bind(".hook.sock")
-        line.listen(_BACKLOG)
+        listening.bind(".hook.sock")
+        listening.listen(_BACKLOG)
         Path(".hook.sock").rename(folder.socket)  # once it can be connected to
         try:
-            yield line
+            yield listening
         finally:
             _unlink(folder.socket)
 
 
 def _read(connection: socket.socket) -> bytes | None:
-    """A request; None where it is too large. Raises `TimeoutError` however slowly it drips."""
+    """A request; None if it is too large. Raises `TimeoutError` also if it trickles in."""
     pieces: list[bytes] = []
     size = 0
     until = time.monotonic() + _READ_S

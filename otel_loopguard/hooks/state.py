@@ -1,4 +1,4 @@
-"""What the hooks of one user remember from one process to the next: a file of SQLite."""
+"""What the hooks of one user keep from one process to the next, in SQLite."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class HookState:
 
     @contextmanager
     def together(self) -> Generator[None]:
-        """Has what is written in the block written at once, or not at all."""
+        """Makes one transaction of what the block writes."""
         with self._storing():
             self._file.execute("BEGIN IMMEDIATE")
         try:
@@ -158,7 +158,7 @@ class HookState:
         return frozenset(int.from_bytes(piece, "big", signed=True) for piece in pieces)
 
     def call(self, session: str, call_id: str) -> KnownCall | None:
-        """What is known of a call."""
+        """A call, if an event told of it."""
         with self._storing():
             found = self._file.execute(
                 "SELECT state, begun, agent, said FROM call WHERE session = ? AND id = ?",
@@ -234,7 +234,7 @@ class HookState:
             raise StoreError(str(error)) from error
 
     def _anew(self) -> sqlite3.Connection:
-        """A new file, where the old one is of another version or damaged: all is counted anew."""
+        """A new file in place of one that is damaged or of another version; counts start anew."""
         for left in self._path.parent.glob(f"{self._path.name}*"):
             left.rename(left.with_name(f"broken-{left.name}"))
         return _opened(self._path)
@@ -259,7 +259,7 @@ def _opened(path: Path) -> sqlite3.Connection:
     file = sqlite3.connect(path, timeout=1, isolation_level=None, check_same_thread=False)
     try:
         file.execute("PRAGMA journal_mode = WAL")
-        # A process that is killed loses nothing by it, and a machine that fails the newest.
+        # Survives a killed process; a power failure may lose the newest rows.
         file.execute("PRAGMA synchronous = NORMAL")
         (version,) = file.execute("PRAGMA user_version").fetchone()
         if version == 0:
@@ -276,12 +276,12 @@ def _opened(path: Path) -> sqlite3.Connection:
 
 
 def _is_damaged(error: sqlite3.Error) -> bool:
-    """Whether a file is none of ours; not where it is locked, or the disk is full."""
+    """Whether a file is damaged or not ours, rather than locked or without room on the disk."""
     return type(error) is sqlite3.DatabaseError or str(error).startswith("no such table")
 
 
 def secret_of(path: Path) -> str:
-    """The secret in a file: this user's own, made on first use, and never only a part of one."""
+    """The secret in a file, made whole on first use."""
     for _ in range(2):
         try:
             found = path.read_text("ascii").strip()

@@ -1,4 +1,4 @@
-"""Where the hooks keep their state, and how their two programs talk to each other.
+"""The folder of the hooks' state, and how their two programs talk to each other.
 
 A request is the greeting, the version, the agent and the mode, on a line, and then the event as the
 agent wrote it; the answer is what the agent is to read. A person's request is one JSON object.
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 NOTHING: Final = b"{}"
 """The answer that changes nothing."""
 MOST_BYTES: Final = 16 * 1024 * 1024
-"""Bytes of an event; of a larger one nothing is said."""
+"""Bytes of the largest event that is judged."""
 GREETING: Final = "hook-1"
-"""How a request begins; another number where that changes."""
+"""How a request begins; the number changes with the form of requests."""
 MODES: Final = ("observe", "enforce")
 
 
 class StateFolder:
-    """The folder of the state, and what lies in it."""
+    """The folder of the state, and the paths in it."""
 
     def __init__(self, folder: str | None = None) -> None:
         self.path = os.path.abspath(folder or default_folder())
@@ -48,7 +48,7 @@ class StateFolder:
 
 
 def default_folder() -> str:
-    """Where the state lies that belongs to no project."""
+    """The folder that is used unless `--state` names one."""
     home = os.environ.get("XDG_STATE_HOME", "")
     if not os.path.isabs(home):
         home = os.path.join(os.path.expanduser("~"), ".local", "state")

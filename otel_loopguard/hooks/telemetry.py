@@ -1,4 +1,4 @@
-"""The calls of coding agents as spans, where their user sends telemetry somewhere."""
+"""The calls of coding agents as spans, if the environment names an endpoint."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _CAPTURES: Final = ("true", "span_only", "span_and_event")
 
 
 def is_wanted() -> bool:
-    """Whether the environment says where telemetry goes."""
+    """Whether the environment names an endpoint."""
     if os.environ.get(OTEL_SDK_DISABLED, "").strip().lower() == "true":
         return False
     places = (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_TRACES_ENDPOINT)
@@ -111,7 +111,7 @@ class CallSpans:
 
 
 def _exporters() -> tuple[Any, Any]:
-    """Those of the protocol that the environment names."""
+    """The exporters of the protocol that the environment names."""
     try:
         if os.environ.get(OTEL_EXPORTER_OTLP_PROTOCOL, "").strip() == "grpc":
             from opentelemetry.exporter.otlp.proto.grpc import (  # noqa: PLC0415  # an extra

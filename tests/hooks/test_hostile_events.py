@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_loopguard.hooks.process import Judge
+from otel_loopguard.hooks.process import RequestHandler
 from otel_loopguard.hooks.state_folder import StateFolder
 from otel_loopguard.version import __version__
 
@@ -26,30 +26,30 @@ INPUTS = {
 
 
 @pytest.fixture
-def judge(tmp_path: Path) -> Iterator[Judge]:
+def handler(tmp_path: Path) -> Iterator[RequestHandler]:
     folder = StateFolder(str(tmp_path / "state"))
     folder.make()
-    made = Judge(folder)
+    made = RequestHandler(folder)
     yield made
     made.close()
 
 
-def ask(judge: Judge, agent: str, event: bytes) -> bytes:
-    return judge.take(f"hook-1 {__version__} {agent} enforce\n".encode() + event)[0]
+def ask(handler: RequestHandler, agent: str, event: bytes) -> bytes:
+    return handler.handle(f"hook-1 {__version__} {agent} enforce\n".encode() + event)[0]
 
 
 @pytest.mark.parametrize("named", [True, False])
 @pytest.mark.parametrize("agent", ["claude-code", "codex", "vscode"])
 @pytest.mark.parametrize("given", INPUTS.values(), ids=INPUTS)
 def test_a_loop_is_seen_whatever_it_passes(
-    judge: Judge, agent: str, given: bytes, named: bool
+    handler: RequestHandler, agent: str, given: bytes, named: bool
 ) -> None:
     answers: list[bytes] = []
     for number in range(8):
         call = b'{"session_id": "s", "tool_name": "Bash", "tool_input": ' + given
         if named:
             call += b', "tool_use_id": "t%d"' % number
-        answers.append(ask(judge, agent, call + b', "hook_event_name": "PreToolUse"}'))
+        answers.append(ask(handler, agent, call + b', "hook_event_name": "PreToolUse"}'))
         after = b', "hook_event_name": "PostToolUse", "tool_response": "1 failed \\udc00"}'
-        ask(judge, agent, call + after)
+        ask(handler, agent, call + after)
     assert any(b"deny" in answer for answer in answers)

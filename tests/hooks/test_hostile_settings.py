@@ -53,8 +53,8 @@ def test_what_is_no_ordinary_file_is_not_read(settings: Path, place: str) -> Non
         settings.mkdir()
     else:
         settings.symlink_to(place)
-    assert "it is no ordinary file" in str(problem_of(settings))
-    with pytest.raises(LoopGuardSettingsError, match="it is no ordinary file"):
+    assert "it is not a regular file" in str(problem_of(settings))
+    with pytest.raises(LoopGuardSettingsError, match="it is not a regular file"):
         set_hooks(settings)
 
 

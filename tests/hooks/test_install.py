@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 from otel_loopguard.cli.app import app
 from otel_loopguard.hooks import jsonc
 from otel_loopguard.hooks.agents import AGENTS
-from otel_loopguard.hooks.hook_files import HOOK_FILES, Line
+from otel_loopguard.hooks.hook_files import HOOK_FILES, Command
 from otel_loopguard.hooks.install import BACKUP, install
 
 WITH_HOOKS = [agent for agent in HOOK_FILES if agent != "opencode"]
@@ -253,7 +253,7 @@ def test_a_line_never_blocks_the_agent(
         program.parent.mkdir()
         program.write_text(script, encoding="utf-8")
         program.chmod(0o755)
-    line = Line.of(str(program), "codex", "enforce").shell
+    line = Command.of(str(program), "codex", "enforce").shell
     ended = subprocess.run(
         [shell, "-c", line], input="{}", capture_output=True, text=True, check=False
     )
