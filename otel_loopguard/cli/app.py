@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn, Optional
+from typing import TYPE_CHECKING, Annotated, Final, NoReturn, Optional
 
 import typer
 
@@ -19,6 +19,11 @@ from otel_loopguard.version import __version__
 if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
 
+_RECORDED: Final = "Recorded runs"
+_AGENTS: Final = "Agents elsewhere"
+_LIVE: Final = "Live sessions"
+"""Headings of the list of commands."""
+
 app = typer.Typer(
     name="otel-loopguard",
     help="Replays recorded agent runs with the rules of the live guard, and controls live ones.",
@@ -26,12 +31,12 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.add_typer(hook.app)
+app.add_typer(hook.app, rich_help_panel=_AGENTS)
 
 Files = Annotated[
     list[str],
     typer.Argument(
-        metavar="FILE...",
+        metavar="FILE",
         help="OTLP JSON lines, Jaeger JSON, JSON of ConsoleSpanExporter, labelled step lines, "
         "transcripts of coding agents or folders of them; plain, .gz, or - for stdin.",
     ),
@@ -91,7 +96,7 @@ def _prepare(
     keep_faults()
 
 
-@app.command()
+@app.command(rich_help_panel=_RECORDED)
 def steps(files: Files, form: Form = Format.TABLE) -> None:
     """Prints the canonical steps of recorded runs: each call once, whoever reported it."""
     from otel_loopguard.cli.steps import print_steps  # noqa: PLC0415
@@ -99,7 +104,7 @@ def steps(files: Files, form: Form = Format.TABLE) -> None:
     _exit(lambda: print_steps(files, form))
 
 
-@app.command()
+@app.command(rich_help_panel=_RECORDED)
 def replay(
     files: Files,
     form: Form = Format.TABLE,
@@ -122,7 +127,7 @@ def replay(
     _exit(lambda: print_replay(files, form, _settings(settings), tree=tree, jobs=jobs))
 
 
-@app.command()
+@app.command(rich_help_panel=_RECORDED)
 def report(files: Files, form: Form = Format.TABLE, settings: SettingsFile = None) -> None:
     """Prints a report of each session: counts, tools, errors, loops, alerts, missing content."""
     from otel_loopguard.cli.report import print_reports  # noqa: PLC0415
@@ -130,12 +135,12 @@ def report(files: Files, form: Form = Format.TABLE, settings: SettingsFile = Non
     _exit(lambda: print_reports(files, form, _settings(settings)))
 
 
-@app.command()
+@app.command(rich_help_panel=_AGENTS)
 def transcripts(  # noqa: PLR0913, PLR0917  # they are options
     paths: Annotated[
         Optional[list[str]],  # noqa: UP045
         typer.Argument(
-            metavar="[PATH]...",
+            metavar="PATH",
             help="Files or folders; without any, where Claude Code, Codex and gemini-cli keep "
             "their transcripts.",
         ),
@@ -161,7 +166,7 @@ def transcripts(  # noqa: PLR0913, PLR0917  # they are options
     _exit(lambda: print_transcripts(paths or [], form, _settings(settings), options))
 
 
-@app.command()
+@app.command(rich_help_panel=_AGENTS)
 def serve(  # noqa: PLR0913, PLR0917  # they are options
     http: Annotated[
         str,
@@ -190,7 +195,7 @@ def serve(  # noqa: PLR0913, PLR0917  # they are options
     ] = False,
     tokens: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(metavar="FILE", help="TOML file with [tokens]: bearer tokens by tenant."),
+        typer.Option(metavar="FILE", help="TOML table `tokens`: bearer tokens by tenant."),
     ] = None,
     lateness: Annotated[
         float,
@@ -199,7 +204,7 @@ def serve(  # noqa: PLR0913, PLR0917  # they are options
         ),
     ] = 0.2,
     certificate: Annotated[str, typer.Option(metavar="FILE", help="TLS certificate, PEM.")] = "",
-    key: Annotated[str, typer.Option(metavar="FILE", help="Its key, PEM.")] = "",
+    key: Annotated[str, typer.Option(metavar="FILE", help="Key of the certificate, PEM.")] = "",
     kafka: Annotated[
         str, typer.Option(metavar="HOST:PORT,…", help="Kafka brokers to read from as well.")
     ] = "",
@@ -238,7 +243,7 @@ def serve(  # noqa: PLR0913, PLR0917  # they are options
     _exit(lambda: run(_settings(settings), tokens, header or [], read, **options))
 
 
-@app.command("eval")
+@app.command("eval", rich_help_panel=_RECORDED)
 def evaluate(  # noqa: PLR0913, PLR0917  # they are options
     files: Files,
     form: Form = Format.TABLE,
@@ -305,7 +310,7 @@ def evaluate(  # noqa: PLR0913, PLR0917  # they are options
     _exit(lambda: print_evaluation(files, form, _settings(settings), options))
 
 
-@app.command()
+@app.command(rich_help_panel=_RECORDED)
 def calibrate(  # noqa: PLR0913, PLR0917
     files: Files,
     false_stops: Annotated[
@@ -336,7 +341,7 @@ def calibrate(  # noqa: PLR0913, PLR0917
     _exit(lambda: print_calibration(files, form, _settings(settings), options))
 
 
-@app.command()
+@app.command(rich_help_panel=_RECORDED)
 def learn(files: Files, form: Form = Format.TABLE, settings: SettingsFile = None) -> None:
     """Prints what is learned of each tool: durations, failures, and how well estimates hold."""
     from otel_loopguard.cli.evaluation.learn import print_learned  # noqa: PLC0415
@@ -344,7 +349,7 @@ def learn(files: Files, form: Form = Format.TABLE, settings: SettingsFile = None
     _exit(lambda: print_learned(files, form, _settings(settings)))
 
 
-@app.command()
+@app.command(rich_help_panel=_RECORDED)
 def backtest(  # noqa: PLR0913, PLR0917  # they are options
     source: Annotated[
         str,
@@ -415,7 +420,7 @@ def demo() -> None:
     _exit(run_demo)
 
 
-@app.command()
+@app.command(rich_help_panel=_LIVE)
 def sessions(store: Store = None, socket: Socket = None, form: Form = Format.TABLE) -> None:
     """Lists the sessions of live processes, with their step, flag and tokens."""
     from otel_loopguard.cli import live  # noqa: PLC0415
@@ -423,7 +428,7 @@ def sessions(store: Store = None, socket: Socket = None, form: Form = Format.TAB
     _exit(lambda: live.print_sessions(live.lines_to(store, socket), form))
 
 
-@app.command()
+@app.command(rich_help_panel=_LIVE)
 def watch(
     store: Store = None,
     socket: Socket = None,
@@ -440,7 +445,7 @@ def watch(
     _exit(lambda: live.watch_sessions(live.lines_to(store, socket), interval, rounds))
 
 
-@app.command()
+@app.command(rich_help_panel=_LIVE)
 def show(
     session: Name, store: Store = None, socket: Socket = None, form: Form = Format.TABLE
 ) -> None:
@@ -450,7 +455,7 @@ def show(
     _exit(lambda: live.print_session(live.lines_to(store, socket), session, form))
 
 
-@app.command()
+@app.command(rich_help_panel=_LIVE)
 def pause(
     session: Name, reason: Reason = None, by: By = None, store: Store = None,
     socket: Socket = None,
@@ -459,7 +464,7 @@ def pause(
     _send(store, socket, op="pause", session=session, reason=reason, by=by)
 
 
-@app.command()
+@app.command(rich_help_panel=_LIVE)
 def resume(
     session: Name, guidance: Guidance = None, by: By = None, store: Store = None,
     socket: Socket = None,
@@ -468,7 +473,7 @@ def resume(
     _send(store, socket, op="resume", session=session, guidance=guidance, by=by)
 
 
-@app.command()
+@app.command(rich_help_panel=_LIVE)
 def abort(
     session: Name, reason: Reason = None, by: By = None, store: Store = None,
     socket: Socket = None,
@@ -477,7 +482,7 @@ def abort(
     _send(store, socket, op="abort", session=session, reason=reason, by=by)
 
 
-@app.command()
+@app.command(rich_help_panel=_LIVE)
 def allow(
     session: Name,
     whole: Annotated[
@@ -491,7 +496,7 @@ def allow(
     _send(store, socket, op="allow", session=session, scope=scope, by=by)
 
 
-@app.command()
+@app.command(rich_help_panel=_LIVE)
 def answer(  # noqa: PLR0913, PLR0917  # they are options
     escalation: Annotated[str, typer.Argument(metavar="ESCALATION", help="Id of the escalation.")],
     said: Annotated[

@@ -77,7 +77,7 @@ def test_old_sessions_are_left_out(home: Path, objects: Any) -> None:
 def test_the_overview_says_where_a_stop_would_have_come(command: Any) -> None:
     result = command("transcripts", "--jobs", "1")
     assert result.exit_code == 0
-    head = "3 sessions (claude-code 1, codex 1, gemini 1), 0 of them without a word"
+    head = "3 sessions (claude-code 1, codex 1, gemini 1), 0 of them without a decision"
     assert result.stdout.splitlines()[0] == head
     assert "stop at call 3: identical_call" in result.stdout
     assert "hint at call 2: equal_error" in result.stdout

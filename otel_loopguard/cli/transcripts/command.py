@@ -110,7 +110,7 @@ def _show(overview: Overview, agents: Counter[str]) -> None:
     out = console()
     names = ", ".join(f"{agent} {count}" for agent, count in agents.most_common())
     said = counted(overview.count, "session")
-    say(f"{said} ({names or 'none'}), {overview.quiet:,} of them without a word")
+    say(f"{said} ({names or 'none'}), {overview.quiet:,} of them without a decision")
     for title, accounts in (
         ("Would have been stopped", overview.stopped),
         ("Would have been stopped, and the agent ended its turn by itself", overview.finished),
