@@ -189,7 +189,7 @@ def test_the_scenarios(objects: Any, shared: Path) -> None:
 def test_spans_have_no_labels(command: Any, runs: Path, tmp_path: Path) -> None:
     """A file of spans is named on standard error and left out; that is no fault."""
     path = tmp_path / "spans.jsonl"
-    span = {"traceId": "1" * 32, "spanId": "1" * 16, "name": "s"}
+    span = {"traceId": "1" * 32, "spanId": "1" * 16, "name": "s", "endTimeUnixNano": "1"}
     path.write_text(json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}))
     result = command("eval", runs, path, "--format", "json")
     assert result.exit_code == 0
