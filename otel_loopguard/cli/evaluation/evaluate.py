@@ -81,6 +81,17 @@ class Options:
     jobs: int = 0
 
 
+@dataclass(slots=True)
+class _Evaluation:
+    """What was measured of all runs."""
+
+    own: list[Judgement] = field(default_factory=list[Judgement])
+    others: list[Judgement] = field(default_factory=list[Judgement])  # of the baselines
+    costs: list[Cost] = field(default_factory=list[Cost])
+    mistakes: list[Mistake] = field(default_factory=list[Mistake])
+    trials: list[tuple[Judgement, Tried]] = field(default_factory=list["tuple[Judgement, Tried]"])
+
+
 def print_evaluation(
     files: Sequence[str], form: Format, settings: Settings, options: Options
 ) -> int:
@@ -89,53 +100,64 @@ def print_evaluation(
     Spans have no labels; files of them are named on standard error and left out. Gives the exit
     code.
     """
-    points = None if options.curve is None else Path(options.curve)
-    if points and (points.suffix != ".jsonl" or not points.parent.is_dir() or points.is_dir()):
-        msg = f"--curve {points}: expected the name of a .jsonl file in a folder that exists"
-        raise LoopGuardError(msg)
-    factories = load(options.baselines) if options.baselines else ()
-    own, others = list[Judgement](), list[Judgement]()
-    spent, mistakes = list[Cost](), list[Mistake]()
-    faults = InternalErrors()
-    pairs = list[tuple[Judgement, Tried]]()
-    lines = LINES if options.leave_one_out else 0
-    tries = options.leave_one_out or points is not None
-    work = partial(_account, settings=settings, lines=lines if tries else None)
-    replays = (1 + lines) * len(SENSITIVITIES) if tries else 1
+    points = _curve_file(options.curve)
     with Inputs(files) as inputs:
-        for run, (account, trials) in spread(
-            work, _runs(inputs), lambda run: len(run.steps) * replays, options.jobs
-        ):
-            judged = judgement(NAME, run, ((one.step, one.action) for one in account.decisions))
-            own.append(judged)
-            for factory in factories:
-                baseline = factory()
-                said = verdicts(baseline, run, faults)
-                others.append(judgement(baseline.name, run, said))
-            if options.cost:
-                spent += costs(run, judged)
-            if options.errors and (wrong := mistake(run, account)) is not None:
-                mistakes.append(wrong)
-            if trials is not None:
-                pairs.append((judged, trials))
-    scores = score_rows([*own, *others])
+        found = _evaluated(inputs, settings, options)
+    scores = list(score_rows([*found.own, *found.others]))
     left = (
-        left_out.rows(pairs, options.limits, settings.deny_after) if options.leave_one_out else ()
+        list(left_out.rows(found.trials, options.limits, settings.deny_after))
+        if options.leave_one_out
+        else []
     )
-    curve = list(curve_rows(pairs)) if points else []
+    spent = list(cost_rows(found.costs))
+    curve = list(curve_rows(found.trials)) if points else []
     if form is Format.JSON:
-        found = (wrong.row() for wrong in mistakes)
-        for row in chain(scores, left, cost_rows(spent), found, curve):
+        mistakes = (wrong.row() for wrong in found.mistakes)
+        for row in chain(scores, left, spent, mistakes, curve):
             json_line(row)
     else:
-        _show_scores(list(scores))
-        _show_left_out(list(left), options.limits)
-        _show_costs(list(cost_rows(spent)))
-        _show_mistakes(mistakes)
+        _show_scores(scores)
+        _show_left_out(left, options.limits)
+        _show_costs(spent)
+        _show_mistakes(found.mistakes)
     if points:
-        text = b"".join(orjson.dumps(row) + b"\n" for row in curve)
-        points.write_bytes(text)
+        points.write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in curve))
     return inputs.code
+
+
+def _curve_file(name: str | None) -> Path | None:
+    path = None if name is None else Path(name)
+    if path and (path.suffix != ".jsonl" or not path.parent.is_dir() or path.is_dir()):
+        msg = f"--curve {path}: expected the name of a .jsonl file in a folder that exists"
+        raise LoopGuardError(msg)
+    return path
+
+
+def _evaluated(inputs: Inputs, settings: Settings, options: Options) -> _Evaluation:
+    """Replays all runs, spread over processes, and measures what the options ask for."""
+    found = _Evaluation()
+    factories = load(options.baselines) if options.baselines else ()
+    faults = InternalErrors()
+    lines = LINES if options.leave_one_out else 0
+    tries = options.leave_one_out or options.curve is not None
+    work = partial(_account, settings=settings, lines=lines if tries else None)
+    replays = (1 + lines) * len(SENSITIVITIES) if tries else 1
+    for run, (account, trials) in spread(
+        work, _runs(inputs), lambda run: len(run.steps) * replays, options.jobs
+    ):
+        judged = judgement(NAME, run, ((one.step, one.action) for one in account.decisions))
+        found.own.append(judged)
+        for factory in factories:
+            baseline = factory()
+            said = verdicts(baseline, run, faults)
+            found.others.append(judgement(baseline.name, run, said))
+        if options.cost:
+            found.costs += costs(run, judged)
+        if options.errors and (wrong := mistake(run, account)) is not None:
+            found.mistakes.append(wrong)
+        if trials is not None:
+            found.trials.append((judged, trials))
+    return found
 
 
 def _account(run: Run, settings: Settings, lines: int | None) -> tuple[Account, Tried | None]:
