@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.zero_code.interpreter import environment, interpreter
+from tests.zero_code.interpreter import interpreter, run
 
 NAMES = ["alice", "bob", "carol", "dave", "erin", "frank"]
 
@@ -23,14 +22,7 @@ def test_six_different_calls_are_no_loop(how: str) -> None:
     module = "logfire" if how == "logfire" else "openinference.instrumentation.pydantic_ai"
     python = interpreter("pydantic_ai", module)
     script = Path(__file__).with_name("pydantic_ai_run.py")
-    done = subprocess.run(
-        [python, str(script), how],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = run(python, str(script), how)
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout.splitlines()[-1])
     assert seen["args"] == [{"what": f"reset session for {name}"} for name in NAMES]
@@ -47,14 +39,7 @@ def test_each_call_counts_once_by_its_span_or_by_its_messages(framework: str, wh
         framework, "openinference.instrumentation.langchain"
     ]  # fmt: skip
     script = Path(__file__).with_name("messages_run.py")
-    done = subprocess.run(
-        [interpreter(*modules), str(script), framework, what],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = run(interpreter(*modules), str(script), framework, what)
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout.splitlines()[-1])
     assert seen["faults"] == {}

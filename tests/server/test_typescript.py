@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 from pathlib import Path
 
 import httpx
 import pytest
 
+from tests.dialects.agents import run
 from tests.server.serving import serving
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -19,20 +19,6 @@ CLIENT, AGENTS = ROOT / "clients" / "typescript", ROOT / "tests" / "typescript"
 pytestmark = pytest.mark.skipif(
     shutil.which("npm") is None and "CI" not in os.environ, reason="there is no npm"
 )
-
-
-def run(*command: str, at: Path, **variables: str) -> str:
-    """What a command prints; fails with all of it if the command does."""
-    done = subprocess.run(
-        command,
-        cwd=at,
-        env={**os.environ, **variables},
-        text=True,
-        capture_output=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 @pytest.fixture(scope="module")
