@@ -55,14 +55,14 @@ def install_hooks(
         change = install(_known(agent), scope, mode.value, _project())
     except LoopGuardError as error:
         raise _unusable(error) from error
-    done = f"hooks set, to {mode.value}" if change.changed else "nothing to change"
+    done = f"hooks installed, mode {mode.value}" if change.changed else "nothing to change"
     say(f"{agent}: {done}: {change.file}")
     if change.backup:
-        say(f"as it was before: {change.backup}")
+        say(f"backup: {change.backup}")
     for state in states(_project()):
         if (state.agent, state.scope) == (agent, scope) and not state.found:
             say(f"the program {state.program} is not found: nothing is guarded", error=True)
-    say(f"what is left to do: {HOOK_FILES[agent].todo}")
+    say(f"to do: {HOOK_FILES[agent].todo}")
 
 
 @app.command("uninstall")
@@ -81,9 +81,9 @@ def uninstall_hooks(
         raise _unusable(error) from error
     for change in changes:
         if change.changed:
-            say(f"{agent}: hooks taken away: {change.file}")
+            say(f"{agent}: hooks removed: {change.file}")
     if not any(change.changed for change in changes):
-        say(f"{agent}: no hooks are set")
+        say(f"{agent}: no hooks are installed")
 
 
 @app.command()
@@ -96,7 +96,7 @@ def status(
         for state in found:
             json_line(_row(state))
         return
-    known = table(("agent", "where", "mode", "what is to do", "file"))
+    known = table(("agent", "scope", "mode", "to do", "file"))
     for state in found:
         if state.mode or state.problem:
             cells = (state.agent, state.scope, state.mode or "unknown", _todo(state), state.file)
@@ -105,7 +105,7 @@ def status(
         console().print(known)
     without = sorted({state.agent for state in found} - {s.agent for s in found if s.mode})
     if without:
-        say(f"no hooks: {', '.join(without)} (set them with `otel-loopguard hook install AGENT`)")
+        say(f"no hooks: {', '.join(without)} (`otel-loopguard hook install AGENT` installs them)")
 
 
 # `otel_loopguard.cli.main` runs the next two itself, without this module: an agent waits for them.

@@ -1,4 +1,4 @@
-"""Hooks are set in the agents' own settings, and taken away, without harm to what is there."""
+"""Hooks are installed in the agents' own settings, and removed, without harm to what is there."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_hooks_are_set_once_and_taken_away(home: Path, agent: str, scope: str) -
     done("uninstall", agent)
     assert not file.exists()
     assert not rows(agent)[scope]["installed"]
-    assert "no hooks are set" in done("uninstall", agent)
+    assert "no hooks are installed" in done("uninstall", agent)
 
 
 @pytest.mark.parametrize("agent", WITH_HOOKS)
