@@ -1,4 +1,4 @@
-"""Adapters: a thin file for each agent framework, imported only by who uses it.
+"""Adapters: a thin file for each agent framework, imported only where it is used.
 
 The spans stay the only source of truth: an adapter detects nothing. It does what the framework
 allows at its own supported hook, before a model call and before a tool call. Where no span

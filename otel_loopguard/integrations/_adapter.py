@@ -67,7 +67,7 @@ _PLAIN: Final = (str, int, float, bool, dict, list, tuple, type(None))
 _MAX_ENTRIES: Final = 1024
 _LIMIT_SHARE: Final = 0.8
 _MIN_LIMIT: Final = 5
-"""A limit below this is no net for runs that go on and on, but a way to work."""
+"""A limit below this is a way to work, and not a safety net against endless runs."""
 
 
 def require(module: str, extra: str) -> Any:
@@ -81,7 +81,7 @@ def require(module: str, extra: str) -> Any:
 
 
 def is_instrumented(*instrumentors: str) -> bool:
-    """Whether any of some instrumentors (`module:Class`) is at work; imports nothing."""
+    """Whether any of some instrumentors (`module:Class`) is active; imports nothing."""
     for module, _, name in (place.partition(":") for place in instrumentors):
         found = getattr(sys.modules.get(module), name, None)
         if found is not None and found().is_instrumented_by_opentelemetry:
@@ -91,9 +91,9 @@ def is_instrumented(*instrumentors: str) -> bool:
 
 @contextmanager
 def raising_as(framework: type[Exception]) -> Generator[None, None, None]:
-    """Makes a stop that is raised in the block one of the framework's own exceptions too.
+    """Makes a stop raised in the block an exception of the framework, too.
 
-    For frameworks that wrap what a hook raises, except for exceptions of their own.
+    For frameworks that wrap whatever a hook raises, except their own exceptions.
     """
     try:
         yield
@@ -115,7 +115,7 @@ def plain(result: object) -> object:
 
 
 def has_processor() -> bool:
-    """Whether a span processor feeds a guard, or one is there that was switched off."""
+    """Whether a span processor feeds a guard, or there is one that was switched off."""
     return bool(LoopGuard.all_attached() or LoopGuard.any_switched_off() or off())
 
 
@@ -129,7 +129,7 @@ class _DefaultGuardProcessor(LoopGuardSpanProcessor):
         if context is None or not has_processor():
             super().on_end(span)
         else:
-            # A processor came while the call was made, and may count it.
+            # A processor was added while the call ran, and may count it.
             self.guard.let_go(context.span_id)
 
 
@@ -209,10 +209,10 @@ class Adapter:
         framework: Name of the adapter's module.
         instrumented: Whether an instrumentation writes spans of tool calls that are not the current
             span where the tool is called; by default none does.
-        passing: Exceptions by which the framework puts a call off; such a call has not failed.
+        passing: Exceptions by which the framework postpones a call; such a call has not failed.
         spans: Whether the adapter writes spans of tool calls; by default where nothing else does.
-        on_choice: Does what an execution choice asks for; a text that it gives is told in place of
-            the result. By default calls that a breaker or a check forbids are refused.
+        on_choice: Does what an execution choice asks for; a text that it returns replaces the
+            result. By default calls that a breaker or a check forbids are refused.
         limit_s: Seconds that a paused run waits at most; by default the setting `pause_limit_s`.
         tracer_provider: Where its spans are made; the global one by default.
         content: Whether its spans carry arguments and results; by default what the variable
@@ -262,11 +262,11 @@ class Adapter:
         if found is None or named_session() is not None:
             return found
         key = found.control.session
-        # Two runs in one trace, each of which has a key of its own.
+        # Two runs in one trace, each with a key of its own.
         return None if session is not None and key != session and key in self._keys else found
 
     def begin(self, session: str | None, span: Span | None = None) -> None:
-        """A run begins: a user's turn. What the policy stopped in the run before it may go on."""
+        """A run begins, a turn of the user: what the policy stopped in the last run may go on."""
         self._default_tracer()
         if LoopGuard.any_switched_off() and not LoopGuard.all_attached():
             self._warn_off("enabled is False")
@@ -290,7 +290,7 @@ class Adapter:
     def before_model(
         self, session: str | None = None, span: Span | None = None, *, limit: Limit | None = None
     ) -> str | None:
-        """Before a model call: waits while the session is paused; gives what the model is told."""
+        """Before a model call: waits while the session is paused; returns the hint, if any."""
         flag = self.flag(session, span)
         if flag is not None:
             gate_at(flag, self.limit_s, block=True)
@@ -440,7 +440,7 @@ class Adapter:
         )
 
     def _hint(self, flag: Flag | None, place: Hashable, limit: Limit | None) -> str | None:
-        """What the model is told; its call begins."""
+        """The hint for the model, whose call begins now."""
         self._asked.add(place, time.time_ns())
         hints = (None if flag is None else flag.take_hint(), self._limit_hint(place, limit))
         return "\n".join(text for text in hints if text is not None) or None
@@ -520,7 +520,7 @@ class ToolCall:
         self._outer: CurrentCall | None = None
 
     def refusal(self) -> str | None:
-        """Before the call: waits while the session is paused; what the model is told instead."""
+        """Before the call: waits while the session is paused; returns the text of a refusal."""
         if self._flag is not None:
             gate_at(self._flag, self._adapter.limit_s, block=True)
         return self._refused()
@@ -662,7 +662,7 @@ def _fail(span: Span, error_type: str, description: str | None = None) -> None:
 
 
 def _place(session: str | None, span: Span | None) -> str | int | None:
-    """What a model call is known by, from its begin to its end."""
+    """What identifies a model call from its start to its end."""
     return named_session() or session or _trace_of(span) or _trace_of(trace.get_current_span())
 
 

@@ -179,7 +179,7 @@ class LoopGuardTeam:
 
 
 class _Around:
-    """Stands around a part of an agent; what it does not do itself is done by that part."""
+    """Wraps a part of an agent, and delegates to it what it does not override."""
 
     def __init__(self, inner: Any, adapter: Adapter, agent: str) -> None:
         self._inner = inner
@@ -246,7 +246,7 @@ class _Workbench(_Around):
         return result
 
     async def _asked(self, name: str, arguments: Any, known: Any) -> tuple[ToolCall, Any]:
-        """A call, and what stands in place of its result; None to make the call."""
+        """A call, and the result that replaces it; None to make the call."""
         call_id = known.get("call_id")
         args = dict(arguments or {})
         call = self._adapter.tool_call(name, args, call_id=call_id, agent=self._agent)

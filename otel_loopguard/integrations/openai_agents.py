@@ -88,7 +88,7 @@ class LoopGuardHooks(_agents.RunHooks):
         self._adapter.after_model(answer, self._session(context))
 
     async def on_handoff(self, context: Any, from_agent: Any, to_agent: Any) -> None:
-        """Tells the guard of the hand-off, where no span does."""
+        """Tells the guard of the handoff, where no span does."""
         self._adapter.handed_off(to_agent.name, from_agent.name, session=self._session(context))
 
     async def on_tool_start(self, context: Any, agent: Any, tool: Any) -> None:

@@ -39,7 +39,7 @@ _MAX_ITEMS: Final = 1000
 
 
 class Refusal(str):
-    """What a model is told in place of the result of a call that was refused."""
+    """The text that the model gets in place of the result of a refused call."""
 
     __slots__ = ()
 
@@ -330,7 +330,7 @@ class turn(Block):  # noqa: N801  # reads as a statement: `with otel_loopguard.t
         try:
             yield items
         except BaseException as error:
-            # Whoever stops asking for more (GeneratorExit) says nothing of the tool.
+            # A consumer that stops early (GeneratorExit) does not mean that the tool failed.
             call.end(error if isinstance(error, Exception) else None)
             raise
         texts = [item for item in items if isinstance(item, str)]

@@ -75,7 +75,7 @@ class _Guarded(GuardedAgent):
         text = step.model_output if isinstance(step.model_output, str) else None
         name = getattr(self._agent, "name", None)
         answer = Answer(text, agent=name).with_usage(step.token_usage)
-        # Its tools ran between: when the model answered is not told.
+        # Its tools ran in between: the time of the answer is not known.
         self._adapter.after_model(answer, timed=False)
         if step.is_final_answer:
             return

@@ -35,7 +35,7 @@ times their size, and gzip makes 1,000 of nothing but repeats."""
 
 _CHUNK: Final = 1024 * 1024
 _SLICE: Final = 8192
-"""Compressed bytes at once: what stands behind a member of 20 bytes is copied for each of them."""
+"""Compressed bytes at once: zlib copies what follows a member, and a member may have 20 bytes."""
 _WRITER_S: Final = 10.0
 """Seconds that a named pipe may have no writer."""
 _LOOK_S: Final = 0.05
@@ -46,7 +46,7 @@ _GZIP: Final = b"\x1f\x8b"
 _MARK: Final = b"\xef\xbb\xbf"
 
 Broken = Callable[[str, int, str], None]
-"""Told file, line number (from 1) and reason of each line passed over in part or whole."""
+"""Called with file, line number (from 1) and reason for each line skipped in part or whole."""
 
 
 class _Damaged(Exception):  # noqa: N818  # ends the reading, not the program
@@ -149,7 +149,7 @@ class RecordedFile:
             yield chunk
 
     def raw(self) -> Iterator[bytes]:
-        """The bytes as they lie there, in chunks."""
+        """The bytes of the file as they are, in chunks."""
         try:
             if self._path == "-":
                 yield from self._read(sys.stdin.buffer)
@@ -171,7 +171,7 @@ class RecordedFile:
 
 
 def _no_lines(_file: str, _number: int, _why: str) -> None:
-    """Who reads a file whole reads no lines."""
+    """A file that is read whole has no lines to report."""
 
 
 def read_whole(path: str, limit: int) -> bytes:
@@ -212,7 +212,7 @@ def _size(path: str) -> int | None:
 
 @contextmanager
 def _opened(path: str) -> Generator[tuple[bytes, IO[bytes]]]:
-    """Opens a file, or a named pipe that somebody writes to; gives what was read of it, too."""
+    """Opens a file, or a pipe once it has a writer; gives the bytes read while waiting, too."""
     if not S_ISFIFO(Path(path).stat().st_mode):
         with Path(path).open("rb") as stream:
             yield b"", stream
@@ -230,7 +230,7 @@ def _opened(path: str) -> Generator[tuple[bytes, IO[bytes]]]:
 
 
 def _binary(chunk: bytes) -> bool:
-    """Whether the beginning of a file has zero bytes and nothing that begins as JSON does.
+    """Whether the beginning of a file has zero bytes and no line that begins like JSON.
 
     A text file that was torn by a crash may have zero bytes between its lines.
     """
@@ -247,7 +247,7 @@ def _chain(head: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _inflate(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """What gzip members one after another hold; never more than a chunk of it at once."""
+    """The content of consecutive gzip members, never more than a chunk at once."""
     engine, inside = zlib.decompressobj(31), False
     read = given = 0
     for compressed in _sliced(chunks):

@@ -98,7 +98,7 @@ _MICROSECOND: Final = 1000
 
 
 def jaeger_spans(trace: Mapping[str, object], report: Report) -> Iterator[RecordedSpan]:
-    """The spans of one trace, in the order they stand there."""
+    """The spans of one trace, in their order."""
     whole = trace.get("traceID")
     for entry in rows(trace, ("spans",), report):
         yield from _known(_span(entry, whole), report)
@@ -126,7 +126,7 @@ def _span(entry: Mapping[str, object], whole: object) -> RecordedSpan:
 
 
 def _ignore(_why: str) -> None:
-    """A log that is none says nothing about the span it hangs on."""
+    """An invalid log entry does not invalidate its span."""
 
 
 def _end(start: int | None, duration: object) -> int | None:
@@ -193,7 +193,7 @@ _DEPTH: Final = 64
 
 
 def otlp_spans(document: Mapping[str, object], report: Report) -> Iterator[RecordedSpan]:
-    """The spans of one export request, in the order they stand there.
+    """The spans of one export request, in their order.
 
     A span without a valid trace and span id belongs nowhere: it is reported and passed over, and so
     is whatever is not of the form it should have. Only spans that ended are exported: one whose end

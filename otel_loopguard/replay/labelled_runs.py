@@ -44,7 +44,7 @@ class Run:
     loop: bool | None = None  # None where nobody said
     onset_step: int | None = None  # index in `steps` at which the label places the trouble
     success: bool | None = None  # of the task
-    steps: list[Step] = field(default_factory=list[Step])  # as they stand in the line
+    steps: list[Step] = field(default_factory=list[Step])  # in the order of the line
     label: Mapping[str, object] = field(default_factory=dict[str, object])
     group: str = ""  # what it shares with related runs (the task, say)
 
@@ -91,7 +91,7 @@ def _step(value: object, report: Report) -> Step:
         error=failed,
         error_text=(text(outcome) or None) if failed else None,
         text=text(entry.get("text")) if isinstance(entry.get("text"), str) else None,
-        # One number, and nobody said of what: it stands where `Step.tokens` finds it.
+        # One number for both directions: put where `Step.tokens` finds it.
         tokens_out=tokens if tokens is None or tokens >= 0 else None,
     )
     if written not in ("tool", "llm", "node", "agent"):
@@ -102,7 +102,7 @@ def _step(value: object, report: Report) -> Step:
 def _kind(entry: Mapping[str, object]) -> Kind:
     """The kind of a step.
 
-    An `agent` step is a hand-off if it carries an instruction, a user turn if it is named `user`,
+    An `agent` step is a handoff if it carries an instruction, a user turn if it is named `user`,
     else (TRAIL) the end of an agent's run.
     """
     if entry.get("kind") != "agent":

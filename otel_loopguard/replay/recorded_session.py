@@ -1,4 +1,4 @@
-"""A session of a coding agent that lies in several files: its own, and those of its sub-agents."""
+"""A session of a coding agent from several files: its own, and those of its sub-agents."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class RecordedSession:
         broken: Told file, line number and reason of every line that was passed over.
 
     Raises:
-        RecordingError: As `Recording` does; of a sub-agent's file it is told as broken.
+        RecordingError: As `Recording` does; a sub-agent's file is reported as broken instead.
 
     Attributes:
         path: Of the session's own file.
@@ -77,7 +77,7 @@ class RecordedSession:
 
 
 def recordings(path: str, broken: Broken) -> list[Recording | RecordedSession]:
-    """What a path stands for: a file, or all transcripts below a folder.
+    """The recordings at a path: a file, or all transcripts below a folder.
 
     Raises:
         RecordingError: There is no such file, it may not be read, or the folder has no transcript.
@@ -95,7 +95,7 @@ def recordings(path: str, broken: Broken) -> list[Recording | RecordedSession]:
 
 
 def opened(sessions: Iterable[SessionFiles], broken: Broken) -> list[Recording | RecordedSession]:
-    """The recordings of sessions; files that cannot be read are told as broken."""
+    """The recordings of sessions; files that cannot be read are reported as broken."""
     found: list[Recording | RecordedSession] = []
     for files in sessions:
         with _told(str(files.path), broken):

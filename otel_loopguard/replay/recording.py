@@ -1,14 +1,14 @@
 """A recording: what a file holds, spans or labelled runs, whatever its format.
 
-The format is told by the shape of each line, not by the file's name: an OTLP/JSON export request,
-Jaeger's JSON, a labelled run, a span as `ReadableSpan.to_json` writes it, a line of a coding
-agent's transcript (`transcripts/`), which is a run once all of it was read. A first line that only
-opens a document (`{`, `{"data": [`), and any line that is `{` or `[`, begins a document over many
-lines. It is read whole, up to `file.LIMIT` (256 MiB), and another one may follow it, as
+The shape of each line says its format, not the name of the file: an OTLP/JSON export request,
+Jaeger's JSON, a labelled run, a span as `ReadableSpan.to_json` writes it, or a line of a coding
+agent's transcript (`transcripts/`), which becomes a run once all of it is read. A first line that
+only opens a document (`{`, `{"data": [`), and any line that is `{` or `[`, begins a document over
+many lines. It is read whole, up to `file.LIMIT` (256 MiB), and another one may follow it, as
 `ConsoleSpanExporter` writes them; everything else is read line by line.
 
-Files may be made to hurt: lines, documents, their depth and the number of their values are bounded
-(`shape.py`), and so is what a compressed file may hold (`file.py`).
+Files may be hostile: lines, documents, their depth and the number of their values are bounded
+(`_util/bounded_json.py`), and so is what a compressed file may hold (`file.py`).
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ class Recording:
     def _wrapped(
         self, entry: Mapping[str, object], number: int, depth: int
     ) -> Iterator[RecordedSpan | Run]:
-        """What stands under `data` and the like; an empty request holds nothing, and rightly so."""
+        """The entries under `data` and the like; an empty request rightly has none."""
         names = [name for name in _WRAPPERS if name in entry]
         for name in names:
             if entry[name] is not None:

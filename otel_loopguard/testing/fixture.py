@@ -1,4 +1,4 @@
-"""What a test asks and asserts about the agent that it runs."""
+"""The fixture: what a test asks and asserts about the agent that it runs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def options(lines: Iterable[str], marked: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Puts options together; later ones go before earlier ones."""
+    """Merges options; later ones override earlier ones."""
     found: dict[str, Any] = {}
     for line in lines:
         name, equals, value = line.partition("=")
@@ -119,7 +119,7 @@ class LoopGuardFixture:
 
     @property
     def steps(self) -> int:
-        """How many tool calls, model calls, nodes, runs and hand-offs were counted."""
+        """How many tool calls, model calls, nodes, runs and handoffs were counted."""
         self._settle()
         return self._seen.steps
 
@@ -185,7 +185,7 @@ class LoopGuardFixture:
         self._rehearsal.advance(seconds)
 
     def tree(self, *, arguments: bool = True) -> str:
-        """The spans of the test as they hung together, those with a decision marked by `◆`.
+        """The spans of the test as trees, those with a decision marked by `◆`.
 
         Args:
             arguments: Whether the beginnings of arguments and errors are shown.
@@ -265,7 +265,7 @@ class LoopGuardFixture:
         raise AssertionError(msg)
 
     def _settle(self) -> None:
-        """Counts what is held back for a second report; none will come once a test asks."""
+        """Counts steps that are held for a second report: none will come once a test asks."""
         if self.guard.due <= now() + _HELD_NS:
             self.guard.tick(now() + _HELD_NS)
 
@@ -293,7 +293,7 @@ _ALONE: Final[dict[str, Any]] = {
     "telemetry_events": False,
     "decision_spans": False,
 }
-"""Settings that keep what a test tries out away from everybody else, and the same in each run."""
+"""Settings that make a test reproducible, and keep it from reaching anybody."""
 
 
 @contextmanager

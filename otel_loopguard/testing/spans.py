@@ -31,40 +31,40 @@ if TYPE_CHECKING:
 
 
 class Relay(SpanProcessor):
-    """Stays on a provider for good, and hands its spans to whoever listens at the moment."""
+    """Stays on a provider for good, and forwards its spans to the current listeners."""
 
     def __init__(self) -> None:
         self._listeners: tuple[SpanProcessor, ...] = ()
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
-        """Hands on a span that starts."""
+        """Forwards a span that starts."""
         for listener in self._listeners:
             listener.on_start(span, parent_context)
 
     def on_end(self, span: ReadableSpan) -> None:
-        """Hands on a span that ended."""
+        """Forwards a span that ended."""
         for listener in self._listeners:
             listener.on_end(span)
 
     def add(self, *listeners: SpanProcessor) -> None:
-        """Hands spans to these too, in this order."""
+        """Adds listeners, behind those that are there."""
         with _adding:
             self._listeners = (*self._listeners, *listeners)
 
     def remove(self, *listeners: SpanProcessor) -> None:
-        """Hands these no more spans."""
+        """Removes listeners."""
         with _adding:
             self._listeners = tuple(one for one in self._listeners if one not in listeners)
 
 
-# Of the one process that runs the test; a test that forks while another thread adds is none.
+# Not renewed after a fork: no test forks while another thread adds a listener.
 _adding = new_lock()
 _relays: weakref.WeakKeyDictionary[Any, Relay] = weakref.WeakKeyDictionary()
 
 
 @contextmanager
 def listening(provider: Any, *listeners: SpanProcessor) -> Generator[None, None, None]:
-    """Shows the spans of a provider to processors, inside of the block."""
+    """Lets processors see the spans of a provider within the block."""
     relay = _relay_on(provider)
     relay.add(*listeners)
     try:
@@ -128,15 +128,15 @@ def tree(
     *,
     arguments: bool = True,
 ) -> str:
-    """The spans of all traces as they hung together, those with decisions marked by `◆`.
+    """The spans of all traces as trees, those with decisions marked by `◆`.
 
-    Of a long tree are shown the first 30 spans, those with a decision, and what is above these.
+    A long tree shows the first 30 spans, those with a decision, and their ancestors.
     """
     marks: defaultdict[int, list[str]] = defaultdict(list)
     for decision in decisions:
         marks[decision.span_id].append(_sentence(decision))
     views = sorted((EndedSpanView(span) for span in spans), key=lambda view: view.start)
-    places = _grown(views)
+    places = _tree_order(views)
     _keep(places, marks)
     lines: list[str] = []
     for place, hidden in _with_gaps(places):
@@ -150,8 +150,8 @@ def tree(
     return "\n".join(lines)
 
 
-def _grown(views: Sequence[EndedSpanView]) -> list[_Place]:
-    """Hangs spans below their parents, in order of start; without a known parent at the top."""
+def _tree_order(views: Sequence[EndedSpanView]) -> list[_Place]:
+    """Spans below their parents, in order of start; those without a known parent at the top."""
     known = {view.span_id for view in views}
     children: defaultdict[int | None, list[EndedSpanView]] = defaultdict(list)
     for view in views:
@@ -181,7 +181,7 @@ def _keep(places: Sequence[_Place], marks: Collection[int]) -> None:
 
 
 def _with_gaps(places: Sequence[_Place]) -> Iterator[tuple[_Place, int]]:
-    """What is shown; in place of what is not, the first of it with how many there are."""
+    """The spans that are shown; each gap is its first span and its length."""
     for kept, group in groupby(places, key=lambda place: place.kept):
         found = list(group)
         yield from ((place, 0) for place in found) if kept else [(found[0], len(found))]
@@ -220,7 +220,7 @@ class _Memory(SpanExporter):
 class Spans(SpanProcessor):
     """Keeps the newest 10,000 spans that ended, and as many that are open.
 
-    It stands behind the live processor, so that each span has its decision when it comes.
+    It comes after the live processor, so that each span has its decision already.
     """
 
     def __init__(self, guard: LoopGuard) -> None:

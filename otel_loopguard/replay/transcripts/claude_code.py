@@ -42,7 +42,7 @@ _NO_PROMPT: Final = (
     "<teammate-message",
     "Caveat: The messages below",
 )
-"""How text begins that stands in a user's message, and that no person wrote for the model."""
+"""How text begins that the program, not a person, put into a user's message."""
 _INTERRUPTED: Final = "[Request interrupted by user"
 _CACHE: Final = ("cache_read_input_tokens", "cache_creation_input_tokens")
 _MESSAGES: Final = 1_000
@@ -70,7 +70,7 @@ class ClaudeCode(SessionReader):
         return kind in _BESIDE and any(name in line for name in _IDS)
 
     def take(self, line: Mapping[str, object]) -> Transcript | None:
-        """Takes a line; another session's begins anew."""
+        """Takes a line; one of another session starts a new one."""
         key = text(line.get("sessionId")) or text(line.get("session_id"))
         before = None
         if key and self._session.id and key != self._session.id:
@@ -114,7 +114,7 @@ class ClaudeCode(SessionReader):
         )
         if named is not None or line.get("isSidechain") is not True:
             return named
-        # A side chain is told apart by where it began; each line knows the one before it.
+        # A side chain is identified by its first line; each line names the one before it.
         above = self._sides.get(text(line.get("parentUuid")))
         side = above or f"side-{text(line.get('uuid'))[:8] or len(self._sides)}"
         if len(self._sides) < _LINKS:

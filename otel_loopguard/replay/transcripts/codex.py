@@ -53,7 +53,7 @@ class Codex(SessionReader):
         return "instructions" in line and "id" in line and "timestamp" in line
 
     def take(self, line: Mapping[str, object]) -> Transcript | None:
-        """Takes a line; the head of another rollout begins anew."""
+        """Takes a line; the head of another rollout starts a new session."""
         kind, time = text(line.get("type")), instant(line.get("timestamp"))
         before = None
         if kind == "session_meta" or (not kind and "instructions" in line):
@@ -143,7 +143,7 @@ class Codex(SessionReader):
             self._session.ending = "interrupted"
 
     def _prompt(self, time: int) -> None:
-        """A prompt; that of a sub-agent came from an agent."""
+        """A prompt begins a turn, unless it is a sub-agent's, which came from an agent."""
         self._answer, self._last = None, max(self._last, time)
         if self._agent is None:
             self._session.prompt(time)
@@ -156,7 +156,7 @@ class Codex(SessionReader):
         return self._answer
 
     def _tokens(self, usage: Mapping[str, object]) -> None:
-        """Tokens of the last answer; the event that repeats them tells nothing."""
+        """Counts the tokens of the last answer once; a second event repeats them."""
         if self._asked is None or not usage:
             return
         read = tokens(usage, "cached_input_tokens")

@@ -43,7 +43,7 @@ class Gemini(SessionReader):
         return isinstance(line.get("sessionId"), str) and "projectHash" in line
 
     def take(self, line: Mapping[str, object]) -> Transcript | None:
-        """Takes a line; the head of another session begins anew."""
+        """Takes a line; the head of another session starts a new one."""
         before = None
         if self.begins(line):
             key = text(line.get("sessionId"))

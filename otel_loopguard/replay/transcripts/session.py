@@ -1,4 +1,4 @@
-"""One session of a coding agent while its transcript is read: calls, answers, turns."""
+"""A session of a coding agent, collected line by line from its transcript."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class Session:
             step.text = f"{step.text}\n{said}"[:_LONGEST] if step.text else said[:_LONGEST]
 
     def used(self, step: Step, whole: int, out: int, read: int = 0, written: int = 0) -> None:
-        """What an answer took, with what came from a cache and went to one; the last word holds."""
+        """Sets the tokens of an answer, those read from and written to a cache included."""
         step.tokens_in, step.tokens_out = whole, out
         step.cache_read, step.cache_write = read, written
 
@@ -145,7 +145,7 @@ class Session:
         error: object = None,
         stopped: bool = False,
     ) -> None:
-        """A tool answered; a second result of a call says nothing."""
+        """A tool answered; a second result of the same call is ignored."""
         if not isinstance(key, str) or not key:
             self._report("a result has no id, and cannot be joined with its call")
             return
@@ -210,11 +210,11 @@ class SessionReader(Reader):
         self._begin()
 
     def _begin(self) -> None:
-        """Forgets all of the session before."""
+        """Starts a new session, without anything of the one before."""
         self._session = Session(self.agent, self.report)
 
     def _begin_anew(self) -> Transcript | None:
-        """Begins another session; gives the one before."""
+        """Starts another session; gives the one before."""
         before = self.finish()
         self._begin()
         return before
@@ -262,7 +262,7 @@ def tokens(usage: Mapping[str, object], *names: str) -> int:
 
 
 def map_of(line: Mapping[str, object], name: str, report: Report) -> Mapping[str, object]:
-    """A field that is an object; empty where it is missing, or is another thing, which is told."""
+    """A field that is an object; empty if it is missing or, which is reported, something else."""
     value = line.get(name)
     if value is not None and not is_map(value):
         report(f"`{name}` is {kind_of(value)}, expected an object")
