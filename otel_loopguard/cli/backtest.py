@@ -1,4 +1,4 @@
-"""`backtest`: what the guard would have decided about very many sessions."""
+"""`backtest`: what the guard would have decided about millions of sessions."""
 
 from __future__ import annotations
 

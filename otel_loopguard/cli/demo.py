@@ -34,7 +34,7 @@ _QUERY: Final = {"query": "refund policy for order 4711"}
 _FOUND: Final = '{"hits": [], "message": "nothing found in the knowledge base"}'
 
 Report = Callable[[str, str], None]
-"""Told what happens: one of `model`, `tool`, `guard`, `refused`, and a sentence."""
+"""Called with what happens: one of `model`, `tool`, `guard`, `refused`, and a sentence."""
 
 
 class StubbornAgent:
@@ -89,7 +89,7 @@ class StubbornAgent:
 
 
 SAMPLE: Final = "intercode-sql.otlp.jsonl.gz"
-"""The recorded run in `otel_loopguard/cli/data`; its licence stands beside it."""
+"""The recorded run in `otel_loopguard/cli/data`; its licence is beside it."""
 
 _STYLES: Final = {"model": "dim", "tool": "", "guard": "yellow", "refused": "bold red"}
 

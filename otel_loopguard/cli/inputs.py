@@ -92,7 +92,7 @@ class Inputs:
         self._progress.update(task, completed=recording.size)
 
     def note(self, text: str) -> None:
-        """Says something on standard error, above the bar if there is one."""
+        """Prints a note on standard error, above the bar if there is one."""
         if self._progress:
             self._progress.console.print(
                 printable(text), markup=False, highlight=False, soft_wrap=True
@@ -101,7 +101,7 @@ class Inputs:
             say(text, error=True)
 
     def report(self, file: str, number: int, why: str) -> None:
-        """Counts a broken line, and says so of the first ten."""
+        """Counts a broken line, and prints the first ten."""
         self.broken += 1
         if self.broken <= _SHOWN:
             self.note(f"{file}:{number}: {why}")

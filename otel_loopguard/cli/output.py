@@ -62,9 +62,9 @@ class Format(str, Enum):
 def json_line(row: Mapping[str, object]) -> None:
     """Prints one object as one line of JSON.
 
-    What JSON has no word for is written as near as it goes: NaN as null, bytes as text, a lone
-    surrogate as its escape, what is nested deeper than 200 levels as "…"; and what a terminal takes
-    for a command, or shows as another text, as an escape of JSON.
+    What JSON cannot express is approximated: NaN as null, bytes as text, a lone surrogate as its
+    escape, nesting beyond 200 levels as "…". Characters that a terminal would take for a command,
+    or show as another text, are escaped.
     """
     try:
         line = orjson.dumps(row)
@@ -77,7 +77,7 @@ def json_line(row: Mapping[str, object]) -> None:
 
 
 def say(text: str, *, error: bool = False) -> None:
-    """Prints one line, whatever others wrote into it."""
+    """Prints one line, with anything unprintable in it escaped."""
     typer.echo(printable(text), err=error)
 
 
@@ -124,7 +124,7 @@ def line(value: object, size: int = 60) -> str:
 
 
 def _plain(value: object, depth: int) -> object:
-    """The value with what JSON cannot say replaced; see `json_line`."""
+    """The value, with what JSON cannot express replaced; see `json_line`."""
     if depth > _DEPTH:
         return "…"
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""`plan`: what is wrong with a plan, what of it runs side by side, how complex it is."""
+"""`plan`: the problems of a plan, its parallel phases and its complexity."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SHOWN: Final = 10
 
 
 def print_plan(file: str, form: Format, settings: Settings) -> int:
-    """Prints what can be said of a plan; gives the exit code, 1 if it is not sound."""
+    """Prints the analysis of a plan; gives the exit code, 1 if it is not sound."""
     tasks, problems = read(_loaded(file))
     if len(tasks) > _TASKS:
         msg = f"{file}: the plan has {len(tasks):,} tasks, more than {_TASKS:,}"

@@ -137,17 +137,17 @@ class Forest:
         for trace_id, decisions in marks.items():
             nodes = self._traces.get(trace_id)
             if nodes:
-                _grow(top, nodes, decisions)
+                _add_spans(top, nodes, decisions)
         return top if top.children else None
 
 
-def _grow(top: Tree, nodes: dict[int, _Node], marks: dict[int, list[Decision]]) -> None:
-    """Hangs spans below their parents in order of start; orphans hang at the top."""
+def _add_spans(top: Tree, nodes: dict[int, _Node], marks: dict[int, list[Decision]]) -> None:
+    """Adds spans below their parents in order of start; orphans at the top."""
     seen: set[int] = set()
     children: defaultdict[int | None, list[_Node]] = defaultdict(list)
     for node in sorted(nodes.values(), key=lambda node: node.start):
         children[node.parent_id if node.parent_id in nodes else None].append(node)
-    # Whatever hangs below no root (a circle of parents) is shown all the same, after the rest.
+    # Spans below no root (a circle of parents) come after the rest.
     waiting = [(node, top, 0) for node in reversed([*children[None], *nodes.values()])]
     while waiting:
         node, parent, depth = waiting.pop()
@@ -228,7 +228,7 @@ def _accounts(
 
 
 class _File(NamedTuple):
-    """A file that begins with spans, and how much of it was reported broken before these."""
+    """A file that begins with spans, and the number of lines reported broken before them."""
 
     path: str
     size: int
@@ -249,7 +249,7 @@ def _spread(inputs: Inputs, settings: Settings, jobs: int) -> Iterator[Account]:
 
 
 def _units(inputs: Inputs, settings: Settings) -> Iterator[_Unit]:
-    """Runs, and files of spans; of pipes, and of what stands behind runs, the accounts."""
+    """Runs, and files of spans; accounts of spans that come from a pipe or follow runs."""
     for recording in inputs:
         before, entries = inputs.broken, inputs.entries(recording)
         first = next(entries, None)
@@ -289,7 +289,7 @@ def account_of(run: Run, settings: Settings) -> Account:
     """Replays one labelled run with a guard of its own."""
     account = Account(run.source, run.id, steps=len(run.steps))
     if isinstance(run, Transcript):
-        # A person may come back the next day; to be forgotten in between would number steps anew.
+        # A person may come back the next day: a session forgotten meanwhile would count from 0.
         settings = settings.model_copy(update={"session_ttl_s": _FOREVER_S})
     guard = LoopGuard(
         settings,
@@ -323,7 +323,7 @@ class SpanAccounts:
         return self._pop_closed()
 
     def finish(self) -> Iterator[Account]:
-        """Feeds what is held back; gives all other accounts, in the order of their last step."""
+        """Replays what is held back; gives the other accounts, in the order of their last step."""
         self._replay.finish()
         self._guard.shutdown()
         while self._open:
@@ -337,8 +337,8 @@ class SpanAccounts:
         self._account(session).decisions.append(decision)
 
     def _account(self, session: Session) -> Account:
-        # By the object, for the key may change while spans come in; the object is kept, so that its
-        # id is not given to another.
+        # By the object, as its key may change while spans come in; the object is kept, so that its
+        # id is not reused.
         known = self._open.setdefault(id(session), (session, Account(self._source, session.key)))
         self._open.move_to_end(id(session))
         if len(self._open) > _MAX_OPEN:
@@ -352,6 +352,6 @@ class SpanAccounts:
         self._closed.append(account)
 
     def _pop_closed(self) -> Iterator[Account]:
-        # The accounts are given after the guard has returned: it swallows what fails in a callback.
+        # Given once the guard has returned: it swallows what fails in a callback.
         closed, self._closed = self._closed, []
         yield from closed

@@ -1,4 +1,4 @@
-"""`report`: what each recorded session came to."""
+"""`report`: the report of each recorded session."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def print_reports(files: Sequence[str], form: Format, settings: Settings) -> int
 
 
 def row(source: str, report: Report) -> dict[str, object]:
-    """A report as one JSON object; rates are 0 to 1, times in seconds, what is unknown null."""
+    """A report as one JSON object; rates are 0 to 1, times in seconds, unknown values null."""
     run = report.run
     return {
         "source": source,

@@ -1,4 +1,4 @@
-"""`serve`: judges what agents in any language send by OTLP."""
+"""`serve`: judges the spans that agents in any language send by OTLP."""
 
 from __future__ import annotations
 

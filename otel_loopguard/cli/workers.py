@@ -1,4 +1,4 @@
-"""Work that is spread over processes; its results come in order."""
+"""Work spread over processes, with the results in order."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 _WORTH: Final = 4_000
-"""Steps from which workers are started: what they take to start, a second or less."""
+"""Steps from which on workers are started: about what starting them costs, a second or less."""
 _BATCH: Final = 400
 """Steps that a worker is given at once."""
 _AHEAD: Final = 4
-"""Batches for each worker that are under way or wait to be taken."""
+"""Batches per worker that run or wait for their results to be taken."""
 
 
 def spread(
@@ -31,11 +31,11 @@ def spread(
     steps: Callable[[_Item], int],
     jobs: int,
 ) -> Iterator[tuple[_Item, _Result]]:
-    """Each item with what `work` makes of it, in the order of the items.
+    """Each item with the result of `work`, in the order of the items.
 
-    Little work, and what cannot be parted, is done here, and so is all of it with one job. `work`
-    and the items are pickled; few of them are held at once. `steps` says about how many steps an
-    item costs; 0 jobs stand for one per processor.
+    Little work, a single batch, and everything with one job are done in this process. `work` and
+    the items are pickled; few items are held at once. `steps` estimates the cost of an item in
+    steps; 0 jobs stand for one per processor.
     """
     jobs = jobs or os.cpu_count() or 1
     if jobs == 1:

@@ -161,7 +161,7 @@ def _evaluated(inputs: Inputs, settings: Settings, options: Options) -> _Evaluat
 
 
 def _account(run: Run, settings: Settings, lines: int | None) -> tuple[Account, Tried | None]:
-    """What came of a run, and its trials if it has a label and they are options (`lines`)."""
+    """The account of a run, and its trials if it has a label and `lines` asks for them."""
     account = account_of(run, settings)
     if lines is None or run.loop is None:
         return account, None

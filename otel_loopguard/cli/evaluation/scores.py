@@ -84,7 +84,7 @@ LEVELS: Final = ("noticed", "stopped")
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What one detector said of one labelled run; its fields are those of `Run`."""
+    """The verdicts of one detector on one labelled run; the fields are those of `Run`."""
 
     detector: str
     tier: str
@@ -102,7 +102,7 @@ class Judgement:
 
 
 def judgement(detector: str, run: Run, verdicts: Iterable[tuple[int, Action]]) -> Judgement:
-    """What a detector's verdicts come to."""
+    """The judgement that a detector's verdicts make."""
     noticed = stopped = None
     for step, action in verdicts:
         if noticed is None and action.rank >= Action.HINT.rank:
@@ -214,7 +214,7 @@ _CELL: Final = 72
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """One run that the guard got wrong, by its label."""
+    """A run whose label the guard contradicts."""
 
     kind: str  # `missed` for a stuck run without a hint, `false alarm` for a healthy run with one
     id: str
@@ -253,7 +253,7 @@ class Mistake:
 
 
 def mistake(run: Run, account: Account) -> Mistake | None:
-    """What was wrong about a run; None if nothing was, or it has no label."""
+    """The mistake about a run; None if there is none, or the run has no label."""
     heard = (one for one in account.decisions if one.action.rank >= Action.HINT.rank)
     first = next(heard, None)
     if run.loop is None or run.loop is (first is not None):
@@ -267,7 +267,7 @@ def mistake(run: Run, account: Account) -> Mistake | None:
 
 
 def _around(steps: Sequence[Step], at: int, *, forward: bool) -> Iterator[str]:
-    """Steps in short: of a miss mostly what came after, of an alarm what led to it."""
+    """Steps in short: mostly those after a miss, and those before a false alarm."""
     before, after = (_AFTER, _BEFORE) if forward else (_BEFORE, _AFTER)
     for index in range(max(0, at - before), min(len(steps), at + after + 1)):
         yield f"{'>' if index == at else ' '} {index:4} {_short(steps[index])}"
@@ -291,7 +291,7 @@ class Spent:
     """Steps, and the tokens of these steps."""
 
     steps: int
-    tokens: int | None  # None if no step of the run says how many it took
+    tokens: int | None  # None if no step of the run has a number
 
 
 @dataclass(frozen=True, slots=True)

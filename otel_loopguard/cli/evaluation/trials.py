@@ -100,7 +100,7 @@ def load(file: str) -> Sequence[Factory]:
 
 
 def verdicts(baseline: Baseline, run: Run, faults: InternalErrors) -> Iterator[tuple[int, Action]]:
-    """What a fresh baseline says of a run: index of the step and action, for each verdict.
+    """The verdicts of a fresh baseline on a run: index of the step, and action.
 
     A baseline that fails is silent for the rest of the run; the fault is counted and logged.
     """
@@ -156,7 +156,7 @@ LINES: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What the guard said of one run at one sensitivity."""
+    """The result of one run at one sensitivity."""
 
     sensitivity: float  # what the thresholds were divided by
     noticed: bool
@@ -189,7 +189,7 @@ def _trial(run: Run, settings: Settings, lines: int, account: Account) -> Trial:
     strongest = account.strongest
     noticed = strongest.rank >= Action.HINT.rank
     line = 0
-    # What is not noticed is stopped nowhere, and what one line does not stop, no higher one does.
+    # A run that is not noticed is never stopped; one that passes a line passes all higher ones.
     while noticed and line < lines and account_of(run, at_line(settings, line + 1)).strongest.stops:
         line += 1
     return Trial(settings.sensitivity, noticed, strongest.stops, line)

@@ -1,4 +1,4 @@
-"""What sessions came to, and what of each came after the moment of a hint or of a stop."""
+"""Sessions of coding agents, and what each still took after its hint or stop."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Amount:
 
 @dataclass(slots=True)
 class Moment:
-    """Where the guard would have come in, and what the agent did from there to its turn's end."""
+    """A first hint or stop, and what the agent did from there to the end of its turn."""
 
     decision: Decision
     call: int  # number of the call, from 1
@@ -120,10 +120,10 @@ def _moment_row(moment: Moment | None) -> dict[str, object] | None:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """Sessions in groups; in each those of which most came after it first."""
+    """Sessions in groups, in each the one that took most afterwards first."""
 
     stopped: list[SessionAccount]
-    finished: list[SessionAccount]  # would have been stopped, and came to an end by themselves
+    finished: list[SessionAccount]  # would have been stopped, and ended their turns by themselves
     hinted: list[SessionAccount]
     quiet: int
 
@@ -145,7 +145,7 @@ class Overview:
 
     @property
     def after(self) -> Amount:
-        """What came after the stops."""
+        """What the sessions took after their stops."""
         found = Amount()
         for account in (*self.stopped, *self.finished):
             if account.stop is not None:
@@ -162,7 +162,7 @@ Reports = list[tuple[str, int, str]]
 
 
 class Judged(NamedTuple):
-    """What came of the files of a session, and what in them is broken."""
+    """The accounts of a session's files, and their broken lines."""
 
     sessions: list[SessionAccount]
     broken: Reports
@@ -185,7 +185,7 @@ def judged(files: SessionFiles, settings: Settings) -> Judged:
 def session_account(
     run: Transcript, path: str, settings: Settings, prices: PriceTable
 ) -> SessionAccount:
-    """Replays a session, and counts what came after."""
+    """Replays a session, and counts what it took after its hints and stops."""
     decisions = account_of(run, settings).decisions
     start = next((step.start for step in run.steps if step.start), 0)
     place = Path(path)

@@ -1,4 +1,4 @@
-"""Finds the sessions, replays them, and prints what came of them."""
+"""`transcripts`: finds the sessions of coding agents, replays them, and prints an overview."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The overview as a page: one file that loads nothing and shows nothing of what calls held."""
+"""The overview as an HTML page that loads nothing and shows no content of calls."""
 
 from __future__ import annotations
 
