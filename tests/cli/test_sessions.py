@@ -220,6 +220,7 @@ def test_watch(agents: Callable[..., Agent], command: Command) -> None:
 def test_nobody_there(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty list, and how processes are reached; orders say that nobody knows the session."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert listed(command) == {}
     done = command("sessions")
     assert done.exit_code == 0
