@@ -180,7 +180,7 @@ _IN_WORDS: Final = re.compile(r"(?:[^\W\d_]{2,40} ){2}[^\W\d_]{2}")
 def _asks(evidence: Evidence) -> bool:
     """Whether it asks a new question, in words, that has a long answer."""
     return (
-        evidence.effect is Effect.READ
+        evidence.effect is READ
         and evidence.fresh
         and not evidence.runs_code
         and evidence.place is None

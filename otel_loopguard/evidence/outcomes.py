@@ -29,6 +29,8 @@ from otel_loopguard.evidence.normalize import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from otel_loopguard.core import Step
 
 _LOOK: Final = 2_000
@@ -754,15 +756,21 @@ def reports_failure(outcome: object, said: object, *, shell: bool = False) -> bo
             # A search that matches nothing says 1, and nothing else.
             speaks = any(isinstance(value, str) and value.strip() for value in fields.values())
             return code != 1 or speaks
-    status = fields.get("status")
     body = fields.get("body")
+    # What an HTTP client gives back with status 200 may still refuse.
+    return _says_failed(fields) or (
+        isinstance(body, dict) and _says_failed(cast("dict[str, object]", body))
+    )
+
+
+def _says_failed(fields: Mapping[str, object]) -> bool:
+    """Whether a JSON object has a field that says so."""
+    status = fields.get("status")
     return (
         (isinstance(status, str) and status.lower() in _FAILED)
         or fields.get("success") is False
         or fields.get("ok") is False
         or bool(fields.get("error"))
-        # What an HTTP client gives back with status 200 may still refuse.
-        or (isinstance(body, dict) and reports_failure(outcome, body))
     )
 
 
