@@ -42,7 +42,7 @@ from tests.server.serving import PROTOBUF, call, request
 from tests.stores.servers import free_port
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from stack.programs import Program
 
@@ -112,7 +112,7 @@ class Fleet:
 
     def cpu_s(self) -> tuple[float, float]:
         """Seconds of processor time that the workers took, and that Redis did."""
-        return sum(_cpu_s(one.pid) for one in self.workers), _cpu_s(self.redis.pid)
+        return sum(cpu_s(one.pid) for one in self.workers), cpu_s(self.redis.pid)
 
     def _url(self, block: int) -> str:
         return self._urls[block % len(self._urls)]
@@ -158,11 +158,13 @@ def measure(sessions: int, steps: int, workers: int) -> Row:
 def _bodies(sessions: int, step: int, size: int) -> Iterator[tuple[int, bytes]]:
     """Requests with one call of each session, and the block of sessions that each is of."""
     for begin in range(0, sessions, size):
-        made = request(*(_span(one, step) for one in range(begin, min(begin + size, sessions))))
+        made = request(
+            *(healthy_call(one, step) for one in range(begin, min(begin + size, sessions)))
+        )
         yield begin // PER_REQUEST, made.SerializeToString()
 
 
-def _span(session: int, step: int) -> dict[str, Any]:
+def healthy_call(session: int, step: int) -> dict[str, Any]:
     """A call of a healthy session, unlike those before."""
     span = call(step, f"chat-{session}")
     span |= {
@@ -214,7 +216,8 @@ def _delay(
     return cuts[49], cuts[98]
 
 
-def _cpu_s(pid: int) -> float:
+def cpu_s(pid: int) -> float:
+    """Seconds of processor time that a process took."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -226,7 +229,12 @@ def _resident_bytes(pid: int) -> int:
 
 def table(rows: Sequence[Row]) -> str:
     """The figures as a table in Markdown."""
-    lines = [HEAD, ("---:",) * len(HEAD)]
+    return markdown(HEAD, rows)
+
+
+def markdown(head: Sequence[str], rows: Iterable[Any]) -> str:
+    """A table in Markdown, a line for each dataclass."""
+    lines = [head, ("---:",) * len(head)]
     lines += [tuple(_shown(value) for value in asdict(row).values()) for row in rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
