@@ -21,6 +21,27 @@ with provider.get_tracer("my.agent").start_as_current_span("execute_tool search"
     pass
 print(json.dumps([sorted(face), sorted(set(sys.modules) - before)]))
 """
+SPANS = """
+from types import SimpleNamespace
+from opentelemetry.sdk.trace import TracerProvider
+from otel_loopguard import LoopGuardSpanProcessor
+from otel_loopguard.evidence import normalize
+provider = TracerProvider()
+provider.add_span_processor(LoopGuardSpanProcessor())
+compiled = []
+compile_python, compile_rust = normalize.re.compile, normalize.prefilter
+normalize.re = SimpleNamespace(**vars(normalize.re))
+normalize.re.compile = lambda *given: compiled.append(given) or compile_python(*given)
+normalize.prefilter = lambda *given, of_bytes: (
+    compiled.append(given) or compile_rust(*given, of_bytes=of_bytes)
+)
+call = {"gen_ai.tool.name": "run"}
+for words in ("status: pending", "no results found", "3 of 9 tests failed", "try again", "0 rows"):
+    call["gen_ai.tool.call.result"] = f"{words}. " + 99 * "All is well. "
+    with provider.get_tracer("my.agent").start_as_current_span("execute_tool run", attributes=call):
+        pass
+print(compiled)
+"""
 UNUSED = {
     "asyncio", "httpx", "pathlib", "pydantic", "pydantic_settings", "redis", "rich", "statistics",
     "tenacity", "tomllib", "typer", "yaml",
@@ -33,11 +54,20 @@ UNUSED = {
 
 def test_a_tool_span_imports_what_it_needs() -> None:
     """With default settings: few modules of ours, and none of what is not configured."""
-    environment = {name: each for name, each in os.environ.items() if "LOOPGUARD" not in name}
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, env=environment
-    )
-    face, used = (set(names) for names in json.loads(done.stdout))
+    face, used = (set(names) for names in json.loads(_printed(PROGRAM)))
     assert used & UNUSED == set()
     assert len([name for name in face if name.startswith("otel_loopguard")]) <= 6
     assert len([name for name in used if name.startswith("otel_loopguard")]) <= 145
+
+
+def test_no_span_waits_until_patterns_are_compiled() -> None:
+    """What is looked for in outcomes was compiled when the processor was made."""
+    assert _printed(SPANS) == "[]"
+
+
+def _printed(program: str) -> str:
+    environment = {name: each for name, each in os.environ.items() if "LOOPGUARD" not in name}
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment
+    )
+    return done.stdout.strip()

@@ -12,6 +12,7 @@ from otel_loopguard._control.context import making, named_session
 from otel_loopguard._control.flag import any_stops
 from otel_loopguard._util.clock import now, off
 from otel_loopguard._util.locks import held, later, settle, waiting
+from otel_loopguard.evidence.normalize import compile_patterns
 from otel_loopguard.guard.guard import LoopGuard
 from otel_loopguard.guard.timer import WatchdogThread
 from otel_loopguard.settings import Settings
@@ -90,6 +91,7 @@ class LoopGuardSpanProcessor(SpanProcessor):
         if not self.attaches:
             return
         if self._on:
+            compile_patterns()
             self.guard.attach()
         else:
             self.guard.switch_off()
