@@ -103,6 +103,8 @@ def parser(guard: LoopGuard, monkeypatch: pytest.MonkeyPatch) -> Parser:
     """What parses in the place of orjson."""
     found = Parser(guard)
     monkeypatch.setattr(bounded_json, "orjson", SimpleNamespace(loads=found.loads))
+    # The text that another test had parsed last is not parsed again.
+    monkeypatch.setattr(bounded_json, "_parsed", ("", None))
     return found
 
 
