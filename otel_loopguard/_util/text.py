@@ -37,7 +37,9 @@ def printable(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    return "".join(sign if _is_plain(sign) else _written(sign) for sign in text)
+    return "".join(
+        sign if _is_plain(sign) else sign.encode("unicode_escape").decode("ascii") for sign in text
+    )
 
 
 def _is_plain(sign: str) -> bool:
@@ -45,10 +47,6 @@ def _is_plain(sign: str) -> bool:
         return False
     # Python calls spaces other than the usual one unprintable; in some languages they are usual.
     return sign.isprintable() or unicodedata.category(sign) == "Zs"
-
-
-def _written(sign: str) -> str:
-    return sign.encode("unicode_escape").decode("ascii")
 
 
 _DEPTH: Final = 4
