@@ -43,7 +43,7 @@ from bench.counts import counts
 from bench.house import healthy_span
 from bench.peers import peers
 from bench.spans import RESULT, SETS, SHARED, TOOL, bare, batched, both, guarded, tool_spans
-from bench.timing import ROUNDS, side_by_side
+from bench.timing import ROUNDS, beside_bare, side_by_side
 from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings, control, execution
 from otel_loopguard.core import Kind, Step
 
@@ -374,6 +374,17 @@ def replay(files: list[str]) -> dict[str, float]:
     return found
 
 
+TIMED: dict[str, Callable[[], dict[str, float]]] = {
+    aims.MANY: many_sessions,
+    aims.IMPORT: imports,
+    aims.ADMIT: admit_cost,
+    aims.REPLAY: lambda: replay(["trail.otlp.jsonl.gz"]),
+    "replay of labelled runs": lambda: replay(
+        [f"{name}.jsonl.gz" for name in ("miniswe", "taubench", "trail", "codetracer-claude")]
+    ),
+}
+
+
 def spans() -> Iterator[tuple[str, dict[str, float]]]:
     """Every set of spans: times of the SDK and of what stands beside it, and what was counted."""
     counted, rivals = counts(), peers()
@@ -394,13 +405,10 @@ def rows() -> Iterator[tuple[str, dict[str, float]]]:
     yield "tool span, metrics and log events", told()
     yield "one step, by length of the session", step_cost()
     yield "memory", memory()
-    yield aims.MANY, many_sessions()
-    yield aims.IMPORT, imports()
     yield "control.check()", check_cost()
-    yield "execution.admit()", admit_cost()
-    yield aims.REPLAY, replay(["trail.otlp.jsonl.gz"])
-    runs = ["miniswe", "taubench", "trail", "codetracer-claude"]
-    yield "replay of labelled runs", replay([f"{name}.jsonl.gz" for name in runs])
+    bare_span = tool_spans(bare())
+    for name, measure in TIMED.items():
+        yield name, beside_bare(measure, bare_span)
 
 
 def main() -> None:
@@ -418,7 +426,8 @@ def main() -> None:
     (HERE / "results.json").write_text(json.dumps({"machine": machine, **found}, indent=1) + "\n")
     print()
     for row in (aims.HEAD, *aims.rows(found)):
-        print(f"{row[0]:<52}{row[1]:>12}{row[2]:>12}{row[3]:>12}{row[4]:>14}  {row[5]}")
+        columns = "".join(f"{each:>12}" for each in row[1:6])
+        print(f"{row[0]:<52}{columns}  {row[6]}")
 
 
 if __name__ == "__main__":

@@ -39,3 +39,20 @@ def take_turns(runs: Mapping[str, Run]) -> dict[str, float]:
         ratios = [mine / base for mine, base in zip(times[name], times[first], strict=True)]
         result[f"{name}_over_{first}"] = round(statistics.median(ratios), 3)
     return result
+
+
+def beside_bare(measure: Callable[[], dict[str, float]], work: Run) -> dict[str, float]:
+    """A measurement, and the CPU of a span of the SDK alone beside it: the least before or after.
+
+    How fast a shared machine is may change within the hour; see `bench.aims`.
+    """
+
+    def bare_us() -> float:
+        began = time.thread_time()
+        made = work(SPANS)
+        return (time.thread_time() - began) / made * 1e6
+
+    before = statistics.median(bare_us() for _ in range(5))
+    found = measure()
+    after = statistics.median(bare_us() for _ in range(5))
+    return found | {"bare_us": round(min(before, after), 2)} if found else found
