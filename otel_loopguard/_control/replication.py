@@ -203,10 +203,16 @@ class ControlReplication:
     done to the flag of the session if that is known here, and a session that is seen for the first
     time is looked up, on the writer's thread. Without a writer nothing is told, and only baggage
     is heard. Thread-safe; nothing here waits for the network.
+
+    With `hints` whatever a flag says is replicated: for guards of which any may be asked for it.
+    Elsewhere each process that heard of a hint would give it to the model once more.
     """
 
-    def __init__(self, home: Home, writer: Writer | None, *, live: bool = True) -> None:
+    def __init__(
+        self, home: Home, writer: Writer | None, *, live: bool = True, hints: bool = False
+    ) -> None:
         self._home = weakref.ref(home)
+        self._hints = hints
         self._settings = home.settings
         self.faults = home.faults
         self._keys_in = writer if home.settings.propagation_trust == "store" else None
@@ -320,7 +326,7 @@ class ControlReplication:
         try:
             if notice.action is Action.ALLOW:
                 self._let_go(flag, notice)
-            elif _changes(flag.control, notice):
+            elif _changes(flag.control, notice) or (self._hints and self._set_here(flag, notice)):
                 flag.set(
                     notice.action,
                     reason=notice.reason,
@@ -337,11 +343,14 @@ class ControlReplication:
 
     def _let_go(self, flag: Flag, notice: ControlMessage) -> None:
         """What a person says goes; a policy takes down only what another guard put here."""
-        mine = flag.control is self._done.get(notice.session)
-        if notice.who == POLICY and mine and flag.raised:
+        if notice.who == POLICY and self._set_here(flag, notice) and flag.raised:
             flag.clear(by=POLICY)
         elif notice.who != POLICY and (flag.raised or notice.guidance):
             flag.clear(by=notice.who, hint=notice.guidance, reason=notice.reason)
+
+    def _set_here(self, flag: Flag, notice: ControlMessage) -> bool:
+        """Whether what a flag says was set by an earlier message about its session."""
+        return flag.control is self._done.get(notice.session)
 
     def _notice(
         self, name: str, control: Control, last: ControlMessage | None
@@ -349,9 +358,10 @@ class ControlReplication:
         """What is told of a change; None if it concerns nobody else."""
         now = time.time_ns()
         person = control.by is not None and control.by != POLICY
-        stops, decision = control.action.stops, control.decision
+        decision = control.decision
+        tells = control.action.stops or (self._hints and decision is not None)
         who = control.by or POLICY
-        if not stops and not person:
+        if not tells and not person:
             over = last is None or (last.until is not None and last.until <= now)
             if last is None or over or last.action is Action.ALLOW:
                 return None
@@ -363,15 +373,15 @@ class ControlReplication:
         return ControlMessage(
             id=uuid.uuid4().hex[:16],
             session=name,
-            action=control.action if stops else Action.ALLOW,
+            action=control.action if tells else Action.ALLOW,
             reason=control.reason,
-            hint=shown if stops else None,
+            hint=shown if tells else None,
             who=who,
             decision_id=control.decision_id,
             # A decision may have been made a while ago.
             at=now if decision is None else min(decision.time or now, now),
             until=control.until,
-            guidance=None if stops else control.hint,
+            guidance=None if tells else control.hint,
             origin=self.origin,
         )
 

@@ -157,7 +157,9 @@ class LoopGuard(SessionQueries):
             misses=self.profiler.misses, fields=self._admissions.fields,
             meters=meter_provider, loggers=logger_provider,
         )  # fmt: skip
-        self._replication = ControlReplication(self, self._writer, live=live)
+        self._replication = ControlReplication(
+            self, self._writer, live=live, hints=shelf is not None
+        )
         store = None if self._writer is None else self._writer.store
         self._resilience = ResilienceRegistry(settings, faults, store) if live else None
         if self._resilience is not None:

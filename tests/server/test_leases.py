@@ -139,6 +139,25 @@ def test_a_flag_is_heard_at_a_server_that_has_seen_nothing_of_its_session(guard:
         assert httpx.get(url).json()["action"] == "abort"
 
 
+def test_a_hint_is_heard_at_a_server_that_has_seen_nothing_of_its_session(guard: Settings) -> None:
+    with serving(guard=guard) as judging, serving(guard=guard) as asked:
+        own, other = (f"{one.url}/v1/sessions/chat-1/control" for one in (judging, asked))
+        assert httpx.get(other).json()["action"] == "allow"
+        assert send(judging, 0, 1, 2).is_success
+        told = httpx.get(own).json()
+        assert told["action"] == "hint"
+        wait_for(lambda: httpx.get(other).json()["hint"] == told["hint"])
+        # Another call, with news, clears it at both.
+        news = call(3)
+        news["attributes"] |= {
+            "gen_ai.tool.call.arguments": '{"q": "y"}',
+            "gen_ai.tool.call.result": "the record of 1912 names a ship, a harbour and a captain",
+        }
+        assert post(judging, news).is_success
+        assert httpx.get(own).json()["action"] == "allow"
+        wait_for(lambda: httpx.get(other).json()["action"] == "allow")
+
+
 def test_what_was_stored_is_known_to_who_takes_the_session_over(
     leases: Callable[..., SessionLeases],
 ) -> None:
