@@ -160,10 +160,14 @@ class _Here(threading.local):
 
 
 def _forked() -> None:
-    """In the child: threads that held these are not here, and what was kept is the parent's."""
+    """In the child: threads that held locks are not here, and what was kept is the parent's."""
     global _making  # noqa: PLW0603
     _making = threading.RLock()
     _state.settling = threading.RLock()
+    for lock in _known:
+        # Who forks while holding one leaves its `with` in the child, too.
+        if not _is_owned(lock):
+            _renew(lock)
     waiting.clear()
 
 
@@ -172,6 +176,7 @@ _here = _Here()
 _making = threading.RLock()
 _known: list[threading.RLock] = []
 _is_owned: Any = cast("Any", type(threading.RLock()))._is_owned  # noqa: SLF001
+_renew: Any = cast("Any", type(threading.RLock()))._at_fork_reinit  # noqa: SLF001
 _signals: list[weakref.ref[Signal]] = []
 waiting: Final[deque[tuple[Context, Callable[[], object]]]] = deque(maxlen=_MOST)
 """What was kept by `later`; hooks look whether it is empty before they call `settle`."""
