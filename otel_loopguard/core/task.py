@@ -75,13 +75,16 @@ def read(plan: object) -> tuple[list[Task], list[Problem]]:
         The tasks that can be read, and what cannot. A wrong field is a problem, and the task has
         its default there; what has no id is no task.
     """
-    if isinstance(plan, Mapping):
-        plan = cast("Mapping[object, object]", plan).get("tasks")
-    if isinstance(plan, (str, bytes)) or not isinstance(plan, Iterable):
-        return [], [Problem("field", (), f"expected a list of tasks, got {_shown(plan)}")]
+    found = (
+        cast("Mapping[object, object]", plan).get("tasks") if isinstance(plan, Mapping) else plan
+    )
+    if isinstance(found, (str, bytes)) or not isinstance(found, Iterable):
+        lacks = found is None and found is not plan
+        got = "a map without 'tasks'" if lacks else _shown(found)
+        return [], [Problem("field", (), f"expected a list of tasks, got {got}")]
     tasks: list[Task] = []
     problems: list[Problem] = []
-    for number, item in enumerate(cast("Iterable[object]", plan), 1):
+    for number, item in enumerate(cast("Iterable[object]", found), 1):
         task = item if type(item) is Task else _Reader(number, problems).task(item)
         if task is not None:
             tasks.append(task)

@@ -108,8 +108,19 @@ def test_what_has_no_id_is_no_task(item: object) -> None:
     assert problems[0].message.startswith("task number 2: expected ")
 
 
-@pytest.mark.parametrize("plan", ["a, b", b"a", 5, None, {"plan": []}, {"tasks": 5}], ids=repr)
-def test_what_is_no_list_is_no_plan(plan: object) -> None:
-    """It says what it got."""
-    with pytest.raises(PlanError, match="expected a list of tasks, got"):
+@pytest.mark.parametrize(
+    ("plan", "got"),
+    [
+        ("a, b", "'a, b'"),
+        (b"a", "a bytes"),
+        (5, "5"),
+        (None, "None"),
+        ({"plan": []}, "a map without 'tasks'"),
+        ({"tasks": 5}, "5"),
+    ],
+    ids=repr,
+)
+def test_what_is_no_list_is_no_plan(plan: object, got: str) -> None:
+    """The error names what was passed instead."""
+    with pytest.raises(PlanError, match=f"expected a list of tasks, got {got}"):
         checked(plan)
