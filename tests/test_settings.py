@@ -317,7 +317,7 @@ def test_unknown_variables_are_told_once_with_the_nearest_setting(
     Settings(mode="shadow")
     (record,) = caplog.records
     assert record.getMessage() == (
-        "otel-loopguard: the environment sets what is no setting, and it has no effect: "
+        "otel-loopguard: unknown setting in the environment, ignored: "
         "LOOPGUARD_COLOUR, LOOPGUARD_REPEAT_TRESHOLD (is LOOPGUARD_REPEAT_THRESHOLD meant?), "
         f"{TAIL_VARIABLE}S (is {TAIL_VARIABLE} meant?)"
     )

@@ -187,15 +187,15 @@ def warn_unknown(group: type[Group]) -> None:
     unknown = sorted(name for name in found - known if not re.fullmatch(_NOT_OURS, name))
     if unknown:
         named = [name for name, _ in leaves(group)]
-        told = ", ".join(
+        shown = [
             name + _meant(name.removeprefix(PREFIX).lower().replace("__", "."), named, variable_of)
             for name in unknown[:_LISTED]
-        )
+        ]
         more = f" and {len(unknown) - _LISTED} more" if len(unknown) > _LISTED else ""
         warn_blind(
             "unknown_variable",
-            "the environment sets what is no setting, and it has no effect: %s%s",
-            told, more,
+            "unknown setting in the environment, ignored: %s%s",
+            ", ".join(shown), more,
         )  # fmt: skip
 
 
