@@ -425,7 +425,7 @@ def sessions(store: Store = None, socket: Socket = None, form: Form = Format.TAB
     """Lists the sessions of live processes, with their step, flag and tokens."""
     from otel_loopguard.cli import live  # noqa: PLC0415
 
-    _exit(lambda: live.print_sessions(live.lines_to(store, socket), form))
+    _exit(lambda: live.print_sessions(live.transport_to(store, socket), form))
 
 
 @app.command(rich_help_panel=_LIVE)
@@ -442,7 +442,7 @@ def watch(
     """Shows the sessions of live processes, updated until Ctrl-C."""
     from otel_loopguard.cli import live  # noqa: PLC0415
 
-    _exit(lambda: live.watch_sessions(live.lines_to(store, socket), interval, rounds))
+    _exit(lambda: live.watch_sessions(live.transport_to(store, socket), interval, rounds))
 
 
 @app.command(rich_help_panel=_LIVE)
@@ -452,7 +452,7 @@ def show(
     """Shows one session: totals, last actions and decisions, escalation."""
     from otel_loopguard.cli import live  # noqa: PLC0415
 
-    _exit(lambda: live.print_session(live.lines_to(store, socket), session, form))
+    _exit(lambda: live.print_session(live.transport_to(store, socket), session, form))
 
 
 @app.command(rich_help_panel=_LIVE)
@@ -554,7 +554,7 @@ def _exit(command: Callable[[], int]) -> NoReturn:
 def _send(store: str | None, socket: str | None, **request: str | None) -> NoReturn:
     from otel_loopguard.cli import live  # noqa: PLC0415
 
-    _exit(lambda: live.send_request(live.lines_to(store, socket), **request))
+    _exit(lambda: live.send_request(live.transport_to(store, socket), **request))
 
 
 def _settings(file: str | None) -> Settings:

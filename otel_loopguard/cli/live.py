@@ -16,7 +16,7 @@ from rich.live import Live
 
 from otel_loopguard._control.flag import is_reserved
 from otel_loopguard.cli.output import Format, cell, console, json_line, line, say, table
-from otel_loopguard.escalation.admin.client import SocketLines, StoreLines
+from otel_loopguard.escalation.admin.client import SocketTransport, StoreTransport
 from otel_loopguard.escalation.answers import answer_of
 from otel_loopguard.hooks.client import asked, start
 from otel_loopguard.hooks.state_folder import StateFolder
@@ -26,7 +26,7 @@ from otel_loopguard.settings import Settings
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from otel_loopguard.escalation.admin.client import Lines
+    from otel_loopguard.escalation.admin.client import Transport
     from otel_loopguard.escalation.admin.handlers import Message
 
 _LISTED_S: Final = 3.0
@@ -42,17 +42,17 @@ _DONE: Final = {
 }
 
 
-def lines_to(store: str | None, socket: str | None) -> Lines:
+def transport_to(store: str | None, socket: str | None) -> Transport:
     """The transport to live processes: through a store, a socket, or all sockets of the user."""
     if socket is not None:
         hooks = StateFolder(str(Path(socket).parent))
         if Path(socket) == Path(hooks.socket):
             _start_hook_process(hooks)
-        return SocketLines(socket)
+        return SocketTransport(socket)
     settings = Settings() if store is None else Settings(store_url=store)
     if settings.store_url:
-        return StoreLines(settings)
-    return SocketLines(more=[StateFolder().socket])
+        return StoreTransport(settings)
+    return SocketTransport(more=[StateFolder().socket])
 
 
 def _start_hook_process(hooks: StateFolder) -> None:
@@ -66,7 +66,7 @@ def _start_hook_process(hooks: StateFolder) -> None:
         time.sleep(_RETRY_S / 10)
 
 
-def send_request(lines: Lines, **request: str | None) -> int:
+def send_request(transport: Transport, **request: str | None) -> int:
     """Sends a request to the processes that know its session, and prints their replies."""
     sent = {name: value for name, value in request.items() if value is not None}
     if "plan" in sent:
@@ -74,14 +74,14 @@ def send_request(lines: Lines, **request: str | None) -> int:
     if "answer" in sent:
         sent["answer"] = answer_of(sent["answer"]).value
     sent.setdefault("by", _user())
-    replies = lines.ask(dict(sent))
-    if not replies and isinstance(lines, SocketLines):
+    replies = transport.ask(dict(sent))
+    if not replies and isinstance(transport, SocketTransport):
         _start_hook_process(StateFolder())
     # A session that has just begun is not listed yet.
     until = time.monotonic() + _LISTED_S
     while not replies and time.monotonic() < until:
         time.sleep(_RETRY_S)
-        replies = lines.ask(dict(sent))
+        replies = transport.ask(dict(sent))
     if not replies:
         what = "escalation" if "escalation" in sent else "session"
         return report_unknown(what, sent[what])
@@ -119,20 +119,20 @@ _WIDTHS: Final = {"session": 10, "escalation": 16}
 _COLOURS: Final = {"abort": "red", "pause": "magenta", "deny": "yellow", "ask": "cyan"}
 
 
-def print_sessions(lines: Lines, form: Format) -> int:
+def print_sessions(transport: Transport, form: Format) -> int:
     """Prints one object or row per session, the one in use last first; gives the exit code."""
-    found = _sorted(lines.sessions())
+    found = _sorted(transport.sessions())
     if form is Format.JSON:
         for row in found:
             json_line(row)
     else:
         console().print(grid(found, time.time_ns()))
         if not found:
-            say(f"otel-loopguard: {lines.why_empty()}", error=True)
+            say(f"otel-loopguard: {transport.why_empty()}", error=True)
     return 0
 
 
-def watch_sessions(lines: Lines, interval_s: float, rounds: int) -> int:
+def watch_sessions(transport: Transport, interval_s: float, rounds: int) -> int:
     """Shows the table of sessions again and again; gives the exit code.
 
     On a terminal in place, in a pipe one below the other.
@@ -140,9 +140,9 @@ def watch_sessions(lines: Lines, interval_s: float, rounds: int) -> int:
     out, left = console(), rounds or sys.maxsize
     with Live(console=out, auto_refresh=False, transient=False) as live:
         while left:
-            found = _sorted(lines.sessions())
+            found = _sorted(transport.sessions())
             shown = grid(found, time.time_ns())
-            why = "" if found else lines.why_empty()
+            why = "" if found else transport.why_empty()
             if out.is_terminal:
                 live.update(Group(shown, cell(why, 400)) if why else shown, refresh=True)
             else:
@@ -212,9 +212,9 @@ _TOTALS = (
 )  # fmt: skip
 
 
-def print_session(lines: Lines, session: str, form: Format) -> int:
+def print_session(transport: Transport, session: str, form: Format) -> int:
     """Prints what the processes know of a session; gives the exit code, 1 where none does."""
-    replies = lines.ask({"op": "show", "session": session})
+    replies = transport.ask({"op": "show", "session": session})
     found = [reply["session"] for reply in replies if isinstance(reply.get("session"), dict)]
     if not found:
         return report_unknown("session", session)

@@ -54,21 +54,21 @@ class EscalationService:
         self.escalations = Escalations(
             settings, faults, sessions.find, process=self._process, writer=writer
         )
-        self._desk: AdminHandlers | None = None
-        self.doors = Listeners(settings, faults)
-        self.hands = AuditTrail(opens, sessions, lock, faults, events=settings.span_events)
+        self._admin: AdminHandlers | None = None
+        self.listeners = Listeners(settings, faults)
+        self.audit = AuditTrail(opens, sessions, lock, faults, events=settings.span_events)
 
     @property
-    def desk(self) -> AdminHandlers:
+    def admin(self) -> AdminHandlers:
         """Answers requests of people; loaded where there is a way for them to ask."""
         from otel_loopguard.escalation.admin.handlers import AdminHandlers  # noqa: PLC0415
 
         with self._lock:
-            if self._desk is None:
-                self._desk = AdminHandlers(
+            if self._admin is None:
+                self._admin = AdminHandlers(
                     self._settings, self._sessions, self._lock, self.escalations, self._process
                 )
-            return self._desk
+            return self._admin
 
     def decided(self, session: Session, decision: Decision) -> None:
         """A decision took effect: people may have to hear of it. No lock is held."""
@@ -78,12 +78,12 @@ class EscalationService:
     def on_step(self, observation: object) -> None:
         """There is a step: the first one opens the listeners."""
         del observation
-        if self.doors.closed:
-            self.doors.open(self.desk)
+        if self.listeners.closed:
+            self.listeners.open(self.admin)
 
     def close(self) -> None:
         """Closes the listeners."""
-        self.doors.close()
+        self.listeners.close()
 
 
 class Listeners:
@@ -107,11 +107,11 @@ class Listeners:
         # Whether nothing is open yet, and there is something to open.
         self.closed = bool(settings.store_url or settings.control_socket)
 
-    def open(self, desk: AdminHandlers) -> None:
+    def open(self, admin: AdminHandlers) -> None:
         """Opens them, if they are not open. Starts threads; waits for nothing but a local file.
 
         Args:
-            desk: Answers what is asked; held weakly.
+            admin: Answers what is asked; held weakly.
         """
         with self._opening:
             if not self.closed:
@@ -119,10 +119,10 @@ class Listeners:
             self.closed = False
             settings = self._settings
             if settings.store_url:
-                self._redis = self._make_redis(settings, desk, self._faults)
+                self._redis = self._make_redis(settings, admin, self._faults)
                 self._redis.start()
             if settings.control_socket:
-                self.server = self._make_server(settings.control_socket, desk, self._faults)
+                self.server = self._make_server(settings.control_socket, admin, self._faults)
                 self.server.start()
 
     def close(self) -> None:
@@ -140,7 +140,7 @@ class AuditTrail:
     """Notes every change of a flag that the policy did not make: who, what, why.
 
     Attributes:
-        changed_by_hand: Called with the attributes of each change, a sentence, and the span that
+        on_manual_change: Called with the attributes of each change, a sentence, and the span that
             was open; it must be quick.
     """
 
@@ -153,7 +153,7 @@ class AuditTrail:
         self._lock = lock
         self._faults = faults
         self._events = events
-        self.changed_by_hand: ChangeListener | None = None
+        self.on_manual_change: ChangeListener | None = None
         OBSERVERS.add(self.changed)
 
     def changed(self, flag: Flag) -> None:
@@ -186,8 +186,8 @@ class AuditTrail:
             told = "control: session %s: %s set %s%s"
             logger.info(told, key, by, control.action, why, extra=fields)
         whole = {**fields, semconv.DECISION_MESSAGE: control.reason or ""}
-        if self.changed_by_hand is not None:
-            self.changed_by_hand(whole, f"{by} set {control.action}{why}", span)
+        if self.on_manual_change is not None:
+            self.on_manual_change(whole, f"{by} set {control.action}{why}", span)
         if span is not None:
             brief = {name: fields[name] for name in (semconv.DECISION_ACTION, semconv.CONTROL_BY)}
             if control.action is Action.ABORT:

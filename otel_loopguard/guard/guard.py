@@ -85,9 +85,9 @@ class LoopGuard(SessionQueries):
         on_decision: Called with session and decision for every decision.
         judge: Asked when weak signs of trouble persist, on a thread of its own; the one that the
             setting `judge` names by default, in `live` only.
-        shelf: Where the journals of sessions are put; none by default.
-        by_hand: Whether journals are read and written by `recall` and `write_journals` only, and
-            decisions have ids that follow from their spans: others judge the same sessions.
+        journal_store: Where the journals of sessions are kept; nowhere by default.
+        manual_journals: Whether only `recall` reads and `write_journals` writes journals, and the
+            ids of decisions follow from their spans: other guards judge the same sessions.
         like: A guard of equal settings, whose reader and list of detectors it shares: what it costs
             to make very many.
         meter_provider: Whose metrics tell of it; the global one by default.
@@ -111,8 +111,8 @@ class LoopGuard(SessionQueries):
         on_step: StepListener | None = None,
         on_decision: DecisionListener | None = None,
         judge: Judge | None = None,
-        shelf: JournalStore | None = None,
-        by_hand: bool = False,
+        journal_store: JournalStore | None = None,
+        manual_journals: bool = False,
         like: LoopGuard | None = None,
         meter_provider: MeterProvider | None = None,
         logger_provider: LoggerProvider | None = None,
@@ -133,14 +133,14 @@ class LoopGuard(SessionQueries):
             from otel_loopguard.stores import open_writer  # noqa: PLC0415  # who has one
 
             self._writer = open_writer(settings, faults)
-        self._shelf = shelf
-        self._by_hand = by_hand
-        if shelf is None and self._writer is not None:
+        self._journal_store = journal_store
+        self._manual_journals = manual_journals
+        if journal_store is None and self._writer is not None:
             from otel_loopguard.sessions import journal_worker  # noqa: PLC0415  # with a store only
 
-            self._shelf = journal_worker.WriterJournalStore(self._writer)
+            self._journal_store = journal_worker.WriterJournalStore(self._writer)
         place = settings.diagnoser if live else ""
-        self._decisions = Decisions(settings, diagnoser(place, faults), derived=by_hand)
+        self._decisions = Decisions(settings, diagnoser(place, faults), derived=manual_journals)
         detectors = DETECTORS
         if judge is not None or settings.judge:
             from otel_loopguard.detectors.llm_judge import judges  # noqa: PLC0415  # who has one
@@ -158,7 +158,7 @@ class LoopGuard(SessionQueries):
             meters=meter_provider, loggers=logger_provider,
         )  # fmt: skip
         self._replication = ControlReplication(
-            self, self._writer, live=live, hints=shelf is not None
+            self, self._writer, live=live, hints=journal_store is not None
         )
         store = None if self._writer is None else self._writer.store
         self._resilience = ResilienceRegistry(settings, faults, store) if live else None
@@ -542,8 +542,8 @@ class LoopGuard(SessionQueries):
         # What it guards and what may be done while it is held: otel_loopguard/_util/locks.py.
         self._lock = new_lock()
         self._sessions = SessionRegistry(
-            settings, self._registry, faults, self._lock, self._shelf, live=self._live,
-            by_hand=self._by_hand,
+            settings, self._registry, faults, self._lock, self._journal_store, live=self._live,
+            manual_journals=self._manual_journals,
         )  # fmt: skip
         self.active = ActiveSpans(settings.max_open_steps, first_look(settings))
         self._dedup = SpanDeduplicator(self.active.by_id, joined=self._sessions.join)
@@ -593,8 +593,8 @@ class LoopGuard(SessionQueries):
         if self._live and (settings.webhook_url or settings.store_url or settings.control_socket):
             # What cannot be used of them is refused now, and not at the first escalation.
             escalation = self.escalation()
-            if escalation.doors.closed:
-                steps.append(("desk", escalation.on_step))
+            if escalation.listeners.closed:
+                steps.append(("admin", escalation.on_step))
         if self.telemetry.numbers.on:
             steps.append(("telemetry", self.telemetry.numbers.on_step))
             decisions.append(("telemetry", self.telemetry.numbers.on_decision))
@@ -733,7 +733,7 @@ class LoopGuard(SessionQueries):
                     lock=self._lock, faults=self.faults, writer=self._writer,
                 )  # fmt: skip
                 self.telemetry.follow(self._escalation.escalations)
-                self._escalation.hands.changed_by_hand = self.telemetry.voice.changed_by_hand
+                self._escalation.audit.on_manual_change = self.telemetry.voice.manual_change
             return self._escalation
 
     def _flag_changed(self, flag: Flag) -> None:
@@ -744,7 +744,7 @@ class LoopGuard(SessionQueries):
             # A signal handler changes it within our own code.
             later(partial(self._flag_changed, flag))
         else:
-            self.escalation().hands.changed(flag)
+            self.escalation().audit.changed(flag)
 
     def _forgotten(self, session: Session) -> None:
         """A session is known no more; what others remember of it by its key goes too."""
@@ -755,8 +755,8 @@ class LoopGuard(SessionQueries):
             self._escalation.escalations.register.forget(session.key)
 
     def _over(self, session: Session) -> None:
-        # One that is judged by hand may be judged on elsewhere.
-        if self.telemetry.verdicts is not None and not self._by_hand:
+        # With manual journals, another guard may go on with the session.
+        if self.telemetry.verdicts is not None and not self._manual_journals:
             self.telemetry.verdicts.on_end(session)
 
     def _profile(self, seen: Observation) -> None:

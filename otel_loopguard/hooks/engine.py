@@ -87,7 +87,7 @@ class HookEngine:
             settings = settings.model_copy(update={"store_url": type(settings.store_url)("")})
         # Journals are read before a step, and written before an answer.
         self.guard = LoopGuard(
-            settings, shelf=state, by_hand=True,
+            settings, journal_store=state, manual_journals=True,
             logger_provider=None if spans is None else spans.logs,
         )  # fmt: skip
         self.guard.subscribers.decisions.append(("hooks", self._decided))
@@ -139,14 +139,14 @@ class HookEngine:
 
         What is allowed is remembered for the next process.
         """
-        desk = self.guard.escalation().desk
+        admin = self.guard.escalation().admin
         session = request.get("session")
         if not isinstance(session, str):
-            return desk.reply(request)
+            return admin.reply(request)
         with self._lock, self._state.together():
             if self._state.mode(session) == self._mode:
                 self._recall(session)
-            reply = desk.reply(request)
+            reply = admin.reply(request)
             if reply.get("ok") and request.get("op") in ("allow", "resume"):
                 if request["op"] == "allow":
                     self._state.allow(session, self.guard.allowed(session))

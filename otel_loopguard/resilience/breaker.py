@@ -280,7 +280,7 @@ class Breakers:
         self._trial_s = settings.tuning.resilience.breaker_trial_s
         self._shadow = settings.mode == "shadow"
         self._breakers: BoundedDict[str, Breaker] = BoundedDict(_MOST)
-        self._by_hand: BoundedDict[str, None] = BoundedDict(_MOST)
+        self._manual: BoundedDict[str, None] = BoundedDict(_MOST)
         self._sharing: BreakerReplication | None = None
         self.forked()
         if store is not None:
@@ -367,7 +367,7 @@ class Breakers:
         return Guarding(self, name, of)
 
     def ended(self, name: str, of: Of, error: BaseException | None) -> None:
-        """Counts how a call ended that is counted by hand. Waits for nothing."""
+        """Counts the outcome of a call that is counted manually. Waits for nothing."""
         key = _key(name, of)
         if error is None or isinstance(error, Exception):
             self._ended(key, None if error is None else exception_class(error))
@@ -376,12 +376,12 @@ class Breakers:
             if key in self._breakers:
                 self._breakers[key].trial = 0
 
-    def count_by_hand(self, name: str, of: Of = "tool") -> None:
+    def count_manually(self, name: str, of: Of = "tool") -> None:
         """Says that calls are counted by `ended`, so that their spans do not count as well."""
         key = _key(name, of)
-        if key not in self._by_hand:
+        if key not in self._manual:
             with self._lock:
-                self._by_hand[key] = None
+                self._manual[key] = None
 
     def finished(
         self, tool: str | None, agent: str | None, error: bool, error_class: ErrorClass
@@ -392,11 +392,11 @@ class Breakers:
             return
         key = _key(name, "tool" if tool else "agent")
         self._look(key)
-        if (error or key in self._breakers) and key not in self._by_hand:
+        if (error or key in self._breakers) and key not in self._manual:
             self._ended(key, error_class if error else None)
 
     def reset(self, name: str, of: Of = "tool") -> None:
-        """Closes a breaker by hand, in all processes."""
+        """Closes a breaker manually, in all processes."""
         self._ended(_key(name, of), None)
 
     def sync(self) -> None:
@@ -486,7 +486,7 @@ class Guarding:
 
     def __enter__(self) -> None:
         self._breakers.check(self._name, self._of)
-        self._breakers.count_by_hand(self._name, self._of)
+        self._breakers.count_manually(self._name, self._of)
 
     def __exit__(
         self,

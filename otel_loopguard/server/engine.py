@@ -81,7 +81,7 @@ class Engine:
         leases: SessionLeases | None = None,
     ) -> None:  # fmt: skip
         self.guard = guard
-        self.admin = guard.escalation().desk
+        self.admin = guard.escalation().admin
         self._lateness_s = lateness_s
         self._replay = SpanReplay(_Feed(guard), guard.reader.read)
         self._seen: BoundedDict[SpanId, None] = BoundedDict(_SEEN)

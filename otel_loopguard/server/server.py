@@ -307,7 +307,7 @@ def _engine(settings: Settings, lateness_s: float, log: DecisionLog | None) -> E
     leases = SessionLeases(
         RedisStore(settings), 2 * settings.max_sessions, settings.store_journal_ttl_s
     )
-    guard = LoopGuard(settings, local=False, shelf=leases, by_hand=True)
+    guard = LoopGuard(settings, local=False, journal_store=leases, manual_journals=True)
     return Engine(guard, lateness_s, log, leases)
 
 

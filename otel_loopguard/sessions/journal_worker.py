@@ -88,13 +88,13 @@ class JournalWorker:
 
     def __init__(  # noqa: PLR0913
         self, settings: Settings, registry: Registry, faults: InternalErrors, lock: threading.RLock,
-        shelf: JournalStore, *, by_hand: bool = False,
+        store: JournalStore, *, manual: bool = False,
     ) -> None:  # fmt: skip
         self._settings = settings
         self._registry = registry
         self._faults = faults
         self._lock = lock
-        self._shelf = shelf
+        self._store = store
         self._cover = Pseudonymizer(settings.digest_key.get_secret_value())
         self._codec = Codec(self._cover.id)
         self._dirty: OrderedDict[int, Session] = OrderedDict()
@@ -105,7 +105,7 @@ class JournalWorker:
         self._read_at = time.monotonic()
         self._flush_at = self._read_at + settings.tuning.journal.flush_s
         # Whether `read` and `flush` are called by whoever makes steps, and there is no thread.
-        self._by_hand = by_hand
+        self._manual = manual
         self._closed = False
         # Where the thread does not come to it, for whatever reason, whoever makes steps does.
         self._flush_steps = settings.tuning.journal.flush_steps
@@ -164,7 +164,7 @@ class JournalWorker:
         """Hands on all that is still to be written."""
         with self._lock:
             self.full = False
-            if self._by_hand:
+            if self._manual:
                 self._asked.clear()
                 self._used.clear()
             dirty, self._dirty = self._dirty, OrderedDict()
@@ -180,7 +180,7 @@ class JournalWorker:
             with self._lock:
                 journal.keep(written)
             if written:
-                self._shelf.submit(key, written)
+                self._store.submit(key, written)
 
     def close(self) -> None:
         """Hands on what is left, and ends the thread."""
@@ -191,7 +191,7 @@ class JournalWorker:
     def read(self, session: Session) -> bool:
         """Brings in what the store knows of a session. Blocks: called on the thread."""
         key, journal = session.key, session.journal
-        found = [] if journal is None else self._shelf.journal(key, journal.after)
+        found = [] if journal is None else self._store.journal(key, journal.after)
         if journal is None or not found:
             return False
         with self._lock:
@@ -254,7 +254,7 @@ class JournalWorker:
             )
 
     def _rouse(self) -> None:
-        if not (self._closed or self._by_hand):
+        if not (self._closed or self._manual):
             self._thread.wake()
 
     def _turn(self) -> float | None:

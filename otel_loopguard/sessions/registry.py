@@ -39,7 +39,7 @@ class SessionRegistry:
     conversation or session id that a span carries, the trace id. An id that is learned late
     renames the session of its trace.
 
-    With a shelf every session keeps a journal there, and brings in what stands in it.
+    With a journal store, every session keeps a journal there, and resumes from it.
 
     Where there are `max_sessions`, the one unused for longest is forgotten for each new one; one
     that is unused for `session_ttl_s` is forgotten by `expire`. One that is paused, or that a
@@ -58,18 +58,19 @@ class SessionRegistry:
 
     def __init__(  # noqa: PLR0913
         self, settings: Settings, registry: Registry, faults: InternalErrors, lock: threading.RLock,
-        shelf: JournalStore | None = None, *, live: bool = False, by_hand: bool = False,
+        journal_store: JournalStore | None = None, *,
+        live: bool = False, manual_journals: bool = False,
     ) -> None:  # fmt: skip
         self._settings = settings
         self._registry = registry
         self._faults = faults
         self._lock = lock
         self._journal_worker: JournalWorker | None = None
-        if shelf is not None:
+        if journal_store is not None:
             from otel_loopguard.sessions import journal_worker  # noqa: PLC0415  # with a store only
 
             self._journal_worker = journal_worker.JournalWorker(
-                settings, registry, faults, lock, shelf, by_hand=by_hand
+                settings, registry, faults, lock, journal_store, manual=manual_journals
             )
         self._most_traces = settings.max_sessions * _TRACES_PER_SESSION
         self._ttl = int(settings.session_ttl_s * 1e9)

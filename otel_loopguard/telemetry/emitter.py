@@ -204,12 +204,12 @@ class EventEmitter:
             ids = (0, 0) if view is None else (view.trace_id, view.span_id)
             self._emitter.put(events.cycle(session, news, span_ref(*ids, opened)))
 
-    def changed_by_hand(
+    def manual_change(
         self, fields: Mapping[str, str], text: str, span: ActiveSpanView | None
     ) -> None:
         """Reports a change of a flag that the policy did not make."""
         if self._emitter is not None and self._events:
-            self._emitter.put(events.changed_by_hand(fields, text, span))
+            self._emitter.put(events.manual_change(fields, text, span))
 
     def evaluated(self, verdict: Verdict) -> None:
         """Reports a verdict, as the GenAI conventions have it."""

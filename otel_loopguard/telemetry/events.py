@@ -246,7 +246,7 @@ def evaluated(verdict: Verdict) -> Event:
     return Event(EVENT_EVALUATION, _INFO, text, attributes, verdict.time, place)
 
 
-def changed_by_hand(fields: Mapping[str, str], text: str, span: ActiveSpanView | None) -> Event:
+def manual_change(fields: Mapping[str, str], text: str, span: ActiveSpanView | None) -> Event:
     """The event of a change of a flag that the policy did not make."""
     place = SpanRef() if span is None else SpanRef(span.trace_id, span.span_id, span.sampled)
     return Event(semconv.EVENT_CONTROL, _INFO, text, fields, 0, place)

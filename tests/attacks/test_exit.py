@@ -86,7 +86,7 @@ class Nowhere:
     def journal(self, session, after=None):
         return []
 
-guard = LoopGuard(shelf=Nowhere())
+guard = LoopGuard(journal_store=Nowhere())
 guard.observe(Step(Kind.TOOL, "t", args={}, outcome="x"), "s")
 timer = guard._sessions._journal_worker
 work = timer._wake

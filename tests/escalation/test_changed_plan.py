@@ -138,11 +138,13 @@ def test_channels_may_give_one(caplog: pytest.LogCaptureFixture) -> None:
 def test_the_desk_takes_one() -> None:
     """As JSON, from the command line."""
     guard, found = paused()
-    desk = guard.escalation().desk
+    admin = guard.escalation().admin
     order = {"op": "answer", "escalation": found.id, "answer": "modify_plan", "by": "anna"}
-    assert desk.reply({**order, "plan": "[{"})["error"] == "refused"
-    assert desk.reply({**order, "plan": '[{"id": "a", "depends_on": ["a"]}]'})["error"] == "refused"
-    assert desk.reply({**order, "plan": json.dumps(AFTER)})["ok"]
+    assert admin.reply({**order, "plan": "[{"})["error"] == "refused"
+    assert (
+        admin.reply({**order, "plan": '[{"id": "a", "depends_on": ["a"]}]'})["error"] == "refused"
+    )
+    assert admin.reply({**order, "plan": json.dumps(AFTER)})["ok"]
     assert [task.id for task in control.plan("a")] == ["look_up", "report"]
 
 

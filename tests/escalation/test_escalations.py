@@ -315,7 +315,7 @@ def test_names_that_are_no_names() -> None:
     assert lines[0].startswith("Session a You may answer: ")
     assert lines.count("You may answer:") == 1
     assert json.loads(encoded(only().row()))["session"].endswith("\\ud800")
-    reply = guard.escalation().desk.reply({"op": "sessions"})
+    reply = guard.escalation().admin.reply({"op": "sessions"})
     assert json.loads(encoded(reply))["sessions"][0]["action"] == "pause"
     assert guard.faults.counts == {}
 

@@ -17,7 +17,7 @@ from otel_loopguard.replay import Recording, Run
 from otel_loopguard.stores import MemoryStore
 from tests.calls import call
 from tests.escalation.agents import asked, stuck, watched
-from tests.sessions.journals import Shelf, session_of, until
+from tests.sessions.journals import JournalsInMemory, session_of, until
 from tests.sessions.journals import guard as journalled
 
 FORECAST = "light rain in the west, twenty degrees, and a little wind"
@@ -284,7 +284,7 @@ def test_a_detector_that_cannot_be_copied_begins_anew() -> None:
 def test_in_a_journal_the_restore_is_written_down() -> None:
     """Another process forgets what was done before it, and counts what was done since."""
     store = MemoryStore()
-    one = journalled(Shelf(store))
+    one = journalled(JournalsInMemory(store))
     points = resilience.Checkpoints(resilience.Callbacks(str, print))
     session_of(one, "restored")
     with session("restored"):
@@ -294,7 +294,7 @@ def test_in_a_journal_the_restore_is_written_down() -> None:
         points.restore(point)
         one.observe(equal_calls()[0], "restored")
     one.shutdown()
-    other = journalled(Shelf(store))
+    other = journalled(JournalsInMemory(store))
     known = session_of(other, "restored")
     until(lambda: known.journal is not None and known.journal.before.calls == 3)
     alerts: list[int] = []

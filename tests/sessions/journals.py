@@ -20,7 +20,7 @@ SECOND = 1_000_000_000
 EPOCH = 1_700_000_000 * SECOND
 
 
-class Shelf:
+class JournalsInMemory:
     """Stores at once; `down` makes it fail to read."""
 
     def __init__(self, store: MemoryStore | None = None) -> None:
@@ -41,13 +41,13 @@ class Shelf:
         return self.store.journal(session, after)
 
 
-def guard(shelf: object, **settings: object) -> LoopGuard:
-    """A live guard with a shelf; all have one key."""
+def guard(journals: object, **settings: object) -> LoopGuard:
+    """A live guard that keeps journals; all have one key."""
     named: dict[str, object] = {
         "digest_key": "the key of the tests",
         "tuning": {"journal": {"read_s": 0.05, "flush_s": 0.05}},
     }
-    return LoopGuard(Settings(**merged(named, settings)), shelf=shelf)
+    return LoopGuard(Settings(**merged(named, settings)), journal_store=journals)
 
 
 def call(number: int, tool: str = "search", args: object = "x", outcome: object = None) -> Step:
@@ -79,9 +79,9 @@ def session_of(found: LoopGuard, key: str = "run") -> Session:
     return session
 
 
-def restarted(shelf: object, calls: int, **settings: object) -> tuple[LoopGuard, Session]:
+def restarted(journals: object, calls: int, **settings: object) -> tuple[LoopGuard, Session]:
     """A new guard whose session has taken in so many calls of before."""
-    new = guard(shelf, **settings)
+    new = guard(journals, **settings)
     session = session_of(new)
     until(lambda: session.journal and session.journal.before.calls == calls)
     return new, session

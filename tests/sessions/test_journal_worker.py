@@ -19,7 +19,7 @@ from otel_loopguard.stores import open_writer
 from tests.sessions.journals import (
     EPOCH,
     SECOND,
-    Shelf,
+    JournalsInMemory,
     call,
     guard,
     news,
@@ -38,10 +38,10 @@ def listen(guard: LoopGuard, listener: Callable[[Decision], object]) -> None:
     guard.subscribers.decisions.append(("on_decision", lambda made: listener(made.decision)))
 
 
-def observed(shelf: Shelf, *steps: Step, **settings: object) -> list[str]:
+def observed(journals: JournalsInMemory, *steps: Step, **settings: object) -> list[str]:
     """A guard sees steps of one session and goes; what it decided."""
     found: list[Decision] = []
-    one = guard(shelf, **settings)
+    one = guard(journals, **settings)
     listen(one, found.append)
     for step in steps:
         one.observe(step, "run")
@@ -49,10 +49,10 @@ def observed(shelf: Shelf, *steps: Step, **settings: object) -> list[str]:
     return decided(found)
 
 
-def after(shelf: Shelf, calls: int, *steps: Step, **settings: object) -> list[str]:
+def after(journals: JournalsInMemory, calls: int, *steps: Step, **settings: object) -> list[str]:
     """The same, after a restart, once the calls of before are known."""
     found: list[Decision] = []
-    one, _ = restarted(shelf, calls, **settings)
+    one, _ = restarted(journals, calls, **settings)
     listen(one, found.append)
     for step in steps:
         one.observe(step, "run")
@@ -62,23 +62,23 @@ def after(shelf: Shelf, calls: int, *steps: Step, **settings: object) -> list[st
 
 def test_a_loop_that_began_before_the_restart_is_noticed_after_it() -> None:
     """Two calls before it and one after it are three."""
-    shelf = Shelf()
-    assert observed(shelf, call(0), call(1)) == []
-    assert after(shelf, 2, call(2)) == ["hint"]
+    journals = JournalsInMemory()
+    assert observed(journals, call(0), call(1)) == []
+    assert after(journals, 2, call(2)) == ["hint"]
 
 
 def test_the_ladder_goes_on_where_it_stood() -> None:
     """A hint before the restart is spent: what comes after it is a deny, then an abort."""
-    shelf = Shelf()
-    assert observed(shelf, *map(call, range(3))) == ["hint"]
-    assert after(shelf, 3, call(3)) == ["deny"]
-    assert after(shelf, 4, call(4), call(5), call(6)) == ["abort"]
+    journals = JournalsInMemory()
+    assert observed(journals, *map(call, range(3))) == ["hint"]
+    assert after(journals, 3, call(3)) == ["deny"]
+    assert after(journals, 4, call(4), call(5), call(6)) == ["abort"]
 
 
 def test_the_same_run_in_one_process_says_the_same() -> None:
     """Restarted after every step, or not at all."""
     steps = [call(number) for number in range(6)]
-    whole, parts = Shelf(), Shelf()
+    whole, parts = JournalsInMemory(), JournalsInMemory()
     together = observed(whole, *steps)
     apart = observed(parts, steps[0])
     for number, step in enumerate(steps[1:], 1):
@@ -88,13 +88,13 @@ def test_the_same_run_in_one_process_says_the_same() -> None:
 
 def test_loops_keep_their_name() -> None:
     """The digest of a loop on the trace is that of before the restart."""
-    shelf, names = Shelf(), set[str]()
-    one = guard(shelf)
+    journals, names = JournalsInMemory(), set[str]()
+    one = guard(journals)
     listen(one, lambda decision: names.add(decision.loop))
     for number in range(3):
         one.observe(call(number), "run")
     one.shutdown()
-    two, _ = restarted(shelf, 3)
+    two, _ = restarted(journals, 3)
     listen(two, lambda decision: names.add(decision.loop))
     two.observe(call(3), "run")
     assert len(names) == 1
@@ -102,9 +102,9 @@ def test_loops_keep_their_name() -> None:
 
 def test_the_flag_is_raised_again() -> None:
     """What was decided holds: the runtime sees the deny of before, and its hint."""
-    shelf = Shelf()
-    observed(shelf, *map(call, range(4)))
-    _, session = restarted(shelf, 4)
+    journals = JournalsInMemory()
+    observed(journals, *map(call, range(4)))
+    _, session = restarted(journals, 4)
     control = session.flag.control
     assert control.action is Action.DENY
     assert control.hint
@@ -114,9 +114,9 @@ def test_the_flag_is_raised_again() -> None:
 
 def test_a_new_run_of_the_agent_is_the_users_next_turn() -> None:
     """No run outlives its process: an abort of before does not stop the run after it."""
-    shelf = Shelf()
-    assert observed(shelf, *map(call, range(5)))[-1] == "abort"
-    new = guard(shelf)
+    journals = JournalsInMemory()
+    assert observed(journals, *map(call, range(5)))[-1] == "abort"
+    new = guard(journals)
     session = session_of(new)
     with session.lock:
         session.next_run(77)
@@ -131,8 +131,8 @@ def test_a_new_run_of_the_agent_is_the_users_next_turn() -> None:
 
 def test_what_a_person_let_go_on_stays_let_go() -> None:
     """A session that was cleared starts over after the restart too."""
-    shelf = Shelf()
-    one = guard(shelf)
+    journals = JournalsInMemory()
+    one = guard(journals)
     for number in range(4):
         one.observe(call(number), "run")
     flag = one.flag_of("run")
@@ -141,14 +141,14 @@ def test_what_a_person_let_go_on_stays_let_go() -> None:
     flag.clear()
     one.observe(call(4, args="other", outcome="new"), "run")
     one.shutdown()
-    _, session = restarted(shelf, 5)
+    _, session = restarted(journals, 5)
     assert session.flag.control.action is Action.ALLOW
     assert not session.policy.ended
 
 
 def test_waiting_goes_on_after_the_restart() -> None:
     """A poll of minutes is no loop, however often the process is restarted."""
-    shelf = Shelf()
+    journals = JournalsInMemory()
 
     def poll(number: int) -> Step:
         start = EPOCH + number * 30 * SECOND
@@ -156,82 +156,82 @@ def test_waiting_goes_on_after_the_restart() -> None:
         return Step(Kind.TOOL, "job_status", args={"id": 7}, outcome=said, start=start,
                     end=start + SECOND)  # fmt: skip
 
-    assert observed(shelf, *map(poll, range(4))) == []
+    assert observed(journals, *map(poll, range(4))) == []
     for number in range(4, 12):
-        assert after(shelf, number, poll(number)) == []
+        assert after(journals, number, poll(number)) == []
 
 
 def test_healthy_work_stays_healthy_across_restarts() -> None:
     """Short equal answers to many different calls are work, before and after."""
-    shelf = Shelf()
+    journals = JournalsInMemory()
     steps = [
         call(n, "check_item", news(n), outcome="fine" if n % 2 else news(n + 100))
         for n in range(40)
     ]
-    assert observed(shelf, *steps[:20]) == []
-    assert after(shelf, 20, *steps[20:]) == []
+    assert observed(journals, *steps[:20]) == []
+    assert after(journals, 20, *steps[20:]) == []
 
 
 @pytest.mark.parametrize("steps", [99, 100, 250])
 def test_every_hundred_entries_are_written(steps: int) -> None:
     """Neither each by itself, nor all at the end (C6)."""
-    shelf = Shelf()
-    one = guard(shelf, tuning={"journal": {"flush_s": 60}})
+    journals = JournalsInMemory()
+    one = guard(journals, tuning={"journal": {"flush_s": 60}})
     session = session_of(one)
-    until(lambda: shelf.reads)
+    until(lambda: journals.reads)
     for number in range(steps):
         one.observe(call(number, args=number, outcome=news(number)), "run")
         if number % 100 == 99:
             until(lambda: session.journal is not None and not session.journal.pending)
-    assert shelf.batches == [100] * (steps // 100)
+    assert journals.batches == [100] * (steps // 100)
     one.shutdown()
-    assert sum(shelf.batches) == steps
-    assert len(shelf.store.journal("run")) == steps
+    assert sum(journals.batches) == steps
+    assert len(journals.store.journal("run")) == steps
 
 
 def test_no_memory_grows_where_the_thread_does_not_come_to_write() -> None:
     """Then who makes the steps hands them on, ten times as many at once."""
-    shelf = Shelf()
-    one = guard(shelf, tuning={"journal": {"flush_steps": 10}})
+    journals = JournalsInMemory()
+    one = guard(journals, tuning={"journal": {"flush_steps": 10}})
     scribe = one._sessions._journal_worker
     assert scribe is not None
     scribe._closed = True
     for number in range(250):
         one.observe(call(number, args=number, outcome=news(number)), "run")
-    assert shelf.batches == [100, 100]
+    assert journals.batches == [100, 100]
 
 
 def test_a_decision_is_written_at_once() -> None:
     """A process that is stopped right after it has not forgotten it."""
-    shelf = Shelf()
-    one = guard(shelf, tuning={"journal": {"flush_s": 60}})
+    journals = JournalsInMemory()
+    one = guard(journals, tuning={"journal": {"flush_s": 60}})
     for number in range(3):
         one.observe(call(number), "run")
-    found = [Codec(raw[2:4]).read(raw, "run") for _, raw in shelf.store.journal("run")]
+    found = [Codec(raw[2:4]).read(raw, "run") for _, raw in journals.store.journal("run")]
     assert [type(entry).__name__ for entry in found][-2:] == ["Loop", "Decision"]
 
 
 def test_what_waits_is_written_after_a_time() -> None:
     """A quiet session does not keep its steps to itself."""
-    shelf = Shelf()
-    one = guard(shelf)
+    journals = JournalsInMemory()
+    one = guard(journals)
     one.observe(call(0), "run")
-    until(lambda: len(shelf.store.journal("run")) == 1)
+    until(lambda: len(journals.store.journal("run")) == 1)
 
 
 def test_an_entry_takes_less_than_200_bytes() -> None:
     """Id and value of each, of calls with arguments, errors and decisions."""
-    shelf = Shelf()
-    observed(shelf, *map(call, range(8)), Step(Kind.MODEL, "m", start=EPOCH, end=EPOCH + SECOND))
-    found = shelf.store.journal("run")
+    journals = JournalsInMemory()
+    observed(journals, *map(call, range(8)), Step(Kind.MODEL, "m", start=EPOCH, end=EPOCH + SECOND))
+    found = journals.store.journal("run")
     assert len(found) > 10
     assert max(len(name) + len(raw) for name, raw in found) <= 200
 
 
 def test_only_the_newest_are_kept() -> None:
     """Memory does not grow with the length of a run."""
-    shelf = Shelf()
-    one = guard(shelf, tuning={"journal": {"steps": 32}})
+    journals = JournalsInMemory()
+    one = guard(journals, tuning={"journal": {"steps": 32}})
     for number in range(100):
         one.observe(call(number, args=number, outcome=news(number)), "run")
     session = session_of(one)
@@ -243,11 +243,11 @@ def test_only_the_newest_are_kept() -> None:
 
 def test_two_guards_see_each_others_steps() -> None:
     """The third equal call is noticed, whoever makes it; each entry counts once."""
-    shelf, found = Shelf(), list[Decision]()
-    one, two = guard(shelf), guard(shelf)
+    journals, found = JournalsInMemory(), list[Decision]()
+    one, two = guard(journals), guard(journals)
     listen(two, found.append)
     one.observe(call(0), "run")
-    until(lambda: shelf.store.journal("run"))
+    until(lambda: journals.store.journal("run"))
     two.observe(call(1), "run")
     session = session_of(two)
     until(lambda: session.journal and session.journal.before.calls == 1)
@@ -265,13 +265,13 @@ def test_two_guards_see_each_others_steps() -> None:
 
 def test_own_entries_that_are_kept_no_more_are_not_those_of_others() -> None:
     """More may be stored of a session than its buffer keeps: no call counts twice."""
-    shelf = Shelf()
+    journals = JournalsInMemory()
     settings = Settings(digest_key="the key of the tests", tuning={"journal": {"steps": 16}})
-    one = LoopGuard(settings, shelf=shelf, by_hand=True)
+    one = LoopGuard(settings, journal_store=journals, manual_journals=True)
     for number in range(60):
         one.observe(call(number, args=number, outcome=news(number)), "run")
     one.write_journals()
-    assert len(shelf.store.journal("run")) == 60
+    assert len(journals.store.journal("run")) == 60
     one.recall("run", 1)
     session = session_of(one)
     assert session.journal is not None
@@ -281,8 +281,8 @@ def test_own_entries_that_are_kept_no_more_are_not_those_of_others() -> None:
 
 def test_steps_of_others_are_put_in_order_of_time() -> None:
     """One that was made before ours, and heard of later, stands before ours."""
-    shelf = Shelf()
-    one, two = guard(shelf), guard(shelf)
+    journals = JournalsInMemory()
+    one, two = guard(journals), guard(journals)
     two.observe(call(5, args="later", outcome="b"), "run")
     session = session_of(two)
     one.observe(call(1, args="earlier", outcome="a"), "run")
@@ -299,13 +299,13 @@ def test_a_corrupted_entry_is_skipped_counted_and_told_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """With the session; the others are taken in."""
-    shelf = Shelf()
-    observed(shelf, call(0), call(1))
+    journals = JournalsInMemory()
+    observed(journals, call(0), call(1))
     # Only now: the guard that wrote the others may read its journal too, and warn.
-    shelf.store.append("run", [("0-a", bytes((VERSION, 2)) * 9), ("0-b", b"\xff" * 40)])
-    shelf.store.append("run", [("0-c", b"")])
+    journals.store.append("run", [("0-a", bytes((VERSION, 2)) * 9), ("0-b", b"\xff" * 40)])
+    journals.store.append("run", [("0-c", b"")])
     with caplog.at_level(logging.WARNING, "otel_loopguard"):
-        one, _ = restarted(shelf, 2)
+        one, _ = restarted(journals, 2)
     scribe = one._sessions._journal_worker
     assert scribe is not None
     assert scribe.unread == {Unread.CORRUPTED: 2, Unread.NEWER: 1}
@@ -317,9 +317,9 @@ def test_a_corrupted_entry_is_skipped_counted_and_told_once(
 
 def test_what_another_key_wrote_is_not_compared() -> None:
     """Digests of two keys never meet: it is counted, and the run is judged by itself."""
-    shelf = Shelf()
-    observed(shelf, call(0), call(1))
-    one = guard(shelf, digest_key="another key of tests")
+    journals = JournalsInMemory()
+    observed(journals, call(0), call(1))
+    one = guard(journals, digest_key="another key of tests")
     session = session_of(one)
     scribe = one._sessions._journal_worker
     assert scribe is not None
@@ -330,23 +330,23 @@ def test_what_another_key_wrote_is_not_compared() -> None:
 
 def test_a_store_that_cannot_be_read_is_asked_again() -> None:
     """The past comes when it is back; nobody waited for it."""
-    shelf = Shelf()
-    observed(shelf, call(0), call(1))
-    shelf.down = True
-    one = guard(shelf)
+    journals = JournalsInMemory()
+    observed(journals, call(0), call(1))
+    journals.down = True
+    one = guard(journals)
     session = session_of(one)
     scribe = one._sessions._journal_worker
     assert scribe is not None
     until(lambda: scribe.failed >= 2)
-    shelf.down = False
+    journals.down = False
     until(lambda: session.journal and session.journal.before.calls == 2)
 
 
-def test_a_shelf_that_throws_does_not_reach_the_agent() -> None:
+def test_a_journal_store_that_raises_does_not_reach_the_agent() -> None:
     """It is a fault that is counted, and the step is judged all the same."""
     raise_faults(False)
 
-    class Broken(Shelf):
+    class Broken(JournalsInMemory):
         def submit(self, session: str, entries: object) -> None:
             raise OSError(session)
 
@@ -364,7 +364,7 @@ def test_no_hook_waits_for_a_store_that_hangs() -> None:
     hangs = threading.Event()
     read: list[str] = []
 
-    class Frozen(Shelf):
+    class Frozen(JournalsInMemory):
         def journal(self, session: str, after: str | None = None) -> list[tuple[str, bytes]]:
             hangs.wait(60)
             read.append(session)
@@ -379,33 +379,33 @@ def test_no_hook_waits_for_a_store_that_hangs() -> None:
 
 def test_a_session_that_gets_its_key_late_is_written_under_it() -> None:
     """What was written under the trace id before is written once more."""
-    shelf = Shelf()
-    one = guard(shelf)
+    journals = JournalsInMemory()
+    one = guard(journals)
     step = call(0)
     step.trace_id = 5
     session = one._sessions.of_step(step, EPOCH)
     with session.lock:
         session.observe(step)
         one._sessions.wrote(session, now=True)
-    assert len(shelf.store.journal(f"{5:032x}")) == 1
+    assert len(journals.store.journal(f"{5:032x}")) == 1
     one.bind(5, "conversation")
     with session.lock:
         one._sessions.wrote(session, now=True)
-    assert len(shelf.store.journal("conversation")) == 1
+    assert len(journals.store.journal("conversation")) == 1
 
 
-def test_the_writer_of_a_store_is_a_shelf() -> None:
+def test_the_writer_of_a_store_keeps_journals() -> None:
     """Its entries come back through it."""
-    one = guard(Shelf())
+    one = guard(JournalsInMemory())
     writer = open_writer(Settings(), one.faults)
-    shelf = WriterJournalStore(writer)
-    shelf.submit("run", [("a", b"1"), ("b", b"2"), ("a", b"3")])
+    journals = WriterJournalStore(writer)
+    journals.submit("run", [("a", b"1"), ("b", b"2"), ("a", b"3")])
     assert writer.flush(2)
-    assert shelf.journal("run") == [("a", b"1"), ("b", b"2")]
-    assert shelf.journal("run", "a") == [("b", b"2")]
+    assert journals.journal("run") == [("a", b"1"), ("b", b"2")]
+    assert journals.journal("run", "a") == [("b", b"2")]
 
 
-def test_a_guard_without_a_shelf_keeps_no_history() -> None:
+def test_a_guard_without_a_journal_store_keeps_no_history() -> None:
     """And pays nothing: keys of evidence stay as they are."""
     one = guard(None)
     one.observe(call(0), "run")
@@ -414,7 +414,7 @@ def test_a_guard_without_a_shelf_keeps_no_history() -> None:
 
 def test_all_evidence_of_a_session_is_covered() -> None:
     """What detectors compare is what stands in the journal, so that both are one kind."""
-    one = guard(Shelf())
+    one = guard(JournalsInMemory())
     one.observe(call(0), "run")
     session = session_of(one)
     seen = session.evidence

@@ -45,7 +45,9 @@ def run(
     given = settings(address)
     writer = open_writer(given, InternalErrors())
     guard = LoopGuard(
-        given, shelf=WriterJournalStore(writer), on_decision=lambda _, d: said.put(d.action.value)
+        given,
+        journal_store=WriterJournalStore(writer),
+        on_decision=lambda _, d: said.put(d.action.value),
     )
     session = session_of(guard)
     until(lambda: session.journal is not None and session.journal.before.calls == before)
@@ -93,9 +95,13 @@ def test_two_guards_share_a_session_while_both_run(address: str) -> None:
     guards: list[LoopGuard] = []
     for _ in range(2):
         given = settings(address)
-        shelf = WriterJournalStore(open_writer(given, InternalErrors()))
+        journals = WriterJournalStore(open_writer(given, InternalErrors()))
         guards.append(
-            LoopGuard(given, shelf=shelf, on_decision=lambda _, d: decided.append(d.action.value))
+            LoopGuard(
+                given,
+                journal_store=journals,
+                on_decision=lambda _, d: decided.append(d.action.value),
+            )
         )
     for number in range(4):
         mine, other = guards[number % 2], guards[1 - number % 2]

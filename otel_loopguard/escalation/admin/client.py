@@ -24,7 +24,7 @@ _LIMIT_S: Final = 5.0
 _UNKNOWN: Final = frozenset({"unknown_session", "unknown_escalation"})
 
 
-class Lines(ABC):
+class Transport(ABC):
     """The ways to the processes that can be asked."""
 
     nobody: str
@@ -53,7 +53,7 @@ class Lines(ABC):
         return f"{who} no session now; one begins with the first tool, model or agent span"
 
 
-class SocketLines(Lines):
+class SocketTransport(Transport):
     """Asks processes of this user on this machine.
 
     Args:
@@ -72,17 +72,17 @@ class SocketLines(Lines):
         self._more = more
 
     def sessions(self) -> list[Message]:
-        """As of `Lines`."""
+        """As of `Transport`."""
         replies = (self._asked(path, {"op": "sessions"}) for path in self._paths())
         return [row for reply in replies if reply for row in _rows(reply)]
 
     def ask(self, request: Message) -> list[Message]:
-        """As of `Lines`."""
+        """As of `Transport`."""
         replies = (self._asked(path, request) for path in self._paths())
         return [reply for reply in replies if reply and reply.get("error") not in _UNKNOWN]
 
     def reached(self) -> int:
-        """As of `Lines`."""
+        """As of `Transport`."""
         replies = (self._asked(path, {"op": "sessions"}) for path in self._paths())
         return sum(reply is not None for reply in replies)
 
@@ -98,25 +98,25 @@ class SocketLines(Lines):
 
     def _asked(self, path: Path, request: Message) -> Message | None:
         """The reply of one process; None if nobody is there any more."""
-        with socket.socket(socket.AF_UNIX) as line:
-            line.settimeout(_LIMIT_S)
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(_LIMIT_S)
             try:
-                _connect(line, path)
+                _connect(connection, path)
             except (FileNotFoundError, ConnectionRefusedError):
                 return None
             except OSError as error:
                 msg = f"socket {str(path)!r}: {error}"
                 raise LoopGuardError(msg) from None
             with suppress(OSError):
-                line.sendall(encoded(request) + b"\n")
-            reply = decoded(_all(line), MOST_REPLY)
+                connection.sendall(encoded(request) + b"\n")
+            reply = decoded(_all(connection), MOST_REPLY)
         if reply is None:
             msg = f"socket {str(path)!r}: the process there gave no reply"
             raise LoopGuardError(msg)
         return reply
 
 
-class StoreLines(Lines):
+class StoreTransport(Transport):
     """Asks all processes that tell a store of their sessions."""
 
     nobody = (
@@ -131,11 +131,11 @@ class StoreLines(Lines):
         self._registry = ProcessRegistry(settings)
 
     def sessions(self) -> list[Message]:
-        """As of `Lines`."""
+        """As of `Transport`."""
         return [row for row in self._registry.sessions() if _is_row(row)]
 
     def ask(self, request: Message) -> list[Message]:
-        """As of `Lines`."""
+        """As of `Transport`."""
         replies: list[Message] = []
         for process in self._who(request):
             reply = self._registry.ask(process, request, _LIMIT_S)
@@ -147,7 +147,7 @@ class StoreLines(Lines):
         return replies
 
     def reached(self) -> int:
-        """As of `Lines`."""
+        """As of `Transport`."""
         return len(self._registry.processes())
 
     def _who(self, request: Message) -> list[str]:
@@ -186,24 +186,24 @@ def _is_row(row: Any) -> bool:
     return all(isinstance(row.get(name), str) for name in ("session", "process", "action"))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
 
 
-def _connect(line: socket.socket, path: Path) -> None:
+def _connect(connection: socket.socket, path: Path) -> None:
     """Connects; where many wait already, it is tried again until the limit of time."""
     until = time.monotonic() + _LIMIT_S
     while time.monotonic() < until:
         with suppress(BlockingIOError):
-            line.connect(str(path))
+            connection.connect(str(path))
             return
         time.sleep(0.05)
-    line.connect(str(path))
+    connection.connect(str(path))
 
 
-def _all(line: socket.socket) -> bytes:
+def _all(connection: socket.socket) -> bytes:
     """What a process says until it ends, within the limit of time and size."""
     until = time.monotonic() + _LIMIT_S
     data = bytearray()
     with suppress(OSError):
         while len(data) <= MOST_REPLY and time.monotonic() < until:
-            piece = line.recv(65_536)
+            piece = connection.recv(65_536)
             if not piece:
                 break
             data += piece

@@ -136,7 +136,7 @@ class AdminHandlers:
             found = refusal("unknown_request", "a request is one JSON object on one line")
         else:
             found = refusal("failed", "the process could not do it; its log says why")
-            with swallow(faults, "desk"):
+            with swallow(faults, "admin"):
                 found = self.reply(request)
         data = encoded(found)
         too_large = refusal("too_large", "the reply is too large")

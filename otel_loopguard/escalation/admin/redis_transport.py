@@ -138,24 +138,24 @@ _FIRST_PAUSE_S: Final = 0.2
 
 
 class RedisTransport:
-    """Answers requests that come by a Redis, on a background thread that ends with the desk.
+    """Answers requests that come by a Redis, on a background thread that ends with the guard.
 
     Where the store does not answer it waits, at most for `tuning.stores.retry_s`, and publishes
     everything anew as soon as it does.
     """
 
-    def __init__(self, settings: Settings, desk: AdminHandlers, faults: InternalErrors) -> None:
+    def __init__(self, settings: Settings, admin: AdminHandlers, faults: InternalErrors) -> None:
         self._heartbeat_s = settings.tuning.admin.heartbeat_s
         self._longest_s = settings.tuning.stores.retry_s
-        self._process = desk.process
-        self._desk = weakref.ref(desk)
+        self._process = admin.process
+        self._admin = weakref.ref(admin)
         self._registry = ProcessRegistry(settings)
         self._faults = faults
         self._sent: dict[str, bytes] = {}
         self._next = 0.0
         self._pause_s = _FIRST_PAUSE_S
         self._ended = False
-        self._thread = BackgroundThread("desk", self._turn, faults, weak=False)
+        self._thread = BackgroundThread("admin", self._turn, faults, weak=False)
 
     def start(self) -> None:
         """Starts the thread."""
@@ -167,14 +167,14 @@ class RedisTransport:
         self._thread.wake()
 
     def _turn(self) -> float:
-        if self._ended or self._desk() is None:
+        if self._ended or self._admin() is None:
             with suppress(StoreError):
                 self._registry.withdraw(self._process)
                 self._registry.close()
             self._thread.stop()
             return 0
         # Where the store does not answer, what writes to it says so and why.
-        with swallow(self._faults, "desk"), suppress(StoreError):
+        with swallow(self._faults, "admin"), suppress(StoreError):
             self._publish()
             self._answer_next()
             self._pause_s = _FIRST_PAUSE_S
@@ -186,10 +186,10 @@ class RedisTransport:
 
     def _publish(self) -> None:
         """Publishes the sessions that changed since the last time."""
-        desk = self._desk()
-        if desk is None or time.monotonic() < self._next:
+        admin = self._admin()
+        if admin is None or time.monotonic() < self._next:
             return
-        rows = {row["session"]: encoded(row) for row in desk.rows()}
+        rows = {row["session"]: encoded(row) for row in admin.rows()}
         changed = {key: row for key, row in rows.items() if self._sent.get(key) != row}
         gone = [key for key in self._sent if key not in rows]
         self._registry.publish(self._process, changed, gone)
@@ -197,10 +197,10 @@ class RedisTransport:
         self._next = time.monotonic() + self._heartbeat_s
 
     def _answer_next(self) -> None:
-        """Waits for a request, without keeping the desk alive, and answers it."""
-        found, desk = self._registry.next_request(self._process), self._desk()
-        if found is None or desk is None:
+        """Waits for a request, without keeping the guard alive, and answers it."""
+        found, admin = self._registry.next_request(self._process), self._admin()
+        if found is None or admin is None:
             return
         reply_to, request = found
-        self._registry.send_reply(reply_to, desk.answer(request, self._faults))
+        self._registry.send_reply(reply_to, admin.answer(request, self._faults))
         self._next = 0.0

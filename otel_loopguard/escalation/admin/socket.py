@@ -141,10 +141,10 @@ class _SocketServer(_Base):
     request_queue_size = _BACKLOG
 
     def __init__(
-        self, path: Path, desk: weakref.ref[AdminHandlers], faults: InternalErrors
+        self, path: Path, admin: weakref.ref[AdminHandlers], faults: InternalErrors
     ) -> None:
         self._path = path
-        self._desk = desk
+        self._admin = admin
         self._faults = faults
         # Each connection, until when it is open, and whether its request is whole; oldest first.
         self._open: dict[socket.socket, tuple[float, bool]] = {}
@@ -209,7 +209,7 @@ class _SocketServer(_Base):
         del request, client_address
         fault = sys.exc_info()[1]
         if fault is not None:
-            self._faults.note("desk", fault)
+            self._faults.note("admin", fault)
 
     def cut_late(self) -> None:
         """Cuts off connections whose time is over; first what they send, then all."""
@@ -240,8 +240,8 @@ class _SocketServer(_Base):
 
     def reply(self, line: bytes) -> bytes:
         """The reply to a request."""
-        desk = self._desk()
-        return b"" if desk is None else desk.answer(line, self._faults) + b"\n"
+        admin = self._admin()
+        return b"" if admin is None else admin.answer(line, self._faults) + b"\n"
 
 
 class Server:
@@ -249,12 +249,12 @@ class Server:
 
     One request and one reply a connection, within two seconds. Sixteen are open at most: then the
     oldest that has not sent its request makes room, so that a slow one shuts out nobody. What is no
-    request is refused; what is too long is cut off. It ends with the desk, and removes its socket.
+    request is refused; what is too long is cut off. It ends with the guard, and removes its socket.
     """
 
-    def __init__(self, setting: str, desk: AdminHandlers, faults: InternalErrors) -> None:
+    def __init__(self, setting: str, admin: AdminHandlers, faults: InternalErrors) -> None:
         self._setting = setting
-        self._desk = weakref.ref(desk)
+        self._admin = weakref.ref(admin)
         self._faults = faults
         self._server: _SocketServer | None = None
         self._made: _Made | None = None
@@ -286,7 +286,7 @@ class Server:
         if self._server is None and not self._ended:
             self._open()
         server = self._server
-        if server is not None and not self._ended and self._desk() is not None:
+        if server is not None and not self._ended and self._admin() is not None:
             server.timeout = _LOOK_S if not server.any_open else _REST_S
             server.handle_request()
             server.cut_late()
@@ -302,7 +302,7 @@ class Server:
     def _open(self) -> None:
         try:
             path = path_of(self._setting, next(_numbers))
-            self._server = _SocketServer(path, self._desk, self._faults)
+            self._server = _SocketServer(path, self._admin, self._faults)
             found = path.lstat()
         except (OSError, ValueError) as error:
             logger.warning("control_socket = %r: cannot be served: %s", self._setting, error)

@@ -12,7 +12,7 @@ import pytest
 
 from otel_loopguard import Action, LoopGuard, Settings, control, session
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.escalation.admin.client import StoreLines
+from otel_loopguard.escalation.admin.client import StoreTransport
 from otel_loopguard.escalation.admin.redis_transport import ProcessRegistry
 from tests.escalation.agents import asked, stuck, until, watched
 from tests.stores.servers import Server
@@ -32,22 +32,22 @@ def guard(server: Server) -> Iterator[LoopGuard]:
     found.shutdown()
 
 
-def lines(server: Server) -> StoreLines:
-    return StoreLines(Settings(store_url=server.url))
+def transport(server: Server) -> StoreTransport:
+    return StoreTransport(Settings(store_url=server.url))
 
 
 def test_sessions_and_orders(guard: LoopGuard, server: Server) -> None:
     """A session is listed soon, follows what happens, and takes orders."""
     stuck(guard, "run {1}:ä", calls=1)
-    until(lambda: [row["action"] for row in lines(server).sessions()] == ["allow"])
+    until(lambda: [row["action"] for row in transport(server).sessions()] == ["allow"])
     stuck(guard, "run {1}:ä", calls=3)
-    until(lambda: [row["action"] for row in lines(server).sessions()] == ["pause"])
-    (row,) = lines(server).sessions()
+    until(lambda: [row["action"] for row in transport(server).sessions()] == ["pause"])
+    (row,) = transport(server).sessions()
     assert row["escalation"] == asked(guard)[0].id
-    (reply,) = lines(server).ask({"op": "resume", "session": "run {1}:ä", "by": "anna"})
+    (reply,) = transport(server).ask({"op": "resume", "session": "run {1}:ä", "by": "anna"})
     assert (reply["ok"], reply["action"]) == (True, "allow")
-    assert lines(server).ask({"op": "resume", "session": "nobody"}) == []
-    (view,) = lines(server).ask({"op": "show", "session": "run {1}:ä"})
+    assert transport(server).ask({"op": "resume", "session": "nobody"}) == []
+    (view,) = transport(server).ask({"op": "show", "session": "run {1}:ä"})
     assert view["session"]["totals"]["actions"] == 4
     assert b"secret" not in b"".join(
         value
@@ -62,19 +62,19 @@ def test_answers(guard: LoopGuard, server: Server) -> None:
     stuck(guard, "a")
     found = asked(guard)[0].id
     request = {"op": "answer", "escalation": found, "answer": "skip_task", "by": "anna"}
-    until(lambda: any(reply["ok"] for reply in lines(server).ask(request)))
+    until(lambda: any(reply["ok"] for reply in transport(server).ask(request)))
     assert guard.flag_of("a").control.by == "anna"
-    until(lambda: lines(server).ask(request))
-    (late,) = lines(server).ask(request)
+    until(lambda: transport(server).ask(request))
+    (late,) = transport(server).ask(request)
     assert (late["error"], "anna answered skip_task" in late["message"]) == ("refused", True)
-    assert lines(server).ask({**request, "escalation": "nope"}) == []
+    assert transport(server).ask({**request, "escalation": "nope"}) == []
 
 
 def test_only_what_changed_is_sent(guard: LoopGuard, server: Server) -> None:
     """A session at rest costs no write but the heartbeat's."""
     for number in range(50):
         stuck(guard, f"run-{number}", calls=1)
-    until(lambda: len(lines(server).sessions()) == 50)
+    until(lambda: len(transport(server).sessions()) == 50)
     time.sleep(0.3)
     server.client.config_resetstat()
     time.sleep(2.5)
@@ -86,12 +86,12 @@ def test_only_what_changed_is_sent(guard: LoopGuard, server: Server) -> None:
 def test_a_process_that_ends(guard: LoopGuard, server: Server) -> None:
     """Shut down, it is out of the directory soon; all of its keys go by themselves anyway."""
     stuck(guard, "a")
-    until(lambda: lines(server).sessions())
+    until(lambda: transport(server).sessions())
     keys = server.client.keys("loopguard:desk*")
     assert keys
     assert all(server.client.ttl(key) > 0 for key in keys)
     guard.shutdown()
-    until(lambda: not lines(server).sessions())
+    until(lambda: not transport(server).sessions())
     until(lambda: not server.client.keys("loopguard:desk:*"))
 
 
@@ -112,7 +112,7 @@ def test_a_killed_process_is_forgotten(server: Server) -> None:
 def test_a_gate_is_opened_from_outside(guard: LoopGuard, server: Server) -> None:
     """At once: nobody polls for it."""
     stuck(guard, "a")
-    until(lambda: lines(server).sessions())
+    until(lambda: transport(server).sessions())
     passed: list[Action] = []
 
     def agent() -> None:
@@ -122,7 +122,7 @@ def test_a_gate_is_opened_from_outside(guard: LoopGuard, server: Server) -> None
     thread = threading.Thread(target=agent)
     thread.start()
     asked = {"op": "resume", "session": "a", "guidance": "use B", "by": "anna"}
-    assert lines(server).ask(asked)[0]["ok"]
+    assert transport(server).ask(asked)[0]["ok"]
     thread.join(20)
     assert not thread.is_alive()
     assert passed == [Action.HINT]
@@ -131,12 +131,14 @@ def test_a_gate_is_opened_from_outside(guard: LoopGuard, server: Server) -> None
 def test_redis_comes_back(guard: LoopGuard, server: Server) -> None:
     """Everything is said anew, and orders are taken again; nobody was held."""
     stuck(guard, "a", calls=1)
-    until(lambda: lines(server).sessions())
+    until(lambda: transport(server).sessions())
     server.kill()
     stuck(guard, "b", calls=1)
     server.start()
-    until(lambda: {row["session"] for row in lines(server).sessions()} == {"a", "b"}, limit_s=40)
-    assert lines(server).ask({"op": "abort", "session": "b"})[0]["ok"]
+    until(
+        lambda: {row["session"] for row in transport(server).sessions()} == {"a", "b"}, limit_s=40
+    )
+    assert transport(server).ask({"op": "abort", "session": "b"})[0]["ok"]
 
 
 @pytest.mark.parametrize(
@@ -147,10 +149,10 @@ def test_redis_comes_back(guard: LoopGuard, server: Server) -> None:
 def test_garbage_in_the_letter_box(guard: LoopGuard, server: Server, letter: bytes) -> None:
     """Is passed over; the next letter is answered."""
     stuck(guard, "a", calls=1)
-    until(lambda: lines(server).sessions())
+    until(lambda: transport(server).sessions())
     (process,) = ProcessRegistry(guard.settings).processes()
     server.client.rpush(f"loopguard:desk:{{{process}}}:in", letter)
-    (reply,) = lines(server).ask({"op": "abort", "session": "a"})
+    (reply,) = transport(server).ask({"op": "abort", "session": "a"})
     assert reply["ok"]
     assert guard.faults.counts == {}
 
@@ -158,11 +160,11 @@ def test_garbage_in_the_letter_box(guard: LoopGuard, server: Server, letter: byt
 def test_garbage_in_the_directory(guard: LoopGuard, server: Server) -> None:
     """What is no row of a session is left out."""
     stuck(guard, "a", calls=1)
-    until(lambda: lines(server).sessions())
+    until(lambda: transport(server).sessions())
     (process,) = ProcessRegistry(guard.settings).processes()
     rows = {b"x": b"{", b"y": b"[]", b"z": json.dumps({"session": 3}).encode()}
     server.client.hset(f"loopguard:desk:{{{process}}}", mapping=rows)
-    assert [row["session"] for row in lines(server).sessions()] == ["a"]
+    assert [row["session"] for row in transport(server).sessions()] == ["a"]
 
 
 def test_many_sessions(server: Server) -> None:
@@ -170,5 +172,5 @@ def test_many_sessions(server: Server) -> None:
     guard = watched(store_url=server.url, tuning={"admin": {"sessions": 1000, "heartbeat_s": 0.2}})
     for number in range(1200):
         guard.observe(Step(Kind.TOOL, "t", args={"n": number}, outcome="x"), f"run-{number}")
-    until(lambda: len(lines(server).sessions()) == 1000)
+    until(lambda: len(transport(server).sessions()) == 1000)
     guard.shutdown()

@@ -21,7 +21,7 @@ from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, control
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.errors import LoopGuardError
 from otel_loopguard.escalation.admin import socket as places
-from otel_loopguard.escalation.admin.client import SocketLines
+from otel_loopguard.escalation.admin.client import SocketTransport
 from tests.escalation.agents import stuck, until, watched
 
 
@@ -40,7 +40,7 @@ def guard(place: Path) -> Iterator[LoopGuard]:
 
 
 def path_of(guard: LoopGuard) -> Path:
-    server = guard.escalation().doors.server
+    server = guard.escalation().listeners.server
     assert server is not None
     until(lambda: server.path)
     assert server.path is not None
@@ -81,12 +81,12 @@ def test_the_sessions_of_all_processes(guard: LoopGuard) -> None:
     dead = path_of(guard).with_name("999999-1.sock")
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(dead))
-    found = {row["session"]: row["action"] for row in SocketLines().sessions()}
+    found = {row["session"]: row["action"] for row in SocketTransport().sessions()}
     assert found == {"held": "pause", "another": "allow"}
-    (reply,) = SocketLines().ask({"op": "resume", "session": "held", "by": "anna"})
+    (reply,) = SocketTransport().ask({"op": "resume", "session": "held", "by": "anna"})
     assert reply["ok"]
     assert guard.flag_of("held").control.by is not None
-    assert SocketLines().ask({"op": "resume", "session": "nobody"}) == []
+    assert SocketTransport().ask({"op": "resume", "session": "nobody"}) == []
     other.shutdown()
 
 
@@ -129,7 +129,7 @@ def test_a_line_without_end(guard: LoopGuard) -> None:
     """It is cut off at 16 KiB: nothing grows with what is sent."""
     reply = said(path_of(guard), b"x" * 5_000_000, end=False)
     assert reply is None or reply["error"] == "too_long"
-    (row,) = SocketLines().sessions()
+    (row,) = SocketTransport().sessions()
     assert row["session"] == "held"
 
 
@@ -153,7 +153,7 @@ def test_many_that_say_nothing_hold_nobody(guard: LoopGuard) -> None:
     for one in dripping:
         one.start()
     for _ in range(10):
-        assert SocketLines(str(path)).sessions()
+        assert SocketTransport(str(path)).sessions()
     for _ in range(100):
         assert cut.acquire(timeout=20)
     done.set()
@@ -170,7 +170,7 @@ def test_one_that_reads_nothing_holds_nobody(guard: LoopGuard) -> None:
     for line in lines:
         line.connect(str(path_of(guard)))
         line.sendall(b'{"op": "sessions"}\n')
-    assert len(SocketLines(str(path_of(guard))).sessions()) == 301
+    assert len(SocketTransport(str(path_of(guard))).sessions()) == 301
     for line in lines:
         line.close()
 
@@ -203,10 +203,10 @@ def test_a_folder_that_cannot_be_trusted(
     guard = watched(control_socket="auto")
     guard.observe(Step(Kind.TOOL, "t", args={}, outcome="x"), "a")
     until(lambda: "cannot be served" in caplog.text)
-    assert guard.escalation().doors.server is not None
-    assert guard.escalation().doors.server.path is None
+    assert guard.escalation().listeners.server is not None
+    assert guard.escalation().listeners.server.path is None
     with pytest.raises(LoopGuardError, match="otel-loopguard"):
-        SocketLines().sessions()
+        SocketTransport().sessions()
     guard.shutdown()
 
 
@@ -230,17 +230,17 @@ def test_a_path_of_its_own(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> 
     guard = watched(control_socket=str(path))
     stuck(guard, "held")
     assert path_of(guard) == path
-    assert [row["session"] for row in SocketLines(str(path)).sessions()] == ["held"]
+    assert [row["session"] for row in SocketTransport(str(path)).sessions()] == ["held"]
     second = watched(control_socket=str(path))
     stuck(second, "other")
     until(lambda: "another process listens" in caplog.text)
-    assert [row["session"] for row in SocketLines(str(path)).sessions()] == ["held"]
+    assert [row["session"] for row in SocketTransport(str(path)).sessions()] == ["held"]
     second.shutdown()
     assert path.is_socket()
     guard.shutdown()
     assert not path.exists()
     with pytest.raises(LoopGuardError, match="there is no socket"):
-        SocketLines(str(path)).sessions()
+        SocketTransport(str(path)).sessions()
 
 
 @pytest.mark.parametrize("what", ["file", "folder", "link", "dead link", "other kind", "pipe"])
@@ -296,13 +296,13 @@ def test_two_that_want_the_same_path(tmp_path: Path, caplog: pytest.LogCaptureFi
         stuck(each, f"{number}", calls=1)
     until(lambda: caplog.text.count("another process listens") == 7)
     people = [each.escalation() for each in guards]
-    served = [one.doors.server for one in people if one is not None]
+    served = [one.listeners.server for one in people if one is not None]
     having = [each for each, one in zip(guards, served, strict=True) if one and one.path]
     assert len(having) == 1
     for each in guards:
         if each is not having[0]:
             each.shutdown()
-    assert SocketLines(str(path)).sessions()
+    assert SocketTransport(str(path)).sessions()
     having[0].shutdown()
     assert not path.exists()
 
@@ -362,14 +362,15 @@ def test_a_fork_has_its_own(place: Path) -> None:
             assert program.stdout.readline() == "up\n"
         until(
             lambda: (
-                sorted(row["session"] for row in SocketLines().sessions()) == ["child", "parent"]
+                sorted(row["session"] for row in SocketTransport().sessions())
+                == ["child", "parent"]
             )
         )
         program.stdin.write("\n\n")
         program.stdin.flush()
         program.stdin.close()
     # The child leaves by `os._exit`, as a killed one would: its socket stays, and is passed over.
-    assert SocketLines().sessions() == []
+    assert SocketTransport().sessions() == []
     assert len(list(place.iterdir())) <= 1
 
 
