@@ -7,6 +7,6 @@ itself. DuckDB, pyarrow, Ray and chdb are extras, imported where they are used.
 
 from __future__ import annotations
 
-from otel_loopguard.backtest.session import SessionResult, replay_session
+from otel_loopguard.backtest.session import BacktestResult, replay_session
 
-__all__ = ["SessionResult", "replay_session"]
+__all__ = ["BacktestResult", "replay_session"]

@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from otel_loopguard.backtest.extras import load
 from otel_loopguard.backtest.rows import BrokenRow, parsed
-from otel_loopguard.backtest.session import SessionResult, replay_session
+from otel_loopguard.backtest.session import BacktestResult, replay_session
 from otel_loopguard.backtest.sources import Source, connect, relation, stage
 from otel_loopguard.errors import LoopGuardError
 from otel_loopguard.guard.guard import LoopGuard
@@ -183,7 +183,7 @@ def _bodies(rows: Iterable[tuple[Any, ...]], notes: Notes) -> _Streamed:
             notes.broken["a row is no object"] += 1
 
 
-def result_row(found: SessionResult) -> dict[str, object]:
+def result_row(found: BacktestResult) -> dict[str, object]:
     """A result as a row of the Parquet file; without content of the session."""
     spent, until, stopped = found.spent, found.until, found.stopped
     after: dict[str, object] = {}

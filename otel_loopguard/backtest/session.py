@@ -18,9 +18,9 @@ from otel_loopguard.backtest.rows import (
     span_of,
     step_of,
 )
-from otel_loopguard.core import Action, Kind
+from otel_loopguard.core import Kind
 from otel_loopguard.guard.guard import LoopGuard
-from otel_loopguard.replay import Run, SpanReplay, replay_run
+from otel_loopguard.replay import Run, SessionResult, SpanReplay, replay_run
 from otel_loopguard.replay.fields import mapping, text
 
 if TYPE_CHECKING:
@@ -70,34 +70,22 @@ class Spent:
 
 
 @dataclass(slots=True)
-class SessionResult:
-    """What was decided about one session.
+class BacktestResult(SessionResult):
+    """The result of a session, with its label and what it used.
 
     Attributes:
-        session: Its key: a conversation id, a trace id, or the id of a labelled run.
-        source: File, or source of a labelled run, that it comes from.
         loop: Whether it is labelled as a loop; None where nobody said.
         tier: How the label came about; empty without one.
-        decisions: Every decision, in order.
         spent: What the session used as a whole.
         stopped: The first decision that stops (deny, pause, abort), if there is one.
         until: What had been used when it was made.
     """
 
-    session: str
-    source: str = ""
     loop: bool | None = None
     tier: str = ""
-    decisions: list[Decision] = field(default_factory=list["Decision"])
     spent: Spent = field(default_factory=Spent)
     stopped: Decision | None = None
     until: Spent | None = None
-
-    @property
-    def strongest(self) -> Action:
-        """The strongest action decided; allow if there was none."""
-        actions = (decision.action for decision in self.decisions)
-        return max(actions, key=lambda action: action.rank, default=Action.ALLOW)
 
     def add(self, decision: Decision) -> None:
         """Takes one decision."""
@@ -114,7 +102,7 @@ def replay_session(  # noqa: PLR0913
     source: str = "",
     broken: Counter[str] | None = None,
     like: LoopGuard | None = None,
-) -> list[SessionResult]:
+) -> list[BacktestResult]:
     """What the guard decides about the rows of one session, on their own clock.
 
     The result depends on the rows, their order and the settings alone, and is what the guard of a
@@ -130,10 +118,10 @@ def replay_session(  # noqa: PLR0913
         like: A guard of these settings, to make the session's own from.
     """
     reasons = Counter[str]() if broken is None else broken
-    account = _Account(source)
+    results = _Results(source)
     guard = LoopGuard(
         settings, clock="replay", like=like,
-        on_step=account.on_step, on_decision=account.on_decision,
+        on_step=results.on_step, on_decision=results.on_decision,
     )  # fmt: skip
     try:
         stream = iter(rows)
@@ -142,20 +130,20 @@ def replay_session(  # noqa: PLR0913
             return []
         if first[0] == SPAN:
             replay = SpanReplay(guard, guard.reader.read)
-            for span in _spans(chain((first,), stream), account, reasons):
+            for span in _spans(chain((first,), stream), results, reasons):
                 replay.add(span)
             replay.finish()
-            return account.results()
+            return results.all()
         run = _run(chain((first,), stream), session, reasons)
         if run is None:
             return []
         replay_run(guard, run)
-        return [account.of_run(run, source)]
+        return [results.of_run(run, source)]
     finally:
         guard.shutdown()
 
 
-def _spans(rows: Rows, account: _Account, broken: Counter[str]) -> Iterator[RecordedSpan]:
+def _spans(rows: Rows, results: _Results, broken: Counter[str]) -> Iterator[RecordedSpan]:
     for _, row in rows:
         try:
             span = span_of(row)
@@ -165,7 +153,7 @@ def _spans(rows: Rows, account: _Account, broken: Counter[str]) -> Iterator[Reco
         for name in _LABEL:
             value = row.get(name)
             if isinstance(value, bool):
-                account.loop = value
+                results.loop = value
         yield span
 
 
@@ -194,14 +182,14 @@ def _run(rows: Rows, session: str, broken: Counter[str]) -> Run | None:
     return run if run.id else None
 
 
-class _Account:
+class _Results:
     """The results of the sessions that a guard saw."""
 
     def __init__(self, source: str) -> None:
         self.loop: bool | None = None
         self._source = source
         # By the object, for the key may change while spans come in.
-        self._found: dict[int, tuple[Session, SessionResult]] = {}
+        self._found: dict[int, tuple[Session, BacktestResult]] = {}
 
     def on_step(self, session: Session, _index: int, step: Step) -> None:
         self._result(session).spent.add(step)
@@ -209,23 +197,23 @@ class _Account:
     def on_decision(self, session: Session, decision: Decision) -> None:
         self._result(session).add(decision)
 
-    def results(self) -> list[SessionResult]:
+    def all(self) -> list[BacktestResult]:
         """One for each session, in the order of their first steps."""
         for session, result in self._found.values():
             result.session = session.key
             result.loop = self.loop
         return [result for _, result in self._found.values()]
 
-    def of_run(self, run: Run, source: str) -> SessionResult:
+    def of_run(self, run: Run, source: str) -> BacktestResult:
         """The one of a labelled run."""
-        found = self.results()
-        result = found[0] if found else SessionResult(run.id)
+        found = self.all()
+        result = found[0] if found else BacktestResult()
         result.session, result.source = run.id, run.source or source
         result.loop, result.tier = run.loop, run.tier
         return result
 
-    def _result(self, session: Session) -> SessionResult:
+    def _result(self, session: Session) -> BacktestResult:
         known = self._found.get(id(session))
         if known is None:
-            known = self._found[id(session)] = session, SessionResult(session.key, self._source)
+            known = self._found[id(session)] = session, BacktestResult(self._source, session.key)
         return known[1]

@@ -14,7 +14,7 @@ from rich.text import Text
 from otel_loopguard import control
 from otel_loopguard.cli.inputs import Inputs
 from otel_loopguard.cli.output import console
-from otel_loopguard.cli.replay import Forest, SpanAccounts, show
+from otel_loopguard.cli.replay import Forest, SpanResults, show
 from otel_loopguard.core import Action
 from otel_loopguard.errors import LoopGuardAbort
 from otel_loopguard.replay import Run
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from otel_loopguard._control.flag import Control
-    from otel_loopguard.cli.replay import Account
+    from otel_loopguard.cli.replay import ReplayResult
 
 _TURNS: Final = 15
 _QUERY: Final = {"query": "refund policy for order 4711"}
@@ -131,13 +131,13 @@ def _live(out: Console) -> bool:
 
 def _recorded() -> None:
     forest = Forest(Reader().read)
-    spans = SpanAccounts(SAMPLE, Settings(), forest)
-    accounts: list[Account] = []
+    spans = SpanResults(SAMPLE, Settings(), forest)
+    results: list[ReplayResult] = []
     with as_file(files("otel_loopguard.cli") / "data" / SAMPLE) as path:
         with Inputs([str(path)], bar=False) as inputs:
             for recording in inputs:
                 for entry in inputs.entries(recording):
                     if not isinstance(entry, Run):
-                        accounts.extend(spans.add(entry))
-        accounts.extend(spans.finish())
-    show(accounts, forest)
+                        results.extend(spans.add(entry))
+        results.extend(spans.finish())
+    show(results, forest)

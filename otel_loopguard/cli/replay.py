@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -18,7 +18,7 @@ from otel_loopguard.cli.workers import spread
 from otel_loopguard.core import Action, Decision
 from otel_loopguard.core.decision import outcome_of
 from otel_loopguard.guard.guard import LoopGuard
-from otel_loopguard.replay import Recording, Run, SpanReplay, Transcript, replay_run
+from otel_loopguard.replay import Recording, Run, SessionResult, SpanReplay, Transcript, replay_run
 from otel_loopguard.spans.reader import Reader
 
 if TYPE_CHECKING:
@@ -35,20 +35,11 @@ _LEAST: Final = 400
 
 
 @dataclass(slots=True)
-class Account:
-    """What was decided about one session."""
+class ReplayResult(SessionResult):
+    """The result of a session, with its number of steps and its report."""
 
-    source: str  # a labelled run's source, else the name of the file
-    session: str  # a labelled run's id, a conversation id, or a trace id
     steps: int = 0
-    decisions: list[Decision] = field(default_factory=list[Decision])
-    report: Report | None = None  # until it is closed
-
-    @property
-    def strongest(self) -> Action:
-        """The strongest action decided; allow if there was none."""
-        actions = (decision.action for decision in self.decisions)
-        return max(actions, key=lambda action: action.rank, default=Action.ALLOW)
+    report: Report | None = None  # None until the session is closed
 
     @property
     def outcome(self) -> str | None:
@@ -57,7 +48,7 @@ class Account:
         return next((outcome_of(one, None).value for one in ends), None)
 
     def row(self) -> dict[str, object]:
-        """The account as one JSON object."""
+        """The result as one JSON object."""
         return {
             "source": self.source,
             "session": self.session,
@@ -127,13 +118,13 @@ class Forest:
             _, gone = self._traces.popitem(last=False)
             self._count -= len(gone)
 
-    def tree(self, account: Account) -> Tree | None:
-        """The trees of the traces that an account's decisions are about; None if none is known."""
+    def tree(self, result: ReplayResult) -> Tree | None:
+        """The trees of the traces that a result's decisions are about; None if none is known."""
         marks: defaultdict[int, defaultdict[int, list[Decision]]]
         marks = defaultdict(lambda: defaultdict(list))
-        for decision in account.decisions:
+        for decision in result.decisions:
             marks[decision.trace_id][decision.span_id].append(decision)
-        top = Tree(Text.assemble("session ", cell(account.session, 80)), guide_style="dim")
+        top = Tree(Text.assemble("session ", cell(result.session, 80)), guide_style="dim")
         for trace_id, decisions in marks.items():
             nodes = self._traces.get(trace_id)
             if nodes:
@@ -183,45 +174,47 @@ def print_replay(
     forest = Forest(Reader().read) if tree else None
     with Inputs(files) as inputs:
         apart = jobs != 1 and forest is None
-        found = _spread(inputs, settings, jobs) if apart else accounts(inputs, settings, forest)
+        found = _spread(inputs, settings, jobs) if apart else replay_all(inputs, settings, forest)
         if form is Format.JSON:
-            for account in found:
-                json_line(account.row())
+            for result in found:
+                json_line(result.row())
         else:
             show(list(found), forest)
     return inputs.code
 
 
-def show(found: Sequence[Account], forest: Forest | None) -> None:
-    """Prints accounts as a table, or as trees where the spans are known."""
+def show(found: Sequence[ReplayResult], forest: Forest | None) -> None:
+    """Prints results as a table, or as trees where the spans are known."""
     out = console()
     grid = table(("source", "session", "steps#", "strongest", "decisions"))
-    for account in found:
-        branch = forest.tree(account) if forest and account.decisions else None
+    for result in found:
+        branch = forest.tree(result) if forest and result.decisions else None
         if branch is not None:
             out.print(branch)
         said = "; ".join(
             f"{decision.action} at {decision.step} ({decision.reason}, {decision.count:.3g} times)"
-            for decision in account.decisions
+            for decision in result.decisions
         )
-        names = (cell(account.source, 40), cell(account.session, 48))
-        grid.add_row(*names, str(account.steps), account.strongest.value, cell(said, 160))
+        names = (cell(result.source, 40), cell(result.session, 48))
+        grid.add_row(*names, str(result.steps), result.strongest.value, cell(said, 160))
     out.print(grid)
 
 
-def accounts(inputs: Inputs, settings: Settings, forest: Forest | None = None) -> Iterator[Account]:
-    """Replays everything; yields an account per session, about in the order of their ends."""
+def replay_all(
+    inputs: Inputs, settings: Settings, forest: Forest | None = None
+) -> Iterator[ReplayResult]:
+    """Replays everything; yields a result per session, about in the order of their ends."""
     for recording in inputs:
-        yield from _accounts(recording.name, inputs.entries(recording), settings, forest)
+        yield from _results(recording.name, inputs.entries(recording), settings, forest)
 
 
-def _accounts(
+def _results(
     name: str, entries: Iterable[RecordedSpan | Run], settings: Settings, forest: Forest | None
-) -> Iterator[Account]:
-    spans = SpanAccounts(name, settings, forest)
+) -> Iterator[ReplayResult]:
+    spans = SpanResults(name, settings, forest)
     for entry in entries:
         if isinstance(entry, Run):
-            yield account_of(entry, settings)
+            yield result_of(entry, settings)
         else:
             yield from spans.add(entry)
     yield from spans.finish()
@@ -235,12 +228,12 @@ class _File(NamedTuple):
     told: int
 
 
-_Unit = Run | _File | Account
+_Unit = Run | _File | ReplayResult
 _Reports = list[tuple[str, int, str]]
 
 
-def _spread(inputs: Inputs, settings: Settings, jobs: int) -> Iterator[Account]:
-    """The accounts in the same order, with the work spread over processes."""
+def _spread(inputs: Inputs, settings: Settings, jobs: int) -> Iterator[ReplayResult]:
+    """The results in the same order, with the work spread over processes."""
     work = partial(_replayed, settings=settings)
     for unit, (found, reports) in spread(work, _units(inputs, settings), _steps_of, jobs):
         for report in reports[unit.told if isinstance(unit, _File) else 0 :]:
@@ -249,7 +242,7 @@ def _spread(inputs: Inputs, settings: Settings, jobs: int) -> Iterator[Account]:
 
 
 def _units(inputs: Inputs, settings: Settings) -> Iterator[_Unit]:
-    """Runs, and files of spans; accounts of spans that come from a pipe or follow runs."""
+    """Runs, and files of spans; results of spans that come from a pipe or follow runs."""
     for recording in inputs:
         before, entries = inputs.broken, inputs.entries(recording)
         first = next(entries, None)
@@ -258,7 +251,7 @@ def _units(inputs: Inputs, settings: Settings) -> Iterator[_Unit]:
         if not isinstance(first, Run) and recording.size is not None:
             yield _File(recording.path, recording.size, inputs.broken - before)
             continue
-        spans = SpanAccounts(recording.name, settings)
+        spans = SpanResults(recording.name, settings)
         for entry in chain((first,), entries):
             if isinstance(entry, Run):
                 yield entry
@@ -269,61 +262,61 @@ def _units(inputs: Inputs, settings: Settings) -> Iterator[_Unit]:
 
 def _steps_of(unit: _Unit) -> int:
     """About how many steps a unit has; a kilobyte of a file of spans is one."""
-    if isinstance(unit, Account):
+    if isinstance(unit, ReplayResult):
         return 1
     return unit.size // 1_000 + _LEAST if isinstance(unit, _File) else len(unit.steps) + 1
 
 
-def _replayed(unit: _Unit, settings: Settings) -> tuple[list[Account], _Reports]:
-    """The accounts of a unit, in a worker, and what is broken in its file."""
+def _replayed(unit: _Unit, settings: Settings) -> tuple[list[ReplayResult], _Reports]:
+    """The results of a unit, in a worker, and what is broken in its file."""
     reports: _Reports = []
-    if isinstance(unit, Account):
+    if isinstance(unit, ReplayResult):
         return [unit], reports
     if isinstance(unit, Run):
-        return [account_of(unit, settings)], reports
+        return [result_of(unit, settings)], reports
     recording = Recording(unit.path, lambda file, line, why: reports.append((file, line, why)))
-    return list(_accounts(recording.name, recording, settings, None)), reports
+    return list(_results(recording.name, recording, settings, None)), reports
 
 
-def account_of(run: Run, settings: Settings) -> Account:
+def result_of(run: Run, settings: Settings) -> ReplayResult:
     """Replays one labelled run with a guard of its own."""
-    account = Account(run.source, run.id, steps=len(run.steps))
+    result = ReplayResult(run.source, run.id, steps=len(run.steps))
     if isinstance(run, Transcript):
         # A person may come back the next day: a session forgotten meanwhile would count from 0.
         settings = settings.model_copy(update={"session_ttl_s": _FOREVER_S})
     guard = LoopGuard(
         settings,
         clock="replay",
-        on_decision=lambda _session, decision: account.decisions.append(decision),
+        on_decision=lambda _session, decision: result.decisions.append(decision),
     )
     replay_run(guard, run)
     guard.shutdown()
-    account.report = guard.report(run.id)
-    return account
+    result.report = guard.report(run.id)
+    return result
 
 
-class SpanAccounts:
-    """Replays the spans of one file and keeps the accounts of their sessions."""
+class SpanResults:
+    """Replays the spans of one file and keeps the results of their sessions."""
 
     def __init__(self, name: str, settings: Settings, forest: Forest | None = None) -> None:
         self._source = name
         self._forest = forest
-        self._open: OrderedDict[int, tuple[Session, Account]] = OrderedDict()
-        self._closed: list[Account] = []
+        self._open: OrderedDict[int, tuple[Session, ReplayResult]] = OrderedDict()
+        self._closed: list[ReplayResult] = []
         guard = LoopGuard(
             settings, clock="replay", on_step=self._on_step, on_decision=self._on_decision
         )
         self._guard, self._replay = guard, SpanReplay(guard, guard.reader.read)
 
-    def add(self, span: RecordedSpan) -> Iterator[Account]:
-        """Adds one span; gives accounts that are closed by now."""
+    def add(self, span: RecordedSpan) -> Iterator[ReplayResult]:
+        """Adds one span; gives results that are closed by now."""
         if self._forest:
             self._forest.add(span)
         self._replay.add(span)
         return self._pop_closed()
 
-    def finish(self) -> Iterator[Account]:
-        """Replays what is held back; gives the other accounts, in the order of their last step."""
+    def finish(self) -> Iterator[ReplayResult]:
+        """Replays what is held back; gives the other results, in the order of their last step."""
         self._replay.finish()
         self._guard.shutdown()
         while self._open:
@@ -331,27 +324,29 @@ class SpanAccounts:
         return self._pop_closed()
 
     def _on_step(self, session: Session, _index: int, _step: Step) -> None:
-        self._account(session).steps += 1
+        self._result(session).steps += 1
 
     def _on_decision(self, session: Session, decision: Decision) -> None:
-        self._account(session).decisions.append(decision)
+        self._result(session).decisions.append(decision)
 
-    def _account(self, session: Session) -> Account:
+    def _result(self, session: Session) -> ReplayResult:
         # By the object, as its key may change while spans come in; the object is kept, so that its
         # id is not reused.
-        known = self._open.setdefault(id(session), (session, Account(self._source, session.key)))
+        known = self._open.setdefault(
+            id(session), (session, ReplayResult(self._source, session.key))
+        )
         self._open.move_to_end(id(session))
         if len(self._open) > _MAX_OPEN:
             self._close_oldest()
         return known[1]
 
     def _close_oldest(self) -> None:
-        _, (session, account) = self._open.popitem(last=False)
-        account.session = session.key
-        account.report = session.report()
-        self._closed.append(account)
+        _, (session, result) = self._open.popitem(last=False)
+        result.session = session.key
+        result.report = session.report()
+        self._closed.append(result)
 
-    def _pop_closed(self) -> Iterator[Account]:
+    def _pop_closed(self) -> Iterator[ReplayResult]:
         # Given once the guard has returned: it swallows what fails in a callback.
         closed, self._closed = self._closed, []
         yield from closed

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from otel_loopguard.cli.inputs import Inputs
 from otel_loopguard.cli.output import Format, cell, console, json_line, table
-from otel_loopguard.cli.replay import accounts, decision_row
+from otel_loopguard.cli.replay import decision_row, replay_all
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -30,9 +30,9 @@ def print_reports(files: Sequence[str], form: Format, settings: Settings) -> int
     """
     with Inputs(files) as inputs:
         found = (
-            (account.source, account.report)
-            for account in accounts(inputs, settings)
-            if account.report is not None
+            (result.source, result.report)
+            for result in replay_all(inputs, settings)
+            if result.report is not None
         )
         if form is Format.JSON:
             for source, report in found:

@@ -1,7 +1,7 @@
 """Recorded runs: files of spans, of labelled steps or of coding agents, read and replayed.
 
-`Recording` opens a file and gives what is in it, `recordings` all transcripts of a folder;
-`SpanReplay` and `replay_run` feed it to a guard on the recording's own clock. Nothing here needs
+`Recording` reads a file, `recordings` finds the transcripts of a folder; `SpanReplay` and
+`replay_run` feed them to a guard on the recording's own clock. Nothing here needs
 OpenTelemetry, a terminal or the network.
 """
 
@@ -12,6 +12,7 @@ from otel_loopguard.replay.labelled_runs import Run
 from otel_loopguard.replay.recorded_session import RecordedSession, opened, recordings
 from otel_loopguard.replay.recording import Recording
 from otel_loopguard.replay.replay import Feed, SpanReplay, replay_run
+from otel_loopguard.replay.result import SessionResult
 from otel_loopguard.replay.transcripts import Transcript
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "RecordedSession",
     "Recording",
     "Run",
+    "SessionResult",
     "SpanReplay",
     "Transcript",
     "opened",

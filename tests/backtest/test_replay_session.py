@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyarrow import parquet
 
-from otel_loopguard.backtest import SessionResult, replay_session
+from otel_loopguard.backtest import BacktestResult, replay_session
 from otel_loopguard.backtest.rows import (
     ENTRY,
     RUN,
@@ -26,7 +26,7 @@ from otel_loopguard.backtest.rows import (
     written,
 )  # fmt: skip
 from otel_loopguard.backtest.run import run
-from otel_loopguard.cli.replay import Account, SpanAccounts, account_of
+from otel_loopguard.cli.replay import ReplayResult, SpanResults, result_of
 from otel_loopguard.replay import Recording, Run
 from otel_loopguard.settings import Settings
 from tests.backtest.sources import exported, ignore, spans_of, write_spans
@@ -42,15 +42,15 @@ def told(decisions: Iterable[Decision]) -> list[tuple[object, ...]]:
     ]
 
 
-def by_session(found: Iterable[Account | SessionResult]) -> dict[str, Any]:
+def by_session(found: Iterable[ReplayResult | BacktestResult]) -> dict[str, Any]:
     return {each.session: told(each.decisions) for each in found}
 
 
-def accounts_of(path: Path) -> dict[str, Any]:
+def results_of(path: Path) -> dict[str, Any]:
     """What `replay` says of a file of spans: the guard as it stands in a process."""
-    accounts = SpanAccounts(path.name, Settings())
-    closed = [account for span in spans_of(path) for account in accounts.add(span)]
-    return by_session([*closed, *accounts.finish()])
+    results = SpanResults(path.name, Settings())
+    closed = [result for span in spans_of(path) for result in results.add(span)]
+    return by_session([*closed, *results.finish()])
 
 
 def written_out(pattern: str) -> dict[str, Any]:
@@ -76,7 +76,7 @@ def test_labelled_runs_are_decided_as_in_process(shared: Path, name: str, tmp_pa
         rows = [(RUN, head), *((STEP, entry_of(step)) for step in one.steps)]
         rows = [(form, parsed(written(row))) for form, row in rows]
         (found,) = replay_session(rows, Settings())  # type: ignore[arg-type]
-        expected = account_of(one, Settings())
+        expected = result_of(one, Settings())
         assert told(found.decisions) == told(expected.decisions)
         assert (found.session, found.loop, found.spent.steps) == (one.id, one.loop, len(one.steps))
 
@@ -85,7 +85,7 @@ def test_captured_spans_are_decided_as_in_process(shared: Path, tmp_path: Path) 
     """All captures at once: in one process their sessions share nothing but the file."""
     noticed = 0
     for path in sorted((shared / "spans").glob("*.otlp.jsonl"))[::3]:
-        expected = accounts_of(path)
+        expected = results_of(path)
         found = run(str(path), Settings(), tmp_path / path.stem, jobs=1)
         assert written_out(found.parts) == without_time(expected), path.name
         noticed += sum(map(len, expected.values()))
@@ -113,7 +113,7 @@ def test_rows_of_clickhouse_are_decided_as_in_process(
     spans = spans_of(path)
     table = write_spans(map(exported, reversed(spans)), tmp_path / "spans.parquet")
     found = run(str(table), Settings(), tmp_path / "out", jobs=1)
-    assert written_out(found.parts) == without_time(accounts_of(path))
+    assert written_out(found.parts) == without_time(results_of(path))
     assert found.notes.rows == len(spans)
 
 

@@ -14,7 +14,7 @@ from otel_loopguard._util.errors import InternalErrors, raise_faults
 from otel_loopguard.cli import workers
 from otel_loopguard.cli.evaluation.scores import Judgement, score
 from otel_loopguard.cli.evaluation.trials import SENSITIVITIES, tried, verdicts
-from otel_loopguard.cli.replay import account_of
+from otel_loopguard.cli.replay import result_of
 from otel_loopguard.core import Action, Kind, Step
 from otel_loopguard.replay import Run
 from otel_loopguard.settings import Settings
@@ -355,5 +355,5 @@ def test_trials(calls: int, stopped_up_to: int) -> None:
     """At each sensitivity the highest stop line that stops a run, of those that are tried."""
     run = Run("a", steps=[Step(Kind.TOOL, "t", args={}, outcome="x" * 50)] * calls)
     for lines in (0, 3):
-        last = tried(run, Settings(), lines, account_of(run, Settings()))[-1]
+        last = tried(run, Settings(), lines, result_of(run, Settings()))[-1]
         assert (last.noticed, last.line) == (calls > 0, min(lines, stopped_up_to))

@@ -18,7 +18,7 @@ import orjson
 
 from otel_loopguard import Settings
 from otel_loopguard.cli.inputs import Inputs
-from otel_loopguard.cli.replay import accounts
+from otel_loopguard.cli.replay import replay_all
 
 GOLDEN = Path(__file__).with_name("decisions.jsonl")
 SHARED = Path(__file__).resolve().parents[2].parent / "shared"
@@ -49,14 +49,14 @@ def replayed(file: Path) -> dict[Run, Decided]:
     tiers = dict(_tiers(file))
     found: dict[Run, Decided] = {}
     with Inputs([str(file)], bar=False) as inputs:
-        for account in accounts(inputs, Settings()):
-            run = (file.name, account.session)
+        for result in replay_all(inputs, Settings()):
+            run = (file.name, result.session)
             said = tuple(
-                f"{one.step} {one.action} {one.detector}/{one.reason}" for one in account.decisions
+                f"{one.step} {one.action} {one.detector}/{one.reason}" for one in result.decisions
             )
             if said:
                 before = found[run].decisions if run in found else ()
-                found[run] = Decided(tiers.get(account.session, ""), before + said)
+                found[run] = Decided(tiers.get(result.session, ""), before + said)
     return found
 
 

@@ -16,13 +16,13 @@ import typer
 from otel_loopguard.cli.evaluation.trials import HIGHEST, at_line, changes
 from otel_loopguard.cli.inputs import Inputs
 from otel_loopguard.cli.output import Format, cell, console, json_line, table
-from otel_loopguard.cli.replay import SpanAccounts, account_of
+from otel_loopguard.cli.replay import SpanResults, result_of
 from otel_loopguard.core import Action
 from otel_loopguard.errors import LoopGuardError
 from otel_loopguard.replay import RecordedSession, Recording, Run, Transcript
 
 if TYPE_CHECKING:
-    from otel_loopguard.cli.replay import Account
+    from otel_loopguard.cli.replay import ReplayResult
     from otel_loopguard.settings import Settings
     from otel_loopguard.spans.views import RecordedSpan
 
@@ -202,13 +202,13 @@ def _survey(inputs: Inputs, settings: Settings, bad: AbstractSet[str]) -> _Surve
     survey = _Survey()
     for index, recording in enumerate(inputs):
         entries = inputs.entries(recording)
-        for place, good, account in _accounts(index, recording.name, entries, settings, None):
-            if not good or account.session in bad:
+        for place, good, result in _results(index, recording.name, entries, settings, None):
+            if not good or result.session in bad:
                 survey.other += 1
                 continue
             survey.runs += 1
-            survey.stopped += account.strongest.stops
-            if account.strongest.rank >= Action.HINT.rank:
+            survey.stopped += result.strongest.stops
+            if result.strongest.rank >= Action.HINT.rank:
                 survey.noticed.add(place)
     return survey
 
@@ -252,31 +252,31 @@ def _stopped(
         if not any(place[0] == index for place in only):
             continue
         recording = known.reopened(_ignore)
-        for place, _, account in _accounts(index, recording.name, recording, settings, only):
-            if place in only and account.strongest.stops:
+        for place, _, result in _results(index, recording.name, recording, settings, only):
+            if place in only and result.strongest.stops:
                 found.add(place)
     return found
 
 
-def _accounts(
+def _results(
     index: int,
     name: str,
     entries: Iterable[RecordedSpan | Run],
     settings: Settings,
     only: AbstractSet[_Place] | None,
-) -> Iterator[tuple[_Place, bool, Account]]:
-    """Place, whether it is good, and account, for every run; of labelled ones some if `only`."""
-    spans = SpanAccounts(name, settings)
+) -> Iterator[tuple[_Place, bool, ReplayResult]]:
+    """Place, whether it is good, and result, for every run; of labelled ones some if `only`."""
+    spans = SpanResults(name, settings)
     for number, entry in enumerate(entries):
         if not isinstance(entry, Run):
-            for account in spans.add(entry):
-                yield (index, account.session), True, account
+            for result in spans.add(entry):
+                yield (index, result.session), True, result
             continue
         place = (index, str(number))
         if only is None or place in only:
-            yield place, _good(entry), account_of(entry, settings)
-    for account in spans.finish():
-        yield (index, account.session), True, account
+            yield place, _good(entry), result_of(entry, settings)
+    for result in spans.finish():
+        yield (index, result.session), True, result
 
 
 def _good(run: Run) -> bool:

@@ -37,7 +37,7 @@ from otel_loopguard.cli.evaluation.trials import (
 )
 from otel_loopguard.cli.inputs import Inputs
 from otel_loopguard.cli.output import Format, cell, console, json_line, line, table
-from otel_loopguard.cli.replay import account_of
+from otel_loopguard.cli.replay import result_of
 from otel_loopguard.cli.workers import spread
 from otel_loopguard.errors import LoopGuardError
 from otel_loopguard.replay import Run
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from otel_loopguard.cli.replay import Account
+    from otel_loopguard.cli.replay import ReplayResult
     from otel_loopguard.settings import Settings
 
 NAME: Final = "otel-loopguard"
@@ -140,12 +140,12 @@ def _evaluated(inputs: Inputs, settings: Settings, options: Options) -> _Evaluat
     faults = InternalErrors()
     lines = LINES if options.leave_one_out else 0
     tries = options.leave_one_out or options.curve is not None
-    work = partial(_account, settings=settings, lines=lines if tries else None)
+    work = partial(_result, settings=settings, lines=lines if tries else None)
     replays = (1 + lines) * len(SENSITIVITIES) if tries else 1
-    for run, (account, trials) in spread(
+    for run, (result, trials) in spread(
         work, _runs(inputs), lambda run: len(run.steps) * replays, options.jobs
     ):
-        judged = judgement(NAME, run, ((one.step, one.action) for one in account.decisions))
+        judged = judgement(NAME, run, ((one.step, one.action) for one in result.decisions))
         found.own.append(judged)
         for factory in factories:
             baseline = factory()
@@ -153,19 +153,19 @@ def _evaluated(inputs: Inputs, settings: Settings, options: Options) -> _Evaluat
             found.others.append(judgement(baseline.name, run, said))
         if options.cost:
             found.costs += costs(run, judged)
-        if options.errors and (wrong := mistake(run, account)) is not None:
+        if options.errors and (wrong := mistake(run, result)) is not None:
             found.mistakes.append(wrong)
         if trials is not None:
             found.trials.append((judged, trials))
     return found
 
 
-def _account(run: Run, settings: Settings, lines: int | None) -> tuple[Account, Tried | None]:
-    """The account of a run, and its trials if it has a label and `lines` asks for them."""
-    account = account_of(run, settings)
+def _result(run: Run, settings: Settings, lines: int | None) -> tuple[ReplayResult, Tried | None]:
+    """The result of a run, and its trials if it has a label and `lines` asks for them."""
+    result = result_of(run, settings)
     if lines is None or run.loop is None:
-        return account, None
-    return account, tried(run, settings, lines, account)
+        return result, None
+    return result, tried(run, settings, lines, result)
 
 
 def _runs(inputs: Inputs) -> Iterator[Run]:

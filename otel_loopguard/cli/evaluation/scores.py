@@ -15,7 +15,7 @@ from otel_loopguard.cli.output import line
 from otel_loopguard.core import Action, Kind
 
 if TYPE_CHECKING:
-    from otel_loopguard.cli.replay import Account
+    from otel_loopguard.cli.replay import ReplayResult
     from otel_loopguard.core import Decision, Step
     from otel_loopguard.replay import Run
 
@@ -252,15 +252,15 @@ class Mistake:
         yield from (f"    {each}" for each in self.around)
 
 
-def mistake(run: Run, account: Account) -> Mistake | None:
+def mistake(run: Run, result: ReplayResult) -> Mistake | None:
     """The mistake about a run; None if there is none, or the run has no label."""
-    heard = (one for one in account.decisions if one.action.rank >= Action.HINT.rank)
+    heard = (one for one in result.decisions if one.action.rank >= Action.HINT.rank)
     first = next(heard, None)
     if run.loop is None or run.loop is (first is not None):
         return None
     kind, at = ("missed", run.onset_step) if first is None else ("false alarm", first.step)
     around = tuple(_around(run.steps, len(run.steps) - 1 if at is None else at, forward=run.loop))
-    strongest = account.strongest
+    strongest = result.strongest
     return Mistake(
         kind, run.id, run.tier, run.source, len(run.steps), run.onset_step, first, strongest, around
     )

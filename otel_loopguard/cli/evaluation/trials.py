@@ -20,14 +20,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from otel_loopguard._util.errors import InternalErrors, swallow
-from otel_loopguard.cli.replay import account_of
+from otel_loopguard.cli.replay import result_of
 from otel_loopguard.core import Action, Kind
 from otel_loopguard.errors import LoopGuardError
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from otel_loopguard.cli.replay import Account
+    from otel_loopguard.cli.replay import ReplayResult
     from otel_loopguard.core import Step
     from otel_loopguard.replay import Run
     from otel_loopguard.settings import Settings
@@ -168,15 +168,15 @@ Tried = tuple[Trial, ...]
 """The trials of one run, in the order of `SENSITIVITIES`."""
 
 
-def tried(run: Run, settings: Settings, lines: int, account: Account) -> Tried:
+def tried(run: Run, settings: Settings, lines: int, result: ReplayResult) -> Tried:
     """Tries every sensitivity on a run, and at each the stop lines from 1 to `lines`.
 
-    `account` is what came of the run with the settings as they are.
+    `result` is what came of the run with the settings as they are.
     """
     return tuple(
         _trial(
             run, at, lines,
-            account if at.sensitivity == settings.sensitivity else account_of(run, at),
+            result if at.sensitivity == settings.sensitivity else result_of(run, at),
         )
         for at in (
             settings.model_copy(update={"sensitivity": sensitivity})
@@ -185,11 +185,11 @@ def tried(run: Run, settings: Settings, lines: int, account: Account) -> Tried:
     )  # fmt: skip
 
 
-def _trial(run: Run, settings: Settings, lines: int, account: Account) -> Trial:
-    strongest = account.strongest
+def _trial(run: Run, settings: Settings, lines: int, result: ReplayResult) -> Trial:
+    strongest = result.strongest
     noticed = strongest.rank >= Action.HINT.rank
     line = 0
     # A run that is not noticed is never stopped; one that passes a line passes all higher ones.
-    while noticed and line < lines and account_of(run, at_line(settings, line + 1)).strongest.stops:
+    while noticed and line < lines and result_of(run, at_line(settings, line + 1)).strongest.stops:
         line += 1
     return Trial(settings.sensitivity, noticed, strongest.stops, line)

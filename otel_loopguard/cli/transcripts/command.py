@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import typer
 
 from otel_loopguard.cli.output import Format, cell, console, json_line, say, table
-from otel_loopguard.cli.transcripts.account import Moment, Overview, SessionAccount, judged
 from otel_loopguard.cli.transcripts.page import write_page
+from otel_loopguard.cli.transcripts.result import Moment, Overview, TranscriptResult, judged
 from otel_loopguard.cli.transcripts.words import counted, dollars, spelled, when
 from otel_loopguard.cli.workers import spread
 from otel_loopguard.errors import RecordingError
@@ -50,23 +50,23 @@ def print_transcripts(
 ) -> int:
     """Judges sessions and prints an object per session, or an overview; gives the exit code."""
     found = _chosen(_found(paths), options)
-    sessions: list[SessionAccount] = []
+    sessions: list[TranscriptResult] = []
     told = 0
     work = partial(judged, settings=settings)
-    for _, (accounts, broken) in spread(work, found, _steps_of, options.jobs):
+    for _, (results, broken) in spread(work, found, _steps_of, options.jobs):
         for path, line, why in broken:
             told += 1
             if told <= _SHOWN:
                 say(f"{path}:{line}: {why}", error=True)
-        for account in accounts:
-            sessions.append(account)
+        for result in results:
+            sessions.append(result)
             if form is Format.JSON:
-                json_line(account.row())
+                json_line(result.row())
     if told > _SHOWN:
         typer.echo(f"otel-loopguard: {told - _SHOWN:,} more reports left out", err=True)
     overview = Overview.of(sessions)
     if form is Format.TABLE:
-        _show(overview, Counter(account.agent for account in sessions))
+        _show(overview, Counter(result.agent for result in sessions))
     if options.html is not None:
         write_page(overview, options.html)
         say(f"otel-loopguard: wrote {options.html}", error=True)
@@ -111,17 +111,17 @@ def _show(overview: Overview, agents: Counter[str]) -> None:
     names = ", ".join(f"{agent} {count}" for agent, count in agents.most_common())
     said = counted(overview.count, "session")
     say(f"{said} ({names or 'none'}), {overview.quiet:,} of them without a decision")
-    for title, accounts in (
+    for title, results in (
         ("Would have been stopped", overview.stopped),
         ("Would have been stopped, and the agent ended its turn by itself", overview.finished),
         ("Would have been told a hint", overview.hinted),
     ):
-        if not accounts:
+        if not results:
             continue
-        grid = table(_COLUMNS, title=f"{title}: {len(accounts)}")
-        for account in accounts:
-            if account.moment is not None:
-                grid.add_row(*(cell(value, 90) for value in _cells(account, account.moment)))
+        grid = table(_COLUMNS, title=f"{title}: {len(results)}")
+        for result in results:
+            if result.moment is not None:
+                grid.add_row(*(cell(value, 90) for value in _cells(result, result.moment)))
         out.print()
         out.print(grid)
     if overview.after.calls:
@@ -129,16 +129,16 @@ def _show(overview: Overview, agents: Counter[str]) -> None:
         say(f"After the stops came {spelled(overview.after)}.")
 
 
-def _cells(account: SessionAccount, moment: Moment) -> tuple[str, ...]:
+def _cells(result: TranscriptResult, moment: Moment) -> tuple[str, ...]:
     """What is shown of a session that the guard has something to say about."""
-    word = "stop" if account.stop else "hint"
+    word = "stop" if result.stop else "hint"
     after = moment.after
     return (
-        when(account.start),
-        account.agent,
-        Path(account.cwd).name,
-        account.session,
-        f"{account.whole.calls:,}",
+        when(result.start),
+        result.agent,
+        Path(result.cwd).name,
+        result.session,
+        f"{result.whole.calls:,}",
         f"{word} at call {moment.call}: {moment.decision.reason}",
         f"{after.calls:,}",
         f"{after.minutes:,.0f}",

@@ -14,7 +14,7 @@ from otel_loopguard.version import __version__
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from otel_loopguard.cli.transcripts.account import Overview, SessionAccount
+    from otel_loopguard.cli.transcripts.result import Overview, TranscriptResult
 
 _STYLE: Final = """
 :root{color-scheme:light dark;--ink:#1c2430;--page:#fff;--line:#dde2e8;--quiet:#5b6675;
@@ -123,37 +123,35 @@ def _figures(overview: Overview) -> str:
     return f"<dl>{cards}</dl>"
 
 
-def _group(title: str, note: str, accounts: Sequence[SessionAccount]) -> list[str]:
-    if not accounts:
+def _group(title: str, note: str, results: Sequence[TranscriptResult]) -> list[str]:
+    if not results:
         return []
-    head = f"<h2>{title}: {len(accounts):,}</h2><p class=quiet>{note}</p>"
-    return [head, *(_session(account) for account in accounts)]
+    head = f"<h2>{title}: {len(results):,}</h2><p class=quiet>{note}</p>"
+    return [head, *(_session(result) for result in results)]
 
 
-def _session(account: SessionAccount) -> str:
-    moment = account.moment
+def _session(result: TranscriptResult) -> str:
+    moment = result.moment
     if moment is None:
         return ""
-    word = "stop" if account.stop else "hint"
-    calls = max(account.whole.calls, 1)
+    word = "stop" if result.stop else "hint"
+    calls = max(result.whole.calls, 1)
     before, after = 100 * moment.call / calls, 100 * moment.after.calls / calls
-    project = Path(account.cwd).name or "no folder known"
-    said = [
-        f"<li>{_text(one.action.value)}: {_text(one.message)}</li>" for one in account.decisions
-    ]
+    project = Path(result.cwd).name or "no folder known"
+    said = [f"<li>{_text(one.action.value)}: {_text(one.message)}</li>" for one in result.decisions]
     if len(said) > _SAID:
         said[_SAID:] = [f"<li>and {len(said) - _SAID:,} more</li>"]
     return (
         f"<details class={word}><summary><span><b>{_text(project)}</b> "
-        f"<small>{_text(account.agent)}, {_text(when(account.start))}</small></span>"
+        f"<small>{_text(result.agent)}, {_text(when(result.start))}</small></span>"
         f"<span><span class=word>{word}</span> at call {moment.call:,} of "
-        f"{account.whole.calls:,}: {_text(moment.decision.reason)}</span>"
+        f"{result.whole.calls:,}: {_text(moment.decision.reason)}</span>"
         f"<span>after it {_text(spelled(moment.after))}</span>"
         f'<span class=bar><i style="width:{before:.1f}%"></i>'
         f'<b style="width:{after:.1f}%"></b></span></summary>'
-        f"<p><code>{_text(account.session)}</code> <small>{counted(account.turns, 'turn')}, "
-        f"{_text(spelled(account.whole))} in all</small></p><ul>{''.join(said)}</ul>"
-        f"<p class=quiet><code>{_text(account.path)}</code></p></details>"
+        f"<p><code>{_text(result.session)}</code> <small>{counted(result.turns, 'turn')}, "
+        f"{_text(spelled(result.whole))} in all</small></p><ul>{''.join(said)}</ul>"
+        f"<p class=quiet><code>{_text(result.path)}</code></p></details>"
     )
 
 

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from otel_loopguard.cli.transcripts.account import Amount
+    from otel_loopguard.cli.transcripts.result import Amount
 
 
 def when(start: int) -> str:

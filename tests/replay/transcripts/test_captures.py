@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from otel_loopguard.cli.replay import account_of
+from otel_loopguard.cli.replay import result_of
 from otel_loopguard.core import Kind
 from otel_loopguard.settings import Settings
 from tests.replay.transcripts.reading import CAPTURES, one
@@ -102,6 +102,6 @@ def test_gemini_writes_a_message_anew_and_it_counts_once() -> None:
 
 @pytest.mark.parametrize("agent", ["claude", "codex", "gemini"])
 def test_looking_for_a_missing_file_again_brings_a_hint(agent: str) -> None:
-    account = account_of(one(CAPTURES / agent), Settings())
-    assert account.decisions[0].action.value == "hint"
-    assert account.decisions[0].reason == "equal_error"
+    result = result_of(one(CAPTURES / agent), Settings())
+    assert result.decisions[0].action.value == "hint"
+    assert result.decisions[0].reason == "equal_error"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_loopguard.cli.replay import account_of
+from otel_loopguard.cli.replay import result_of
 from otel_loopguard.core import Action, Kind
 from otel_loopguard.replay import Run, labelled_runs
 from otel_loopguard.settings import Settings
@@ -43,7 +43,7 @@ def decided(run: Run) -> list[Said]:
         numbers.append(number)
     return [
         (numbers[found.step], found.action.value, found.reason, round(found.count, 2))
-        for found in account_of(run, Settings()).decisions
+        for found in result_of(run, Settings()).decisions
     ]
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from otel_loopguard.cli.replay import account_of, decision_row
+from otel_loopguard.cli.replay import decision_row, result_of
 from otel_loopguard.core import Action, Decision, Kind
 from otel_loopguard.errors import RecordingError
 from otel_loopguard.policy.prices import PriceTable
@@ -53,7 +53,7 @@ class Moment:
 
 
 @dataclass(slots=True)
-class SessionAccount:
+class TranscriptResult:
     """One session."""
 
     agent: str
@@ -90,7 +90,7 @@ class SessionAccount:
             self.hint = moment
 
     def row(self) -> dict[str, object]:
-        """The account as one JSON object."""
+        """The result as one JSON object."""
         return {
             "agent": self.agent,
             "session": self.session,
@@ -122,13 +122,13 @@ def _moment_row(moment: Moment | None) -> dict[str, object] | None:
 class Overview:
     """Sessions in groups, in each the one that took most afterwards first."""
 
-    stopped: list[SessionAccount]
-    finished: list[SessionAccount]  # would have been stopped, and ended their turns by themselves
-    hinted: list[SessionAccount]
+    stopped: list[TranscriptResult]
+    finished: list[TranscriptResult]  # would have been stopped, and ended their turns by themselves
+    hinted: list[TranscriptResult]
     quiet: int
 
     @classmethod
-    def of(cls, sessions: Sequence[SessionAccount]) -> Overview:
+    def of(cls, sessions: Sequence[TranscriptResult]) -> Overview:
         """The sessions in their groups."""
         ordered = sorted(sessions, key=_weight, reverse=True)
         return cls(
@@ -147,14 +147,14 @@ class Overview:
     def after(self) -> Amount:
         """What the sessions took after their stops."""
         found = Amount()
-        for account in (*self.stopped, *self.finished):
-            if account.stop is not None:
-                found.add(account.stop.after)
+        for result in (*self.stopped, *self.finished):
+            if result.stop is not None:
+                found.add(result.stop.after)
         return found
 
 
-def _weight(account: SessionAccount) -> tuple[int, int]:
-    moment = account.moment
+def _weight(result: TranscriptResult) -> tuple[int, int]:
+    moment = result.moment
     return (0, 0) if moment is None else (moment.after.calls, moment.after.tokens)
 
 
@@ -162,9 +162,9 @@ Reports = list[tuple[str, int, str]]
 
 
 class Judged(NamedTuple):
-    """The accounts of a session's files, and their broken lines."""
+    """The results of a session's files, and their broken lines."""
 
-    sessions: list[SessionAccount]
+    sessions: list[TranscriptResult]
     broken: Reports
 
 
@@ -172,8 +172,8 @@ def judged(files: SessionFiles, settings: Settings) -> Judged:
     """Reads and replays one session."""
     broken: Reports = []
     prices = PriceTable.load(settings.prices_file or None)
-    judge = partial(session_account, path=str(files.path), settings=settings, prices=prices)
-    found: list[SessionAccount] = []
+    judge = partial(transcript_result, path=str(files.path), settings=settings, prices=prices)
+    found: list[TranscriptResult] = []
     try:
         recording = RecordedSession(files, lambda path, line, why: broken.append((path, line, why)))
         found += (judge(run) for run in recording if isinstance(run, Transcript))
@@ -182,16 +182,16 @@ def judged(files: SessionFiles, settings: Settings) -> Judged:
     return Judged(found, broken)
 
 
-def session_account(
+def transcript_result(
     run: Transcript, path: str, settings: Settings, prices: PriceTable
-) -> SessionAccount:
+) -> TranscriptResult:
     """Replays a session, and counts what it took after its hints and stops."""
-    decisions = account_of(run, settings).decisions
+    decisions = result_of(run, settings).decisions
     start = next((step.start for step in run.steps if step.start), 0)
     place = Path(path)
     # gemini-cli does not say where it works, but names a folder after it.
     cwd = run.cwd or (place.parts[-3] if place.parts[-2:-1] == ("chats",) else "")
-    found = SessionAccount(
+    found = TranscriptResult(
         run.agent, run.id, path, cwd, run.version, start, 0, Amount(), decisions=decisions
     )
     numbers = list[int]()  # of the call that each step is, or comes behind
