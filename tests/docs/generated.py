@@ -101,16 +101,6 @@ def settings() -> str:
     return "\n".join(f"### {family}\n\n{table(heads, iter(found[family]))}" for family in FAMILIES)
 
 
-def tuning() -> str:
-    """The tuning values: name, default, and the first part of the description."""
-    rows = (
-        (f"`{name}`", _default(field), re.split(r"[;:.](?:\s|$)", _about(field), maxsplit=1)[0])
-        for name, field in all_fields().items()
-        if name.startswith("tuning.")
-    )
-    return table(("name", "default", "meaning"), rows)
-
-
 def _about(field: FieldInfo) -> str:
     """The description, with an example where the field has one, without marks of features."""
     marks = r" \([A-Z]\d+(?:(?:, | to )[A-Z]\d+)*\)| \(JSON in the variable\)"
@@ -216,7 +206,6 @@ SECTIONS: dict[tuple[str, str], Write] = {
     ("docs/opentelemetry.md", "dialects"): dialects.dialects,
     ("docs/opentelemetry.md", "keys"): dialects.keys,
     ("docs/reference.md", "settings"): settings,
-    ("docs/reference.md", "tuning"): tuning,
     ("docs/reference.md", "commands"): commands,
     ("docs/reference.md", "steps"): shown("steps", SAMPLE, head=5),
     ("docs/reference.md", "replay"): shown("replay", SAMPLE, "--tree"),
