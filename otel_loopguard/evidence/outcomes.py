@@ -594,9 +594,10 @@ _MAY_TELL: Final = (
         re.escape(_TRACEBACK),
         *(one.outline for one in (_STATE, _NOTHING)),
         *(outline(one.pattern) for one in (_FAILED_STATE, _ZERO, _COUNTED)),
-        # An outcome has no space in front of it any more.
+        # An outcome has no space in front of it any more. Not `\w`: 42 times all of Unicode's
+        # letters take 15 ms to compile.
         r"\A(?:error|exception|fatal|failed|failure|traceback|exit ?code|"
-        r"\w{1,42}(?:error|exception): )",
+        r"[0-9A-Za-z_]{1,42}(?:error|exception): )",
         of_bytes=True,
     ),
     prefilter(VOLATILE, of_bytes=True),
