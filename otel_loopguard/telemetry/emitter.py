@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from otel_loopguard.sessions.active import ActiveSpan
     from otel_loopguard.sessions.observation import DecisionRecord
     from otel_loopguard.settings import Settings
-    from otel_loopguard.telemetry.counts import Counts
     from otel_loopguard.telemetry.events import Case, Event
+    from otel_loopguard.telemetry.metrics import Counts
     from otel_loopguard.telemetry.recorder import Misses, State
     from otel_loopguard.telemetry.verdicts.reporter import VerdictReporter
     from otel_loopguard.telemetry.verdicts.verdict import Verdict

@@ -24,9 +24,18 @@ from otel_loopguard._util.fork import reset_after_fork
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard.core import Action, Choice, Kind
 from otel_loopguard.core.report import SAME
-from otel_loopguard.telemetry.counts import UNKNOWN, CardinalityLimit, Counts, agent_of
 from otel_loopguard.telemetry.events import SpanRef, context_of, saved
-from otel_loopguard.telemetry.metrics import AGENT, METRICS, OPERATION, SYSTEM, Metric
+from otel_loopguard.telemetry.metrics import (
+    AGENT,
+    METRICS,
+    OPERATION,
+    SYSTEM,
+    UNKNOWN,
+    CardinalityLimit,
+    Counts,
+    Metric,
+    agent_of,
+)
 from otel_loopguard.version import __version__
 
 if TYPE_CHECKING:
@@ -42,7 +51,7 @@ if TYPE_CHECKING:
     from otel_loopguard.sessions.stats import DecisionIndex
     from otel_loopguard.settings import Settings
     from otel_loopguard.stores import Writer
-    from otel_loopguard.telemetry.counts import Key, Values
+    from otel_loopguard.telemetry.metrics import Key, Values
     from otel_loopguard.telemetry.span_annotator import SpanAnnotator
 
 _TOOL: Final = Kind.TOOL
