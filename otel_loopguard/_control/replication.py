@@ -8,7 +8,7 @@ import threading
 import time
 import uuid
 import weakref
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import quote_plus
@@ -18,6 +18,7 @@ import orjson
 from otel_loopguard._control import signing as keyring
 from otel_loopguard._control.flag import APPLICATION, OBSERVERS, POLICY, RESERVED, is_reserved
 from otel_loopguard._util.bounded import BoundedDict
+from otel_loopguard._util.dataclass import dataclass
 from otel_loopguard._util.errors import swallow
 from otel_loopguard._util.fork import reset_after_fork
 from otel_loopguard._util.locks import new_lock

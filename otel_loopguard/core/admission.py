@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
+
+from otel_loopguard._util.dataclass import dataclass
 
 if TYPE_CHECKING:
     from otel_loopguard.core.decision import Decision, FollowUp, Source

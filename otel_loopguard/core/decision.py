@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Literal
+
+from otel_loopguard._util.dataclass import dataclass
 
 Risk = Literal["low", "medium", "high"]
 """What a fix may break: `low` only looks or waits, `medium` can be taken back, `high` cannot."""

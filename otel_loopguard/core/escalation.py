@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
+from otel_loopguard._util.dataclass import dataclass
 from otel_loopguard.core.report import act_row
 
 if TYPE_CHECKING:

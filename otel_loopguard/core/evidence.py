@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import TYPE_CHECKING
+
+from otel_loopguard._util.dataclass import dataclass
 
 if TYPE_CHECKING:
     from otel_loopguard.core.step import Kind

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from typing import Final
+
+from otel_loopguard._util.dataclass import dataclass
 
 _MOST: Final = 256
 _NAMED: Final = 200

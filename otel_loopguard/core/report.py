@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
 
+from otel_loopguard._util.dataclass import dataclass
 from otel_loopguard._util.text import truncate
 
 if TYPE_CHECKING:

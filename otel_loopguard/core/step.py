@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
+
+from otel_loopguard._util.dataclass import dataclass
 
 
 class Kind(str, Enum):

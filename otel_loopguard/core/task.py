@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final, Literal, cast
+
+from otel_loopguard._util.dataclass import dataclass
 
 _NEEDS: Final = ("depends_on", "dependencies", "needs")
 _WORDS: Final = {"low": 0.0, "medium": 0.5, "normal": 0.5, "high": 1.0, "critical": 1.0}

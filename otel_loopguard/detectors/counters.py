@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_loopguard._util.bounded import keep
+from otel_loopguard._util.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Hashable

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_loopguard._util.bounded import keep
+from otel_loopguard._util.dataclass import dataclass
 from otel_loopguard.core import Action, Exchange, Severity
 from otel_loopguard.detectors.base import BaseDetector
 

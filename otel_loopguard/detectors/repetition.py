@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,6 +10,7 @@ from rapidfuzz import fuzz
 from xxhash import xxh3_64_intdigest as key_of
 
 from otel_loopguard._util.bounded import keep
+from otel_loopguard._util.dataclass import dataclass
 from otel_loopguard.core import Action, Evidence
 from otel_loopguard.detectors.base import (
     READ,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from otel_loopguard._util.dataclass import dataclass
 from otel_loopguard.core import Action, Detection, Severity
 from otel_loopguard.detectors.budget import own_action
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._util.bounded import BoundedDict
+from otel_loopguard._util.dataclass import dataclass
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard.errors import EscalationError
 

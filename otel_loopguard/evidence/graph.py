@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._util.bounded import BloomSketch, keep
+from otel_loopguard._util.dataclass import dataclass
 from otel_loopguard.core import Effect, Kind, NodeVisit
 from otel_loopguard.evidence.calls import NAMED, seed_of
 from otel_loopguard.evidence.normalize import bounded, canonical, key_of, masked_outcome, text_bytes

@@ -7,7 +7,6 @@ is seen once.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import compress
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from rapidfuzz import fuzz
 
 from otel_loopguard._util.bounded import BloomSketch, keep
+from otel_loopguard._util.dataclass import dataclass
 from otel_loopguard.core import Gain, Kind, ModelText, Progress, Promise, Step, Tail
 from otel_loopguard.evidence.normalize import (
     PrefilteredPattern,

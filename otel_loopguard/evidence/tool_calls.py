@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._util.bounded import keep
+from otel_loopguard._util.dataclass import dataclass
 from otel_loopguard.core import Effect, ErrorClass, Evidence, Kind, Progress, Step
 from otel_loopguard.evidence.calls import (
     NAMED,

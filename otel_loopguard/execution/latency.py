@@ -7,7 +7,6 @@ from array import array
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
 from math import ceil, exp, fsum, isnan, nan
@@ -15,6 +14,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 import orjson
+
+from otel_loopguard._util.dataclass import dataclass
 
 if TYPE_CHECKING:
     from otel_loopguard.settings import Settings

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from functools import partial
 from graphlib import CycleError, TopologicalSorter
 from heapq import heapreplace
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import orjson
 
 from otel_loopguard._util.bounded import BoundedDict
+from otel_loopguard._util.dataclass import dataclass
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.logger import logger
 from otel_loopguard.core import Kind

@@ -6,13 +6,14 @@ import importlib
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import unquote, urlsplit
 
 import psutil
 
 from otel_loopguard._util.clock import deterministic
+from otel_loopguard._util.dataclass import dataclass
 from otel_loopguard._util.errors import attempt, swallow
 from otel_loopguard._util.fork import reset_after_fork
 from otel_loopguard._util.locks import new_lock

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from otel_loopguard._util.dataclass import dataclass
 from otel_loopguard.core import Action, Detection, Severity
 
 if TYPE_CHECKING:

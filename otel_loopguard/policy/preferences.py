@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
+from otel_loopguard._util.dataclass import dataclass
 from otel_loopguard.core import Choice
 
 if TYPE_CHECKING:

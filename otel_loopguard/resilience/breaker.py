@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import orjson
 
 from otel_loopguard._util.bounded import BoundedDict
+from otel_loopguard._util.dataclass import dataclass
 from otel_loopguard._util.errors import InternalErrors
 from otel_loopguard._util.fork import reset_after_fork
 from otel_loopguard._util.locks import new_lock

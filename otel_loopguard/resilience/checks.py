@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sized
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.clock import now
+from otel_loopguard._util.dataclass import dataclass
 from otel_loopguard._util.errors import InternalErrors, attempt_each
 from otel_loopguard._util.fork import reset_after_fork
 from otel_loopguard._util.locks import new_lock

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard import semconv
 from otel_loopguard._control.escalation import can_answer
+from otel_loopguard._util.dataclass import dataclass
 from otel_loopguard._util.logger import logger
 from otel_loopguard.core import Action, Detection, Kind, Source, Step
 from otel_loopguard.core.report import AgentCycle

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import weakref
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from otel_loopguard import semconv
 from otel_loopguard._control.flag import POLICY, Flag, any_stops
+from otel_loopguard._util.dataclass import dataclass
 from otel_loopguard._util.errors import InternalErrors, attempt
 from otel_loopguard._util.packing import pack, unpack
 from otel_loopguard.core import Action, Effect, Evidence, Kind, Milestones, Progress, Step

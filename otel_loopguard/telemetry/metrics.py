@@ -7,10 +7,10 @@ are plain tables of bounded size; nothing of an SDK runs in here.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from otel_loopguard import semconv
+from otel_loopguard._util.dataclass import dataclass
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard.core import Kind
 

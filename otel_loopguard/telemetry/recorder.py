@@ -12,13 +12,13 @@ import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from opentelemetry.metrics import Observation, get_meter, get_meter_provider
 
 from otel_loopguard import semconv
+from otel_loopguard._util.dataclass import dataclass
 from otel_loopguard._util.errors import attempt, hook, swallow
 from otel_loopguard._util.fork import reset_after_fork
 from otel_loopguard._util.locks import new_lock

@@ -1,0 +1,41 @@
+"""Values that users hold: equal by their fields, shown by them, hashed where they are frozen."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+
+from otel_loopguard.core import Diagnosis, Fix, Kind, Step
+
+
+def test_values_of_equal_fields_are_equal() -> None:
+    """As are their hashes, and copies of them; a value of another class never is."""
+    one, same, other = Fix("Wait."), Fix("Wait.", "low"), Fix("Wait.", "high")
+    assert one == same == copy.copy(one) == pickle.loads(pickle.dumps(one))
+    assert hash(one) == hash(same)
+    assert {one, same, other} == {one, other}
+    assert one != other
+    assert one != ("Wait.", "low")
+
+
+def test_a_value_shows_its_fields() -> None:
+    """Names and values, of nested values too."""
+    shown = "Diagnosis(signature='busy', cause='Load.', fixes=(Fix(text='Wait.', risk='low'),)"
+    assert repr(Diagnosis("busy", "Load.", (Fix("Wait."),))) == f"{shown}, prevention='')"
+
+
+def test_what_was_read_off_a_step_is_no_part_of_it() -> None:
+    """Nor can a step be hashed, as it may be changed."""
+    step, parsed = Step(Kind.TOOL, "search"), Step(Kind.TOOL, "search", reading=object())
+    assert step == parsed
+    assert repr(step) == repr(parsed)
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(step)
+
+
+def test_a_frozen_value_is_not_changed() -> None:
+    """It says so, with the name of the field."""
+    with pytest.raises(AttributeError, match="risk"):
+        Fix("Wait.").risk = "high"  # pyright: ignore[reportAttributeAccessIssue]
