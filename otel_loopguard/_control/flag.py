@@ -81,6 +81,7 @@ class Control:
         by: Who set it: `policy`, or the name of a person; None for `allow`.
         until: When it ends by itself, nanoseconds since the epoch; None: not by itself.
         recalled: Whether the journal brought it in; whoever decided it has told the others.
+        remote_decision_id: Id of the decision behind it, where another process took that.
     """
 
     session: str | None = None
@@ -91,11 +92,12 @@ class Control:
     by: str | None = None
     until: int | None = None
     recalled: bool = False
+    remote_decision_id: str | None = None
 
     @property
     def decision_id(self) -> str | None:
         """Id of the decision behind it."""
-        return self.decision.id if self.decision else None
+        return self.decision.id if self.decision else self.remote_decision_id
 
 
 def is_reserved(name: str) -> bool:
@@ -244,6 +246,7 @@ class Flag:
         by: str | None = None,
         until: int | None = None,
         recalled: bool = False,
+        remote_decision_id: str | None = None,
     ) -> bool:
         """Updates the control and wakes waiters, unless the current one takes precedence.
 
@@ -257,6 +260,7 @@ class Flag:
             by: Who sets it; `policy` by default where there is a decision.
             until: When it ends by itself, nanoseconds since the epoch.
             recalled: Whether it comes from the journal, so that it is not replicated again.
+            remote_decision_id: Id of the decision behind it, where another process took that.
 
         Returns:
             Whether it was set.
@@ -269,7 +273,12 @@ class Flag:
             if now is Action.ABORT or (paused and action is not Action.ABORT):
                 return False
             session = self._control.session
-            self._put(Control(session, action, reason, hint, decision, by, until, recalled))
+            self._put(
+                Control(
+                    session, action, reason, hint, decision, by, until, recalled,
+                    remote_decision_id,
+                )
+            )  # fmt: skip
         self._wake()
         return True
 

@@ -334,6 +334,7 @@ class ControlReplication:
                     hint=notice.hint,
                     by=notice.who,
                     until=notice.until,
+                    remote_decision_id=notice.decision_id,
                 )
         finally:
             self._here.hearing = False

@@ -37,7 +37,7 @@ _ACTIONS: Final = ("pause", "resume", "abort", "answer", "allow")
 
 
 def control_row(session: str, control: Control | None) -> dict[str, Any]:
-    """A control as JSON; `version` is another one after every change."""
+    """A control as JSON; `version` is another one after every change, and equal at all workers."""
     control = control or Control(session)
     decision = control.decision
     row: dict[str, Any] = {
@@ -62,7 +62,11 @@ def control_row(session: str, control: Control | None) -> dict[str, Any]:
             "shadow": decision.shadow,
         },
     }
-    digest = hashlib.blake2b(orjson.dumps(row, default=str), digest_size=8)
+    known: object = row
+    if control.decision_id is not None:
+        # Workers that did not take the decision have no more of it than its id.
+        known = (row["session"], row["action"], row["by"], row["until"], control.decision_id)
+    digest = hashlib.blake2b(orjson.dumps(known, default=str), digest_size=8)
     return {**row, "version": digest.hexdigest()}
 
 

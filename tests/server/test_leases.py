@@ -147,6 +147,8 @@ def test_a_hint_is_heard_at_a_server_that_has_seen_nothing_of_its_session(guard:
         told = httpx.get(own).json()
         assert told["action"] == "hint"
         wait_for(lambda: httpx.get(other).json()["hint"] == told["hint"])
+        # Who asks either of them takes it for one and the same.
+        assert httpx.get(other).json()["version"] == told["version"]
         # Another call, with news, clears it at both.
         news = call(3)
         news["attributes"] |= {
