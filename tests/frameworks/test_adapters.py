@@ -125,6 +125,18 @@ def test_a_paused_run_waits_and_goes_on(
     _compare(framework, line)
 
 
+@pytest.mark.rare
+@pytest.mark.parametrize("name", [name for name, one in FRAMEWORKS.items() if one.apart])
+def test_the_example_is_stopped(name: str) -> None:
+    """Its model gets a hint, is refused and aborted, after four searches."""
+    program = ROOT / "examples" / f"{name}_agent.py"
+    lines = finished(started(FRAMEWORKS[name], program=program)).rstrip().splitlines()
+    actions = [line.split()[0] for line in lines if " after " in line and " searches: " in line]
+    assert actions == ["hint", "deny", "abort"]
+    assert lines[-1].startswith("stopped: session ")
+    assert lines[-1].endswith("(4 searches)")
+
+
 def _run(framework: Framework, scenario: str, variant: str) -> dict[str, Any]:
     return line_of(finished(started(framework, scenario, *_options(variant))))
 

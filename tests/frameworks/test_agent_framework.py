@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from tests.frameworks.harness import FRAMEWORKS, finished, line_of, started
-from tests.zero_code.interpreter import ROOT
 
 pytestmark = pytest.mark.rare
 
@@ -65,14 +64,3 @@ def test_a_tool_is_as_it_was_outside_of_a_run(said: dict[str, Any]) -> None:
 def test_a_failed_call_is_no_result(said: dict[str, Any]) -> None:
     """A stop carries no errors along, and each span of a failed call says so."""
     assert said["failing"] == {"parts": 0, "spans": True}
-
-
-def test_the_example_is_stopped() -> None:
-    """`examples/agent_framework_agent.py` is told, refused and stopped."""
-    example = ROOT / "examples" / "agent_framework_agent.py"
-    out = finished(started(AGENT_FRAMEWORK, program=example))
-    told = [
-        line.split()[0] for line in out.splitlines() if " after " in line and " searches: " in line
-    ]
-    assert told == ["hint", "deny", "abort"]
-    assert out.rstrip().endswith("(4 searches)")

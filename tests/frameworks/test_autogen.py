@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from tests.frameworks.harness import FRAMEWORKS, finished, line_of, started
-from tests.zero_code.interpreter import ROOT
 
 pytestmark = pytest.mark.rare
 
@@ -100,13 +99,3 @@ def test_the_component_is_the_agent_without_the_guard(said: dict[str, Any]) -> N
 def test_a_failed_call_is_no_result(said: dict[str, Any], variant: str) -> None:
     """A stop carries no errors along; spans say so, but for those of OpenInference alone."""
     assert said["failing"] == {"parts": 0, "errors": variant != "openinference"}
-
-
-def test_the_example_is_stopped() -> None:
-    """`examples/autogen_agent.py` is told, refused and stopped."""
-    out = finished(started(AUTOGEN, program=ROOT / "examples" / "autogen_agent.py"))
-    told = [
-        line.split()[0] for line in out.splitlines() if " after " in line and " searches: " in line
-    ]
-    assert told == ["hint", "deny", "abort"]
-    assert out.rstrip().endswith("(4 searches)")

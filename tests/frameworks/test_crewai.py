@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from tests.frameworks.harness import FRAMEWORKS, finished, line_of, started
-from tests.zero_code.interpreter import ROOT
 
 pytestmark = pytest.mark.rare
 
@@ -113,11 +112,3 @@ def test_hooks_are_registered_once(said: dict[str, Any]) -> None:
 def test_without_a_guard_nothing_changes() -> None:
     """The crew makes all the calls that its model asks for."""
     assert _said("--unguarded")["unguarded"] == {"ran": 30, "answer": "Done."}
-
-
-def test_the_example_is_stopped() -> None:
-    """`examples/crewai_agent.py` is told, refused and stopped."""
-    out = finished(started(CREWAI, program=ROOT / "examples" / "crewai_agent.py"))
-    told = [line.split()[0] for line in out.splitlines() if " searches: " in line]
-    assert told == ["hint", "deny", "abort"]
-    assert out.rstrip().endswith("(4 searches)")

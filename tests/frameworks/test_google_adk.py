@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from tests.frameworks.harness import FRAMEWORKS, finished, line_of, started
-from tests.zero_code.interpreter import ROOT
 
 pytestmark = pytest.mark.rare
 
@@ -61,11 +60,3 @@ def test_what_a_tool_raises_comes_out(said: dict[str, Any]) -> None:
 def test_a_tool_that_answers_with_an_error_failed(said: dict[str, Any]) -> None:
     """It is a loop like any other, and its errors are no results."""
     assert said["told_failures"] == {"fewer than 10": True, "stopped": True, "parts": 0}
-
-
-def test_the_example_is_stopped() -> None:
-    """`examples/google_adk_agent.py` is told, refused and stopped."""
-    out = finished(started(ADK, program=ROOT / "examples" / "google_adk_agent.py"))
-    assert [line.split(" after ")[0] for line in out.splitlines()[:-1]] == ["hint", "deny", "abort"]
-    assert out.splitlines()[-1].startswith("stopped: session 's-1' is aborted")
-    assert out.rstrip().endswith("(4 searches)")

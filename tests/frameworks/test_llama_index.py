@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from tests.frameworks.harness import FRAMEWORKS, finished, line_of, started
-from tests.zero_code.interpreter import ROOT
 
 pytestmark = pytest.mark.rare
 
@@ -85,11 +84,3 @@ def test_a_gate_has_its_limit(said: dict[str, Any]) -> None:
 def test_without_a_guard_nothing_changes() -> None:
     """The agent makes all the calls that its model asks for."""
     assert _said("--unguarded")["unguarded"] == {"ran": 30, "answer": "Done."}
-
-
-def test_the_example_is_stopped() -> None:
-    """`examples/llama_index_agent.py` is told, refused and stopped."""
-    out = finished(started(LLAMA_INDEX, program=ROOT / "examples" / "llama_index_agent.py"))
-    told = [line.split()[0] for line in out.splitlines() if " searches: " in line]
-    assert told == ["hint", "deny", "abort"]
-    assert out.rstrip().endswith("(4 searches)")

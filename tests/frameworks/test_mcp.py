@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from tests.frameworks.harness import FRAMEWORKS, finished, line_of, started
-from tests.zero_code.interpreter import ROOT
 
 pytestmark = pytest.mark.rare
 
@@ -51,13 +50,3 @@ def test_what_the_caller_sends_besides_is_sent() -> None:
 def test_a_failed_call_is_no_result() -> None:
     """A stop carries no errors along."""
     assert _said()["failing"] == []
-
-
-def test_the_example_is_stopped() -> None:
-    """`examples/mcp_agent.py` is told, refused and stopped."""
-    out = finished(started(MCP, program=ROOT / "examples" / "mcp_agent.py"))
-    told = [
-        line.split()[0] for line in out.splitlines() if " after " in line and " searches: " in line
-    ]
-    assert told == ["hint", "deny", "abort"]
-    assert out.rstrip().endswith("(4 searches)")

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from tests.frameworks.harness import FRAMEWORKS, finished, line_of, started
-from tests.zero_code.interpreter import ROOT
 
 pytestmark = pytest.mark.rare
 
@@ -70,13 +69,3 @@ def test_a_graph_passes_the_stop_on(said: dict[str, Any]) -> None:
 def test_a_swarm_ends_as_failed(said: dict[str, Any]) -> None:
     """The stop is the result of its node."""
     assert said["swarm"] == {"status": "failed", "stop": True, "ran": 4}
-
-
-def test_the_example_is_stopped() -> None:
-    """`examples/strands_agent.py` is told, refused and stopped."""
-    out = finished(started(STRANDS, program=ROOT / "examples" / "strands_agent.py"))
-    told = [
-        line.split()[0] for line in out.splitlines() if " after " in line and " searches: " in line
-    ]
-    assert told == ["hint", "deny", "abort"]
-    assert out.rstrip().endswith("(4 searches)")
