@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from otel_loopguard._control.flag import Control, Flag
     from otel_loopguard._util.errors import InternalErrors
     from otel_loopguard.settings import Settings
-    from otel_loopguard.stores import PubSub, Store, Subscription, Told, Writer
+    from otel_loopguard.stores import PublishedValue, PubSub, Store, Subscription, Writer
 
 _LONGEST: Final = 48
 _MARK: Final = "~"
@@ -159,18 +159,18 @@ KIND: Final = "control"
 """Kind of the values in the store, and topic on which they are published."""
 
 
-def told(notice: ControlMessage, ttl_s: float) -> Told:
+def published(notice: ControlMessage, ttl_s: float) -> PublishedValue:
     """A notice as a writer takes it: put for those who come later, and published."""
     left = ttl_s if notice.until is None else (notice.until - notice.at) / 1e9
     kept_s = max(0.001, min(left, ttl_s))
-    from otel_loopguard.stores import Told  # noqa: PLC0415  # there is one
+    from otel_loopguard.stores import PublishedValue  # noqa: PLC0415  # there is one
 
-    return Told(notice.encode(), kept_s, KIND, partial(_goes_before, notice))
+    return PublishedValue(notice.encode(), kept_s, KIND, partial(_goes_before, notice))
 
 
 def send(store: Store, notice: ControlMessage, ttl_s: float) -> None:
     """Sends a change of control to all processes on a store, now. Blocks: not for a hook."""
-    told(notice, ttl_s).do(store, KIND, notice.session)
+    published(notice, ttl_s).do(store, KIND, notice.session)
 
 
 def _goes_before(notice: ControlMessage, raw: bytes) -> bool:
@@ -291,7 +291,7 @@ class ControlReplication:
                 self._last[name] = notice
             if self._writer is not None:
                 ttl_s = self._settings.tuning.replication.control_ttl_s
-                self._writer.publish(KIND, name, told(notice, ttl_s))
+                self._writer.publish(KIND, name, published(notice, ttl_s))
 
     def hear(self, notice: ControlMessage, *, late: bool = False) -> bool:
         """Does what another process tells, if the session is known here."""

@@ -8,14 +8,14 @@ from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.stores.memory import MemoryStore
 from otel_loopguard.stores.redis_url import shown
 from otel_loopguard.stores.store import PubSub, Store, Subscription
-from otel_loopguard.stores.write_behind import State, Told, Writer, WriterStatus
+from otel_loopguard.stores.write_behind import PublishedValue, State, Writer, WriterStatus
 
 if TYPE_CHECKING:
     from otel_loopguard._util.errors import InternalErrors
     from otel_loopguard.settings import Settings
 
 __all__ = [
-    "MemoryStore", "PubSub", "State", "Store", "Subscription", "Told", "Writer",
+    "MemoryStore", "PubSub", "PublishedValue", "State", "Store", "Subscription", "Writer",
     "WriterStatus", "open_store", "open_writer",
 ]  # fmt: skip
 

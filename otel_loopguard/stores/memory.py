@@ -25,7 +25,7 @@ class MemorySubscription:
 _TOOLS: Final = 1000
 _VALUES: Final = 10_000
 _ENTRY_BYTES: Final = 200
-"""What an entry takes beside its value: two objects and a place in a table, about."""
+"""Bytes of an entry beside its value: two objects and a slot in a table, about."""
 
 
 class MemoryStore:
@@ -61,7 +61,7 @@ class MemoryStore:
         self._bytes = 0
         self._values: dict[str, BoundedDict[str, tuple[bytes, int | None]]] = {}
         self._claims: BoundedDict[tuple[str, str], tuple[str, int]] = BoundedDict(_VALUES)
-        # Replaced whole: who publishes takes no lock.
+        # Replaced, not changed: `publish` takes no lock.
         self._listeners: tuple[tuple[str, Callable[[bytes], None]], ...] = ()
         # Re-entrant: a finalizer may end a span while it is held.
         self._lock = new_lock()
@@ -142,7 +142,7 @@ class MemoryStore:
             self._claims.pop((kind, key), None)
 
     def claim(self, kind: str, key: str, owner: str, ttl_s: float) -> bool:
-        """Takes what only one may have; see `Store.claim`."""
+        """See `Store.claim`."""
         now = self._clock()
         with self._lock:
             holder, until = self._claims.get((kind, key), (owner, 0))
@@ -180,7 +180,7 @@ class MemoryStore:
         """It is always there."""
 
     def close(self) -> None:
-        """There is nothing to give back."""
+        """Does nothing."""
 
 
 def _size(entry_id: str, value: bytes) -> int:

@@ -69,7 +69,7 @@ class Keys:
 
 
 def quoted(name: str) -> str:
-    """A name as it stands in a key."""
+    """A name, encoded for a key."""
     text = _UNSAFE.sub(_bytes_of, name)
     if len(text) <= _LONGEST:
         return text
@@ -83,7 +83,7 @@ def _bytes_of(found: re.Match[str]) -> str:
 
 
 _MARK: Final = b"\x01"
-"""Stands before every value: written by this version."""
+"""First byte of every value of this version."""
 
 _POSITIONS: Final = 10_000
 
@@ -211,12 +211,12 @@ class RedisStore:
         self._redis.run(scripts.DELETE, keys, [_MARK])
 
     def claim(self, kind: str, key: str, owner: str, ttl_s: float) -> bool:
-        """Takes what only one may have; see `Store.claim`."""
+        """See `Store.claim`."""
         given = [_encoded(owner), _milliseconds(ttl_s)]
         return self._redis.run(scripts.CLAIM, [self._keys.claim(kind, key)], given) == 1
 
     def publish(self, topic: str, message: bytes) -> None:
-        """Hands a message to all that listen; see `PubSub.publish`."""
+        """See `PubSub.publish`."""
         self._redis.call("PUBLISH", self._keys.topic(topic), message)
 
     def subscribe(
@@ -230,7 +230,7 @@ class RedisStore:
         return RedisSubscription(self._redis, name, take, joined, self._most_pause_s)
 
     def ping(self) -> None:
-        """Raises `StoreError` if Redis cannot be reached, lets nobody in or is too old."""
+        """Raises `StoreError` if Redis cannot be reached, rejects the login or is too old."""
         self._redis.ping()
 
     def close(self) -> None:
@@ -238,7 +238,7 @@ class RedisStore:
         self._redis.close()
 
     def _read(self, command: str, key: str, *values: object) -> Any:
-        """What a command gives; None where something else lies at the key."""
+        """Runs a command; returns None if the key has another type."""
         try:
             return self._redis.call(command, key, *values)
         except StoreError as error:

@@ -61,9 +61,9 @@ APPEND: Final = """
 local keep, ttl, per = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
 local sets, number = #KEYS - 1, 0
 local function given()
-  local told = redis.call('XINFO', 'STREAM', KEYS[1])
-  for i = 1, #told, 2 do
-    if told[i] == 'last-generated-id' then return told[i + 1] end
+  local info = redis.call('XINFO', 'STREAM', KEYS[1])
+  for i = 1, #info, 2 do
+    if info[i] == 'last-generated-id' then return info[i + 1] end
   end
 end
 local function is_ours(id)
@@ -101,7 +101,7 @@ for _, key in ipairs(KEYS) do redis.call('PEXPIRE', key, ttl) end
 return seen
 """
 """Keys: the journal, its sets of ids. Arguments: entries kept, milliseconds kept, ids of a set,
-then number of the id, id and value of each entry. Gives the number of entries that are in."""
+then number of the id, id and value of each entry. Returns the number of entries."""
 
 _OURS: Final = """
 local kind = redis.call('TYPE', KEYS[1])['ok']
@@ -139,7 +139,7 @@ return 1
 """Keys: the claim. Arguments: owner, milliseconds."""
 
 
-# redis-py says only in part what it takes and gives.
+# redis-py is only partly typed.
 _redis: Final[Any] = redis
 _cluster: Final[Any] = RedisCluster
 
@@ -154,7 +154,7 @@ _FINAL: Final = frozenset({"WRONGTYPE", "LOOPGUARD"})
 """Codes of errors that come again however often one asks."""
 
 _REPEATED: Final = "with args beginning with"
-"""What a server says of a command that it does not know; what follows may be half a password."""
+"""How servers reject an unknown command; the rest of the text may be half a password."""
 
 _Reason = Literal["down", "slow", "full", "read_only", "refused"]
 
@@ -205,7 +205,7 @@ class Connection:
         return found
 
     def call(self, command: str, key: str, *values: object) -> Any:
-        """Gives a command."""
+        """Runs a command."""
         with self._translated(key):
             return self._open().execute_command(command, key, *values)
 
@@ -256,7 +256,7 @@ class Connection:
         return _redis.Redis.from_url(place.url, **options)
 
     def _check(self, client: Any) -> None:
-        """Whether the server is new enough; where it does not tell, it is taken to be."""
+        """Whether the server is new enough; assumed if it does not report a version."""
         cluster = isinstance(client, RedisCluster)
         more: dict[str, Any] = {"target_nodes": _cluster.RANDOM} if cluster else {}
         try:

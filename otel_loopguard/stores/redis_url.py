@@ -11,7 +11,7 @@ _URL: Final = re.compile(
     r"(?P<scheme>rediss?|unix|rediss?\+sentinel|rediss?\+cluster)://"
     r"(?:(?P<who>[^@/?#]*)@)?(?P<hosts>[^@/?#]*)(?P<path>/[^@?#]*)?(?:\?(?P<query>[^@#]*))?"
 )
-"""Where a password has one of `@/?#` as it is, nobody can tell where it ends: nothing matches."""
+"""Matches nothing if a password has a raw `@/?#`: its end is unknown then."""
 _SCHEME: Final = re.compile(r"[a-z]{1,6}(?:\+[a-z]{1,8})?(?=://)")
 _HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]\s]+)(?::(\d{1,5}))?")
 _EXPECTED: Final = (

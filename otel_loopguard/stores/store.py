@@ -55,7 +55,7 @@ class Store(Protocol):
         ...
 
     def claim(self, kind: str, key: str, owner: str, ttl_s: float) -> bool:
-        """Takes what only one may have, for `ttl_s`; whether the owner has it now. Atomic.
+        """Claims a key for `ttl_s`; returns whether the owner has it now. Atomic.
 
         It lies beside the value of that name. Who has it already gets it again, for as long as it
         still runs.
@@ -67,7 +67,7 @@ class Store(Protocol):
         ...
 
     def close(self) -> None:
-        """Gives back what it holds. The store may be used further, and opens itself again."""
+        """Releases connections. The store may still be used, and opens itself again."""
         ...
 
 
@@ -84,7 +84,7 @@ class PubSub(Protocol):
     """A store that hands messages on to whoever listens at this moment; it keeps none of them."""
 
     def publish(self, topic: str, message: bytes) -> None:
-        """Hands a message to all that listen to a topic, in this process and in others.
+        """Sends a message to all subscribers of a topic, in this process and in others.
 
         With a `StoreError` it may have arrived all the same.
         """
@@ -93,7 +93,7 @@ class PubSub(Protocol):
     def subscribe(
         self, topic: str, take: Callable[[bytes], None], joined: Callable[[], None] | None = None,
     ) -> Subscription:  # fmt: skip
-        """Listens to a topic. Does not wait, and goes on when the store was away.
+        """Subscribes to a topic. Does not wait, and resumes after an outage of the store.
 
         `take` gets each message, on any thread; `joined` is called whenever messages begin to
         arrive: at the start, and after an outage in which some may have been missed. Neither may

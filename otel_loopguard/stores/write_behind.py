@@ -81,12 +81,12 @@ class Health:
         logger.log(level, "the store is %s%s", state, f": {why}" if why else "")
 
 
-class Told(NamedTuple):
+class PublishedValue(NamedTuple):
     """A value that other processes are notified of."""
 
     value: bytes
     ttl_s: float | None  # how long it is kept; None for good
-    topic: str  # it is published there; not at all where the store has none
+    topic: str  # where it is published, if the store has topics
     stands: Callable[[bytes], bool]  # whether the value in the store takes precedence
 
     def do(self, store: Store, kind: str, key: str) -> None:
@@ -100,13 +100,13 @@ class Told(NamedTuple):
 
 
 class Write(NamedTuple):
-    """One thing that is to be written."""
+    """One pending write."""
 
     family: Literal["records", "journal", "value", "notice"]
     name: str  # of the tool, key of the session, or kind of the value
     key: str  # of the value
-    # Records, or what gives them; ids and values of entries; value and seconds kept, or nothing to
-    # delete; a `Told`.
+    # Records, or a function that returns them; ids and values of entries; value and seconds kept,
+    # or nothing to delete; a `PublishedValue`.
     items: Any
     writes: int  # how many it counts for
     size: int  # bytes
@@ -232,7 +232,7 @@ class Writer:
     ) -> bool:
         """Adds records of a tool; False if they were dropped.
 
-        What gives them is called once, on the thread, when they are written or given up.
+        A function is called once, on the thread, when they are written or dropped.
         """
         if callable(records):
             return self._add(Write("records", tool, "", records, 1, 0))
@@ -248,12 +248,12 @@ class Writer:
         """Puts a value; False if it was dropped."""
         return self._add(Write("value", kind, key, (value, ttl_s), 1, len(value)))
 
-    def publish(self, kind: str, key: str, told: Told) -> bool:
-        """Puts and publishes a value, until both went well; False if it was dropped.
+    def publish(self, kind: str, key: str, published: PublishedValue) -> bool:
+        """Puts and publishes a value, until both succeed; False if it was dropped.
 
         Of several that wait for one key it is only the newest.
         """
-        return self._add(Write("notice", kind, key, (told,), 1, len(told.value)))
+        return self._add(Write("notice", kind, key, (published,), 1, len(published.value)))
 
     def delete(self, kind: str, key: str) -> bool:
         """Deletes a value; False if that was dropped."""
@@ -297,7 +297,7 @@ class Writer:
         return self._is_empty()
 
     def close(self, limit_s: float | None = None) -> None:
-        """Flushes, gives up and counts what could not be stored in time, and closes the store.
+        """Flushes, drops and counts what could not be stored in time, and closes the store.
 
         It may be used further: the next write starts it again.
         """
@@ -359,7 +359,7 @@ class Writer:
             self._thread.wake()
 
     def _turn(self) -> float | None:
-        """Answers a question, then writes a batch; gives the seconds until the next turn."""
+        """Answers a question, then writes a batch; returns the seconds until the next turn."""
         self._paused = False
         asked = self._answer_next()
         if not (asked or self._batch or self._writes):
@@ -404,7 +404,7 @@ class Writer:
                 taken.append(self._writes.popleft())
                 count += taken[-1].writes
             self._batch = taken
-        # Where it comes from may have a lock of its own.
+        # Its source may have a lock of its own.
         made = [write.made(self._faults) for write in taken]
         with self._lock:
             if self._batch is taken:
@@ -413,7 +413,7 @@ class Writer:
                 self._bytes += sum(write.size for write in made) - sum(one.size for one in taken)
 
     def _idle_turn(self) -> float | None:
-        """Asks a store that is not well how it is; its state is to be better before a write."""
+        """Pings a store that is not healthy; writes wait until its state improves."""
         if self._health.state == "healthy":
             return None
         now = time.monotonic()
@@ -466,7 +466,7 @@ class Writer:
             attempt(self._faults, "store_answer", then, found)
 
     def _call(self, operation: str, do: Callable[[Store], object]) -> object:
-        """Calls the store; gives its answer, or its `StoreError`."""
+        """Calls the store; returns its answer, or its `StoreError`."""
         self._health.started = began = time.monotonic()
         trouble: StoreError | None = None
         found: object = None

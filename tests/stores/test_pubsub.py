@@ -13,7 +13,7 @@ import pytest
 
 from otel_loopguard._util.errors import InternalErrors
 from otel_loopguard.settings import Settings
-from otel_loopguard.stores import MemoryStore, PubSub, Told, Writer
+from otel_loopguard.stores import MemoryStore, PublishedValue, PubSub, Writer
 from otel_loopguard.stores.redis import RedisStore
 from tests.stores.servers import Server, wait_for
 
@@ -131,8 +131,8 @@ def test_it_waits_for_a_server_that_is_not_there_yet(start: Callable[..., Server
     store.close()
 
 
-def told(value: bytes, stands: bool = False) -> Told:
-    return Told(value, 60, "t", lambda before: stands and before != value)
+def published(value: bytes, stands: bool = False) -> PublishedValue:
+    return PublishedValue(value, 60, "t", lambda before: stands and before != value)
 
 
 def test_a_notice_is_put_and_published(kept: Server) -> None:
@@ -142,13 +142,13 @@ def test_a_notice_is_put_and_published(kept: Server) -> None:
     heard, subscription = listen(store, "t")
     writer = Writer(store, given, InternalErrors())
     name = f"name-{next(_topics)}"
-    assert writer.publish("control", name, told(b"1"))
+    assert writer.publish("control", name, published(b"1"))
     wait_for(lambda: heard == [b"1"])
     assert store.get("control", name) == b"1"
-    assert writer.publish("control", name, told(b"2", stands=True))
+    assert writer.publish("control", name, published(b"2", stands=True))
     assert writer.flush(5)
     assert store.get("control", name) == b"1"
-    assert writer.publish("control", name, told(b"3"))
+    assert writer.publish("control", name, published(b"3"))
     wait_for(lambda: heard == [b"1", b"3"])
     subscription.close()  # type: ignore[attr-defined]
     writer.close()
@@ -163,7 +163,7 @@ def test_a_notice_survives_an_outage(start: Callable[..., Server]) -> None:
     _heard, subscription = listen(store, "t")
     server.kill()
     for value in (b"1", b"2"):
-        assert writer.publish("control", "name", told(value))
+        assert writer.publish("control", "name", published(value))
     time.sleep(0.3)
     server.start()
     assert writer.flush(10)
@@ -188,5 +188,5 @@ class Bare:
 def test_a_store_without_topics_keeps_it_all_the_same() -> None:
     """Who comes later sees it."""
     store = Bare()
-    told(b"1").do(store, "control", "name")  # type: ignore[arg-type]
+    published(b"1").do(store, "control", "name")  # type: ignore[arg-type]
     assert store.inner.get("control", "name") == b"1"
