@@ -37,7 +37,7 @@ _NOTES: Final = b"otel_loopguard"
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """One bucket and what is to be made of it; it is pickled for workers."""
+    """One bucket and how to replay it; pickled for workers."""
 
     number: int
     folder: str  # of its rows
@@ -49,7 +49,7 @@ class Bucket:
 
 @dataclass(slots=True)
 class Notes:
-    """What came of buckets, beside the results."""
+    """Counts of replayed buckets."""
 
     sessions: int = 0
     rows: int = 0
@@ -63,10 +63,10 @@ class Notes:
 
 
 def partition(source: Source, folder: Path, memory: str, threads: int) -> tuple[int, Notes]:
-    """Parts a source into buckets, unless it was done before; gives how many there are.
+    """Splits a source into buckets, unless that is done already; returns how many there are.
 
-    All spans of a conversation get into one bucket: a trace goes with the conversation id that its
-    earliest span with one names. A partition that was not finished is begun again.
+    All spans of a conversation are in one bucket: the conversation of a trace is that of its
+    earliest span that names one. An unfinished partition starts again.
     """
     manifest = folder / "source.json"
     if manifest.is_file():
@@ -87,9 +87,9 @@ def partition(source: Source, folder: Path, memory: str, threads: int) -> tuple[
             raise LoopGuardError(msg) from error
     for each in (staged, spill):
         shutil.rmtree(each)
-    told = {"source": source.name, "buckets": count, "rows": rows, "broken": broken}
+    noted = {"source": source.name, "buckets": count, "rows": rows, "broken": broken}
     temporary = manifest.with_suffix(".tmp")
-    temporary.write_text(json.dumps(told), "utf-8")
+    temporary.write_text(json.dumps(noted), "utf-8")
     temporary.replace(manifest)
     return count, Notes(rows=rows, broken=Counter(broken))
 
@@ -124,8 +124,8 @@ def replay_bucket(bucket: Bucket) -> Notes:
         while batch := list(islice(results, _BATCH)):
             notes.sessions += len(batch)
             writer.write_table(arrow.Table.from_pylist(batch, schema))
-        told = {"sessions": notes.sessions, "rows": notes.rows, "broken": notes.broken}
-        writer.add_key_value_metadata({_NOTES: json.dumps(told).encode()})
+        noted = {"sessions": notes.sessions, "rows": notes.rows, "broken": notes.broken}
+        writer.add_key_value_metadata({_NOTES: json.dumps(noted).encode()})
     temporary.replace(part)
     return notes
 
@@ -140,9 +140,9 @@ def _results(bucket: Bucket, notes: Notes) -> Iterator[dict[str, object]]:
 
 
 def notes_of(part: Path) -> Notes:
-    """What was noted with the results in a file."""
-    told = json.loads(load("pyarrow.parquet").read_metadata(part).metadata[_NOTES])
-    return Notes(told["sessions"], told["rows"], Counter(told["broken"]))
+    """Reads the counts that a result file carries."""
+    noted = json.loads(load("pyarrow.parquet").read_metadata(part).metadata[_NOTES])
+    return Notes(noted["sessions"], noted["rows"], Counter(noted["broken"]))
 
 
 _Streamed = Iterator[tuple[str, Mapping[str, object]]]
@@ -234,7 +234,7 @@ _AFTER: Final = ("steps", "calls", "tokens", "cost", "seconds")
 
 def _schema(arrow: Any) -> Any:
     text, whole, real = arrow.string(), arrow.int64(), arrow.float64()
-    # Not nanoseconds, which pyarrow gives as Python values only where pandas is installed.
+    # Not nanoseconds: pyarrow converts them to Python values only if pandas is installed.
     moment = arrow.timestamp("us", "UTC")
     decision = {
         "action": text, "detector": text, "rule": text, "tool": text, "step": whole,

@@ -24,7 +24,7 @@ Prepare = Callable[[], object]
 def replay_by_ray(
     buckets: Sequence[Bucket], jobs: int, prepare: Prepare | None = None
 ) -> Iterator[Notes]:
-    """What came of each bucket, as it comes; 0 jobs stand for all processors that Ray has.
+    """Yields the notes of each bucket, as it is done; 0 jobs: all processors that Ray has.
 
     A Ray that runs already is used, then the cluster that `RAY_ADDRESS` names, else one is started
     on this machine for as long as this takes.
@@ -48,7 +48,7 @@ def replay_by_ray(
     rows = data.from_items(numbers, override_num_blocks=len(numbers))
     strategy = data.TaskPoolStrategy(size=min(jobs, len(numbers))) if jobs else None
     try:
-        for row in _told(rows.map(replay, compute=strategy)):
+        for row in _readable(rows.map(replay, compute=strategy)):
             if row["error"]:
                 raise LoopGuardError(row["error"])
             yield notes_of(Path(row["part"]))
@@ -57,12 +57,12 @@ def replay_by_ray(
             ray.shutdown()
 
 
-def _told(rows: Any) -> Iterator[Mapping[str, Any]]:
+def _readable(rows: Any) -> Iterator[Mapping[str, Any]]:
     try:
         yield from rows.iter_rows()
     except Exception as error:  # Ray's own, of many classes
-        told = str(error).strip().splitlines() or [type(error).__name__]
-        msg = f"--engine ray: {told[0]}"
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        msg = f"--engine ray: {lines[0]}"
         raise LoopGuardError(msg) from error
 
 
@@ -84,13 +84,13 @@ def _start(ray: Any, jobs: int) -> None:
 
 
 def _error(bucket: Bucket, prepare: Prepare | None) -> str:
-    """Replays a bucket, on whichever machine this is; gives what went wrong."""
+    """Replays a bucket on a machine of the cluster; returns its notes, or what went wrong."""
     if not Path(bucket.folder).parents[1].is_dir():
         return f"{bucket.folder}: not on this machine: all machines have to share --out"
     if prepare is not None:
         prepare()
     try:
         replay_bucket(bucket)
-    except Exception as error:  # noqa: BLE001  # told to the driver
+    except Exception as error:  # noqa: BLE001  # the driver raises it
         return f"{type(error).__name__}: {error}"
     return ""

@@ -1,4 +1,4 @@
-"""A backtest as a whole: what it is known by, where it lies, and how it goes on."""
+"""A whole backtest: its identity, its folder, and how it resumes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 ENGINES: Final = ("duckdb", "ray")
 _MEMORY: Final = "1GB"
 Notify = Callable[[str, int, int], object]
-"""Told what is done, how many buckets of how many are."""
+"""Called with the phase, the number of finished buckets and of all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Backtest:
     Attributes:
         source: What was replayed.
         digest: Digest of the settings.
-        folder: Where the parts of the result lie.
+        folder: Folder of the parts of the result.
         notes: Sessions, rows, and what was broken.
     """
 
@@ -84,10 +84,10 @@ def run(  # noqa: PLR0913
     notify: Notify | None = None,
     prepare: Callable[[], object] | None = None,
 ) -> Backtest:
-    """Replays all sessions of a source; goes on where an earlier, unfinished run was.
+    """Replays all sessions of a source, or resumes an unfinished run.
 
-    A run is known by its source, the version of the guard and the digest of the settings: parts
-    that are there already are kept.
+    Source, version of the guard and digest of the settings identify a run: parts that exist
+    already are kept.
 
     Args:
         name: File, folder, pattern, or address of a table of ClickHouse.
@@ -96,9 +96,9 @@ def run(  # noqa: PLR0913
         where: Condition in SQL that rows have to meet; empty for all rows.
         engine: `duckdb`: processes of this machine; `ray`: tasks of a Ray cluster.
         jobs: Worker processes; 0: one per processor.
-        memory: What DuckDB may take for parting, and each worker for sorting, before it spills.
-        notify: Told of every bucket.
-        prepare: Called in each worker process before all else.
+        memory: Memory of DuckDB for splitting, and of each worker for sorting, before it spills.
+        notify: Called for every bucket.
+        prepare: Called first in each worker process.
     """
     if engine not in ENGINES:
         msg = f"--engine {engine}: expected one of {', '.join(ENGINES)}"

@@ -88,7 +88,7 @@ class BacktestResult(SessionResult):
     until: Spent | None = None
 
     def add(self, decision: Decision) -> None:
-        """Takes one decision."""
+        """Adds a decision."""
         self.decisions.append(decision)
         if self.stopped is None and decision.action.stops:
             self.stopped, self.until = decision, self.spent.copy()

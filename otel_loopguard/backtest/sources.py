@@ -85,8 +85,8 @@ def open_source(name: str, where: str = "") -> Source:
     if name.startswith(SCHEME):
         table = table_of(name, where)
         rows, newest = table.size()
-        told = [table.name, where, rows, newest]
-        return Source(table.name, (), "clickhouse", rows, _digest(told), where, table)
+        parts = [table.name, where, rows, newest]
+        return Source(table.name, (), "clickhouse", rows, _digest(parts), where, table)
     files = _files(name)
     if not files:
         msg = f"{name}: cannot be read: there is no such file"
@@ -100,15 +100,15 @@ def open_source(name: str, where: str = "") -> Source:
         msg = f"--where {where}: recorded files have no columns"
         raise RecordingError(msg)
     found = [(file, Path(file).stat()) for file in files]
-    told: list[object] = [
+    parts: list[object] = [
         (str(Path(file).resolve()), each.st_size, each.st_mtime_ns) for file, each in found
     ]
-    digest = _digest([*told, where] if where else told)
+    digest = _digest([*parts, where] if where else parts)
     return Source(name, files, form, sum(each.st_size for _, each in found), digest, where)
 
 
-def _digest(told: list[object]) -> str:
-    return hashlib.sha256(json.dumps(told).encode("utf-8", "surrogatepass")).hexdigest()[:12]
+def _digest(parts: list[object]) -> str:
+    return hashlib.sha256(json.dumps(parts).encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
 
 def _files(name: str) -> tuple[str, ...]:
@@ -127,7 +127,7 @@ def _files(name: str) -> tuple[str, ...]:
 def _form(file: str) -> str:
     if file.endswith((".parquet", ".pq")):
         return "parquet"
-    # What is broken is told when all lines are read.
+    # Broken lines are reported when all are read.
     first = next(RecordedFile(file, lambda _file, _line, _why: None).lines(), (0, b""))[1]
     try:
         row: object = json.loads(first)
@@ -306,7 +306,7 @@ def _listed(files: Sequence[str]) -> str:
 
 
 def stage(source: Source, folder: Path) -> dict[str, int]:
-    """Writes recordings and tables as Parquet; gives what is broken in them."""
+    """Writes recordings and tables as Parquet; returns what is broken in them."""
     if source.table is not None:
         # The name of the file is that of the source in the results.
         source.table.write(_SPANS, folder / re.sub(r"[^\w.-]", "_", source.table.title))

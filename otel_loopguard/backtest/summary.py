@@ -64,7 +64,7 @@ def _head(found: Backtest, rows: _Query) -> list[str]:
         " GROUP BY strongest ORDER BY sessions DESC"
     )
     sessions, steps = _total(counted, "sessions"), _total(counted, "steps")
-    told = [
+    html = [
         "<h1>What the guard would have decided</h1>",
         f"<p>{sessions:,} sessions, {steps:,} steps of <b>{_text(found.source.name)}</b></p>",
         f"<p>Guard {__version__}, settings {found.digest}; every session by itself.</p>",
@@ -73,8 +73,8 @@ def _head(found: Backtest, rows: _Query) -> list[str]:
     ]
     broken = found.notes.broken.most_common(_TOP)
     if broken:
-        told += ["<h2>Rows that were passed over</h2>", _table(("reason", "rows#"), broken)]
-    return told
+        html += ["<h2>Rows that were passed over</h2>", _table(("reason", "rows#"), broken)]
+    return html
 
 
 def _loops(rows: _Query) -> list[str]:
@@ -90,11 +90,11 @@ def _loops(rows: _Query) -> list[str]:
         " median(decision.step) AS step"
         f" FROM found GROUP BY ALL ORDER BY sessions DESC, rule LIMIT {_TOP}"
     )
-    told = ["<h2>Which loops</h2>"]
+    html = ["<h2>Which loops</h2>"]
     if not loops:
-        return [*told, "<p>None: nothing was decided.</p>"]
+        return [*html, "<p>None: nothing was decided.</p>"]
     columns = ("detector", "rule", "sessions#", "decisions#", "of them stops#", "median step#")
-    told += [
+    html += [
         _bars([(f"{row['detector']}: {row['rule']}", row["sessions"]) for row in loops]),
         _table(columns, [tuple(row.values()) for row in loops]),
     ]
@@ -103,11 +103,11 @@ def _loops(rows: _Query) -> list[str]:
             each + f"SELECT {name} AS place, count(DISTINCT (session, source)) AS sessions FROM"
             f" found GROUP BY ALL ORDER BY sessions DESC, place LIMIT {_TOP}"
         )
-        told += [
+        html += [
             f"<h2>Where: by {title}, sessions with a decision</h2>",
             _bars([(row["place"], row["sessions"]) for row in where]),
         ]
-    return told
+    return html
 
 
 def _savings(rows: _Query) -> list[str]:
@@ -121,9 +121,9 @@ def _savings(rows: _Query) -> list[str]:
         )
         + " FROM read_parquet($1) WHERE stop_step IS NOT NULL"
     )
-    told = ["<h2>What a stop would have saved</h2>"]
+    html = ["<h2>What a stop would have saved</h2>"]
     if not row["sessions"]:
-        return [*told, "<p>Nothing: no session would have been stopped.</p>"]
+        return [*html, "<p>Nothing: no session would have been stopped.</p>"]
     units = (("calls", "tool calls"), ("tokens", "tokens"), ("seconds", "seconds"), ("cost", "USD"))
     lines = [
         (unit, row[name], row[f"{name}_after"], f"{row[f'{name}_after'] / row[name]:.0%}",
@@ -132,7 +132,7 @@ def _savings(rows: _Query) -> list[str]:
     ]  # fmt: skip
     shares = [(unit, 100 * row[f"{name}_after"] / row[name]) for name, unit in units if row[name]]
     unknown = [unit for name, unit in units if not row[f"{name}_known"]]
-    told += [
+    html += [
         f"<p>{row['sessions']:,} sessions would have been stopped.</p>",
         "<p>Used after the first deny, pause or abort, of all that these sessions used:</p>",
         _bars(shares, "%"),
@@ -140,8 +140,8 @@ def _savings(rows: _Query) -> list[str]:
         "<p><small>At most: an agent that is denied a call may go on another way.</small></p>",
     ]
     if unknown:
-        told.append(f"<p>The source does not say: {', '.join(unknown)}.</p>")
-    return told
+        html.append(f"<p>The source does not say: {', '.join(unknown)}.</p>")
+    return html
 
 
 def _labels(rows: _Query) -> list[str]:
@@ -151,10 +151,10 @@ def _labels(rows: _Query) -> list[str]:
         " count(stop_step) AS stopped FROM read_parquet($1) GROUP BY loop ORDER BY loop"
     )
     labelled = {row["loop"]: row for row in counted}
-    told = ["<h2>At which false-stop rate</h2>"]
+    html = ["<h2>At which false-stop rate</h2>"]
     if False not in labelled:
         return [
-            *told,
+            *html,
             "<p>Not known: no session of the source is labelled as healthy.</p>",
             "<p>A column <code>loop</code> (true or false) labels sessions.</p>",
         ]
@@ -165,7 +165,7 @@ def _labels(rows: _Query) -> list[str]:
         if (row := labelled.get(value))
     ]  # fmt: skip
     return [
-        *told,
+        *html,
         f"<p>{lines[0][4]} of the healthy sessions would have been stopped.</p>",
         _table(("label", "sessions#", "noticed#", "stopped#", "stopped#"), lines),
     ]
@@ -189,18 +189,18 @@ def _difference(found: Backtest, other: Backtest, rows: _Query) -> list[str]:
         query + " SELECT one, other, count(*) AS sessions FROM d GROUP BY ALL"
         " ORDER BY sessions DESC, one, other", *both,
     )  # fmt: skip
-    told = [
+    html = [
         "<h2>Two settings compared</h2>",
         f"<p>Settings {found.digest} and {other.digest}.</p>",
         f"<p>{_total(moves, 'sessions'):,} sessions differ.</p>",
     ]
     if not moves:
-        return told
+        return html
     listed = rows(query + f" SELECT * FROM d ORDER BY session, source LIMIT {_DIFFERENT}", *both)
     columns = (f"strongest, {found.digest}", f"strongest, {other.digest}")
     places = (f"stop at step, {found.digest}#", f"stop at step, {other.digest}#")
     return [
-        *told,
+        *html,
         _bars([(f"{row['one']} → {row['other']}", row["sessions"]) for row in moves[:_TOP]]),
         _table((*columns, "sessions#"), [tuple(row.values()) for row in moves]),
         f"<h2>The first {len(listed)} of them</h2>",

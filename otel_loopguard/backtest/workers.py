@@ -23,10 +23,10 @@ def spread(
     jobs: int,
     prepare: Callable[[], object] | None = None,
 ) -> Iterator[_Result]:
-    """What `work` makes of each item, as it comes; 0 jobs stand for one per processor.
+    """Yields the result of `work` for each item, as it is done; 0 jobs: one per processor.
 
-    `prepare` is called in each worker before. A pool's workers would wait for ever for a parent
-    that was killed: these read from a pipe that only the parent writes to, and end with it.
+    `prepare` runs first in each worker. The workers of a `ProcessPoolExecutor` outlive a parent
+    that is killed; these read from a pipe that only the parent writes to, and end with it.
     """
     jobs = jobs or os.cpu_count() or 1
     if jobs == 1:
@@ -74,7 +74,7 @@ class _Worker(Generic[_Item, _Result]):
         self.pipe.send(item)
 
     def result(self) -> _Result:
-        """What it made of its item."""
+        """Returns the result for its item."""
         try:
             made: object = self.pipe.recv()
         except (EOFError, OSError) as error:
@@ -87,7 +87,7 @@ class _Worker(Generic[_Item, _Result]):
         return cast("_Result", made)
 
     def end(self, *, at_once: bool = False) -> None:
-        """Lets it end, or ends it."""
+        """Waits for it to end, or terminates it."""
         self.pipe.close()
         if at_once:
             self._process.terminate()
@@ -104,8 +104,8 @@ def _serve(
             item = cast("_Item", pipe.recv())
             try:
                 made: object = work(item)
-            except Exception as error:  # noqa: BLE001  # told to the parent
+            except Exception as error:  # noqa: BLE001  # the parent raises it
                 made = LoopGuardError(f"{type(error).__name__}: {error}")
             pipe.send(made)
     except (EOFError, OSError, KeyboardInterrupt):
-        return  # the parent is gone, or wants no more
+        return  # the parent is gone or has no more items

@@ -1,4 +1,4 @@
-"""People in the loop: what is put before them, by which ways, and what their answers do."""
+"""Human in the loop: escalations, their channels, and the effect of answers."""
 
 from __future__ import annotations
 

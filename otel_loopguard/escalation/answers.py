@@ -1,4 +1,4 @@
-"""What people may answer to an escalation, and what the model is told about it."""
+"""Answers to escalations, and the message to the model about each."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Reply:
 
     answer: Answer | None  # None where nobody answered and nothing was done
     by: str
-    guidance: str = ""  # what the model is told, of at most 2,000 characters
+    guidance: str = ""  # message to the model, of at most 2,000 characters
     # `api`, `cli`, `webhook`, `callback`, `limit` (nobody answered in time), or `control` (the flag
     # was changed past the escalation).
     via: str = "api"
@@ -53,7 +53,7 @@ class Reply:
 
     @property
     def hint(self) -> str | None:
-        """What the model is told next; None for nothing, and where the run ends."""
+        """The next message to the model; None without one, and if the run ends."""
         if self.answer is None or self.answer is Answer.ABORT:
             return None
         late = self.via == "limit" and self.answer is Answer.SKIP_TASK
@@ -155,11 +155,11 @@ def reply_in(said: object, via: str) -> Reply | None:
 
 
 Answered = Callable[[], Callable[[str, Reply], object] | None]
-"""A weak reference to what takes answers."""
+"""A weak reference to the receiver of answers."""
 
 
 def take_reply(escalation: Escalation, said: object, via: str, answered: Answered) -> None:
-    """Hands on the answer that a channel gave, if it gave one."""
+    """Applies the answer of a channel, if it returned one."""
     reply, answer = reply_in(said, via), answered()
     if reply is not None and answer is not None:
         answer(escalation.id, reply)
@@ -172,7 +172,7 @@ def _check_name(who: str) -> None:
 
 
 def _listed(tasks: Sequence[Task]) -> str:
-    """The tasks of a plan as the model is told them, in at most 2,000 characters."""
+    """The tasks of a plan for the model, in at most 2,000 characters."""
     said = "; ".join(_worded(task) for task in tasks)
     return f"{said}." if len(said) <= GUIDANCE else f"{said[:GUIDANCE]}…"
 

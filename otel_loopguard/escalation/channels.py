@@ -97,7 +97,7 @@ class Channels:
             self._queue(callback).put(escalation)
 
     def keep(self, case: Case) -> None:
-        """Puts an escalation, as it stands now, where other processes find it: for a day."""
+        """Stores the state of an escalation for other processes, for a day."""
         if self._writer is not None:
             value = encoded(case_row(case))
             self._writer.put(KIND, case.escalation.id, value, _KEPT_S)
@@ -126,7 +126,7 @@ def _call_back(callback: people.Callback, answered: Answered, escalation: Escala
 
 
 def case_row(case: Case) -> dict[str, object]:
-    """An escalation and how it stands, as one JSON object; `ended` is null while it is open."""
+    """An escalation and its state, as one JSON object; `ended` is null while it is open."""
     reply = case.reply
     ended = None
     if reply is not None:

@@ -28,7 +28,7 @@ from otel_loopguard.escalation.answers import (
     reply_of,
 )
 from otel_loopguard.escalation.channels import Channels
-from otel_loopguard.escalation.payload import suggestions, told
+from otel_loopguard.escalation.payload import log_record, suggestions
 from otel_loopguard.escalation.registry import Case, EscalationRegistry
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class Escalations:
         self, escalation_id: str, answer: object, guidance: object, by: object,
         plan: object = None, limit: object = None,
     ) -> bool:  # fmt: skip
-        """Takes an answer; False if the escalation is not known here. See `control.answer`."""
+        """Applies an answer; False if the escalation is not known here. See `control.answer`."""
         reply = reply_of(answer, guidance, by, "api", plan, limit=limit)
         return self.reply(escalation_id, reply)
 
@@ -204,7 +204,7 @@ class Escalations:
         self, session: Session, cause: str, reason: str, decision: Decision | None, now: int
     ) -> Escalation:
         limit_s = session.flag.limit_s
-        # A gate that waits since then is to go on with the fallback, not to give up beside it.
+        # A gate that waits since then goes on with the fallback; it must not give up beside it.
         limit_s -= min(_EARLIER_S, limit_s / 10)
         record = session.record
         return Escalation(
@@ -252,8 +252,8 @@ class Escalations:
                 flag.clear(by=reply.by, hint=reply.hint, reason=why)
 
     def _publish(self, case: Case) -> None:
-        """Logs a case as it stands now, and notifies listeners and the store."""
-        level, text, fields = told(case)
+        """Logs the state of a case, and notifies listeners and the store."""
+        level, text, fields = log_record(case)
         with swallow(self._faults, "log"):
             logger.log(level, "%s", text, extra=fields)
         for listener in self._listeners:

@@ -82,7 +82,7 @@ _CAUSES: Final = {
 
 
 def message(escalation: Escalation) -> str:
-    """The escalation in some lines of text: what, why, what happened last, what to answer.
+    """Renders the escalation as text: what, why, what happened last, what to answer.
 
     Args:
         escalation: The escalation.
@@ -92,8 +92,8 @@ def message(escalation: Escalation) -> str:
     return "\n".join(f"  {line}" if indented else line for indented, line in lines)
 
 
-def told(case: Case) -> tuple[int, str, dict[str, object]]:
-    """What the log says of an escalation, as it stands now: level, text, fields."""
+def log_record(case: Case) -> tuple[int, str, dict[str, object]]:
+    """Returns level, text and fields of the log record of an escalation."""
     found, reply = case.escalation, case.reply
     fields: dict[str, object] = {
         semconv.SESSION_ID: found.session,

@@ -22,7 +22,7 @@ _NEVER: Final = 2**63 - 1
 
 @dataclass(slots=True)
 class Case:
-    """One escalation and what became of it."""
+    """One escalation and its outcome."""
 
     escalation: Escalation
     flag: Flag | None  # None once it is over
@@ -59,7 +59,7 @@ class EscalationRegistry:
             return min((case.escalation.until for case in self._open.values()), default=_NEVER)
 
     def is_cooling(self, session: str, now: int, *, holds: bool) -> bool:
-        """Whether people heard of a session not long ago, so that no message is sent again.
+        """Whether people were notified of a session recently, so that no message is sent again.
 
         A message that says that the session waits is sent all the same where the one before did
         not say so, or where somebody answered it.
@@ -122,7 +122,7 @@ class EscalationRegistry:
             return self._newest.get(session)
 
     def forget(self, session: str) -> None:
-        """A session is known no more; what is open stays open, and what was sent cools down."""
+        """Forgets a session; open escalations stay open, and sent ones cool down."""
         if not self._newest:
             return
         with self._lock:

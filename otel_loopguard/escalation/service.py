@@ -60,7 +60,7 @@ class EscalationService:
 
     @property
     def admin(self) -> AdminHandlers:
-        """Answers requests of people; loaded where there is a way for them to ask."""
+        """Answers requests of people; loaded on first use."""
         from otel_loopguard.escalation.admin.handlers import AdminHandlers  # noqa: PLC0415
 
         with self._lock:
@@ -71,12 +71,12 @@ class EscalationService:
             return self._admin
 
     def decided(self, session: Session, decision: Decision) -> None:
-        """A decision took effect: people may have to hear of it. No lock is held."""
+        """Escalates a decision that took effect, if it needs people. No lock is held."""
         with swallow(self._faults, "escalation"):
             self.escalations.decided(session, decision)
 
     def on_step(self, observation: object) -> None:
-        """There is a step: the first one opens the listeners."""
+        """Opens the listeners at the first step."""
         del observation
         if self.listeners.closed:
             self.listeners.open(self.admin)
@@ -157,7 +157,7 @@ class AuditTrail:
         OBSERVERS.add(self.changed)
 
     def changed(self, flag: Flag) -> None:
-        """A flag was changed; on the thread of whoever did."""
+        """Called after a change of a flag, on the thread that made it."""
         control = flag.control
         # A policy of another process has no decision here.
         here = control.by == POLICY and control.decision is not None
@@ -183,8 +183,8 @@ class AuditTrail:
             semconv.CONTROL_BY: by,
         }
         with swallow(self._faults, "log"):
-            told = "control: session %s: %s set %s%s"
-            logger.info(told, key, by, control.action, why, extra=fields)
+            msg = "control: session %s: %s set %s%s"
+            logger.info(msg, key, by, control.action, why, extra=fields)
         whole = {**fields, semconv.DECISION_MESSAGE: control.reason or ""}
         if self.on_manual_change is not None:
             self.on_manual_change(whole, f"{by} set {control.action}{why}", span)

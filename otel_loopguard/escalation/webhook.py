@@ -124,11 +124,11 @@ class Webhook:
                 reply.close()
 
     def _read(self, reply: httpx.Response, limit: _Limit) -> bytes:
-        """The beginning of a reply as it came; nothing of one that is to be unpacked."""
+        """Reads the beginning of a reply; empty if it is compressed."""
         encoding = reply.headers.get("content-encoding", "identity").strip().lower()
         if encoding not in {"", "identity"}:
-            told = "webhook %s: its answer was not taken: it is encoded as %.50s, unasked"
-            logger.warning(told, self._place, encoding)
+            msg = "webhook %s: its answer was not taken: it is encoded as %.50s, unasked"
+            logger.warning(msg, self._place, encoding)
             return b""
         said = bytearray()
         for piece in reply.iter_raw():
@@ -139,7 +139,7 @@ class Webhook:
         return bytes(said)
 
     def _take(self, escalation: Escalation, said: bytes) -> None:
-        """Takes the reply as an answer, if it is one; what is none, or too late, is told."""
+        """Applies the reply if it is an answer; logs one that is not, or that is too late."""
         try:
             found: Any = orjson.loads(said) if len(said) <= _MOST else None
         except orjson.JSONDecodeError:
@@ -154,8 +154,8 @@ class Webhook:
 
     def _failed(self, escalation: Escalation, why: str, *, again: bool) -> bool:
         then = "it is tried again" if again else "it is not tried again"
-        told = "webhook %s: escalation %s was not delivered: %s; %s"
-        logger.warning(told, self._place, escalation.id, why, then)
+        msg = "webhook %s: escalation %s was not delivered: %s; %s"
+        logger.warning(msg, self._place, escalation.id, why, then)
         return not again
 
 
@@ -229,7 +229,7 @@ class _Limit:
 
 
 def _address(url: str) -> tuple[_Address, str]:
-    """An address, and its host; the rest of it may be secret, and is not told."""
+    """An address, and its host for logs; the rest may be secret."""
     try:
         parts = urlsplit(url.strip())
         usable = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0

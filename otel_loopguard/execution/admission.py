@@ -147,7 +147,7 @@ def pre_check(task: Task) -> Objection | None:
 
 
 def _open_breaker(name: str | None, kind: Literal["tool", "agent"]) -> Objection | None:
-    """What an open breaker says; one that is half-open lets the call try."""
+    """The objection of an open breaker; a half-open one permits the call."""
     if name is None:
         return None
     standing = registry.current().breakers.standing(name, kind)
@@ -377,7 +377,7 @@ class Admissions:
         return next((one for one in found if one and one.choice is Choice.DENY), None)
 
     def answered(self, admission_id: str, choice: Choice) -> bool:
-        """Takes what a user chose about a call: it is counted and remembered."""
+        """Counts and remembers what a user chose about a call."""
         with self._lock:
             found = self._given.get(admission_id)
             if found is None:

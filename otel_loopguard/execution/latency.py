@@ -1,4 +1,4 @@
-"""What past calls of one tool say: how long the next one takes, and what calls cost the machine."""
+"""Latency of one tool's calls: estimates for the next one, and load of the machine."""
 
 from __future__ import annotations
 
@@ -337,7 +337,7 @@ class Profile:
         self._newest: _Newest | None = None
 
     def add(self, record: Fields, key: int | None = None) -> None:
-        """Adds a finished call; `key` tells whether a later one has the same arguments."""
+        """Adds a finished call; `key` identifies calls with the same arguments."""
         time, ms, size, session, success, cached, complexity, cpu, io_wait, memory = record
         calls = self._calls
         calls += _CALL.pack(
@@ -379,13 +379,13 @@ class Profile:
         return max(self._ms, default=0.0)
 
     def misses(self) -> Sequence[float]:
-        """By how much estimates were off, in percent; of the newest calls, each told once."""
+        """Returns errors of estimates in percent, for the newest calls, each once."""
         self._settle()
         found, self._misses = self._misses, array("d")
         return found
 
     def unsaved(self) -> list[CallRecord]:
-        """The calls that the store is not told of yet; from now on it is."""
+        """Returns the calls that are not stored yet, and marks them as stored."""
         self._settle()
         count, self._unsaved, self.queued = self._unsaved, 0, False
         return self._newest_records(count)

@@ -156,7 +156,7 @@ class Profiler:
     ) -> None:
         self._settings = settings
         self._writer = writer
-        self.sample = resources  # gives the newest reading of the machine
+        self.sample = resources  # returns the newest reading of the machine
         self._resting_until = 0.0
         self._profiles: BoundedDict[str, Profile] = BoundedDict(settings.profile_max_tools)
         # Re-entrant: a finalizer may end a span, and with it a call, while it is held.
@@ -201,7 +201,7 @@ class Profiler:
                 profile.queued = False
 
     def _unsaved(self, profile: Profile) -> list[bytes]:
-        """What the store is to be told of a tool; on the writer's thread."""
+        """Returns the records of a tool to store; on the writer's thread."""
         with self._lock:
             records = profile.unsaved()
         return [record.encoded() for record in records]

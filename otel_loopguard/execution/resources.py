@@ -116,7 +116,7 @@ Depth = Callable[[], "int | None"]
 
 
 def queue_depth(setting: str, faults: InternalErrors) -> Depth | None:
-    """What gives the number of waiting tasks; it may block, and raises nothing."""
+    """Returns the number of waiting tasks; may block, must not raise."""
     if not setting:
         return None
     if "://" in setting:

@@ -1,4 +1,4 @@
-"""What is known of users: what they prefer, and what they answered.
+"""Preferences and answers of users.
 
 Stored data that was not understood is used as far as it was, and never overwritten.
 """
@@ -39,7 +39,7 @@ class BackgroundStore(Protocol):
         then: Callable[[Any], None],
         failed: Callable[[], None] | None = None,
     ) -> bool:
-        """Has something read, and hands over what came of it; False if too much waits."""
+        """Queues a read with a callback for the result; False if too much waits."""
         ...
 
     def put(self, kind: str, key: str, value: bytes, ttl_s: float | None = None) -> bool:
@@ -63,7 +63,7 @@ class _Entry(Generic[_Value]):
 class StoredCache(Generic[_Value]):
     """The newest `most` values of one kind. Thread-safe; no caller waits for the store.
 
-    `read` gives a value and what was not understood, a sentence each, and raises nothing; `merge`
+    `read` returns a value and a sentence for each invalid part, and raises nothing; `merge`
     puts the value of the store and that of memory together.
     """
 

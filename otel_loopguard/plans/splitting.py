@@ -28,7 +28,7 @@ _MOST: Final = 100
 AskSubtasks = Callable[[str, str], object]
 """Asks a model for the parts of a piece of work.
 
-It gets the description and the name of the strategy, and gives a plan as `read` takes it, or text
+It gets the description and the name of the strategy, and returns a plan for `read`, or text
 with a JSON list of tasks, fenced or not.
 """
 
@@ -142,12 +142,12 @@ class Work:
             tasks: Tasks of the plan.
         """
         tasks = list(tasks)
-        told = "\n".join(task.description or task.id for task in tasks)
+        text = "\n".join(task.description or task.id for task in tasks)
         edges = [f"{task.id}:{each}" for task in tasks for each in task.depends_on]
         given = (
             str(task.args)[:_MAX_CHARS] for task in tasks[:_MAX_PARTS] if task.args is not None
         )
-        return cls(told, _named(" ".join(given)), (), edges)
+        return cls(text, _named(" ".join(given)), (), edges)
 
 
 @dataclass(frozen=True, slots=True)

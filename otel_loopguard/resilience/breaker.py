@@ -96,7 +96,7 @@ class Breaker:
         return True
 
     def learn(self, record: Record, latest: int) -> bool:
-        """Takes over the record of another process, if it is newer; whether it was."""
+        """Applies the record of another process if it is newer; returns whether it was."""
         if record.at <= self.changed:
             return False
         self.failures, self.changed, self.trial = record.failures, record.at, 0
@@ -105,7 +105,7 @@ class Breaker:
 
     @property
     def record(self) -> Record:
-        """What to tell other processes."""
+        """The record for other processes."""
         return Record(self.until, self.changed, self.failures)
 
     def _change(self, now: int, until: int) -> None:
@@ -121,8 +121,8 @@ _MOST: Final = 1024
 class BreakerReplication:
     """Exchanges the records of breakers with a store, in the background.
 
-    Only `claim` and `refresh` talk to the store on the caller's thread. What a store that fails was
-    not told stays here (of 1024 breakers), and is tried again.
+    Only `claim` and `refresh` call the store on the caller's thread. Records that it did not take
+    are kept (of 1024 breakers) and sent again.
     """
 
     def __init__(
@@ -143,26 +143,26 @@ class BreakerReplication:
         """In the child of a fork: another thread may have held the locks."""
         # Re-entrant: a finalizer may end a span while it is held.
         self._lock = new_lock()
-        # No hook ever takes this one; it is held while the store is talked to.
+        # No hook ever takes this one; it is held during calls to the store.
         self._exchanging = threading.RLock()
         self._next = 0.0
-        # Breakers to exchange, each with the record that the store is to be told, if any.
+        # Breakers to exchange, each with the record to store, if any.
         self._waiting: BoundedDict[str, Record | None] = BoundedDict(_MOST)
 
     def look(self, key: str) -> None:
-        """Has the store asked for a breaker, soon. Does not wait."""
+        """Reads a breaker from the store, soon. Does not wait."""
         if key not in self._waiting:
             self._add(key, None)
 
     def publish(self, key: str, record: Record) -> None:
-        """Has the store told of a breaker, soon. Does not wait."""
+        """Writes a breaker to the store, soon. Does not wait."""
         self._add(key, record)
 
     def claim(self, key: str, opened: int, trial_s: float) -> bool:
-        """Whether this caller may make the one trial of all processes. Talks to the store.
+        """Whether this caller may make the one trial of all processes. Calls the store.
 
-        Where the store fails each process makes a trial of its own: a tool that works again is
-        not kept shut by a store that is down.
+        If the store fails, each process makes a trial of its own: a store that is down does not
+        keep a working tool refused.
         """
         try:
             owner = uuid.uuid4().hex
@@ -174,7 +174,7 @@ class BreakerReplication:
 
     def sync(self) -> None:
         """Exchanges all that waits; what fails is tried again next time."""
-        # Whoever is at it is waited for: afterwards all that was said is told.
+        # Waits for an exchange under way: afterwards everything is stored.
         with self._exchanging:
             with self._lock:
                 waiting = list(self._waiting)
@@ -207,11 +207,11 @@ class BreakerReplication:
         raw = self._store.get(_KIND, key)
         found = None if raw is None else _read(raw)
         if raw is not None and found is None:
-            # What is not understood is not overwritten.
+            # An unreadable record is not overwritten.
             if key not in self._unreadable and len(self._unreadable) < _MOST:
                 self._unreadable.add(key)
-                told = "the record of breaker %r in the store is not readable: left alone"
-                logger.warning(told, key)
+                msg = "the record of breaker %r in the store is not readable: left alone"
+                logger.warning(msg, key)
         elif found is not None and (record is None or found.at > record.at):
             self._learn(key, found)
         elif record is not None:
@@ -297,7 +297,7 @@ class Breakers:
         self._lock = new_lock()
 
     def standing(self, name: str, of: Of = "tool") -> BreakerStatus:
-        """How a breaker stands, from memory. Waits for nothing and begins no trial."""
+        """The state of a breaker, from memory. Does not wait, begins no trial."""
         key = _key(name, of)
         self._look(key)
         breaker = self._breakers.get(key)
@@ -311,7 +311,7 @@ class Breakers:
         return self._sharing is None and not self._breakers
 
     def is_well(self, name: str, of: Of) -> bool:
-        """Whether a call that went well changes nothing, as far as other processes told."""
+        """Whether a successful call changes nothing, as far as is known of other processes."""
         if self.idle:
             return True
         key = _key(name, of)
@@ -386,7 +386,7 @@ class Breakers:
     def finished(
         self, tool: str | None, agent: str | None, error: bool, error_class: ErrorClass
     ) -> None:
-        """Counts a call that ended, as a span tells it. Waits for nothing."""
+        """Counts a call that ended, from its span. Does not wait."""
         name = tool or agent
         if not name or name in self._settings.exempt:
             return
@@ -405,7 +405,7 @@ class Breakers:
             self._sharing.sync()
 
     def close(self) -> None:
-        """Tells the store what is left to be told, and ends the thread."""
+        """Writes what is left to the store, and ends the thread."""
         if self._sharing is not None:
             self._sharing.stop()
 
@@ -464,7 +464,7 @@ class Breakers:
         return sharing.claim(key, opened, self._trial_s)
 
     def _learn(self, key: str, record: Record) -> None:
-        """Takes what another process said."""
+        """Applies the record of another process."""
         with self._lock:
             breaker = self._breakers.setdefault(key, Breaker())
             breaker.learn(record, self._clock() + self._open_ns)

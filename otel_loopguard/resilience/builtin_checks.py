@@ -132,7 +132,7 @@ def _path(args: Mapping[str, object], argument: str) -> Path | None:
 
 
 def _there(path: Path) -> bool | None:
-    """Whether a path leads to something; None where that cannot be told."""
+    """Whether a path exists; None if that is unknown."""
     try:
         return path.exists()
     except OSError:

@@ -194,7 +194,7 @@ class Callbacks:
     """Checkpoints of an application, through its own functions. They live in this process.
 
     Args:
-        create: Takes the label and gives the state, or what stands for it.
+        create: Takes the label; returns the state, or a reference to it.
         restore: Takes that and goes back to it.
         drop: Takes that and forgets it; by default there is nothing to do.
 

@@ -127,7 +127,7 @@ class Problem:
 
     Attributes:
         tool: Name of the tool.
-        check: Name of the check that says so; `learned` for what failed before.
+        check: Name of the check; `learned` for what failed before.
         reason: What would fail, in a sentence.
         change: What to change, in a sentence.
         warns: Whether it only warns, and the call may be made: what was learned is a guess.
@@ -144,7 +144,7 @@ class Problem:
 
 
 Check = Callable[[Mapping[str, object]], "tuple[str, str] | None"]
-"""Takes the arguments; gives what would fail and what to change, or None. It is run on the thread
+"""Takes the arguments; returns what would fail and what to change, or None. It is run on the thread
 that asks and should be quick."""
 
 

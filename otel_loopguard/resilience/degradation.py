@@ -1,4 +1,4 @@
-"""Degraded results: what stands in for a step that was skipped or failed."""
+"""Degraded results, in place of those of steps that were skipped or failed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _EXPECTED: Final = (BreakerOpenError, TimeoutError, ConnectionError)
 
 @dataclass(frozen=True, slots=True)
 class Degraded:
-    """Stands in for the result of a step that did not run or did not end well.
+    """In place of the result of a step that did not run, or failed.
 
     Attributes:
         step: Name of the step.
@@ -57,11 +57,11 @@ class Partial:
         """A sentence for the model or the user about what is missing; None if nothing is."""
         if not self.missing:
             return None
-        told = ", ".join(
+        missing = ", ".join(
             f"{step} ({reason}{'; a stand-in is used' if step in self.values else ''})"
             for step, reason in self.missing.items()
         )
-        return f"This rests on partial data: {told}."
+        return f"This rests on partial data: {missing}."
 
 
 def degraded(step: str, reason: str, value: object = None) -> Degraded:
@@ -85,11 +85,11 @@ def degraded(step: str, reason: str, value: object = None) -> Degraded:
 
 
 def combined(results: Mapping[str, object]) -> Partial:
-    """Takes the results of several steps apart into what is there and what is missing.
+    """Splits the results of several steps into values and missing ones.
 
     Args:
-        results: Result by step. A `Partial` or `Degraded` among them hands its own on, so that
-            what was missing two steps ago is still told.
+        results: Result by step. What a `Partial` or `Degraded` among them lacks is missing
+            here too, so that it is known two steps later.
     """
     found = Partial()
     new = sum(isinstance(result, Degraded) for result in results.values())

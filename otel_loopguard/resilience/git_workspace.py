@@ -39,7 +39,7 @@ class GitWorkspace:
     of its own: branch, index, stash and working files stay as they are, hooks do not run. It has
     tracked and untracked files, and none that is ignored; of a repository inside the folder only
     its commit. Other processes on the same repository see the same checkpoints, `git push` takes
-    none along unless it is told to (`--mirror`), `git log --all` shows them.
+    none along without `--mirror`, `git log --all` shows them.
 
     A checkpoint is restored path by path: named files, and those below named folders, get the
     content and mode that they had. Nothing is deleted: what was added since stays. Before that a
@@ -94,7 +94,7 @@ class GitWorkspace:
         return found
 
     def restore(self, point: Checkpoint, paths: Sequence[str]) -> None:
-        """Gives files of the folder the content that they had.
+        """Restores files of the folder.
 
         Args:
             point: The checkpoint.
@@ -147,7 +147,7 @@ class GitWorkspace:
             raise CheckpointError(msg)
 
     def _inside(self, path: str) -> str:
-        """A path as git takes it, relative to the folder."""
+        """A path relative to the folder, in git's form."""
         place = Path(os.path.normpath(self._folder / path))
         if not path or not place.is_relative_to(self._folder):
             msg = f"path must be inside of {str(self._folder)!r}, got {path!r}"
@@ -161,8 +161,8 @@ class GitWorkspace:
 
         The user's is copied for the times of the files in it: git then reads only what changed.
         """
-        told = self._git("rev-parse", "--git-path", "index").decode().strip()
-        user = self._folder / told
+        path = self._git("rev-parse", "--git-path", "index").decode().strip()
+        user = self._folder / path
         with tempfile.TemporaryDirectory(prefix="loopguard-") as folder:
             index = Path(folder) / "index"
             if commit is not None:

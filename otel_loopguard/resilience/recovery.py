@@ -46,7 +46,7 @@ class Call:
 
 
 Apply = Callable[[Call], object]
-"""Prepares the next try. Gives False where it has nothing to try; may be a coroutine function."""
+"""Prepares the next try. Returns False if it has nothing to try; may be a coroutine function."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def reread(read: Callable[[str], object], argument: str = "path") -> Apply:
     own tool first, let `read` do so.
 
     Args:
-        read: Takes the path and gives the content; a coroutine function in `async for`.
+        read: Returns the content of a path; a coroutine function in `async for`.
         argument: Name of the argument that has the path; without it there is nothing to try.
     """
 
@@ -231,7 +231,7 @@ class Recoveries:
         return False
 
     def count(self, strategy: Strategy, *, prepared: bool) -> None:
-        """Counts what came of a strategy."""
+        """Counts the outcome of a strategy."""
         with self._lock:
             tally = self.tallies[strategy.name]
             tally.tried += prepared
@@ -239,7 +239,7 @@ class Recoveries:
 
 
 class Recovering:
-    """The tries of one call; each is a `with` block that gives the `Call` to make."""
+    """The tries of one call; each is a `with` block that yields the `Call` to make."""
 
     def __init__(self, recoveries: Recoveries, call: Call) -> None:
         self._recoveries = recoveries

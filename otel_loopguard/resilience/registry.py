@@ -48,7 +48,7 @@ class ResilienceRegistry:
             return self._recoveries
 
     def learn(self, step: Step) -> None:
-        """Takes a canonical step that ended; tool calls and runs of agents say something.
+        """Learns from a step that ended: a tool call or a run of an agent.
 
         Of a tool that runs what the agent wrote (a shell, an interpreter) the kind of arguments is
         always the same and says nothing: no error pattern is learned there. A call that was refused
@@ -71,7 +71,7 @@ class ResilienceRegistry:
             checks.finished(name, args, step.error, error, signature_of(step) if named else None)
 
     def close(self) -> None:
-        """Tells other processes what they do not know yet."""
+        """Sends other processes what they do not know yet."""
         self.breakers.close()
 
 
@@ -88,7 +88,7 @@ def offer(registry: ResilienceRegistry) -> None:
 
 
 def current() -> ResilienceRegistry:
-    """The registry of the guard that was made last, or one of its own where there is no guard."""
+    """The registry of the newest guard, or a separate one without a guard."""
     global _own  # noqa: PLW0603
     found = None if _of_guard is None else _of_guard()
     if found is not None:
@@ -114,7 +114,7 @@ def checks() -> Checks:
 
 
 def breaker(name: str, of: Of = "tool") -> Guarding:
-    """A block, sync or async code in it, that runs if a breaker lets it.
+    """A block of sync or async code that runs if its breaker permits.
 
     ::
 
@@ -157,7 +157,7 @@ def recovering(
 
 
 def problems(tool: str, args: Mapping[str, object] | None = None) -> tuple[Problem, ...]:
-    """What speaks against a call before it is made: what would fail, what to change.
+    """Returns the problems of a call before it is made: what would fail, what to change.
 
     Args:
         tool: Name of the tool.

@@ -30,7 +30,7 @@ _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
 
 On = type[Exception] | tuple[type[Exception], ...] | Callable[[Exception], bool]
-"""Which errors are tried again: classes, or a function that says so."""
+"""Which errors are retried: classes, or a predicate."""
 
 _MISSING = "retries need tenacity: pip install 'otel-loopguard[retry]'"
 
@@ -83,7 +83,7 @@ class Retrying:
         return self._on(error)
 
     def _options(self) -> dict[str, Any]:
-        """What tenacity takes."""
+        """Arguments for tenacity."""
         tenacity = _tenacity()
         wait = tenacity.wait_none()
         if not deterministic():
@@ -111,7 +111,7 @@ class Retrying:
 
 
 class Rules(TypedDict, total=False):
-    """What `resilience.retrying` may be told; what is not given is as in the settings.
+    """Options of `resilience.retrying`; those not given are as in the settings.
 
     Attributes:
         limit: Further tries after the first (`retry_limit`: 3).

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     Endpoint = Callable[[Request], Awaitable[Response]]
 
 LONGEST_WAIT_S: Final = 60.0
-"""Seconds that a request for a flag waits at most."""
+"""Longest wait of a request for a flag, in seconds."""
 _ALIVE_S: Final = 15.0
-# A session may get its final key while its flag is up, and a pause end by itself: nobody is woken.
+# Nothing wakes a request if a session gets its final key, or a pause ends by itself.
 _LOOK_AGAIN_S: Final = 5.0
 _MOST_BODY: Final = 64 * 1024
 _STATUS: Final = {
@@ -37,7 +37,7 @@ _ACTIONS: Final = ("pause", "resume", "abort", "answer", "allow")
 
 
 def control_row(session: str, control: Control | None) -> dict[str, Any]:
-    """A control as JSON; `version` is another one after every change, and equal at all workers."""
+    """A control as JSON; `version` differs after every change, and is equal in all workers."""
     control = control or Control(session)
     decision = control.decision
     row: dict[str, Any] = {
@@ -79,8 +79,8 @@ class Changes:
         OBSERVERS.add(self.changed)
 
     def changed(self, flag: Flag) -> None:
-        """A flag was changed; on the thread of whoever did."""
-        # While nobody waits too: who is just looking waits by the time that this is called.
+        """Called after a change of a flag, on the thread that made it."""
+        # Also if nobody waits: a request that just looked may wait when this is called.
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._wake, flag.control.session or "")
 
@@ -136,7 +136,7 @@ class ControlApi:
         return self._reply(request, {"op": "sessions"})
 
     async def session(self, request: Request) -> Response:
-        """All that there is to show of a session."""
+        """Everything known about a session."""
         return self._reply(request, {"op": "show", "session": request.state.session})
 
     async def control(self, request: Request) -> Response:
@@ -231,7 +231,7 @@ def problem(status: int, detail: str, headers: dict[str, str] | None = None) -> 
 async def _json(request: Request) -> dict[str, Any] | Response:
     """The body of a request; an empty one is an empty object."""
     if not request.headers.get("content-type", "").startswith("application/json"):
-        # A form of another site's page can be sent without asking; JSON cannot.
+        # A page of another site may send a form without permission, but no JSON.
         return problem(415, "the content type must be application/json")
     body = b""
     async for chunk in request.stream():

@@ -98,7 +98,7 @@ class _Access:
             await self._app(scope, receive, send)
             return
         if scope["path"].startswith("/v1/sessions/"):
-            # As it was written: an id may have slashes, and end as an action is named.
+            # The raw path: an id may have slashes, and end like the name of an action.
             scope = {**scope, "path": scope["raw_path"].decode("latin-1")}
         request = Request(scope)
         refusal = self._refusal(request)
@@ -131,7 +131,7 @@ def _host(request: Request) -> str:
     """The name that a client has for this machine; empty for what is no name."""
     given = request.headers.get("host", "")
     try:
-        # Not that of the URL: it is the machine's own where the header is no host.
+        # Not that of the URL, which is the machine's own if the header is no host.
         parts = urlsplit(f"//{given}")
     except ValueError:
         return ""

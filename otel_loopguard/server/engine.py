@@ -39,7 +39,7 @@ _DECIDED: Final = 10_000
 
 
 class Busy(Exception):  # noqa: N818  # named after what it says
-    """The server cannot take a request now; the sender is to try again."""
+    """The server cannot take a request now; the sender should retry."""
 
     def __init__(self, why: str = "the server is busy") -> None:
         super().__init__(why)
@@ -85,7 +85,7 @@ class Engine:
         self._lateness_s = lateness_s
         self._replay = SpanReplay(_Feed(guard), guard.reader.read)
         self._seen: BoundedDict[SpanId, None] = BoundedDict(_SEEN)
-        self._told: BoundedDict[tuple[str, str], tuple[bool, int]] = BoundedDict(_SEEN)
+        self._first_seen: BoundedDict[tuple[str, str], tuple[bool, int]] = BoundedDict(_SEEN)
         self._decided: BoundedDict[SpanId, Annotation] = BoundedDict(_DECIDED)
         self._calls = OpenCalls(guard)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="loopguard-server")
@@ -100,10 +100,10 @@ class Engine:
     async def judge(
         self, spans: Sequence[RecordedSpan], steps: Sequence[tuple[str, Step]] = ()
     ) -> dict[SpanId, Annotation]:
-        """Judges spans, and steps of sessions that log records tell of.
+        """Judges spans, and steps from log records.
 
         Returns:
-            What is to be written on the spans, by trace and span id.
+            The annotations of the spans, by trace and span id.
         """
         batch = self._batch
         if batch is None:
@@ -119,23 +119,23 @@ class Engine:
         """The flag of a session; None if it is not known."""
         flag = self.guard.flag_of(session)
         if flag is None and self._leases is not None:
-            # Another worker may judge it, and what that says is heard of known sessions only.
+            # Another worker may judge it; its messages arrive for known sessions only.
             flag = self.guard.flag_named(session)
         return flag
 
     async def close(self) -> None:
-        """Judges what waits, and lets go of what the guard holds."""
+        """Judges what waits, and shuts the guard down."""
         if self._batch is not None:
             await self._batch.task
         await asyncio.get_running_loop().run_in_executor(self._thread, self._shutdown)
         self._thread.shutdown()
 
     async def tick(self) -> None:
-        """Lets the guard find what is overdue."""
+        """Checks for what is overdue."""
         await asyncio.get_running_loop().run_in_executor(self._thread, self._tick)
 
     async def sent(self, decisions: Sequence[str]) -> None:
-        """The next hop was told of these decisions."""
+        """Notes that the next hop has these decisions."""
         if self._log is not None:
             self._log.sent(decisions)
         if self._leases is not None:
@@ -161,7 +161,7 @@ class Engine:
         with swallow(self.guard.faults, "server"):
             for session in self._calls.follow(fresh.values()):
                 self._share_calls(session)
-        # What is acknowledged is counted: a span that is still open here will never say its end.
+        # What is acknowledged is counted: a span that is still open here will never report its end.
         self.guard.count_held()
         for place in fresh:
             annotation = self.guard.annotation(*place)
@@ -172,7 +172,7 @@ class Engine:
         if self._leases is not None and (lost := self._store(self._leases)):
             msg = f"{len(lost)} sessions are judged by another worker now"
             raise Busy(msg)
-        # Of a span that is sent again too: the next hop may not have taken it before.
+        # Also for a span that is sent again: the next hop may not have taken it before.
         places = {(span.trace_id, span.span_id) for span in batch.spans}
         return {place: self._decided[place] for place in places if place in self._decided}
 
@@ -189,7 +189,7 @@ class Engine:
     def _take(
         self, leases: SessionLeases, read: Sequence[Read], steps: Iterable[tuple[str, Step]]
     ) -> dict[SpanId, str]:
-        """Takes the sessions of a batch, with what others know of them; gives that of each span."""
+        """Takes the sessions of a batch, as others left them; returns the session of each span."""
         with _storing():
             homes = self._homes(leases, read)
         traces: dict[str, int] = {}
@@ -201,19 +201,19 @@ class Engine:
             for session, taken in leases.take(spans).items():
                 self._go_on(session, taken, traces.get(session, 0))
                 for place in spans[session]:
-                    # Not what this worker saw counts, but what is stored, or still to be.
+                    # What is stored, or still waits to be, counts; not what this worker saw.
                     self._seen.pop(place, None)
                 for place, annotation in taken.known.items():
                     self._seen[place] = None
                     if annotation is not None:
                         self._decided[place] = annotation
-        # Not before: to take a session may be to forget what was known of it.
+        # Not before: taking a session may forget what was known of it.
         for (trace_id, _), session in homes.items():
             self._bind(trace_id, session)
         return homes
 
     def _go_on(self, session: str, taken: Taken, trace_id: int) -> None:
-        """Goes on with a session that is taken, where others left it."""
+        """Resumes a taken session where others left it."""
         shared = SharedCalls()
         with swallow(self.guard.faults, "server"):
             shared = unpacked(taken.calls)
@@ -234,7 +234,7 @@ class Engine:
             self.guard.bind(trace_id, session)
 
     def _watch(self, leases: SessionLeases) -> None:
-        """Goes on with sessions whose worker is gone while a call was open."""
+        """Takes over sessions whose worker is gone while a call was open."""
         with _storing():
             found = leases.watch(self._calls)
             for session, taken in leases.take(dict.fromkeys(found, ())).items():
@@ -242,7 +242,7 @@ class Engine:
             leases.unwatch(set(found).difference(self._calls))
 
     def _forget_lost(self, leases: SessionLeases, at: int) -> None:
-        """Forgets sessions that others have, before their calls are taken for stalls."""
+        """Forgets sessions that others have, so that their calls are no stalls."""
         with _storing():
             for session in leases.lost(self._calls.due(at)):
                 self._forget(session)
@@ -267,7 +267,7 @@ class Engine:
         return homes
 
     def _store(self, leases: SessionLeases) -> list[str]:
-        """Stores what was judged; gives the sessions that another worker has."""
+        """Stores what was judged; returns the sessions that another worker has."""
         self.guard.write_journals()
         made, self._made = self._made, []
         for one in made:
@@ -285,13 +285,13 @@ class Engine:
         return lost
 
     def _forget(self, session: str) -> None:
-        """Another worker judges a session, or did: what is known of it here is not its newest."""
+        """Forgets a session that another worker judges, or did: its state here is old."""
         self._calls.end(session)
         self.guard.forget(session)
         if self._leases is not None:
             self._leases.forgotten(session)
         if self._log is not None:
-            # Who has the session tells the next hop of its decisions.
+            # The worker that has the session sends its decisions.
             self._log.sent([one for one, of in self._session_of.items() if of == session])
 
     def _tick(self) -> None:
@@ -337,16 +337,16 @@ class Engine:
                 self._leases.sent(by_session)
 
     def _is_new(self, span: RecordedSpan, step: Step | None) -> bool:
-        """Whether a span tells of no call that a log record told of before, or the other way.
+        """Whether the call of a span has not come from a log record before, or the reverse.
 
-        Where both are of one trace they are put together later: each may know what the other lacks.
+        Two of one trace are merged later: each may know what the other lacks.
         """
         if step is None or step.session is None or step.call_id is None:
             return True
         call = (step.session, step.call_id)
-        told = EVENT in span.attributes
-        first, trace_id = self._told.setdefault(call, (told, span.trace_id))
-        return first is told or trace_id == span.trace_id
+        from_log = EVENT in span.attributes
+        first, trace_id = self._first_seen.setdefault(call, (from_log, span.trace_id))
+        return first is from_log or trace_id == span.trace_id
 
 
 @contextmanager
@@ -359,7 +359,7 @@ def _storing() -> Generator[None]:
 
 
 class _Batch:
-    """What arrived within the lateness of each other."""
+    """What arrived within the lateness."""
 
     def __init__(self) -> None:
         self.spans: list[RecordedSpan] = []

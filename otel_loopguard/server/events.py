@@ -34,16 +34,16 @@ class DecisionLog:
 
     @property
     def waits(self) -> bool:
-        """Whether there is a decision to be sent."""
+        """Whether a decision waits."""
         return bool(self._waiting)
 
     def add(self, decision_id: str, record: LogRecord) -> None:
-        """A decision is to be sent."""
+        """Adds a decision."""
         with self._lock:
             self._waiting[decision_id] = record
 
     def request(self) -> tuple[ExportLogsServiceRequest | None, Sequence[str]]:
-        """What waits, as a request, and the ids to give to `sent`; None if nothing does."""
+        """Returns what waits as a request, and its ids for `sent`; None if nothing does."""
         with self._lock:
             records = dict(self._waiting)
         if not records:
@@ -58,7 +58,7 @@ class DecisionLog:
         return request, tuple(records)
 
     def sent(self, ids: Sequence[str]) -> None:
-        """The next hop took these."""
+        """Removes decisions that the next hop took."""
         with self._lock:
             for decision_id in ids:
                 self._waiting.pop(decision_id, None)

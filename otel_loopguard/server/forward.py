@@ -93,11 +93,11 @@ class NextHopError(Exception):
 
 
 class NextHop(ABC):
-    """Where requests go on to."""
+    """A next hop."""
 
     @abstractmethod
     async def send(self, signal: Signal, request: Message) -> Message:
-        """Sends a request on; gives its response.
+        """Sends a request on; returns the response.
 
         Raises:
             NextHopError: It was not taken.
@@ -109,7 +109,7 @@ class NextHop(ABC):
 
 
 def hop_to(url: str) -> Callable[[str, dict[str, str]], NextHop]:
-    """How to reach a URL: `http://` and `https://` by HTTP, `grpc://` and `grpcs://` by gRPC.
+    """Returns the next hop at a URL: `http(s)://` by HTTP, `grpc(s)://` by gRPC.
 
     Raises:
         LoopGuardSettingsError: The URL has another scheme, or no host.
@@ -133,7 +133,7 @@ def authority(host: str, port: int) -> str:
 
 
 def without_user(url: str) -> str:
-    """A URL to be shown: without what may be a password."""
+    """A URL without what may be a password."""
     _, at, rest = url.rpartition("@")
     return f"***@{rest}" if at else url
 
@@ -162,7 +162,7 @@ class HttpHop(NextHop):
         # Not in the URL: httpx logs that of every request.
         identity = httpx.BasicAuth(parts.username, parts.password) if parts.userinfo else None
         self._base = str(parts.copy_with(userinfo=b"")).rstrip("/")
-        # Asked for as it is: a short reply may be a very long one when unpacked.
+        # Uncompressed: a short reply may be very long when unpacked.
         headers = {"accept-encoding": "identity", **headers}
         self._client = httpx.AsyncClient(timeout=TIMEOUT_S, headers=headers, auth=identity)
 
@@ -180,9 +180,9 @@ class HttpHop(NextHop):
         if not answer.is_success:
             msg = f"the next hop answered {answer.status_code}"
             after = answer.headers.get("retry-after", "")
-            told = after if after.isascii() and len(after) <= _LONGEST_AFTER else ""
+            retry_after = after if after.isascii() and len(after) <= _LONGEST_AFTER else ""
             raise NextHopError(
-                msg, retryable=answer.status_code in _RETRYABLE, retry_after=told,
+                msg, retryable=answer.status_code in _RETRYABLE, retry_after=retry_after,
                 bad_request=answer.status_code in _BAD_REQUEST,
                 unsupported=answer.status_code in _UNSUPPORTED,
             )  # fmt: skip
@@ -196,7 +196,7 @@ class HttpHop(NextHop):
 
 
 async def _read(answer: httpx.Response) -> bytes:
-    """A reply as it came; nothing of one that is long, or that is to be unpacked."""
+    """Reads a reply; empty if it is long or compressed."""
     said = bytearray()
     async for piece in answer.aiter_raw():
         said += piece

@@ -37,7 +37,7 @@ _RETRY_S: Final = 0.2
 _LONGEST_RETRY_S: Final = 10.0
 _DEFAULTS: Final = {
     "client.id": "otel-loopguard",
-    "log_level": "0",  # it tells of each try to connect; errors come by the callback too
+    "log_level": "0",  # it logs each try to connect; the callback has the errors too
     "auto.offset.reset": "earliest",
     "queued.max.messages.kbytes": "16384",
 }
@@ -173,7 +173,7 @@ class KafkaConsumer:
         self._troubles: set[str] = set()
 
     async def run(self) -> None:
-        """Reads until it is told to stop; commits what is done then, and leaves the group.
+        """Reads until it is stopped, then commits what is done and leaves the group.
 
         Raises:
             LoopGuardError: The client cannot go on.
@@ -187,11 +187,11 @@ class KafkaConsumer:
             self._thread.shutdown()
 
     def stop(self) -> None:
-        """Lets it finish what it is at, and no more."""
+        """Stops it after what it is doing."""
         self._stopping.set()
 
     async def _take(self, records: list[_Record]) -> None:
-        """Takes records, again and again until each is done or another worker's."""
+        """Handles records, with retries, until each is done or another worker's."""
         waiting, delay = records, _RETRY_S
         while waiting:
             waiting = await self._attempt(waiting)
@@ -200,7 +200,7 @@ class KafkaConsumer:
             if not waiting:
                 self._troubles.clear()
                 return
-            # Workers that take the same sessions from each other are to fall out of step.
+            # Jitter: workers would take the same sessions from each other in step.
             await self._pause(uniform(delay / 2, delay))  # noqa: S311
             if self._stopping.is_set():
                 return
@@ -210,7 +210,7 @@ class KafkaConsumer:
             waiting = [one for one in waiting if one.place in places]
 
     async def _attempt(self, records: Sequence[_Record]) -> list[_Record]:
-        """Takes records once; gives those that wait, in their order."""
+        """Handles records once; returns those that still wait, in order."""
         size = sum(len(one.body) for one in records)
         requests = await aside(size, self._requests, records)
         taking = asyncio.gather(*map(self._take_request, requests))
@@ -220,7 +220,7 @@ class KafkaConsumer:
         return [one for one in records if (one.place, one.offset) in waiting]
 
     def _requests(self, records: Iterable[_Record]) -> list[_Request]:
-        """The requests that records make; a record that is none is skipped."""
+        """Merges records into requests; skips what is not one."""
         requests: list[_Request] = []
         newest: dict[str, _Request] = {}
         for record in records:
@@ -242,7 +242,7 @@ class KafkaConsumer:
         return requests
 
     async def _take_request(self, request: _Request) -> list[_Record]:
-        """Takes a request once; gives those of its records that wait."""
+        """Handles a request once; returns those of its records that still wait."""
         size, records = request.size, request.records
         with swallow(self._faults, "kafka"):
             try:
@@ -276,13 +276,13 @@ class KafkaConsumer:
         return records
 
     def _warn(self, kind: str, why: str) -> None:
-        """Logs a trouble, once until it is over."""
+        """Logs a problem, once until it is over."""
         if kind not in self._troubles:
             self._troubles.add(kind)
             logger.warning("Kafka: %s", why)
 
     async def _pause(self, seconds: float) -> None:
-        """Lets time pass as a living member of the group, without reading on."""
+        """Waits as a live member of the group, without reading on."""
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
         while not self._stopping.is_set() and (left := until - loop.time()) > 0:
@@ -294,7 +294,7 @@ class KafkaConsumer:
     # What follows runs on the thread of the client.
 
     def _read(self) -> list[_Record]:
-        """The next records; none, if none came for a second."""
+        """Returns the next records; none if none came within a second."""
         self._commit()
         if self._paused:
             self._client.resume(self._client.assignment())
@@ -303,7 +303,7 @@ class KafkaConsumer:
         if not messages:
             first = self._client.poll(_POLL_S)
             messages = [] if first is None else [first]
-        # It would wait for all of them, so it is asked for those that are here.
+        # `consume` waits for all that it is asked for, so ask only for what is here.
         messages += self._client.consume(_RECORDS - 1, 0) if messages else []
         for message in messages:
             error = message.error()
@@ -312,7 +312,7 @@ class KafkaConsumer:
         return [_record(message) for message in messages if message.error() is None]
 
     def _beat(self, timeout: float) -> None:
-        """Tells the group that this worker lives; partitions may be given and taken here."""
+        """Sends a heartbeat; partitions may be assigned and revoked here."""
         self._client.pause(self._client.assignment())
         self._paused = True
         message = self._client.poll(timeout)
@@ -346,7 +346,7 @@ class KafkaConsumer:
 
 
 def _offsets(records: Sequence[_Record], waiting: Sequence[_Record]) -> dict[Place, int]:
-    """Where each partition goes on: at the first record that waits, or after the last."""
+    """The offset of each partition: the first record that waits, or after the last."""
     offsets = {record.place: record.offset + 1 for record in records}
     return offsets | {record.place: record.offset for record in reversed(waiting)}
 

@@ -32,7 +32,7 @@ _AT_ONCE: Final = 100
 _NAMES_AT_ONCE: Final = 1_000
 _UNCHANGED: Final = b"="
 
-# A lease that is in no store any more was lost with the store: who held it goes on with its number.
+# A lease that the store lost keeps its number: its holder goes on.
 TAKE: Final = """
 local held, number = tonumber(ARGV[2]), tonumber(redis.call('HGET', KEYS[1], 'number') or '0')
 local taken = 0
@@ -54,8 +54,8 @@ if taken == 0 then return {number, taken, known, {}, ''} end
 return {number, taken, known, redis.call('HGETALL', KEYS[5]), redis.call('HGET', KEYS[1], 'calls')}
 """
 """Keys: as `_NAMES`. Arguments: owner, number that it holds or 0, milliseconds a lease is kept,
-spans. Gives the number, whether it is a new one, what was noted of each span (false: it was not
-judged), and with a new number the decisions that nobody was told of and the open calls."""
+spans. Returns the number, whether it is new, the note of each span (false: it was not judged), and
+with a new number the unsent decisions and the open calls."""
 
 COMMIT: Final = f"""
 local function append(KEYS, ARGV)
@@ -86,12 +86,12 @@ for i = 1, spans do
   if ARGV[at + 2] ~= '' then redis.call('HSET', KEYS[3], ARGV[at + 1], ARGV[at + 2]) end
   at = at + 2
 end
-local told = {{}}
+local unsent = {{}}
 for i = 1, made do
   if redis.call('ZADD', KEYS[4], 'NX', now, ARGV[at + 1]) == 1 then
     redis.call('HSET', KEYS[5], ARGV[at + 1], ARGV[at + 2])
   end
-  told[i] = redis.call('HEXISTS', KEYS[5], ARGV[at + 1])
+  unsent[i] = redis.call('HEXISTS', KEYS[5], ARGV[at + 1])
   at = at + 2
 end
 local function trim(ids, values, most, since)
@@ -108,13 +108,13 @@ trim(KEYS[4], KEYS[5], {_DECISIONS}, now - ARGV[3])
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
 for i = 2, 3 do redis.call('PEXPIRE', KEYS[i], ARGV[4]) end
 for i = 4, 5 do redis.call('PEXPIRE', KEYS[i], ARGV[3]) end
-return told
+return unsent
 """
 """Keys: as `_NAMES`, then those of the journal. Arguments: owner, its number, milliseconds leases
 and decisions are kept, milliseconds spans are, numbers of spans and decisions, open calls (empty:
 none, `=`: as they are stored), then each span with its note and each decision with its record, then
-what `APPEND` takes. Gives for each decision whether the next hop is still to be told of it; -1 if
-another one has the lease."""
+the arguments of `APPEND`. Returns for each decision whether it is still unsent; -1 if another
+worker has the lease."""
 
 WATCH: Final = """
 local time = redis.call('TIME')
@@ -132,30 +132,30 @@ local found = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'LIMIT', 0, ARGV
 for _, session in ipairs(found) do redis.call('ZADD', KEYS[1], now + ARGV[1], session) end
 return found
 """
-"""Keys: as `WATCH`. Arguments: milliseconds that who asks has to take them, how many it takes at
-most. Gives the sessions that nobody watches any more."""
+"""Keys: as `WATCH`. Arguments: milliseconds that the caller has to take them, how many it takes at
+most. Returns the sessions that nobody watches any more."""
 
 BIND: Final = """
 if ARGV[1] ~= '' then redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]) end
 return redis.call('GET', KEYS[1])
 """
-"""Keys: the session of a trace. Arguments: its key if it is known, milliseconds it is kept. Gives
-it."""
+"""Keys: the session of a trace. Arguments: its key if it is known, milliseconds it is kept.
+Returns the key."""
 
 
 class Taken(NamedTuple):
-    """A session that is this worker's now."""
+    """A session that this worker took."""
 
     is_first: bool  # nobody had it before
-    is_new: bool  # another worker had it: that may have gone on with it
+    is_new: bool  # another worker had it, and may have judged more
     known: dict[SpanId, Annotation | None]  # spans that were judged before, with what is on them
-    unsent: dict[str, bytes]  # decisions of another worker that nobody was told of, by id
+    unsent: dict[str, bytes]  # decisions of another worker that were not sent, by id
     calls: bytes = b""  # open calls that another worker watched
 
 
 @dataclass(slots=True)
 class _Held:
-    """What one session has to be stored still."""
+    """What is not stored yet of one session."""
 
     number: int = 0
     spans: dict[SpanId, Annotation | None] = field(
@@ -171,7 +171,7 @@ class _Held:
 
 
 class SessionLeases:
-    """The sessions that one worker holds; also where the guard puts their journals.
+    """The sessions that one worker holds, and the store of their journals.
 
     Who gets spans of a session takes its lease, at once and with a higher number; who had it before
     learns of that when it stores, for what comes with a lower number is refused. Journal, spans,
@@ -197,7 +197,7 @@ class SessionLeases:
         self._owner = secrets.token_hex(8)
         self._lock = new_lock()
         self._held: OrderedDict[str, _Held] = OrderedDict()
-        # Those that may have something to be stored: nobody looks at all that are held.
+        # Those that may have something to store, so that not all are looked at.
         self._changed: dict[str, None] = {}
         self._of_trace: BoundedDict[int, str] = BoundedDict(4 * most)
         self._watched_s = watched_s
@@ -205,19 +205,19 @@ class SessionLeases:
         self._watching = store.value_key("server", "open_calls")
 
     def submit(self, session: str, entries: Sequence[Written]) -> None:
-        """Takes entries of a journal, for the next `commit`."""
+        """Adds entries of a journal, for the next `commit`."""
         with self._lock:
             self._change(session).entries.extend(entries)
 
     def journal(self, session: str, after: str | None = None) -> list[Written]:
-        """What is stored of a session."""
+        """The stored journal of a session."""
         return self._store.journal(session, after)
 
     def bound(self, traces: Mapping[int, str | None]) -> dict[int, str]:
-        """The sessions of traces whose spans do not say it, as others heard of them.
+        """Returns the sessions of traces whose spans do not name them, as other workers know them.
 
         Args:
-            traces: What is known of each trace; the other workers hear of it.
+            traces: The session of each trace, if known here; shared with the other workers.
         """
         known = self._of_trace
         for trace_id, session in traces.items():
@@ -258,7 +258,7 @@ class SessionLeases:
             number, is_new, notes, unsent, open_ = answer
             with self._lock:
                 if is_new:
-                    # What was judged under another number is not what others go on from.
+                    # Others do not go on from what was judged under an old number.
                     self._held[session] = _Held(number)
                 else:
                     one.number = number
@@ -277,45 +277,45 @@ class SessionLeases:
         return taken
 
     def judged(self, session: str, span: SpanId, annotation: Annotation | None) -> None:
-        """A span was judged; it counts no second time once that is stored."""
+        """Notes a judged span; once stored, it counts no second time."""
         with self._lock:
             self._change(session).spans[span] = annotation
 
     def decided(self, session: str, decision_id: str, record: bytes) -> None:
-        """A decision was made; `record` tells the next hop of it."""
+        """Notes a decision; `record` is for the next hop."""
         with self._lock:
             self._change(session).decisions[decision_id] = record
 
     def call(self, session: str, calls: bytes) -> None:
-        """The calls of a session that are open now, as whoever takes it over gets them."""
+        """Notes the open calls of a session, for the worker that takes it over."""
         with self._lock:
             self._change(session).calls = calls
 
     def commit(self) -> tuple[dict[str, bytes], list[str]]:
-        """Stores what waits; raises `StoreError`, and then it waits on.
+        """Stores what waits. After a `StoreError` it waits on.
 
         Returns:
-            The decisions that the next hop is to be told of, and the sessions that another worker
-            has: nothing of them was stored.
+            The decisions to send to the next hop, and the sessions that another worker has:
+            nothing of them was stored.
         """
         with self._lock:
             without = [key for key, one in self._waiting().items() if not one.number]
         lost = self._begin(without)
         with self._lock:
             waiting = {key: one for key, one in self._waiting().items() if key not in lost}
-        # In this order: a session that is watched in vain is harmless.
+        # First this: watching a session in vain is harmless.
         self._watch((key for key, one in waiting.items() if one.calls), self._watched_s)
         calls = [self._commit(session, one) for session, one in waiting.items()]
         tell: dict[str, bytes] = {}
         over: list[str] = []
-        for (session, one), told in zip(
+        for (session, one), unsent in zip(
             waiting.items(), self._store.run_scripts(COMMIT, calls), strict=True
         ):
-            if told == -1:
+            if unsent == -1:
                 lost.append(session)
                 continue
             tell.update(
-                pair for pair, open_ in zip(one.decisions.items(), told, strict=True) if open_
+                pair for pair, open_ in zip(one.decisions.items(), unsent, strict=True) if open_
             )
             with self._lock:
                 if one.calls == b"":
@@ -329,7 +329,7 @@ class SessionLeases:
         return tell, lost
 
     def lost(self, sessions: Iterable[str]) -> list[str]:
-        """Those of some sessions that another worker has by now; raises `StoreError`."""
+        """Returns those of some sessions that another worker has by now; raises `StoreError`."""
         with self._lock:
             held = {session: self._of(session).number for session in sessions}
         calls = [(self._store.session_keys(session, "lease"), ()) for session in held]
@@ -344,7 +344,7 @@ class SessionLeases:
         ]
 
     def watch(self, sessions: Iterable[str]) -> list[str]:
-        """Says, now and then, that this worker watches the open calls of sessions.
+        """Renews, now and then, that this worker watches the open calls of sessions.
 
         Returns:
             Some of the sessions that nobody watches any more.
@@ -366,7 +366,7 @@ class SessionLeases:
         self._on_watch("return redis.call('ZREM', KEYS[1], unpack(ARGV))", [], sessions)
 
     def abandon(self, sessions: Iterable[str]) -> None:
-        """This worker watches these sessions no more: others may at once."""
+        """Stops watching these sessions: others may at once."""
         self._watch(sessions, 0)
 
     def _watch(self, sessions: Iterable[str], for_s: float) -> None:
@@ -381,7 +381,7 @@ class SessionLeases:
         self._store.run_scripts(script, calls)
 
     def sent(self, decisions: Mapping[str, Iterable[str]]) -> None:
-        """The next hop was told of these decisions, by session."""
+        """Notes that the next hop has these decisions, by session."""
         calls = [
             (self._store.session_keys(session, "outbox"), list(names))
             for session, names in decisions.items()
@@ -389,7 +389,7 @@ class SessionLeases:
         self._store.run_scripts("return redis.call('HDEL', KEYS[1], unpack(ARGV))", calls)
 
     def forgotten(self, session: str) -> None:
-        """Another worker judges a session, or did: what was to be stored of it is not."""
+        """Drops what waits of a session that another worker judges, or did."""
         with self._lock:
             held = self._held.pop(session, None)
             if held is not None:
@@ -400,7 +400,7 @@ class SessionLeases:
         self._store.close()
 
     def _begin(self, sessions: Sequence[str]) -> list[str]:
-        """Takes the leases of sessions that are to be stored without; gives those others had."""
+        """Takes leases for sessions that have none yet; returns those that others have."""
         calls = [
             (self._store.session_keys(session, *_NAMES), [self._owner, 0, self._ttl_ms])
             for session in sessions
@@ -424,18 +424,18 @@ class SessionLeases:
         return keys, [*values, *self._store.packed(one.entries)]
 
     def _change(self, session: str) -> _Held:
-        """What is held of a session, to be changed. The lock is held."""
+        """The record of a session, to change. The lock is held."""
         self._changed[session] = None
         return self._of(session)
 
     def _waiting(self) -> dict[str, _Held]:
-        """What is to be stored, by session. The lock is held."""
+        """What is not stored yet, by session. The lock is held."""
         found = {key: one for key in self._changed if (one := self._held.get(key)) and one.waits}
         self._changed = dict.fromkeys(found)
         return found
 
     def _of(self, session: str) -> _Held:
-        """What is held of a session. The lock is held."""
+        """The record of a session. The lock is held."""
         one = self._held.get(session)
         if one is None:
             while len(self._held) >= self._most:

@@ -1,4 +1,4 @@
-"""Log records that tell of agents' work, as views of spans that the dialects read."""
+"""Log records of agents' work, as span views that the dialects read."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _LONGEST_MS: Final = 7 * 86_400_000
 def views_of(request: ExportLogsServiceRequest) -> list[RecordedSpan]:
     """The records that a dialect may know, each as a span that ends with it.
 
-    Claude Code tells what a model wrote right after what it used: both are one model call, where
+    Claude Code logs what a model wrote right after what it used: both are one model call, where
     they come in one request.
     """
     views: list[RecordedSpan] = []
@@ -76,7 +76,7 @@ def _view(record: LogRecord, scope: str, shared: dict[str, object]) -> RecordedS
     trace_id = int.from_bytes(record.trace_id, "big") or _number(session, 16)
     return RecordedSpan(
         name=name,
-        # Not that of the spans: then a call that both tell of is found to be one.
+        # Not that of the spans, so that a call in both is found to be one.
         scope=f"{scope}.log",
         trace_id=trace_id,
         span_id=_number(f"{session}\n{name}\n{call}", 8),

@@ -30,7 +30,7 @@ class SharedCalls(NamedTuple):
 
     Attributes:
         open: The calls that it watched.
-        waiting: Those that only messages told of, and that count once their results are shown.
+        waiting: Calls known from messages only, which count once their results appear.
     """
 
     open: Sequence[OpenCall] = ()
@@ -95,7 +95,7 @@ class OpenCalls:
         return changed
 
     def open(self, session: str, calls: Iterable[OpenCall]) -> None:
-        """Watches calls of a session from now on, or goes on to."""
+        """Watches calls of a session, or continues to."""
         spans: list[RecordedSpan] = []
         for span, said in calls:
             self._guard.on_start(span)
@@ -109,14 +109,14 @@ class OpenCalls:
             self.end(next(iter(self._spans)))
 
     def end(self, session: str) -> bool:
-        """The calls of a session are over, or somebody else's to watch; whether any was open."""
+        """Stops watching the calls of a session; returns whether any was open."""
         spans = self._spans.pop(session, ())
         for span in spans:
             self._guard.let_go(span.span_id)
         return bool(spans)
 
     def due(self, at: int) -> list[str]:
-        """The sessions with a call that is to be looked at by then, nanoseconds since the epoch."""
+        """Returns the sessions with a call that is due by then, nanoseconds since the epoch."""
         if self._guard.due > at:
             return []
         active = self._guard.active.by_id
@@ -128,7 +128,7 @@ class OpenCalls:
         ]
 
     def packed(self, session: str) -> bytes:
-        """What others need of the open calls of a session, for `unpacked`; empty if it has none."""
+        """Packs the open calls of a session for `unpacked`; empty if it has none."""
         active = self._guard.active.by_id
         calls = [
             (
@@ -144,7 +144,7 @@ class OpenCalls:
 
 
 def unpacked(packed: bytes) -> SharedCalls:
-    """What another worker packed."""
+    """Unpacks the calls of another worker."""
     calls, waiting = json.loads(packed or b"[[], []]")
     return SharedCalls(
         [
@@ -161,7 +161,7 @@ _AGENT: Final = "gen_ai.agent.name"
 
 def _asked(model: RecordedSpan, step: Step, tool: str, number: int) -> RecordedSpan:
     """A call that an answer asks for, as a span that is open since the answer arrived."""
-    # Whoever judges the answer gives the call the same id, and so what is decided about it.
+    # The same id in every worker that judges the answer, and so the same decisions.
     place = f"{model.trace_id:x}-{model.span_id:x}-{number}".encode()
     span_id = int.from_bytes(hashlib.blake2b(place, digest_size=8).digest(), "big") or 1
     agent = None if step.agent is None else step.agent[:_NAMED]

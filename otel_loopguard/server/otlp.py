@@ -170,7 +170,7 @@ def _recorded(span: Span, scope: str) -> RecordedSpan:
         span_id=int.from_bytes(span.span_id, "big"),
         parent_id=int.from_bytes(span.parent_span_id, "big") or None,
         start=start,
-        # Only spans that ended are exported: where it is missing, nothing else will come.
+        # Only ended spans are exported: a missing end will not come.
         end=start if end is None else end,
         attributes=attributes_of(span.attributes),
         events=[(event.name, attributes_of(event.attributes)) for event in span.events],

@@ -1,4 +1,4 @@
-"""Takes requests of OTLP: judges what is in them, and sends them on."""
+"""Receives requests of OTLP: judges their spans, and sends them on."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ _INVALID: Final = "spans without a valid trace id and span id"
 
 
 async def aside(size: int, do: Callable[_P, _R], *args: _P.args, **named: _P.kwargs) -> _R:
-    """Does what takes long for a large request on a thread: others are answered meanwhile."""
+    """Runs what takes long for a large request on a thread, so that others are answered."""
     if size < _SMALL:
         return do(*args, **named)
     return await asyncio.to_thread(do, *args, **named)
 
 
 class Receiver:
-    """Takes requests of all tenants.
+    """Receives the requests of all tenants.
 
-    A request is answered once it was judged, the store that workers share has what came of that,
+    A request is answered once it is judged, the store that workers share has the result,
     and the next hop took it: what is acknowledged is not lost if the process dies. What it holds
     meanwhile is bounded; beyond that it is busy.
 
@@ -62,14 +62,14 @@ class Receiver:
         self._most = most_bytes
         self._held = 0
         self._logs = logs or {}
-        self._told = False
+        self._logged = False
         self._sending: dict[str, asyncio.Task[bool]] = {}
 
     @contextmanager
     def holding(self) -> Generator[Callable[[int], None]]:
         """Counts what one request takes, from its first byte to its answer.
 
-        Gives what is called with the number of bytes that came; it raises `Busy` where too much is
+        Yields a function to call with the number of bytes received; it raises `Busy` if too much is
         held. A request that is alone may have any size.
         """
         own = 0
@@ -87,7 +87,7 @@ class Receiver:
             self._held -= own
 
     async def take(self, signal: Signal, request: Message, tenant: str, size: int) -> Message:
-        """Judges a request and sends it on; gives the response.
+        """Judges a request and sends it on; returns the response.
 
         Args:
             signal: What kind of request it is.
@@ -124,7 +124,7 @@ class Receiver:
         return response
 
     async def send_decisions(self, tenant: str) -> None:
-        """Tells the next hop of the decisions of a tenant that it has not taken yet.
+        """Sends the next hop the decisions of a tenant that it has not taken yet.
 
         Requests that are taken at once tell of them together, and fail together. What it refuses
         for good does not keep spans waiting: many a next hop takes no log records at all, and then
@@ -144,7 +144,7 @@ class Receiver:
                 return
 
     async def _send_decisions(self, tenant: str, log: DecisionLog) -> bool:
-        """Sends what waits; False if that goes on waiting."""
+        """Sends what waits; returns False if it still waits."""
         request, ids = log.request()
         if self._hop is not None and request is not None:
             try:
@@ -152,8 +152,8 @@ class Receiver:
             except NextHopError as error:
                 if error.retryable:
                     raise
-                if not self._told:
-                    self._told = True
+                if not self._logged:
+                    self._logged = True
                     logger.warning("decisions do not go on as log records: %s", error)
                 if not (error.unsupported or error.bad_request):
                     return False

@@ -124,7 +124,7 @@ class Server:
         }
         self.url = ""
         self.grpc_port = 0
-        self._told = asyncio.Event()
+        self._stop_requested = asyncio.Event()
         self._signals = contextlib.ExitStack()
         self._stack = contextlib.AsyncExitStack()
         self._http: _Http | None = None
@@ -157,7 +157,7 @@ class Server:
             self._stack.push_async_callback(hop.close)
         self._tasks.append(asyncio.create_task(self._tick(receiver)))
         self._reading = [asyncio.create_task(one.run()) for one in self._consumers]
-        self._signals.enter_context(_signals_set(self._told))
+        self._signals.enter_context(_signals_set(self._stop_requested))
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -177,19 +177,19 @@ class Server:
 
     @property
     def is_open(self) -> bool:
-        """Whether everybody on this machine may ask, as no tokens are set."""
+        """Whether anyone on this machine may ask, because no tokens are set."""
         return self._tenants.is_open
 
     async def wait(self) -> None:
-        """Waits until it is told to stop, by SIGINT or SIGTERM.
+        """Waits for SIGINT or SIGTERM.
 
         Raises:
             LoopGuardError: The client of Kafka cannot go on.
         """
-        telling = asyncio.create_task(self._told.wait())
-        running = [telling, self._tasks[0], *self._reading]
+        stopping = asyncio.create_task(self._stop_requested.wait())
+        running = [stopping, self._tasks[0], *self._reading]
         ended, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-        telling.cancel()
+        stopping.cancel()
         for task in ended:
             task.result()
 
@@ -241,7 +241,7 @@ class Server:
 
 
 class _Http(uvicorn.Server):
-    """Leaves signals alone: uvicorn raises them again, which ends the process too early."""
+    """Leaves signals alone: uvicorn re-raises them, which ends the process too early."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
@@ -249,15 +249,15 @@ class _Http(uvicorn.Server):
 
 
 @contextlib.contextmanager
-def _signals_set(told: asyncio.Event) -> Generator[None]:
-    """Lets SIGINT and SIGTERM set an event, where it is the main thread that runs."""
+def _signals_set(event: asyncio.Event) -> Generator[None]:
+    """Sets an event on SIGINT and SIGTERM, on the main thread only."""
     loop = asyncio.get_running_loop()
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def stop(*_: object) -> None:
-        loop.call_soon_threadsafe(told.set)
+        loop.call_soon_threadsafe(event.set)
 
     before = {one: signal.signal(one, stop) for one in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -276,14 +276,14 @@ def _address(name: str, given: str) -> tuple[str, int]:
 
 
 def _check_certificate(certificate: str, key: str) -> None:
-    """Refuses files that TLS cannot use, before anybody listens."""
+    """Refuses files that TLS cannot use, before the server listens."""
     if not certificate:
         if key:
             msg = f"key = {key!r:.100}: expected a certificate with it"
             raise LoopGuardSettingsError(msg)
         return
     try:
-        # A key that is encrypted would be asked for on the terminal.
+        # OpenSSL would ask for the password of an encrypted key on the terminal.
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate, key or None, password=lambda: b"")
     except OSError as error:
@@ -293,7 +293,7 @@ def _check_certificate(certificate: str, key: str) -> None:
 
 
 def _engine(settings: Settings, lateness_s: float, log: DecisionLog | None) -> Engine:
-    """The engine of one tenant; those of all workers on a store take turns with its sessions."""
+    """The engine of one tenant; those of all workers on a store share its sessions."""
     if not settings.store_url:
         return Engine(LoopGuard(settings, local=False), lateness_s, log)
     if not settings.digest_key:
@@ -312,7 +312,7 @@ def _engine(settings: Settings, lateness_s: float, log: DecisionLog | None) -> E
 
 
 def _of_tenant(settings: Settings, tenant: str) -> Settings:
-    """The settings of a tenant's guard: what it keeps in a store is its own.
+    """The settings of a tenant's guard, with a store prefix of its own.
 
     Its decisions go on with the spans, and not by the telemetry of this process.
     """

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 from otel_loopguard.settings._file import FORMS, read_file
 
 DEFAULT: Final = "default"
-"""The tenant of everybody where no tokens are set."""
+"""The tenant of everyone if no tokens are set."""
 _SHORTEST: Final = 16
 _MOST: Final = 100
 _BEARER: Final = "bearer "
@@ -81,7 +81,7 @@ class Tenants:
 
     @property
     def is_open(self) -> bool:
-        """Whether everybody may ask, as no tokens are set."""
+        """Whether anyone may ask, because no tokens are set."""
         return not self._tenants
 
     def tenant(self, authorization: str | None) -> str | None:

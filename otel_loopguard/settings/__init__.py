@@ -84,7 +84,7 @@ class ToolSettings(Group):
     exempt: bool = value(False, "Never judged.")
     polls: bool = value(False, "An unchanged answer after a pause is waiting.")
     effect: Literal["read", "write", "wait"] | None = value(
-        None, "Whether it changes something; by default its name or command says so."
+        None, "Whether it changes something; inferred from its name or command by default."
     )
     key: tuple[str, ...] | None = value(
         None,
@@ -201,7 +201,7 @@ class Settings(Group):
     )
     span_events: bool = value(
         False,
-        "Adds decisions and changes by hand to open spans as span events too, for views that show "
+        "Adds decisions and manual changes to open spans as span events too, for views that show "
         "no log events.",
     )
     span_finish_reason: bool = value(
@@ -430,7 +430,7 @@ class Settings(Group):
 
     # Plans.
     plan_max_parallel: int = value(3, "Concurrent tasks of a plan at most.", ge=1, le=1000)
-    plan_assume_safe: bool = value(True, "Whether a task may run beside others if nothing says so.")
+    plan_assume_safe: bool = value(True, "Whether a task may run beside others by default.")
 
     # Control across processes.
     share_control: bool = value(

@@ -202,15 +202,15 @@ def warn_unknown(group: type[Group]) -> None:
 def explained(error: ValidationError, group: type[Group]) -> str:
     """One phrase per wrong setting: name, variable, value (if it is no secret), expectation."""
     secrets = {name: field.default is NO_SECRET for name, field in leaves(group)}
-    told: list[str] = []
+    phrases: list[str] = []
     for found in error.errors(include_url=False):
         name = ".".join(map(str, found["loc"]))
         value = "" if _is_secret(name, secrets) else f" = {_shown(found['input'])}"
         if found["type"] == "extra_forbidden":
-            told.append(f"{name}{value}: there is no such setting{_meant(name, secrets)}")
+            phrases.append(f"{name}{value}: there is no such setting{_meant(name, secrets)}")
         else:
-            told.append(f"{name} ({variable_of(_setting(name))}){value}: {found['msg']}")
-    return "; ".join(told)
+            phrases.append(f"{name} ({variable_of(_setting(name))}){value}: {found['msg']}")
+    return "; ".join(phrases)
 
 
 def _setting(name: str) -> str:

@@ -193,7 +193,7 @@ class GraphTuning(Group):
     idle_iterations: int = value(5, "Iterations with nothing new.", ge=2, le=1000)
     rapid_ms: Positive = value(100.0, "Mean milliseconds between visits below which a graph spins.")
     rapid_transitions: int = value(5, "Transitions of which this is the mean.", ge=2, le=100)
-    iterations_warning: Share = value(0.8, "Share of `graph_iterations` that gives a warning.")
+    iterations_warning: Share = value(0.8, "Share of `graph_iterations` at which to warn.")
 
 
 class ExchangeTuning(Group):
@@ -211,7 +211,7 @@ class ExchangeTuning(Group):
         4, "Exchanges after an intervention before a cycle is escalated.", ge=1, le=1000
     )
     repeat_notice: float = value(
-        0.9, "Hand-offs of the same work, less what came of them, to notice.", ge=0.1, le=1000
+        0.9, "Handoffs of the same work, less their results, to notice.", ge=0.1, le=1000
     )
     repeat_stop: float = value(2.0, "The same, that may lead to a pause.", ge=0.1, le=1000)
 

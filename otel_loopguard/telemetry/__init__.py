@@ -1,4 +1,4 @@
-"""What the guard tells OpenTelemetry of itself: metrics and log events."""
+"""The guard's own telemetry: metrics and log events."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ class Reply(Protocol):
 
 
 class Case(Protocol):
-    """One escalation, and what became of it, as far as its events say it."""
+    """One escalation and its outcome, as its events have them."""
 
     @property
     def escalation(self) -> Escalated:

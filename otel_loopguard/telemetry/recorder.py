@@ -87,7 +87,7 @@ class Sampling:
         self.left = 1
 
     def hit(self) -> bool:
-        """Whether this one is to be looked at."""
+        """Whether to sample this one."""
         self.left -= 1
         if self.left > 0:
             return False

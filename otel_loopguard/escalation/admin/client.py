@@ -25,7 +25,7 @@ _UNKNOWN: Final = frozenset({"unknown_session", "unknown_escalation"})
 
 
 class Transport(ABC):
-    """The ways to the processes that can be asked."""
+    """A way to the processes that can be asked."""
 
     nobody: str
     """What to do where no process is reached."""
@@ -117,10 +117,10 @@ class SocketTransport(Transport):
 
 
 class StoreTransport(Transport):
-    """Asks all processes that tell a store of their sessions."""
+    """Asks all processes that register their sessions in a store."""
 
     nobody = (
-        "no process has told this store of itself: agents are listed where they run with the same "
+        "no process is registered in this store: agents are listed where they run with the same "
         "store_url (LOOPGUARD_STORE_URL) and store_prefix"
     )
 
@@ -164,7 +164,7 @@ class StoreTransport(Transport):
 
 
 def _own(path: Path) -> Path:
-    """A path, if it is that of a socket of this user."""
+    """Returns a path if it is a socket of this user."""
     if not path.is_socket():
         msg = f"there is no socket {str(path)!r}"
         raise LoopGuardError(msg)
@@ -187,7 +187,7 @@ def _is_row(row: Any) -> bool:
 
 
 def _connect(connection: socket.socket, path: Path) -> None:
-    """Connects; where many wait already, it is tried again until the limit of time."""
+    """Connects; retries until the time limit while too many wait."""
     until = time.monotonic() + _LIMIT_S
     while time.monotonic() < until:
         with suppress(BlockingIOError):
@@ -198,7 +198,7 @@ def _connect(connection: socket.socket, path: Path) -> None:
 
 
 def _all(connection: socket.socket) -> bytes:
-    """What a process says until it ends, within the limit of time and size."""
+    """Reads a reply to its end, within the limits of time and size."""
     until = time.monotonic() + _LIMIT_S
     data = bytearray()
     with suppress(OSError):

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
 
 _WAIT_S: Final = 1
-"""Seconds that a request is waited for: Redis 5 takes whole ones only."""
+"""Longest wait for a request in seconds: Redis 5 takes whole ones only."""
 _ANSWER_S: Final = 30
 _PROCESSES: Final = 10_000
 
@@ -39,7 +39,7 @@ class ProcessRegistry:
 
     Blocks, and raises `StoreError` where Redis does not answer.
 
-    `PREFIX:desk` has the processes by the time they were heard of last, `PREFIX:desk:{PROCESS}` the
+    `PREFIX:desk` has the processes by the time of their last heartbeat, `PREFIX:desk:{PROCESS}` the
     sessions of one, `…:in` the requests to it, `PREFIX:desk:reply:{ID}` the reply to one. All of it
     goes by itself, soon after a process ended.
     """
@@ -70,7 +70,7 @@ class ProcessRegistry:
         self._redis.call("DEL", self._box(process))
 
     def processes(self) -> list[str]:
-        """The processes that were heard of lately, 10,000 at most."""
+        """The processes with a recent heartbeat, 10,000 at most."""
         since = time.time_ns() // 10**6 - self._kept_ms
         self._redis.call("ZREMRANGEBYSCORE", self._prefix, "-inf", f"({since}")
         found: list[Any] = self._redis.call("ZRANGE", self._prefix, 0, _PROCESSES - 1)
@@ -162,7 +162,7 @@ class RedisTransport:
         self._thread.wake()
 
     def close(self) -> None:
-        """Ends the thread, within about a second; it takes the process out of the registry."""
+        """Ends the thread, within about a second; it removes the process from the registry."""
         self._ended = True
         self._thread.wake()
 
@@ -173,7 +173,7 @@ class RedisTransport:
                 self._registry.close()
             self._thread.stop()
             return 0
-        # Where the store does not answer, what writes to it says so and why.
+        # The writer of the store logs that it does not answer, and why.
         with swallow(self._faults, "admin"), suppress(StoreError):
             self._publish()
             self._answer_next()

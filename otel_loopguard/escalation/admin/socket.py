@@ -114,13 +114,13 @@ else:  # there is none on Windows, where `user` refuses before
 
 
 class _Handler(socketserver.StreamRequestHandler):
-    """Reads one request and writes one reply, on a thread of its own."""
+    """Reads one request and writes one reply, on its own thread."""
 
     timeout = _LIMIT_S
 
     def handle(self) -> None:
         server = cast("_SocketServer", self.server)
-        # Where the connection is cut off or times out, what came of the request is answered.
+        # Also after a cut or a time-out, answer what arrived of the request.
         line = b""
         with suppress(OSError):
             while b"\n" not in line and len(line) <= MOST_REQUEST:
@@ -176,7 +176,7 @@ class _SocketServer(_Base):
             raise
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
-        """Whether the peer is the user of this process, as far as the system tells."""
+        """Whether the peer is the user of this process, as far as the system reports it."""
         del client_address
         if not hasattr(socket, "SO_PEERCRED"):
             return True
@@ -324,7 +324,7 @@ class _Made(NamedTuple):
 
 
 def _remove(made: _Made) -> None:
-    """Takes a socket away, but not a parent's, nor what somebody else put in its place."""
+    """Removes a socket, but neither a parent's nor one that another process put in its place."""
     if made.process == os.getpid():
         with suppress(OSError):
             found = made.path.lstat()
@@ -333,7 +333,7 @@ def _remove(made: _Made) -> None:
 
 
 def _make_room(path: Path) -> None:
-    """Takes away a socket of this user that nobody listens at."""
+    """Removes a socket of this user that nobody listens on."""
     try:
         found = path.lstat()
     except FileNotFoundError:

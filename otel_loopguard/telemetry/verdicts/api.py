@@ -36,7 +36,7 @@ class BackendAPI:
     Args:
         variable: The variable that the address comes from, for the message if it cannot be used.
         url: Address of the backend.
-        headers: What every request carries; keys are never told.
+        headers: Headers of every request; keys are never logged.
         limit_s: Seconds that a call may take.
 
     Raises:
@@ -67,13 +67,13 @@ class BackendAPI:
         reset_after_fork(self)
 
     def forked(self) -> None:
-        """In the child of a fork: TLS of its own."""
+        """Resets TLS in the child of a fork."""
         # Made on the first call, for it takes longer than a call.
         self._tls: Any = None
 
     @property
     def host(self) -> str:
-        """The host, to be told."""
+        """The host, for logs."""
         return self._url.host
 
     def call(self, method: str, path: str, body: object = None, **query: str | int) -> Any:

@@ -26,7 +26,7 @@ class VerdictAttributes:
         return _annotation(of_decision(made), "annotations")
 
     def on_topmost(self, made: DecisionRecord, said: Mapping[str, object]) -> Attributes:
-        """What the topmost span says of its trace and its session: the strongest verdict stands."""
+        """Annotations of trace and session on the topmost span, each with the strongest verdict."""
         verdict, found = of_decision(made), Attributes()
         scopes: tuple[Scope, ...] = ("trace.annotations", "session.annotations")
         for scope in scopes[: 1 + verdict.named]:

@@ -57,7 +57,7 @@ BACKENDS: Final[Mapping[str, Callable[[Mapping[str, str], float], Backend]]] = {
 class VerdictQueue:
     """Delivers verdicts to one backend in the background, with retries. Nobody who adds one waits.
 
-    What is lost is counted, and told once.
+    Losses are counted, and logged once.
     """
 
     def __init__(
@@ -113,5 +113,5 @@ class VerdictQueue:
         self._count(semconv.METRIC_VERDICTS, (self._name, kind))
         if not self._told:
             self._told = True
-            told = "verdicts do not arrive at %s (%s): %s; more are counted, and not told"
-            logger.warning(told, self._name, self._backend.api.host, why)
+            msg = "verdicts do not arrive at %s (%s): %s; more are counted, and not logged"
+            logger.warning(msg, self._name, self._backend.api.host, why)

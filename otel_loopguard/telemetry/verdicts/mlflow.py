@@ -24,7 +24,7 @@ _TRACES: Final = "/api/3.0/mlflow/traces"
 
 
 class MLflow:
-    """Writes feedback. MLflow gives it an id, so what is there is looked for by ours."""
+    """Writes feedback. MLflow assigns its own id, so earlier feedback is found by ours."""
 
     def __init__(self, environment: Mapping[str, str], limit_s: float) -> None:
         url = required(environment, "mlflow", _ADDRESS)

@@ -22,7 +22,7 @@ _KEPT: Final = 10_000
 
 
 class Phoenix:
-    """Writes annotations; of a trace and a session the strongest verdict stands."""
+    """Writes annotations; a trace and a session keep the strongest verdict."""
 
     def __init__(self, environment: Mapping[str, str], limit_s: float) -> None:
         name, url = _address(environment)
@@ -69,7 +69,7 @@ def _annotation(verdict: Verdict, identifier: str) -> dict[str, Any]:
 
 
 def _address(environment: Mapping[str, str]) -> tuple[str, str]:
-    """Where Phoenix is, and the variable that says so."""
+    """The address of Phoenix, and the variable that names it."""
     name = "PHOENIX_COLLECTOR_ENDPOINT"
     url = environment.get(name, "").strip().rstrip("/")
     if url:

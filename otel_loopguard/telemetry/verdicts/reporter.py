@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 
 class VerdictReporter:
-    """Hands verdicts on to the log events and to the backends. Nothing here waits or raises.
+    """Sends verdicts to the log events and the backends. Nothing here waits or raises.
 
     Args:
         settings: Settings.
         faults: What is swallowed is counted here.
         emit: Emits a verdict as a log event; None where that is not asked for.
         count: Counts a metric.
-        live: Whether backends are told.
+        live: Whether verdicts go to backends.
 
     Raises:
         LoopGuardSettingsError: A backend that is asked for cannot be used.
