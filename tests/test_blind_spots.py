@@ -1,4 +1,4 @@
-"""What the guard cannot see is told once per process and reason."""
+"""What the guard cannot see is logged once per process and reason."""
 
 from __future__ import annotations
 

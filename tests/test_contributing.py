@@ -149,7 +149,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", TASKS)
 def test_it_works_in_the_package_by_one_file_and_one_line(name: str, package: Path) -> None:
-    """What the page says is printed, and nothing is registered by hand."""
+    """Each program prints what the page says, and nothing is registered manually."""
     _, trial, output = shown(name)
     program = trial.text
     for now, then in TASKS[name].trial.items():

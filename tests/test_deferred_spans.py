@@ -59,7 +59,7 @@ class Clock:
 
 
 class Run:
-    """An application whose one tracer writes spans of every kind, with a guard that is told all."""
+    """An application whose one tracer writes spans of every kind, with a guard that gets all."""
 
     def __init__(self, **settings: Any) -> None:
         self.seen: list[object] = []

@@ -139,7 +139,7 @@ print([one.log_record.event_name for one in memory.get_finished_logs()])
 
 
 def test_where_there_is_no_provider_it_sets_one() -> None:
-    """The SDK's; it exports where the environment says so."""
+    """The SDK's; it exports to where the environment says."""
     program = f"""
 from opentelemetry import trace
 import otel_loopguard
@@ -168,6 +168,6 @@ for _ in range(2):
 
 
 def test_a_disabled_sdk_is_told() -> None:
-    """There are no spans then, and the guard says so."""
+    """There are no spans then, and the guard logs that."""
     out = _run("import otel_loopguard; otel_loopguard.setup()", OTEL_SDK_DISABLED="true")
     assert "OTEL_SDK_DISABLED is set" in out

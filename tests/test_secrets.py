@@ -1,4 +1,4 @@
-"""Secrets of the settings are told nobody: no log, no error, no print of the settings."""
+"""Secrets of the settings appear in no log, no error and no print of the settings."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_no_password_of_a_store_is_told(address: str, sign: str) -> None:
 
 @contextmanager
 def repeating(reply: bytes) -> Iterator[int]:
-    """A server that answers whatever it gets with one line; gives its port."""
+    """A server that answers everything with one line; yields its port."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:

@@ -36,6 +36,6 @@ def test_what_was_read_off_a_step_is_no_part_of_it() -> None:
 
 
 def test_a_frozen_value_is_not_changed() -> None:
-    """It says so, with the name of the field."""
+    """The error has the name of the field."""
     with pytest.raises(AttributeError, match="risk"):
         Fix("Wait.").risk = "high"  # pyright: ignore[reportAttributeAccessIssue]

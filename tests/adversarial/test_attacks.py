@@ -94,7 +94,7 @@ def test_documents_by_id_are_not_noticed(form: str) -> None:
 
 
 def test_answers_that_carry_only_what_is_masked() -> None:
-    """A generator of ids gives another id each time: equal after masking, and no loop to stop."""
+    """A generator of ids returns another id each time: equal after masking, and no loop to stop."""
     run = Run()
     run.calls(*(call("new_id", {}, str(some(number)), at=number * 2) for number in range(12)))
     assert not STOPS.intersection(run.actions)

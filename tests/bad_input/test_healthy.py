@@ -44,7 +44,7 @@ def test_items_looked_up_one_after_the_other() -> None:
 
 
 def test_pages_with_one_head_and_one_foot() -> None:
-    """`next_page` gives a new page each time, inside 3 kB of the same layout on either side."""
+    """`next_page` returns a new page each time, inside 3 kB of the same layout on either side."""
     head, foot = "<html>" + "h" * 3000, "f" * 3000 + "</html>"
     pages = [call("next_page", {}, f"{head}{'abcdefghij'[n] * 9}{foot}", at=n) for n in range(10)]
     assert not stopped(*pages)
@@ -236,7 +236,7 @@ def test_a_session_in_use_is_not_evicted() -> None:
 
 
 def test_a_span_of_a_recording_does_not_hang() -> None:
-    """Spans that are told of years later are open since they are shown, whatever they say."""
+    """Spans reported years later count as open since their report, whatever they say."""
     rig = Rig({"step_timeout_s": 1})
     with agent(rig.tracer, gen_ai__conversation__id="s"):
         span = rig.tracer.start_span("execute_tool slow", attributes=TOOL, start_time=EPOCH)

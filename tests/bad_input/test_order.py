@@ -78,7 +78,7 @@ def test_a_child_may_end_after_its_parents() -> None:
 
 
 class OneId(RandomIdGenerator):
-    """Gives every span the same id."""
+    """Assigns every span the same id."""
 
     def generate_span_id(self) -> int:
         return 7

@@ -26,7 +26,7 @@ SECONDS = 2.5
 
 
 def one_turn(rig: Rig, dice: random.Random, shared: list[trace.Span]) -> int:
-    """One random thing that an agent, its runtime or a person may do; gives calls made."""
+    """Does one random thing that an agent, its runtime or a person may do; returns calls made."""
     key = f"s{dice.randrange(20)}"
     match dice.randrange(8):
         case 0:
@@ -126,7 +126,7 @@ def test_guards_made_at_once_are_all_asked() -> None:
 
 
 def test_an_abort_is_never_lost_to_a_lowering() -> None:
-    """While one thread raises and lowers hints, an abort by hand stays."""
+    """While one thread raises and lowers hints, a manual abort stays."""
     for _ in range(300):
         flag = Flag("s", 1)
         stop = threading.Event()

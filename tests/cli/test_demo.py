@@ -24,7 +24,7 @@ def test_the_demo(command: Any) -> None:
 
 
 def test_a_demo_that_is_not_stopped(command: Any, monkeypatch: Any) -> None:
-    """Where the environment switches the guard off, the demo says so, ends, and fails."""
+    """If the environment switches the guard off, the demo reports it, ends, and fails."""
     monkeypatch.setenv("LOOPGUARD_ENABLED", "false")
     result = command("demo")
     assert result.exit_code == 1

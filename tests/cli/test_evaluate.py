@@ -104,7 +104,7 @@ def _swallowing() -> Iterator[None]:
 
 
 class Heard:
-    """Writes down what a baseline is told."""
+    """Records the calls to a baseline."""
 
     name = "heard"
 

@@ -47,7 +47,7 @@ def test_no_labelled_run_is_left_out(objects: Any, shared: Path) -> None:
 
 
 def test_runs_of_one_id_do_not_meet(objects: Any, runs: Path) -> None:
-    """The same file twice gives every run twice, with equal decisions."""
+    """The same file twice has every run twice, with equal decisions."""
     rows = objects("replay", runs, runs)
     assert len(rows) == 6
     actions = [[decision["action"] for decision in row["decisions"]] for row in rows]

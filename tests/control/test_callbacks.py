@@ -48,7 +48,7 @@ def test_every_decision_is_told_in_order() -> None:
 
 
 def test_what_a_callback_raises_is_counted() -> None:
-    """The next decision is told all the same."""
+    """The next decision is reported all the same."""
     raise_faults(False)
     key, heard = uuid.uuid4().hex, []
 
@@ -67,7 +67,7 @@ def test_what_a_callback_raises_is_counted() -> None:
 
 @pytest.mark.parametrize("fault", [SystemExit, KeyboardInterrupt, asyncio.CancelledError])
 def test_a_callback_that_ends_its_thread_is_told_the_rest(fault: type[BaseException]) -> None:
-    """What waited for it was not told until the next decision."""
+    """The rest arrives without a further decision."""
     key, heard = uuid.uuid4().hex, []
 
     def hear(decision: Decision) -> None:

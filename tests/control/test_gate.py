@@ -66,7 +66,7 @@ def test_a_gate_never_outlives_its_limit(run: str) -> None:
 
 
 def test_an_abort_ends_a_waiting_gate(run: str) -> None:
-    """Who waits is told."""
+    """Waiters are woken."""
     control.pause(run)
     threading.Timer(0.1, control.abort, [run, "enough"]).start()
     with otel_loopguard.session(run), pytest.raises(LoopGuardAbort, match="enough"):
@@ -109,7 +109,7 @@ def test_in_asyncio_the_limit_holds(run: str) -> None:
 
 
 def test_unknown_sessions_are_told_apart() -> None:
-    """Setting a flag that nobody keeps says so."""
+    """Setting a flag that nobody keeps warns."""
     assert not control.pause("nobody")
     assert not control.resume("nobody")
     assert not control.abort("nobody")

@@ -65,7 +65,7 @@ def test_it_says_so_on_the_current_span() -> None:
 
 
 def test_what_is_in_time_is_left_alone() -> None:
-    """It gives its result, and nothing is cancelled afterwards."""
+    """It returns its result, and nothing is cancelled afterwards."""
 
     @control.limited(0.1)
     async def quick() -> str:

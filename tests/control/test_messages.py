@@ -43,7 +43,7 @@ def test_whatever_is_encoded_can_be_read(made: ControlMessage) -> None:
 
 
 def test_lone_surrogates_are_replaced() -> None:
-    """A text that JSON cannot hold does not keep a stop from being told."""
+    """A text that JSON cannot hold does not prevent a stop from being sent."""
     read = ControlMessage.decode(notice(reason="\ud800 odd").encode())
     assert read is not None
     assert read.reason == "? odd"
@@ -116,7 +116,7 @@ def test_a_name_of_the_guard_that_no_guard_sent(who: str, origin: str) -> None:
 
 
 def test_a_notice_of_the_future_does_not_stand_in_the_store() -> None:
-    """Whoever wrote it: what is told now is put in its place."""
+    """Whoever wrote it, the new message replaces it."""
     future = notice(at=time.time_ns() + 10**15, action=Action.ABORT)
     now = notice(action=Action.ABORT)
     assert not told(now, 60).stands(future.encode())

@@ -77,7 +77,7 @@ def test_a_session_that_is_held_makes_no_call(run: Run) -> None:
 
 
 def test_one_question_asks_breakers_and_checks_too(run: Run) -> None:
-    """What `admit`, `problems` and `breaker` say is heard, with a session and without a step."""
+    """`admit`, `problems` and `breaker` count, with a session and without a step."""
     assert control.refused("fetch", {"q": "x"}) is None
     for _ in range(3):
         resilience.breakers().ended("fetch", "tool", ConnectionError("reset"))

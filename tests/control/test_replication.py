@@ -76,7 +76,7 @@ def test_a_deny_that_is_lowered_is_lowered_elsewhere(guards: Guards) -> None:
 
 
 def test_a_deny_out_of_the_journal_is_not_told_anew(guards: Guards) -> None:
-    """Told twice, the second would count as another guard's, which the first cannot take back."""
+    """Sent twice, the second would count as another guard's, which the first cannot lift."""
     guard, run, other = guards(), new_name(), new_name()
     heard: list[bytes] = []
     joined = threading.Event()
@@ -104,7 +104,7 @@ def _decoded(heard: list[bytes]) -> list[ControlMessage]:
 
 
 def test_who_comes_late_sees_what_stands(guards: Guards) -> None:
-    """A process that starts after the abort is told, without a word of the first one."""
+    """A process that starts after the abort learns of it, without a message of the first one."""
     here, run = guards(), new_name()
     begin(run, here)
     flag(here, run).set(Action.ABORT, reason="enough", by="ada")
@@ -150,7 +150,7 @@ def test_a_long_key_is_shared_by_its_digest(guards: Guards) -> None:
 
 
 def test_nobody_hears_an_echo(guards: Guards) -> None:
-    """A change is published once: neither who sent it nor who heard it sends it again."""
+    """A change is published once: neither sender nor receiver sends it again."""
     here, there, run = guards(), guards(), new_name()
     heard: list[bytes] = []
     joined = threading.Event()
@@ -183,7 +183,7 @@ def test_an_older_word_is_not_heard(guards: Guards) -> None:
 
 
 def test_a_clock_that_is_ahead_does_no_harm(guards: Guards) -> None:
-    """A stop from the future counts from when it is heard, so that it can be lifted."""
+    """A stop from the future counts from its arrival, so that it can be lifted."""
     guard, run = guards(), new_name()
     begin(run, guard)
     assert guard._replication.hear(notice(session=run, at=2**62))
@@ -223,7 +223,7 @@ def _standing(guard: LoopGuard, session: str) -> ControlMessage:
 
 
 def test_a_trace_that_gets_its_name_late_is_shared_by_it(guards: Guards) -> None:
-    """What was said of a trace is told again when it turns out to be a conversation."""
+    """A change of a trace is sent again when the trace turns out to be a conversation."""
     here, there, conversation = guards(), guards(), new_name("conversation")
     begin(conversation, there)
     step = call()
@@ -250,7 +250,7 @@ def test_the_command_line_can_say_it(guards: Guards, kept: Server) -> None:
 
 
 def test_who_waits_at_a_gate_is_woken_from_elsewhere(guards: Guards) -> None:
-    """An agent in one process goes on when a person in another says so."""
+    """An agent in one process goes on when a person in another resumes it."""
     here, there, run = guards(), guards(), new_name()
     begin(run, here, there)
     flag(there, run).set(Action.PAUSE, reason="why", by="ada")
@@ -310,7 +310,7 @@ def test_it_is_on_the_trace_and_in_the_log(
 
 
 def test_garbage_on_the_topic_is_counted(guards: Guards) -> None:
-    """Neither large nor odd messages do anything but count, and what follows is heard."""
+    """Large and odd messages only count, and those that follow still arrive."""
     raise_faults(False)
     guard, run = guards(), new_name()
     begin(run, guard)
@@ -379,7 +379,7 @@ def test_two_guards_of_one_process_agree(guards: Guards) -> None:
 
 
 def test_nothing_is_shared_where_that_is_switched_off(guards: Guards) -> None:
-    """`share_control` off: neither told nor heard, and no thread listens."""
+    """`share_control` off: nothing is sent or received, and no thread listens."""
     quiet, loud, run = guards(share_control=False), guards(), new_name()
     begin(run, quiet, loud)
     flag(quiet, run).set(Action.PAUSE, reason="why", by="ada")

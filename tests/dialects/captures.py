@@ -39,7 +39,7 @@ UNREADABLE = {
     "smolagents__genai": "one `invoke_agent` span; tool calls are not traced",
     "smolagents-code__genai": "one `invoke_agent` span; tool calls are not traced",
 }
-"""Captures of runs that called tools, in which no span tells of them."""
+"""Captures of runs that called tools, without a span for the calls."""
 
 PARTLY = {
     "llama-index__openllmetry": (12, "the span of the failing call never ends"),

@@ -39,7 +39,7 @@ _LEFT_OUT = re.compile(
 """Keys of what is of the machine, and of what agents tell their models."""
 _STACK = re.compile(r"\\n {4}at [^\"]*")
 _OWN = re.compile(r"ai\.|Tool\.execute|LLM\.run|http\.")
-"""Of the hundreds of spans in which opencode tells of its own work, those that are kept."""
+"""The spans to keep of the hundreds that opencode writes about its own work."""
 
 
 class Recorder:
@@ -145,7 +145,7 @@ def recording(
 
 
 def _body(handler: BaseHTTPRequestHandler) -> bytes:
-    """The body of a request, whose length is told before it or before each of its parts."""
+    """The body of a request, with its length or in chunks."""
     if handler.headers.get("transfer-encoding") != "chunked":
         return handler.rfile.read(int(handler.headers.get("content-length", 0)))
     chunks: list[bytes] = []

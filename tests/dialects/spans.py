@@ -1,4 +1,4 @@
-"""Spans by hand, as instrumentations write them."""
+"""Spans as instrumentations write them."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ NAME_ONLY = {
 
 @pytest.mark.parametrize("pair", NAME_ONLY)
 def test_a_degraded_call_says_what_it_lacks(pair: str) -> None:
-    """Without content a call still has its name, and tells that the rest is unknown."""
+    """Without content a call still has its name, and the rest is unknown."""
     step = read(NAME_ONLY[pair])
     assert (step.kind, step.name) == (Kind.TOOL, "search")
     assert step.lacks == ("args", "outcome")
@@ -95,7 +95,7 @@ STARTED = {
 
 @pytest.mark.parametrize("case", STARTED)
 def test_a_call_is_known_when_it_starts(case: str) -> None:
-    """A span that just started is a call with a name, if its instrumentation says so by then."""
+    """A span that just started is a call with a name, if its instrumentation has set it by then."""
     span, name = STARTED[case]
     step = read(span)
     assert (step.kind, step.name, step.end) == (Kind.TOOL, name, None)

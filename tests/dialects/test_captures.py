@@ -1,4 +1,4 @@
-"""Every real capture gives back what really ran."""
+"""Every real capture is read as what really ran."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_calls_that_have_a_span_come_back(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(UNREADABLE))
 def test_unreadable_captures_have_no_tool_spans(name: str) -> None:
-    """A capture is called unreadable only if really no span of it tells of a call."""
+    """A capture counts as unreadable only if none of its spans reports a call."""
     assert captures.executed(name) > 0
     assert not captures.live(name).of(Kind.TOOL)
     for span in captures.load(name)["spans"]:

@@ -1,4 +1,4 @@
-"""One call of a coding agent is one step, whoever tells of it."""
+"""One call of a coding agent is one step, whoever reports it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One call is one step, whoever tells of it; two calls stay two."""
+"""One call is one step, whoever reports it; two calls stay two."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def test_a_busy_machine_between_two_instrumentations(traces: Traces) -> None:
 
 
 def test_parallel_equal_calls_seen_twice_are_two(traces: Traces) -> None:
-    """Each instrumentation tells of each call once; the closest start decides which."""
+    """Each instrumentation reports each call once; the closest start decides which."""
     pairs = [
         (traces.start("search", "a", at), traces.start("execute_tool search", "b", at + 0.2))
         for at in (0, 2)
@@ -213,7 +213,7 @@ def test_different_arguments_are_different_calls(traces: Traces) -> None:
 
 
 def test_traces_of_one_run_are_joined(traces: Traces) -> None:
-    """One call seen in three traces at the same time makes them one run, told once each."""
+    """One call reported in three traces at the same time makes them one run."""
     for at in (0, 100):
         spans = [
             traces.start("search", "a", at, trace=1),
@@ -306,7 +306,7 @@ def test_quick_calls_of_one_run_are_told_apart(traces: Traces) -> None:
 
 
 def test_quick_calls_of_a_protocol_are_told_apart(traces: Traces) -> None:
-    """Each side tells of a call once, however soon the next call follows."""
+    """Each side reports a call once, however soon the next call follows."""
     for at in (0, 2, 4):
         client = traces.start("MCP send tools/call search", "mcp", at, kind="CLIENT")
         http = traces.start("POST", "http", at + 0.1, parent=client)

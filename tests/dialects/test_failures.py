@@ -71,7 +71,7 @@ def test_a_handled_exception_is_no_failure() -> None:
 
 
 def test_a_retry_of_pydantic_ai_is_a_failure_with_a_result() -> None:
-    """`ModelRetry` is an error, and what the model is told is the result."""
+    """`ModelRetry` is an error, and its message to the model is the result."""
     span = ended(
         "execute_tool broken",
         "pydantic-ai",

@@ -24,7 +24,7 @@ class Run:
         )
 
     def calls(self, *steps: Step) -> list[str]:
-        """Observes the steps; gives the actions decided so far."""
+        """Observes the steps; returns the actions decided so far."""
         for step in steps:
             self.guard.observe(step, "run")
         return self.actions

@@ -30,7 +30,7 @@ class Exchange(NamedTuple):
     payload: dict[str, Any]
     event: dict[str, Any] | None
     answers: dict[str, dict[str, Any]]
-    """By reply what the agent is told; replies that are not named tell it nothing."""
+    """The message to the agent by reply; replies that are not named have none."""
 
 
 def exchanges(agent: str) -> list[dict[str, Any]]:

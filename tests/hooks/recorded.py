@@ -29,7 +29,7 @@ Event = tuple[int, dict[str, Any]]
 
 @dataclass
 class Outcome:
-    """What became of one run.
+    """The outcome of one run.
 
     Attributes:
         calls: Calls in it.

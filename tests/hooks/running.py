@@ -38,7 +38,7 @@ class Home:
         )  # fmt: skip
 
     def event(self, name: str, *options: str, session: str = "chat", **more: Any) -> dict[str, Any]:
-        """Tells an event of Claude Code; gives the answer: always JSON, with exit code 0."""
+        """Sends an event of Claude Code; returns the answer: always JSON, with exit code 0."""
         payload = {"hook_event_name": name, "session_id": session, "cwd": "/app", **more}
         mode = options or ("--mode", "enforce")
         done = self.run("hook", "run", "claude-code", *mode, given=json.dumps(payload).encode())
@@ -64,12 +64,12 @@ class Home:
         return client.asked(StateFolder(str(self.state)), b"{}\n") is not None
 
     def up(self) -> int:
-        """Waits for the process; gives its number."""
+        """Waits for the process; returns its id."""
         wait_for(self.is_up)
         return int((self.state / "hook.lock").read_text())
 
     def begin(self) -> int:
-        """Has the process started by an event; gives its number."""
+        """Starts the process by an event; returns its id."""
         assert self.event("SessionStart") == {}
         return self.up()
 

@@ -37,7 +37,7 @@ STOPPED = closed("continue", "stopReason", **ENDED)
 
 
 def context(name: str) -> Schema:
-    """An answer that tells the model something."""
+    """An answer with a message to the model."""
     inner = closed(
         "hookEventName", "additionalContext", hookEventName={"const": name}, additionalContext=TEXT
     )

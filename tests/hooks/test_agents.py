@@ -38,7 +38,7 @@ def test_each_kind_that_stops_a_loop_is_read(agent: str) -> None:
 
 @pytest.mark.parametrize("exchange", EXCHANGES, ids=lambda each: each.agent)
 def test_a_call_is_refused_with_a_reason(exchange: Exchange) -> None:
-    """Also where the guard gives none, and however long one is."""
+    """Also if the guard has none, and however long one is."""
     if not exchange.event or exchange.event["kind"] != "call":
         return
     for reason in ("", "x" * 100_000):

@@ -1,4 +1,4 @@
-"""No coding agent is told what it does not take, whatever it sends."""
+"""No coding agent gets an answer that it does not accept, whatever it sends."""
 
 from __future__ import annotations
 

@@ -217,7 +217,7 @@ def test_a_hint_is_told_once_and_again_after_a_compaction(agent: Agent) -> None:
 
 @pytest.mark.parametrize("name", AGENTS)
 def test_a_hint_waits_for_an_event_at_which_the_agent_can_hear_it(agent: Agent, name: str) -> None:
-    """Whatever else the agent tells meanwhile, except for a new turn, which begins anew."""
+    """Whatever else the agent reports meanwhile, except for a new turn, which begins anew."""
     told = HookAnswer(Reply.HINT, hint="Try another file.")
     for number, exchange in enumerate(each for each in every_exchange() if each.agent == name):
         known = AGENTS[name].read(exchange.payload)
@@ -244,7 +244,7 @@ def test_a_hint_waits_for_an_event_at_which_the_agent_can_hear_it(agent: Agent, 
 def test_a_call_without_an_id_that_is_made_again_after_a_refusal_ends_the_turn(
     agent: Agent,
 ) -> None:
-    """Told by two hooks at once it is one call."""
+    """Reported by two hooks at once it is one call."""
     denial = agent.get_denied(call_id=None)
     agent.at -= SECOND
     assert agent.call(call_id=None)[0] == denial

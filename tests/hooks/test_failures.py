@@ -1,4 +1,4 @@
-"""Whether a command failed, out of its text alone, as Codex gives it."""
+"""Whether a command failed, from its text alone, as Codex reports it."""
 
 from __future__ import annotations
 

@@ -187,7 +187,7 @@ def test_an_agent_that_is_not_known_is_told_of(home: Path) -> None:
 
 
 def test_hooks_of_an_earlier_version_are_replaced(home: Path) -> None:
-    """Also at events that are not heard any more, and in a group with others."""
+    """Also at events that are no longer used, and in a group with others."""
     file = HOOK_FILES["claude-code"].user()
     file.parent.mkdir()
     old = {"type": "command", "command": "/old/otel-loopguard hook run claude-code"}

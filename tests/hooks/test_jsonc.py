@@ -65,7 +65,7 @@ def test_a_file_is_as_it_was_once_all_is_taken_away(text: str) -> None:
 def test_any_object_can_be_added_to(
     before: dict[str, Any], indent: int | str | None, key: str, value: object
 ) -> None:
-    """And means the same but for what was added; a value that is no list is told of."""
+    """It means the same but for what was added; a value that is no list is reported."""
     text = json.dumps(before, indent=indent, ensure_ascii=False)
     assert jsonc.loads(text) == before
     if not isinstance(before.get(key, []), list):
@@ -101,7 +101,7 @@ def test_what_is_broken_is_told(text: str, told: str) -> None:
 
 @given(st.text(alphabet='{}[]",:/*\\\n ab1', max_size=40))
 def test_no_text_breaks_it(text: str) -> None:
-    """It is read or told of, and what JSON reads it reads the same."""
+    """It is read or reported, and what JSON reads it reads the same."""
     try:
         found: object = jsonc.loads(text)
     except ValueError:

@@ -95,14 +95,14 @@ def after(command: str, call: str = "call_1", code: int = 0) -> list[Any]:
 
 
 def failed(call: str) -> list[Any]:
-    """A call that failed, as opencode tells it: again at each change of the part."""
+    """A call that failed, as opencode reports it: again at each change of the part."""
     state = {"status": "error", "input": {"command": "read"}, "error": "not found"}
     part = {"type": "tool", "sessionID": "ses_1", "callID": call, "tool": "bash", "state": state}
     return ["event", {"event": {"type": "message.part.updated", "properties": {"part": part}}}]
 
 
 def test_a_call_is_refused_with_the_reason(opencode: OpenCode) -> None:
-    """And its error is not told as one of the tool."""
+    """Its error is not one of the tool."""
     said = opencode.play(before("loop"), failed("call_1"), before("go", "call_2"))
     assert [each["refused"] for each in said["told"]] == ["loop\nloop", None, None]
     assert said["aborted"] == []

@@ -1,4 +1,4 @@
-"""What is read and answered has the types that the vendors publish: the compiler says so."""
+"""Events and answers have the types that the vendors publish, checked by the compiler."""
 
 from __future__ import annotations
 

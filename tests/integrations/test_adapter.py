@@ -156,7 +156,7 @@ def test_a_pause_is_waited_for(asynchronous: bool) -> None:
 
 
 def test_the_gate_of_an_adapter_has_its_limit() -> None:
-    """It never waits longer than it was told."""
+    """It never waits longer than its limit."""
     agent = Agent(limit_s=0.05)
     agent.turn()
     control.pause(agent.session)
@@ -208,7 +208,7 @@ def test_a_call_that_a_breaker_or_a_check_forbids_is_refused() -> None:
 
 
 def test_the_guard_knows_what_the_spans_of_a_framework_do_not_say() -> None:
-    """Equal arguments and results are told beside them; the exported spans have neither."""
+    """Equal arguments and results are passed beside them; the exported spans have neither."""
     agent = Instrumented()
     stop = agent.stop()
     assert str(stop).endswith(
@@ -243,7 +243,7 @@ def test_a_span_that_starts_inside_of_the_call(args: dict[str, str]) -> None:
 
 
 def test_own_spans_beside_one_whose_content_is_hidden() -> None:
-    """`spans=True`: the guard is told beside the own span what the other one hides."""
+    """`spans=True`: the guard gets beside the own span what the other one hides."""
     agent = Instrumented(spans=True)
     hidden = {"gen_ai.tool.call.arguments": "[REDACTED]", "gen_ai.tool.call.result": "[REDACTED]"}
     said = {"gen_ai.tool.name": "search", "gen_ai.conversation.id": agent.session} | hidden

@@ -127,7 +127,7 @@ def test_answers_of_the_model_are_steps(seen: Seen) -> None:
 
 
 def test_tokens_of_a_cache_are_told(seen: Seen) -> None:
-    """They have a price of their own; what is no count, or none, is not told."""
+    """They have a price of their own; what is no count, or none, is left out."""
     adapter = make_adapter()
     answer = Answer("Let me see.", "m-1", "looper", 12, 3)
     for cached in (answer.with_cache(9, 2), answer.with_cache(0, "2")):

@@ -74,7 +74,7 @@ def test_errors_of_python_are_known_by_their_names(text: str, signature: str) ->
 
 
 def test_a_type_of_error_is_enough() -> None:
-    """Where an instrumentation gives no text."""
+    """If an instrumentation has no text."""
     assert signature_of(failed(None, error_type="FileExistsError")) == "conflict"
     assert signature_of(failed(None, error_type="404")) == "not_found"
     assert signature_of(failed(None, error_type="tool_error")) is None

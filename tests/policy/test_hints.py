@@ -1,4 +1,4 @@
-"""What a model and a user are told about a decision."""
+"""What a decision says to a model and to a user."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def test_a_hint_for_one_loop_says_nothing_about_another() -> None:
 
 
 def test_what_was_not_said_is_not_spent() -> None:
-    """Of two loops at one step the stronger is heard; the other one still gets its own hint."""
+    """Of two loops at one step the stronger one decides; the other one still gets its own hint."""
     ladder = Ladder(Settings())
     climb(ladder, found(1), 0, 1)
     verdict = ladder.judge([found(1), found(9)], 1, 1)

@@ -36,5 +36,5 @@ def test_every_action_has_its_follow_ups(action: Action) -> None:
 
 @pytest.mark.parametrize("source", list(Source), ids=str)
 def test_every_source_is_listed(source: Source) -> None:
-    """In the order in which they are heard."""
+    """In their order of precedence."""
     assert f"| `{source}` |" in PAGE

@@ -197,7 +197,7 @@ def test_a_stall_after_an_abort_is_not_said() -> None:
     ],
 )
 def test_every_decision_names_what_follows(most: Any, follow_ups: tuple[FollowUp, ...]) -> None:
-    """The runtime is told what to do next, and how sure that is."""
+    """The runtime learns what to do next, and how sure that is."""
     run = Run(Settings(max_action=most))
     run.calls(*stuck(8))
     last = run.decisions[-1]

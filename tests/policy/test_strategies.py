@@ -33,7 +33,7 @@ from tests.calls import Run, call
     ],
 )
 def test_the_kind_of_a_tool(tool: str, kind: str) -> None:
-    """Told from the words of its name, in any spelling."""
+    """Inferred from the words of its name, in any spelling."""
     assert kind_of(tool) == kind
 
 

@@ -384,7 +384,7 @@ def test_it_is_found_by_its_entry_point(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_options_of_a_configuration_file_are_settings_by_name() -> None:
-    """What is wrong in them is told at the start; both at once is a mistake."""
+    """Wrong ones fail at start, and so do both at once."""
     propagator = LoopGuardPropagator(propagation_key="the key of a file")
     assert keyring.keys() == (b"the key of a file",)
     carrier: dict[str, str] = {}

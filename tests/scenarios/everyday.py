@@ -57,7 +57,7 @@ def _step(step: Step) -> dict[str, object]:
 
 
 def write(path: Path) -> int:
-    """Writes the file; gives how many runs it has."""
+    """Writes the file; returns how many runs it has."""
     rows = [row(family, seed) for family in EVERYDAY for seed in range(SEEDS)]
     text = "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in rows)
     raw = text.encode()

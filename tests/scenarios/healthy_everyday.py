@@ -22,7 +22,7 @@ CLOCKED: Final = frozenset(
     "look_on_a_schedule several_looks_on_a_schedule log_that_stands_still_for_a_while "
     "retries_with_patience retries_that_back_off side_by_side_alike".split()
 )
-"""Families that only a clock tells from a loop."""
+"""Families that only a clock distinguishes from a loop."""
 CUT: Final = frozenset({"cut_result_of_a_growing_log"})
 """Families in which nothing may stand behind an outcome: a limit cut it."""
 

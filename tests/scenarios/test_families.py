@@ -43,7 +43,7 @@ TIMED = CLOCKED | frozenset(
     "pods_that_start log_that_stands_still_for_a_while sleep_inside_of_the_command "
     "retries_with_patience retries_that_back_off side_by_side_alike".split()
 )
-"""Families that only a clock tells from a loop, among all."""
+"""Of all families, those that only a clock distinguishes from a loop."""
 UNNOTICED = [family for family in EVERYDAY if family.name not in HINTED]
 Change = Callable[[Step, random.Random], None]
 
@@ -175,6 +175,6 @@ def test_there_are_families_enough() -> None:
     "family", [*HEALTHY, *EVERYDAY, *STUCK, *OPEN], ids=lambda family: family.name
 )
 def test_a_seed_is_a_run(family: Family) -> None:
-    """The same seed gives the same run, other seeds give others."""
+    """The same seed makes the same run, other seeds make others."""
     assert family.run(3) == family.run(3)
     assert family.run(3) != family.run(4)

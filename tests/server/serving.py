@@ -111,7 +111,7 @@ def attributes(span: Any) -> dict[str, Any]:
 
 
 class Hop:
-    """A next hop: keeps the requests that it gets, and answers as it is told."""
+    """A next hop that keeps its requests, and answers as the test says."""
 
     def __init__(self) -> None:
         self.traces: list[ExportTraceServiceRequest] = []
@@ -120,7 +120,7 @@ class Hop:
         """Status codes of the next answers; 200 once there are none."""
 
     def take(self, path: str, body: bytes) -> int:
-        """Takes a request; gives the status code of the answer."""
+        """Keeps a request; returns the status code of the answer."""
         code = self.answers.pop(0) if self.answers else 200
         if code == 200:
             if path == "/v1/traces":

@@ -280,7 +280,7 @@ def test_own_entries_that_are_kept_no_more_are_not_those_of_others() -> None:
 
 
 def test_steps_of_others_are_put_in_order_of_time() -> None:
-    """One that was made before ours, and heard of later, stands before ours."""
+    """One that was made before ours and read later comes before ours."""
     journals = JournalsInMemory()
     one, two = guard(journals), guard(journals)
     two.observe(call(5, args="later", outcome="b"), "run")

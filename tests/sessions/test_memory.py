@@ -69,7 +69,7 @@ def test_files_written_most_come_first() -> None:
     ],
 )
 def test_the_file_that_a_call_writes(arguments: object, path: str | None) -> None:
-    """Told from arguments by name, and from redirects."""
+    """Read from arguments by name, and from redirects."""
     assert written_path(arguments) == path
 
 

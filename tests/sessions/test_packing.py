@@ -1,4 +1,4 @@
-"""Sessions that are put away as bytes go on as though they never had been."""
+"""Sessions that were packed as bytes go on as if they had not been."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ ALL = [*STUCK, *OPEN, *HEALTHY, *EVERYDAY]
 
 
 def put_away(guard: LoopGuard) -> list[Session]:
-    """Puts all sessions of a guard away; gives those that could be."""
+    """Packs all sessions of a guard; returns those that could be packed."""
     return [session for session in guard._sessions.all if session.pack()]
 
 
 def outcome(steps: Iterable[Step], *, packed: bool) -> tuple[list[object], object]:
-    """What is decided about steps, and the report, with the session put away after each or not."""
+    """Decisions about steps, and the report, with the session packed after each or not."""
     run = Run()
     for step in steps:
         run.calls(step)
@@ -61,7 +61,7 @@ def test_every_family_is_judged_alike(family: Family) -> None:
 
 
 def test_only_sessions_in_use_are_at_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that others were used after is put away, and has a tenth of the objects."""
+    """One that others were used after is packed, and has a tenth of the objects."""
     monkeypatch.setattr(table, "_AT_HAND", 5)
     guard = LoopGuard(Settings())
     for number in range(50):
@@ -146,7 +146,7 @@ def test_what_is_not_ours_is_not_put_away() -> None:
 
 
 def test_values_of_the_users_do_not_matter() -> None:
-    """Arguments and answers that are objects are not kept, so a session with them is put away."""
+    """Arguments and answers that are objects are not kept, so a session with them can be packed."""
 
     class Odd:
         pass

@@ -1,4 +1,4 @@
-"""What the application asks and tells about the session of its context."""
+"""What the application asks and reports about the session of its context."""
 
 from __future__ import annotations
 

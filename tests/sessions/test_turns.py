@@ -191,7 +191,7 @@ def test_a_loop_that_asks_its_model_by_an_agent_is_no_chat(app: App) -> None:
 
 
 def test_a_loop_over_turns_of_two_calls_each_is_noticed(app: App) -> None:
-    """Counts weigh half after a turn, and do not vanish: an outer loop is told at least."""
+    """Counts weigh half after a turn, and do not vanish: an outer loop gets a hint at least."""
     with otel_loopguard.session(app.key):
         for _ in range(12):
             with app.run():

@@ -109,7 +109,7 @@ def test_a_mere_note_takes_no_other_decisions_place() -> None:
 
 
 def test_the_action_of_an_idle_run_pauses_it() -> None:
-    """Where the setting says so, an idle run is paused and its runtime sees why."""
+    """With the setting, an idle run is paused and its runtime sees why."""
     watched = Watched(stall_idle_s=0.2, stall_action="pause")
     with agent(watched.tracer):
         tool_call(watched.tracer)
@@ -208,7 +208,7 @@ def test_the_state_is_checked_while_spans_are_open() -> None:
 
 
 def test_anybody_may_ask_for_the_state() -> None:
-    """`guard.health()` looks now; a session that had to go while its span is open is told."""
+    """`guard.health()` checks now; a session evicted while its span is open is reported."""
     watched = Watched(max_sessions=1)
     with session("one"), agent(watched.tracer):
         assert watched.guard.health() == ()

@@ -161,7 +161,7 @@ def test_an_operation_of_an_hour_is_noted_in_flight() -> None:
 
 
 def test_one_agent_of_several_at_work_for_long_is_noted() -> None:
-    """The same phase for over 300 s, told by who works; one agent alone has no phases."""
+    """The same phase for over 300 s, by the agent at work; one agent alone has no phases."""
     latency = {"limit_min_s": 600, "limit_max_s": 5000}
     quiet = {**QUIET, "step_timeout_s": 5000, "tuning": {"latency": latency}}
     one = Replayed(quiet).feed(agent(0, 900), *busy(0, 900))

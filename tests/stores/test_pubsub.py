@@ -1,4 +1,4 @@
-"""What is published is heard by whoever listens at that moment."""
+"""Published messages reach those who listen at that moment."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def channel(request: pytest.FixtureRequest) -> Iterator[PubSub]:
 
 
 def listen(channel: PubSub, topic: str) -> tuple[list[bytes], object]:
-    """What is heard, from now on, and the subscription."""
+    """The messages that arrive from now on, and the subscription."""
     heard: list[bytes] = []
     joined = threading.Event()
     subscription = channel.subscribe(topic, heard.append, joined.set)
@@ -97,7 +97,7 @@ def test_the_thread_ends_with_its_subscription(kept: Server) -> None:
 def test_it_goes_on_after_an_outage(
     start: Callable[..., Server], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It connects by itself, says so, and tells of the outage once."""
+    """It reconnects by itself and logs that, and the outage once."""
     server = start()
     store = RedisStore(Settings(store_url=server.url, tuning={"stores": {"retry_s": 0.1}}))
     heard: list[bytes] = []

@@ -181,7 +181,7 @@ def test_a_value_may_have_an_end(any_store: Store, name: str) -> None:
 
 
 def test_one_of_many_gets_a_claim(any_store: Store, name: str) -> None:
-    """Of owners that ask at the same time exactly one is told yes (E5)."""
+    """Of owners that claim at the same time exactly one succeeds (E5)."""
     won: list[str] = []
     together = threading.Barrier(8)
 

@@ -261,7 +261,7 @@ def test_what_is_not_understood_is_left_as_it_is(
 def test_a_journal_with_foreign_entries_is_read(
     store: RedisStore, kept: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Entries of another shape are left out, and told once; ids that are no text are readable."""
+    """Entries of another shape are left out and logged once; ids that are no text are readable."""
     store.append("mixed", [("a", b"1")])
     kept.client.xadd("loopguard:{mixed}:journal", {"x": "1", "y": "2"}, id="2-0")
     kept.client.xadd("loopguard:{mixed}:journal", {b"\xff": "3"}, id="3-0")

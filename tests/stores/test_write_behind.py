@@ -20,7 +20,7 @@ from tests.stores.servers import wait_for
 
 
 class Flaky(MemoryStore):
-    """Fails as it is told; a call may have had its effect all the same."""
+    """Fails on request; a failed call may have had its effect."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -178,7 +178,7 @@ def test_a_value_that_is_too_large_is_refused(caplog: pytest.LogCaptureFixture) 
 
 
 def test_shutdown_ends_within_its_limit(caplog: pytest.LogCaptureFixture) -> None:
-    """What could not be stored is counted and told; later writes work again."""
+    """What could not be stored is counted and logged; later writes work again."""
     store = Flaky()
     store.reason = "down"
     writer = Writer(store, settings(), InternalErrors())
@@ -260,7 +260,7 @@ def test_in_memory_everything_is_done_at_once() -> None:
 
 
 def test_calls_of_the_store_leave_no_spans() -> None:
-    """Its thread tells instrumentations so."""
+    """Its thread suppresses instrumentation."""
     seen: list[object] = []
 
     class Traced(MemoryStore):

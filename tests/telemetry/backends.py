@@ -1,4 +1,4 @@
-"""A backend's API on loopback: it answers as it is told to, and keeps what it was asked."""
+"""A backend's API on loopback that answers as the test says, and keeps the requests."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def test_what_is_put_before_people_is_told_once_and_its_end_too() -> None:
 
 
 def test_a_change_by_hand_is_told_with_who_and_why() -> None:
-    """On the open run of the agent; what the policy sets is a decision and not told again."""
+    """On the open run of the agent; what the policy sets is a decision and has no second event."""
     scene = Scene()
     with agent(scene.tracer) as run:
         scene.loop(3)

@@ -1,4 +1,4 @@
-"""A backend that answers with a bomb, and what is told of its address."""
+"""A backend that answers with a bomb, and what is logged of its address."""
 
 from __future__ import annotations
 

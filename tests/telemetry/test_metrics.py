@@ -415,7 +415,7 @@ def test_a_reader_that_hangs_or_throws_does_not_slow_the_agent(fault: str) -> No
 
 
 def test_a_provider_that_is_set_later_misses_nothing() -> None:
-    """The global provider may be set after the guard: counts made before it are told."""
+    """The global provider may be set after the guard: earlier counts are not lost."""
     code = """
 from opentelemetry import metrics
 from opentelemetry.sdk.metrics import MeterProvider
@@ -448,7 +448,7 @@ def test_a_setting_out_of_bounds_is_refused() -> None:
 
 
 def test_a_phase_is_told_when_it_is_over() -> None:
-    """How long it took, by its agent; one that goes on is not told."""
+    """The duration by agent; an open run is not recorded."""
     scene = Scene()
     start = time.time_ns()
     for number, name in enumerate(("planner", "coder", "coder", "editor")):

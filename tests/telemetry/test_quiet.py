@@ -63,7 +63,7 @@ def test_calls_of_the_store_make_no_spans_and_are_measured(server: Server) -> No
 
 
 def test_a_store_that_is_gone_is_unavailable(server: Server) -> None:
-    """Its state, its failed calls and what waits are told."""
+    """Its state, failed calls and queue are on metrics."""
     reader = InMemoryMetricReader()
     meters = MeterProvider([reader], shutdown_on_exit=False)
     settings = Settings(store_url=server.url, tuning={"stores": {"delay_s": 0.01, "flush_s": 0.1}})

@@ -196,7 +196,7 @@ def test_a_run_of_langsmith_is_what_its_own_package_says() -> None:
 
 
 def test_mlflow_changes_the_assessment_that_is_there(backend: Backend) -> None:
-    """It gives ids of its own: what has ours in its metadata is the one, all else is new."""
+    """It assigns ids of its own: feedback with ours in its metadata is updated, all else is new."""
     spans = looped(guarded("mlflow"))
     trace = f"/api/3.0/mlflow/traces/tr-{spans[0].trace_id:032x}"
     made = [one.body["assessment"] for one in backend.of("POST", f"{trace}/assessments")]
@@ -263,7 +263,7 @@ def test_a_backend_that_is_not_there_is_given_up_after_so_many_attempts(
 
 
 def test_a_server_that_hangs_holds_neither_the_agent_nor_its_end(backend: Backend) -> None:
-    """What waits is bounded, what is too much is counted, and shutting down waits as it is told."""
+    """The queue is bounded, the rest is counted, and shutting down waits as configured."""
     backend.free.clear()
     scene = guarded("phoenix", telemetry={"verdict_queue": 2, "verdict_flush_s": 0.05})
     for _ in range(3):
