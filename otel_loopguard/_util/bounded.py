@@ -75,7 +75,7 @@ class BloomSketch:
         self._count = 0
 
     def add(self, keys: Iterable[int]) -> set[int]:
-        """Shows keys of 64 bits; gives those that were not known."""
+        """Shows keys of 64 bits; returns those that were not known."""
         if self._new is not None:
             return self._mark(keys, self._new)
         few = self._few
@@ -87,7 +87,7 @@ class BloomSketch:
         return fresh
 
     def _mark(self, keys: Iterable[int], new: array[int]) -> set[int]:
-        """Sets the bits of keys; gives those of which one was not set."""
+        """Sets the bits of keys; returns those of which one was not set."""
         old, places = self._old, _PLACES
         fresh: set[int] = set()
         for key in keys:

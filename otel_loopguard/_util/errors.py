@@ -108,7 +108,7 @@ def attempt(
     given: _Argument,
     failed: _Result | None = None,
 ) -> _Result | None:
-    """Calls a function; gives `failed` if it raises an `Exception`, which is counted and logged."""
+    """Calls a function; returns `failed` for an `Exception`, which is counted and logged."""
     try:
         return function(given)
     except Exception as fault:

@@ -90,7 +90,7 @@ def _shown(value: object) -> object:
 
 
 def _chain(fault: BaseException) -> Iterator[BaseException]:
-    """An exception and what it came of."""
+    """An exception and its causes."""
     one: BaseException | None = fault
     for _ in range(_CAUSES):
         if one is None:

@@ -76,7 +76,7 @@ def truncate(value: object, limit: int) -> str:
 
 
 def _write(value: object, pieces: list[str], room: int, depth: int) -> int:
-    """Adds the text of a value; gives the room that is left."""
+    """Adds the text of a value; returns the room that is left."""
     if isinstance(value, str):
         return _add(f'"{value[:room]}"', pieces, room)
     if isinstance(value, Mapping):

@@ -33,7 +33,7 @@ class Options(NamedTuple):
 def print_backtest(
     source: str, settings: Settings, compared: Settings | None, options: Options
 ) -> int:
-    """Replays all sessions of a source, writes result and summary; gives the exit code."""
+    """Replays all sessions of a source, writes result and summary; returns the exit code."""
     out, where, engine, jobs, memory = options
 
     def replayed(given: Settings) -> Backtest:

@@ -38,7 +38,7 @@ Report = Callable[[str, str], None]
 
 
 class StubbornAgent:
-    """An agent whose model asks for the same search again and again, whatever it is told."""
+    """An agent whose model asks for the same search again and again, whatever the hint."""
 
     def __init__(self, tracer: Tracer, report: Report) -> None:
         self._tracer = tracer
@@ -95,7 +95,7 @@ _STYLES: Final = {"model": "dim", "tool": "", "guard": "yellow", "refused": "bol
 
 
 def run_demo() -> int:
-    """Shows both, and gives the exit code: 0 if the live agent was stopped."""
+    """Shows both, and returns the exit code: 0 if the live agent was stopped."""
     out = console()
     out.print(Text("A live agent. Its spans reach the guard by one line:", style="bold"))
     out.print("    provider.add_span_processor(LoopGuardSpanProcessor())\n", markup=False)

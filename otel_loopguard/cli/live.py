@@ -99,7 +99,7 @@ def send_request(transport: Transport, **request: str | None) -> int:
 
 
 def report_unknown(what: str, name: str) -> int:
-    """Says that no live process knows something; gives the exit code."""
+    """Prints that no live process knows something; returns the exit code."""
     say(f"otel-loopguard: no live process knows the {what} {name!r}", error=True)
     return 1
 
@@ -120,7 +120,7 @@ _COLOURS: Final = {"abort": "red", "pause": "magenta", "deny": "yellow", "ask": 
 
 
 def print_sessions(transport: Transport, form: Format) -> int:
-    """Prints one object or row per session, the one in use last first; gives the exit code."""
+    """Prints one object or row per session, the one in use last first; returns the exit code."""
     found = _sorted(transport.sessions())
     if form is Format.JSON:
         for row in found:
@@ -133,7 +133,7 @@ def print_sessions(transport: Transport, form: Format) -> int:
 
 
 def watch_sessions(transport: Transport, interval_s: float, rounds: int) -> int:
-    """Shows the table of sessions again and again; gives the exit code.
+    """Shows the table of sessions again and again; returns the exit code.
 
     On a terminal in place, in a pipe one below the other.
     """
@@ -213,7 +213,7 @@ _TOTALS = (
 
 
 def print_session(transport: Transport, session: str, form: Format) -> int:
-    """Prints what the processes know of a session; gives the exit code, 1 where none does."""
+    """Prints what the processes know of a session; returns the exit code, 1 where none does."""
     replies = transport.ask({"op": "show", "session": session})
     found = [reply["session"] for reply in replies if isinstance(reply.get("session"), dict)]
     if not found:

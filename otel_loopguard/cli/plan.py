@@ -28,7 +28,7 @@ _SHOWN: Final = 10
 
 
 def print_plan(file: str, form: Format, settings: Settings) -> int:
-    """Prints the analysis of a plan; gives the exit code, 1 if it is not sound."""
+    """Prints the analysis of a plan; returns the exit code, 1 if it is not sound."""
     tasks, problems = read(_loaded(file))
     if len(tasks) > _TASKS:
         msg = f"{file}: the plan has {len(tasks):,} tasks, more than {_TASKS:,}"

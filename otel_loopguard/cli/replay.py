@@ -166,7 +166,7 @@ def _label(node: _Node, decisions: list[Decision]) -> Text:
 def print_replay(
     files: Sequence[str], form: Format, settings: Settings, *, tree: bool, jobs: int = 1
 ) -> int:
-    """Replays files and prints one object or row per session; gives the exit code.
+    """Replays files and prints one object or row per session; returns the exit code.
 
     Sessions do not reach over files: each file has a guard of its own, and so has each labelled
     run, whose session is its id. So files of spans, and runs, can be spread over processes.
@@ -309,14 +309,14 @@ class SpanResults:
         self._guard, self._replay = guard, SpanReplay(guard, guard.reader.read)
 
     def add(self, span: RecordedSpan) -> Iterator[ReplayResult]:
-        """Adds one span; gives results that are closed by now."""
+        """Adds one span; returns results that are closed by now."""
         if self._forest:
             self._forest.add(span)
         self._replay.add(span)
         return self._pop_closed()
 
     def finish(self) -> Iterator[ReplayResult]:
-        """Replays what is held back; gives the other results, in the order of their last step."""
+        """Replays what is held back; returns the other results, in the order of their last step."""
         self._replay.finish()
         self._guard.shutdown()
         while self._open:

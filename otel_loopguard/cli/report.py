@@ -24,7 +24,7 @@ _TOOLS: Final = 20
 
 
 def print_reports(files: Sequence[str], form: Format, settings: Settings) -> int:
-    """Replays files and prints one object or row per session; gives the exit code.
+    """Replays files and prints one object or row per session; returns the exit code.
 
     The table is followed by the tools of all sessions, the alerts by detector, and the cycles.
     """

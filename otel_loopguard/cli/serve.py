@@ -26,7 +26,7 @@ def run(
     guard: Settings, tokens: str | None, headers: Sequence[str],
     kafka: tuple[str, str, str, str, str | None], **options: Any,
 ) -> int:  # fmt: skip
-    """Runs a server until it is told to stop.
+    """Runs a server until it is stopped.
 
     Args:
         guard: Settings of the guard.

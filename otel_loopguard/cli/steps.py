@@ -32,7 +32,7 @@ _COLUMNS: Final = (
 
 
 def print_steps(files: Sequence[str], form: Format) -> int:
-    """Prints the canonical steps of files; gives the exit code.
+    """Prints the canonical steps of files; returns the exit code.
 
     Labelled runs give their steps as they stand; spans go through the guard, which counts each call
     once whoever reported it. Memory does not grow with the length of the files.

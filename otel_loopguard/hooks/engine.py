@@ -40,7 +40,7 @@ NOTHING: Final = HookAnswer()
 _OPEN: Final = 2048
 _COMPACTED: Final = 1024
 _SAME_NS: Final = 1_000_000_000
-"""Calls without ids that are refused within this time are one call, told by several hooks."""
+"""Calls without ids that are refused within this time are one call, from several hooks."""
 _HELD: Final = (Action.PAUSE, Action.ABORT)
 _FALSE_ALARM: Final = "A person who sees a false alarm lets it through with: {}"
 
@@ -277,7 +277,7 @@ class HookEngine:
         return self._hint(event)
 
     def _hint(self, event: HookEvent) -> HookAnswer:
-        """What the model is to be told, once for each decision, where it can be told."""
+        """Returns the hint for the model, once per decision, at an event that can carry it."""
         session, control = event.session, self._control(event.session)
         who = self._about(session, control)
         if not (event.accepts_hint and control.hint) or (who and who != event.sub_agent):
@@ -401,7 +401,7 @@ def _step(event: HookEvent, at: int) -> Step:
 
 
 def _refused(step: Step, said: str) -> Step:
-    """A refused call, as the guard is told that its refusal was not heeded."""
+    """A refused call as a step, which shows the guard that its refusal was not heeded."""
     return replace(step, error=True, error_type=semconv.ERROR_DENY, error_text=said, reading=None)
 
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 
 class EventKind(enum.Enum):
-    """What an event of a coding agent tells."""
+    """The content of an event of a coding agent."""
 
     CALL = "call"  # a tool is about to be called, and may be refused
     RESULT = "result"  # a tool has answered or failed
@@ -64,7 +64,7 @@ class HookEvent:
 
 
 class Reply(enum.Enum):
-    """What a coding agent is told to do; each agent is told as much of it as it understands."""
+    """An answer to a coding agent; each agent gets as much of it as it understands."""
 
     NOTHING = "nothing"
     HINT = "hint"  # go on, and tell the model something

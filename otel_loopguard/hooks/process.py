@@ -276,7 +276,7 @@ class _Log:
 
 
 def main(arguments: list[str]) -> int:
-    """Runs `hook serve`; gives the exit code."""
+    """Runs `hook serve`; returns the exit code."""
     parser = argparse.ArgumentParser("otel-loopguard hook serve")
     parser.add_argument("--state", help="folder of the state")
     parser.add_argument("--idle", type=float, default=_IDLE_S / 60, help="minutes until it ends")
@@ -295,7 +295,7 @@ def main(arguments: list[str]) -> int:
 
 
 def serve(folder: StateFolder, idle_s: float = _IDLE_S, listener: Listener | None = None) -> int:
-    """Answers until nobody has asked for `idle_s`; gives the exit code.
+    """Answers until nobody has asked for `idle_s`; returns the exit code.
 
     If another process runs already it ends at once, with 0, or with 2 if a listener was asked for.
     """

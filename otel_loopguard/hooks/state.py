@@ -40,7 +40,7 @@ _FORGET_EVERY_S: Final = 24 * 3600
 
 
 class KnownCall(NamedTuple):
-    """A call that an event told of.
+    """A call that an event reported.
 
     Attributes:
         state: `open`, `done`, `refused`, or `closed` where no answer came.
@@ -56,7 +56,7 @@ class KnownCall(NamedTuple):
 
 
 class HookState:
-    """The journals of sessions, their calls and what was told; of the newest seven days.
+    """The journals of sessions, their calls and sent decisions, of the newest seven days.
 
     What an agent read or wrote is not in it: journals hold digests. One process at a time uses it,
     from any thread, one at a time.
@@ -158,7 +158,7 @@ class HookState:
         return frozenset(int.from_bytes(piece, "big", signed=True) for piece in pieces)
 
     def call(self, session: str, call_id: str) -> KnownCall | None:
-        """A call, if an event told of it."""
+        """Returns a call, if an event reported it."""
         with self._storing():
             found = self._file.execute(
                 "SELECT state, begun, agent, said FROM call WHERE session = ? AND id = ?",
@@ -187,7 +187,7 @@ class HookState:
             )
 
     def tell(self, session: str, decision: str, agent: str, what: str) -> None:
-        """Remembers whom a decision is about, and what was told of it."""
+        """Remembers the agent of a decision, and the replies sent for it."""
         with self._storing():
             self._file.execute(
                 "INSERT INTO told (session, decision, agent, what) VALUES (?, ?, ?, ?)"
@@ -196,7 +196,7 @@ class HookState:
             )
 
     def told(self, session: str, decision: str) -> tuple[str, str]:
-        """Whom a decision is about, and what was told of it; both empty where nobody knows."""
+        """The agent of a decision, and the replies sent for it; both empty if unknown."""
         with self._storing():
             found = self._file.execute(
                 "SELECT agent, what FROM told WHERE session = ? AND decision = ?",

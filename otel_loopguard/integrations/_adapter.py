@@ -650,7 +650,7 @@ class ToolCall:
 
 
 def tell_content(span: Span, args: object, outcome: object) -> None:
-    """Tells the guards of this process what the span of a call does not say."""
+    """Passes the guards of this process what the span of a call lacks."""
     span_id = span.get_span_context().span_id
     for keeper in keepers():
         keeper.tell(span_id, args, outcome)

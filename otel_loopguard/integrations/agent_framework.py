@@ -96,7 +96,7 @@ class _ChatMiddleware(_Middleware, _framework.ChatMiddleware):
             context.stream_result_hooks.append(functools.partial(self._answered, context))
 
     def _answered(self, context: Any, response: Any) -> Any:
-        """Tells the guard of the answer, where no span does."""
+        """Reports the answer to the guard, if no span does."""
         self._adapter.after_model(Answer(response.text or ""), _key(context))
         return response
 

@@ -205,7 +205,7 @@ class _Client(_Around):
                 self._answered(chunk)
 
     def _answered(self, result: Any) -> None:
-        """Tells the guard of the answer, where no span does."""
+        """Reports the answer to the guard, if no span does."""
         text = result.content if isinstance(result.content, str) else result.thought or ""
         answer = Answer(text, agent=self._agent)
         names = ("prompt_tokens", "completion_tokens")

@@ -132,7 +132,7 @@ class LoopGuardHooks:
                 raise said
         told, raw = str(context.tool_result), context.raw_tool_result
         failed = told if told.startswith(_FAILED) else None
-        # At every third call in a text CrewAI tells the format of calls again.
+        # At every third call in a text CrewAI repeats the format of calls.
         self._adapter.finish_call(key, raw if isinstance(raw, str) else told, failed)
         return said
 
@@ -152,13 +152,13 @@ def _of_agent(context: Any) -> bool:
 
 
 def _native(agent: Any) -> bool:
-    """Whether the model gives calls as such, and not as a text."""
+    """Whether the model returns calls as such, and not as text."""
     asked = getattr(getattr(agent, "llm", None), "supports_function_calling", None)
     return asked is None or bool(asked())
 
 
 def _key(context: Any) -> tuple[int, int]:
-    """CrewAI has no id of a call here, but gives both hooks the same arguments."""
+    """CrewAI has no id of a call here, but passes both hooks the same arguments."""
     return threading.get_ident(), id(context.tool_input)
 
 

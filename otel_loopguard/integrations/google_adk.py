@@ -79,7 +79,7 @@ class LoopGuardPlugin(_plugins.BasePlugin):
         return None
 
     async def after_model_callback(self, *, callback_context: Any, llm_response: Any) -> None:
-        """Tells the guard of the answer, where no span does."""
+        """Reports the answer to the guard, if no span does."""
         if llm_response.partial:
             return
         parts = () if llm_response.content is None else llm_response.content.parts or ()
@@ -130,7 +130,7 @@ class LoopGuardPlugin(_plugins.BasePlugin):
         self._adapter.end_call(_key(tool_context), error)
 
     def _end(self, context: Any, stop: LoopGuardStop) -> Any:
-        """Ends a run as ADK does, and gives the answer that says so."""
+        """Ends a run as ADK does; returns the answer with the reason."""
         self._stops[context.session.id] = stop
         if len(self._stops) > _KEPT:
             self._stops.popitem(last=False)

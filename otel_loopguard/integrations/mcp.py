@@ -208,7 +208,7 @@ def _marked_call() -> Generator[str, None, None]:
 
 
 async def _observed(ctx: Any, call_next: Callable[[Any], Awaitable[Any]]) -> Any:
-    """Makes a call that its client asked about; the guard is told what the server's span lacks."""
+    """Makes a call that its client asked about; passes the guard what the server's span lacks."""
     span = trace.get_current_span()
     params = cast("dict[str, Any]", ctx.params or {})
     result = await call_next(ctx)

@@ -78,7 +78,7 @@ class LoopGuardHooks(_agents.RunHooks):
             input_items.append({"role": "user", "content": said})
 
     async def on_llm_end(self, context: Any, agent: Any, response: Any) -> None:
-        """Tells the guard of the answer, where no span does."""
+        """Reports the answer to the guard, if no span does."""
         items = (getattr(item, "content", None) or () for item in response.output)
         texts = (getattr(block, "text", None) for blocks in items for block in blocks)
         answer = Answer("\n".join(filter(None, texts)), agent=agent.name)
@@ -88,7 +88,7 @@ class LoopGuardHooks(_agents.RunHooks):
         self._adapter.after_model(answer, self._session(context))
 
     async def on_handoff(self, context: Any, from_agent: Any, to_agent: Any) -> None:
-        """Tells the guard of the handoff, where no span does."""
+        """Reports the handoff to the guard, if no span does."""
         self._adapter.handed_off(to_agent.name, from_agent.name, session=self._session(context))
 
     async def on_tool_start(self, context: Any, agent: Any, tool: Any) -> None:

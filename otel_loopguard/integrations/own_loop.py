@@ -252,7 +252,7 @@ class turn(Block):  # noqa: N801  # reads as a statement: `with otel_loopguard.t
         if own is not None and not within:
             span_id = span.get_span_context().span_id
             for keeper in keepers():
-                # Whatever trace it is in: it is a turn because the application says so.
+                # In any trace: the application declared the turn.
                 keeper.next_run(own, 0, span_id)
         otel_context.attach(context)
         return self
@@ -306,7 +306,7 @@ class turn(Block):  # noqa: N801  # reads as a statement: `with otel_loopguard.t
         )
 
     def _iterate(self, call: ToolCall, function: Callable[..., Any], args: object) -> Any:
-        """The items of a call that gives them one by one; its span begins with the first."""
+        """The items of a generator; its span begins with the first."""
         with self._collecting(call) as items:
             for item in _apply(function, args):
                 items.append(item)

@@ -65,7 +65,7 @@ class LoopGuardCapability(_capabilities.AbstractCapability):
         return request_context
 
     async def after_model_request(self, ctx: Any, *, request_context: Any, response: Any) -> Any:
-        """Tells the guard of the answer, where no span does."""
+        """Reports the answer to the guard, if no span does."""
         del request_context
         answer = Answer(response.text or "", response.model_name, _agent(ctx))
         usage = response.usage

@@ -177,7 +177,7 @@ def diagnose(signature: str | None) -> Diagnosis | None:
 
 
 Diagnose = Callable[[str], object]
-"""Takes the text of an error (at most 4,000 characters of it); gives a `Diagnosis`, the cause alone
+"""Takes the text of an error (at most 4,000 characters); returns a `Diagnosis`, the cause alone
 as text, or None."""
 
 _KEPT: Final = 256

@@ -1,4 +1,4 @@
-"""What a model, or a user, is told: what was measured, what may help, and other ways."""
+"""Texts for the model or the user: what was measured, what may help, and other ways."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
 
 ORDER: Final = tuple(Source)
-"""Sources of decisions, the one heard first in front."""
+"""Sources of decisions, in order of precedence."""
 
 _SOURCES: Final = {
     "graph": Source.GRAPH_LOOP,
@@ -47,7 +47,7 @@ def source_of(detection: Detection) -> Source:
 
 
 def place_of(source: Source) -> int:
-    """Place in the order, 0 is heard first."""
+    """Place in the order; 0 takes precedence."""
     return ORDER.index(source)
 
 
@@ -128,7 +128,7 @@ class Policy:
         """Everything new that follows from the detections of one step, the weakest first."""
         if self.ended:
             return []
-        # By the order of sources: of two that go equally far, the one heard first speaks.
+        # Of two that go equally far, the first source takes precedence.
         found = sorted(found, key=_place)
         verdicts = [at_once(one, number, self._strongest) for one in found if one.own is not None]
         climbed = self._ladder.judge(
@@ -190,7 +190,7 @@ class Policy:
         """The verdicts as they are given out, with the stop that too many warnings lead to."""
         over = [self._ladder.count_warning(verdict) for verdict in verdicts]
         stops = [at_once(one, number, self._strongest) for one in over if one is not None]
-        # The strongest last: it is what a span keeps. Of equals the one that is heard first.
+        # The strongest last, which a span keeps; of equals the one that takes precedence.
         given = sorted(
             [*verdicts, *stops[:1]], key=lambda one: (one.action.rank, -_place(one.detection))
         )

@@ -196,7 +196,7 @@ def _packaged() -> PriceTable:
 
 
 class _Reader:
-    """Reads one file; what is wrong is told with its line."""
+    """Reads one file; an error names its line."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeGuard
 
 Report = Callable[[str], None]
-"""Told, in a few words without content, what was passed over."""
+"""Called with what was passed over, in a few words without content."""
 
 _MAX_TIME = 2**63 - 1
 

@@ -163,7 +163,7 @@ class RecordedFile:
             raise RecordingError(msg) from error
 
     def _read(self, stream: IO[bytes]) -> Iterator[bytes]:
-        # A pipe gives what it has: `read` would wait until a whole chunk is there.
+        # `read1` returns what a pipe has: `read` would wait for a whole chunk.
         read: Callable[[int], bytes] = getattr(stream, "read1", stream.read)
         while chunk := read(_CHUNK):
             self.done += len(chunk)
@@ -212,7 +212,7 @@ def _size(path: str) -> int | None:
 
 @contextmanager
 def _opened(path: str) -> Generator[tuple[bytes, IO[bytes]]]:
-    """Opens a file, or a pipe once it has a writer; gives the bytes read while waiting, too."""
+    """Opens a file, or a pipe once it has a writer; returns the bytes read while waiting, too."""
     if not S_ISFIFO(Path(path).stat().st_mode):
         with Path(path).open("rb") as stream:
             yield b"", stream

@@ -176,7 +176,7 @@ class Recording:
         return True
 
     def _told(self, line: Mapping[str, object], number: int) -> Iterator[Run]:
-        """Takes a line of a transcript; gives the session that ended before it."""
+        """Adds a line of a transcript; returns the session that ended before it."""
         self._number = number
         waiting, self._waiting = self._waiting, None
         if waiting is not None and (run := waiting.finish()) is not None:
@@ -232,7 +232,7 @@ class _Document:
         return self._numbers[-1]
 
     def read(self, lines: Iterator[tuple[int, bytes]], limit: int) -> object:
-        """Takes lines up to its end, and gives what it holds; None if it is no document."""
+        """Takes lines up to its end, and returns what it holds; None if it is no document."""
         tries = 0
         for number, line in lines:
             self._numbers.append(number)

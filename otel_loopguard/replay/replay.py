@@ -103,7 +103,7 @@ class SpanReplay:
             self._advance()
 
     def _bind(self, span: RecordedSpan, step: Step | None) -> Step | None:
-        """Names the session of a trace, once a span of it says one; gives what was read for it."""
+        """Names the session of a trace, once a span has one; returns what was read for it."""
         if span.trace_id in self._bound:
             return step
         step = step or self._read(span)

@@ -52,7 +52,7 @@ class LoopGuardInstrumentor(BaseInstrumentor):
         try:
             self._watch(without_none(_configured()))
         except LoopGuardSettingsError as error:
-            # `opentelemetry-instrument` gives up all instrumentations that are not loaded yet.
+            # `opentelemetry-instrument` drops all instrumentations that are not loaded yet.
             logger.error("%s; no span is watched", error)
 
     def _watch(self, options: dict[str, Any]) -> None:

@@ -192,7 +192,7 @@ def _watch(provider: Any, guard: LoopGuard) -> _Watched:
 def _present_guard() -> LoopGuard:
     """The guard that is meant where none is named."""
     attached = LoopGuard.all_attached()
-    # One that a processor was made for by hand.
+    # That of a processor that the application made itself.
     return attached[0] if len(attached) == 1 else LoopGuard.default()
 
 
@@ -226,6 +226,6 @@ def _takes(provider: Any) -> bool:
 
 
 def _innermost(provider: Any) -> Any:
-    """The SDK's provider behind one that only hands on, as logfire's does."""
+    """The SDK's provider behind a proxy such as logfire's."""
     inner = getattr(provider, "provider", None)
     return inner if isinstance(inner, trace.TracerProvider) else provider

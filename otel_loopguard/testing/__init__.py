@@ -1,4 +1,4 @@
-"""For the tests of agents: runs one under a guard of its own, and tells what the guard decided.
+"""For tests of agents: runs one under a guard of its own, and reports what the guard decided.
 
 The pytest plugin (`otel_loopguard_pytest`) gives the same as the fixture `loopguard`.
 """

@@ -54,7 +54,7 @@ class _Expected(NamedTuple):
 
 @dataclass(slots=True)
 class ProfilerReplay:
-    """Replays calls through a profiler in order of time: asked at the start, told at the end."""
+    """Replays calls through a profiler in order of time: an estimate at the start of each."""
 
     settings: Settings
     overall_s: float
@@ -127,7 +127,7 @@ _OVERALL_S: Final = 840.0
 
 
 def print_learned(files: Sequence[str], form: Format, settings: Settings) -> int:
-    """Prints a row per tool of files and one for all together; gives the exit code.
+    """Prints a row per tool of files and one for all together; returns the exit code.
 
     All calls of all files are replayed in order of time. Estimates are compared with the calls that
     started when their tool had 10 records or more.

@@ -48,7 +48,7 @@ class Options(NamedTuple):
 def print_transcripts(
     paths: Sequence[str], form: Format, settings: Settings, options: Options
 ) -> int:
-    """Judges sessions and prints an object per session, or an overview; gives the exit code."""
+    """Judges sessions and prints an object per session, or an overview; returns the exit code."""
     found = _chosen(_found(paths), options)
     sessions: list[TranscriptResult] = []
     told = 0

@@ -44,11 +44,11 @@ class BaseAgent:
 
     name: str
     kinds: Mapping[str, EventKind] = KINDS
-    """By name of an event what it tells."""
+    """Kinds of events by name."""
     hinted: frozenset[str]
-    """Events at which the model can be told something."""
+    """Events whose answer can carry a message to the model."""
     held: frozenset[str] = frozenset()
-    """Events at which the agent can be told not to end its turn."""
+    """Events whose answer can keep the agent from ending its turn."""
 
     def read(self, payload: Mapping[str, Any]) -> HookEvent | None:
         """The event of what stood on standard input; None for one that is not known."""
@@ -82,7 +82,7 @@ class BaseAgent:
         )
 
     def kind(self, name: str | None, fields: Mapping[str, Any]) -> EventKind | None:  # noqa: ARG002
-        """What an event tells; None for one that is not known."""
+        """Reads an event; returns None for an unknown one."""
         return self.kinds.get(name) if name else None
 
     def outcome(self, fields: Mapping[str, Any]) -> tuple[object, str | None]:
@@ -122,7 +122,7 @@ class BaseAgent:
         return {"decision": "block", "reason": why}
 
     def tell(self, name: str, told: str) -> dict[str, Any]:
-        """The answer that tells the model something."""
+        """The answer with a message to the model."""
         return specific(name, additionalContext=told)
 
 

@@ -25,7 +25,7 @@ class ClaudeCode(BaseAgent):
     held = frozenset(("Stop", "SubagentStop"))
 
     def kind(self, name: str | None, fields: Mapping[str, Any]) -> EventKind | None:
-        """What an event tells; None for one that is not known."""
+        """Reads an event; returns None for an unknown one."""
         kind = super().kind(name, fields)
         if kind is EventKind.PROMPT and fields.get("source") not in _BY_PEOPLE:
             return EventKind.OTHER

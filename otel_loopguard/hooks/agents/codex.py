@@ -40,7 +40,7 @@ class Codex(BaseAgent):
     held = frozenset(("Stop", "SubagentStop"))
 
     def outcome(self, fields: Mapping[str, Any]) -> tuple[object, str | None]:
-        """What a tool answered, and its error, which only the text tells."""
+        """The answer of a tool, and its error, which only the text shows."""
         written, code = codex_output(fields.get("tool_response"))
         failed = code != 0 or mapping(written).get("isError") is True
         written = result(written)

@@ -42,7 +42,7 @@ class Cursor(BaseAgent):
     )
 
     def kind(self, name: str | None, fields: Mapping[str, Any]) -> EventKind | None:
-        """What an event tells; a call that was refused was not made."""
+        """Reads an event; a call that was refused was not made."""
         denied = fields.get("failure_type") == "permission_denied"
         return EventKind.OTHER if denied else super().kind(name, fields)
 
@@ -76,9 +76,9 @@ class Cursor(BaseAgent):
         return {"permission": "deny", "user_message": why, "agent_message": why}
 
     def end(self, why: str) -> dict[str, Any]:
-        """A turn cannot be ended: the model is told why each call will be refused."""
+        """A turn cannot be ended: the model learns why each call will be refused."""
         return {"additional_context": why}
 
     def tell(self, name: str, told: str) -> dict[str, Any]:  # noqa: ARG002
-        """The answer that tells the model something."""
+        """The answer with a message to the model."""
         return {"additional_context": told}

@@ -85,7 +85,7 @@ def reason(answer: HookAnswer) -> str:
 
 
 def hint(answer: HookAnswer) -> str:
-    """What the model is told where nothing can be refused; empty if there is nothing to tell."""
+    """The message to the model if nothing can be refused; empty without one."""
     return _told(answer.reason, answer.hint)
 
 

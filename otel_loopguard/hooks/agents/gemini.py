@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Gemini(BaseAgent):
-    """gemini-cli; it gives no ids of calls, and does not tell when it makes the context smaller."""
+    """gemini-cli; it reports neither ids of calls nor compactions of the context."""
 
     name = "gemini"
     kinds: Mapping[str, EventKind] = {

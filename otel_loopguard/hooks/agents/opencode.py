@@ -35,7 +35,7 @@ _TOLD: Final = frozenset((EventKind.CALL, EventKind.RESULT))
 
 
 class OpenCode:
-    """opencode; its plugin refuses a call by `deny`, tells a `hint` and ends a turn by `stop`."""
+    """opencode; its plugin refuses a call by `deny`, shows a `hint` and ends a turn by `stop`."""
 
     name = "opencode"
 

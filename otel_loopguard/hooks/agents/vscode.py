@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 class VSCode(BaseAgent):
-    """Copilot; VS Code tells of no call that failed, Copilot CLI gives no ids of calls."""
+    """Copilot; VS Code reports no failed calls, Copilot CLI no ids of calls."""
 
     name = "vscode"
     hinted = frozenset(("PreToolUse", "PostToolUse", "SessionStart"))
 
     def outcome(self, fields: Mapping[str, Any]) -> tuple[object, str | None]:
-        """What a tool answered, and its error, which only the end of a command's text tells."""
+        """The answer of a tool, and its error, which only the end of a command's text shows."""
         told = mapping(fields.get("tool_result"))
         if not told:
             return super().outcome(fields)

@@ -44,7 +44,7 @@ class Atif(Reader):
         return text(line.get("schema_version")).startswith(_VERSION)
 
     def take(self, line: Mapping[str, object]) -> Transcript | None:
-        """Takes a trajectory; gives the one before."""
+        """Adds a trajectory; returns the one before."""
         before, self._read = self._read, None
         agent = map_of(line, "agent", self.report)
         name = text(agent.get("name"))
@@ -104,7 +104,7 @@ class _Steps:
         return [text(one.get("trajectory_id")) or text(one.get("session_id")) for one in found]
 
     def _answered(self, step: Mapping[str, object], time: int, agent: str | None) -> list[str]:
-        """Takes what a model answered; gives the keys of the calls that it asks for."""
+        """Adds an answer of a model; returns the keys of the calls that it asks for."""
         session = self._session
         model = text(step.get("model_name")) or None
         answer = session.answer(model, self._last or time, time, agent)

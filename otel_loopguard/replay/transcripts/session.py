@@ -17,7 +17,7 @@ from otel_loopguard.replay.labelled_runs import MAX_STEPS, Run
 from otel_loopguard.spans.coding_tools import answer_step, prompt_step, tool_step
 
 Ending = Literal["finished", "interrupted", "unknown"]
-"""How a turn ended: by the agent itself, by a person or a limit, or nothing says so."""
+"""How a turn ended: by the agent itself, by a person or a limit, or unknown."""
 
 _LONGEST: Final = 100_000
 """Characters of an answer that are kept, half of them its end."""
@@ -60,7 +60,7 @@ class Reader(ABC):
 
     @abstractmethod
     def take(self, line: Mapping[str, object]) -> Transcript | None:
-        """Takes a line; gives the session before it, where another one begins."""
+        """Takes a line; returns the session before it, where another one begins."""
 
     @abstractmethod
     def finish(self) -> Transcript | None:
@@ -214,7 +214,7 @@ class SessionReader(Reader):
         self._session = Session(self.agent, self.report)
 
     def _begin_anew(self) -> Transcript | None:
-        """Starts another session; gives the one before."""
+        """Starts another session; returns the one before."""
         before = self.finish()
         self._begin()
         return before
