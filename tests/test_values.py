@@ -7,7 +7,8 @@ import pickle
 
 import pytest
 
-from otel_loopguard.core import Diagnosis, Fix, Kind, Step
+from otel_loopguard.core import UNKNOWN_PRESSURE, Diagnosis, Factors, Fix, Kind, Step
+from otel_loopguard.core.report import Turn
 
 
 def test_values_of_equal_fields_are_equal() -> None:
@@ -39,3 +40,16 @@ def test_a_frozen_value_is_not_changed() -> None:
     """The error has the name of the field."""
     with pytest.raises(AttributeError, match="risk"):
         Fix("Wait.").risk = "high"  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_a_named_tuple_has_names_defaults_and_methods() -> None:
+    """And is found again by its name, as `pickle` does."""
+    turn = Turn(switched=True)
+    assert turn == (False, True)
+    assert repr(turn) == "Turn(recovered=False, switched=True)"
+    assert turn._replace(switched=False) == Turn() == pickle.loads(pickle.dumps(Turn()))
+    estimates = {"search": "given"}
+    factors = Factors(
+        1, ("search",), False, 10.0, 2.0, 0.0, 0.1, 0.5, 0, estimates, None, UNKNOWN_PRESSURE, ()
+    )
+    assert factors.total_ms == 12.5

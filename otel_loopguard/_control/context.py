@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, cast
 
 from opentelemetry import context as otel_context
 from opentelemetry import trace
@@ -18,6 +18,7 @@ from otel_loopguard._util.clock import off
 from otel_loopguard._util.errors import InternalErrors, attempt
 from otel_loopguard._util.locks import new_lock, settle
 from otel_loopguard._util.logger import warn_blind
+from otel_loopguard._util.values import NamedTuple
 from otel_loopguard._util.weak import WeakList
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final
 from otel_loopguard._control.pending import claimed, early
 from otel_loopguard._util.clock import now as clock
 from otel_loopguard._util.clock import waits
-from otel_loopguard._util.dataclass import dataclass
 from otel_loopguard._util.locks import new_lock
+from otel_loopguard._util.values import dataclass
 from otel_loopguard._util.worker import weak_reference
 from otel_loopguard.core import Action, Decision, Milestones
 

@@ -6,7 +6,9 @@ import math
 import time
 import weakref
 from bisect import bisect_right
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol
+
+from otel_loopguard._util.values import NamedTuple
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final, Literal
 
-from otel_loopguard._util.dataclass import dataclass
+from otel_loopguard._util.values import dataclass
 
 Risk = Literal["low", "medium", "high"]
 """What a fix may break: `low` only looks or waits, `medium` can be taken back, `high` cannot."""

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
-from otel_loopguard._util.dataclass import dataclass
+from otel_loopguard._util.values import dataclass
 from otel_loopguard.core.report import act_row
 
 if TYPE_CHECKING:

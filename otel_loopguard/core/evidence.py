@@ -7,7 +7,7 @@ from dataclasses import field
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from otel_loopguard._util.dataclass import dataclass
+from otel_loopguard._util.values import dataclass
 
 if TYPE_CHECKING:
     from otel_loopguard.core.step import Kind

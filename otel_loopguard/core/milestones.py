@@ -7,7 +7,7 @@ from dataclasses import replace
 from enum import Enum
 from typing import Final
 
-from otel_loopguard._util.dataclass import dataclass
+from otel_loopguard._util.values import dataclass
 
 _MOST: Final = 256
 _NAMED: Final = 200

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
-from otel_loopguard._util.dataclass import dataclass
+from otel_loopguard._util.values import NamedTuple, dataclass
 from otel_loopguard.core.milestones import Milestones
 
 if TYPE_CHECKING:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Final, Literal, get_args
 
-from otel_loopguard._util.dataclass import dataclass
 from otel_loopguard._util.text import truncate
+from otel_loopguard._util.values import NamedTuple, dataclass
 
 if TYPE_CHECKING:
     from otel_loopguard.core.admission import Acceptance

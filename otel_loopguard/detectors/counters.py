@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_loopguard._util.bounded import keep
-from otel_loopguard._util.dataclass import dataclass
+from otel_loopguard._util.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Hashable

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from xxhash import xxh3_64_intdigest as key_of
 
 from otel_loopguard._util.bounded import keep
-from otel_loopguard._util.dataclass import dataclass
+from otel_loopguard._util.values import dataclass
 from otel_loopguard.core import Action, ErrorClass
 from otel_loopguard.detectors.base import (
     TRANSIENT,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import field
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._util.bounded import keep
-from otel_loopguard._util.dataclass import dataclass
+from otel_loopguard._util.values import NamedTuple, dataclass
 from otel_loopguard.core import Action, Exchange, Severity
 from otel_loopguard.detectors.base import BaseDetector
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, insort
 from dataclasses import field
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from rapidfuzz import fuzz
 from xxhash import xxh3_64_intdigest as key_of
 
 from otel_loopguard._util.bounded import keep
-from otel_loopguard._util.dataclass import dataclass
+from otel_loopguard._util.values import NamedTuple, dataclass
 from otel_loopguard.core import Action
 from otel_loopguard.detectors.base import READ, TRANSIENT, WRITE, BaseDetector, answer_of
 from otel_loopguard.detectors.counters import (

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from otel_loopguard._util.bounded import keep
+from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core import Action, Evidence, Gain, ModelText, Plan
 from otel_loopguard.detectors.base import TRANSIENT, WAIT, WRITE, BaseDetector
 

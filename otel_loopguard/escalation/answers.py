@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from otel_loopguard._control.flag import is_reserved
 from otel_loopguard._control.pending import declare, plan_of
-from otel_loopguard._util.dataclass import dataclass
+from otel_loopguard._util.values import dataclass
 from otel_loopguard.core import Milestones
 from otel_loopguard.core.escalation import Answer
 from otel_loopguard.errors import EscalationError

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._util.bounded import BoundedDict
-from otel_loopguard._util.dataclass import dataclass
 from otel_loopguard._util.locks import new_lock
+from otel_loopguard._util.values import dataclass
 from otel_loopguard.errors import EscalationError
 
 if TYPE_CHECKING:

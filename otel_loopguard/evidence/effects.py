@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import Final, NamedTuple, cast
+from typing import Final, cast
 
+from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core import Effect
 
 _LOOK: Final = 4_000

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from otel_loopguard import semconv
 from otel_loopguard._util.bounded import keep
+from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core import Exchange, Kind, Progress, Step
 from otel_loopguard.evidence.calls import NAMED, agent_key
 from otel_loopguard.evidence.model_text import Novelty

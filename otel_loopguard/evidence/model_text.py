@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 from itertools import compress
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from rapidfuzz import fuzz
 
 from otel_loopguard._util.bounded import BloomSketch, keep
-from otel_loopguard._util.dataclass import dataclass
+from otel_loopguard._util.values import NamedTuple, dataclass
 from otel_loopguard.core import Gain, Kind, ModelText, Progress, Promise, Step, Tail
 from otel_loopguard.evidence.normalize import (
     PrefilteredPattern,

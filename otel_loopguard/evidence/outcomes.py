@@ -6,9 +6,10 @@ import os
 import re
 from functools import cache
 from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from otel_loopguard._util.bounded_json import LONGEST, MANY
+from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core import Effect, Kind
 from otel_loopguard.evidence.effects import command_of, is_compound
 from otel_loopguard.evidence.errors import error_text, is_call_error

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._util.bounded import keep
+from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core import Effect, ErrorClass
 from otel_loopguard.evidence.errors import error_class
 from otel_loopguard.evidence.outcomes import has_failed, is_pending

@@ -6,7 +6,7 @@ from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._util.bounded import keep
-from otel_loopguard._util.dataclass import dataclass
+from otel_loopguard._util.values import dataclass
 from otel_loopguard.core import Effect, ErrorClass, Evidence, Kind, Progress, Step
 from otel_loopguard.evidence.calls import (
     NAMED,

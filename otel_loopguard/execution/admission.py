@@ -8,7 +8,7 @@ import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import orjson
 
@@ -17,6 +17,7 @@ from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.errors import attempt
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.logger import logger
+from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core import (
     Acceptance,
     Action,

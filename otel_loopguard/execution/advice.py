@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
+from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core import Choice, Factors, FollowUp, Source, Vote
 from otel_loopguard.core.task import Task
 from otel_loopguard.execution.latency import Knowledge

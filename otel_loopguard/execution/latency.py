@@ -11,11 +11,11 @@ from enum import Enum
 from itertools import islice
 from math import ceil, exp, fsum, isnan, nan
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import orjson
 
-from otel_loopguard._util.dataclass import dataclass
+from otel_loopguard._util.values import NamedTuple, dataclass
 
 if TYPE_CHECKING:
     from otel_loopguard.settings import Settings

@@ -8,14 +8,14 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from graphlib import CycleError, TopologicalSorter
 from heapq import heapreplace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import orjson
 
 from otel_loopguard._util.bounded import BoundedDict
-from otel_loopguard._util.dataclass import dataclass
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.logger import logger
+from otel_loopguard._util.values import NamedTuple, dataclass
 from otel_loopguard.core import Kind
 from otel_loopguard.execution.latency import (
     LATEST,

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Final, cast
 
-from otel_loopguard._util.dataclass import dataclass
+from otel_loopguard._util.values import dataclass
 from otel_loopguard.core.task import Problem, Task, read
 from otel_loopguard.errors import PlanError
 from otel_loopguard.settings import Settings

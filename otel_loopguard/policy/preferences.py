@@ -7,7 +7,7 @@ from dataclasses import asdict, fields
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
-from otel_loopguard._util.dataclass import dataclass
+from otel_loopguard._util.values import dataclass
 from otel_loopguard.core import Choice
 
 if TYPE_CHECKING:

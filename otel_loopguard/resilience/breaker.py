@@ -6,16 +6,16 @@ import threading
 import time
 import uuid
 from enum import Enum
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal
 
 import orjson
 
 from otel_loopguard._util.bounded import BoundedDict
-from otel_loopguard._util.dataclass import dataclass
 from otel_loopguard._util.errors import InternalErrors
 from otel_loopguard._util.fork import reset_after_fork
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.logger import logger
+from otel_loopguard._util.values import NamedTuple, dataclass
 from otel_loopguard._util.worker import BackgroundThread, suppress_instrumentation
 from otel_loopguard.core import ErrorClass
 from otel_loopguard.core.error_kinds import exception_class

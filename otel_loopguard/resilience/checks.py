@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sized
 from fnmatch import fnmatchcase
 from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.clock import now
-from otel_loopguard._util.dataclass import dataclass
 from otel_loopguard._util.errors import InternalErrors, attempt_each
 from otel_loopguard._util.fork import reset_after_fork
 from otel_loopguard._util.locks import new_lock
+from otel_loopguard._util.values import NamedTuple, dataclass
 from otel_loopguard.core import ErrorClass
 
 if TYPE_CHECKING:

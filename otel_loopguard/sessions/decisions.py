@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from otel_loopguard import semconv
+from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core import Action, Annotation, Decision, Severity
 from otel_loopguard.core.decision import outcome_of
 from otel_loopguard.evidence import signature_of

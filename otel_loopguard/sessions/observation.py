@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from otel_loopguard._util.errors import attempt_each
+from otel_loopguard._util.values import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable

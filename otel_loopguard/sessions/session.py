@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from otel_loopguard import semconv
 from otel_loopguard._control.flag import POLICY, Flag, any_stops
-from otel_loopguard._util.dataclass import dataclass
 from otel_loopguard._util.errors import InternalErrors, attempt
 from otel_loopguard._util.packing import pack, unpack
+from otel_loopguard._util.values import dataclass
 from otel_loopguard.core import Action, Effect, Evidence, Kind, Milestones, Progress, Step
 from otel_loopguard.detectors import Registry
 from otel_loopguard.detectors.stalls import NAME as STALL

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
-from otel_loopguard._util.dataclass import dataclass
+from otel_loopguard._util.values import dataclass
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.spans.values import mapping, parsed
 

@@ -14,9 +14,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from otel_loopguard._util.text import truncate
+from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.spans.values import (
     agent_result,
     hidden,

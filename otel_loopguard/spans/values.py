@@ -14,9 +14,10 @@ import ast
 import math
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from otel_loopguard._util.bounded_json import loads, string_at
+from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core import Kind, Step
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, Literal
 
 from otel_loopguard import semconv
-from otel_loopguard._util.dataclass import dataclass
 from otel_loopguard._util.locks import new_lock
+from otel_loopguard._util.values import dataclass
 from otel_loopguard.core import Kind
 
 if TYPE_CHECKING:

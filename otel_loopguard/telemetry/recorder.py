@@ -13,15 +13,15 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from opentelemetry.metrics import Observation, get_meter, get_meter_provider
 
 from otel_loopguard import semconv
-from otel_loopguard._util.dataclass import dataclass
 from otel_loopguard._util.errors import attempt, hook, swallow
 from otel_loopguard._util.fork import reset_after_fork
 from otel_loopguard._util.locks import new_lock
+from otel_loopguard._util.values import NamedTuple, dataclass
 from otel_loopguard.core import Action, Choice, Kind
 from otel_loopguard.core.report import SAME
 from otel_loopguard.telemetry.events import SpanRef, context_of, saved
