@@ -789,11 +789,7 @@ def _is_cut(text: str, raw: bytes) -> bool:
     # Only what begins as JSON is looked at to its end.
     if raw[:1] in (b"{", b"[") and is_cut_json(raw):
         return True
-    return (
-        size >= _MARK
-        and _CUT.may_match(end := raw[-_MARK:].decode("latin-1"))
-        and _CUT.pattern.search(end.lower()) is not None
-    )
+    return size >= _MARK and _CUT.found_in(raw[-_MARK:].decode("latin-1").lower())
 
 
 @cache
