@@ -114,7 +114,7 @@ def _show(overview: Overview, agents: Counter[str]) -> None:
     for title, results in (
         ("Would have been stopped", overview.stopped),
         ("Would have been stopped, and the agent ended its turn by itself", overview.finished),
-        ("Would have been told a hint", overview.hinted),
+        ("Would have got a hint", overview.hinted),
     ):
         if not results:
             continue

@@ -80,7 +80,7 @@ def write_page(overview: Overview, path: Path) -> None:
             overview.finished,
         ),
         *_group(
-            "Would have been told a hint",
+            "Would have got a hint",
             "Nothing is stopped by a hint: the model is told what it repeats.",
             overview.hinted,
         ),
