@@ -1,17 +1,22 @@
-"""`hook`: the commands that install the hooks of a coding agent, and those that hooks call."""
+"""`hook`: the commands that install the hooks of a coding agent, and those that hooks call.
+
+They import what they need when they are run, as those of `app` do.
+"""
 
 from __future__ import annotations
 
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
 from otel_loopguard.cli.output import Format, cell, console, json_line, say, table
 from otel_loopguard.errors import LoopGuardError, LoopGuardSettingsError
 from otel_loopguard.hooks.hook_files import HOOK_FILES
-from otel_loopguard.hooks.install import SCOPES, State, install, states, uninstall
+
+if TYPE_CHECKING:
+    from otel_loopguard.hooks.install import State
 
 app = typer.Typer(
     name="hook",
@@ -50,6 +55,8 @@ def install_hooks(
     ] = Mode.OBSERVE,
 ) -> None:
     """Installs the hooks of a coding agent; its other settings are left alone."""
+    from otel_loopguard.hooks.install import install, states  # noqa: PLC0415
+
     scope = "project" if project else "user"
     try:
         change = install(_known(agent), scope, mode.value, _project())
@@ -74,6 +81,8 @@ def uninstall_hooks(
     ] = None,
 ) -> None:
     """Removes the hooks of a coding agent, from this project and from your own settings."""
+    from otel_loopguard.hooks.install import SCOPES, uninstall  # noqa: PLC0415
+
     scopes = SCOPES if project is None else (SCOPES[project],)
     try:
         changes = [uninstall(_known(agent), scope, _project()) for scope in scopes]
@@ -91,6 +100,8 @@ def status(
     form: Annotated[Format, typer.Option("--format", help="table, or JSON lines.")] = Format.TABLE,
 ) -> None:
     """Shows where hooks are installed, in which mode, and what is left to do."""
+    from otel_loopguard.hooks.install import states  # noqa: PLC0415
+
     found = list(states(_project()))
     if form is Format.JSON:
         for state in found:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+from otel_loopguard._util.values import dataclass
 
 _TIMEOUT_S: Final = 10
 _EVENTS: Final = (
