@@ -195,9 +195,12 @@ class _Returns:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def add(self, before: Exchange, now: Exchange) -> None:
-        """An exchange returns to an earlier one; what lies too far back from it is over."""
-        gained = 1.0 - news_between(before, now)
+    def add(self, before: Exchange, now: Exchange, news: float | None = None) -> None:
+        """An exchange returns to an earlier one; what lies too far back from it is over.
+
+        `news` is what came back if the mean of what lies between does not say it.
+        """
+        gained = 1.0 - (news_between(before, now) if news is None else news)
         self._kept.append(_Return(before.step, before.time, gained, now.silent))
         while self._kept and not self._window.holds(self._kept[0], now):
             self._kept.popleft()
@@ -313,11 +316,15 @@ class HandoffRepeat(_HandoffDetector):
 
 @dataclass(slots=True)
 class _Rally:
-    """Exchanges of one pair that follow on each other: the newest two, and the returns."""
+    """Exchanges of one pair that follow on each other: the newest two, and the returns.
+
+    `news` is what came back between the newest two.
+    """
 
     last: Exchange
     before: Exchange | None
     returns: _Returns
+    news: float = 0.0
 
 
 class PairCycle(_HandoffDetector):
@@ -342,8 +349,10 @@ class PairCycle(_HandoffDetector):
         pair = exchange.source_key ^ exchange.key
         known = self._rallies.get(pair)
         if known is not None and self._goes_on(known, exchange):
-            known.returns.add(known.last, exchange)
-            rally = _Rally(exchange, known.last, known.returns)
+            news = news_between(known.last, exchange)
+            # A turn of both is news if one of them brought any: who checks may only approve.
+            known.returns.add(known.last, exchange, max(news, known.news))
+            rally = _Rally(exchange, known.last, known.returns, news)
         else:
             rally = _Rally(exchange, None, _Returns(self._window))
         keep(self._rallies, pair, rally, 16)
@@ -370,6 +379,7 @@ class PairCycle(_HandoffDetector):
         return known.before is None or self._is_same(known.before, now)
 
 
+_PAIR: Final = 2
 _SMALLEST: Final = 3
 _LARGEST: Final = 6
 
@@ -429,13 +439,17 @@ class RingCycle(_HandoffDetector):
 
 @dataclass(slots=True)
 class _Issue:
-    """One topic: its newest exchanges that said something, and when each agent got it last."""
+    """One topic: its newest exchanges that said something, and when each agent got it last.
+
+    `news` is what came back between the newest two.
+    """
 
     id: int
     last: Exchange
     returns: _Returns
     texts: list[Exchange] = field(default_factory=list[Exchange])
     holders: dict[int, Exchange] = field(default_factory=dict[int, Exchange])
+    news: float = 0.0
 
 
 class TopicCycle(_HandoffDetector):
@@ -498,9 +512,12 @@ class TopicCycle(_HandoffDetector):
 
     def _hold(self, issue: _Issue, now: Exchange) -> None:
         before = issue.holders.get(now.key)
+        news = news_between(issue.last, now)
         if before is not None and self._window.holds(before, now):
-            issue.returns.add(before, now)
+            # Of two that take turns, as in `PairCycle`.
+            pair = len(issue.holders) == _PAIR and before is not issue.last
+            issue.returns.add(before, now, max(news, issue.news) if pair else None)
         keep(issue.holders, now.key, now, 8)
-        issue.last = now
+        issue.last, issue.news = now, news
         if not now.silent:
             issue.texts = [*issue.texts[-3:], now]
