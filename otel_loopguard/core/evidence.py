@@ -123,10 +123,12 @@ class Evidence:
     bare: bool = False
     """Whether its outcome only acknowledges the call: ok, done, true, nothing at all."""
     acts: bool = False
-    """Whether it presses, clicks, scrolls, types, or is declared to write: equal calls are work."""
+    """Whether it presses, clicks, scrolls, types, did a batch of many ("5000 rows deleted") again,
+    or is declared to write: equal calls are work."""
     item: bool = False
     """Whether it asks the same of another item than the call of its tool before. Told only of what
-    found nothing, failed, or was answered by a word or two."""
+    found nothing, failed, or was answered by a word or two; of another number or id also where up
+    to 200 characters bring nothing new."""
     absent: bool = False
     """Whether it failed because that item, asked for the first time, is not there."""
     file: Key | None = None
@@ -345,3 +347,5 @@ class Plan:
     done: int
     epoch: int
     """How often the world was changed by then, the keeping of the list itself aside."""
+    call: int | None = None
+    """Number of the tool call that it was handed over with; None of a text."""

@@ -212,14 +212,16 @@ class _Growth(NamedTuple):
     plan: Plan
     first: int
     times: int
+    again: int = 0
 
 
 class ScopeCreep(_TextDetector):
-    """Counts how often in a row a plan grows, while none of it is done.
+    """Counts how often in a row a plan grows, or is written again, while none of it is done.
 
     It is the same plan if 0.7 of the tasks before are still on it. It begins again when a task more
     is done, when the plan shrinks, and when the world is changed: then the plan is worked on,
-    marked or not.
+    marked or not. A plan that a tool keeps is written again, in whatever words, if no other call
+    stands in between.
     """
 
     name = "scope_creep"
@@ -236,6 +238,13 @@ class ScopeCreep(_TextDetector):
         growth = _grown(self._growths.get(plan.speaker), plan)
         keep(self._growths, plan.speaker, growth, _SPEAKERS)
         threshold = self._settings.tuning.text.scope_turns
+        if growth.again >= threshold > growth.times:
+            message = (
+                f"the plan of {plan.name} was written {growth.again + 1} times in a row, and "
+                "nothing else was done"
+            )
+            key = plan.speaker ^ 0x73636F70
+            return self.found(message, growth.again, threshold, key, reason="plan_rewritten")
         if growth.times < threshold:
             return None
         message = (
@@ -251,8 +260,11 @@ def _grown(growth: _Growth | None, plan: Plan) -> _Growth:
         more = len(plan.items) - len(before.items)
         worked_on = plan.done > before.done or plan.epoch != before.epoch
         same = len(before.items & plan.items) >= 0.7 * len(before.items)
+        alone = before.call is not None and plan.call == before.call + 1
+        again = growth.again + 1 if alone and not worked_on else 0
         if same and not worked_on and more >= 0:
-            return _Growth(plan, growth.first, growth.times + (more > 0))
+            return _Growth(plan, growth.first, growth.times + (more > 0), again)
+        return _Growth(plan, len(plan.items), 0, again)
     return _Growth(plan, len(plan.items), 0)
 
 

@@ -75,7 +75,8 @@ class PlanExtractor:
         speaker, name = speaker_of(step)
         done = sum(finished for _, finished in tasks)
         items = frozenset(_key(task) for task, _ in tasks)
-        return Plan(speaker, name, items, done, self._progress.epoch - self._kept)
+        call = None if step.kind is _MODEL else self._progress.calls
+        return Plan(speaker, name, items, done, self._progress.epoch - self._kept, call)
 
 
 @lru_cache(maxsize=1024)
