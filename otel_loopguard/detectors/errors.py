@@ -19,7 +19,13 @@ from otel_loopguard.detectors.base import (
     error_of,
     is_patient,
 )
-from otel_loopguard.detectors.counters import ITEM, Counted, DecayingCounter, RecentRounds
+from otel_loopguard.detectors.counters import (
+    ITEM,
+    BestScores,
+    Counted,
+    DecayingCounter,
+    RecentRounds,
+)
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Detection, Evidence
@@ -419,10 +425,11 @@ class SameFailure(BaseDetector):
     signs = ("failure",)
     sure = (0.9, 0.7, 0.03)
     reason = "same_failure"
-    __slots__ = ("_failures",)
+    __slots__ = ("_failures", "_scores")
 
     def reset(self) -> None:
         self._failures: dict[tuple[str, int], _Failure] = {}
+        self._scores = BestScores()
 
     def observe(self, evidence: Evidence) -> Detection | None:
         if evidence.failure is None or (evidence.fresh and not evidence.runs_code):
@@ -430,6 +437,9 @@ class SameFailure(BaseDetector):
         if evidence.error_class is TRANSIENT or evidence.outcome_size < _SHORT:
             return None
         key = (evidence.tool, evidence.failure)
+        measured = self._scores.add(evidence)
+        if measured is not None and measured[1]:
+            self._failures.pop(key, None)
         failure = self._failures.get(key) or _Failure(RecentRounds(_FAILURE_WINDOW))
         keep(self._failures, key, failure, _TRACKED)
         rounds = failure.recent.add(evidence)

@@ -282,6 +282,7 @@ class SimilarRepeat(BaseDetector):
             or evidence.runs_code
             or evidence.waits
             or evidence.error
+            or (evidence.item and evidence.place is None)
             or _WORDS.search(evidence.sample) is None
         ):
             return None
@@ -308,7 +309,7 @@ class SimilarRepeat(BaseDetector):
         return self.found(message, alike, threshold, keys, evidence)
 
 
-_UNKNOWN: Final = (0, False, False)
+_UNKNOWN: Final = (0, False, False, False)
 
 
 @lru_cache(maxsize=16)
@@ -353,12 +354,13 @@ class Cycle(BaseDetector):
             return None
         self._last_round = evidence.round
         tells = not evidence.bare and not evidence.acts
-        period = self._periods.add(symbol, (evidence.call, tells, evidence.acts))
+        label = evidence.call, tells, evidence.acts, evidence.pending
+        period = self._periods.add(symbol, label)
         return self._judge(period, evidence) if period else None
 
     def _judge(self, period: int, evidence: Evidence) -> Detection | None:
         turns = self._periods.run(period) / period + 1
-        keys, telling, acting = zip(*self._periods.labels(period), strict=True)
+        keys, telling, acting, pending = zip(*self._periods.labels(period), strict=True)
         tells = any(telling)
         if not tells and turns < (_ACTS if any(acting) else _UNSEEN):
             return None
@@ -370,7 +372,8 @@ class Cycle(BaseDetector):
         confidence = min(0.99, 0.85 + 0.04 * (turns - threshold))
         severity = critical_if(turns >= threshold + 1)
         # Of presses and moves equal answers may be equal moves of a game.
-        mild = evidence.guessed or not tells or 2 * sum(acting) > period
+        moves = 2 * sum(acting) > period
+        mild = evidence.guessed or not tells or moves or any(pending)
         most = Action.HINT if mild else Action.ABORT
         return self.found(
             message,

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 
 _OTHER: Final = 0.7
 _TELLING: Final = 40
+_VIEW: Final = 200
+_VIEWS: Final = 8
+_ELSEWHERE: Final = 0.3
+_NUMBER: Final = re.compile(r"[A-Za-z]{0,2}\d+(?:\.\d+)?")
 _ITEM: Final = re.compile(r"\"[^\"\s]{1,64}\"|'[^'\n]{1,64}'|\d+")
 
 
@@ -37,27 +41,37 @@ class Stagnation(BaseDetector):
     from the one before in an item only: to check many things is no loop. An answer that the tool
     did not give before takes three tenths: it does answer. A hint at most: six questions that the
     tool has no answer to may be honest research.
+
+    Of calls that press or scroll, which mean to change what they show, eight long answers are
+    enough, whatever was changed elsewhere, if they differ in numbers only.
     """
 
     name = "stagnation"
     family = "standstill"
     sure = (0.9, 0.6, 0.05)
     reason = "same_answer"
-    __slots__ = ("_answers",)
+    __slots__ = ("_answers", "_views")
 
     def reset(self) -> None:
         self._answers = DecayingCounter()
+        self._views = DecayingCounter(across_changes=True)
 
     def user_turn(self) -> None:
         self._answers.halve()
+        self._views.halve()
 
     def observe(self, evidence: Evidence) -> Detection | None:
-        if evidence.error or evidence.waits or evidence.effect is not READ:
+        if evidence.error or evidence.waits or evidence.bare:
             return None
-        if evidence.outcome is None or evidence.call is None or evidence.bare:
+        if evidence.outcome is None or evidence.call is None:
             return None
-        key = (evidence.agent, evidence.tool, evidence.outcome)
-        telling = evidence.outcome_size >= _TELLING and not evidence.nothing
+        if evidence.acts and evidence.outcome_size >= _VIEW:
+            return self._act(evidence.outcome, evidence)
+        return self._read(evidence.outcome, evidence) if evidence.effect is READ else None
+
+    def _read(self, outcome: int, evidence: Evidence) -> Detection | None:
+        key = (evidence.agent, evidence.tool, outcome)
+        telling = evidence.outcome_size >= _TELLING and not evidence.nothing and not evidence.item
         weight = 1.0 if telling else self._weight(key, evidence)
         # Of a longer answer nobody asks for which arguments it came.
         sample = evidence.sample if evidence.outcome_size < 2 * _TELLING else ""
@@ -73,7 +87,24 @@ class Stagnation(BaseDetector):
         message = (
             f"{evidence.tool!r} gave an equal {answer_of(evidence)} to {several} different calls"
         )
-        return self.found(message, counted.count, threshold, evidence.outcome, evidence)
+        return self.found(message, counted.count, threshold, outcome, evidence)
+
+    def _act(self, view: int, evidence: Evidence) -> Detection | None:
+        key = (evidence.agent, evidence.tool, view)
+        last = self._views.last(key)
+        where = _NUMBER.sub("#", evidence.sample)
+        weight = 1.0 if last is None or last.sample == where else _ELSEWHERE
+        counted = self._views.add(key, evidence, weight, where)
+        if counted is None:
+            self._views.decay_others(evidence.tool, key, _OTHER)
+            return None
+        if counted.count < evidence.needs(_VIEWS) - 0.1:
+            return None
+        message = (
+            f"{evidence.tool!r} acted {round(counted.count)} times, and what it showed stayed as "
+            "it was"
+        )
+        return self.found(message, counted.count, _VIEWS, view, evidence)
 
     def _weight(self, key: tuple[int, str, int], evidence: Evidence) -> float:
         size = evidence.outcome_size
@@ -85,7 +116,8 @@ class Stagnation(BaseDetector):
             and _ITEM.sub("#", last.sample) == _ITEM.sub("#", evidence.sample)
         ):
             return 0.0
-        if evidence.item and evidence.nothing and evidence.place is None:
+        well = size >= _TELLING and not evidence.failing and not evidence.rejects
+        if evidence.item and evidence.place is None and (evidence.nothing or well):
             return min(weight, ITEM)
         return 0.0 if evidence.brief and not evidence.rejects else weight
 
@@ -238,7 +270,8 @@ class Grinding(BaseDetector):
         # That a call was carried out, or one word about one of many items, is all it can say.
         transient = evidence.error_class is TRANSIENT
         known = evidence.novelty <= tuning.grinding_novelty
-        brief = (evidence.brief and known) or (evidence.item and evidence.nothing)
+        well = evidence.outcome_size >= _TELLING and not evidence.failing and not evidence.rejects
+        brief = (evidence.brief and known) or (evidence.item and (evidence.nothing or well))
         if transient or evidence.bare or evidence.acts or brief:
             return None
         # Another answer than ever to an equal call is news, be it one digit.

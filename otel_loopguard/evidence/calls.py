@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from posixpath import normpath
 from typing import TYPE_CHECKING, Final, cast
 
 from rapidfuzz import fuzz
 
 from otel_loopguard._util.bounded import keep
 from otel_loopguard._util.values import NamedTuple
+from otel_loopguard.evidence.effects import FILE_ARGUMENTS
 from otel_loopguard.evidence.model_text import cut
 from otel_loopguard.evidence.normalize import (
     VOLATILE_ARGUMENTS,
@@ -134,6 +136,8 @@ class Calls:
             known = self._identity(step.name, named)
         if known is named and not VOLATILE_ARGUMENTS.isdisjoint(named):
             known = without_volatile(named)
+        if (b"./" in raw or b"//" in raw) and not FILE_ARGUMENTS.isdisjoint(known):
+            known = {name: _plain_path(name, value) for name, value in known.items()}
         change = exact if known is named else key_of(self._raw(known), seed)
         # A value that only looks volatile may be what the call is about: that is a guess.
         kept = known
@@ -152,6 +156,13 @@ class Calls:
     def _raw(self, arguments: object) -> bytes:
         raw = canonical(arguments)
         return raw if len(raw) <= self._limit else bounded(raw, self._limit)
+
+
+def _plain_path(name: str, value: object) -> object:
+    """The path of a file without the steps that lead nowhere: `./a`, `x/../a`."""
+    if name not in FILE_ARGUMENTS or not isinstance(value, str) or "://" in value:
+        return value
+    return normpath(value) if value else value
 
 
 _TRACKED: Final = 64
@@ -220,6 +231,23 @@ def is_another(last: str, sample: str, *, texts: bool = False) -> bool:
         return True
     return bool(differing) and not any(
         _NONCE.search(was) or _NONCE.search(value) for _, was, value in differing
+    )
+
+
+def is_numbered(last: str, sample: str) -> bool:
+    """Whether a call asks the same of another number or id than its tool's last, and no nonce."""
+    before, now = _pairs(last), _pairs(sample)
+    differing = [(one, other) for one, other in zip(before, now, strict=False) if one != other]
+    return (
+        bool(differing)
+        and len(before) == len(now)
+        and all(
+            one[0] == other[0]
+            and _NUMBERED.fullmatch(one[1]) is not None
+            and _NUMBERED.fullmatch(other[1]) is not None
+            and _NONCE.search(other[1]) is None
+            for one, other in differing
+        )
     )
 
 

@@ -40,7 +40,8 @@ _FILES: Final = (
     "file_path", "path", "filename", "filepath", "file_name", "file", "notebook_path",
     "relative_path", "target_file",
 )  # fmt: skip
-_NAMES_FILE: Final = frozenset(_FILES)
+FILE_ARGUMENTS: Final = frozenset(_FILES)
+"""Arguments that name a file."""
 _VIEWS: Final = ("view", "read", "open", "list")
 _PAGE_NAMES: Final = frozenset(
     "url uri link href element selector ref xpath x y coordinate coordinates direction pixels "
@@ -55,7 +56,7 @@ _A_PLACE: Final = re.compile(
     r"\A\s*(?:\w{1,20}\s+)?(?:[\"']?(?!\w{1,10}://)[\w./~-]{0,200}\.\w{1,6}[\"']?(?:\s+\d{1,7})?|\d{1,7})\s*$"
 )
 _NO_MOVES: Final = (_WRITES - _MOVES) | _PAGES
-_WAITS: Final = frozenset("wait sleep pause delay idle".split())
+_WAITS: Final = frozenset("wait sleep pause delay idle noop nop".split())
 _SHELLS: Final = frozenset(
     "bash shell sh zsh terminal cmd command powershell console computerterminal subprocess".split()
 )
@@ -79,6 +80,12 @@ _SQL: Final = re.compile(
     r"\A\s*(?:insert|update|delete|create|drop|alter|replace|truncate|merge|grant|use|set)\b",
     re.IGNORECASE,
 )
+_SQL_CHANGES: Final = re.compile(
+    r"\A\s*(?:insert\s+into|update\s+\S{1,100}\s+set|delete\s+from|merge\s+into|truncate\s+table|"
+    r"(?:create|drop|alter)\s+(?:table|index|view))\b",
+    re.IGNORECASE,
+)
+"""Unlike `_SQL`, nothing that a search for words begins with."""
 _PYTHON_WRITES: Final = re.compile(
     r"open\s*\([^)\n]{0,200}['\"][wax]b?\+?['\"]|\.write(?:_text|_bytes|lines)?\(|os\.(?:remove|rename|"
     r"mkdir|makedirs|system|unlink)|shutil\.|subprocess|\.to_(?:csv|json|excel|parquet)\(|"
@@ -120,6 +127,8 @@ class ToolName(NamedTuple):
     """Presses, clicks, scrolls, types or moves."""
     may_act: bool
     """Does so by its name, or by an action among its arguments."""
+    asks: bool
+    """Asks a database, as `query` does; what it is given may still change something."""
 
 
 @lru_cache(maxsize=4096)
@@ -144,6 +153,7 @@ def tool_name(tool: str) -> ToolName:
         moves=not words.isdisjoint(_MOVES) and words.isdisjoint(_NO_MOVES),
         acts=acts,
         may_act=acts or not words.isdisjoint(_GENERAL),
+        asks="query" in words,
     )
 
 
@@ -153,7 +163,8 @@ def effect_of(tool: str, arguments: object) -> Effect:
     if name.moves and name.effect is Effect.WRITE and looks_at_files(tool, arguments):
         return Effect.READ
     if not name.runs_code:
-        return name.effect
+        changes = name.asks and _SQL_CHANGES.match(command_of(arguments) or "")
+        return Effect.WRITE if changes else name.effect
     command = command_of(arguments) or ""
     if name.shell:
         if not command:
@@ -200,7 +211,7 @@ def file_of(arguments: object) -> str | None:
     if not isinstance(arguments, dict):
         return None
     named = cast("dict[str, object]", arguments)
-    if _NAMES_FILE.isdisjoint(named) or named.get("command") in _VIEWS:
+    if FILE_ARGUMENTS.isdisjoint(named) or named.get("command") in _VIEWS:
         return None
     for name in _FILES:
         file = named.get(name)

@@ -61,6 +61,9 @@ def is_call_error(step: Step) -> bool:
     return text is not None and names_call_error(text)
 
 
+_WHERE: Final = re.compile(r"\s{1,20}--> \S{1,200}:\d{1,7}")
+
+
 def error_line(step: Step) -> bytes | None:
     """The line that names the error; None without text, or where the text names none.
 
@@ -91,8 +94,14 @@ def failure_of(step: Step, line: bytes | None) -> int | None:
     text = error_text(step)
     if line is None or text is None:
         return None
-    named = len(text) <= _BRIEF or bool(_naming(look(text)))
-    return key_of(masked_outcome(line)) if named else None
+    if len(text) > _BRIEF and not _naming(look(text)):
+        return None
+    if "--> " in text:
+        # Of one error in many places the compiler names the place in the line below.
+        said = line.decode("utf-8", "replace")
+        where = _WHERE.match(text, max(text.rfind(said), 0) + len(said))
+        line += text_bytes(where[0]) if where is not None else b""
+    return key_of(masked_outcome(line))
 
 
 def says_absent(step: Step) -> bool:

@@ -307,7 +307,7 @@ def prepare(step: Step, limit: int | None = None) -> Reading:
     arguments = None if args is None else parsed(args, MANY)
     raw, found, leaves = None, UNSEEN, _NO_LEAVES
     if step.kind is Kind.TOOL:
-        found = outcome_of(step, limit)
+        found = outcome_of(step, limit, said)
         if arguments is not None and not isinstance(arguments, str):
             raw = canonical(arguments)
             if len(raw) > limit:
@@ -545,6 +545,14 @@ _PASSED: Final = re.compile(
     r"\ball (?:\w{1,20} ){0,3}pass(?:ed|ing)?\b|(?:\A|\n)\W{0,3}(?:ok[ \t]{1,8}\w|pass(?:ed)?\b)",
     re.ASCII,
 )
+_GONE: Final = (
+    r"(?:deleted?|removed|purged|archived|processed|inserted|imported|migrated|moved|sent|drained)"
+)
+_SEVERAL: Final = r"(?:[2-9]|[1-9]\d)\d{0,9}"
+_BATCH: Final = re.compile(
+    rf"\b{_GONE}\b[\"']?\W{{0,4}}{_SEVERAL}\b|\b{_SEVERAL}(?: \w{{1,20}}){{0,2}} {_GONE}\b",
+    re.ASCII,
+)
 _CODES: Final = ("exit_code", "exitcode", "returncode", "return_code")
 _FAILED: Final = frozenset({"error", "failed", "failure", "fatal"})
 _SAYS_FAILED: Final = re.compile(
@@ -643,8 +651,8 @@ _BARE: Final = Reading(None, None, False, None, 0, None, None, None, UNSEEN, _NO
 """Of a step that has neither arguments nor an outcome, as that of a model."""
 
 
-def outcome_of(step: Step, limit: int) -> Outcome:
-    """The outcome of a finished call, of a failed one what it said."""
+def outcome_of(step: Step, limit: int, said: object = None) -> Outcome:
+    """The outcome of a finished call, of a failed one what it said; `said` is its JSON value."""
     value = step.outcome
     if step.error and (value is None or step.error_text):
         value = error_text(step)
@@ -654,11 +662,16 @@ def outcome_of(step: Step, limit: int) -> Outcome:
     raw = bounded(canonical(value), limit) if text is None else bounded_text(text, limit)
     cut = text is not None and _is_cut(text, raw)
     exact = key = key_of(raw)
+    size = len(raw)
+    if text is not None and value is step.outcome and size <= MASKED_BYTES and _tells_well(said):
+        # The same value is the same answer, whatever the order of its keys and the space in it.
+        raw = canonical(said)
+        key = key_of(raw)
     # One look for all that this module and the masks look for, unless not all of it is here.
     whole = len(raw) <= MASKED_BYTES and (text is None or len(text) <= limit)
     tells = not whole or _may_tell(raw.decode("latin-1"))
-    if not tells and len(raw) > _LONGEST:
-        return Outcome(exact, key, len(raw), raw, raw, False, "", "", cut)
+    if not tells and size > _LONGEST:
+        return Outcome(exact, key, size, raw, raw, False, "", "", cut)
     head = raw[:_LOOK].lower()
     low = head.decode("latin-1")
     stripped = head.strip()
@@ -669,7 +682,14 @@ def outcome_of(step: Step, limit: int) -> Outcome:
         head = masked[:_LOOK].lower()
         head = _AROUND.sub(b" ", head) if head.find(b"#") >= 0 else head
         said = head.strip().decode("latin-1")
-    return Outcome(exact, key, len(raw), raw, masked, tells, low, said, cut)
+    return Outcome(exact, key, size, raw, masked, tells, low, said, cut)
+
+
+def _tells_well(said: object) -> bool:
+    """Whether an outcome is JSON that reports no failure: of one the text as it is names it."""
+    if isinstance(said, dict):
+        return not reports_failure(None, cast("object", said))
+    return isinstance(said, list)
 
 
 def says_nothing_found(outcome: Outcome) -> bool:
@@ -711,6 +731,11 @@ def says_passed(outcome: Outcome) -> bool:
         return False
     tail = outcome.raw[-_SHORT_OUTCOME:].lower().decode("latin-1")
     return _PASSED.search(tail) is not None and not rejects(outcome)
+
+
+def counts_batch(outcome: Outcome) -> bool:
+    """Whether a short outcome says how many things were deleted, moved, processed: a batch."""
+    return outcome.size <= _LONGEST and _BATCH.search(outcome.low) is not None
 
 
 def score_of(outcome: Outcome) -> tuple[int, float] | None:

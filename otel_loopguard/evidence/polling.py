@@ -83,8 +83,9 @@ class Asked(NamedTuple):
 _FIRST: Final = Asked(True)
 _FIRST_PENDING: Final = Asked(True, polls=True)
 
-_Known = tuple[tuple["int | None", ...], int, int, int, int]
-"""Answers and end of a call as it was made last; how often the session had rested, slept, polled.
+_Known = tuple[tuple["int | None", ...], int, int, int, int, int]
+"""Answers and end of a call as it was made last; how often the session had rested, slept, polled,
+and for how long it had idled.
 
 A plain tuple, which the garbage collector need not look at.
 """
@@ -100,7 +101,8 @@ class Polling:
     was another one among the last four, or if the name or command of its call says so (where the
     time that models took is known); 20 s are enough by themselves. So is one for which the call
     itself took that long, if it polls, and a command that sleeps that long. After a pause of
-    `tuning.calls.wait_gap_s`, or where a command sleeps at all, it may be one in any case.
+    `tuning.calls.wait_gap_s`, or where a command sleeps at all, it may be one in any case; so it
+    may after half of that, in one pause or several, if its name says that it polls.
 
     Whatever else is asked again while something is pending, unchanged, is part of the wait.
 
@@ -109,7 +111,8 @@ class Polling:
     """
 
     __slots__ = (
-        "_answers", "_end", "_gap", "_polled", "_rested", "_settings", "_slept", "_thought",
+        "_answers", "_end", "_gap", "_idled", "_polled", "_rested", "_settings", "_slept",
+        "_thought",
     )  # fmt: skip
 
     def __init__(self, settings: Settings) -> None:
@@ -119,6 +122,7 @@ class Polling:
         self._end = 0
         self._thought = -1
         self._rested = 0
+        self._idled = 0
         self._slept = 0
         self._polled = 0
 
@@ -139,8 +143,9 @@ class Polling:
         else:
             self._end = max(self._end, end)
             self._thought = min(self._thought, 0)
-            if idle is not None and idle >= _REST:
-                self._rested += idle
+            if idle is not None:
+                self._idled += idle
+                self._rested += idle if idle >= _REST else 0
         declared = tool in self._settings.polling
         # A transient error has a budget of its own.
         pending = is_pending(outcome, tool) and (
@@ -151,7 +156,8 @@ class Polling:
             return Asked(False, polls=declared or pending)
         known = self._answers.get(call.key)
         before: tuple[int | None, ...] = () if known is None else known[0]
-        now = (*before[1 - _WORDINGS :], outcome.key), end, self._rested, self._slept, self._polled
+        answers = (*before[1 - _WORDINGS :], outcome.key)
+        now = answers, end, self._rested, self._slept, self._polled, self._idled
         keep(self._answers, call.key, now, _REMEMBERED)
         if known is None:
             return _FIRST_PENDING if pending else _FIRST
@@ -166,7 +172,7 @@ class Polling:
         spaced: bool, polls: bool,
     ) -> Asked:  # fmt: skip
         """The same call with the answer that it had before."""
-        _, ended, _, slept, polled = known
+        _, ended, _, slept, polled, idled = known
         # Whoever waits for one thing looks at others meanwhile.
         if polls or self._polled > polled:
             apart = step.end - ended if step.end and ended else 0
@@ -183,8 +189,11 @@ class Polling:
             # Nothing more comes of it, unless somebody else starts it again meanwhile.
             return Asked(False, False, idle, False, True, False, spaced)
         # Without the time that models took, what passed between two calls may be thinking.
-        polls = self._thought < 0 and _polls(step.name or "", call.sample)
-        paused = idle >= self._gap and (polls or (self._thought >= 0 and not has_failed(outcome)))
+        polls = _polls(step.name or "", call.sample)
+        seen = self._thought >= 0
+        paused = idle >= self._gap and (not has_failed(outcome) if seen else polls)
+        # Who looks at several things in turn pauses once for all of them.
+        paused = paused or (seen and polls and 2 * (self._idled - idled) >= self._gap)
         unsure = paused or (step.end or 0) - step.start >= _LONG_GAP or _sleeps(call.sample) >= 1
         return Asked(False, False, idle, waits, unsure and not waits, False, spaced)
 

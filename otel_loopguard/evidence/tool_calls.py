@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from otel_loopguard._util.bounded import keep
 from otel_loopguard._util.values import dataclass
@@ -16,6 +16,7 @@ from otel_loopguard.evidence.calls import (
     Revisions,
     agent_key,
     is_another,
+    is_numbered,
     place_of,
 )
 from otel_loopguard.evidence.effects import (
@@ -38,6 +39,7 @@ from otel_loopguard.evidence.model_text import Novelty
 from otel_loopguard.evidence.normalize import key_of, text_bytes
 from otel_loopguard.evidence.outcomes import (
     changed_nothing,
+    counts_batch,
     does_nothing,
     is_address,
     is_bare,
@@ -53,6 +55,7 @@ from otel_loopguard.evidence.outcomes import (
 from otel_loopguard.evidence.polling import Polling, RepeatBaseline
 
 if TYPE_CHECKING:
+    from otel_loopguard.evidence.outcomes import Outcome
     from otel_loopguard.settings import Settings
 
 _TOOL: Final = Kind.TOOL
@@ -127,6 +130,7 @@ class Rounds:
 
 
 _BRIEF: Final = 40
+_NOTE: Final = 200
 _RECORD: Final = 120
 _SEARCHING: Final = frozenset(("search", "grep", "find"))
 _JUDGING: Final = frozenset(
@@ -136,6 +140,12 @@ _JUDGING: Final = frozenset(
 _REMEMBERED: Final = 128
 _READERS: Final = 8
 """Agents of which it is known what each has seen; of those beyond, it is what the rest have."""
+
+
+def _is_record(said: object) -> bool:
+    if isinstance(said, list) and said:
+        said = cast("list[object]", said)[0]
+    return isinstance(said, dict)
 
 
 class ToolCallExtractor:
@@ -191,18 +201,18 @@ class ToolCallExtractor:
         declared = settings.effects.get(tool)
         if declared is not None:
             effect = Effect(declared)
-        elif name.moves or name.runs_code:
+        elif name.moves or name.runs_code or name.asks:
             effect = self._effect(tool, arguments)
         else:
             effect = name.effect
         writes = effect is _WRITE
         asked = self._waits.asked(step, call, outcome, effect)
         novelty, echo = None, False
-        seen = self._novelty.get(agent) or self._seen_by(agent)
         if outcome.key is not None:
+            seen = self._novelty.get(agent) or self._seen_by(agent)
             novelty, echo = seen.add(outcome.masked, call.raw)
-            # A record that names what was asked for is an answer.
-            echo = echo and (name.runs_code or not isinstance(reading.said, dict))
+            # A record that names what was asked for is an answer, and so is a list of them.
+            echo = echo and (name.runs_code or not _is_record(reading.said))
         failing = step.error or (
             # What ends a build is looked for in the words of a shell only.
             (speaks or name.shell) and reports_failure(step.outcome, said, shell=name.shell)
@@ -212,10 +222,9 @@ class ToolCallExtractor:
         nothing = (tells and says_nothing_found(outcome)) or (
             outcome.size <= _RECORD and not name.words.isdisjoint(_SEARCHING) and is_empty(said)
         )
-        last = self._items.add(tool, call.sample)
-        matters = nothing or step.error or outcome.size < _BRIEF
-        item = matters and is_another(last, call.sample, texts=not name.words.isdisjoint(_JUDGING))
         place = place_of(call)
+        matters = nothing or step.error or outcome.size < _BRIEF
+        item = self._is_item(tool, call, outcome, novelty, matters=matters)
         file = file_of(arguments) if item or writes else None
         # What is left of a threshold as a budget is used.
         tightened = 1.0 - settings.tuning.budget.tighten * progress.used
@@ -262,7 +271,10 @@ class ToolCallExtractor:
             spaced=asked.spaced,
             bare=is_bare(outcome, effect),
             acts=(
-                name.may_act and is_acting(tool, arguments, effect) if declared is None else writes
+                writes
+                if declared is not None
+                else (name.may_act and is_acting(tool, arguments, effect))
+                or (not asked.fresh and effect is not Effect.READ and counts_batch(outcome))
             ),
             item=item,
             absent=(
@@ -297,10 +309,24 @@ class ToolCallExtractor:
             progress.unseen += 1
         else:
             progress.answers += 1
-            # Of a file that was changed no answer says more than that it was.
+            # Of a file that was changed no answer says more than that it was, and one word about
+            # another item is all that can be said of it.
             edited = found.file is not None and progress.epoch != found.epoch
-            progress.news += 1.0 if edited else novelty
+            told = found.brief and found.fresh and not nothing
+            progress.news += 1.0 if edited or told else novelty
         return found
+
+    def _is_item(
+        self, tool: str, call: Call, outcome: Outcome, novelty: float | None, *, matters: bool
+    ) -> bool:
+        """Whether it asks for another item, where that matters; else only where numbers tell it."""
+        last = self._items.add(tool, call.sample)
+        if matters:
+            judges = not tool_name(tool).words.isdisjoint(_JUDGING)
+            return is_another(last, call.sample, texts=judges)
+        if novelty is None or novelty > self._settings.tuning.calls.grinding_novelty:
+            return False
+        return outcome.size < _NOTE and is_numbered(last, call.sample)
 
     def _seen_by(self, agent: int) -> Novelty:
         """What an agent has seen: what is known to one is news to another."""

@@ -64,6 +64,43 @@ def test_one_instruction_for_many_files_is_no_loop() -> None:
     assert team.actions == []
 
 
+def test_who_only_approves_is_no_lack_of_news() -> None:
+    """A turn of two agents brings news if one of them does."""
+    team = Traced()
+    said = iter(SENTENCES)
+    with team.running(name="lead"):
+        for _ in range(13):
+            with team.running(name="writer", task="Write the next page of the manual."):
+                team.model(" ".join(next(said) for _ in range(3)), agent="writer")
+            with team.running(name="checker", task="Check the newest page of the manual."):
+                team.model("The page is clear and needs no changes.", agent="checker")
+    assert team.actions == []
+
+
+def test_two_agents_that_say_the_same_are_noticed() -> None:
+    """Neither of them brings any news."""
+    team = Traced()
+    with team.running(name="lead"):
+        for _ in range(13):
+            with team.running(name="writer", task="Write the first page of the manual."):
+                team.model(SENTENCES[0], agent="writer")
+            with team.running(name="checker", task="Check the first page of the manual."):
+                team.model("The page is too short, write more.", agent="checker")
+    assert "deny" in team.actions
+
+
+def test_one_word_about_another_item_is_news_of_an_agent() -> None:
+    """Each firm is given to the same agent, in the same words, and nothing is held against any."""
+    team = Traced()
+    with team.running(name="lead"):
+        for number in range(12):
+            firm = " ".join(SENTENCES[number].lower().split()[4:6])
+            with team.running(name="checker", task=f"Check the supplier {firm} for sanctions"):
+                team.call("sanctions", json.dumps({"name": f"{firm} {number}"}), '{"hits": 0}')
+                team.model("No hits.", agent="checker")
+    assert team.actions == []
+
+
 # Items, pages and polls
 
 
@@ -216,6 +253,107 @@ def test_tests_that_fail_again_are_a_reason_to_stop() -> None:
             agent.model()
             agent.call("bash", '{"command": "./test.sh cache"}', "1 failed, 213 passed in 12.3s")
     assert "abort" in agent.actions
+
+
+def test_batch_after_batch_is_work() -> None:
+    """That many rows were deleted again means that there were more of them."""
+    agent = Traced()
+    query = json.dumps({"sql": "DELETE FROM events WHERE day < '2020-01-01' LIMIT 5000"})
+    with agent.running():
+        for _ in range(18):
+            agent.model()
+            agent.call("query", query, "DELETE 5000")
+    assert agent.actions == []
+
+
+def test_steps_that_do_nothing_are_waits() -> None:
+    """In a game there is no other way to let time pass."""
+    agent = Traced()
+    with agent.running():
+        for _ in range(12):
+            agent.model()
+            agent.call("noop", "{}", '{"light": "red", "position": [0, 0]}')
+    assert agent.actions == []
+
+
+def test_two_jobs_looked_at_in_turn_are_no_reason_to_stop() -> None:
+    """One short pause is for both."""
+    agent = Traced()
+    with agent.running():
+        for number in range(12):
+            for job in ("a", "b"):
+                agent.model()
+                args = json.dumps({"job": job})
+                idle = 4 if job == "a" else 0
+                agent.call("job_status", args, f"epoch {number // 6}", idle=idle)
+    assert set(agent.actions) <= {"hint"}
+
+
+def test_a_build_with_fewer_errors_each_time_gets_somewhere() -> None:
+    """Though its last line is always the same."""
+    agent = Traced()
+    with agent.running():
+        for left in range(30, 0, -1):
+            agent.model()
+            edit = {"path": f"{SENTENCES[left].split()[1]}.cpp", "new": SENTENCES[left]}
+            agent.call("edit_file", json.dumps(edit), "ok")
+            said = f"{left} errors generated.\nmake: *** [Makefile:136: all] Error 2"
+            agent.call("bash", '{"command": "make"}', said)
+    assert agent.actions == []
+
+
+def test_one_error_in_many_places_is_not_the_same() -> None:
+    """Rust names the place below the error."""
+    agent = Traced()
+    with agent.running():
+        for line in range(40, 300, 20):
+            agent.model()
+            edit = {"path": f"src/{line}.rs", "new": SENTENCES[line // 20]}
+            agent.call("edit_file", json.dumps(edit), "ok")
+            said = f"error[E0308]: mismatched types\n  --> src/{line}.rs:{line}:9"
+            agent.call("bash", '{"command": "cargo build 2>&1 | head -2"}', said)
+    assert "steer" not in agent.actions
+    assert agent.actions == []
+
+
+def test_the_same_record_about_many_numbers_is_work() -> None:
+    """Objects, sensors and claims that are all well say so at length."""
+    agent = Traced()
+    with agent.running():
+        for number in range(30):
+            agent.model()
+            args = json.dumps({"tag": f"PT-{100 + number}"})
+            agent.call(
+                "check_sensor", args, '{"quality": "GOOD", "alarm": "NONE", "value": "in range"}'
+            )
+    assert len(agent.actions) <= 1
+
+
+def test_one_search_through_many_documents_is_no_repeat() -> None:
+    """The words are equal, the document is another one."""
+    agent = Traced()
+    with agent.running():
+        for number in range(12):
+            agent.model()
+            args = {"doc_id": f"C-{number:04}", "query": "change of control clause"}
+            agent.call("search_document", json.dumps(args), "No matching passages.")
+    assert agent.actions == []
+
+
+def test_diagnostics_that_name_the_file_are_no_echo() -> None:
+    """A list of records is an answer, as one record is."""
+    agent = Traced()
+    with agent.running():
+        for number in range(12):
+            agent.model()
+            file = f"file:///r/{SENTENCES[number].split()[1]}_{number}.py"
+            agent.call("edit", json.dumps({"file": file, "text": SENTENCES[number]}), "ok")
+            agent.call(
+                "get_diagnostics",
+                json.dumps({"uri": file}),
+                json.dumps([{"uri": file, "found": []}]),
+            )
+    assert agent.actions == []
 
 
 def test_moves_beside_news_are_work() -> None:
@@ -501,3 +639,93 @@ def test_what_is_not_under_way_is_not_waited_for(
             agent.model()
             agent.call(tool, '{"path": "a.py"}', answer, error=error)
     assert "deny" in agent.actions
+
+
+@pytest.mark.parametrize(
+    ("tool", "args"),
+    [
+        ("browser_scroll", '{{"y": {0}00}}'),
+        ("browser_click", '{{"element": "Accept", "ref": "e{0}"}}'),
+    ],
+    ids=["scroll", "click"],
+)
+def test_acts_that_change_nothing_that_is_shown_are_noticed(tool: str, args: str) -> None:
+    """The page stays as it was, wherever it is scrolled to or clicked."""
+    agent = Traced()
+    with agent.running():
+        for number in range(10):
+            agent.model()
+            agent.call(tool, args.format(7 + number), "\n".join(SENTENCES[:8]))
+    assert agent.actions[0] == "hint"
+
+
+def test_a_form_that_is_turned_down_again_is_noticed() -> None:
+    """Something else is typed before each click, and the page complains as before."""
+    agent, page = Traced(), "\n".join(SENTENCES[:8])
+    with agent.running():
+        for number in range(10):
+            agent.model()
+            typed = {"element": "date", "ref": "e4", "text": SENTENCES[number]}
+            agent.call("browser_type", json.dumps(typed), page)
+            agent.call("browser_click", '{"element": "Send", "ref": "e9"}', page + "\nInvalid date")
+    assert set(agent.actions) == {"hint"}
+
+
+def test_other_things_clicked_on_one_page_are_work() -> None:
+    """A page may not show what was chosen."""
+    agent = Traced()
+    with agent.running():
+        for number in range(14):
+            agent.model()
+            element = {"element": SENTENCES[number], "ref": f"e{number}"}
+            agent.call("browser_click", json.dumps(element), "\n".join(SENTENCES[20:28]))
+    assert agent.actions == []
+
+
+def test_an_answer_in_another_order_is_the_same() -> None:
+    """Maps of Go and Rust, and queries without an order, give their keys in any."""
+    agent, keys = Traced(), ["name", "state", "workers", "backlog"]
+    with agent.running():
+        for number in range(8):
+            agent.model()
+            keys = keys[1:] + keys[:1]
+            answer = json.dumps({key: len(key) for key in keys}, indent=number % 3 or None)
+            agent.call("queue_info", '{"name": "mails"}', answer)
+    assert "abort" in agent.actions
+
+
+def test_a_path_is_the_same_however_it_is_written() -> None:
+    """Steps that lead nowhere make no other file of it."""
+    agent = Traced()
+    with agent.running():
+        for path in ("a/b.py", "./a/b.py", "a/../a/b.py", "a//b.py", "a/./b.py", "././a/b.py"):
+            agent.model()
+            agent.call("read_file", json.dumps({"path": path}), "\n".join(SENTENCES[:3]))
+    assert "abort" in agent.actions
+
+
+def test_a_plan_that_is_written_again_and_again_is_noticed() -> None:
+    """In whatever words, if nothing else is done."""
+    agent = Traced()
+    with agent.running():
+        for number in range(6):
+            agent.model()
+            todos = [
+                {"content": one, "status": "pending"} for one in SENTENCES[number : number + 3]
+            ]
+            agent.call("write_todos", json.dumps({"todos": todos}), "Updated the list.")
+    assert agent.actions == ["hint"]
+
+
+def test_a_plan_of_which_more_is_done_each_time_is_work() -> None:
+    """Tasks that need no tool are ticked off one after the other."""
+    agent = Traced()
+    with agent.running():
+        for done in range(8):
+            agent.model()
+            todos = [
+                {"content": one, "status": "completed" if place < done else "pending"}
+                for place, one in enumerate(SENTENCES[:8])
+            ]
+            agent.call("write_todos", json.dumps({"todos": todos}), "Updated the list.")
+    assert agent.actions == []
