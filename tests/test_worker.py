@@ -10,6 +10,7 @@ import weakref
 
 import pytest
 
+from otel_loopguard import LoopGuard
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.errors import InternalErrors, raise_faults
 from otel_loopguard._util.locks import held, new_lock
@@ -182,6 +183,19 @@ def test_a_child_of_a_fork_waits_for_no_thread_of_its_parent() -> None:
     assert os.waitpid(child, 0)[1] == 0
     go.set()
     thread.join()
+
+
+def test_a_guard_that_is_gone_leaves_nothing() -> None:
+    """A backtest makes one for each of a million sessions."""
+
+    def objects_after(guards: int) -> int:
+        for _ in range(guards):
+            LoopGuard(clock="replay").shutdown()
+        gc.collect()
+        return len(gc.get_objects())
+
+    before = objects_after(300)
+    assert objects_after(600) < before + 300
 
 
 def _filled() -> BoundedDict[str, int]:
