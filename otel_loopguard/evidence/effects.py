@@ -99,7 +99,8 @@ _ACTS: Final = frozenset(
     "pinch zoom pan hold release move moves moved rotate turn steer drive walk step jump strafe "
     "forward backward back left right up down grip grasp lift lower push pull nudge "
     "joystick gamepad increment decrement toggle advance navigate shift spin tilt throttle dig "
-    "place attack play pick chop mine swing kick punch shoot craft new go".split()
+    "place attack play pick chop mine swing kick punch shoot craft new go cast "
+    "fish throw roll flip deal".split()
 )
 _HARMLESS: Final = frozenset(
     "file files get list read search find fetch lookup query directory folder row record copy step "

@@ -389,6 +389,17 @@ def test_the_same_number_four_times_may_be_chance() -> None:
     assert agent.actions == []
 
 
+def test_who_fishes_casts_the_line_again() -> None:
+    """Until something bites: an equal call of a game is another try."""
+    agent = Traced()
+    with agent.running():
+        for _ in range(9):
+            agent.model()
+            agent.call("cast_line", "{}", "Nothing bites.", took=6)
+        agent.call("cast_line", "{}", "You catch a salmon!", took=6)
+    assert agent.actions == []
+
+
 def test_steps_through_a_maze_are_no_reason_to_stop() -> None:
     """Walls and corridors look alike, wherever they stand."""
     agent = Traced()
