@@ -11,6 +11,7 @@ from subprocess import CompletedProcess
 import pytest
 
 from tests.docs.markdown import Block, blocks
+from tests.frameworks.harness import FRAMEWORKS
 from tests.zero_code.interpreter import ROOT, interpreter, run
 
 if sys.version_info >= (3, 11):
@@ -28,20 +29,14 @@ EXAMPLES = {
 }
 
 ELSEWHERE = {
-    "agent_framework_agent.py": "tests/frameworks/test_agent_framework.py",
-    "autogen_agent.py": "tests/frameworks/test_autogen.py",
     "background_tool.py": "tests/execution/test_example.py",
-    "crewai_agent.py": "tests/frameworks/test_crewai.py",
-    "google_adk_agent.py": "tests/frameworks/test_google_adk.py",
     "hung_tool.py": "tests/sessions/test_hung_tool_example.py",
-    "llama_index_agent.py": "tests/frameworks/test_llama_index.py",
-    "mcp_agent.py": "tests/frameworks/test_mcp.py",
-    "smolagents_agent.py": "tests/frameworks/test_smolagents.py",
-    "strands_agent.py": "tests/frameworks/test_strands.py",
     "test_my_agent.py": "tests/testing/test_example.py",
     "two_processes.py": "tests/sessions/test_two_processes.py",
 }
 """Examples that show something else, and what runs them."""
+APART = {f"{name}_agent.py" for name, framework in FRAMEWORKS.items() if framework.apart}
+"""Examples that `tests/frameworks/test_adapters.py` runs in environments of their own."""
 
 
 @cache
@@ -53,7 +48,7 @@ def finished(name: str) -> CompletedProcess[str]:
 def test_every_example_is_run() -> None:
     """A new example has to be added here."""
     found = {path.name for path in Path(ROOT, "examples").glob("*.py")}
-    assert found == set(EXAMPLES) | set(ELSEWHERE)
+    assert found == set(EXAMPLES) | APART | set(ELSEWHERE)
     for name, test in ELSEWHERE.items():
         assert name in Path(ROOT, test).read_text(encoding="utf-8")
 
@@ -85,7 +80,7 @@ def test_every_example_is_on_the_page() -> None:
         PAGE.read_text(encoding="utf-8"),
         re.MULTILINE,
     )
-    assert sorted(name for name, _, _ in rows) == sorted(set(EXAMPLES) | set(ELSEWHERE))
+    assert sorted(name for name, _, _ in rows) == sorted(set(EXAMPLES) | APART | set(ELSEWHERE))
     assert all(name == link for name, link, _ in rows)
     assert {extra for _, _, extra in rows if extra} <= set(project["optional-dependencies"])
 
