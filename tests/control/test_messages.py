@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from otel_loopguard._control.replication import (
     MOST_BYTES,
     ControlMessage,
+    published,
     takes_precedence,
-    told,
 )
 from otel_loopguard.core import Action
 from tests.control.messages import notice
@@ -119,8 +119,8 @@ def test_a_notice_of_the_future_does_not_stand_in_the_store() -> None:
     """Whoever wrote it, the new message replaces it."""
     future = notice(at=time.time_ns() + 10**15, action=Action.ABORT)
     now = notice(action=Action.ABORT)
-    assert not told(now, 60).stands(future.encode())
-    assert told(now, 60).stands(notice(at=now.at + 10**9, action=Action.ABORT).encode())
+    assert not published(now, 60).stands(future.encode())
+    assert published(now, 60).stands(notice(at=now.at + 10**9, action=Action.ABORT).encode())
 
 
 ALLOW, DENY, PAUSE, ABORT = Action.ALLOW, Action.DENY, Action.PAUSE, Action.ABORT
