@@ -6,7 +6,6 @@ import weakref
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
-from otel_loopguard._util.fork import reset_after_fork
 from otel_loopguard._util.locks import new_lock
 
 _Item = TypeVar("_Item")
@@ -18,11 +17,6 @@ class WeakList(Generic[_Item]):
     def __init__(self) -> None:
         # A tuple replaced whole.
         self._known: tuple[weakref.ref[_Item], ...] = ()
-        self.forked()
-        reset_after_fork(self)
-
-    def forked(self) -> None:
-        """In the child of a fork: another thread may have held the lock."""
         self._lock = new_lock()
 
     def add(self, item: _Item) -> None:
