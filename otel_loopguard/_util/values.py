@@ -12,8 +12,8 @@ from collections import namedtuple
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dataclasses import dataclass as dataclass  # noqa: PLC0414 - what it is to type checkers
-    from typing import NamedTuple as NamedTuple  # noqa: PLC0414
+    from dataclasses import dataclass as dataclass  # noqa: PLC0414  # what it is to type checkers
+    from typing import NamedTuple as NamedTuple  # noqa: PLC0414  # the same
 else:
 
     def dataclass(*, frozen=False, slots=False):
@@ -34,7 +34,7 @@ else:
                 return super().__new__(cls, name, bases, body)
             fields = body["__annotations__"]
             defaults = [body.pop(field) for field in fields if field in body]
-            made = namedtuple(name, fields, defaults=defaults)  # noqa: PYI024 - that is slow
+            made = namedtuple(name, fields, defaults=defaults)  # noqa: PYI024  # that is slow
             for attribute, value in body.items():
                 setattr(made, attribute, value)
             return made

@@ -55,7 +55,7 @@ def install_hooks(
     ] = Mode.OBSERVE,
 ) -> None:
     """Installs the hooks of a coding agent; its other settings are left alone."""
-    from otel_loopguard.hooks.install import install, states  # noqa: PLC0415
+    from otel_loopguard.hooks.install import install, states  # noqa: PLC0415  # `--help` is quick
 
     scope = "project" if project else "user"
     try:
@@ -81,7 +81,7 @@ def uninstall_hooks(
     ] = None,
 ) -> None:
     """Removes the hooks of a coding agent, from this project and from your own settings."""
-    from otel_loopguard.hooks.install import SCOPES, uninstall  # noqa: PLC0415
+    from otel_loopguard.hooks.install import SCOPES, uninstall  # noqa: PLC0415  # `--help` is quick
 
     scopes = SCOPES if project is None else (SCOPES[project],)
     try:
@@ -100,7 +100,7 @@ def status(
     form: Annotated[Format, typer.Option("--format", help="table, or JSON lines.")] = Format.TABLE,
 ) -> None:
     """Shows where hooks are installed, in which mode, and what is left to do."""
-    from otel_loopguard.hooks.install import states  # noqa: PLC0415
+    from otel_loopguard.hooks.install import states  # noqa: PLC0415  # `--help` is quick
 
     found = list(states(_project()))
     if form is Format.JSON:
