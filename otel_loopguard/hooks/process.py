@@ -297,12 +297,13 @@ def main(arguments: list[str]) -> int:
 def serve(folder: StateFolder, idle_s: float = _IDLE_S, listener: Listener | None = None) -> int:
     """Answers until nobody has asked for `idle_s`; returns the exit code.
 
-    If another process runs already it ends at once, with 0, or with 2 if a listener was asked for.
+    If another process runs already it ends, with 0, or with 2 if a listener was asked for.
     """
     os.umask(0o077)
     folder.make()
     with ExitStack() as stack:
-        if not stack.enter_context(_locked(folder, 0)):
+        # A killed process holds the lock until its last thread is gone.
+        if not stack.enter_context(_locked(folder, _LOCK_S)):
             if listener is None:
                 return 0
             number = Path(folder.lock).read_text("ascii").strip()

@@ -77,7 +77,7 @@ class Home:
         """Kills the process, as the machine would."""
         number = self.up()
         os.kill(number, signal.SIGKILL)
-        wait_for(lambda: not Path(f"/proc/{number}").exists() or _is_dead(number))
+        wait_for(lambda: _is_dead(number))
 
     def end(self) -> None:
         if self.is_up() or (self.state / "starting").exists():  # or comes up just now
@@ -93,4 +93,10 @@ def hint_of(answer: dict[str, Any]) -> str:
 
 
 def _is_dead(number: int) -> bool:
-    return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    """Whether all threads of a process have ended: the last one closes its files."""
+    try:
+        threads = list(Path(f"/proc/{number}/task").iterdir())
+        stat = Path(f"/proc/{number}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    return len(threads) < 2 and stat.rpartition(")")[2].split()[0] == "Z"
