@@ -15,9 +15,12 @@ _VARIANTS = ("instrumented", "bare")
 
 
 def measured() -> str:
-    """A line for each framework, two where an instrumentation makes a difference."""
-    rows = [row for framework in _known() for row in _rows(framework)]
-    return _table(_HEADS, rows)
+    """A line for all frameworks that do the same, with or without an instrumentation."""
+    same: dict[tuple[str, ...], list[str]] = {}
+    for framework in _known():
+        for title, *found in _rows(framework):
+            same.setdefault(tuple(found), []).append(title)
+    return _table(_HEADS, [(", ".join(titles), *found) for found, titles in same.items()])
 
 
 def versions() -> str:
