@@ -7,7 +7,6 @@ import json
 import random
 import tempfile
 import uuid
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -319,11 +318,11 @@ def curve() -> str:
 def left_out() -> str:
     """What thresholds chosen on all other sources do, over all sources."""
     return _table(
-        "tier|stuck|noticed|stopped|healthy|noticed|stopped".split("|"),
+        "stuck|noticed|stopped|healthy|noticed|stopped".split("|"),
         (
-            (f"`{row['tier']}`", *_beside(row, "loops", "tp"), *_beside(row, "healthy", "fp"))
+            (*_beside(row, "loops", "tp"), *_beside(row, "healthy", "fp"))
             for row in rows("leave_one_out")
-            if row["source"] == "all"
+            if row["source"] == row["tier"] == "all"
         ),
     )
 
@@ -348,27 +347,6 @@ def cost() -> str:
             )
             for row in rows("cost")
             if row["loops"]
-        ),
-    )
-
-
-def rules() -> str:
-    """How many decisions each rule made, by what the run is."""
-    counts = Counter(
-        (decision["detector"], decision["reason"], run["loop"])
-        for run in accounts()
-        for decision in run["decisions"]
-        if decision["action"] != "allow"
-    )
-    return _table(
-        ("detector", "rule", "in stuck runs", "in healthy runs", "in runs without a label"),
-        (
-            (
-                f"`{name}`",
-                f"`{reason}`",
-                *(counts[name, reason, loop] for loop in (True, False, None)),
-            )
-            for name, reason in sorted({key[:2] for key in counts})
         ),
     )
 

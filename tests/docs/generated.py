@@ -221,7 +221,6 @@ SECTIONS: dict[tuple[str, str], Write] = {
     ("docs/project/evaluation.md", "curve"): evaluation.curve,
     ("docs/project/evaluation.md", "left-out"): evaluation.left_out,
     ("docs/project/evaluation.md", "cost"): evaluation.cost,
-    ("docs/project/evaluation.md", "rules"): evaluation.rules,
     ("docs/project/evaluation.md", "false-notices"): evaluation.false_notices,
     ("docs/project/evaluation.md", "missed"): evaluation.missed,
     ("docs/project/evaluation.md", "captures"): dialects.recovered,
