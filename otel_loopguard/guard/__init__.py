@@ -1,4 +1,4 @@
-"""The guard: spans and steps come in, decisions go out."""
+"""The guard: turns spans and steps into decisions."""
 
 from otel_loopguard.guard.guard import LoopGuard
 

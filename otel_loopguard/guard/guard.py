@@ -1,4 +1,4 @@
-"""The guard: spans and steps come in, decisions go out. Live and replay are the same from here."""
+"""The guard: turns spans and steps into decisions, live and in replay."""
 
 from __future__ import annotations
 
@@ -71,35 +71,35 @@ DecisionListener = Callable[[Session, "Decision"], None]
 
 
 class LoopGuard(SessionQueries):
-    """Notices loops and stalls in the steps it is shown, decides, and raises the flag.
+    """Detects loops and stalls in the steps it observes, decides, and raises the flag.
 
-    All of it may be called from any thread. Nothing here calls the network or waits for anything
-    but the locks of its own tables.
+    Every method may be called from any thread. Nothing here calls the network or waits for
+    anything but the locks of its own tables.
 
     Args:
         settings: Settings; from the environment by default.
-        clock: `live` counts time by the machine's clock; in `replay` it is told by `tick`.
+        clock: `live` uses the machine's clock; in `replay`, `tick` advances the time.
         local: Whether its sessions run in this process, where `otel_loopguard.control` finds their
             flags; False for those of other machines.
         on_step: Called with session, index and step for every canonical step.
         on_decision: Called with session and decision for every decision.
-        judge: Asked when weak signs of trouble persist, on a thread of its own; the one that the
-            setting `judge` names by default, in `live` only.
+        judge: Called on a thread of its own when weak signs of trouble persist; by default the
+            one that the setting `judge` names, in `live` only.
         journal_store: Where the journals of sessions are kept; nowhere by default.
         manual_journals: Whether only `recall` reads and `write_journals` writes journals, and the
             ids of decisions follow from their spans: other guards judge the same sessions.
-        like: A guard of equal settings, whose reader and list of detectors it shares: what it costs
-            to make very many.
-        meter_provider: Whose metrics tell of it; the global one by default.
-        logger_provider: Who emits its log events; the global one by default.
+        like: A guard with equal settings, whose reader and list of detectors it shares; makes
+            creating many guards cheap.
+        meter_provider: Records its metrics; the global one by default.
+        logger_provider: Emits its log events; the global one by default.
 
     Attributes:
         settings: Its settings.
         faults: Faults that were swallowed, counted by kind.
         reader: Reads steps off spans.
-        profiler: What it learned of tools: how long they take, what they cost.
+        profiler: Durations and costs of tools, as observed.
         telemetry: Its metrics and log events.
-        subscribers: Who is notified of steps and decisions.
+        subscribers: The callbacks for steps and decisions.
     """
 
     def __init__(  # noqa: PLR0913
@@ -127,10 +127,10 @@ class LoopGuard(SessionQueries):
         self._on_decision = on_decision
         self._most_chars = settings.max_value_chars
         self._prepare = partial(prepare, limit=self._most_chars)
-        # A replay has no store: what it shows is long over.
+        # A replay has no store: its sessions are long over.
         self._writer: Writer | None = None
         if live and settings.store_url:
-            from otel_loopguard.stores import open_writer  # noqa: PLC0415  # who has one
+            from otel_loopguard.stores import open_writer  # noqa: PLC0415  # with a store only
 
             self._writer = open_writer(settings, faults)
         self._journal_store = journal_store
@@ -143,7 +143,7 @@ class LoopGuard(SessionQueries):
         self._decisions = Decisions(settings, diagnoser(place, faults), derived=manual_journals)
         detectors = DETECTORS
         if judge is not None or settings.judge:
-            from otel_loopguard.detectors.llm_judge import judges  # noqa: PLC0415  # who has one
+            from otel_loopguard.detectors.llm_judge import judges  # noqa: PLC0415  # on demand
 
             detectors += judges(settings, faults, judge, live=live)
         known = None if like is None else like._registry  # noqa: SLF001  # of the same class
@@ -151,7 +151,7 @@ class LoopGuard(SessionQueries):
         self.profiler = Profiler(settings, writer=self._writer)
         self._admissions = Admissions(settings, self.profiler, faults, self._writer)
         self.profiler.sample = self._admissions.resources.sample
-        # It refuses settings that cannot be used: before anybody else knows this guard.
+        # Raises on unusable settings: before this guard is registered anywhere.
         self.telemetry = Telemetry(
             settings, faults, live=live, detectors=self._registry.names,
             misses=self.profiler.misses, fields=self._admissions.fields,
@@ -181,11 +181,11 @@ class LoopGuard(SessionQueries):
         return self in _guards.attached
 
     def attach(self) -> None:
-        """Says that a live span processor feeds it."""
+        """Records that a live span processor feeds it."""
         _guards.attach(self)
 
     def switch_off(self) -> None:
-        """Says that a live span processor of it was made, with the setting `enabled` False."""
+        """Records that it has a live span processor with the setting `enabled` False."""
         _guards.switch_off(self)
 
     @staticmethod
@@ -202,16 +202,16 @@ class LoopGuard(SessionQueries):
         self, span: SpanView, session: str | None = None, above: SpanView | None = None,
         attributes: Mapping[str, object] | None = None,
     ) -> None:  # fmt: skip
-        """A span started.
+        """Handles the start of a span.
 
         Args:
             span: The span; kept until it ends.
             session: The session that the context names, if it does.
-            above: The span above, where that is not shown to the guard by itself.
-            attributes: Its attributes, where they were read.
+            above: Its parent span, if the guard does not see that one by itself.
+            attributes: Its attributes, if already read.
         """
         active, run, told, name = self.active, None, False, ""
-        # What is written on spans is read, and parsed, before the lock is taken.
+        # Attributes are read and parsed before the lock is acquired.
         try:
             name = span.name
             attributes = span.attributes if attributes is None else attributes
@@ -247,7 +247,7 @@ class LoopGuard(SessionQueries):
             settle()
 
     def _annotate_start(self, opened: ActiveSpan, name: str) -> None:
-        """Writes on a span that starts that its session was stopped, else how to execute it."""
+        """Annotates a starting span: its session is stopped, or how to execute it."""
         known = opened.session or self._sessions.of_trace(opened.view.trace_id)
         if known is not None and known.flag.stops:
             self._annotator.starting(opened, known)
@@ -255,7 +255,7 @@ class LoopGuard(SessionQueries):
             self._admissions.starting(opened, name, self.reader, self.tools)
 
     def _add(self, opened: ActiveSpan, run: Step | None) -> None:
-        """Follows an open span from now on. The lock is held."""
+        """Starts following an open span. The lock is held."""
         parent = opened.parent
         gone = self.active.add(opened)
         if run is not None or opened.top is None or (parent is not None and parent.holds):
@@ -265,7 +265,7 @@ class LoopGuard(SessionQueries):
         self._watchdog.on_start(opened)
 
     def _follow(self, span_id: int | None) -> None:
-        """Follows a deferred span after all, and those above it first. The lock is held."""
+        """Starts following a deferred span, its ancestors first. The lock is held."""
         chain: list[tuple[Deferred, bool]] = []
         while (found := self.active.pop_deferred(span_id)) is not None:
             chain.append(found)
@@ -280,14 +280,14 @@ class LoopGuard(SessionQueries):
             self._add(opened, None)
 
     def _follow_all(self) -> None:
-        """Follows all that is deferred, before anybody looks at what is open."""
+        """Starts following every deferred span, before open spans are inspected."""
         self.active.due = _NEVER
         with self._lock:
             for span_id in list(self.active.deferred):
                 self._follow(span_id)
 
     def follows(self, span_id: int) -> bool:
-        """Whether an open span was shown to the guard."""
+        """Whether the guard follows an open span."""
         return span_id in self.active.by_id or span_id in self.active.deferred
 
     def _opened(self, span_id: int) -> ActiveSpan | None:
@@ -297,13 +297,13 @@ class LoopGuard(SessionQueries):
         return self.active.by_id.get(span_id)
 
     def on_end(self, span: SpanView, session: str | None = None, step: Step | None = None) -> None:
-        """A span ended.
+        """Handles the end of a span.
 
         Args:
             span: The span.
-            session: The session that the context names; for a span whose start was not shown,
-                because nothing said yet that it is one of an agent.
-            step: Its step, where `reader` read it.
+            session: The session that the context names; for a span whose start was not shown
+                because nothing marked it as an agent's yet.
+            step: Its step, if `reader` has read it.
         """
         active, span_id = self.active, span.span_id
         opened = active.by_id.get(span_id) or self._opened(span_id)
@@ -336,7 +336,7 @@ class LoopGuard(SessionQueries):
     def _read(
         self, span: SpanView, opened: ActiveSpan | None, step: Step | None
     ) -> tuple[Step | None, Messages | None]:
-        """What an ended span says: it is read, and parsed, before the lock is taken."""
+        """Reads and parses an ended span, before the lock is acquired."""
         where = "read"
         try:
             if (
@@ -371,7 +371,7 @@ class LoopGuard(SessionQueries):
         self, span: SpanView, step: Step | None, judged: list[tuple[Session, Step]],
         opened: ActiveSpan | None, read: Messages | None,
     ) -> list[tuple[Session, Step]]:  # fmt: skip
-        """What is to be judged, with the calls that only messages tell of. The lock is held."""
+        """Adds calls that only messages report to the steps to judge. The lock is held."""
         try:
             if step is None or step.kind is not _MODEL:
                 return self._untraced.counted(judged, step)
@@ -385,13 +385,13 @@ class LoopGuard(SessionQueries):
             return judged
 
     def _lost(self, opened: ActiveSpan, at: int) -> None:
-        """An open span is forgotten: nobody will say that it ended. The lock is held."""
+        """Forgets an open span whose end will not be seen. The lock is held."""
         self._watchdog.on_end(opened, None, at)
         self._resolver.lost(opened)
         self._dedup.lost(opened.view.span_id)
 
     def let_go(self, span_id: int) -> None:
-        """An open span is somebody else's to report: it is forgotten, and is no step.
+        """Forgets an open span without a step, since something else reports it.
 
         Args:
             span_id: The span.
@@ -404,15 +404,15 @@ class LoopGuard(SessionQueries):
             opened = self.active.pop(span_id)
             if opened is None:
                 return
-            left = self._dedup.closed(opened.view, None, self._clock())
+            released = self._dedup.closed(opened.view, None, self._clock())
             self._lost(opened, self._clock())
-        self._count(left)
+        self._count(released)
 
     def observe(self, step: Step, session: str) -> None:
-        """Takes a canonical step, as labelled recordings have them.
+        """Observes a canonical step, such as one of a labelled recording.
 
         Args:
-            step: The step; `end` 0 means that its times are unknown.
+            step: The step; an `end` of 0 means unknown times.
             session: Key of its session.
         """
         with self._lock:
@@ -422,7 +422,7 @@ class LoopGuard(SessionQueries):
         settle()
 
     def tick(self, now: int) -> None:
-        """The clock is now `now`: finds what runs for too long.
+        """Advances the clock to `now` and finds what has run for too long.
 
         Args:
             now: Nanoseconds since the epoch.
@@ -444,14 +444,14 @@ class LoopGuard(SessionQueries):
                 aged = self._sessions.expire(now)
             if not aged:
                 break
-            # What they hold is freed here, where nobody waits.
+            # Frees their memory here, outside the lock.
             del aged
         settle()
 
     @property
     def due(self) -> int:
-        """When to call `tick` next, nanoseconds since the epoch; 2**63 - 1: not at all."""
-        # Without min(), which costs several times as much: this is asked twice for every span.
+        """When to call `tick` next, nanoseconds since the epoch; 2**63 - 1 for never."""
+        # Without min(), which costs several times as much: this runs twice per span.
         due, sessions, deferred = (
             self._watchdog.deadlines.top,
             self._sessions.due_at,
@@ -464,23 +464,23 @@ class LoopGuard(SessionQueries):
         return min(due, self._dedup.due) if self._dedup.held else due
 
     def limit_s(self, tool: str, args: object) -> float:
-        """Seconds that a call of a tool may take by its estimate; 600 without one."""
+        """Returns how many seconds a call of a tool may take; 600 without an estimate."""
         return self.profiler.time_limit(tool, args)
 
     def health(self) -> tuple[str, ...]:
-        """What does not agree with itself in its own state, a sentence each.
+        """Checks its own state now and describes each inconsistency in a sentence.
 
-        It is looked at every `tuning.stalls.health_s` anyway; this looks now, at all open spans.
+        The watchdog does so every `tuning.stalls.health_s` anyway.
         """
         return tuple(self._watchdog.health())
 
     def bind(self, trace_id: int, session: str) -> None:
-        """Says that a trace belongs to a session, before its spans say so."""
+        """Assigns a trace to a session before its spans name one."""
         with self._lock:
             self._sessions.bind(trace_id, session, self._clock())
 
     def recall(self, session: str, trace_id: int) -> None:
-        """Makes a session known with what its journal says. Blocks.
+        """Restores a session from its journal. Blocks.
 
         Args:
             session: Key of the session.
@@ -489,7 +489,7 @@ class LoopGuard(SessionQueries):
         self._sessions.recall(session, trace_id, self._clock())
 
     def write_journals(self) -> None:
-        """Hands on what is still to be written to journals, now."""
+        """Writes pending journal entries now."""
         self._sessions.flush()
 
     def forget(self, session: str) -> None:
@@ -502,17 +502,17 @@ class LoopGuard(SessionQueries):
             self._sessions.forget(session)
 
     def annotation(self, trace_id: int, span_id: int) -> Annotation | None:
-        """What is to be put on an ended span, for an exporter; given once."""
+        """Returns the annotation of an ended span, once, for an exporter."""
         return self._annotator.pop(trace_id, span_id)
 
     def count_held(self) -> None:
-        """Counts the calls that are held back for a span that may know more of them."""
+        """Counts the calls held back for a span that may carry more detail."""
         with self._lock:
             overdue = self._dedup.overdue(2**63)
         self._count(overdue)
 
     def shutdown(self) -> None:
-        """Counts what is still held back. The guard may be used further."""
+        """Counts the calls still held back. The guard remains usable."""
         self.count_held()
         self._sessions.close()
         if self._resilience is not None:
@@ -529,7 +529,7 @@ class LoopGuard(SessionQueries):
         settle()
 
     def forked(self) -> None:
-        """Starts anew in the child of a fork: locks may be held by threads that are not here."""
+        """Resets in the child of a fork, where locks may be held by threads that are gone."""
         self.faults.forked()
         self.profiler.forked()
         self._admissions.forked()
@@ -537,9 +537,9 @@ class LoopGuard(SessionQueries):
         self._start()
 
     def _start(self) -> None:
-        """Makes what a fork makes anew."""
+        """Creates what a fork has to replace."""
         settings, faults = self.settings, self.faults
-        # What it guards and what may be done while it is held: otel_loopguard/_util/locks.py.
+        # What it guards, and what may run under it: see otel_loopguard/_util/locks.py.
         self._lock = new_lock()
         self._sessions = SessionRegistry(
             settings, self._registry, faults, self._lock, self._journal_store, live=self._live,
@@ -578,20 +578,20 @@ class LoopGuard(SessionQueries):
         self.subscribers = Subscribers(faults)
         self._subscribe()
         if settings.limits_money or settings.prices_file:
-            from otel_loopguard.guard.unpriced import unpriced  # noqa: PLC0415  # who limits money
+            from otel_loopguard.guard.unpriced import unpriced  # noqa: PLC0415  # with prices only
 
             listener = unpriced(settings)
             if self._live and settings.limits_money:
                 self.subscribers.steps.append(("unpriced", listener))
 
     def _subscribe(self) -> None:
-        """Lists who is notified; what is not configured is not in the lists."""
+        """Lists the subscribers; only what is configured is in the lists."""
         steps, decisions = self.subscribers.steps, self.subscribers.decisions
         resilience = self._resilience
         on_step, on_decision = self._on_step, self._on_decision
         settings = self.settings
         if self._live and (settings.webhook_url or settings.store_url or settings.control_socket):
-            # What cannot be used of them is refused now, and not at the first escalation.
+            # Raises on unusable settings now rather than at the first escalation.
             escalation = self.escalation()
             if escalation.listeners.closed:
                 steps.append(("admin", escalation.on_step))
@@ -619,9 +619,9 @@ class LoopGuard(SessionQueries):
             decisions.append(("verdicts", self.telemetry.verdicts.on_decision))
 
     def _count(self, steps: tuple[Step, ...]) -> None:
-        """Counts steps that were held back for a twin that did not come."""
+        """Counts steps held back for a twin that did not arrive."""
         for step in steps:
-            # One that cannot be counted does not keep the others from it.
+            # One failure does not affect the other steps.
             with swallow(self.faults, "held"):
                 with self._lock:
                     found = self._resolver.resolve(step, None, self._clock(step.end))
@@ -631,7 +631,7 @@ class LoopGuard(SessionQueries):
                     self._judge(session, counted, None)
 
     def _judge(self, session: Session, step: Step, opened: ActiveSpan | None) -> None:
-        """Has a session observe a step, and publishes what came of it."""
+        """Lets a session observe a step, and publishes the observation."""
         made: list[DecisionRecord] = []
         with session.lock:
             index = session.progress.steps
@@ -665,7 +665,7 @@ class LoopGuard(SessionQueries):
         self, session: Session, step: Step, opened: ActiveSpan | None, index: int,
         findings: Iterable[Finding], made: list[DecisionRecord],
     ) -> None:  # fmt: skip
-        """What follows from a step that ended. The session's lock is held."""
+        """Decides about an ended step. The session's lock is held."""
         decide = partial(self._decide_on, session, step, opened, index, step.end or self._clock())
         for found in session.unruled:
             record = attempt(self.faults, "judge", decide, found)
@@ -677,7 +677,7 @@ class LoopGuard(SessionQueries):
         self, session: Session, step: Step, opened: ActiveSpan | None, index: int, at: int,
         finding: Finding,
     ) -> DecisionRecord:  # fmt: skip
-        """What follows from a step that ended."""
+        """Decides about one finding, and raises the flag."""
         decision = self._decisions.decide(session.key, finding, step, index=index, time=at)
         decision = session.noted(decision)
         _raise_flag(session, decision)
@@ -685,7 +685,7 @@ class LoopGuard(SessionQueries):
         return self._record(session, decision, step, opened, step.agent, loop=loop)
 
     def _stall(self, stall: Stall) -> bool:
-        """Decides about a span that is open for too long; always True."""
+        """Decides about a span that has been open for too long; always True."""
         opened, step = stall.opened, stall.step
         agent = step.agent or opened.agent
         made: list[DecisionRecord] = []
@@ -712,7 +712,7 @@ class LoopGuard(SessionQueries):
         self, session: Session, decision: Decision, step: Step, opened: ActiveSpan | None,
         agent: str | None, *, loop: bool = False, running: bool = False,
     ) -> DecisionRecord:  # fmt: skip
-        """Writes a decision down for the report and the journal. The lock is held."""
+        """Records a decision in the report and the journal. The lock is held."""
         record, noted = session.record, decision.action is Action.ALLOW
         meaning = record.decided(decision, None if running else step, loop=loop)
         session.decided(decision)
@@ -725,7 +725,7 @@ class LoopGuard(SessionQueries):
         )
 
     def escalation(self) -> EscalationService:
-        """What puts sessions before people; made when there is anything to tell or to ask them."""
+        """The service that escalates to people; created on first use."""
         with self._lock:
             if self._escalation is None:
                 self._escalation = EscalationService(
@@ -737,17 +737,17 @@ class LoopGuard(SessionQueries):
             return self._escalation
 
     def _flag_changed(self, flag: Flag) -> None:
-        """A flag was changed; where it was not by the policy, people hear why."""
+        """Audits a change of a flag, unless the policy made it."""
         if self._escalation is not None or flag.control.by in (None, POLICY):
             return
         if held():
-            # A signal handler changes it within our own code.
+            # A signal handler changed it while our own code was running.
             later(partial(self._flag_changed, flag))
         else:
             self.escalation().audit.changed(flag)
 
     def _forgotten(self, session: Session) -> None:
-        """A session is known no more; what others remember of it by its key goes too."""
+        """Drops what other parts keep about a forgotten session."""
         self._over(session)
         self._watchdog.forget(session.key)
         self._replication.forget(session.key)
@@ -755,29 +755,29 @@ class LoopGuard(SessionQueries):
             self._escalation.escalations.register.forget(session.key)
 
     def _over(self, session: Session) -> None:
-        # With manual journals, another guard may go on with the session.
+        # With manual journals, another guard may continue the session.
         if self.telemetry.verdicts is not None and not self._manual_journals:
             self.telemetry.verdicts.on_end(session)
 
     def _profile(self, seen: Observation) -> None:
-        """Profiles a call; one that only a message reports has no times of its own."""
+        """Profiles a call; one that only a message reports has no duration."""
         step = seen.step
         if step.kind is not _MODEL and step.dialect != MESSAGES:
             self.profiler.finished(step, seen.session.key)
 
     def _clock(self, known: int | None = None) -> int:
-        """The time: by the machine's clock, in a replay what is known or was last told."""
+        """The time: the machine's; in a replay the known one, or that of the last tick."""
         return now() if self._live else known or self._now
 
 
 def _raise_flag(session: Session, decision: Decision) -> None:
     flag = session.flag
-    # A hint for one loop does not take down the deny of another.
-    # What is only noted on the trace does not touch it.
+    # A hint for one loop does not clear the deny of another.
+    # A decision that is only noted on the trace leaves the flag alone.
     noted = decision.shadow or decision.action is Action.ALLOW
     if not noted and decision.action.rank >= flag.control.action.rank:
-        said = hint(decision) + session.record.offer(decision.action)
-        flag.set(decision.action, reason=decision.message, hint=said, decision=decision)
+        text = hint(decision) + session.record.offer(decision.action)
+        flag.set(decision.action, reason=decision.message, hint=text, decision=decision)
 
 
 _guards: GuardRegistry[LoopGuard] = GuardRegistry()

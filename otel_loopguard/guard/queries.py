@@ -1,4 +1,4 @@
-"""What people and runtimes ask a guard about a session, and tell it."""
+"""Queries and commands on the sessions of a guard."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 
 class SessionQueries:
-    """The part of a guard that `otel_loopguard.control` talks to; it knows sessions by their key.
+    """The part of a guard that `otel_loopguard.control` calls, with sessions by key.
 
-    All of it may be called from any thread.
+    Every method may be called from any thread.
     """
 
     settings: Settings
@@ -45,21 +45,21 @@ class SessionQueries:
     _admissions: Admissions
 
     def _opened(self, span_id: int) -> ActiveSpan | None:
-        """The open span of an id, which is followed from now on if it was deferred."""
+        """Returns the open span with an id, and starts following it if it was deferred."""
         raise NotImplementedError
 
     def flag_of(self, session: str) -> Flag | None:
-        """The flag of a session by its key; None if it is not known."""
+        """Returns the flag of a session, or None if the session is not known."""
         found = self._sessions.find(session)
         return None if found is None else found.flag
 
     def flag_named(self, session: str) -> Flag:
-        """The flag of a session by its final key, which is made known if need be."""
+        """Returns the flag of a session by its final key; creates the session if needed."""
         with self._lock:
             return self._sessions.named(session, now()).flag
 
     def requested(self, session: str) -> list[WaitingRound]:
-        """The calls that messages of a session told of and that wait for their results.
+        """Returns the calls that messages requested and whose results are pending.
 
         Args:
             session: Key of the session.
@@ -69,11 +69,11 @@ class SessionQueries:
             return [] if found is None or found.asked is None else found.asked.waiting()
 
     def resume_requested(self, session: str, rounds: Sequence[WaitingRound]) -> None:
-        """Goes on waiting for the results of calls, where another process left it.
+        """Continues waiting for results of calls that another process saw requested.
 
         Args:
             session: Key of the session.
-            rounds: What `requested` gave there.
+            rounds: The return value of `requested` there.
         """
         with self._lock:
             found = self._sessions.find(session)
@@ -82,9 +82,9 @@ class SessionQueries:
                 found.asked.resume(rounds)
 
     def concerns(self, session: str, at: int) -> bool:
-        """Whether what the policy said at a time concerns the run that a session is at.
+        """Whether a policy decision made at a time applies to the current run of a session.
 
-        A run that begins with a conversation's next turn begins anew, whatever stopped the last.
+        The next turn of a conversation starts a new run, whatever stopped the last one.
 
         Args:
             session: Key of the session.
@@ -98,12 +98,12 @@ class SessionQueries:
             return run is not None and run.since <= at
 
     def flag_in(self, trace_id: int) -> Flag | None:
-        """The flag of the session of a trace; None if it is not known."""
+        """Returns the flag of the session of a trace, or None if it is not known."""
         found = self._sessions.of_trace(trace_id)
         return None if found is None else found.flag
 
     def report(self, session: str) -> Report | None:
-        """What a session has come to; None if it is not known.
+        """Returns the report of a session, or None if the session is not known.
 
         Args:
             session: Key of the session.
@@ -115,7 +115,7 @@ class SessionQueries:
             return replace(found.report(), execution=self._admissions.acceptance(found.record))
 
     def cycles(self, session: str) -> tuple[AgentCycle, ...] | None:
-        """The newest 32 cycles of agents of a session, oldest first; None if it is not known.
+        """Returns the newest 32 agent cycles of a session, oldest first, or None.
 
         Args:
             session: Key of the session.
@@ -127,7 +127,7 @@ class SessionQueries:
             return () if found.cycles is None else found.cycles.now()
 
     def context(self, session: str) -> Context | None:
-        """The long-term context of a session; None if it is not known.
+        """Returns the long-term context of a session, or None if it is not known.
 
         Args:
             session: Key of the session.
@@ -137,7 +137,7 @@ class SessionQueries:
             return None if found is None else found.record.memory.context()
 
     def remember(self, session: str, topic: Topic, text: str) -> bool:
-        """Adds to the long-term context of a session; False if it is not known.
+        """Adds to the long-term context of a session; False if the session is not known.
 
         Args:
             session: Key of the session.
@@ -154,7 +154,7 @@ class SessionQueries:
             return found is not None
 
     def compacted(self, session: str) -> bool:
-        """The context of a session was compacted: what was counted weighs half.
+        """Halves the counts of a session whose context was compacted.
 
         Args:
             session: Key of the session.
@@ -171,11 +171,11 @@ class SessionQueries:
         return found is not None
 
     def happened(self, session: str | None, what: Happening, times: int = 1) -> None:
-        """Counts what the application's own process does in a run, and no span tells.
+        """Counts something the application did in a run that no span reports.
 
         Args:
-            session: Key of the session; None if it is not known: then it is in no report.
-            what: The field of `RunMetrics`.
+            session: Key of the session; None if unknown, then it appears in no report.
+            what: A field of `RunMetrics`.
             times: How often.
         """
         with self._lock:
@@ -185,7 +185,7 @@ class SessionQueries:
         self.telemetry.numbers.happened(what, times)
 
     def saved(self, session: str) -> SavedSession | None:
-        """What is counted of a session now, for a checkpoint; None if it is not known.
+        """Returns the current counts of a session for a checkpoint, or None.
 
         Args:
             session: Key of the session.
@@ -195,12 +195,12 @@ class SessionQueries:
             return None if found is None else found.saved()
 
     def restored(self, session: str, saved: object) -> bool:
-        """The application of a session went back to a checkpoint.
+        """Resets a session whose application went back to a checkpoint.
 
         Args:
             session: Key of the session.
-            saved: What `saved` gave at the checkpoint; of another session, or None, nothing of it
-                is used, and whatever was counted is forgotten.
+            saved: The return value of `saved` at the checkpoint. None, or one of another session,
+                clears all counts.
 
         Returns:
             False if the session is not known.
@@ -220,10 +220,10 @@ class SessionQueries:
 
         Args:
             decision_id: `Decision.id`; the newest 4096 are known.
-            false_alarm: Whether it was wrong. Who speaks last is right.
+            false_alarm: Whether it was wrong; the last call wins.
 
         Returns:
-            False if the decision or its session is not known any more.
+            False if the decision or its session is no longer known.
         """
         with self._lock:
             about = self._admissions.decision_of(decision_id)
@@ -238,14 +238,14 @@ class SessionQueries:
         user: str = "",
         parallel: bool | None = None,
     ) -> Admission:
-        """How to execute calls that are about to run, or what speaks against them.
+        """Returns how to execute calls that are about to run, or an objection to them.
 
         Args:
             tasks: The calls; at least one.
             session: Key of their session; None if it is not known.
-            span_id: The span that is current, which says whose agent's calls they are.
-            user: Whose preferences count.
-            parallel: Whether a batch is to run in parallel; None: as it may.
+            span_id: The current span, which identifies the calling agent.
+            user: The user whose preferences apply.
+            parallel: Whether a batch has to run in parallel; None leaves it open.
         """
         found = None if session is None else self._sessions.find(session)
         opened = self._opened(span_id)
@@ -253,12 +253,12 @@ class SessionQueries:
         return self._admissions.admit(tasks, found, user=user, agent=agent, parallel=parallel)
 
     def tell(self, span_id: int, args: object, outcome: object) -> None:
-        """Takes arguments and result of a call, which its open span does not carry.
+        """Attaches arguments and result to a call whose open span does not carry them.
 
         Args:
             span_id: The span of the call.
             args: Its arguments, a JSON value or text; None if they are not known.
-            outcome: Its result, likewise.
+            outcome: Its result, in the same form.
         """
         with self._lock:
             opened = self._opened(span_id)
@@ -266,22 +266,22 @@ class SessionQueries:
                 opened.captured = (args, outcome)
 
     def next_run(self, session: str | None, trace_id: int, span_id: int) -> None:
-        """A run of an agent begins, as the adapter of a framework says: the user's next turn.
+        """Starts a run of an agent, the user's next turn, on behalf of an adapter.
 
-        What the policy stopped in the run before may go on. Below an open tool call, and beside an
-        open run of the session, it is a sub-agent. A run that has a span is told by that, once.
+        It lifts what the policy stopped in the run before. Below an open tool call, or beside an
+        open run of the session, it is a sub-agent. A run that also has a span counts once.
 
         Args:
-            session: Key of its session; None: that of its trace.
+            session: Key of its session; None for that of its trace.
             trace_id: Its trace.
-            span_id: The span that is current where it begins; any number that is new where none is.
+            span_id: The current span at its start; any unused number where there is none.
         """
         with self._lock:
             self._opened(span_id)
             self._resolver.told(session, trace_id, span_id)
 
     def entered(self, session: str) -> None:
-        """Somebody enters a session anew: what the policy stopped in a run that is over is over.
+        """Lifts what the policy stopped in a finished run, as a session is entered again.
 
         Args:
             session: Key of the session.
@@ -301,8 +301,8 @@ class SessionQueries:
             session: Key of its session.
             tool: Name of the tool.
             args: Its arguments; None if they are not known.
-            span_id: The span that is current, which says whose call it is.
-            agent: Whose call it is, where no span says so.
+            span_id: The current span, which identifies the calling agent.
+            agent: The calling agent, where no span identifies it.
         """
         if isinstance(args, str) and len(args) <= self.settings.max_value_chars:
             args = parsed(args)
@@ -314,7 +314,7 @@ class SessionQueries:
             return found.denies(tool, args, agent if opened is None else opened.agent)
 
     def allowed(self, session: str) -> frozenset[int] | None:
-        """The calls of a session that a person allowed; None: whatever it does.
+        """Returns the calls of a session that a person allowed; None for all of them.
 
         Args:
             session: Its key.
@@ -324,11 +324,11 @@ class SessionQueries:
             return frozenset() if found is None else found.allowed
 
     def recall_allowed(self, session: str, calls: frozenset[int] | None) -> None:
-        """Brings back what `allowed` said in another process, to a session that is known.
+        """Restores what `allowed` returned in another process, if the session is known.
 
         Args:
             session: Its key.
-            calls: What was allowed.
+            calls: The allowed calls.
         """
         with self._lock:
             found = self._sessions.find(session)
@@ -336,48 +336,48 @@ class SessionQueries:
                 found.allowed = calls
 
     def objection(self, tool: str, args: object, *, span_id: int = 0) -> Objection | None:
-        """What a breaker or a check forbids about a call that is about to run.
+        """Returns the objection of a breaker or a check to a call that is about to run.
 
         Args:
             tool: Name of the tool.
             args: Its arguments; None if they are not known.
-            span_id: The span that is current, which says whose call it is.
+            span_id: The current span, which identifies the calling agent.
 
         Returns:
-            None where nothing does, and in a guard that may not deny.
+            None without an objection, and in a guard that may not deny.
         """
         opened = self._opened(span_id)
         agent = None if opened is None else opened.agent
         return self._admissions.forbidding(Task("0", tool, args=args, agent=agent))
 
     def answered(self, admission_id: str, choice: Choice) -> bool:
-        """Takes what a user chose about calls; False if they are not known any more."""
+        """Records a user's choice about calls; False if they are no longer known."""
         return self._admissions.answered(admission_id, choice)
 
     def preferences(self, user: str) -> Preferences:
-        """What a user prefers about the execution of calls."""
+        """Returns the execution preferences of a user."""
         return self._admissions.users.preferences(user)
 
     def prefer(self, user: str, changes: Mapping[str, object]) -> Preferences:
-        """Changes what a user prefers.
+        """Changes the execution preferences of a user.
 
         Raises:
-            ValueError: A name is unknown, or a value cannot be used; the message has both.
+            ValueError: A name is unknown or a value invalid; the message has both.
         """
         return self._admissions.users.prefer(user, changes)
 
     def acceptance(self, session: str | None) -> Acceptance | None:
-        """How execution choices were taken, of a session or all; None if nobody asked."""
+        """Returns how users took execution choices; None if there were no requests."""
         if session is None:
             return self._admissions.acceptance()
         found = self._sessions.find(session)
         return None if found is None else self._admissions.acceptance(found.record)
 
     def resource_use(self) -> Mapping[str, ResourceUse]:
-        """Mean and peak use of the machine, over the newest samples."""
+        """Returns mean and peak use of the machine over the newest samples."""
         return self._admissions.resources.use()
 
     @property
     def admissions(self) -> Admissions:
-        """What answers before a call runs; `objectors` may be added to it."""
+        """The admission control; `objectors` may be added to it."""
         return self._admissions

@@ -1,4 +1,4 @@
-"""The one background thread: it wakes when something open is late, because what hangs is silent."""
+"""The background thread that finds hanging spans, which emit nothing by themselves."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ if TYPE_CHECKING:
 
 _NEVER: Final = 2**63 - 1
 _LONGEST_S: Final = 5.0
-"""The machine's clock may be set, and sleeps with the machine: what is due is asked again."""
+"""Longest sleep: the machine's clock may be set, and stops while the machine sleeps."""
 _SHORTEST_S: Final = 0.01
-"""Looks at most a hundred times a second, however close deadlines lie."""
+"""Shortest sleep: at most a hundred ticks a second, however close deadlines are."""
 
 
 class WatchdogThread:
-    """Ticks a guard when its next deadline comes, and sleeps while there is none.
+    """Ticks a guard at its next deadline, and sleeps while there is none.
 
-    The thread is a daemon, is started by the first span, and is started again in the child of a
-    fork. It holds the guard weakly.
+    The thread is a daemon. The first span starts it, also in the child of a fork. It holds the
+    guard weakly.
 
     Attributes:
-        planned: When it looks next, nanoseconds since the epoch.
-        process: Id of the process in which it was started; 0 before, and in the child of a fork.
+        planned: When it ticks next, nanoseconds since the epoch.
+        process: Id of the process that started it; 0 before, and in the child of a fork.
     """
 
     def __init__(self, guard: LoopGuard) -> None:
-        # Without a callback: that would run while the interpreter ends, too.
+        # Without a callback, which could run during interpreter shutdown.
         self._guard = weakref.ref(guard)
         self._faults = guard.faults
         self._lock = new_lock()
@@ -45,11 +45,11 @@ class WatchdogThread:
         reset_after_fork(self)
 
     def forked(self) -> None:
-        """In the child of a fork there is no such thread, and another one may have held these."""
+        """Resets in the child of a fork, which has no such thread."""
         self._lock, self._work, self.process = new_lock(), Signal(), 0
 
     def wake(self) -> None:
-        """Says that a deadline may come sooner than planned, or that the process is a new one."""
+        """Wakes the thread for an earlier deadline; starts it in a new process."""
         if not self.process:
             if deterministic():
                 return
@@ -59,7 +59,7 @@ class WatchdogThread:
             self._work.set()
 
     def tick(self) -> None:
-        """Ticks the guard now, on the calling thread; a test does, that moves the clock."""
+        """Ticks the guard now, on the calling thread; for tests that move the clock."""
         guard = self._guard()
         if guard is not None and not self._stopped:
             with swallow(self._faults, "timer"):
@@ -82,7 +82,7 @@ class WatchdogThread:
 
     def _run(self, work: Signal) -> None:
         while not self._stopped:
-            # In this order: who brings an earlier deadline after it was asked for sets it again.
+            # Cleared first: an earlier deadline that arrives after this sets it again.
             work.clear()
             settle()
             self.planned = _NEVER
@@ -99,7 +99,7 @@ class WatchdogThread:
             del guard
             if self._stopped:
                 return
-            # Now and then it looks whether the guard is gone.
+            # Wakes now and then to check that the guard still exists.
             work.wait(_LONGEST_S if due == _NEVER else _seconds_until(due))
 
 

@@ -1,4 +1,4 @@
-"""Tells of model calls whose cost nobody knows, where money is limited."""
+"""Warns of model calls without a known cost where spending is limited."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _NO_PRICE: Final = (
 
 
 def unpriced(settings: Settings) -> Callable[[Observation], None]:
-    """A listener that warns. Prices are read here: a broken file is refused at the start."""
+    """Returns a subscriber that warns. Reads the prices: a broken file fails at start."""
     table_of(settings.prices_file)
     return partial(_warn, settings.prices_file)
 
 
 def _warn(prices_file: str, seen: Observation) -> None:
-    """Warns once of a call without tokens, and once of a model without a price. No lock is held."""
+    """Warns once of calls without tokens, and once of models without a price; lock-free."""
     step = seen.step
     if step.kind is not Kind.MODEL or cost_of(step, prices_file) is not None:
         return

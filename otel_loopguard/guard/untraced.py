@@ -1,4 +1,4 @@
-"""Tool calls that no span tells of, read from the messages of models; and where none tells."""
+"""Tool calls without spans, read from messages of models; warnings where they stay invisible."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MUTE: Final = 64
 _TOOL: Final = Kind.TOOL
 _CALLS: Final = (Kind.TOOL, Kind.HANDOFF)
 _TRACED: Final = RequestedCalls()
-"""Of every session in which no message told of a call before a span did: it never changes."""
+"""Shared by all sessions whose calls come from spans; never changes."""
 _TRACED.trace()
 
 _ALONE: Final = (
@@ -50,11 +50,11 @@ _NO_ARGUMENTS: Final = (
 
 
 class Messages(NamedTuple):
-    """What the messages on the span of a model say.
+    """The messages on the span of a model.
 
     Attributes:
-        calls: The calls that its answer asks for.
-        request: What it was sent; None if that was not captured, or was not read.
+        calls: The calls that its response requests.
+        request: The request; None if it was not captured or not read.
     """
 
     calls: list[Asked]
@@ -62,11 +62,11 @@ class Messages(NamedTuple):
 
 
 class Untraced:
-    """Gives the calls of one guard that only messages tell of. The guard's lock is held.
+    """Finds calls that only messages report. The guard's lock is held.
 
-    Which traces have a span of a tool is remembered of the newest 4096: there, and in sessions that
-    have one, the messages do not count. Of several spans that tell of one model call the first is
-    read; another one only where the first has no content.
+    Messages do not count in traces and sessions that have a span of a tool; the newest 4096 such
+    traces are remembered. Of several spans of one model call the first is read; another one only
+    if the first has no content.
     """
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class Untraced:
         self._blind = 0
 
     def read(self, span: SpanView, step: Step, session: Session | None) -> Messages | None:
-        """What the messages on a model's span say, if it may matter. The lock is not held."""
+        """Reads the messages on a model's span, if they may matter. The lock is not held."""
         if step.trace_id in self._traced:
             return None
         asked = None if session is None else session.asked
@@ -97,7 +97,7 @@ class Untraced:
         self, span: SpanView, step: Step, counted: list[tuple[Session, Step]], *,
         session: Session | None, agent: str | None, read: Messages | None = None,
     ) -> list[tuple[Session, Step]]:  # fmt: skip
-        """What is to be judged now that a model's span ended."""
+        """Returns the steps to judge after a model's span has ended."""
         kept = self.counted(counted)
         own = None
         for known, one in counted:
@@ -113,9 +113,9 @@ class Untraced:
     def counted(
         self, counted: list[tuple[Session, Step]], ended: Step | None = None
     ) -> list[tuple[Session, Step]]:
-        """Steps that count by the spans, without calls that were counted out of messages.
+        """Drops calls that were already counted from messages.
 
-        The span that ended tells of a call of its trace, also where that was counted before.
+        The ended span marks its trace as one with tool spans, even if its call was counted before.
         """
         if self._told and len(counted) == 1 and self._is_traced(*counted[0], ended):
             return counted
@@ -141,14 +141,14 @@ class Untraced:
         return kept
 
     def _is_traced(self, session: Session, step: Step, ended: Step | None) -> bool:
-        """Whether all calls so far were told by spans, and this one is: nearly always."""
+        """Whether spans report every call so far and this one: nearly always."""
         return session.asked is _TRACED and ended is step and step.trace_id in self._traced
 
     def _told_on(  # noqa: PLR0913
         self, span: SpanView, step: Step, session: Session, agent: str | None,
         read: Messages | None, *, first: bool,
     ) -> list[Step]:  # fmt: skip
-        """The calls of which the span of a model shows the results, as steps."""
+        """Returns the calls whose results are on the span of a model, as steps."""
         asked = session.asked
         if (asked is not None and asked.traced) or step.trace_id in self._traced:
             return []
@@ -176,7 +176,7 @@ class Untraced:
         return steps
 
     def _is_mute(self, step: Step) -> bool:
-        """Whether the first span that told of a model call had no content."""
+        """Whether the first span of this model call had no content."""
         end = step.end or step.start
         return any(
             mute.trace_id == step.trace_id and mute.start <= end and step.start <= (mute.end or end)
@@ -184,7 +184,7 @@ class Untraced:
         )
 
     def on_step(self, seen: Observation) -> None:
-        """Warns of what cannot be seen; no lock is held."""
+        """Warns of calls that cannot be seen. No lock is held."""
         step, session = seen.step, seen.session
         alone = step.kind is _TOOL and step.parent_id is None and not step.server
         if alone and not session.named and session.progress.steps <= 1:
