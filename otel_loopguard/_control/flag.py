@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 import threading
 import time
 import unicodedata
@@ -35,14 +34,14 @@ class FlagObservers:
         self._references: dict[Callable[[], Callable[[Flag], None] | None], None] = {}
 
     def add(self, observer: Callable[[Flag], None]) -> None:
-        """Has something called whenever a flag changes, on the thread that changes it.
+        """Registers a callback for changes of any flag, called on the changing thread.
 
-        Of a method the object is held weakly.
+        The object of a bound method is held weakly.
         """
         self._references[weak_reference(observer)] = None
 
     def notify(self, flag: Flag) -> None:
-        """A flag has changed."""
+        """Notifies observers of a change."""
         for reference in tuple(self._references):
             observer = reference()
             if observer is None:
@@ -55,16 +54,16 @@ OBSERVERS: Final = FlagObservers()
 
 
 # Values of `Control.by` beside names of persons: a decision, a person without a name, the
-# application itself, and an escalation that nobody answered.
+# application itself, and an unanswered escalation.
 POLICY: Final = "policy"
 BY_HAND: Final = "by hand"
 APPLICATION: Final = "application"
 TIME_LIMIT: Final = "time limit"
 RESERVED: Final = frozenset({POLICY, BY_HAND, APPLICATION, TIME_LIMIT, "baggage"})
 _PARTS: Final = 20
-# A waiter looks again this often: an interrupt may have come before it was woken.
+# Longest wait: an interrupt may precede the wake-up.
 _LONGEST_S: Final = 10.0
-# The machine's clock may be set, and runs on while the machine sleeps: it is asked again.
+# Longest wait for the machine's clock, which may be set and runs while the machine sleeps.
 _LOOK_S: Final = 1.0
 
 
@@ -76,12 +75,12 @@ class Control:
         session: Key of the session; None where no session is known.
         action: What to do; `allow` where nothing is known.
         reason: Why, in a sentence; None for `allow`.
-        hint: What to tell the model, ready to be put into its next messages; None for `allow`.
+        hint: Text for the model's next messages; None for `allow`.
         decision: The decision behind it; None for `allow` and where a person set it.
         by: Who set it: `policy`, or the name of a person; None for `allow`.
         until: When it ends by itself, nanoseconds since the epoch; None: not by itself.
-        recalled: Whether the journal brought it in; whoever decided it has told the others.
-        remote_decision_id: Id of the decision behind it, where another process took that.
+        recalled: Whether it comes from the journal, so that it is not replicated again.
+        remote_decision_id: Id of the decision behind it, if another process made it.
     """
 
     session: str | None = None
@@ -103,7 +102,7 @@ class Control:
 def is_reserved(name: str) -> bool:
     """Whether a name is reserved for the guard itself, however it is written.
 
-    Case, spaces, compatible forms of letters and signs that nobody sees make no other name of it.
+    Ignores case, spaces, compatible forms of letters and invisible characters.
     """
     seen = "".join(sign for sign in unicodedata.normalize("NFKC", name) if sign.isprintable())
     return " ".join(seen.replace("_", " ").casefold().split()) in RESERVED
@@ -116,7 +115,7 @@ NOTHING = Control()
 class Flag:
     """Holds the `Control` of one session; readers take no lock.
 
-    An abort is final: nothing but `clear` takes it down.
+    Only `clear` lifts an abort.
 
     Attributes:
         limit_s: Seconds that a gate waits at most, by default.
@@ -164,7 +163,7 @@ class Flag:
 
     @property
     def milestones(self) -> Milestones:
-        """The board of its milestones; made when it is first asked for."""
+        """The board of its milestones; created on first use."""
         board = self._milestones
         if board is None:
             with _changing:
@@ -172,23 +171,23 @@ class Flag:
         return board
 
     def drop_blank_board(self) -> None:
-        """Drops a board that says nothing and that nobody else holds; another one is as good."""
+        """Drops a board without entries, unless it is in use elsewhere."""
         with _changing:
-            board = self._milestones
-            # Held by this flag, by this frame, and by the call that counts.
-            if board is not None and board.blank and sys.getrefcount(board) <= 3:
+            if self._milestones is not None and self._milestones.blank:
+                board = weakref.ref(self._milestones)
                 self._milestones = None
+                self._milestones = board()
 
     @property
     def stops(self) -> bool:
-        """Whether it says deny, pause or abort."""
-        # Not kept beside the control: an interrupt could come between the two.
+        """Whether its action is deny, pause or abort."""
+        # Not stored beside the control: an interrupt could separate the two.
         return self._control.action.stops
 
     @property
     def held(self) -> bool:
         """Whether the session is paused."""
-        # Asked with the condition held, so nothing is taken down in here.
+        # Called with the condition held, so an expired control is not cleared here.
         now = self._control
         ends = now.until is not None and clock() >= now.until
         return now.action is Action.PAUSE and not ends
@@ -196,7 +195,7 @@ class Flag:
     @property
     def waits_for_people(self) -> bool:
         """Whether it is paused, or a person stopped it: its session is evicted last of all."""
-        # Asked with the guard's lock held, so nothing is taken down in here.
+        # Called with the guard's lock held, so an expired control is not cleared here.
         now = self._control
         if now.action is Action.PAUSE:
             return self.held
@@ -204,7 +203,7 @@ class Flag:
 
     @property
     def raised(self) -> bool:
-        """Whether it says anything but `allow`."""
+        """Whether its action is other than `allow`."""
         return self.control.action is not Action.ALLOW
 
     def rename(self, session: str) -> None:
@@ -215,7 +214,7 @@ class Flag:
             self._hint_taken = self._control if taken else self._hint_taken
 
     def take_hint(self) -> str | None:
-        """The hint, once; None if there is none, or it was taken before."""
+        """Returns the hint once; None afterwards, or if there is none."""
         now = self.control
         with _changing:
             if now.hint is None or now is self._hint_taken:
@@ -224,13 +223,13 @@ class Flag:
         return now.hint
 
     def add_part(self, result: object) -> None:
-        """Keeps a result that a stop of the session carries along."""
+        """Adds a result to those that a stop of the session carries."""
         with _changing:
             self.parts = self.parts or deque(maxlen=_PARTS)
             self.parts.append(result)
 
     def adopt_parts(self, trace: str | None) -> None:
-        """Takes over the results that were kept under its trace, before its key was known."""
+        """Adopts results that were kept under its trace before its key was known."""
         found = None if trace is None else early(trace)
         if found:
             with _changing:
@@ -297,7 +296,7 @@ class Flag:
         """Clears everything, an abort too.
 
         Args:
-            by: Who lets the session go on.
+            by: Who resumes the session.
             hint: What to tell the model, if anything.
             reason: Why, in a sentence.
         """
@@ -316,10 +315,10 @@ class Flag:
         deadline = time.monotonic() + waits(limit_s)
         with changed:
             while self.held:
-                left = deadline - time.monotonic()
-                if left <= 0:
+                remaining = deadline - time.monotonic()
+                if remaining <= 0:
                     return False
-                changed.wait(min(left, self._left_s()))
+                changed.wait(min(remaining, self._next_check_s()))
         return True
 
     async def wait_async(self, limit_s: float) -> bool:
@@ -336,7 +335,8 @@ class Flag:
                 held = self.held
             try:
                 if held:
-                    await asyncio.wait_for(future, min(deadline - loop.time(), self._left_s()))
+                    timeout = min(deadline - loop.time(), self._next_check_s())
+                    await asyncio.wait_for(future, timeout)
             except (TimeoutError, asyncio.TimeoutError):  # two classes on Python 3.10
                 if loop.time() >= deadline:
                     return not self.held
@@ -345,8 +345,8 @@ class Flag:
                     self._waiters = tuple(one for one in self._waiters if one is not entry)
         return True
 
-    def _left_s(self) -> float:
-        """Seconds after which the clock is asked again whether the control has ended by itself."""
+    def _next_check_s(self) -> float:
+        """Seconds until the next check whether the control has expired."""
         until = self._control.until
         return _LONGEST_S if until is None else min(max((until - clock()) / 1e9, 0.001), _LOOK_S)
 
@@ -359,7 +359,7 @@ class Flag:
         return self._control
 
     def _put(self, control: Control) -> None:
-        # In this order: an interrupt leaves one that is looked at in vain, none that is overlooked.
+        # In this order an interrupt leaves a stale entry, and never a missing one.
         if control.action.stops:
             if len(_stopping) >= _most_stopping:
                 _forget_gone()
@@ -370,7 +370,7 @@ class Flag:
             _stopping.pop(id(self), None)
 
     def _condition(self) -> threading.Condition:
-        # Made on first use: most of ten thousand sessions are never waited for.
+        # Created on first use: hardly any session is ever waited for.
         with _changing:
             if self._changed is None or self._lock is not _changing:
                 self._changed, self._lock = threading.Condition(_changing), _changing
@@ -395,7 +395,7 @@ _most_stopping = 64
 
 
 def _forget_gone() -> None:
-    """Forgets flags that are gone; now and then, so that each costs little."""
+    """Removes dead references; rarely, so that the amortised cost is small."""
     global _most_stopping  # noqa: PLW0603
     for place in [place for place, flag in _stopping.items() if flag() is None]:
         _stopping.pop(place, None)
@@ -415,7 +415,7 @@ if hasattr(os, "register_at_fork"):
 def any_stops() -> bool:
     """Whether any session of this process is denied, paused or aborted.
 
-    While none is, which is nearly always, nobody has to look for the flag of a session.
+    Usually none is, and then no flag has to be looked up.
     """
     return bool(_stopping)
 

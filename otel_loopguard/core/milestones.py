@@ -73,7 +73,8 @@ class Milestones:
     """
 
     __slots__ = (
-        "_known", "_needs", "_of", "_passed", "_replaced", "_standing", "changes", "task_type",
+        "__weakref__", "_known", "_needs", "_of", "_passed", "_replaced", "_standing", "changes",
+        "task_type",
     )  # fmt: skip
 
     def __init__(self) -> None:

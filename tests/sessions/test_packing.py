@@ -173,3 +173,18 @@ def _below(start: object) -> set[int]:
             seen.add(id(thing))
             todo.extend(gc.get_referents(thing))
     return seen
+
+
+def test_a_board_in_use_survives_packing() -> None:
+    """An application that got the board before may still write to it; an unused one is freed."""
+    guard = LoopGuard(Settings())
+    guard.observe(call("search", {"q": 1}, "one"), "used")
+    guard.observe(call("search", {"q": 1}, "one"), "unused")
+    used, unused = guard.flag_of("used"), guard.flag_of("unused")
+    assert used is not None
+    assert unused is not None
+    board, freed = used.milestones, weakref.ref(unused.milestones)
+    assert len(put_away(guard)) == 2
+    assert used.milestones is board
+    gc.collect()
+    assert freed() is None
