@@ -1,4 +1,4 @@
-"""Callbacks of the application: told of every decision, on a thread of their own."""
+"""The application's callbacks for decisions, each on a thread of its own."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
 
 _MOST: Final = 1000
 _Notice = tuple["Decision", InternalErrors]
-# To add and to remove one is atomic; who notifies reads a copy.
+# Adding and removing are atomic; `notify_listeners` iterates over a copy.
 _listeners: Final[dict[BackgroundWorker[_Notice], str | None]] = {}
 
 
 def on_decision(
     callback: Callable[[Decision], object], *, session: str | None = None
 ) -> Callable[[], None]:
-    """Has a callback told of every decision of every guard in this process.
+    """Calls a callback with every decision of every guard in this process.
 
-    It is called on a thread of its own, one decision after the other: what it does holds nobody
-    up. Whatever it raises is logged and counted. Of more than 1000 decisions that wait for it the
-    oldest are lost, and counted.
+    It runs on a thread of its own, one decision after the other, and delays nothing else. What it
+    raises is logged and counted. At most 1000 decisions wait for it; beyond that the oldest are
+    dropped and counted.
 
     ::
 
@@ -35,7 +35,7 @@ def on_decision(
         session: Key of a session; all by default.
 
     Returns:
-        A function that ends it.
+        A function that removes the callback.
     """
 
     def deliver(notice: _Notice) -> None:
@@ -61,7 +61,7 @@ def on_decision(
 
 
 def notify_listeners(decision: Decision, faults: InternalErrors) -> None:
-    """Has every callback called with a decision, soon."""
+    """Queues a decision for every callback."""
     for worker, session in tuple(_listeners.items()):
         if session in {None, decision.session} and not worker.put((decision, faults)):
             faults.note("on_decision", OverflowError("a callback is too slow"))

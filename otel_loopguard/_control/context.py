@@ -47,12 +47,12 @@ _now: ContextVar[CurrentCall | None] = ContextVar("loopguard-making", default=No
 
 
 def making() -> CurrentCall | None:
-    """The call that is made in this context; None if no adapter said."""
+    """Returns the tool call of this context; None if no adapter set one."""
     return _now.get()
 
 
 def make(call: CurrentCall | None) -> CurrentCall | None:
-    """Says which call is made from here on in this context."""
+    """Sets the tool call of this context; returns the previous one."""
     before = _now.get()
     _now.set(call)
     return before
@@ -60,7 +60,7 @@ def make(call: CurrentCall | None) -> CurrentCall | None:
 
 def places_around() -> Iterator[str | int]:
     """Where a run of LangChain or LangGraph is, if this is inside of one."""
-    # Never imported here: who uses it has imported it.
+    # Never imported here: its users have imported it.
     module = sys.modules.get(_CONFIG)
     variable = None if module is None else getattr(module, "var_child_runnable_config", None)
     config = None if variable is None else variable.get(None)
@@ -99,7 +99,7 @@ _used = False
 
 
 class Backend(Protocol):
-    """Who keeps flags: a guard, which describes these. None and False: not known here."""
+    """The interface of a guard; see there. None and False mean not known here."""
 
     def flag_of(self, session: str) -> Flag | None: ...
     def flag_in(self, trace_id: int) -> Flag | None: ...
@@ -139,18 +139,18 @@ _keepers: Final[WeakList[Backend]] = WeakList()
 
 
 def keep(keeper: Backend) -> None:
-    """Makes a keeper known to `current()`; it is held weakly."""
+    """Registers a guard for `current()`; it is held weakly."""
     _keepers.add(keeper)
 
 
 def forget(keeper: Backend) -> None:
-    """Makes a keeper unknown to `current()`, before it is gone."""
+    """Unregisters a guard from `current()`."""
     _keepers.remove(keeper)
 
 
 @contextmanager
 def session(key: str, tasks: object = None) -> Generator[str, None, None]:
-    """Names the session of everything inside the block, whatever the spans say.
+    """Names the session of everything inside the block, overriding the spans.
 
     It lives in the OTel context: asyncio tasks and `copy_context()` inherit it, a bare thread does
     not. Use it where no span is current (LangChain under OpenInference), or where several traces
@@ -238,11 +238,11 @@ def trace_key() -> str | None:
 
 
 def asked_flag() -> Flag | None:
-    """As `current_flag`, for a loop that asks: it is told where it cannot be answered."""
+    """As `current_flag`, for a loop that asks: warns if no session is known."""
     flag = current_flag()
     if flag is not None or not any_stops() or named_session() is not None:
         return flag
-    # With a trace it is told which session is asked for, though nothing is known of it yet.
+    # A trace identifies the session, even if nothing is known of it yet.
     if not any(isinstance(place, int) for place in current_places()):
         warn_blind(
             "no_session_asked",
@@ -311,7 +311,7 @@ class GuardRegistry(Generic[_Guard]):
         return found
 
     def attach(self, guard: _Guard) -> None:
-        """Says that a live span processor feeds a guard; it is held weakly."""
+        """Records that a live span processor feeds a guard; it is held weakly."""
         self._attached.add(guard)
 
     @property
@@ -320,10 +320,10 @@ class GuardRegistry(Generic[_Guard]):
         return tuple(self._attached)
 
     def switch_off(self, guard: _Guard) -> None:
-        """Says that a processor of a guard was made that is switched off; it is held weakly."""
+        """Records a guard whose processor is switched off; it is held weakly."""
         self._off.add(guard)
 
     @property
     def any_off(self) -> bool:
-        """Whether there is a guard whose processor is switched off."""
+        """Whether any guard's processor is switched off."""
         return bool(self._off)

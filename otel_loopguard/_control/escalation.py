@@ -1,4 +1,4 @@
-"""People in the loop: putting a session before them, and their answers."""
+"""Escalation of a session to people, and their answers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class EscalationBackend(Protocol):
-    """Where people meet the sessions of one guard."""
+    """The escalations of one guard."""
 
     def escalate(self, session: str, reason: str, *, hold: bool) -> str | None: ...
     def answer(  # noqa: PLR0913, PLR0917
@@ -34,17 +34,17 @@ _callbacks: Final[dict[object, Callback]] = {}
 
 
 def register_backend(found: EscalationBackend) -> None:
-    """Makes the escalations of a guard known; they are held weakly."""
+    """Registers the escalations of a guard; they are held weakly."""
     _backends.add(found)
 
 
 def callbacks() -> tuple[Callback, ...]:
-    """Who is called with every escalation."""
+    """Returns the callbacks for escalations."""
     return tuple(_callbacks.values())
 
 
 def can_answer(settings: Settings) -> bool:
-    """Whether there is a way for anybody to let a paused session go on.
+    """Whether people have any way to resume a paused session.
 
     A webhook, a store, a socket or a callback; the application's own calls cannot be foreseen.
     """

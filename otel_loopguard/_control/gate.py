@@ -1,4 +1,4 @@
-"""What an agent's own loop asks, once per step and before a call."""
+"""Checks for an agent's own loop, once per step and before a call."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ def check_at(flag: Flag) -> None:
 
 
 def hint() -> str | None:
-    """What to tell the model of the current session, given once per decision; else None.
+    """Returns the hint for the model of the current session, once per decision; else None.
 
     ::
 
-        if said := control.hint():
-            messages.append({"role": "user", "content": said})
+        if hint := control.hint():
+            messages.append({"role": "user", "content": hint})
 
-    Whoever asks first gets it: the hints of a session belong into one conversation. The same text
+    Only the first caller gets it, as the hints of a session belong in one conversation. The text
     stays in `current().hint`.
     """
     flag = asked_flag()
@@ -84,11 +84,11 @@ def partial(result: object) -> bool:
         except LoopGuardAbort as stop:
             return stop.parts
 
-    The newest 20 are kept, in this process, until the session is forgotten. What is given before
-    the first span of a session waits for it.
+    The newest 20 are kept, in this process, until the session is forgotten. Results from before the
+    first span of a session are kept, too.
 
     Args:
-        result: What is there so far.
+        result: The result so far.
 
     Returns:
         False if there is no session to keep it for: none is named, and no span is current. Where
@@ -116,8 +116,8 @@ def partial(result: object) -> bool:
 def parts(session: str | None = None) -> tuple[object, ...]:
     """The results of a session so far, the newest 20.
 
-    What tools gave under an adapter, and what `partial` kept: for a run that something else than
-    the guard ended, as a framework's own limit does.
+    Those that tools returned under an adapter, and those of `partial`: for a run that something
+    other than the guard ended, such as a framework's own limit.
 
     ::
 
@@ -180,7 +180,7 @@ def gate_at(flag: Flag, limit_s: float | None = None, *, block: bool = False) ->
         raise _abort(flag, control)
     if control.action is not Action.PAUSE:
         return Gate(control)
-    # What is no number would never be over.
+    # A limit of NaN would never end.
     limit = flag.limit_s if limit_s is None or math.isnan(limit_s) else limit_s
     if not block and _in_asyncio():
         return Gate(control, flag, limit)
@@ -340,12 +340,12 @@ def refused(tool: str, args: object = None) -> Control | None:
 
 def refused_at(flag: Flag | None, tool: str, args: object = None) -> Control | None:
     """As `refused`, for the session of a flag; None where none is known."""
-    by_flag = (flag_refuses(flag, tool, spelled) for spelled in spellings(args))
+    by_flag = (flag_refuses(flag, tool, variant) for variant in spellings(args))
     return next(filter(None, by_flag), None) or objected(flag, tool, args)
 
 
 def flag_refuses(flag: Flag | None, tool: str, args: object = None) -> Control | None:
-    """What the flag alone refuses: any call in a session that is held, calls of a denied loop."""
+    """Checks the flag alone: it refuses all calls of a stopped session, or of a denied loop."""
     if flag is None or not flag.stops:
         return None
     control = flag.control
@@ -359,13 +359,12 @@ def flag_refuses(flag: Flag | None, tool: str, args: object = None) -> Control |
 
 
 def objected(flag: Flag | None, tool: str, args: object = None) -> Control | None:
-    """What breakers and checks refuse, whatever the flag says."""
-    asked = _knowing(flag) or keepers()[-1:]
-    for keeper in asked:
+    """Checks breakers and checks, whatever the flag says."""
+    for keeper in _knowing(flag) or keepers()[-1:]:
         found = keeper.objection(tool, args, span_id=_span())
         if found is not None:
             by = _REASONS.get(found.reason, found.reason)
-            # A check may say what the arguments are, which is for the model and not for a log.
+            # The message of a check may contain arguments: for the model, not for a log.
             reason = found.message if by == "breaker" else f"a check speaks against {tool!r}"
             session = None if flag is None else flag.control.session
             return Control(session, Action.DENY, reason, found.message, by=by)
@@ -385,7 +384,7 @@ def spellings(args: object) -> Iterator[object]:
 
 
 def _knowing(flag: Flag | None) -> list[Backend]:
-    """The guards that the flag is one of."""
+    """Returns the guards that own the flag."""
     session = None if flag is None else flag.control.session
     if session is None:
         return []

@@ -38,7 +38,7 @@ _MARK: Final = "~"
 
 
 def wire_name(key: str) -> str:
-    """The name under which other processes know a session."""
+    """Returns the name of a session in other processes."""
     if len(quote_plus(key, errors="replace")) <= _LONGEST and key.isprintable():
         return key
     digest = hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16).digest()
@@ -134,11 +134,11 @@ def _is_time(value: object) -> bool:
 
 
 def takes_precedence(last: ControlMessage, new: ControlMessage) -> bool:
-    """Whether what was heard last goes before what is heard now, in whichever order they came.
+    """Whether the last message takes precedence over a new one, whatever their order of arrival.
 
-    The newer one counts, with three exceptions. A pause or an abort by a person is not taken down
-    by a policy, only made stronger. A pause or an abort by a person does not wait behind a weaker
-    word of a policy. And a policy takes down only what the same guard set.
+    The newer one wins, with three exceptions. A policy can strengthen but not lift a person's pause
+    or abort. A person's pause or abort overrides a weaker policy even if that is newer. A policy
+    lifts only what the same guard set.
     """
     if last.until is not None and last.until <= new.at:
         return False
@@ -160,10 +160,10 @@ KIND: Final = "control"
 
 
 def published(notice: ControlMessage, ttl_s: float) -> PublishedValue:
-    """A notice as a writer takes it: put for those who come later, and published."""
-    left = ttl_s if notice.until is None else (notice.until - notice.at) / 1e9
-    kept_s = max(0.001, min(left, ttl_s))
-    from otel_loopguard.stores import PublishedValue  # noqa: PLC0415  # there is one
+    """Returns a value for a writer to store, for late joiners, and to publish."""
+    remaining = ttl_s if notice.until is None else (notice.until - notice.at) / 1e9
+    kept_s = max(0.001, min(remaining, ttl_s))
+    from otel_loopguard.stores import PublishedValue  # noqa: PLC0415  # there is a store
 
     return PublishedValue(notice.encode(), kept_s, KIND, partial(_goes_before, notice))
 
@@ -174,19 +174,19 @@ def send(store: Store, notice: ControlMessage, ttl_s: float) -> None:
 
 
 def _goes_before(notice: ControlMessage, raw: bytes) -> bool:
-    """Whether what is in the store stays there. What is no notice does not."""
-    standing = ControlMessage.decode(raw)
-    # One that says to be of the future would stand for ever.
-    if standing is None or standing.at > time.time_ns() + _EARLY_NS:
+    """Whether the stored message takes precedence; an invalid one does not."""
+    stored = ControlMessage.decode(raw)
+    # One with a time in the future would never be replaced.
+    if stored is None or stored.at > time.time_ns() + _EARLY_NS:
         return False
-    return takes_precedence(standing, notice)
+    return takes_precedence(stored, notice)
 
 
-_LOOKED_AT_AGAIN: Final = 1000
+_REFRESHED: Final = 1000
 
 
 class Home(Protocol):
-    """Who has the sessions: a guard."""
+    """The owner of the sessions: a guard."""
 
     settings: Settings
     faults: InternalErrors
@@ -197,16 +197,15 @@ class Home(Protocol):
 
 
 class ControlReplication:
-    """Tells other processes of changes of control, and does what they tell.
+    """Replicates changes of control between processes.
 
-    Where a session's flag says deny, pause or abort, or goes on again, that is put into the store
-    and published; the writer does it, and tries until it went well. What is heard of others is
-    done to the flag of the session if that is known here, and a session that is seen for the first
-    time is looked up, on the writer's thread. Without a writer nothing is told, and only baggage
-    is heard. Thread-safe; nothing here waits for the network.
+    When a flag changes to deny, pause or abort, or is cleared, the writer stores and publishes the
+    change, and retries until it succeeds. Messages of other processes update the flag of a session
+    that is known here; a new session is looked up, on the writer's thread. Without a writer nothing
+    is sent, and only baggage is received. Thread-safe; nothing here waits for the network.
 
-    With `hints` whatever a flag says is replicated: for guards of which any may be asked for it.
-    Elsewhere each process that heard of a hint would give it to the model once more.
+    With `hints` every action is replicated, for guards behind a load balancer. Elsewhere each
+    process would give the same hint to the model once more.
     """
 
     def __init__(
@@ -229,22 +228,22 @@ class ControlReplication:
             self._share_keys()
 
     def forked(self) -> None:
-        """Starts anew in the child of a fork: its thread is not here, its lock may be held."""
+        """Resets in the child of a fork: its thread is gone, its lock may be held."""
         self.origin = uuid.uuid4().hex[:16]
         # Re-entrant: a finalizer may end a span while it is held.
         self._lock = new_lock()
-        self._here = threading.local()
-        most = self._settings.max_sessions
-        self._last: BoundedDict[str, ControlMessage] = BoundedDict(most)
-        self._done: BoundedDict[str, Control] = BoundedDict(most)
-        self._known: BoundedDict[str, str] = BoundedDict(most)
-        # What the parent listens with is kept, and never touched: its thread may hold its lock.
+        self._thread = threading.local()
+        limit = self._settings.max_sessions
+        self._last: BoundedDict[str, ControlMessage] = BoundedDict(limit)
+        self._applied: BoundedDict[str, Control] = BoundedDict(limit)
+        self._known: BoundedDict[str, str] = BoundedDict(limit)
+        # The parent's subscriptions are kept and never used: their threads may hold their locks.
         self._parents += self._subscriptions
         self._subscriptions = []
         self._listens = False
 
     def begun(self, session: str) -> None:
-        """A session is seen for the first time, or has got its final key. Does not wait."""
+        """Looks up a session that is new, or has its final key. Does not block."""
         with swallow(self.faults, "sharing"):
             if not keyring.keys():
                 self._share_keys()
@@ -253,32 +252,33 @@ class ControlReplication:
             name = wire_name(session)
             with self._lock:
                 self._known[name] = session
-                # Whatever was heard of it was of a session that is forgotten.
+                # An earlier message was about a forgotten session of this name.
                 self._last.pop(name, None)
             self._listen()
-            self._look(name)
+            self._look_up(name)
             home = self._home()
             renamed = None if home is None else home.flag_of(session)
             if renamed is not None and renamed.stops:
                 self.changed(renamed)
 
     def forget(self, session: str) -> None:
-        """A session is known no more here: what was heard of it is forgotten too."""
+        """Forgets a session, and the messages about it."""
         if not (self._known or self._last):
             return
         name = wire_name(session)
         with self._lock:
-            for table in (self._known, self._last, self._done):
+            for table in (self._known, self._last, self._applied):
                 table.pop(name, None)
 
     def changed(self, flag: Flag) -> None:
-        """A flag was changed in this process; on the thread of whoever did, who may hold locks."""
+        """Sends a change of a flag; on the changing thread, which may hold locks."""
         with swallow(self.faults, "sharing"):
             control, home = flag.control, self._home()
-            if control.session is None or home is None or getattr(self._here, "hearing", False):
+            applying = getattr(self._thread, "applying", False)
+            if control.session is None or home is None or applying:
                 return
             if control.recalled:
-                # Told anew under this guard's name, it would outlast the end that its guard tells.
+                # Sent again from here, it would outlive the end that its own guard sends.
                 return
             if home.flag_of(control.session) is not flag:
                 return
@@ -294,7 +294,7 @@ class ControlReplication:
                 self._writer.publish(KIND, name, published(notice, ttl_s))
 
     def hear(self, notice: ControlMessage, *, late: bool = False) -> bool:
-        """Does what another process tells, if the session is known here."""
+        """Applies a message of another process, if the session is known here."""
         home = self._home()
         if home is None or (notice.origin == self.origin and not late):
             return False
@@ -311,23 +311,23 @@ class ControlReplication:
             if idle if last is None else takes_precedence(last, notice):
                 return False
             self._last[notice.session] = notice
-        self._do(flag, notice)
+        self._apply(flag, notice)
         return True
 
     def close(self) -> None:
-        """Ends the listening. It may be used further: the next new session starts it again."""
+        """Ends the subscriptions; the next new session renews them."""
         with self._lock:
-            left, self._subscriptions = self._subscriptions, []
+            subscriptions, self._subscriptions = self._subscriptions, []
             self._listens = False
-        for one in left:
-            one.close()
+        for subscription in subscriptions:
+            subscription.close()
 
-    def _do(self, flag: Flag, notice: ControlMessage) -> None:
-        self._here.hearing = True
+    def _apply(self, flag: Flag, notice: ControlMessage) -> None:
+        self._thread.applying = True
         try:
             if notice.action is Action.ALLOW:
-                self._let_go(flag, notice)
-            elif _changes(flag.control, notice) or (self._hints and self._set_here(flag, notice)):
+                self._clear(flag, notice)
+            elif _changes(flag.control, notice) or (self._hints and self._is_applied(flag, notice)):
                 flag.set(
                     notice.action,
                     reason=notice.reason,
@@ -337,53 +337,53 @@ class ControlReplication:
                     remote_decision_id=notice.decision_id,
                 )
         finally:
-            self._here.hearing = False
-        # Read before: to read a control may take the lock of all flags.
+            self._thread.applying = False
+        # Read before: reading a control may acquire the lock of all flags.
         now = flag.control
         with self._lock:
-            self._done[notice.session] = now
+            self._applied[notice.session] = now
 
-    def _let_go(self, flag: Flag, notice: ControlMessage) -> None:
-        """What a person says goes; a policy takes down only what another guard put here."""
-        if notice.who == POLICY and self._set_here(flag, notice) and flag.raised:
+    def _clear(self, flag: Flag, notice: ControlMessage) -> None:
+        """Clears a flag: a person any, a policy only one that a message has set."""
+        if notice.who == POLICY and self._is_applied(flag, notice) and flag.raised:
             flag.clear(by=POLICY)
         elif notice.who != POLICY and (flag.raised or notice.guidance):
             flag.clear(by=notice.who, hint=notice.guidance, reason=notice.reason)
 
-    def _set_here(self, flag: Flag, notice: ControlMessage) -> bool:
-        """Whether what a flag says was set by an earlier message about its session."""
-        return flag.control is self._done.get(notice.session)
+    def _is_applied(self, flag: Flag, notice: ControlMessage) -> bool:
+        """Whether an earlier message set the current control."""
+        return flag.control is self._applied.get(notice.session)
 
     def _notice(
         self, name: str, control: Control, last: ControlMessage | None
     ) -> ControlMessage | None:
-        """What is told of a change; None if it concerns nobody else."""
+        """Builds the message about a change; None if it concerns no other process."""
         now = time.time_ns()
         person = control.by is not None and control.by != POLICY
         decision = control.decision
-        tells = control.action.stops or (self._hints and decision is not None)
+        shared = control.action.stops or (self._hints and decision is not None)
         who = control.by or POLICY
-        if not tells and not person:
+        if not shared and not person:
             over = last is None or (last.until is not None and last.until <= now)
             if last is None or over or last.action is Action.ALLOW:
                 return None
             who = POLICY if last.who == POLICY else APPLICATION
-        shown = control.hint
+        text = control.hint
         if control.decision is not None and self._writer is not None:
-            # Without what the session's context adds to it: content stays in the process.
-            shown = hint(control.decision)
+            # Without the session's context: content stays in the process.
+            text = hint(control.decision)
         return ControlMessage(
             id=uuid.uuid4().hex[:16],
             session=name,
-            action=control.action if tells else Action.ALLOW,
+            action=control.action if shared else Action.ALLOW,
             reason=control.reason,
-            hint=shown if tells else None,
+            hint=text if shared else None,
             who=who,
             decision_id=control.decision_id,
-            # A decision may have been made a while ago.
+            # The decision may be older than the change.
             at=now if decision is None else min(decision.time or now, now),
             until=control.until,
-            guidance=None if tells else control.hint,
+            guidance=None if shared else control.hint,
             origin=self.origin,
         )
 
@@ -397,16 +397,16 @@ class ControlReplication:
         store = _published(self._writer)
         if store is not None:
             # Held weakly, as the store outlives a guard.
-            take, joined = weak_callback(self._receive), weak_callback(self._look_again)
-            self._subscriptions.append(store.subscribe(KIND, take, joined))
+            receive, joined = weak_callback(self._receive), weak_callback(self._refresh)
+            self._subscriptions.append(store.subscribe(KIND, receive, joined))
 
-    def _look(self, name: str) -> None:
-        """Has the control that stands in the store looked up, soon."""
+    def _look_up(self, name: str) -> None:
+        """Queues a lookup of the stored control."""
         if self._writer is not None:
             self._writer.ask(lambda store: store.get(KIND, name), weak_callback(self._receive_late))
 
     def _receive(self, raw: bytes, *, late: bool = False) -> None:
-        """A message was published, or is `late`: it was looked up."""
+        """Handles a published message, or a `late` one that was looked up."""
         with swallow(self.faults, "sharing"):
             notice = ControlMessage.decode(raw)
             if notice is None:
@@ -418,13 +418,13 @@ class ControlReplication:
         if raw is not None:
             self._receive(raw, late=True)
 
-    def _look_again(self) -> None:
-        """Has the newest sessions looked up: what was published meanwhile was not heard."""
+    def _refresh(self) -> None:
+        """Looks up the newest sessions again, as messages may have been missed."""
         with swallow(self.faults, "sharing"):
             with self._lock:
-                names = list(self._known)[-_LOOKED_AT_AGAIN:]
+                names = list(self._known)[-_REFRESHED:]
             for name in names:
-                self._look(name)
+                self._look_up(name)
             self._share_keys()
 
     def _share_keys(self) -> None:
@@ -437,27 +437,27 @@ class ControlReplication:
 
 
 def _published(writer: Writer | None) -> PubSub | None:
-    """The store of a writer, if messages can be published by it."""
+    """Returns the store of a writer if it supports publishing."""
     if writer is None:
         return None
-    from otel_loopguard.stores import PubSub  # noqa: PLC0415  # there is one
+    from otel_loopguard.stores import PubSub  # noqa: PLC0415  # there is a store
 
     return writer.store if isinstance(writer.store, PubSub) else None
 
 
 def _changes(control: Control, notice: ControlMessage) -> bool:
-    """Whether a stop says anything new; of a policy only what is stronger."""
+    """Whether a message changes the control; a policy's only if it is stronger."""
     if notice.who == POLICY:
         return notice.action.rank > control.action.rank
-    said = (notice.action, notice.who, notice.reason, notice.until)
-    return (control.action, control.by, control.reason, control.until) != said
+    new = (notice.action, notice.who, notice.reason, notice.until)
+    return (control.action, control.by, control.reason, control.until) != new
 
 
 _replications: Final[WeakList[ControlReplication]] = WeakList()
 
 
 def hear_all(notice: ControlMessage) -> None:
-    """Has every guard of this process hear what came in baggage."""
+    """Applies a message from baggage in every guard of this process."""
     for found in _replications:
         with swallow(found.faults, "sharing"):
             found.hear(notice)

@@ -1,4 +1,4 @@
-"""What a session has come to, and what is said of it: reports, long-term context, feedback."""
+"""Reports, long-term context and feedback of a session."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def report(session: str | None = None) -> Report | None:
-    """What a session did, and what was decided about it.
+    """Returns the report of a session: its steps, and the decisions about it.
 
     Args:
         session: Key of the session; by default the session of the current context.
@@ -29,7 +29,7 @@ def report(session: str | None = None) -> Report | None:
 
 
 def cycles(session: str | None = None) -> tuple[AgentCycle, ...]:
-    """The cycles of agents that a session came to, and what became of each."""
+    """Returns the agent cycles of a session, with the state of each."""
     key = current_key(session)
     if key is None:
         return ()
@@ -83,7 +83,7 @@ def recall(session: str | None = None) -> Context | None:
 def feedback(
     decision_id: str, *, false_alarm: bool | None = None, choice: Choice | str | None = None
 ) -> bool:
-    """Says whether a decision was right, or what the user chose about a call.
+    """Records whether a decision was right, or what the user chose about a call.
 
     Both are counted in the report of the session. Choices are remembered too, and decide about the
     same tools for the same user the next time, unless that user does not want it.

@@ -105,7 +105,7 @@ def sealed(seal: Seal, key: bytes, trace_id: int) -> Entries:
 def opened(
     entries: Entries, keys: Sequence[bytes], trace_id: int, now: int, ttl_s: float
 ) -> Seal | Refusal:
-    """What entries say; or why they are not to be believed."""
+    """Verifies entries; returns their content, or the reason of the refusal."""
     session, value = entries
     if session is None or value is None:
         return "oversized"

@@ -125,8 +125,8 @@ class LoopGuard(SessionQueries):
         self._now = 0
         self._on_step = on_step
         self._on_decision = on_decision
-        self._most_chars = settings.max_value_chars
-        self._prepare = partial(prepare, limit=self._most_chars)
+        self._max_chars = settings.max_value_chars
+        self._prepare = partial(prepare, limit=self._max_chars)
         # A replay has no store: its sessions are long over.
         self._writer: Writer | None = None
         if live and settings.store_url:
@@ -210,12 +210,12 @@ class LoopGuard(SessionQueries):
             above: Its parent span, if the guard does not see that one by itself.
             attributes: Its attributes, if already read.
         """
-        active, run, told, name = self.active, None, False, ""
+        active, run, described, name = self.active, None, False, ""
         # Attributes are read and parsed before the lock is acquired.
         try:
             name = span.name
             attributes = span.attributes if attributes is None else attributes
-            told = not self.reader.marks.isdisjoint(attributes)
+            described = not self.reader.marks.isdisjoint(attributes)
             run = self.reader.run(span, attributes)
         except Exception as fault:  # noqa: BLE001
             self.faults.caught("read", fault)
@@ -226,17 +226,21 @@ class LoopGuard(SessionQueries):
         parent, late = active.by_id.get(parent_id), None
         if parent is None:
             parent = None if above is None else ActiveSpan(above, None, None)
-        elif not parent.told:
+        elif not parent.described:
             late = attempt(self.faults, "read", self.reader.run, parent.view)
         at = now() if self._live else span.start or self._now
         with self._lock:
-            if parent is not None and not parent.told and self._resolver.says_late(parent, late):
+            if (
+                parent is not None
+                and not parent.described
+                and self._resolver.identify_late(parent, late)
+            ):
                 self._watchdog.add_run(parent)
             named = None if parent is None else parent.session
             if session is not None:
                 named = self._sessions.explicit(span.trace_id, session, at)
             opened = ActiveSpan(span, parent, named, at)
-            opened.told = told or run is not None
+            opened.described = described or run is not None
             opened.call = making()
             self._add(opened, run)
         if any_stops():
@@ -271,12 +275,12 @@ class LoopGuard(SessionQueries):
             chain.append(found)
             above = cast("ReadableSpan", found[0][0]).parent
             span_id = None if above is None else above.span_id
-        for (span, followed, at), asked in reversed(chain):
+        for (span, followed, at), checked in reversed(chain):
             view = ActiveSpanView(cast("ReadableSpan", span))
             parent = self.active.by_id.get(view.parent_id) or followed
             session = None if parent is None else parent.session
             opened = ActiveSpan(view, parent, session, at)
-            opened.told = asked
+            opened.described = checked
             self._add(opened, None)
 
     def _follow_all(self) -> None:
@@ -323,7 +327,7 @@ class LoopGuard(SessionQueries):
                 moment = at if canonical is step else self._clock(canonical.end)
                 judged.append((self._resolver.resolve(canonical, opened, moment), canonical))
             if judged or step is not None:
-                judged = self._told(span, step, judged, opened, messages)
+                judged = self._add_requested(span, step, judged, opened, messages)
             if opened is not None and opened.top is opened:
                 self._resolver.ends(opened, step)
         for found, canonical in judged:
@@ -357,7 +361,7 @@ class LoopGuard(SessionQueries):
                     views = (above.view for above in opened.above())
                     step.tasks = attempt(self.faults, "read", plan_above, views)
             where = "prepare"
-            prepare(step, self._most_chars)
+            prepare(step, self._max_chars)
             if step.kind is _MODEL:
                 where = "messages"
                 session = None if opened is None else opened.session
@@ -367,7 +371,7 @@ class LoopGuard(SessionQueries):
             self.faults.caught(where, fault)
         return step, None
 
-    def _told(
+    def _add_requested(
         self, span: SpanView, step: Step | None, judged: list[tuple[Session, Step]],
         opened: ActiveSpan | None, read: Messages | None,
     ) -> list[tuple[Session, Step]]:  # fmt: skip

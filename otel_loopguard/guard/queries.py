@@ -66,7 +66,7 @@ class SessionQueries:
         """
         with self._lock:
             found = self._sessions.find(session)
-            return [] if found is None or found.asked is None else found.asked.waiting()
+            return [] if found is None or found.requested is None else found.requested.waiting()
 
     def resume_requested(self, session: str, rounds: Sequence[WaitingRound]) -> None:
         """Continues waiting for results of calls that another process saw requested.
@@ -77,9 +77,9 @@ class SessionQueries:
         """
         with self._lock:
             found = self._sessions.find(session)
-            if found is not None and found.asked is None and rounds:
-                found.asked = RequestedCalls()
-                found.asked.resume(rounds)
+            if found is not None and found.requested is None and rounds:
+                found.requested = RequestedCalls()
+                found.requested.resume(rounds)
 
     def concerns(self, session: str, at: int) -> bool:
         """Whether a policy decision made at a time applies to the current run of a session.
@@ -278,7 +278,7 @@ class SessionQueries:
         """
         with self._lock:
             self._opened(span_id)
-            self._resolver.told(session, trace_id, span_id)
+            self._resolver.next_run(session, trace_id, span_id)
 
     def entered(self, session: str) -> None:
         """Lifts what the policy stopped in a finished run, as a session is entered again.

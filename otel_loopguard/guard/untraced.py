@@ -10,12 +10,12 @@ from otel_loopguard._util.logger import warn_blind
 from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.sessions.requested_calls import RequestedCalls
-from otel_loopguard.spans.messages import asked_on, asks_for_tools, request_on
+from otel_loopguard.spans.messages import asks_for_tools, calls_on, request_on
 
 if TYPE_CHECKING:
     from otel_loopguard.sessions import Session
     from otel_loopguard.sessions.observation import Observation
-    from otel_loopguard.spans.messages import Asked, Request
+    from otel_loopguard.spans.messages import Request, RequestedCall
     from otel_loopguard.spans.views import SpanView
 
 _TRACES: Final = 4096
@@ -27,7 +27,7 @@ _TRACED: Final = RequestedCalls()
 """Shared by all sessions whose calls come from spans; never changes."""
 _TRACED.trace()
 
-_ALONE: Final = (
+_SEPARATE_TRACES: Final = (
     "%d tool calls came each as a trace of its own, without an agent's span above and without a "
     "session, so none is compared with another: name the session around the run with "
     "otel_loopguard.session(key), or run it in otel_loopguard.turn()"
@@ -57,7 +57,7 @@ class Messages(NamedTuple):
         request: The request; None if it was not captured or not read.
     """
 
-    calls: list[Asked]
+    calls: list[RequestedCall]
     request: Request | None
 
 
@@ -71,21 +71,21 @@ class Untraced:
 
     def __init__(self) -> None:
         self._traced: BoundedDict[int, None] = BoundedDict(_TRACES)
-        self._alone = 0
+        self._separate = 0
         self._mute: deque[Step] = deque(maxlen=_MUTE)
         self._bare = 0
-        self._told = False
+        self._has_content = False
         self._blind = 0
 
     def read(self, span: SpanView, step: Step, session: Session | None) -> Messages | None:
         """Reads the messages on a model's span, if they may matter. The lock is not held."""
         if step.trace_id in self._traced:
             return None
-        asked = None if session is None else session.asked
-        if asked is not None and asked.traced:
+        requested = None if session is None else session.requested
+        if requested is not None and requested.traced:
             return None
-        calls = asked_on(span)
-        if not calls and asked is None:
+        calls = calls_on(span)
+        if not calls and requested is None:
             return Messages(calls, None)
         request = request_on(span)
         if request is not None:
@@ -107,8 +107,8 @@ class Untraced:
         found = own or session
         if found is None:
             return kept
-        told = self._told_on(span, step, found, agent, read, first=own is not None)
-        return [*((found, one) for one in told), *kept] if told else kept
+        results = self._requested_on(span, step, found, agent, read, first=own is not None)
+        return [*((found, one) for one in results), *kept] if results else kept
 
     def counted(
         self, counted: list[tuple[Session, Step]], ended: Step | None = None
@@ -117,7 +117,7 @@ class Untraced:
 
         The ended span marks its trace as one with tool spans, even if its call was counted before.
         """
-        if self._told and len(counted) == 1 and self._is_traced(*counted[0], ended):
+        if self._has_content and len(counted) == 1 and self._is_traced(*counted[0], ended):
             return counted
         if ended is not None and ended.kind in _CALLS and ended.trace_id not in self._traced:
             self._traced[ended.trace_id] = None
@@ -130,49 +130,49 @@ class Untraced:
                 self._traced[step.trace_id] = None
             if step.kind is _TOOL:
                 bare = step.args is None and step.outcome is None
-                self._bare, self._told = self._bare + bare, self._told or not bare
-            asked = session.asked
-            if asked is None:
-                asked = session.asked = _TRACED
-            if not asked.traced:
-                asked.trace()
-            if not asked.told or not asked.counted(step):
+                self._bare, self._has_content = self._bare + bare, self._has_content or not bare
+            requested = session.requested
+            if requested is None:
+                requested = session.requested = _TRACED
+            if not requested.traced:
+                requested.trace()
+            if not requested.counted_calls or not requested.counted(step):
                 kept.append((session, step))
         return kept
 
     def _is_traced(self, session: Session, step: Step, ended: Step | None) -> bool:
         """Whether spans report every call so far and this one: nearly always."""
-        return session.asked is _TRACED and ended is step and step.trace_id in self._traced
+        return session.requested is _TRACED and ended is step and step.trace_id in self._traced
 
-    def _told_on(  # noqa: PLR0913
+    def _requested_on(  # noqa: PLR0913
         self, span: SpanView, step: Step, session: Session, agent: str | None,
         read: Messages | None, *, first: bool,
     ) -> list[Step]:  # fmt: skip
         """Returns the calls whose results are on the span of a model, as steps."""
-        asked = session.asked
-        if (asked is not None and asked.traced) or step.trace_id in self._traced:
+        requested = session.requested
+        if (requested is not None and requested.traced) or step.trace_id in self._traced:
             return []
         if not first and not self._is_mute(step):
             return []
-        calls = asked_on(span) if read is None else read.calls
+        calls = calls_on(span) if read is None else read.calls
         if first and not calls and not step.text:
             self._mute.append(step)
-        if asked is None:
+        if requested is None:
             if not calls and not (first and asks_for_tools(span)):
                 return []
-            asked = session.asked = RequestedCalls()
-        asked.said(session.flag.control.hint)
+            requested = session.requested = RequestedCalls()
+        requested.note_hint(session.flag.control.hint)
         request = None
-        if asked.waits or calls:
+        if requested.waits or calls:
             request = request_on(span) if read is None or read.request is None else read.request
-        steps = asked.answer(step, request) if asked.waits else []
-        for told in steps:
-            told.agent = told.agent or agent
+        steps = requested.answer(step, request) if requested.waits else []
+        for call in steps:
+            call.agent = call.agent or agent
         if calls:
-            asked.ask(calls, step, request)
+            requested.ask(calls, step, request)
         elif first and asks_for_tools(span):
-            asked.blind += 1
-            self._blind = max(self._blind, asked.blind)
+            requested.blind += 1
+            self._blind = max(self._blind, requested.blind)
         return steps
 
     def _is_mute(self, step: Step) -> bool:
@@ -186,15 +186,15 @@ class Untraced:
     def on_step(self, seen: Observation) -> None:
         """Warns of calls that cannot be seen. No lock is held."""
         step, session = seen.step, seen.session
-        alone = step.kind is _TOOL and step.parent_id is None and not step.server
-        if alone and not session.named and session.progress.steps <= 1:
+        separate = step.kind is _TOOL and step.parent_id is None and not step.server
+        if separate and not session.named and session.progress.steps <= 1:
             # A call that is a whole trace, in no session: no other can be compared with it.
-            self._alone += 1
-            if self._alone == _BLIND:
-                warn_blind("calls_alone", _ALONE, _BLIND)
+            self._separate += 1
+            if self._separate == _BLIND:
+                warn_blind("calls_alone", _SEPARATE_TRACES, _BLIND)
         if self._blind >= _BLIND:
             self._blind = -_TRACES
             warn_blind("no_tool_spans", _NO_CALLS, _BLIND)
-        if self._bare >= _BLIND and not self._told:
-            self._told = True
+        if self._bare >= _BLIND and not self._has_content:
+            self._has_content = True
             warn_blind("no_arguments", _NO_ARGUMENTS, _BLIND)

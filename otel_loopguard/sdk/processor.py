@@ -217,10 +217,10 @@ class LoopGuardSpanProcessor(SpanProcessor):
         if parent is not None:
             above = parent[1]
             found = active.deferred.get(above)
-            if found is not None and above not in active.asked:
+            if found is not None and above not in active.checked:
                 if not self._marks.isdisjoint(attributes_of(cast("ReadableSpan", found[0]))):
                     return False
-                active.asked.add(above)
+                active.checked.add(above)
         if not active.defer(own[1], span, above, now()):
             return False
         if active.due < self._timer.planned:

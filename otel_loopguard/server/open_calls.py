@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from otel_loopguard._util.clock import now
 from otel_loopguard.core import Kind
 from otel_loopguard.sessions.requested_calls import WaitingRound
-from otel_loopguard.spans.messages import asked_on
+from otel_loopguard.spans.messages import calls_on
 from otel_loopguard.spans.views import RecordedSpan
 
 if TYPE_CHECKING:
@@ -87,8 +87,10 @@ class OpenCalls:
             if self.end(session):
                 changed.add(session)
             if step is not None and step.kind is Kind.MODEL:
-                asked = enumerate(asked_on(span)[:_CALLS])
-                calls = [_asked(span, step, call.name, number) for number, call in asked]
+                requested = enumerate(calls_on(span)[:_CALLS])
+                calls = [
+                    _requested_call(span, step, call.name, number) for number, call in requested
+                ]
                 if calls:
                     self.open(session, map(OpenCall, calls))
                     changed.add(session)
@@ -159,7 +161,7 @@ _TOOL: Final = "gen_ai.tool.name"
 _AGENT: Final = "gen_ai.agent.name"
 
 
-def _asked(model: RecordedSpan, step: Step, tool: str, number: int) -> RecordedSpan:
+def _requested_call(model: RecordedSpan, step: Step, tool: str, number: int) -> RecordedSpan:
     """A call that an answer asks for, as a span that is open since the answer arrived."""
     # The same id in every worker that judges the answer, and so the same decisions.
     place = f"{model.trace_id:x}-{model.span_id:x}-{number}".encode()

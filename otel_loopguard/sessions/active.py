@@ -285,7 +285,7 @@ class ActiveSpan:
         run: The outermost such run that it is part of; None if none is known.
         top: The topmost run that it is part of, or what may turn out to be one; itself, if it is
             that. None if none is known.
-        told: Whether it said at its start what it is.
+        described: Whether its start said what it is.
         holds: Whether it is a trace of an SDK, around any number of runs.
         entered: The sessions in which it was taken for a run.
         said: Codes of what was said about its limits.
@@ -296,8 +296,8 @@ class ActiveSpan:
     """
 
     __slots__ = (
-        "agent", "call", "captured", "ended", "entered", "grace", "holds", "parent", "run", "runs",
-        "said", "session", "since", "ticket", "told", "top", "unreadable", "view",
+        "agent", "call", "captured", "described", "ended", "entered", "grace", "holds", "parent",
+        "run", "runs", "said", "session", "since", "ticket", "top", "unreadable", "view",
     )  # fmt: skip
 
     def __init__(
@@ -324,7 +324,7 @@ class ActiveSpan:
         self.run: Run | None = None if parent is None else parent.run
         top = None if parent is None else parent.top
         self.top: ActiveSpan | None = None if top is None or top.ended else top
-        self.told = True
+        self.described = True
         self.holds = False
         self.entered: tuple[Session, ...] = ()
         self.said: set[str] | None = None
@@ -334,7 +334,7 @@ class ActiveSpan:
         self.captured: tuple[object, object] | None = None
 
     def complete(self, step: Step) -> None:
-        """Puts on the step of the ended span what the span itself does not say."""
+        """Completes the step of the ended span with what the span itself lacks."""
         if self.captured is not None:
             step.args = self.captured[0] if step.args is None else step.args
             step.outcome = self.captured[1] if step.outcome is None else step.outcome
@@ -394,7 +394,7 @@ class ActiveSpans:
         by_id: The open span of an id; in the order in which they were added.
         deferred: Open spans that are not followed until something of interest is found below them,
             they say so themselves, or are open for long.
-        asked: Those of them that were looked at again, when a first span started below them.
+        checked: Those of them that were looked at again, when a first span started below them.
         due: When the deferred are to be followed, nanoseconds since the epoch.
     """
 
@@ -402,7 +402,7 @@ class ActiveSpans:
         self._most = most
         self._defers = defers
         self.deferred: dict[int | None, Deferred] = {}
-        self.asked: set[int | None] = set()
+        self.checked: set[int | None] = set()
         self.due = NEVER
         self._open: OrderedDict[int | None, ActiveSpan] = OrderedDict()
         self.by_id: Mapping[int | None, ActiveSpan] = self._open
@@ -419,7 +419,7 @@ class ActiveSpans:
         return iter(self._open.values())
 
     def defer(self, span_id: int, span: object, parent_id: int | None, at: int) -> bool:
-        """Defers a span that starts; False if it is to be followed. No lock is needed."""
+        """Defers a starting span; False if it has to be followed. Lock-free."""
         deferred, parent = self.deferred, None
         if parent_id is not None:
             parent = self._open.get(parent_id)
@@ -428,7 +428,7 @@ class ActiveSpans:
                 if above is None:
                     return False
                 parent = above[1]
-            elif not parent.told:
+            elif not parent.described:
                 return False
         if span_id in deferred or len(deferred) >= self._most:
             return False
@@ -444,7 +444,7 @@ class ActiveSpans:
         return True
 
     def drop(self, span_id: int) -> bool:
-        """A deferred span ended; False if it is followed by now, or is to be. No lock is needed."""
+        """Drops a deferred span that ended; False if it is or has to be followed. Lock-free."""
         found = self.deferred.get(span_id)
         if found is None:
             return False
@@ -454,17 +454,17 @@ class ActiveSpans:
                 # With its end another agent is at work.
                 return False
             run.last = now()
-        if self.asked:
-            self.asked.discard(span_id)
+        if self.checked:
+            self.checked.discard(span_id)
         return self.deferred.pop(span_id, None) is not None
 
     def expect_twice(self) -> None:
-        """Spans are shown more than once: their ends are told apart from now on."""
+        """Starts telling apart the ends of spans that are shown more than once."""
         if self._ends is None:
             self._ends = BoundedDict(_ENDS)
 
     def is_second_end(self, span: object) -> bool:
-        """Whether the end of this very span was shown before. No lock is needed."""
+        """Whether the end of this very span was shown before. Lock-free."""
         ends = self._ends
         if ends is None:
             return False
@@ -473,10 +473,10 @@ class ActiveSpans:
         return before is span
 
     def pop_deferred(self, span_id: int | None) -> tuple[Deferred, bool] | None:
-        """Takes a deferred span out, and says whether it was asked again; None if there is none."""
-        found, asked = self.deferred.pop(span_id, None), span_id in self.asked
-        self.asked.discard(span_id)
-        return None if found is None else (found, asked)
+        """Removes a deferred span and returns it, with whether it was checked again."""
+        found, checked = self.deferred.pop(span_id, None), span_id in self.checked
+        self.checked.discard(span_id)
+        return None if found is None else (found, checked)
 
     def has(self, opened: ActiveSpan) -> bool:
         """Whether this very span is still open."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from otel_loopguard.detectors.registry import EvidenceKind
     from otel_loopguard.settings import Settings
 
-_Asked = tuple[str, "Callable[[Any], Detection | None]"]
+_Observer = tuple[str, "Callable[[Any], Detection | None]"]
 """Name and `observe` of a detector."""
 _LASTING: Final = ("budget", "milestones", "judge")
 """Families whose counts no checkpoint takes back: what was spent is spent."""
@@ -32,7 +32,7 @@ class DetectorSet:
         broken: Names of the detectors that were switched off.
     """
 
-    __slots__ = ("_asked", "_faults", "_made", "_registry", "_settings", "broken")
+    __slots__ = ("_faults", "_made", "_observers", "_registry", "_settings", "broken")
 
     def __init__(self, registry: Registry, settings: Settings, faults: InternalErrors) -> None:
         self._registry = registry
@@ -40,32 +40,32 @@ class DetectorSet:
         self._faults = faults
         self._made: dict[str, Detector] = {}
         # By kind of evidence, and by kind and by which of its signs it shows.
-        self._asked: dict[object, Sequence[_Asked]] = {}
+        self._observers: dict[object, Sequence[_Observer]] = {}
         self.broken: tuple[str, ...] = ()
 
     def __getstate__(self) -> tuple[Any, ...]:
-        # Who is asked follows from what was made.
+        # The observers follow from the detectors that exist.
         return self._registry, self._settings, self._faults, self._made, self.broken
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         self._registry, self._settings, self._faults, self._made, self.broken = state
-        self._asked = {}
+        self._observers = {}
 
     def observe(self, evidence: object) -> list[Detection]:
-        """What the detectors find in one piece of evidence."""
+        """Returns the detections in one piece of evidence."""
         kind = evidence.kind if type(evidence) is Step else type(evidence)
         found: list[Detection] = []
         signs = self._registry.signs.get(kind)
         if signs is not None and any(shown := signs(evidence)):
             signed = kind, *map(bool, shown)
-            asked = self._asked.get(signed)
-            if asked is None:
-                asked = self._asked[signed] = self._concerned(kind, evidence)
+            observers = self._observers.get(signed)
+            if observers is None:
+                observers = self._observers[signed] = self._concerned(kind, evidence)
         else:
-            asked = self._asked.get(kind)
-            if asked is None:
-                asked = self._asked[kind] = self._concerned(kind)
-        for name, observe in asked:
+            observers = self._observers.get(kind)
+            if observers is None:
+                observers = self._observers[kind] = self._concerned(kind)
+        for name, observe in observers:
             try:
                 seen: object = observe(evidence)
             except Exception as fault:  # noqa: BLE001
@@ -103,7 +103,7 @@ class DetectorSet:
         lasting = {name: one for name, one in self._made.items() if self._lasts(name)}
         known = {name: one for name, one in saved.items() if name not in self.broken}
         self._made = {**lasting, **self._copied(known, memo)}
-        self._asked.clear()
+        self._observers.clear()
 
     def adopt(self, other: DetectorSet, kind: type) -> None:
         """Takes over the detectors of another set that look at one type of evidence."""
@@ -114,11 +114,11 @@ class DetectorSet:
             self._made.pop(entry.name, None)
             if entry.name in other._made and entry.name not in self.broken:
                 self._made[entry.name] = other._made[entry.name]
-        self._asked.clear()
+        self._observers.clear()
 
-    def _concerned(self, kind: EvidenceKind, evidence: object = None) -> Sequence[_Asked]:
-        """Who is asked about this evidence; without it, about what shows no sign of anything."""
-        found: list[_Asked] = []
+    def _concerned(self, kind: EvidenceKind, evidence: object = None) -> Sequence[_Observer]:
+        """Lists the detectors for this evidence; without it, for evidence without any sign."""
+        found: list[_Observer] = []
         for entry in self._registry.of(kind):
             if (
                 entry.signs is None
@@ -145,10 +145,10 @@ class DetectorSet:
             return None
         self._made[entry.name] = made
         if entry.lasting:
-            # From now on it is asked about everything.
-            for known in tuple(self._asked):
+            # From now on it observes everything.
+            for known in tuple(self._observers):
                 if known is kind or (isinstance(known, tuple) and known[0] is kind):
-                    del self._asked[known]
+                    del self._observers[known]
         return made
 
     def _lasts(self, name: str) -> bool:
@@ -169,6 +169,6 @@ class DetectorSet:
     def _break(self, name: str, fault: Exception | None = None) -> None:
         self.broken = (*self.broken, name)
         self._made.pop(name, None)
-        self._asked.clear()
+        self._observers.clear()
         if fault is not None:
             self._faults.caught(name, fault)

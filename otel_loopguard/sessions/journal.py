@@ -89,8 +89,8 @@ class JournalBuffer:
     """The newest `journal.steps` (1000) entries of one session, own ones and those of others."""
 
     __slots__ = (
-        "_codec", "_cover", "_moment", "_number", "_process", "after", "before", "entries",
-        "known", "looks", "pending", "round", "since", "told",
+        "_codec", "_cover", "_moment", "_number", "_process", "after", "before", "decision_id",
+        "entries", "known", "looks", "pending", "round", "since",
     )  # fmt: skip
 
     def __init__(self, cover: Pseudonymizer, size: int) -> None:
@@ -111,7 +111,7 @@ class JournalBuffer:
         self.after: str | None = None
         self.looks = 0
         # The decision of another process, or of before, that the flag stands for.
-        self.told: str | None = None
+        self.decision_id: str | None = None
 
     def call(self, step: Step, seen: Evidence, *, opened: bool) -> None:
         """Covers the keys of a call, numbers it after what comes before, and writes it down."""

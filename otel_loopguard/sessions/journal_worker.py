@@ -98,7 +98,7 @@ class JournalWorker:
         self._cover = Pseudonymizer(settings.digest_key.get_secret_value())
         self._codec = Codec(self._cover.id)
         self._dirty: OrderedDict[int, Session] = OrderedDict()
-        self._asked: BoundedDict[int, Session] = BoundedDict(settings.max_sessions)
+        self._requested: BoundedDict[int, Session] = BoundedDict(settings.max_sessions)
         self._used: OrderedDict[int, Session] = OrderedDict()
         self._warned: BoundedDict[str, None] = BoundedDict(_WARNED)
         self._thread = BackgroundThread("journal", self._turn, faults)
@@ -123,7 +123,7 @@ class JournalWorker:
         else:
             session.journal.start_over()
         session.journal.looks = _LOOKS
-        self._asked[id(session)] = session
+        self._requested[id(session)] = session
         self._rouse()
 
     def wrote(self, session: Session, *, now: bool = False) -> None:
@@ -151,7 +151,7 @@ class JournalWorker:
 
     def forget(self, session: Session) -> None:
         """A session is known no more: what it left behind is handed on. The lock is held."""
-        for table in (self._dirty, self._asked, self._used):
+        for table in (self._dirty, self._requested, self._used):
             table.pop(id(session), None)
         journal = session.journal
         if journal is None:
@@ -165,7 +165,7 @@ class JournalWorker:
         with self._lock:
             self.full = False
             if self._manual:
-                self._asked.clear()
+                self._requested.clear()
                 self._used.clear()
             dirty, self._dirty = self._dirty, OrderedDict()
             taken = [
@@ -268,23 +268,23 @@ class JournalWorker:
         if read:
             self._read_at = now + settings.read_s
         self.work(flush=flush, read=read)
-        return settings.flush_s if self._dirty or self._asked or self._used else None
+        return settings.flush_s if self._dirty or self._requested or self._used else None
 
     def work(self, *, flush: bool, read: bool) -> None:
         """One round of the thread."""
         if flush:
             self.flush()
         with self._lock:
-            asked = OrderedDict(self._asked)
-            self._asked.clear()
+            requested = OrderedDict(self._requested)
+            self._requested.clear()
             if read:
-                asked.update(self._used)
+                requested.update(self._used)
                 self._used.clear()
         try:
-            while asked and not self._closed:
-                session = next(iter(asked.values()))
+            while requested and not self._closed:
+                session = next(iter(requested.values()))
                 self.read(session)
-                asked.popitem(last=False)
+                requested.popitem(last=False)
                 self._look_again(session)
         except StoreError:
             # They are asked for again with those that are in use.
@@ -292,7 +292,7 @@ class JournalWorker:
             with self._lock:
                 again = {
                     place: session
-                    for place, session in asked.items()
+                    for place, session in requested.items()
                     if session.journal is not None and session.journal.looks != _FORGOTTEN
                 }
                 self._used = OrderedDict([*again.items(), *self._used.items()])

@@ -46,7 +46,7 @@ class Observation(NamedTuple):
 
 
 class Subscribers:
-    """Who is notified of steps and decisions: in this order, and while no lock is held.
+    """The subscribers to steps and decisions, called in order and without locks.
 
     One that raises does not keep the others from it: the fault is counted under its name. What is
     not configured is not in the lists.

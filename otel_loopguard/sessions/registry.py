@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _TRACES_PER_SESSION = 4
 _OWN_SESSION = frozenset({Kind.TOOL, Kind.MODEL})
 _AT_ONCE: Final = 16
-"""Sessions that are let go while the lock is held once: whoever ends a span waits for it."""
+"""Sessions evicted while the lock is held once: spans that end wait for it."""
 _AGED_PER_NEW: Final = 2
 _AT_HAND: Final = 100
 """Sessions that are kept as objects; what judges the others is put away until their next step."""
@@ -98,13 +98,13 @@ class SessionRegistry:
 
     @property
     def all(self) -> list[Session]:
-        """The sessions that are known, the one unused for longest first."""
+        """The known sessions, least recently used first."""
         with self._lock:
             queues = (self._stopped, self._open, self._lately)
             return [session for queue in queues for session in queue.values()]
 
     def find(self, key: str) -> Session | None:
-        """The session of a key, if it is known."""
+        """Returns the session of a key, if known."""
         return self._by_key.get(key)
 
     def newest(self, most: int) -> list[Session]:
@@ -180,17 +180,17 @@ class SessionRegistry:
         self._bind(other, first)
 
     def wrote(self, session: Session, *, now: bool = False) -> None:
-        """A step of a session is over: what it left behind goes to the journal, if there is one."""
+        """Passes new entries of a session to its journal, if there is one."""
         if self._journal_worker is not None:
             self._journal_worker.wrote(session, now=now)
 
     def flush(self) -> None:
-        """Hands on what is still to be written to journals, now. The lock is not held."""
+        """Writes pending journal entries now. The lock is not held."""
         if self._journal_worker is not None:
             self._journal_worker.flush()
 
     def recall(self, key: str, trace_id: int, now: int) -> None:
-        """Makes a session known with what its journal says. Blocks; the lock is not held.
+        """Restores a session from its journal. Blocks; the lock is not held.
 
         An id that is learned late renames the session of its trace, as in `of_step`.
         """
@@ -216,7 +216,7 @@ class SessionRegistry:
             self._forget(session)
 
     def close(self) -> None:
-        """Hands on what is still to be written to journals."""
+        """Writes pending journal entries and stops."""
         if self._journal_worker is not None:
             self._journal_worker.close()
 
@@ -288,8 +288,8 @@ class SessionRegistry:
         return session
 
     def _pack_one(self) -> None:
-        """Puts the session away that is at hand and was unused for longest, if there are many."""
-        # One for each that is new: who works with many at once does not pack them all in turn.
+        """Packs the least recently used session, if there are many."""
+        # One per new session, so that no step pays for packing many at once.
         if len(self._at_hand) <= _AT_HAND or self._refused >= _REFUSED:
             return
         _, session = self._at_hand.popitem(last=False)
@@ -333,7 +333,7 @@ class SessionRegistry:
         return self._open if self.is_open(session) else self._lately
 
     def _forget(self, session: Session) -> None:
-        """A session goes out of every table. Its flag stays usable for whoever holds it."""
+        """Removes a session from every table. Its flag stays usable for its holders."""
         self._take_out(session.key)
         for trace_id in session.traces:
             self._by_trace.pop(trace_id, None)
@@ -345,7 +345,7 @@ class SessionRegistry:
         session.traces.clear()
 
     def use(self, session: Session, now: int) -> Session:
-        """Marks a session as used; returns the one that its key stands for now."""
+        """Marks a session as used; returns the current session of its key."""
         standing = self._by_key.get(session.key)
         if standing is None:
             return self._add(session, now)

@@ -1,4 +1,4 @@
-"""Calls that the models of one session asked for, until their results are shown."""
+"""Tool calls that models of one session requested, until their results appear."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from otel_loopguard._util.values import NamedTuple, dataclass
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.spans.dedup import contradict
 from otel_loopguard.spans.keys import as_handoff, hands_off
-from otel_loopguard.spans.messages import Asked
+from otel_loopguard.spans.messages import RequestedCall
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -22,12 +22,12 @@ DIALECT: Final = "messages"
 _ROUNDS: Final = 32
 _PASSED: Final = 8
 _HINTS: Final = 4
-_TOLD: Final = 64
+_COUNTED: Final = 64
 _SLACK: Final = 5_000_000
 
 
 class WaitingRound(NamedTuple):
-    """What one answer asked for, as another process needs it: without arguments.
+    """The calls of one response, as another process needs them: without arguments.
 
     Attributes:
         agent: Agent of the model's span.
@@ -44,19 +44,19 @@ class WaitingRound(NamedTuple):
 
 @dataclass(slots=True)
 class _Round:
-    """What one answer asked for.
+    """The calls that one response requests.
 
     Attributes:
         calls: The calls, in order.
-        asked_by: Agent and scope of the model's span.
+        requested_by: Agent and scope of the model's span.
         end: When that ended, nanoseconds since the epoch.
         head: Stands for the first message of its request.
-        passed: Requests since then that say nothing of it.
-        resumed: Whether another process read it: only requests say its arguments.
+        passed: Requests since then that do not mention them.
+        resumed: Whether another process read it, so that only requests have the arguments.
     """
 
-    calls: list[Asked]
-    asked_by: tuple[str | None, str]
+    calls: list[RequestedCall]
+    requested_by: tuple[str | None, str]
     end: int
     head: int | None
     passed: int = 0
@@ -64,28 +64,26 @@ class _Round:
 
 
 class RequestedCalls:
-    """Reads the tool calls of one session out of what its models are sent and answer.
+    """Reads the tool calls of one session from the requests and responses of its models.
 
-    A call counts once its result is shown in a request that started after the model had asked; by
-    then the span of a tool would have ended, and from the first such span on nothing is read here.
-    A call that a request knows of, or should know of, without its result counts with an unknown
-    outcome. One that is asked for in an answer to which no request goes back does not count: that
-    is how structured answers are written.
+    A call counts once a later request shows its result; by then the span of a tool would have
+    ended, and once there is such a span, messages are no longer read. A call that a request
+    mentions, or should mention, without its result counts with an unknown outcome. A call that no
+    request refers to does not count: structured output is requested that way.
 
-    Of a conversation nothing is kept but the calls without a result, 32 rounds of them. The guard's
-    lock is held.
+    Only calls without a result are kept, at most 32 rounds of them. The guard's lock is held.
 
     Attributes:
-        blind: Answers that asked for tools and did not say for which.
+        blind: Responses that requested tools without naming them.
         told: The newest calls that were counted out of messages, and that no span told of.
         traced: Whether a span told of a tool call: the messages do not count.
     """
 
-    __slots__ = ("_hints", "_rounds", "blind", "told", "traced")
+    __slots__ = ("_hints", "_rounds", "blind", "counted_calls", "traced")
 
     def __init__(self) -> None:
         self._rounds: list[_Round] = []
-        self.told: list[Step] = []
+        self.counted_calls: list[Step] = []
         self._hints: list[str] = []
         self.blind = 0
         self.traced = False
@@ -96,24 +94,26 @@ class RequestedCalls:
         return bool(self._rounds)
 
     def waiting(self) -> list[WaitingRound]:
-        """What waits for its results, for `resume` in another process."""
+        """Returns the rounds without results, for `resume` in another process."""
         return [
-            WaitingRound(*one.asked_by, one.end, [(call.call_id, call.name) for call in one.calls])
+            WaitingRound(
+                *one.requested_by, one.end, [(call.call_id, call.name) for call in one.calls]
+            )
             for one in self._rounds
         ]
 
     def resume(self, rounds: Iterable[WaitingRound]) -> None:
-        """Goes on waiting for what another process saw asked for."""
+        """Continues waiting for rounds that another process saw."""
         self._rounds = [
             _Round(
-                [Asked(call_id, name, None) for call_id, name in one.calls],
+                [RequestedCall(call_id, name, None) for call_id, name in one.calls],
                 (one.agent, one.scope), one.end, None, resumed=True,
             )
             for one in rounds
         ]  # fmt: skip
 
-    def ask(self, calls: Sequence[Asked], model: Step, request: Request | None) -> None:
-        """Takes the calls that an answer asks for."""
+    def ask(self, calls: Sequence[RequestedCall], model: Step, request: Request | None) -> None:
+        """Adds the calls that a response requests."""
         end = model.end or model.start
         for known in self._rounds:
             # Another span of the same answer: one instrumentation inside or beside another.
@@ -125,7 +125,7 @@ class RequestedCalls:
             del self._rounds[0]
 
     def answer(self, model: Step, request: Request | None) -> list[Step]:
-        """The calls that a request shows the results of, as steps in the order of the request."""
+        """Returns the calls whose results a request shows, as steps in its order."""
         steps: list[Step] = []
         for known in tuple(self._rounds):
             if known.end > model.start:
@@ -143,57 +143,61 @@ class RequestedCalls:
                 self._rounds.remove(known)
             else:
                 known.passed += 1
-        self.told = [*self.told, *steps][-_TOLD:]
+        self.counted_calls = [*self.counted_calls, *steps][-_COUNTED:]
         return steps
 
     def trace(self) -> None:
-        """A span told of a tool call: from now on the messages do not count."""
+        """Stops counting messages, since spans report tool calls."""
         self.traced = True
         self._rounds.clear()
 
     def counted(self, span: Step) -> bool:
-        """Whether a call of which a span tells was counted already, out of the messages."""
-        for told in self.told:
-            if told.name != span.name or told.kind is not span.kind:
+        """Whether the call of a span was already counted from messages."""
+        for call in self.counted_calls:
+            if call.name != span.name or call.kind is not span.kind:
                 continue
-            if told.call_id is not None and span.call_id is not None:
-                same = told.call_id == span.call_id
+            if call.call_id is not None and span.call_id is not None:
+                same = call.call_id == span.call_id
             else:
-                during = told.start - _SLACK <= span.start <= (told.end or 0) + _SLACK
-                same = during and not contradict(told.args, span.args)
+                during = call.start - _SLACK <= span.start <= (call.end or 0) + _SLACK
+                same = during and not contradict(call.args, span.args)
             if same:
-                self.told.remove(told)
+                self.counted_calls.remove(call)
                 return True
         return False
 
-    def said(self, hint: str | None) -> None:
-        """Notes what the guard has the application tell the model: that is no result of a tool."""
+    def note_hint(self, hint: str | None) -> None:
+        """Remembers a hint of the guard, which is not the result of a tool."""
         if hint and hint not in self._hints:
             self._hints = [*self._hints, hint][-_HINTS:]
 
     def _results(
         self, known: _Round, model: Step, request: Request | None
     ) -> Sequence[Answered | None] | None:
-        """What came of the calls of a round, in their order; None if this does not tell."""
+        """Returns the results of a round in the order of its calls; None if not shown."""
         if request is None:
             return (
-                [None] * len(known.calls) if known.asked_by == (model.agent, model.scope) else None
+                [None] * len(known.calls)
+                if known.requested_by == (model.agent, model.scope)
+                else None
             )
         found = _shown(known.calls, request.newest)
         if found is not None:
             return found
         goes_on = any(message.asking or message.results for message in request.newest)
         if known.head is None or request.head is None:
-            same = known.asked_by == (model.agent, model.scope)
+            same = known.requested_by == (model.agent, model.scope)
         else:
             same = known.head == request.head
         return [None] * len(known.calls) if goes_on and same else None
 
-    def _step(self, call: Asked, known: _Round, model: Step, result: Answered | None) -> Step:
+    def _step(
+        self, call: RequestedCall, known: _Round, model: Step, result: Answered | None
+    ) -> Step:
         step = Step(
             Kind.TOOL, call.name, DIALECT, model.scope, model.trace_id, model.span_id,
             model.parent_id, known.end, max(model.start, known.end + 1), session=model.session,
-            agent=known.asked_by[0], node=model.node, call_id=call.call_id, args=call.args,
+            agent=known.requested_by[0], node=model.node, call_id=call.call_id, args=call.args,
         )  # fmt: skip
         if result is not None:
             self._put(step, result)
@@ -207,7 +211,7 @@ class RequestedCalls:
         if isinstance(value, str):
             for hint in self._hints:
                 if value.strip() == hint:
-                    # The application put the guard's word in place of a result: it did not run.
+                    # The application returned the hint in place of a result: it did not run.
                     step.error, step.error_type, step.error_text = True, semconv.ERROR_DENY, value
                     return
                 value = value.replace(hint, "").rstrip() if hint in value else value
@@ -216,8 +220,10 @@ class RequestedCalls:
         step.outcome = value
 
 
-def _shown(calls: Sequence[Asked], newest: Iterable[Message]) -> Sequence[Answered | None] | None:
-    """What the newest messages say of the calls of one answer; None if they do not know of it.
+def _shown(
+    calls: Sequence[RequestedCall], newest: Iterable[Message]
+) -> Sequence[Answered | None] | None:
+    """Finds the results of one response in the newest messages; None if not mentioned.
 
     Results are found by their ids; where they have none, or others than the calls have, by their
     place: those after the message that asks for just these calls. Beyond that message nothing is
@@ -226,7 +232,7 @@ def _shown(calls: Sequence[Asked], newest: Iterable[Message]) -> Sequence[Answer
     wanted = {call.call_id: call for call in calls if call.call_id is not None}
     by_id: dict[str, Answered] = {}
     after: list[Answered] = []
-    repeated: list[Asked] = []
+    repeated: list[RequestedCall] = []
     for message in newest:
         for result in reversed(message.results):
             after.append(result)
@@ -248,9 +254,9 @@ def _shown(calls: Sequence[Asked], newest: Iterable[Message]) -> Sequence[Answer
     return list(after) if alike else [None] * len(calls)
 
 
-def _repeated(calls: list[Asked], newest: Iterable[Message]) -> list[Asked]:
-    """Calls as a request repeats them, with their arguments; as they are where it does not."""
-    repeated: list[Asked] = []
+def _repeated(calls: list[RequestedCall], newest: Iterable[Message]) -> list[RequestedCall]:
+    """Returns calls as a request repeats them, with arguments, or unchanged."""
+    repeated: list[RequestedCall] = []
     for message in newest:
         repeated[:0] = message.calls
         if len(repeated) >= len(calls):
@@ -258,8 +264,8 @@ def _repeated(calls: list[Asked], newest: Iterable[Message]) -> list[Asked]:
     return repeated if _same_calls(calls, repeated) else calls
 
 
-def _same_calls(some: Sequence[Asked], others: Sequence[Asked]) -> bool:
-    """Whether two messages ask for the same: by ids where both have them, else by what is asked."""
+def _same_calls(some: Sequence[RequestedCall], others: Sequence[RequestedCall]) -> bool:
+    """Whether two messages request the same calls: by id, else by name and arguments."""
     if len(some) != len(others):
         return False
     for one, other in zip(some, others, strict=True):
@@ -271,8 +277,8 @@ def _same_calls(some: Sequence[Asked], others: Sequence[Asked]) -> bool:
     return True
 
 
-def _is_call(one: Asked, wanted: Asked | None) -> bool:
-    """Whether a call may be the wanted one of its id; there may be none."""
+def _is_call(one: RequestedCall, wanted: RequestedCall | None) -> bool:
+    """Whether a call may be the wanted one with its id."""
     if wanted is None:
         return True
     return one.name == wanted.name and not contradict(one.args, wanted.args)

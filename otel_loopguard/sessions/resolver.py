@@ -1,4 +1,4 @@
-"""Which session a run or a step belongs to, by its span and by what is open around it."""
+"""Resolves the session of a run or a step from its span and the open spans around it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class SessionResolver:
         self._tops: dict[int, tuple[ActiveSpan, ...]] = {}
 
     def begins(self, opened: ActiveSpan, step: Step | None) -> None:
-        """A span started: is it a run of an agent, whose, and in which session?"""
+        """Handles a span's start: detects a run, its agent and its session."""
         view, parent = opened.view, opened.parent
         if step is None:
             if parent is not None and parent.holds and is_task(view):
@@ -56,15 +56,15 @@ class SessionResolver:
             opened.holds = holds_runs(view)
             self._root(opened, step)
 
-    def says_late(self, opened: ActiveSpan, step: Step | None) -> bool:
-        """A first span starts below one that did not say what it is: it may have said it since."""
-        opened.told = True
+    def identify_late(self, opened: ActiveSpan, step: Step | None) -> bool:
+        """Identifies a span again when its first child starts, as attributes may arrive late."""
+        opened.described = True
         self.begins(opened, step)
-        opened.told = True
+        opened.described = True
         return opened.runs
 
     def ends(self, opened: ActiveSpan, step: Step | None) -> None:
-        """A span ended, and its step has been given to its session."""
+        """Handles a span's end, after its session has observed its step."""
         if opened.top is opened:
             self._drop(opened)
             run = opened.runs or (step is not None and step.kind in RUNS)
@@ -72,40 +72,40 @@ class SessionResolver:
                 session.turns.ends(opened.view.span_id, run=run)
 
     def lost(self, opened: ActiveSpan) -> None:
-        """An open span is forgotten: nobody will say that it ended."""
+        """Forgets an open span whose end will not be seen."""
         if opened.top is opened:
             self._drop(opened)
         opened.entered = ()
 
-    def told(self, session: str | None, trace_id: int, span_id: int) -> None:
-        """The adapter of a framework says that a run begins, see `SessionKeeper.next_run`."""
-        here = self._active.by_id.get(span_id)
+    def next_run(self, session: str | None, trace_id: int, span_id: int) -> None:
+        """Starts a run on behalf of an adapter; see `SessionQueries.next_run`."""
+        current = self._active.by_id.get(span_id)
         found = None if session is None else self._sessions.find(session)
         found = found or self._sessions.of_trace(trace_id)
         if found is None:
             return
         if not found.run and found.progress.steps:
-            # The run before began before anything made the session known.
+            # The previous run started before the session was known.
             found.turns.began()
-        if here is None:
-            self._begin(found, span_id, told=True)
-        elif here.top is not None:
-            if here.top.holds and found in here.top.entered:
-                # The spans do not tell one run of this trace from the next; the adapter does.
+        if current is None:
+            self._begin(found, span_id, announced=True)
+        elif current.top is not None:
+            if current.top.holds and found in current.top.entered:
+                # The spans of this trace do not separate its runs; the adapter does.
                 if found.turns.calls:
                     found.turns.calls = 0
                     found.next_run(found.run)
                 return
-            self._enters(found, here.top)
-        elif not any(self._is_call(one.view) for one in (here, *here.above())):
-            self._begin(found, span_id, told=True)
+            self._enters(found, current.top)
+        elif not any(self._is_call(one.view) for one in (current, *current.above())):
+            self._begin(found, span_id, announced=True)
 
     def _is_call(self, view: SpanView) -> bool:
         step = attempt(self._faults, "read", self._reader.read, view)
         return step is not None and step.kind is _TOOL
 
     def _holds(self, opened: ActiveSpan) -> None:
-        """A trace of an SDK shows its runs one by one: it is none itself."""
+        """Marks a span that contains runs and is none itself."""
         opened.top = None
         self._drop(opened)
         for session in opened.entered:
@@ -113,7 +113,7 @@ class SessionResolver:
         opened.entered = ()
 
     def _root(self, opened: ActiveSpan, step: Step | None) -> None:
-        """A run begins that has none above it, or what may be one."""
+        """Starts a topmost run, or a span that may be one."""
         opened.top = opened
         view, session = opened.view, opened.session
         self._tops[view.trace_id] = (*self._tops.get(view.trace_id, ()), opened)[-_BESIDE:]
@@ -130,20 +130,22 @@ class SessionResolver:
             self._enters(session, opened)
 
     def _drop(self, opened: ActiveSpan) -> None:
-        """A span is no open run any more."""
+        """Removes a span from the open runs of its trace."""
         trace_id = opened.view.trace_id
-        left = tuple(one for one in self._tops.pop(trace_id, ()) if one is not opened)
-        if left:
-            self._tops[trace_id] = left
+        remaining = tuple(one for one in self._tops.pop(trace_id, ()) if one is not opened)
+        if remaining:
+            self._tops[trace_id] = remaining
 
     def _enters(self, session: Session, top: ActiveSpan) -> None:
-        """A run is seen to be one of a session: at its start, else at its first step."""
+        """Assigns a run to a session: at its start, else at its first step."""
         if session not in top.entered:
             top.entered = (*top.entered, session)[-_SESSIONS:]
             self._begin(session, top.view.span_id, top.view.start)
 
-    def _begin(self, session: Session, span_id: int, began: int = 0, *, told: bool = False) -> None:
-        turn = session.turns.begins(span_id, self._active.by_id, told=told)
+    def _begin(
+        self, session: Session, span_id: int, began: int = 0, *, announced: bool = False
+    ) -> None:
+        turn = session.turns.begins(span_id, self._active.by_id, announced=announced)
         if turn or (turn is not None and not session.run):
             session.run = (session.run or span_id) if turn else 0
             session.next_run(span_id, began)
@@ -151,13 +153,13 @@ class SessionResolver:
             session.run = span_id
 
     def resolve(self, step: Step, opened: ActiveSpan | None, now: int) -> Session:
-        """The session of a step; a new one if there is none."""
+        """Returns the session of a step; a new one if there is none."""
         if opened is not None and opened.session is not None:
             session = self._sessions.use(opened.session, now)
         else:
             session = self._sessions.of_step(step, now)
         if opened is not None and opened.top is not None:
-            # Of runs in one trace the outer one comes first, whatever stands between them.
+            # The outer runs of a trace come first, whatever spans lie between them.
             for top in self._tops.get(step.trace_id, ()):
                 if session not in top.entered:
                     self._enters(session, top)

@@ -1,4 +1,4 @@
-"""One session: it counts its steps, judges them, and knows its loops."""
+"""One session: counts and judges its steps, and tracks its loops."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _NAMED: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class SavedSession:
-    """Copies that nobody counts on; in this process only, for they are made of calls."""
+    """Copies of counts; for this process only, as they derive from calls."""
 
     key: str
     flag: weakref.ref[Flag]  # stays the same when the session gets its final key
@@ -93,10 +93,10 @@ class Session:
     __slots__ = (
         "__weakref__", "_broken", "_callers", "_cleared", "_contexts", "_counting", "_exempt",
         "_faults", "_firsts", "_judging", "_registry", "_saved", "_settings", "_silence",
-        "_unsettled", "allowed", "asked", "cycles", "decided_at", "detected", "detectors",
+        "_unsettled", "allowed", "cycles", "decided_at", "detected", "detectors",
         "evidence", "extractors", "flag",
         "journal", "judged", "key", "last_used", "live", "lock", "named", "over", "policy",
-        "progress", "record",
+        "progress", "record", "requested",
         "run", "shrunk", "traces", "troubled", "turns", "unruled",
     )  # fmt: skip
 
@@ -127,7 +127,7 @@ class Session:
         self._unsettled = False
         self._cleared = 0
         self.journal: JournalBuffer | None = None  # None without a store
-        self.asked: RequestedCalls | None = None  # None while messages tell of no tool call
+        self.requested: RequestedCalls | None = None  # None while messages tell of no tool call
         self.cycles: CycleLog | None = None  # None while agents do not cycle
         self._settings = settings
         self._exempt = settings.exempt
@@ -142,14 +142,13 @@ class Session:
         self._begin_to_judge()
 
     def pack(self) -> bool:
-        """Puts away as bytes what judges and counts its steps, until that is asked for."""
+        """Packs what judges and counts its steps into bytes, until it is needed."""
         if self.unruled:
             return False
         self.evidence, self.detected = None, ()
         if self._judging is None and not self._pack_judging():
             return False
-        # Where a decision was made, an answer given or a checkpoint taken, they are known by their
-        # identity.
+        # After a decision, an answer or a checkpoint, others refer to them by identity.
         if self._counting is None and not (self._saved or weakref.getweakrefcount(self.record)):
             self._counting = pack([getattr(self, name) for name in _COUNTING], self._common)
             if self._counting is not None:
@@ -246,11 +245,11 @@ class Session:
         found = self._insisted(step) if self.troubled else ()
         found = found or self._seen(step)
         if kind is _MODEL and any_stops() and self.flag.stops and not found:
-            found = self._asked(step)
+            found = self._model_called(step)
         return index, found
 
     def _read(self, step: Step) -> None:
-        """Takes what only a step says that is no tool call: a user's turn, a compacted context."""
+        """Handles steps other than tool calls: a user's turn, a compacted context."""
         if step.kind is _MODEL:
             self.shrunk = self._compacts(step)
             if self.shrunk:
@@ -308,7 +307,7 @@ class Session:
         return any(call is not None and self.policy.denies(call) for call in calls)
 
     def report(self) -> Report:
-        """What it has come to."""
+        """Returns its report."""
         action = self.flag.control.action
         broken = self.detectors.broken if self._judging is None else self._broken
         return self.record.report(self.key, self.progress, action, broken)
@@ -330,13 +329,13 @@ class Session:
         self.run = span_id
 
     def _next_turn(self, began: int) -> None:
-        """A turn began, unless a decision was made about a step after that: it is told of late."""
+        """Starts a turn, unless a decision about a later step was made before the news arrived."""
         if not 0 < began < self.decided_at:
             self._let_go()
             self.user_turn(began)
 
     def allow(self, scope: Literal["call", "session"], by: str) -> None:
-        """A person calls a stop a false alarm: its loop goes on unjudged, or the session noted."""
+        """Handles a false alarm: ignores the loop from now on, or only notes decisions."""
         if scope == "session":
             self.allowed = None
         elif self.allowed is not None:
@@ -344,11 +343,11 @@ class Session:
         self.flag.clear(by=by)
 
     def noted(self, decision: Decision) -> Decision:
-        """A decision as it takes effect: only noted where a person allowed the session."""
+        """Returns a decision as it takes effect: only noted in a session a person allowed."""
         return replace(decision, shadow=True) if self.allowed is None else decision
 
     def ruled(self) -> None:
-        """What was found has taken effect."""
+        """Marks all findings as having taken effect."""
         if self._unsettled:
             self.unruled = ()
             self.policy.ruled()
@@ -369,7 +368,7 @@ class Session:
             self.decided_at = decision.time
 
     def recall(self, past: JournalReplay) -> None:
-        """Takes in what its journal knows of before, and of other processes."""
+        """Merges entries of its journal: earlier ones, and those of other processes."""
         journal = self.journal
         if journal is None:
             return
@@ -380,10 +379,10 @@ class Session:
         standing = past.standing
         if standing is not None:
             self._note_decided(standing)
-        if standing is None and self.flag.control.decision_id == journal.told is not None:
+        if standing is None and self.flag.control.decision_id == journal.decision_id is not None:
             self.flag.lower()
         elif standing is not None and not self.flag.raised:
-            journal.told = standing.id
+            journal.decision_id = standing.id
             said = hint(standing)
             self.flag.set(
                 standing.action,
@@ -394,12 +393,12 @@ class Session:
             )
 
     def _seen(self, step: Step) -> Sequence[Finding]:
-        """What the extractors make of a step, the detectors of that, and the policy of those."""
+        """Runs extractors, detectors and policy on a step."""
         # A step without a round is a moment of its own.
         progress, journal, troubled = self.progress, self.journal, self.troubled
         number = progress.calls if journal is None else progress.calls + journal.before.calls
         seen, moment = None, -progress.steps
-        # Most kinds of steps have nobody who looks at the bare step.
+        # Few detectors observe the bare step.
         found = self.detectors.observe(step) if self._registry.of(step.kind) else []
         if found and journal is not None:
             found = journal.covered(found)
@@ -425,7 +424,7 @@ class Session:
         return ()
 
     def _made_again(self, step: Step, seen: Evidence, number: int) -> Sequence[Finding] | None:
-        """What follows from a call of a denied loop; None for a call of no such loop."""
+        """Returns the verdict on a call of a denied loop; None for any other call."""
         call = seen.call
         if call and seen.error and self.policy.denies(call):
             return self._defied(call, seen.tool, number, seen.round, step, seen)
@@ -444,7 +443,7 @@ class Session:
             self.record.wrote(step)
 
     def _note_first(self, step: Step, seen: Evidence) -> None:
-        """What is seen again stays, so that calls of a loop that goes on are not forgotten."""
+        """Refreshes seen keys, so that calls of a continuing loop are not forgotten."""
         firsts, spot = self._firsts, (step.trace_id, step.span_id)
         keys = (seen.call, seen.outcome)
         if seen.error:
@@ -456,7 +455,7 @@ class Session:
                     del firsts[next(iter(firsts))]
 
     def _insisted(self, step: Step) -> Sequence[Finding]:
-        """What follows when a hand-off of a denied loop was tried again, and refused."""
+        """Returns the verdict on a refused hand-off of a denied loop."""
         agent = refused_to(step)
         if agent is None or not self.policy.denies(agent):
             return ()
@@ -466,14 +465,14 @@ class Session:
     def _defied(  # noqa: PLR0913, PLR0917
         self, key: int, name: str, number: int, moment: int, step: Step, seen: Evidence | None
     ) -> list[Finding]:
-        """What follows from a call of a denied loop that was made all the same."""
+        """Returns the verdict on a call that ran although its loop is denied."""
         self._unsettled = True
         defied = self.policy.defied(key, name, number, moment)
         self._write_loops(moment)
         return [self._found(verdict, step, seen) for verdict in defied]
 
     def stalled(self, found: Detection, step: Step) -> list[Finding]:
-        """What follows from what runs too long: a verdict of its own."""
+        """Returns the findings about a step that runs too long."""
         own = replace(found, own=found.own or Action.HINT)
         self.troubled = self.troubled or own.own is not Action.ALLOW
         covered = [own] if self.journal is None else self.journal.covered([own])
@@ -498,7 +497,7 @@ class Session:
         return [self._found(verdict, step, seen) for verdict in verdicts]
 
     def _found(self, verdict: Verdict, step: Step, seen: Evidence | None) -> Finding:
-        """A verdict with the spans that showed first what its loop is made of, each once."""
+        """Returns a verdict with the spans that first showed the parts of its loop."""
         firsts = self._firsts
         earlier = dict.fromkeys(firsts[key] for key in verdict.loop.keys if key in firsts)
         earlier.pop((step.trace_id, step.span_id), None)
@@ -506,7 +505,7 @@ class Session:
         return finding_of(verdict, step, seen)._replace(earlier=shown)
 
     def _start_over(self) -> None:
-        """Somebody let the session go on: its loops are new loops."""
+        """Resets the loops after the session was resumed."""
         self._cleared = self.flag.cleared
         self.progress.raised = self.flag.raised_budgets
         self.policy.start_over()
@@ -515,13 +514,13 @@ class Session:
         self.user_turn()
 
     def _let_go(self) -> None:
-        """The user's next turn: what the policy stopped may go on, and a hint is over."""
+        """Starts the user's next turn: lifts stops and hints of the policy."""
         if self._silence is not None:
             self._silence.broken()
         by = self.flag.control.by
         ruled = by == POLICY
         if by is not None and not ruled:
-            # What a person set stays; what the policy had said before is over.
+            # Only a person's control stays.
             if self.policy.ended:
                 self.policy.start_over()
         elif self.policy.ended or (ruled and self.flag.stops):
@@ -531,8 +530,8 @@ class Session:
         elif ruled:
             self.flag.lower()
 
-    def _asked(self, step: Step) -> Sequence[Finding]:
-        """A model is asked again in a session that is denied: refusals may leave no span."""
+    def _model_called(self, step: Step) -> Sequence[Finding]:
+        """Counts a model call in a denied session, where refusals may leave no span."""
         if self._silence is None:
             self._silence = Silence()
         turns = self._silence.turn(step, self._settings.tuning.calls.wait_gap_s)
@@ -545,7 +544,7 @@ class Session:
         return [Finding(verdict) for verdict in unheeded]
 
     def _calm(self, seen: Evidence | None, number: int) -> None:
-        """A call outside of every loop takes a hint or a deny down again, and so does success."""
+        """Clears a hint or a deny after a success or a call outside of every loop."""
         over = self.policy.calm(number, succeeded=seen is not None and self._succeeded(seen))
         outside = seen is None or not self.policy.knows(seen.call)
         outside = outside and not stops_handoffs(self.flag.control)
@@ -566,7 +565,7 @@ class Session:
 
     @property
     def _number(self) -> int:
-        """Number that the next call has, those before a restart and of other processes counted."""
+        """The number of the next call, counting those before a restart and elsewhere."""
         before = self.journal.before.calls if self.journal is not None else 0
         return self.progress.calls + before
 
@@ -579,13 +578,13 @@ class Session:
             self.journal.mark(mark, moment)
 
     def compacted(self) -> None:
-        """Its context was compacted: what was counted before weighs half."""
+        """Halves the counts after its context was compacted."""
         self.record.happened("compactions")
         self.detectors.user_turn()
         self.policy.user_turn()
 
     def saved(self) -> SavedSession:
-        """What is counted now, for a later `restore`."""
+        """Returns the current counts for a later `restore`."""
         progress, settings = self.progress, self._settings
         self._saved = True
         memo: dict[int, object] = {id(settings): settings, id(progress): progress}
@@ -626,7 +625,7 @@ class Session:
         self._end_cycles("restored")
 
     def user_turn(self, began: int = 0) -> None:
-        """A user spoke: what was counted before weighs half."""
+        """Halves the counts after a user's message."""
         self.unruled = ()
         self._mark("TURN", began)
         self.detectors.user_turn()
@@ -647,7 +646,7 @@ class _PackedSession(Session):
     __slots__ = ()
 
     def __getattr__(self, name: str) -> Any:
-        # Only what is not there is asked for here.
+        # Runs for missing attributes only.
         if name not in _JUDGING and name not in _COUNTING:
             msg = f"a session has no {name!r}"
             raise AttributeError(msg)

@@ -1,4 +1,4 @@
-"""Counts what one session does, and what was decided about it."""
+"""Counts the steps and decisions of a session."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _REDIRECT: Final = re.compile(r"(?:^|\s)>{1,2}[ \t]{0,4}['\"]?([\w./~+-]{1,300})
 
 
 def written_path(arguments: object) -> str | None:
-    """The file that a changing call writes; None where that cannot be told.
+    """Returns the file that a changing call writes; None if unknown.
 
     Looks at arguments named `path`, `file_path`, `filename` and the like, and at the redirects of a
     shell command; at most 5,000 characters of a text.
@@ -101,31 +101,31 @@ class _Entry:
 
 
 class DecisionIndex:
-    """The newest 4096 decisions of a guard, and what people said of them."""
+    """The newest 4096 decisions of a guard, with the feedback on them."""
 
-    __slots__ = ("_entries", "told")
+    __slots__ = ("_entries", "feedback_counts")
 
     def __init__(self) -> None:
         self._entries: BoundedDict[str, _Entry] = BoundedDict(_KEPT)
-        # How many are a false alarm (True), or right (False), as people said last.
-        self.told: Counter[bool] = Counter()
+        # How many are a false alarm (True) or right (False), by the latest feedback.
+        self.feedback_counts: Counter[bool] = Counter()
 
     def add(self, decision_id: str, record: SessionStats) -> None:
         """Takes a decision about the session of a record."""
         self._entries[decision_id] = _Entry(record)
 
     def feedback(self, decision_id: str, *, false_alarm: bool) -> bool:
-        """Counts what a person says of a decision; whoever speaks last is right."""
+        """Counts feedback on a decision; the last one wins."""
         entry = self._entries.get(decision_id)
         record = None if entry is None else entry.record()
         if entry is None or record is None:
             return False
         if entry.false_alarm is not None:
-            record.told(false_alarm=entry.false_alarm, times=-1)
-            self.told[entry.false_alarm] -= 1
+            record.count_feedback(false_alarm=entry.false_alarm, times=-1)
+            self.feedback_counts[entry.false_alarm] -= 1
         entry.false_alarm = false_alarm
-        record.told(false_alarm=false_alarm)
-        self.told[false_alarm] += 1
+        record.count_feedback(false_alarm=false_alarm)
+        self.feedback_counts[false_alarm] += 1
         return True
 
 
@@ -149,7 +149,7 @@ _UNUSED: Final = (0, 0, False)
 
 
 class SessionStats:
-    """What one session did, in O(1) per step and of bounded size, whatever its length."""
+    """The counts of one session: O(1) per step, bounded whatever its length."""
 
     __slots__ = (
         "__weakref__", "_acts", "_alerts", "_confirmed", "_context", "_cycles", "_ended",
@@ -224,16 +224,16 @@ class SessionStats:
             self.memory.note("file", path)
 
     def happened(self, what: Happening, times: int = 1) -> None:
-        """Counts what is counted of a run."""
+        """Updates the metrics of a run."""
         self._happened[what] = self._happened.get(what, 0) + times
 
     @property
     def spent(self) -> Spent:
-        """What it has spent so far."""
+        """Returns what it has spent so far."""
         return Spent(self._successes + self._failures, self._tokens, self._duration() or 0.0)
 
     def decided(self, decision: Decision, step: Step | None, *, loop: bool) -> Meaning:
-        """Counts a decision, and says what it is the first of."""
+        """Counts a decision; returns what it is the first of."""
         noted = decision.action is Action.ALLOW
         types = self._notes if noted else self._types
         known = decision.detector in types or len(types) < _TYPES
@@ -261,8 +261,8 @@ class SessionStats:
         """The last tool calls, oldest first."""
         return tuple(_act(*noted) for noted in self._acts)
 
-    def told(self, *, false_alarm: bool, times: int = 1) -> None:
-        """Counts a person's word on a decision; `times` -1 takes it back."""
+    def count_feedback(self, *, false_alarm: bool, times: int = 1) -> None:
+        """Counts feedback on a decision; `times` -1 takes it back."""
         if false_alarm:
             self._false_alarms += times
         else:
@@ -404,5 +404,5 @@ def _act(  # noqa: PLR0913, PLR0917  # what was noted of one call
 
 
 def _approach(step: Step, decision: Decision) -> str:
-    """What was tried in vain, for the model: the call, and the rule that stopped it."""
+    """Describes a failed attempt for the model: the call, and the rule that stopped it."""
     return f"{step.name or step.kind} {truncate(step.args, _ARGUMENTS)} ({decision.reason})"

@@ -26,7 +26,7 @@ class Silence:
         self._trace_id = self._turns = self._end = 0
 
     def broken(self) -> None:
-        """A tool was called."""
+        """Counts a tool call."""
         self._turns = 0
 
     def turn(self, step: Step, gap_s: float) -> int:
@@ -90,7 +90,7 @@ def _speaker(step: Step) -> _Speaker:
 
 
 class Turns:
-    """Tells a user's turn from what only happens inside of one. O(open runs) per run.
+    """Separates a user's turns from the runs inside of one. O(open runs) per run.
 
     A turn begins with a run of an agent, after another one has ended, where none is open in the
     session: beside an open run it is a sub-agent. Where no run called a tool, and tools were called
@@ -98,16 +98,18 @@ class Turns:
     run is no turn.
     """
 
-    __slots__ = ("_between", "_open", "_told", "calls", "over")
+    __slots__ = ("_announced", "_between", "_open", "calls", "over")
 
     def __init__(self) -> None:
-        self.over = self._told = False
+        self.over = self._announced = False
         # Tool calls since the last run began: those made while one was open, and the others.
         self.calls = self._between = 0
         self._open: tuple[int, ...] = ()
 
-    def begins(self, span_id: int, opened: Container[int], *, told: bool = False) -> bool | None:
-        """A run begins that has none above it."""
+    def begins(
+        self, span_id: int, opened: Container[int], *, announced: bool = False
+    ) -> bool | None:
+        """Starts a topmost run; returns whether it is a new turn, None if it is open already."""
         if span_id in self._open and span_id in opened:
             return None
         still = tuple(one for one in self._open if one in opened)
@@ -115,27 +117,27 @@ class Turns:
         self._open = (*still, span_id)[-_MOST:]
         if still:
             return None
-        # What an adapter told of just now is the run of this span.
-        same = self._told and not told and not self.calls
+        # The run of this span is the one that an adapter just announced.
+        same = self._announced and not announced and not self.calls
         turn = self.over and not same and (self.calls > 0 or not self._between)
-        self.over, self._told = False, told
+        self.over, self._announced = False, announced
         self.calls = self._between = 0
         return turn
 
     def began(self) -> None:
-        """What was seen until now was a run, which nobody told at its start."""
+        """Counts everything so far as a run whose start was not seen."""
         if not self._open:
             self.over, self._between = True, 0
 
     def ends(self, span_id: int, *, run: bool) -> None:
-        """A span ended that was taken for a run."""
+        """Ends a run, or a span that was taken for one."""
         if span_id in self._open:
             self._open = tuple(one for one in self._open if one != span_id)
             self.over = self.over or (run and not self._open)
 
     def called(self, opened: Container[int]) -> None:
-        """A tool was called."""
-        if self._told:
+        """Counts a tool call."""
+        if self._announced:
             self.calls += 1
             return
         for one in self._open:
@@ -145,5 +147,5 @@ class Turns:
         self._between += 1
 
     def entered(self) -> bool:
-        """Somebody enters the session anew; whether that is after a run, and outside of any."""
+        """Whether the session is entered again after a run, and outside of any."""
         return self.over and not self._open

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class InconsistentState(RuntimeError):  # noqa: N818  # it is noted, never raised
-    """What a guard knows does not agree with itself; it was put right as far as it can be."""
+    """An inconsistency in a guard's state, repaired as far as possible."""
 
 
 _TOOL: Final = Kind.TOOL
@@ -40,7 +40,7 @@ class Stall(NamedTuple):
     Attributes:
         opened: Its open span.
         step: What runs, as far as it can be read by now.
-        detection: What is said about it.
+        detection: The detection.
         time: When it was found, nanoseconds since the epoch.
     """
 
@@ -102,7 +102,7 @@ class Watchdog:
             self._check_after(opened.since)
 
     def add_run(self, opened: ActiveSpan) -> None:
-        """A span is a run of an agent, which it may say only after its start. The lock is held."""
+        """Adds an agent's run, possibly identified after its start. The lock is held."""
         if self._off or opened.run is not None:
             return
         run = opened.run = Run(opened)
@@ -135,7 +135,7 @@ class Watchdog:
             self._look_by(run, due)
 
     def forget(self, session: str) -> None:
-        """A session is known no more. The lock is held."""
+        """Forgets a session. The lock is held."""
         self._runs.forget(session)
 
     def due(self, now: int) -> Iterator[Stall]:
@@ -159,7 +159,7 @@ class Watchdog:
                 yield from found
 
     def give_up(self, subject: object) -> None:
-        """Something cannot be looked at: nobody does again, and the fault is not counted again."""
+        """Stops watching a span that cannot be read, so that its fault counts once."""
         opened = subject.opened if isinstance(subject, Run) else subject
         if not isinstance(opened, ActiveSpan):
             return

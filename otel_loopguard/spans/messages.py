@@ -141,7 +141,7 @@ _REASONS: Final = (
 _ASKS: Final = re.compile(r"tool_call|tool-call|tool_use|function_call")
 
 
-class Asked(NamedTuple):
+class RequestedCall(NamedTuple):
     """A call that a model asks for."""
 
     call_id: str | None
@@ -161,7 +161,7 @@ class Message(NamedTuple):
     """One message of a request, as far as calls of tools go."""
 
     asking: bool  # it is one of the model's own
-    calls: tuple[Asked, ...]
+    calls: tuple[RequestedCall, ...]
     results: tuple[Answered, ...]
 
 
@@ -178,7 +178,7 @@ class Request(NamedTuple):
         return map(self.read, self.places)
 
 
-def asked_on(span: SpanView) -> list[Asked]:
+def calls_on(span: SpanView) -> list[RequestedCall]:
     """The calls that the answer on a model's span asks for, in order; 64 at most.
 
     A span whose answer has none costs a few look-ups: its text is searched for a word, not parsed.
@@ -264,11 +264,11 @@ def _may_call(value: object) -> bool:
     return not isinstance(value, str) or "tool" in value or "function" in value
 
 
-def _calls_in(value: object) -> list[Asked]:
+def _calls_in(value: object) -> list[RequestedCall]:
     # To parse the text costs a hundred times as much.
     if not _may_call(value):
         return []
-    calls: list[Asked] = []
+    calls: list[RequestedCall] = []
     _collect(_json(value), calls, [])
     return calls[:_CALL_KEYS]
 
@@ -315,7 +315,7 @@ def _tail(value: str, size: int) -> list[object] | tuple[object, ...]:
 
 
 def _message(item: object) -> Message:
-    calls: list[Asked] = []
+    calls: list[RequestedCall] = []
     results: list[Answered] = []
     _collect(item, calls, results)
     return Message(bool(calls) or _one_of(_role(item), _ASKING), tuple(calls), tuple(results))
@@ -329,7 +329,7 @@ def _role(item: object) -> object:
     return found.get("role", found.get("type"))
 
 
-def _collect(item: object, calls: list[Asked], results: list[Answered]) -> None:
+def _collect(item: object, calls: list[RequestedCall], results: list[Answered]) -> None:
     """Walks through the shapes of messages, in order and within a bound."""
     stack = [item]
     for _ in range(_NODES):
@@ -351,7 +351,7 @@ def _collect(item: object, calls: list[Asked], results: list[Answered]) -> None:
             stack.extend(reversed(called or [part[key] for key in _INSIDE if key in part]))
 
 
-def _call(part: Mapping[str, object]) -> Asked | None:
+def _call(part: Mapping[str, object]) -> RequestedCall | None:
     for key in _WRAPPED_CALLS:
         inner = mapping(part.get(key))
         if inner is not None:
@@ -368,7 +368,7 @@ def _call(part: Mapping[str, object]) -> Asked | None:
         return None
     if name is None or hidden(name):
         return None
-    return Asked(_id(part), name, "{}" if args == "" else known(args))
+    return RequestedCall(_id(part), name, "{}" if args == "" else known(args))
 
 
 def _result(part: Mapping[str, object]) -> Answered | None:
@@ -427,9 +427,11 @@ def _first(part: Mapping[str, object], keys: tuple[str, ...]) -> object:
     return next((part[key] for key in keys if key in part), None)
 
 
-def _listed_calls(attributes: Mapping[str, object], prefix: str, between: str) -> list[Asked]:
+def _listed_calls(
+    attributes: Mapping[str, object], prefix: str, between: str
+) -> list[RequestedCall]:
     """Calls in messages whose fields are attributes of their own."""
-    calls: list[Asked] = []
+    calls: list[RequestedCall] = []
     for index in range(_CALL_KEYS):
         head = f"{prefix}{index}{between}"
         found = list(_calls_at(attributes, head))
@@ -439,7 +441,7 @@ def _listed_calls(attributes: Mapping[str, object], prefix: str, between: str) -
     return calls[:_CALL_KEYS]
 
 
-def _calls_at(attributes: Mapping[str, object], head: str) -> Iterator[Asked]:
+def _calls_at(attributes: Mapping[str, object], head: str) -> Iterator[RequestedCall]:
     get = attributes.get
     for number in range(_CALL_KEYS):
         one = f"{head}tool_calls.{number}."
@@ -452,7 +454,9 @@ def _calls_at(attributes: Mapping[str, object], head: str) -> Iterator[Asked]:
             return
         args = get(f"{one}{arguments}")
         # Without arguments OpenInference leaves the key out, and so it does where it hides them.
-        yield Asked(identifier(get(f"{one}{call_id}")), called, "{}" if args == "" else known(args))
+        yield RequestedCall(
+            identifier(get(f"{one}{call_id}")), called, "{}" if args == "" else known(args)
+        )
 
 
 def _listed_request(attributes: Mapping[str, object], prefix: str, between: str) -> Request | None:

@@ -246,7 +246,8 @@ _LOOKS: Final[Mapping[str, Callable[[State, MetricsRecorder], Values]]] = {
     semconv.METRIC_RESOURCE_UTILIZATION: lambda now, _: now.resource_use(),
     semconv.METRIC_PROFILE_HIT_RATE: lambda now, _: now.hit_rate(),
     semconv.METRIC_FEEDBACK: lambda now, _: {
-        ("confirmed",): now.index.told[False], ("false_alarm",): now.index.told[True],
+        ("confirmed",): now.index.feedback_counts[False],
+        ("false_alarm",): now.index.feedback_counts[True],
     },
     semconv.METRIC_STORE_STATUS: lambda now, _: now.store(),
     semconv.METRIC_STORE_QUEUE_SIZE: lambda now, _: (

@@ -425,7 +425,7 @@ def test_tables_are_bounded(guards: Guards) -> None:
         begin(run, guard)
         guard._replication.hear(notice(session=run))
     sharing = guard._replication
-    assert max(len(sharing._last), len(sharing._done), len(sharing._known)) <= 20
+    assert max(len(sharing._last), len(sharing._applied), len(sharing._known)) <= 20
 
 
 def test_what_is_not_known_here_is_not_kept(guards: Guards) -> None:
