@@ -20,6 +20,9 @@ MILLION = 1_000_000
 REPORTS = 11
 """Ten reports, and how many more there were."""
 
+COMMANDS = ("replay", "steps", "report", "eval", "learn", "plan")
+"""Those that read recordings."""
+
 Pieces = list[tuple[bytes, int]]
 """Bytes, and how often they stand one after another."""
 
@@ -150,11 +153,27 @@ def test_an_honest_file_is_read_whole(tmp_path: Path, attacked: Attacked) -> Non
     assert sum(json.loads(line)["steps"] for line in done.stdout.splitlines()) == 12_000
 
 
-@pytest.mark.parametrize("command", ["replay", "steps", "report", "eval", "learn", "plan"])
-@pytest.mark.parametrize("place", ["/dev/zero", "/dev/urandom", "/"])
-def test_what_is_no_file_is_refused(attacked: Attacked, command: str, place: str) -> None:
-    """A device and a folder end with exit code 2 and one line that names them."""
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("place", ["/dev/zero", "/dev/urandom"])
+def test_a_device_is_refused(attacked: Attacked, command: str, place: str) -> None:
+    """It ends with exit code 2 and one line that names it."""
     done = attacked(command, place)
     assert done.returncode == 2
     [line] = reports(done.stderr)
-    assert line.startswith(f"otel-loopguard: {place}: cannot be read: it is a")
+    assert line.startswith(f"otel-loopguard: {place}: cannot be read: it is a device")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_folder_without_transcripts_is_refused(
+    tmp_path: Path, attacked: Attacked, command: str
+) -> None:
+    """What else is in it is not followed: links, devices, and pipes that nobody writes to."""
+    (tmp_path / "everything").symlink_to("/")
+    (tmp_path / "itself").symlink_to(tmp_path)
+    (tmp_path / "zero.jsonl").symlink_to("/dev/zero")
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    done = attacked(command, tmp_path)
+    assert done.returncode == 2
+    [line] = reports(done.stderr)
+    assert line.startswith(f"otel-loopguard: {tmp_path}: ")
+    assert "folder" in line
