@@ -72,6 +72,23 @@ OTHERS = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        '{"prompt": "Check page 2"}',
+        '{"system": "Be short", "messages": [{"role": "user", "content": "Check page 2"}]}',
+        '{"prompt": [{"role": "user", "content": [{"type": "text", "text": "Check page 2"}]}]}',
+    ],
+    ids=["text", "messages", "messages as the prompt"],
+)
+def test_a_run_of_the_ai_sdk_says_what_it_was_asked(prompt: str) -> None:
+    """Else two runs of one agent are told apart by nothing."""
+    step = read(ended("ai.generateText", "ai", {"ai.operationId": "ai.generateText",
+        "ai.telemetry.functionId": "checker", "ai.prompt": prompt,
+        "ai.response.text": "Fine."}))  # fmt: skip
+    assert (step.kind, step.args, step.outcome) == (Kind.AGENT, "Check page 2", "Fine.")
+
+
 @pytest.mark.parametrize("case", OTHERS)
 def test_what_is_no_tool_call_is_told_apart(case: str) -> None:
     """Agents, nodes, workflows and what only looks like one; none of them carries tokens."""

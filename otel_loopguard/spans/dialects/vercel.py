@@ -11,8 +11,17 @@ from typing import TYPE_CHECKING, ClassVar
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.spans.coding_tools import opencode_output
 from otel_loopguard.spans.errors import fail, failed
-from otel_loopguard.spans.messages import written
-from otel_loopguard.spans.values import begin, captured, first_count, identifier, text, unquoted
+from otel_loopguard.spans.messages import asked, written
+from otel_loopguard.spans.values import (
+    begin,
+    captured,
+    first_count,
+    identifier,
+    parsed,
+    text,
+    unquoted,
+    within,
+)
 
 if TYPE_CHECKING:
     from otel_loopguard.spans.views import SpanView
@@ -52,8 +61,20 @@ class Vercel:
         function = text(span.attributes.get("ai.telemetry.functionId"))
         # opencode has a loop of its own, and asks for one step at a time.
         whole = operation in ("ai.generateText", "ai.streamText") and span.scope != "opencode"
-        kind = Kind.AGENT if whole else Kind.OTHER
-        return failed(begin(span, kind, function or operation, NAME), span)
+        step = begin(span, Kind.AGENT if whole else Kind.OTHER, function or operation, NAME)
+        if whole:
+            step.args = _instruction(span)
+            step.outcome = written(captured(span, "ai.response.text")) or None
+        return failed(step, span)
+
+
+def _instruction(span: SpanView) -> str | None:
+    """The prompt of a run, or the newest message of the user in it."""
+    given = parsed(captured(span, "ai.prompt"))
+    prompt = within(given, "prompt")
+    if isinstance(prompt, str):
+        return prompt
+    return asked(prompt or within(given, "messages"))
 
 
 def _tool(span: SpanView) -> Step:
