@@ -16,11 +16,14 @@ _TRANSIENT: Final = (
     r"connection (?:reset|refused|aborted|closed|error)|temporar|unavailable|bad gateway|"
     r"econnre|etimedout|deadline exceeded|server error|broken pipe|"
     r"no route to host|host is down|network is (?:unreachable|down)|"
-    r"überlastet|zeitüberschreitung|繁忙|超时|混み合|混雑|タイムアウト"
+    r"überlastet|zeitüberschreitung|nicht verfügbar|surchargé|délai (?:d.attente )?dépassé|"
+    r"indisponible|indisponível|tempo (?:limite )?(?:esgotado|excedido)|no disponible|"
+    r"tiempo de espera|sovraccaric|non disponibile|繁忙|超时|混み合|混雑|タイムアウト|"
+    r"시간 ?초과|과부하|انتهت المهلة|समय समाप्त"
 )
 _LATER: Final = (
-    r"try again later|später (?:erneut|noch|wieder)|réessayer|más tarde|稍后|稍候|しばらく|"
-    r"나중에|позже"
+    r"try again later|später (?:erneut|noch|wieder)|réessayer|más tarde|mais tarde|più tardi|"
+    r"稍后|稍候|しばらく|나중에|позже|لاحقا|बाद में"
 )
 """What is said out of courtesy, too: of what is forbidden it says nothing."""
 _FORBIDDEN: Final = r"permission|denied|forbidden|unauthori[sz]ed"

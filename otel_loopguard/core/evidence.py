@@ -53,7 +53,7 @@ class Evidence:
     call_exact: Key | None
     """Key of tool and arguments as they are."""
     guessed: bool
-    """Whether the key rests on a value that looks like a nonce, or on values that were cut."""
+    """Whether the key rests on a value that looks like a nonce, or on arguments that were cut."""
     fresh: bool
     """Whether the call was not made before, as far back as the session remembers."""
     changed: bool
@@ -145,6 +145,8 @@ class Evidence:
     if that id is another one."""
     passes: bool = False
     """Whether it asks again, and its outcome says that tests passed and none failed."""
+    cut: bool = False
+    """Whether a limit cut its outcome: what stood behind may be another."""
     waits: bool = field(init=False)
     """Whether it is a wait, or a look again at what may change by itself."""
 

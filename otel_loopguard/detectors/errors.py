@@ -154,6 +154,7 @@ class ErrorRepeat(BaseDetector):
             (failing.different >= failing.count - 0.5 and not evidence.call_error)
             or evidence.call is None
             or evidence.guessed
+            or evidence.cut
         )
         message = (
             f"{evidence.tool!r} failed {round(failing.count)} times with an equal "

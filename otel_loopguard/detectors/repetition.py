@@ -185,6 +185,7 @@ class ExactRepeat(BaseDetector):
             )
         mild = (
             evidence.guessed
+            or evidence.cut
             or evidence.acts
             or seen.unsure
             or evidence.passes
@@ -373,7 +374,8 @@ class Cycle(BaseDetector):
         severity = critical_if(turns >= threshold + 1)
         # Of presses and moves equal answers may be equal moves of a game.
         moves = 2 * sum(acting) > period
-        mild = evidence.guessed or not tells or moves or any(pending)
+        guessed = evidence.guessed or evidence.cut
+        mild = guessed or not tells or moves or any(pending)
         most = Action.HINT if mild else Action.ABORT
         return self.found(
             message,

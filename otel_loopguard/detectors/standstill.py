@@ -67,7 +67,10 @@ class Stagnation(BaseDetector):
             return None
         if evidence.acts and evidence.outcome_size >= _VIEW:
             return self._act(evidence.outcome, evidence)
-        return self._read(evidence.outcome, evidence) if evidence.effect is READ else None
+        # What was cut behind an equal beginning may differ.
+        if evidence.effect is not READ or evidence.cut:
+            return None
+        return self._read(evidence.outcome, evidence)
 
     def _read(self, outcome: int, evidence: Evidence) -> Detection | None:
         key = (evidence.agent, evidence.tool, outcome)
@@ -269,10 +272,11 @@ class Grinding(BaseDetector):
             return None
         # That a call was carried out, or one word about one of many items, is all it can say.
         transient = evidence.error_class is TRANSIENT
+        hidden = evidence.cut and evidence.fresh
         known = evidence.novelty <= tuning.grinding_novelty
         well = evidence.outcome_size >= _TELLING and not evidence.failing and not evidence.rejects
         brief = (evidence.brief and known) or (evidence.item and (evidence.nothing or well))
-        if transient or evidence.bare or evidence.acts or brief:
+        if transient or hidden or evidence.bare or evidence.acts or brief:
             return None
         # Another answer than ever to an equal call is news, be it one digit.
         news, novelty = newest.news, 1.0 if evidence.changed else evidence.novelty

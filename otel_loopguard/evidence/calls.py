@@ -234,6 +234,29 @@ def is_another(last: str, sample: str, *, texts: bool = False) -> bool:
     )
 
 
+_IN_LETTERS: Final = re.compile(r'"[^\W\d_]+(?:[ .\'-]{1,2}[^\W\d_]+){0,4}\.?"')
+_SPELLED: Final = 80.0
+"""Percent of two names that are common where one is the other, spelled otherwise."""
+
+
+def is_respelled(last: str, sample: str) -> bool:
+    """Whether all names in which a call differs from its tool's last are spelled nearly alike."""
+    differing = [
+        (one[1].lower(), other[1].lower())
+        for one, other in zip(_pairs(last), _pairs(sample), strict=False)
+        if one != other
+    ]
+    return bool(differing) and all(
+        _IN_LETTERS.fullmatch(was) is not None
+        and _IN_LETTERS.fullmatch(now) is not None
+        and (
+            fuzz.ratio(was[1:-1], now[1:-1], score_cutoff=_SPELLED) > 0
+            or fuzz.token_set_ratio(was[1:-1], now[1:-1], score_cutoff=_SPELLED) > 0
+        )
+        for was, now in differing
+    )
+
+
 def is_numbered(last: str, sample: str) -> bool:
     """Whether a call asks the same of another number or id than its tool's last, and no nonce."""
     before, now = _pairs(last), _pairs(sample)

@@ -86,12 +86,21 @@ _SQL_CHANGES: Final = re.compile(
     re.IGNORECASE,
 )
 """Unlike `_SQL`, nothing that a search for words begins with."""
+_SQL_READS: Final = re.compile(
+    r"\A\s*(?:(?:--[^\n]*\n|/\*[^*]{0,400}\*/)\s*){0,8}\(?\s*"
+    r"(?:select|show|explain|describe|desc|pragma)\s",
+    re.IGNORECASE,
+)
+_DATABASES: Final = frozenset(
+    "query db database statement postgres postgresql mysql mariadb sqlite duckdb bigquery "
+    "snowflake redshift athena".split()
+)
 _PYTHON_WRITES: Final = re.compile(
     r"open\s*\([^)\n]{0,200}['\"][wax]b?\+?['\"]|\.write(?:_text|_bytes|lines)?\(|os\.(?:remove|rename|"
     r"mkdir|makedirs|system|unlink)|shutil\.|subprocess|\.to_(?:csv|json|excel|parquet)\(|"
     r"\.save\(|\.commit\("
 )
-_COMMANDS: Final = ("command", "cmd", "code", "query", "sql", "script", "input")
+_COMMANDS: Final = ("command", "cmd", "code", "query", "sql", "statement", "script", "input")
 _COMPOUND: Final = re.compile(r"&&|;|\n|<<|\|\|")
 _ACTS: Final = frozenset(
     "press pressed click clicked dblclick doubleclick tap tapped scroll scrolled swipe type typing "
@@ -129,7 +138,7 @@ class ToolName(NamedTuple):
     may_act: bool
     """Does so by its name, or by an action among its arguments."""
     asks: bool
-    """Asks a database, as `query` does; what it is given may still change something."""
+    """May ask a database, as `query` does: SQL that it is given says whether it changes."""
 
 
 @lru_cache(maxsize=4096)
@@ -154,7 +163,7 @@ def tool_name(tool: str) -> ToolName:
         moves=not words.isdisjoint(_MOVES) and words.isdisjoint(_NO_MOVES),
         acts=acts,
         may_act=acts or not words.isdisjoint(_GENERAL),
-        asks="query" in words,
+        asks=not words.isdisjoint(_DATABASES),
     )
 
 
@@ -164,8 +173,7 @@ def effect_of(tool: str, arguments: object) -> Effect:
     if name.moves and name.effect is Effect.WRITE and looks_at_files(tool, arguments):
         return Effect.READ
     if not name.runs_code:
-        changes = name.asks and _SQL_CHANGES.match(command_of(arguments) or "")
-        return Effect.WRITE if changes else name.effect
+        return (_effect_of_sql(arguments) if name.asks else None) or name.effect
     command = command_of(arguments) or ""
     if name.shell:
         if not command:
@@ -182,6 +190,14 @@ def effect_of(tool: str, arguments: object) -> Effect:
     return Effect.WRITE if writes else otherwise
 
 
+def _effect_of_sql(arguments: object) -> Effect | None:
+    """Effect of the SQL among the arguments; None where there is none."""
+    command = command_of(arguments) or ""
+    if _SQL_CHANGES.match(command):
+        return Effect.WRITE
+    return Effect.READ if _SQL_READS.match(command) else None
+
+
 def looks_at_files(tool: str, arguments: object) -> bool:
     """Whether a call moves through files: `open a.py`, `goto 120`; those are reads."""
     if not tool_name(tool).moves:
@@ -190,6 +206,12 @@ def looks_at_files(tool: str, arguments: object) -> bool:
         names = {name.lower() for name in cast("dict[str, object]", arguments)}
         return names.isdisjoint(_PAGE_NAMES) and not names.isdisjoint(_FILE_NAMES)
     return isinstance(arguments, str) and _A_PLACE.match(arguments[:400]) is not None
+
+
+def runs_code(tool: str, arguments: object) -> bool:
+    """Whether a call runs what the agent wrote: in a shell, an interpreter, a database."""
+    name = tool_name(tool)
+    return name.runs_code or (name.asks and _effect_of_sql(arguments) is not None)
 
 
 def is_acting(tool: str, arguments: object, effect: Effect) -> bool:

@@ -317,7 +317,7 @@ VOLATILE_ARGUMENTS: Final = frozenset(
         "request_id", "requestId", "req_id", "correlation_id", "correlationId", "trace_id",
         "traceId", "idempotency_key", "idempotencyKey", "nonce", "timestamp", "ts", "current_time",
         "tool_call_id", "reason", "reasoning", "description", "thought", "thoughts", "explanation",
-        "rationale", "justification", "task_progress",
+        "rationale", "justification", "task_progress", "attempt", "retry_count",
     }
 )  # fmt: skip
 """Names of arguments that say who asks, when, or why, but not what for."""

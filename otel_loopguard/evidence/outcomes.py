@@ -508,18 +508,22 @@ _FOUND_NOTHING: Final = (
     r"\bkeine? (?:\w{1,30} ){0,2}(?:treffer|ergebnisse?|dokumente?|daten|eintr|artikel|produkt)",
     r"\b(?:nichts|nicht) (?:\w{1,20} )?(?:gefunden|vorhanden)|\bexistiert nicht",
     r"\baucune? (?:résultat|document|donn|correspondance|enregistrement|article|produit|élément)",
+    r"\bsans (?:résultat|correspondance)",
     r"\bintrouvable",
     r"\b(?:rien|pas) (?:n'a )?(?:été )?trouv|\bn'existe pas",
     r"\bno se (?:encontr|ha encontrado|han encontrado)|\b(?:ningún|sin) resultado",
-    r"\bnessun (?:risultato|documento|elemento)|\bnon (?:è stato )?trovat",
-    r"\bnenhum (?:resultado|documento|registro)|\bnão (?:foi |foram )?encontrad",
+    r"\bnessuna? (?:risultat|document|element|corrispondenz)|\bnon (?:è stat[oa] )?trovat",
+    r"\bnon esiste|\bnão existe",
+    r"\b(?:nenhum|sem) (?:resultado|documento|registro)|\bnão (?:foi |foram )?encontrad",
     r"\bgeen (?:resultaten|gegevens|documenten)|\bniet gevonden",
     r"(?:Н|н)ичего не найдено|(?:Н|н)е найден|(?:Н|н)ет (?:результатов|данных)",  # noqa: RUF001
     r"(?:未|没有|没|沒有|沒)(?:能)?(?:找到|查到|发现|發現|搜索到|查询到)|找不到|查无|查無|不存在",
     r"(?:无|無|没有|沒有)(?:相关|匹配|任何|符合)?(?:的)?(?:结果|結果|记录|數據|数据|内容)",
     r"見つかりません|みつかりません|該当(?:は|が)?(?:なし|ありません)|存在しません",
     r"(?:結果|データ|一致)(?:は|が)?(?:なし|ありません)",
-    r"찾을 수 없|찾지 못|결과(?:가)? ?없",
+    r"찾을 수 없|찾지 못|(?:결과|데이터|항목|내역)(?:가|이)? ?없|존재하지 않",
+    r"لم يتم العثور|لا (?:توجد|يوجد) (?:نتائج|بيانات|نتيجة)|غير موجود",
+    r"कोई (?:परिणाम|डेटा|रिकॉर्ड) नहीं|नहीं मिल",
 )
 _NOTHING_ELSEWHERE: Final = PrefilteredPattern(
     "|".join(_FOUND_NOTHING).encode().decode("latin-1"),
@@ -530,14 +534,15 @@ _ZERO: Final = re.compile(r"0 (?<!\w0 )" + _NONE_OF, re.ASCII)
 """A number may end with 0: what is searched for is a 0 that stands alone."""
 _REJECTS: Final = PrefilteredPattern(
     r"\b(?:did(?: not|n't) pass|not pass(?:ed)?|(?:[1-9]\d{0,5}|tests?|checks?|case|build) "
-    r"fail(?:ed|ures?|ing)?|fail(?:ed|ure)\b|incorrect|wrong|rejected|declined|"
+    r"fail(?:ed|ures?|ing)?|(?:\w{1,20}_)?fail(?:ed|ure)\b|incorrect|wrong|rejected|declined|"
+    r"unsolved goals|captcha|verify (?:that )?you are (?:a )?human|not a robot|"
     r"(?:illegal|invalid) (?:move|action)|"
     r"not (?:correct|accepted|valid)|invalid (?:user ?name|user|password|pass ?phrase|login|"
     r"credentials|code|pin|token|key|answer|guess))",
     of_bytes=True,
 )
 _NONE_FAILED: Final = re.compile(
-    r'\b(?:0|no|zero|none) (?:\w{1,12} )?fail\w{0,5}|"?fail\w{0,5}"?[:=] ?0\b',
+    r'\b(?:0|no|zero|none) (?:\w{1,12} )?fail\w{0,5}|"?fail\w{0,5}"?\.{0,40}[:=] ?0\b',
     re.ASCII,
 )
 _PASSED: Final = re.compile(
@@ -557,7 +562,7 @@ _CODES: Final = ("exit_code", "exitcode", "returncode", "return_code")
 _FAILED: Final = frozenset({"error", "failed", "failure", "fatal"})
 _SAYS_FAILED: Final = re.compile(
     r"(?i)\A\s{0,8}(?:(?:error|exception|fatal|failed|failure|traceback)\b|exit ?code:? ?[1-9]|"
-    r"(?-i:[A-Z][a-z]\w{0,40}(?:Error|Exception): ))",
+    r"(?-i:[A-Z][a-z]\w{0,40}(?:Error|Exception): |E_[A-Z]{3,30}\b)|0x8[0-9a-f]{7}\b)",
     re.ASCII,
 )
 _BROKE_OFF: Final = re.compile(
@@ -605,7 +610,7 @@ _MAY_TELL: Final = (
         *(outline(one.pattern) for one in (_FAILED_STATE, _ZERO, _COUNTED)),
         # An outcome has no space in front of it any more. Not `\w`: 42 times all of Unicode's
         # letters take 15 ms to compile.
-        r"\A(?:error|exception|fatal|failed|failure|traceback|exit ?code|"
+        r"\A(?:error|exception|fatal|failed|failure|traceback|exit ?code|e_[a-z]{3}|0x8|"
         r"[0-9A-Za-z_]{1,42}(?:error|exception): )",
         of_bytes=True,
     ),

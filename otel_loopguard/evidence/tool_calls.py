@@ -17,6 +17,7 @@ from otel_loopguard.evidence.calls import (
     agent_key,
     is_another,
     is_numbered,
+    is_respelled,
     place_of,
 )
 from otel_loopguard.evidence.effects import (
@@ -25,6 +26,7 @@ from otel_loopguard.evidence.effects import (
     is_acting,
     is_compound,
     looks_at_files,
+    runs_code,
     tool_name,
 )
 from otel_loopguard.evidence.errors import (
@@ -223,8 +225,9 @@ class ToolCallExtractor:
             outcome.size <= _RECORD and not name.words.isdisjoint(_SEARCHING) and is_empty(said)
         )
         place = place_of(call)
-        matters = nothing or step.error or outcome.size < _BRIEF
-        item = self._is_item(tool, call, outcome, novelty, matters=matters)
+        missing = nothing or step.error
+        matters = missing or outcome.size < _BRIEF
+        item = self._is_item(tool, call, outcome, novelty, matters=matters, missing=missing)
         file = file_of(arguments) if item or writes else None
         # What is left of a threshold as a budget is used.
         tightened = 1.0 - settings.tuning.budget.tighten * progress.used
@@ -236,7 +239,7 @@ class ToolCallExtractor:
             tool=tool,
             call=call.key,
             call_exact=call.exact,
-            guessed=call.guessed or outcome.cut,
+            guessed=call.guessed,
             fresh=asked.fresh,
             changed=asked.changed,
             pending=asked.pending,
@@ -254,7 +257,7 @@ class ToolCallExtractor:
             error_shape=None if line is None else error_shape(line, call.raw),
             call_error=call_error,
             effect=effect,
-            runs_code=name.runs_code,
+            runs_code=runs_code(tool, arguments),
             sample=call.sample,
             place=place,
             epoch=progress.epoch,
@@ -299,6 +302,7 @@ class ToolCallExtractor:
             ),
             passes=not asked.fresh and says_passed(outcome),
             addressed=is_address(outcome),
+            cut=outcome.cut,
         )
         if writes and (
             refusal is None or not changed_nothing(refusal, arguments, shell=name.shell)
@@ -316,14 +320,21 @@ class ToolCallExtractor:
             progress.news += 1.0 if edited or told else novelty
         return found
 
-    def _is_item(
-        self, tool: str, call: Call, outcome: Outcome, novelty: float | None, *, matters: bool
-    ) -> bool:
+    def _is_item(  # noqa: PLR0913
+        self, tool: str, call: Call, outcome: Outcome, novelty: float | None, *, matters: bool,
+        missing: bool,
+    ) -> bool:  # fmt: skip
         """Whether it asks for another item, where that matters; else only where numbers tell it."""
         last = self._items.add(tool, call.sample)
         if matters:
             judges = not tool_name(tool).words.isdisjoint(_JUDGING)
-            return is_another(last, call.sample, texts=judges)
+            # What is not there is asked for in other spellings before it is given up.
+            if not missing and tool_name(tool).asks and runs_code(tool, call.arguments):
+                # Another query is another question, and one number all that it is answered by.
+                return last != call.sample
+            return is_another(last, call.sample, texts=judges) and not (
+                missing and is_respelled(last, call.sample)
+            )
         if novelty is None or novelty > self._settings.tuning.calls.grinding_novelty:
             return False
         return outcome.size < _NOTE and is_numbered(last, call.sample)

@@ -340,6 +340,40 @@ def test_one_search_through_many_documents_is_no_repeat() -> None:
     assert agent.actions == []
 
 
+def test_reports_that_are_cut_behind_an_equal_beginning_are_work() -> None:
+    """What stands behind it is another text, as far as anybody can tell."""
+    agent, letterhead = Traced(), " ".join(SENTENCES[:12])[:480]
+    with agent.running():
+        for number in range(25):
+            agent.model()
+            report = f"{letterhead} ... (truncated)"
+            agent.call("read_report", json.dumps({"report": f"R-{number:03}"}), report)
+    assert agent.actions == []
+
+
+def test_one_count_after_the_other_is_work() -> None:
+    """Of many tables, each asked for in SQL, the answer may be 0."""
+    agent = Traced()
+    with agent.running():
+        for number, sentence in enumerate(SENTENCES[:25]):
+            _, table, _, _, column, *_ = sentence.split()
+            agent.model()
+            sql = f"SELECT count(*) FROM {table}_{number} WHERE {column}_id IS NULL"
+            agent.call("run_query", json.dumps({"sql": sql}), '[{"count": 0}]')
+    assert agent.actions == []
+
+
+def test_load_tests_without_a_failed_request_turn_nothing_down() -> None:
+    """A measure that is named after failures, and is 0."""
+    agent = Traced()
+    with agent.running():
+        for sentence in SENTENCES[:25]:
+            agent.model()
+            args = json.dumps({"script": f"{sentence.split()[4]}.js"})
+            agent.call("k6", args, "checks......: 100.00%\nhttp_req_failed......: 0.00%")
+    assert agent.actions == []
+
+
 def test_diagnostics_that_name_the_file_are_no_echo() -> None:
     """A list of records is an answer, as one record is."""
     agent = Traced()
@@ -482,8 +516,10 @@ def test_a_count_of_failures_is_no_end(answer: str) -> None:
         ("未找到相关结果", "没有找到匹配的内容", "查无结果"),
         ("該当する結果は見つかりませんでした。", "検索結果はありません。", "該当なし"),
         ("검색 결과가 없습니다.", "문서를 찾을 수 없습니다.", "결과 없음"),
+        ("لم يتم العثور على نتائج", "لا توجد نتائج", "المستند غير موجود"),
+        ("कोई परिणाम नहीं मिला", "दस्तावेज़ नहीं मिला", "कोई डेटा नहीं"),
     ],
-    ids=["de", "fr", "es", "it", "pt", "nl", "ru", "zh", "ja", "ko"],
+    ids=["de", "fr", "es", "it", "pt", "nl", "ru", "zh", "ja", "ko", "ar", "hi"],
 )
 def test_a_search_that_finds_nothing_is_noticed(answers: tuple[str, ...]) -> None:
     """In whatever language it says so."""
@@ -517,6 +553,27 @@ def test_a_search_that_is_answered_by_nothing_is_noticed(answer: str) -> None:
             agent.call("search_documents", query, answer)
     assert "found_nothing" in {one.reason for one in agent.rig.decisions}
     assert set(agent.actions) == {"hint"}
+
+
+def test_a_name_that_is_looked_for_in_other_spellings_is_noticed() -> None:
+    """It is one item that is not there, and not many."""
+    agent = Traced()
+    with agent.running():
+        for name in "Meier Meyer Maier Mayer Mayr Meir Meiers Meierr Meirs".split():
+            agent.model()
+            agent.call("find_customer", json.dumps({"name": name}), '{"customers": []}')
+    assert agent.actions == ["hint"]
+
+
+def test_a_query_in_other_words_with_the_same_rows_is_noticed() -> None:
+    """A tool that runs a query changes nothing where that only selects."""
+    agent, rows = Traced(), "\n".join(f"{sentence} | 7" for sentence in SENTENCES[:3])
+    with agent.running():
+        for number in range(6):
+            agent.model()
+            sql = f"SELECT name, total FROM customers ORDER BY total DESC -- try {number}"
+            agent.call("run_query", json.dumps({"sql": sql}), rows)
+    assert agent.actions == ["hint"]
 
 
 def test_questions_whose_answers_are_all_known_are_noticed() -> None:
@@ -620,6 +677,26 @@ def test_refusals_that_are_no_errors_are_noticed(tool: str, name: str, answer: s
         for number in range(12):
             agent.model()
             agent.call(tool, json.dumps({name: SENTENCES[number]}), answer)
+    assert agent.actions
+
+
+@pytest.mark.parametrize(
+    ("tool", "answer"),
+    [
+        ("lean_run", "unsolved goals\nh : a < b\n⊢ a ^ 2 < b ^ 2"),
+        ("open_page", "Please verify you are a human."),
+        ("k6_run", "connect: connection refused\nhttp_req_failed: 100.00%"),
+        ("do", "E_FAIL 0x80004005"),
+    ],
+    ids=["prover", "captcha", "load test", "hresult"],
+)
+def test_what_turns_every_try_down_is_noticed(tool: str, answer: str) -> None:
+    """In the words of provers, of walls against robots, of load tests, of Windows."""
+    agent = Traced()
+    with agent.running():
+        for sentence in SENTENCES[:8]:
+            agent.model()
+            agent.call(tool, json.dumps({"x": sentence}), answer)
     assert agent.actions
 
 
