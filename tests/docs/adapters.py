@@ -18,8 +18,8 @@ def measured() -> str:
     """A line for all frameworks that do the same, with or without an instrumentation."""
     same: dict[tuple[str, ...], list[str]] = {}
     for framework in _known():
-        for title, *found in _rows(framework):
-            same.setdefault(tuple(found), []).append(title)
+        for row in _rows(framework):
+            same.setdefault(row[1:], []).append(row[0])
     return _table(_HEADS, [(", ".join(titles), *found) for found, titles in same.items()])
 
 

@@ -176,23 +176,6 @@ def intervals() -> str:
     )
 
 
-def sources() -> str:
-    """The guard per source."""
-    return _table(
-        "source|stuck|noticed|stopped|healthy|noticed|stopped|without label|noticed".split("|"),
-        (
-            (
-                row["source"],
-                *_counts(row["loops"], row["noticed_tp"], row["stopped_tp"]),
-                *_counts(row["healthy"], row["noticed_fp"], row["stopped_fp"]),
-                *_counts(row["unlabelled"], row["unlabelled_noticed"]),
-            )
-            for row in rows("scores")
-            if row["detector"] == OURS and row["tier"] == "all" and row["source"] != "all"
-        ),
-    )
-
-
 def summary() -> str:
     """The guard per tier, in few words."""
     return _table(
@@ -482,10 +465,6 @@ def _levels(row: Row, name: str) -> str:
 def _bounds(row: Row, level: str, name: str) -> str:
     share = f"{level}_{'recall' if name in STUCK else 'false'}"
     return f"{100 * row[f'{share}_low']:.1f} to {100 * row[f'{share}_high']:.1f} %"
-
-
-def _counts(whole: int, *parts: int) -> tuple[object, ...]:
-    return (whole, *parts) if whole else ("",) * (len(parts) + 1)
 
 
 def _beside(row: Row, whole: str, kind: str) -> tuple[object, ...]:

@@ -215,7 +215,6 @@ SECTIONS: dict[tuple[str, str], Write] = {
     ("docs/project/evaluation.md", "targets"): evaluation.targets,
     ("docs/project/evaluation.md", "detectors"): evaluation.detectors,
     ("docs/project/evaluation.md", "intervals"): evaluation.intervals,
-    ("docs/project/evaluation.md", "sources"): evaluation.sources,
     ("docs/project/evaluation.md", "failed"): evaluation.failed,
     ("docs/project/evaluation.md", "robustness"): evaluation.robustness,
     ("docs/project/evaluation.md", "curve"): evaluation.curve,
