@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final, cast
 from otel_loopguard.backtest.buckets import Bucket, Notes, notes_of, partition, replay_bucket
 from otel_loopguard.backtest.cluster import replay_by_ray
 from otel_loopguard.backtest.sources import open_source
-from otel_loopguard.backtest.workers import spread
 from otel_loopguard.errors import LoopGuardError
+from otel_loopguard.replay.workers import spread
 from otel_loopguard.settings._group import Group
 from otel_loopguard.version import __version__
 

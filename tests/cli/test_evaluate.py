@@ -345,7 +345,7 @@ def test_worker_processes_change_nothing(
 
 def test_few_runs_need_no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A small file is worked on at once, in order."""
-    monkeypatch.setattr(workers, "ProcessPoolExecutor", None)
+    monkeypatch.setattr("otel_loopguard.replay.workers.spread", None)
     made = workers.spread(str, range(300), lambda _: 5, 8)
     assert list(made) == [(number, str(number)) for number in range(300)]
 
