@@ -43,7 +43,7 @@ class StubbornAgent:
     def __init__(self, tracer: Tracer, report: Report) -> None:
         self._tracer = tracer
         self._report = report
-        self._told: str | None = None
+        self._decision_id: str | None = None
 
     def run(self) -> str:
         """Runs the loop."""
@@ -59,16 +59,16 @@ class StubbornAgent:
         return "I could not find it."
 
     def _tell(self, state: Control) -> None:
-        if state.decision_id != self._told:
-            self._told = state.decision_id
+        if state.decision_id != self._decision_id:
+            self._decision_id = state.decision_id
             self._report("guard", f"{state.action}: {state.hint or state.reason}")
 
     def _ask_model(self, state: Control) -> None:
         attributes = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "scripted"}
         with self._tracer.start_as_current_span("chat scripted", attributes=attributes):
-            told = state.action is not Action.ALLOW
-            says = "I will search once more." if told else "Let me search the knowledge base."
-            self._report("model", says)
+            warned = state.action is not Action.ALLOW
+            text = "I will search once more." if warned else "Let me search the knowledge base."
+            self._report("model", text)
 
     def _search(self, state: Control) -> None:
         attributes = {

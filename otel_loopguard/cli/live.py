@@ -18,7 +18,7 @@ from otel_loopguard._control.flag import is_reserved
 from otel_loopguard.cli.output import Format, cell, console, json_line, line, say, table
 from otel_loopguard.escalation.admin.client import SocketTransport, StoreTransport
 from otel_loopguard.escalation.answers import answer_of
-from otel_loopguard.hooks.client import asked, start
+from otel_loopguard.hooks.client import send, start
 from otel_loopguard.hooks.state_folder import StateFolder
 from otel_loopguard.replay import read_whole
 from otel_loopguard.settings import Settings
@@ -60,7 +60,7 @@ def _start_hook_process(hooks: StateFolder) -> None:
     if not (Path(hooks.path) / "hooks.sqlite").exists():
         return
     until = time.monotonic() + _START_S
-    while asked(hooks, b"{}\n") is None and time.monotonic() < until:
+    while send(hooks, b"{}\n") is None and time.monotonic() < until:
         with suppress(OSError):
             start(hooks)
         time.sleep(_RETRY_S / 10)
@@ -249,13 +249,13 @@ def _show(view: Mapping[str, Any]) -> None:
 
 def _facts(view: Mapping[str, Any]) -> list[tuple[str, object]]:
     totals = cast("Mapping[str, Any]", view.get("totals") or {})
-    said = view.get("action")
+    action = view.get("action")
     by = f" (by {view['by']})" if view.get("by") else ""
     return [
         ("process", view.get("process")),
         ("agent", view.get("agent")),
         ("at", view.get("step")),
-        ("flag", f"{said}{by}"),
+        ("flag", f"{action}{by}"),
         ("reason", view.get("reason")),
         *((name.replace("_", " "), totals.get(name)) for name in _TOTALS),
         ("seconds", totals.get("duration_s")),
@@ -275,8 +275,8 @@ def _show_package(package: object) -> None:
     )
     if ended is not None:
         why = f": {ended['guidance']}" if ended.get("guidance") else ""
-        said = f"over: {ended.get('answer') or 'no answer'} by {ended.get('by')}{why}"
-        out.print(cell(said, 200))
+        text = f"over: {ended.get('answer') or 'no answer'} by {ended.get('by')}{why}"
+        out.print(cell(text, 200))
         return
     out.print(cell(f"open until {_clock(found.get('until'))}, then {found.get('fallback')}", 200))
     for one in _maps(found.get("suggestions")):

@@ -34,7 +34,7 @@ def print_plan(file: str, form: Format, settings: Settings) -> int:
         msg = f"{file}: the plan has {len(tasks):,} tasks, more than {_TASKS:,}"
         raise RecordingError(msg)
     problems += validate(tasks)
-    told, advice = complexity(tasks, settings), advise(Work.of(tasks), settings)
+    measured, advice = complexity(tasks, settings), advise(Work.of(tasks), settings)
     levels = [] if problems else groups(tasks)
     runs = [] if problems else phases(tasks, settings)
     if form is Format.JSON:
@@ -44,12 +44,12 @@ def print_plan(file: str, form: Format, settings: Settings) -> int:
             "problems": [asdict(problem) for problem in problems],
             "groups": [_ids(group) for group in levels],
             "phases": [_ids(phase) for phase in runs],
-            "complexity": asdict(told),
+            "complexity": asdict(measured),
             "advice": _advice(advice),
         })  # fmt: skip
     else:
         _show(len(tasks), problems, levels, runs)
-        _rate(told, advice)
+        _rate(measured, advice)
     return 1 if problems else 0
 
 
@@ -97,9 +97,9 @@ def _show(
     typer.echo(f"{count} tasks, {len(levels)} groups by depth, {len(runs)} phases")
 
 
-def _rate(told: Complexity, advice: Advice) -> None:
-    parts = {name: value for name, value in asdict(told).items() if name != "score"}
-    typer.echo(f"complexity {told.score:.2f} ({_named(parts)})")
+def _rate(measured: Complexity, advice: Advice) -> None:
+    parts = {name: value for name, value in asdict(measured).items() if name != "score"}
+    typer.echo(f"complexity {measured.score:.2f} ({_named(parts)})")
     word = f"split {advice.strategy}" if advice.split else "no need to split"
     actions = sum(advice.actions.values())
     typer.echo(

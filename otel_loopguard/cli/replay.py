@@ -191,12 +191,12 @@ def show(found: Sequence[ReplayResult], forest: Forest | None) -> None:
         branch = forest.tree(result) if forest and result.decisions else None
         if branch is not None:
             out.print(branch)
-        said = "; ".join(
+        text = "; ".join(
             f"{decision.action} at {decision.step} ({decision.reason}, {decision.count:.3g} times)"
             for decision in result.decisions
         )
         names = (cell(result.source, 40), cell(result.session, 48))
-        grid.add_row(*names, str(result.steps), result.strongest.value, cell(said, 160))
+        grid.add_row(*names, str(result.steps), result.strongest.value, cell(text, 160))
     out.print(grid)
 
 
@@ -225,7 +225,7 @@ class _File(NamedTuple):
 
     path: str
     size: int
-    told: int
+    reported: int
 
 
 _Unit = Run | _File | ReplayResult
@@ -236,7 +236,7 @@ def _spread(inputs: Inputs, settings: Settings, jobs: int) -> Iterator[ReplayRes
     """The results in the same order, with the work spread over processes."""
     work = partial(_replayed, settings=settings)
     for unit, (found, reports) in spread(work, _units(inputs, settings), _steps_of, jobs):
-        for report in reports[unit.told if isinstance(unit, _File) else 0 :]:
+        for report in reports[unit.reported if isinstance(unit, _File) else 0 :]:
             inputs.report(*report)
         yield from found
 

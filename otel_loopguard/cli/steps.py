@@ -48,7 +48,7 @@ def print_steps(files: Sequence[str], form: Format) -> int:
 def row(source: str, session: str, index: int, step: Step) -> dict[str, object]:
     """A step as one JSON object."""
     known = step.start > 0 or bool(step.end)
-    said = step.error_text or step.error_type or "error"
+    text = step.error_text or step.error_type or "error"
     return {
         "source": source,
         "session": session,
@@ -57,7 +57,7 @@ def row(source: str, session: str, index: int, step: Step) -> dict[str, object]:
         "tool": step.name,
         "args": parsed(step.args),
         "outcome": step.outcome,
-        "error": said if step.error else None,
+        "error": text if step.error else None,
         "error_class": error_class(step).value if step.error else None,
         "agent": step.agent,
         "node": step.node,

@@ -91,7 +91,7 @@ def run(arguments: list[str], payload: bytes | None) -> bytes:
         return _judged_here(folder, options, payload)
     header = f"{GREETING} {__version__} {options.agent} {options.mode}\n"
     request = header.encode("utf-8", "surrogateescape") + payload
-    answer = asked(folder, request, _limit_s())
+    answer = send(folder, request, _limit_s())
     if answer is not None:
         return answer if answer[:1] == b"{" else NOTHING
     if _is_stuck(folder):
@@ -104,10 +104,10 @@ def run(arguments: list[str], payload: bytes | None) -> bytes:
     return NOTHING
 
 
-def asked(folder: StateFolder, request: bytes, limit_s: float = _ANSWER_S) -> bytes | None:
-    """What the process answers; None if no process took the request.
+def send(folder: StateFolder, request: bytes, limit_s: float = _ANSWER_S) -> bytes | None:
+    """Sends a request to the process and returns its answer; None if none accepted it.
 
-    `{}` if one took it and did not answer in time: the request must not be sent again.
+    `{}` if one accepted it but did not answer in time: the request must not be sent again.
     """
     until = time.monotonic() + limit_s
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -162,7 +162,7 @@ def start(folder: StateFolder) -> None:
 
 
 def read_all(descriptor: int) -> bytes | None:
-    """What a descriptor holds, to its end; None if it is too large."""
+    """Reads a descriptor to its end; None if it holds too much."""
     pieces: list[bytes] = []
     size = 0
     while piece := os.read(descriptor, 1 << 20):
@@ -256,7 +256,7 @@ def _is_first(folder: StateFolder) -> bool:
 
 
 def _detach(folder: str) -> None:
-    """Closes what the agent would wait for, and leaves its folder."""
+    """Closes the streams that the agent would wait for, and leaves its folder."""
     os.chdir(folder)
     null = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):

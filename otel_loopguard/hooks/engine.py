@@ -105,7 +105,7 @@ class HookEngine:
         self._compacted: BoundedDict[str, int] = BoundedDict(_COMPACTED)
 
     def handle(self, event: HookEvent, at: int | None = None) -> HookAnswer:
-        """What to answer to an event; nothing where its session is not known.
+        """Returns the answer to an event; nothing where its session is not known.
 
         Args:
             event: The event.
@@ -235,7 +235,7 @@ class HookEngine:
         return decision is not None and not self._first("deny", session, decision)
 
     def _refusal(self, event: HookEvent, step: Step) -> HookAnswer:
-        """Why a call is not to be made; nothing where it may be."""
+        """Returns the refusal of a call, or nothing."""
         control = self._control(event.session)
         if control.action in _HELD:
             return self._held(event, control)
@@ -250,7 +250,7 @@ class HookEngine:
         return NOTHING
 
     def _held(self, event: HookEvent, control: Control) -> HookAnswer:
-        """What a pause or an abort leads to: of a sub-agent's only its own calls are refused."""
+        """Returns the answer to a stop; that of a sub-agent refuses only its own calls."""
         who = self._about(event.session, control)
         if who and who != event.sub_agent:
             return NOTHING
@@ -268,7 +268,7 @@ class HookEngine:
         return HookAnswer(Reply.ASK, decision.question or decision.message)
 
     def _after(self, event: HookEvent) -> HookAnswer:
-        """What to say to a call that has ended."""
+        """Returns the answer to a call that has ended."""
         control = self._control(event.session)
         if control.action in _HELD:
             answer = self._held(event, control)
@@ -291,10 +291,10 @@ class HookEngine:
 
     def _first(self, what: str, session: str, decision: Decision) -> bool:
         """Whether something is done for the first time about a decision; it is from now on."""
-        who, done = self._state.told(session, decision.id)
+        who, done = self._state.replies(session, decision.id)
         if what in done:
             return False
-        self._state.tell(session, decision.id, who, f"{done} {what}")
+        self._state.remember_replies(session, decision.id, who, f"{done} {what}")
         return True
 
     def _control(self, session: str) -> Control:
@@ -302,18 +302,18 @@ class HookEngine:
         return Control(session) if flag is None else flag.control
 
     def _about(self, session: str, control: Control) -> str:
-        """The sub-agent that a decision is about; empty: the main agent, or nobody knows."""
+        """Returns the sub-agent that a decision is about; empty for the main agent or unknown."""
         if control.decision is None:
             return ""
-        return self._state.told(session, control.decision.id)[0]
+        return self._state.replies(session, control.decision.id)[0]
 
     def _decided(self, made: DecisionRecord) -> None:
         if made.decision.action is not Action.ALLOW:
             who = "" if made.agent in (None, MAIN) else str(made.agent)
-            self._state.tell(made.session.key, made.decision.id, who, "")
+            self._state.remember_replies(made.session.key, made.decision.id, who, "")
 
     def _compact(self, session: str) -> None:
-        """The context became smaller: what was counted weighs half, and a hint may be gone."""
+        """Halves the counts after a compaction, which may have dropped a hint."""
         steps = self._steps(session)
         if self._compacted.get(session) == steps:
             return  # its beginning and its end are two events
@@ -324,11 +324,11 @@ class HookEngine:
     def _tell_again(self, session: str) -> None:
         decision = self._control(session).decision
         if decision is not None:
-            who, what = self._state.told(session, decision.id)
-            self._state.tell(session, decision.id, who, what.replace("hint", ""))
+            who, what = self._state.replies(session, decision.id)
+            self._state.remember_replies(session, decision.id, who, what.replace("hint", ""))
 
     def _said(self, event: HookEvent, at: int) -> None:
-        """The model has written something."""
+        """Handles text of the model."""
         if event.text:
             step = Step(Kind.MODEL, event.model, event.agent, start=at, end=at, text=event.text)
             step.model, step.agent = event.model, event.sub_agent or MAIN
@@ -353,7 +353,7 @@ class HookEngine:
                 self._let_go(session, who)
 
     def _let_go(self, session: str, who: str) -> None:
-        """A sub-agent has ended: what it was stopped for stops nobody else."""
+        """Lifts the stop of a sub-agent that has ended."""
         flag = self.guard.flag_of(session)
         if flag is None or flag.control.by != POLICY or self._about(session, flag.control) != who:
             return
@@ -361,7 +361,7 @@ class HookEngine:
         self.guard.observe(Step(Kind.OTHER, "sub-agent ended"), session)
 
     def _nameless(self, step: Step, event: HookEvent) -> str:
-        """The id of a call to which the agent gave none; the next equal one has another."""
+        """Returns an id for a call without one; the next equal call gets another."""
         return f"{_digest(event, step)} {self._steps(event.session)}"
 
     def _begun_as(self, event: HookEvent) -> str | None:

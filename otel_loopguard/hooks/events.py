@@ -75,7 +75,7 @@ class Reply(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class HookAnswer:
-    """What the guard answers to an event."""
+    """The guard's answer to an event."""
 
     reply: Reply = Reply.NOTHING
     reason: str = ""  # why a call is refused or the turn ended: for the model and for people
@@ -88,11 +88,11 @@ class HookAgent(Protocol):
     name: str
 
     def read(self, payload: Mapping[str, Any]) -> HookEvent | None:
-        """The event of what stood on standard input; None for one that is not known."""
+        """Reads the event on standard input; None for an unknown one."""
         ...
 
     def answer(self, payload: Mapping[str, Any], answer: HookAnswer) -> dict[str, Any]:
-        """What is written to standard output; `{}` where there is nothing to say.
+        """Returns the answer for standard output; `{}` for none.
 
         It is `{}`, too, where this agent can be told nothing at this event, as a hint at the end of
         a turn: then nobody was told. An agent that cannot do what is asked is told the nearest that

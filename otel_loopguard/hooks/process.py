@@ -91,7 +91,7 @@ class RequestHandler:
     def handle(
         self, request: bytes, at: int | None = None
     ) -> tuple[bytes, Callable[[], None] | None]:
-        """The answer to a request, and what to call if it is not delivered.
+        """Returns the answer to a request, and a callback for when it is not delivered.
 
         Args:
             request: A greeting and an event, or what a person asks, as one JSON object.
@@ -111,7 +111,7 @@ class RequestHandler:
             return NOTHING, None
 
     def close(self) -> None:
-        """Lets go of what is open."""
+        """Closes its resources."""
         for engine in self._engines.values():
             with suppress(Exception):
                 engine.close()
@@ -122,7 +122,7 @@ class RequestHandler:
 
     @property
     def outdated(self) -> bool:
-        """Whether a client of another version called: a process of that version is to take over."""
+        """Whether a client of another version called, whose process has to take over."""
         return self._log.outdated
 
     def handle_spooled(self) -> None:
@@ -144,7 +144,7 @@ class RequestHandler:
                     undelivered()
 
     def _call_spans(self) -> CallSpans | None:
-        """What writes spans; None if nothing asks for them, or a package is missing."""
+        """The writer of spans; None if none are configured, or a package is missing."""
         if not any(name.startswith("OTEL_EXPORTER_OTLP_") for name in os.environ):
             return None
         from otel_loopguard.hooks import telemetry  # noqa: PLC0415  # who sends them somewhere
@@ -238,7 +238,7 @@ class _Log:
         self.outdated = False
 
     def decision(self, mode: str, made: DecisionRecord) -> None:
-        """Writes a decision; in mode observe, what would have been done."""
+        """Logs a decision; in mode observe, the action it would have led to."""
         decision = made.decision
         if decision.action.value == "allow":
             return
@@ -256,7 +256,7 @@ class _Log:
         )
 
     def fault(self, error: BaseException) -> None:
-        """Writes what went wrong, without what was read."""
+        """Logs an error, without the content that was read."""
         at, last = error.__traceback__, ""
         while at is not None:
             last = f"{Path(at.tb_frame.f_code.co_filename).name}:{at.tb_lineno}"

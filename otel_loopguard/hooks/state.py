@@ -1,4 +1,4 @@
-"""What the hooks of one user keep from one process to the next, in SQLite."""
+"""The state of one user's hooks across processes, in SQLite."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class HookState:
             except sqlite3.DatabaseError as error:
                 if not _is_damaged(error):
                     raise
-                self._file = self._anew()
+                self._file = self._replace_file()
         except (OSError, sqlite3.Error) as error:
             msg = f"the state of the hooks, {str(self._path)!r}: {error}"
             raise StoreError(msg) from error
@@ -89,7 +89,7 @@ class HookState:
 
     @contextmanager
     def together(self) -> Generator[None]:
-        """Makes one transaction of what the block writes."""
+        """Writes the block as one transaction."""
         with self._storing():
             self._file.execute("BEGIN IMMEDIATE")
         try:
@@ -186,7 +186,7 @@ class HookState:
                 (session, call_id, *call),
             )
 
-    def tell(self, session: str, decision: str, agent: str, what: str) -> None:
+    def remember_replies(self, session: str, decision: str, agent: str, what: str) -> None:
         """Remembers the agent of a decision, and the replies sent for it."""
         with self._storing():
             self._file.execute(
@@ -195,7 +195,7 @@ class HookState:
                 (session, decision, agent, what),
             )
 
-    def told(self, session: str, decision: str) -> tuple[str, str]:
+    def replies(self, session: str, decision: str) -> tuple[str, str]:
         """The agent of a decision, and the replies sent for it; both empty if unknown."""
         with self._storing():
             found = self._file.execute(
@@ -230,11 +230,11 @@ class HookState:
             if _is_damaged(error):
                 with suppress(OSError, sqlite3.Error):
                     self._file.close()
-                    self._file = self._anew()
+                    self._file = self._replace_file()
             raise StoreError(str(error)) from error
 
-    def _anew(self) -> sqlite3.Connection:
-        """A new file in place of one that is damaged or of another version; counts start anew."""
+    def _replace_file(self) -> sqlite3.Connection:
+        """Replaces a file that is damaged or of another version; counts start at zero."""
         for left in self._path.parent.glob(f"{self._path.name}*"):
             left.rename(left.with_name(f"broken-{left.name}"))
         return _opened(self._path)

@@ -116,7 +116,7 @@ class Engine:
         return {place: annotation for place, annotation in found.items() if place in own}
 
     def flag(self, session: str) -> Flag | None:
-        """The flag of a session; None if it is not known."""
+        """Returns the flag of a session, or None if it is not known."""
         flag = self.guard.flag_of(session)
         if flag is None and self._leases is not None:
             # Another worker may judge it; its messages arrive for known sessions only.
@@ -124,7 +124,7 @@ class Engine:
         return flag
 
     async def close(self) -> None:
-        """Judges what waits, and shuts the guard down."""
+        """Judges pending spans, and shuts the guard down."""
         if self._batch is not None:
             await self._batch.task
         await asyncio.get_running_loop().run_in_executor(self._thread, self._shutdown)

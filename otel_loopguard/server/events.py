@@ -43,7 +43,7 @@ class DecisionLog:
             self._waiting[decision_id] = record
 
     def request(self) -> tuple[ExportLogsServiceRequest | None, Sequence[str]]:
-        """Returns what waits as a request, and its ids for `sent`; None if nothing does."""
+        """Returns pending decisions as a request, and their ids for `sent`; None for none."""
         with self._lock:
             records = dict(self._waiting)
         if not records:

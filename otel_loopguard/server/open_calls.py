@@ -162,7 +162,7 @@ _AGENT: Final = "gen_ai.agent.name"
 
 
 def _requested_call(model: RecordedSpan, step: Step, tool: str, number: int) -> RecordedSpan:
-    """A call that an answer asks for, as a span that is open since the answer arrived."""
+    """Returns a requested call as a span that is open since the response arrived."""
     # The same id in every worker that judges the answer, and so the same decisions.
     place = f"{model.trace_id:x}-{model.span_id:x}-{number}".encode()
     span_id = int.from_bytes(hashlib.blake2b(place, digest_size=8).digest(), "big") or 1

@@ -31,7 +31,7 @@ _INVALID: Final = "spans without a valid trace id and span id"
 
 
 async def aside(size: int, do: Callable[_P, _R], *args: _P.args, **named: _P.kwargs) -> _R:
-    """Runs what takes long for a large request on a thread, so that others are answered."""
+    """Processes a large request on a thread, so that others are answered."""
     if size < _SMALL:
         return do(*args, **named)
     return await asyncio.to_thread(do, *args, **named)
@@ -144,7 +144,7 @@ class Receiver:
                 return
 
     async def _send_decisions(self, tenant: str, log: DecisionLog) -> bool:
-        """Sends what waits; returns False if it still waits."""
+        """Sends pending decisions; returns False if they are still pending."""
         request, ids = log.request()
         if self._hop is not None and request is not None:
             try:

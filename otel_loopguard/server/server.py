@@ -177,7 +177,7 @@ class Server:
 
     @property
     def is_open(self) -> bool:
-        """Whether anyone on this machine may ask, because no tokens are set."""
+        """Whether requests of this machine need no token, because none are set."""
         return self._tenants.is_open
 
     async def wait(self) -> None:

@@ -1,4 +1,4 @@
-"""Who may ask, and whose sessions they see: bearer tokens, each of one tenant."""
+"""Authentication by bearer tokens, each of one tenant, which sees only its own sessions."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Tenants:
 
     @property
     def is_open(self) -> bool:
-        """Whether anyone may ask, because no tokens are set."""
+        """Whether requests need no token, because none are set."""
         return not self._tenants
 
     def tenant(self, authorization: str | None) -> str | None:

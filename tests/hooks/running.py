@@ -61,7 +61,7 @@ class Home:
         return before, self.event("PostToolUse", *options, tool_response=FAILED, **said)
 
     def is_up(self) -> bool:
-        return client.asked(StateFolder(str(self.state)), b"{}\n") is not None
+        return client.send(StateFolder(str(self.state)), b"{}\n") is not None
 
     def up(self) -> int:
         """Waits for the process; returns its id."""

@@ -39,15 +39,15 @@ def interval(found: Iterable[tuple[str, bool]]) -> tuple[float, float] | None:
     task), whole groups are drawn 1,000 times with replacement, from a fixed seed; where all runs or
     none are hits, so that drawing shows no spread, it is Wilson's with the groups as its number.
     """
-    alone: list[tuple[int, int]] = []
+    single: list[tuple[int, int]] = []
     groups: dict[str, tuple[int, int]] = {}
     for group, hit in found:
         if group:
             hits, of = groups.get(group, (0, 0))
             groups[group] = (hits + hit, of + 1)
         else:
-            alone.append((int(hit), 1))
-    counts = Counter([*alone, *groups.values()])
+            single.append((int(hit), 1))
+    counts = Counter([*single, *groups.values()])
     return _of_groups(tuple(sorted(counts.items()))) if counts else None
 
 

@@ -104,19 +104,19 @@ def verdicts(baseline: Baseline, run: Run, faults: InternalErrors) -> Iterator[t
 
     A baseline that fails is silent for the rest of the run; the fault is counted and logged.
     """
-    said: tuple[int, Step] | None = None
+    message: tuple[int, Step] | None = None
     with swallow(faults, f"baseline {baseline.name}"):
         for index, step in enumerate(run.steps):
-            if said is not None and step.kind is not Kind.TOOL:
-                yield from _verdict(baseline.step(None, text=said[1].text), said[0])
-            text = said[1].text if said is not None and step.kind is Kind.TOOL else None
-            said = (index, step) if step.kind is Kind.MODEL else None
+            if message is not None and step.kind is not Kind.TOOL:
+                yield from _verdict(baseline.step(None, text=message[1].text), message[0])
+            text = message[1].text if message is not None and step.kind is Kind.TOOL else None
+            message = (index, step) if step.kind is Kind.MODEL else None
             if step.kind is Kind.TOOL:
                 yield from _verdict(_call(baseline, step, step.text or text), index)
             elif step.kind is Kind.OTHER and step.name == "user":
                 baseline.reset()
-        if said is not None:
-            yield from _verdict(baseline.step(None, text=said[1].text), said[0])
+        if message is not None:
+            yield from _verdict(baseline.step(None, text=message[1].text), message[0])
 
 
 def _call(baseline: Baseline, step: Step, text: str | None) -> str | None:

@@ -51,26 +51,26 @@ def print_transcripts(
     """Judges sessions and prints an object per session, or an overview; returns the exit code."""
     found = _chosen(_found(paths), options)
     sessions: list[TranscriptResult] = []
-    told = 0
+    reports = 0
     work = partial(judged, settings=settings)
     for _, (results, broken) in spread(work, found, _steps_of, options.jobs):
         for path, line, why in broken:
-            told += 1
-            if told <= _SHOWN:
+            reports += 1
+            if reports <= _SHOWN:
                 say(f"{path}:{line}: {why}", error=True)
         for result in results:
             sessions.append(result)
             if form is Format.JSON:
                 json_line(result.row())
-    if told > _SHOWN:
-        typer.echo(f"otel-loopguard: {told - _SHOWN:,} more reports left out", err=True)
+    if reports > _SHOWN:
+        typer.echo(f"otel-loopguard: {reports - _SHOWN:,} more reports left out", err=True)
     overview = Overview.of(sessions)
     if form is Format.TABLE:
         _show(overview, Counter(result.agent for result in sessions))
     if options.html is not None:
         write_page(overview, options.html)
         say(f"otel-loopguard: wrote {options.html}", error=True)
-    return 1 if told else 0
+    return 1 if reports else 0
 
 
 def _found(paths: Sequence[str]) -> Iterator[SessionFiles]:
@@ -109,8 +109,8 @@ def _steps_of(files: SessionFiles) -> int:
 def _show(overview: Overview, agents: Counter[str]) -> None:
     out = console()
     names = ", ".join(f"{agent} {count}" for agent, count in agents.most_common())
-    said = counted(overview.count, "session")
-    say(f"{said} ({names or 'none'}), {overview.quiet:,} of them without a decision")
+    sessions = counted(overview.count, "session")
+    say(f"{sessions} ({names or 'none'}), {overview.quiet:,} of them without a decision")
     for title, results in (
         ("Would have been stopped", overview.stopped),
         ("Would have been stopped, and the agent ended its turn by itself", overview.finished),

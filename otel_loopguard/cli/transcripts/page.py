@@ -40,7 +40,7 @@ margin:.35rem 0;grid-column:1/-1}.bar i{background:var(--quiet);opacity:.55}
 ul{margin:.5rem 0;padding-left:1.2rem}code{font-size:.9em;overflow-wrap:anywhere}
 @media(max-width:40rem){summary{grid-template-columns:1fr}}
 """
-_SAID: Final = 20
+_DECISIONS: Final = 20
 
 
 def write_page(overview: Overview, path: Path) -> None:
@@ -55,7 +55,7 @@ def write_page(overview: Overview, path: Path) -> None:
         raise LoopGuardError(msg)
     saved = overview.after
     circles = overview.count - overview.quiet
-    told = (
+    summary = (
         f"In <b>{circles:,}</b> of {overview.count:,} sessions the agent went in circles. Where "
         f"the guard would have stopped it, {_text(spelled(saved))} came after that, up to the end "
         "of the turn."
@@ -65,7 +65,7 @@ def write_page(overview: Overview, path: Path) -> None:
         "price."
     )
     parts = [
-        f"<h1>Sessions of your coding agents</h1><p>{told}</p>",
+        f"<h1>Sessions of your coding agents</h1><p>{summary}</p>",
         _figures(overview),
         *_group(
             "Would have been stopped",
@@ -119,7 +119,7 @@ def _figures(overview: Overview) -> str:
         ("tokens", f"{saved.tokens:,}"),
         ("US dollars", dollars(saved)),
     )
-    cards = "".join(f"<div><dt>{name}</dt><dd>{_text(said)}</dd></div>" for name, said in figures)
+    cards = "".join(f"<div><dt>{name}</dt><dd>{_text(value)}</dd></div>" for name, value in figures)
     return f"<dl>{cards}</dl>"
 
 
@@ -138,9 +138,11 @@ def _session(result: TranscriptResult) -> str:
     calls = max(result.whole.calls, 1)
     before, after = 100 * moment.call / calls, 100 * moment.after.calls / calls
     project = Path(result.cwd).name or "no folder known"
-    said = [f"<li>{_text(one.action.value)}: {_text(one.message)}</li>" for one in result.decisions]
-    if len(said) > _SAID:
-        said[_SAID:] = [f"<li>and {len(said) - _SAID:,} more</li>"]
+    decisions = [
+        f"<li>{_text(one.action.value)}: {_text(one.message)}</li>" for one in result.decisions
+    ]
+    if len(decisions) > _DECISIONS:
+        decisions[_DECISIONS:] = [f"<li>and {len(decisions) - _DECISIONS:,} more</li>"]
     return (
         f"<details class={word}><summary><span><b>{_text(project)}</b> "
         f"<small>{_text(result.agent)}, {_text(when(result.start))}</small></span>"
@@ -150,7 +152,7 @@ def _session(result: TranscriptResult) -> str:
         f'<span class=bar><i style="width:{before:.1f}%"></i>'
         f'<b style="width:{after:.1f}%"></b></span></summary>'
         f"<p><code>{_text(result.session)}</code> <small>{counted(result.turns, 'turn')}, "
-        f"{_text(spelled(result.whole))} in all</small></p><ul>{''.join(said)}</ul>"
+        f"{_text(spelled(result.whole))} in all</small></p><ul>{''.join(decisions)}</ul>"
         f"<p class=quiet><code>{_text(result.path)}</code></p></details>"
     )
 

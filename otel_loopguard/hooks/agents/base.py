@@ -1,4 +1,4 @@
-"""What most coding agents share: events named in `hook_event_name`, answers as Claude Code's."""
+"""The base of most coding agents: events in `hook_event_name`, answers as Claude Code's."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _ENDED: Final = (EventKind.CALL, EventKind.RESULT, EventKind.PROMPT)
 
 
 class BaseAgent:
-    """An agent whose answers are nested in `hookSpecificOutput`, unless it says otherwise."""
+    """An agent whose answers are nested in `hookSpecificOutput` by default."""
 
     name: str
     kinds: Mapping[str, EventKind] = KINDS
@@ -60,7 +60,7 @@ class BaseAgent:
             return None
         called = kind in (EventKind.CALL, EventKind.RESULT)
         outcome, error = self.outcome(fields) if kind is EventKind.RESULT else (None, None)
-        said = map(text, map(fields.get, ("last_assistant_message", "prompt_response", "prompt")))
+        texts = map(text, map(fields.get, ("last_assistant_message", "prompt_response", "prompt")))
         roots = listing(fields.get("workspace_roots")) or (None,)
         return HookEvent(
             self.name,
@@ -75,7 +75,7 @@ class BaseAgent:
             outcome=outcome,
             error=error,
             duration_ns=nanoseconds(fields.get("duration_ms", fields.get("duration"))),
-            text=next(filter(None, said), None) or text(fields.get("text")),
+            text=next(filter(None, texts), None) or text(fields.get("text")),
             model=identifier(fields, "model"),
             cwd=text(fields.get("cwd")) or text(roots[0]),
             accepts_hint=name in self.hinted,
@@ -86,11 +86,11 @@ class BaseAgent:
         return self.kinds.get(name) if name else None
 
     def outcome(self, fields: Mapping[str, Any]) -> tuple[object, str | None]:
-        """What a tool answered, and its error."""
+        """Returns the result of a tool, and its error."""
         return result(fields.get("tool_response")), None
 
     def answer(self, payload: Mapping[str, Any], answer: HookAnswer) -> dict[str, Any]:
-        """What is written to standard output; `{}` where there is nothing to say."""
+        """Returns the answer for standard output; `{}` for none."""
         fields = mapping(payload)
         name = event_name(fields)
         kind = self.kind(name, fields)
@@ -104,26 +104,28 @@ class BaseAgent:
             # Blocked again and again the agent would never end.
             again = fields.get("stop_hook_active") is not False
             return {} if again else self.hold(reason(answer))
-        told = hint(answer)
-        return self.tell(name, told) if told and name in self.hinted else {}
+        message = hint(answer)
+        return self.tell(name, message) if message and name in self.hinted else {}
 
     def refuse(self, name: str, answer: HookAnswer) -> dict[str, Any]:
-        """The answer that keeps a call from being made, or asks the user about it."""
+        """Returns the answer that refuses a call, or asks the user about it."""
         decision = "ask" if answer.reply is Reply.ASK else "deny"
-        told = specific(name, permissionDecision=decision, permissionDecisionReason=reason(answer))
-        return told | self.end(reason(answer)) if answer.reply is Reply.STOP else told
+        output = specific(
+            name, permissionDecision=decision, permissionDecisionReason=reason(answer)
+        )
+        return output | self.end(reason(answer)) if answer.reply is Reply.STOP else output
 
     def end(self, why: str) -> dict[str, Any]:
-        """The answer that ends a turn after a call, or before it begins."""
+        """Returns the answer that ends a turn after a call, or before it begins."""
         return {"continue": False, "stopReason": why}
 
     def hold(self, why: str) -> dict[str, Any]:
-        """The answer that keeps a turn from ending."""
+        """Returns the answer that keeps a turn from ending."""
         return {"decision": "block", "reason": why}
 
-    def tell(self, name: str, told: str) -> dict[str, Any]:
-        """The answer with a message to the model."""
-        return specific(name, additionalContext=told)
+    def tell(self, name: str, message: str) -> dict[str, Any]:
+        """Returns the answer with a message to the model."""
+        return specific(name, additionalContext=message)
 
 
 def event_name(fields: Mapping[str, Any]) -> str | None:

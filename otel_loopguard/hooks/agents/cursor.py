@@ -79,6 +79,6 @@ class Cursor(BaseAgent):
         """A turn cannot be ended: the model learns why each call will be refused."""
         return {"additional_context": why}
 
-    def tell(self, name: str, told: str) -> dict[str, Any]:  # noqa: ARG002
+    def tell(self, name: str, message: str) -> dict[str, Any]:  # noqa: ARG002
         """The answer with a message to the model."""
-        return {"additional_context": told}
+        return {"additional_context": message}

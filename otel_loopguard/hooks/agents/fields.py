@@ -81,13 +81,13 @@ def result(value: object) -> object:
 
 def reason(answer: HookAnswer) -> str:
     """Why a call is refused or a turn ended, never empty, with the hint behind it."""
-    return _told(answer.reason or "refused by otel-loopguard", answer.hint)
+    return _joined(answer.reason or "refused by otel-loopguard", answer.hint)
 
 
 def hint(answer: HookAnswer) -> str:
     """The message to the model if nothing can be refused; empty without one."""
-    return _told(answer.reason, answer.hint)
+    return _joined(answer.reason, answer.hint)
 
 
-def _told(*parts: str) -> str:
+def _joined(*parts: str) -> str:
     return "\n".join(part for part in parts if part)[:_LONGEST_TOLD]

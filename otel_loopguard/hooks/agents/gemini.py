@@ -37,8 +37,8 @@ class Gemini(BaseAgent):
         error = mapping(response).get("error")
         if not error:
             return gemini_output(written) if isinstance(written, str) else (written, None)
-        said = text(mapping(error).get("message")) or text(error)
-        return written, said or text(written) or ""
+        message = text(mapping(error).get("message")) or text(error)
+        return written, message or text(written) or ""
 
     def refuse(self, name: str, answer: HookAnswer) -> dict[str, Any]:  # noqa: ARG002
         """The answer that keeps a call from being made: gemini-cli cannot ask."""

@@ -73,8 +73,8 @@ class OpenCode:
         ended = {"stop": why} if answer.reply is Reply.STOP else {}
         if kind is EventKind.CALL and answer.reply is not Reply.HINT:
             return {"deny": why, **ended}
-        told = hint(answer)
-        return ended or ({"hint": told} if told else {})
+        hint_text = hint(answer)
+        return ended or ({"hint": hint_text} if hint_text else {})
 
 
 def _outcome(name: str, fields: Mapping[str, Any]) -> tuple[object, str | None]:

@@ -26,17 +26,17 @@ class VSCode(BaseAgent):
 
     def outcome(self, fields: Mapping[str, Any]) -> tuple[object, str | None]:
         """The answer of a tool, and its error, which only the end of a command's text shows."""
-        told = mapping(fields.get("tool_result"))
-        if not told:
+        tool_result = mapping(fields.get("tool_result"))
+        if not tool_result:
             return super().outcome(fields)
-        written, code = copilot_output(result(told.get("text_result_for_llm")))
-        failed = code != 0 or told.get("result_type") == "failure"
+        written, code = copilot_output(result(tool_result.get("text_result_for_llm")))
+        failed = code != 0 or tool_result.get("result_type") == "failure"
         return written, (text(written) or "") if failed else None
 
     def answer(self, payload: Mapping[str, Any], answer: HookAnswer) -> dict[str, Any]:
         """What is written to standard output; `{}` where there is nothing to say."""
-        told = super().answer(payload, answer)
-        hint = mapping(told.get("hookSpecificOutput")).get("additionalContext")
+        output = super().answer(payload, answer)
+        hint = mapping(output.get("hookSpecificOutput")).get("additionalContext")
         if hint and event_name(mapping(payload)) == "PostToolUse":
-            told["additionalContext"] = hint  # where Copilot CLI reads it
-        return told
+            output["additionalContext"] = hint  # where Copilot CLI reads it
+        return output
