@@ -74,7 +74,7 @@ def test_one_of_another_version_gives_way(home: Home) -> None:
 
     with serving(home) as process:
         request = f"{GREETING} 99.0.0 claude-code enforce\n".encode() + b'{"hook_event_name": "x"}'
-        assert client.asked(StateFolder(str(home.state)), request) == b"{}"
+        assert client.send(StateFolder(str(home.state)), request) == b"{}"
         assert process.wait(60) == 0
 
 
