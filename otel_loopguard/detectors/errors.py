@@ -165,9 +165,9 @@ class ErrorRepeat(BaseDetector):
         reason = "call_error" if evidence.call_error else "equal_error"
         severity = critical_if(failing.count >= limit + 2)
         budget = self._settings.of(evidence.tool).wait_budget_s
-        waits = (
-            is_patient(evidence, self._settings) and (evidence.time - failing.since) / 1e9 <= budget
-        )
+        waits = (evidence.pending or is_patient(evidence, self._settings)) and (
+            evidence.time - failing.since
+        ) / 1e9 <= budget
         most = Action.HINT if waits or (others and not again) else Action.ABORT
         return self.found(
             message,

@@ -194,7 +194,9 @@ class Polling:
         paused = idle >= self._gap and (not has_failed(outcome) if seen else polls)
         # Who looks at several things in turn pauses once for all of them.
         paused = paused or (seen and polls and 2 * (self._idled - idled) >= self._gap)
-        unsure = paused or (step.end or 0) - step.start >= _LONG_GAP or _sleeps(call.sample) >= 1
+        took = (step.end or 0) - step.start
+        slept_between = self._slept != slept and not has_failed(outcome)
+        unsure = paused or slept_between or took >= _LONG_GAP or _sleeps(call.sample) >= 1
         return Asked(False, False, idle, waits, unsure and not waits, False, spaced)
 
     def _waits(self, step: Step, call: Call, idle: int, *, pending: bool) -> bool:

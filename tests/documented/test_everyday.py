@@ -255,6 +255,30 @@ def test_tests_that_fail_again_are_a_reason_to_stop() -> None:
     assert "abort" in agent.actions
 
 
+def test_who_waits_between_tries_is_not_stopped() -> None:
+    """A page that loads has no such element yet, and the agent waits by a tool of its own."""
+    agent = Traced()
+    with agent.running():
+        for _ in range(8):
+            agent.model()
+            error = "no such element: #login"
+            agent.call("find_element", '{"css": "#login"}', error=error)
+            agent.model()
+            agent.call("sleep", '{"seconds": 2}', "", took=2)
+    assert set(agent.actions).isdisjoint({"deny", "pause", "abort"})
+
+
+def test_a_signal_that_goes_on_and_off_is_no_cycle_to_stop() -> None:
+    """One call with two answers in turn looks at something that moves."""
+    agent = Traced()
+    with agent.running():
+        for number in range(90):
+            agent.model()
+            answer = "0" if number % 15 else "1"
+            agent.call("read_register", '{"address": 40001}', answer, idle=30)
+    assert "deny" not in agent.actions
+
+
 def test_batch_after_batch_is_work() -> None:
     """That many rows were deleted again means that there were more of them."""
     agent = Traced()
