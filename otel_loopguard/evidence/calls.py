@@ -172,7 +172,7 @@ _PLAIN_PAIR: Final = re.compile(r'"([^"]{1,64})":("[^"]{0,200}"?|[^,{}\[\]]{1,64
 _SEARCHES: Final = re.compile(
     r"(?i)quer|search|\bq\b|question|keyword|prompt|text|term|phrase|pattern|command|cmd|code|"
     r"script|sql|input|expression|such|frage|busca|recherche|requ[eê]te|关键|搜|查询|检索|キーワード|検索|質問|"
-    r"검색|запрос"
+    r"검색|질문|запрос|سؤال|بحث|खोज|प्रश्न"
 )
 _IDENTIFIES: Final = re.compile(r"(?i)(?:_|\b)(?:id|no|nr|number|index)$|[a-z]Id$")
 _NUMBERED: Final = re.compile(

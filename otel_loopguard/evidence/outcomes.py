@@ -496,7 +496,7 @@ def _named(item: dict[object, object]) -> list[tuple[str, object]]:
 _SHORT_OUTCOME: Final = 400
 _NONE_OF: Final = (
     r"(?:\w{1,20} ){0,2}(?:results?|matches|match|records?|rows?|items?|files?|documents?|hits|"
-    r"entries|data|occurrences|mentions)"
+    r"entry|entries|data|occurrences|mentions)"
 )
 _NOTHING: Final = PrefilteredPattern(
     r"\b(?:(?:no|zero) " + _NONE_OF + r"|nothing (?:was )?found|not found|none found|no such|"
@@ -535,8 +535,8 @@ _ZERO: Final = re.compile(r"0 (?<!\w0 )" + _NONE_OF, re.ASCII)
 _REJECTS: Final = PrefilteredPattern(
     r"\b(?:did(?: not|n't) pass|not pass(?:ed)?|(?:[1-9]\d{0,5}|tests?|checks?|case|build) "
     r"fail(?:ed|ures?|ing)?|(?:\w{1,20}_)?fail(?:ed|ure)\b|incorrect|wrong|rejected|declined|"
-    r"unsolved goals|captcha|verify (?:that )?you are (?:a )?human|not a robot|"
-    r"(?:illegal|invalid) (?:move|action)|"
+    r"unsolved goals|captcha|checking your browser|verify (?:that )?you are (?:a )?human|"
+    r"not a robot|(?:illegal|invalid) (?:move|action)|"
     r"not (?:correct|accepted|valid)|invalid (?:user ?name|user|password|pass ?phrase|login|"
     r"credentials|code|pin|token|key|answer|guess))",
     of_bytes=True,

@@ -556,6 +556,18 @@ def test_a_search_that_finds_nothing_is_noticed(answers: tuple[str, ...]) -> Non
     assert agent.actions == ["hint"]
 
 
+@pytest.mark.parametrize("name", ["question", "frage", "질문", "سؤال", "प्रश्न"])
+def test_questions_are_no_items_whatever_they_are_called(name: str) -> None:
+    """Who asks for one thing in other words looks for that one thing."""
+    agent = Traced()
+    with agent.running():
+        for sentence in SENTENCES[:6]:
+            agent.model()
+            asked = json.dumps({name: sentence}, ensure_ascii=False)
+            agent.call("ask_archive", asked, "No entry found.")
+    assert agent.actions == ["hint"]
+
+
 @pytest.mark.parametrize(
     "answer",
     [
