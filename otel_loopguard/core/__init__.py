@@ -1,4 +1,4 @@
-"""Plain values that cross the rooms; no behaviour beyond what they are."""
+"""Plain values shared by all packages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A decision, what it rests on, and how a run ended that it stopped."""
+"""A decision, its detection and diagnosis, and how a stopped run ended."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Fix:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What is known about errors of one kind.
+    """The diagnosis of one kind of error.
 
     Attributes:
         signature: Short code of the kind of error (`not_found`, `permission`, …).
@@ -43,7 +43,7 @@ class Diagnosis:
 
 
 class Action(str, Enum):
-    """What the runtime should do, in order of force."""
+    """Actions for the runtime, in order of force."""
 
     ALLOW = "allow"
     HINT = "hint"
@@ -92,7 +92,7 @@ class Source(str, Enum):
 
 
 class FollowUp(str, Enum):
-    """What a runtime does next about a decision."""
+    """Next steps of a runtime after a decision."""
 
     EXECUTE_IMMEDIATELY = "execute_immediately"
     TRACK_EXECUTION = "track_execution"
@@ -113,7 +113,7 @@ class FollowUp(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Detection:
-    """What one detector found at one step.
+    """The finding of one detector at one step.
 
     Attributes:
         detector: Name of the detector.
@@ -154,7 +154,7 @@ class Detection:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What was decided about a session, and why.
+    """A decision about a session, and its reason.
 
     Attributes:
         id: Unique id, 16 hex digits.
@@ -220,7 +220,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
-    """What is to be put on a span.
+    """Attributes and events for a span.
 
     Attributes:
         attributes: Attributes to add, `loopguard.*`.
@@ -278,7 +278,7 @@ _NOBODY: Final = {
 
 
 def outcome_of(decision: Decision | None, by: str | None) -> Outcome:
-    """How a run ended that was aborted: by a decision, else by somebody."""
+    """How an aborted run ended: by a decision, or by a person."""
     if decision is None:
         return _NOBODY.get(by or "policy", Outcome.ABORTED_BY_PERSON)
     if decision.source is Source.RESOURCES:

@@ -153,7 +153,7 @@ def names_call_error(text: str) -> bool:
 
 @lru_cache(maxsize=16)
 def text_signature(text: str) -> str | None:
-    """The kind of error that a text speaks of; None if it is of no known kind."""
+    """Returns the kind of error in a text; None if it is unknown."""
     text = text.lower()
     return next((name for name, pattern in _SIGNATURES if _found(pattern, text)), None)
 

@@ -1,4 +1,4 @@
-"""What is put before people about one session, and what they may answer."""
+"""An escalation of one session to people, and the possible answers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TOOLS: Final = 5
 
 
 class Answer(str, Enum):
-    """What a person answers to an escalation."""
+    """Answers to an escalation."""
 
     CONTINUE = "continue"
     ABORT = "abort"
@@ -43,7 +43,7 @@ class Suggestion:
 
 @dataclass(frozen=True, slots=True)
 class Escalation:
-    """What is put before people about one session.
+    """An escalation of one session to people.
 
     It has no content of calls, unless that is wanted (`escalation_content`).
 
@@ -100,7 +100,7 @@ class Escalation:
         return self.decision.id if self.decision else None
 
     def row(self) -> dict[str, Any]:
-        """It as one JSON object; times in nanoseconds since the epoch, what is unknown is null."""
+        """Returns it as a JSON object; times in nanoseconds since the epoch, null for unknown."""
         return {
             "id": self.id,
             "session": self.session,

@@ -15,7 +15,7 @@ _NO_NEEDS: Final[Mapping[str, tuple[str, ...]]] = {}
 
 
 class Reached(str, Enum):
-    """How far a milestone has come."""
+    """The state of a milestone."""
 
     OPEN = "open"
     DONE = "done"
@@ -165,11 +165,11 @@ class Milestones:
         return True
 
     def names(self) -> tuple[str, ...]:
-        """Names of all milestones that are known."""
+        """The names of all milestones."""
         return tuple(self._known)
 
     def adopt(self, other: Milestones) -> None:
-        """Takes over what another board knows, if nothing is known here."""
+        """Copies another board if this one is blank."""
         self.task_type = self.task_type or other.task_type
         if not self.changes:
             self._known, self._of, self._passed = other._known, other._of, other._passed
@@ -228,7 +228,7 @@ class Milestones:
         )  # fmt: skip
 
     def state(self, name: str) -> Reached | None:
-        """How far a milestone has come; None if there is none of this name."""
+        """Returns the state of a milestone; None if there is none of this name."""
         known = self._known.get(name[:_NAMED])
         return None if known is None else known.reached
 

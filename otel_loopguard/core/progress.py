@@ -1,4 +1,4 @@
-"""What a session has come to: totals, phases and usage."""
+"""Totals, phases and usage of a session."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Phases:
             self._ended = end
 
     def end(self) -> None:
-        """The phase at hand is over, if there is one."""
+        """Ends the current phase, if there is one."""
         if self._name is not None:
             over = Phase(self._name, self._seconds())
             self._name = None

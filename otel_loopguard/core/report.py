@@ -1,4 +1,4 @@
-"""What a session has come to, for people."""
+"""The report of a session, for people."""
 
 from __future__ import annotations
 

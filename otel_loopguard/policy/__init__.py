@@ -1,4 +1,4 @@
-"""Detections -> decision: a ladder per session, what is done about a loop, and what is known."""
+"""From detections to decisions: a ladder per session, hints, diagnoses, preferences, prices."""
 
 from __future__ import annotations
 

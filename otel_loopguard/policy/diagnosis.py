@@ -172,7 +172,7 @@ DIAGNOSES: Final = {diagnosis.signature: diagnosis for diagnosis in _KNOWN}
 
 
 def diagnose(signature: str | None) -> Diagnosis | None:
-    """What is known about errors of a kind; None for one that is not known."""
+    """Returns the diagnosis of a kind of error; None for an unknown one."""
     return None if signature is None else DIAGNOSES.get(signature)
 
 
@@ -187,7 +187,7 @@ _ASKED: Final = "custom"
 
 
 class Diagnoser:
-    """Keeps what a user's function said about errors, by error.
+    """Keeps the diagnoses of a user's function, by error.
 
     It runs on a background thread; each error is asked about once, of further ones at most 16 wait,
     and the newest 256 answers are kept. An answer goes with the decisions that come after it: a
@@ -210,7 +210,7 @@ class Diagnoser:
         self._lock = new_lock()
 
     def get(self, error: int, text: str) -> Diagnosis | None:
-        """What is known by now about an error; asks if nobody did. Does not wait."""
+        """Returns the present diagnosis of an error; requests one if there is none. Never waits."""
         with self._lock:
             if error in self._answers or len(self._worker) >= _WAITING:
                 return self._answers.get(error)

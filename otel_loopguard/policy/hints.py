@@ -27,7 +27,7 @@ _FOLLOWS: Final = {
 
 
 def hint(decision: Decision) -> str:
-    """What to tell the model about a decision, in whole sentences.
+    """Renders a decision as sentences for the model.
 
     First what was measured, then what follows; then the detector's own advice, the other ways of a
     steer or a deny, the question of an ask, and for an error its cause and what may help. Fixes
@@ -35,7 +35,7 @@ def hint(decision: Decision) -> str:
     """
     parts = [_sentence(decision.message), _FOLLOWS.get(decision.action, "")]
     if decision.action is Action.HINT and not decision.advice:
-        # What a detector advises is more to the point than what is always said.
+        # A detector's own advice is more specific than the general one.
         parts.append(_HINT)
     if decision.action is not Action.ABORT:
         parts.append(decision.advice)
@@ -54,7 +54,7 @@ def hint(decision: Decision) -> str:
 
 
 def question(action: Action, found: Detection, known: Diagnosis | None) -> str | None:
-    """What to ask the user; None unless the action is `ask` or `pause`."""
+    """Returns the question for the user; None unless the action is `ask` or `pause`."""
     if action not in (Action.ASK, Action.PAUSE):
         return None
     cause = f" {known.cause}" if known is not None else ""
@@ -149,7 +149,7 @@ _WORDS: Final[Mapping[str, frozenset[str]]] = {
 
 
 def kind_of(tool: str) -> str:
-    """The kind of a tool, by the words of its name; `any` if none is known.
+    """Returns the kind of a tool by the words of its name; `any` if unknown.
 
     `web_search` is a search: the words of a kind further in front count only where none of a
     search is there.

@@ -58,7 +58,7 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """An action that goes further than what was done about the loop before."""
+    """An action that goes further than the last one about the loop."""
 
     action: Action
     detection: Detection
@@ -102,7 +102,7 @@ class Ladder:
     def judge(
         self, detections: Iterable[Detection], number: int, moment: int, time: int = 0
     ) -> Verdict | None:
-        """What follows from the detections of one step; None if nothing new does."""
+        """Returns the verdict on the detections of one step; None if it is not a new one."""
         best: Verdict | None = None
         for detection in detections:
             loop = self._observe(detection, number, moment)
@@ -117,7 +117,7 @@ class Ladder:
         return best
 
     def descend(self) -> None:
-        """Something succeeded and was new: every loop goes down by one confirmation."""
+        """Takes one confirmation off every loop after a success with news."""
         for loop in self.loops:
             limit = self._settings.tuning.policy.descend_limit
             if loop.action in _LASTING or loop.descents >= limit or not loop.confirmed:
@@ -133,7 +133,7 @@ class Ladder:
                 loop.shown = 0
 
     def moved(self, call: int) -> None:
-        """A call of a loop was answered otherwise: what it watches goes on; the loop is over."""
+        """Ends a loop whose call got a new answer, as what it watches has changed."""
         self.loops = [
             loop for loop in self.loops if call not in loop.keys or loop.action in _LASTING
         ]
@@ -145,13 +145,13 @@ class Ladder:
             self.loops = [loop for loop in self.loops if loop.last >= oldest]
 
     def user_turn(self) -> None:
-        """A user spoke: confirmations weigh half, and warnings are counted anew."""
+        """Halves confirmations and resets warnings after a user's message."""
         self._warned = frozenset()
         for loop in self.loops:
             loop.confirmed //= 2
 
     def defied(self, call: int, tool: str, number: int, moment: int) -> Verdict | None:
-        """What follows when a denied call comes again and does not succeed.
+        """Returns the verdict when a denied call is repeated without success.
 
         The refusal itself is no outcome that detectors could compare: it is a confirmation.
         """
@@ -160,7 +160,7 @@ class Ladder:
         return self.judge([_defiance(loop, message)], number, moment)
 
     def unheeded(self, turns: int, number: int, moment: int) -> Verdict | None:
-        """What follows when a model is asked on and on after a deny, and no call is seen.
+        """Returns the verdict when a model is called on after a deny, and no call is seen.
 
         Where a framework refuses a call without a span, this is all there is to see of it; without
         it a deny would have no end.

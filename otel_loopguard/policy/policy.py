@@ -1,4 +1,4 @@
-"""The policy of one session: what follows from what was detected."""
+"""The policy of one session: verdicts on detections."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Policy:
         self.start_over()
 
     def start_over(self) -> None:
-        """Somebody let the session go on: its loops are new loops."""
+        """Resets all loops after the session was resumed."""
         self.ended = False
         self.owed: list[Verdict] = []
         self._tries = 0
@@ -100,12 +100,12 @@ class Policy:
         return {key for loop in self._ladder.loops if loop.action.stops for key in loop.keys}
 
     def user_turn(self) -> None:
-        """A user spoke: confirmations weigh half, and warnings are counted anew."""
+        """Halves confirmations and resets warnings after a user's message."""
         self.ruled()
         self._ladder.user_turn()
 
     def ruled(self) -> None:
-        """Every verdict that was given has taken effect, or is to have none any more."""
+        """Marks every verdict as having taken effect, or as void."""
         self.owed, self._ladder.pending, self._tries = [], None, 0
 
     def left(self) -> list[Verdict]:
@@ -169,7 +169,7 @@ class Policy:
         return self.ended or self._ladder.stops
 
     def shown(self, moment: int) -> list[Loop]:
-        """The loops that were shown at a moment, as they stand now."""
+        """Returns the loops that were shown at a moment, with their present state."""
         return [loop for loop in self._ladder.loops if loop.moment == moment]
 
     def recall(self, loop: Loop) -> None:

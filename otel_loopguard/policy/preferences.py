@@ -1,4 +1,4 @@
-"""What a user prefers about the execution of calls."""
+"""A user's preferences about the execution of calls."""
 
 from __future__ import annotations
 

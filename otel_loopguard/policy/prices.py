@@ -56,7 +56,7 @@ class Price:
 
 
 def cost_of(step: Step, prices_file: str) -> float | None:
-    """What a model call costs by its own word, else by its tokens; None if neither is known."""
+    """Returns the cost of a model call, as reported or by its tokens; None if unknown."""
     if step.cost is not None or step.tokens is None:
         return step.cost
     table = table_of(prices_file)
@@ -132,7 +132,7 @@ class PriceTable:
         cache_read: int = 0,
         cache_write: int = 0,
     ) -> float | None:
-        """What one call of a model costs, in USD.
+        """Returns the cost of one call of a model, in USD.
 
         Args:
             model: Its name, with or without provider, date and version.

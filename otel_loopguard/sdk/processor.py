@@ -1,4 +1,4 @@
-"""The one line on a tracer provider: spans come in here."""
+"""The span processor, which passes spans to a guard."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _OWN: Final = "otel_loopguard"
 
 
 class LoopGuardSpanProcessor(SpanProcessor):
-    """Shows a guard every span that starts and ends.
+    """Passes starting and ending spans to a guard.
 
     ::
 
@@ -53,8 +53,8 @@ class LoopGuardSpanProcessor(SpanProcessor):
 
     Args:
         guard: The guard to feed; a new one by default.
-        meter_provider: Whose metrics tell of the new guard; the global one by default.
-        logger_provider: Who emits its log events; the global one by default.
+        meter_provider: Records the metrics of the new guard; the global one by default.
+        logger_provider: Emits its log events; the global one by default.
         **settings: Settings of the new guard, by name; see `Settings`.
 
     Raises:
@@ -137,7 +137,7 @@ class LoopGuardSpanProcessor(SpanProcessor):
             self.faults.caught("_ended", fault)
 
     def shutdown(self) -> None:
-        """Counts what is held back, and stops listening."""
+        """Counts the calls held back, and stops."""
         self._on = False
         self._timer.stop()
         self.guard.shutdown()
@@ -164,7 +164,7 @@ class LoopGuardSpanProcessor(SpanProcessor):
         if (known is not None and _is_view_of(known.view, span)) or (
             deferred is not None and deferred[0] is span
         ):
-            # The provider has this processor twice, or another one of the same guard.
+            # The provider has this processor, or another one of the same guard, twice.
             active.expect_twice()
             return
         parent_id, above = view.parent_id, None
@@ -197,7 +197,7 @@ class LoopGuardSpanProcessor(SpanProcessor):
             self._numbers.ended(began, view.trace_id, view.span_id)
 
     def _defers(self, span: ReadableSpan, context: Context | None) -> bool:
-        """Defers a span that says nothing of interest at its start, if that changes nothing."""
+        """Defers a span without anything of interest at its start, where that is safe."""
         if waiting or off() or not self._on:
             return False
         guard, own, parent, name = self.guard, span.get_span_context(), span.parent, span.name
@@ -209,7 +209,7 @@ class LoopGuardSpanProcessor(SpanProcessor):
             or guard.tools.first(name) is not None
             or named_session(context) is not None
             or making() is not None
-            # A span that nothing is above says of its session that somebody stopped it.
+            # A root span is annotated if its session was stopped.
             or (parent is None and any_stops() and guard.flag_in(own[0]) is not None)
         ):
             return False
@@ -228,7 +228,7 @@ class LoopGuardSpanProcessor(SpanProcessor):
         return True
 
     def _drops(self, span: ReadableSpan) -> bool:
-        """Forgets a deferred span that ended and said nothing of interest."""
+        """Forgets a deferred span that ended without anything of interest."""
         own, name = span.get_span_context(), span.name
         if waiting or own is None or type(name) is not str or name.startswith(TOOL_SPAN):
             return False
@@ -240,6 +240,6 @@ def _is_view_of(view: SpanView, span: ReadableSpan) -> bool:
 
 
 def _live_parent(context: Context | None) -> ActiveSpanView | None:
-    """The span above, if it lives in this process: it may be of a scope that is not followed."""
+    """Returns the parent span if it is of this process; its scope may be one not followed."""
     parent = get_current_span(context)
     return ActiveSpanView(parent) if isinstance(parent, ReadableSpan) else None

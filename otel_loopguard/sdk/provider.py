@@ -1,4 +1,4 @@
-"""The tracer provider that is there: the guard is put on it, once."""
+"""Setup of the guard on the present tracer provider, once."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class _Watched:
 
 
 class _Providers:
-    """Which providers of this process were set up, and one whose spans only a guard sees."""
+    """The providers of this process that were set up, and one whose spans only a guard sees."""
 
     def __init__(self) -> None:
         self.watched: list[_Watched] = []
@@ -56,7 +56,7 @@ class _Providers:
         self.lock = new_lock()
 
     def get(self, provider: Any) -> _Watched | None:
-        """What is known of a provider."""
+        """Returns the entry of a provider, or None."""
         self.watched = [one for one in self.watched if one.provider() is not None]
         return next((one for one in self.watched if one.provider() is provider), None)
 
@@ -72,17 +72,17 @@ def setup(
     exporter: SpanExporter | str | Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> LoopGuard:
-    """Puts the guard on the tracer provider that is there, and on the way of what it exports.
+    """Adds the guard to the present tracer provider, and to the path of its exports.
 
     ::
 
         logfire.configure()
         otel_loopguard.setup()
 
-    Call it after whatever makes the provider (`logfire.configure()`, `Langfuse()`, a distribution
-    of OpenTelemetry). Where nothing did, it sets the SDK's `TracerProvider`, which exports where
-    `OTEL_TRACES_EXPORTER` or `OTEL_EXPORTER_OTLP_ENDPOINT` say, if one of them is set. To call it
-    again changes nothing.
+    Call it after the code that makes the provider (`logfire.configure()`, `Langfuse()`, a
+    distribution of OpenTelemetry). If there is no provider, it sets the SDK's `TracerProvider`,
+    with the exporter of `OTEL_TRACES_EXPORTER` or `OTEL_EXPORTER_OTLP_ENDPOINT` if one of them is
+    set. Further calls change nothing.
 
     Decisions are written on spans that are open. On ended spans they can only be written by a
     wrapped exporter, and an exporter that is on a provider already cannot be wrapped any more: give
@@ -107,26 +107,26 @@ def setup(
         msg = f"a guard was given: set {sorted(settings)} in its Settings instead"
         raise LoopGuardSettingsError(msg)
     with _providers.lock:
-        there: Any = tracer_provider or trace.get_tracer_provider()
-        missing = type(there) is trace.ProxyTracerProvider
-        known = None if missing else _providers.get(_innermost(there))
+        provider: Any = tracer_provider or trace.get_tracer_provider()
+        missing = type(provider) is trace.ProxyTracerProvider
+        known = None if missing else _providers.get(_innermost(provider))
         if known is not None:
             _check_same(known.processor.guard, guard, settings)
         else:
             if guard is None:
-                # Before anything is changed: a setting may be wrong.
-                wanted = {**exporter_settings(), **settings}
-                guard = LoopGuard(Settings(**wanted)) if wanted else _present_guard()
+                # Before anything is changed: a setting may be invalid.
+                merged = {**exporter_settings(), **settings}
+                guard = LoopGuard(Settings(**merged)) if merged else _present_guard()
             if missing:
                 trace.set_tracer_provider(TracerProvider())
-                there = trace.get_tracer_provider()
-            known = _watch(there, guard)
+                provider = trace.get_tracer_provider()
+            known = _watch(provider, guard)
         if exporter is None and missing:
             exporter = _from_environment()
         if exporter is not None and not known.exports:
             known.exports = True
             out = LoopGuardSpanExporter(exporter, known.processor.guard)
-            there.add_span_processor(BatchSpanProcessor(out))
+            provider.add_span_processor(BatchSpanProcessor(out))
     if os.environ.get(_DISABLED, "").strip().lower() == "true":
         warn_blind("sdk_disabled", "%s is set: there are no spans, and nothing is seen", _DISABLED)
     return known.processor.guard

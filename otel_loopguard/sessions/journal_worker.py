@@ -30,14 +30,18 @@ _LIMIT_S: Final = 30.0
 
 
 class JournalStore(Protocol):
-    """Where journals are put, and taken from."""
+    """The store of journals."""
 
     def submit(self, session: str, entries: Sequence[Written]) -> None:
-        """Takes entries to be stored. Called where steps end: it must not block."""
+        """Adds entries to be stored. Called where steps end, so it must not block."""
         ...
 
     def journal(self, session: str, after: str | None = None) -> list[Written]:
-        """What is stored of a session, as `Store.journal`. May block; raises `StoreError`."""
+        """Returns the stored entries of a session, as `Store.journal`. May block.
+
+        Raises:
+            StoreError: The store failed.
+        """
         ...
 
 
@@ -49,11 +53,11 @@ class WriterJournalStore:
         self._limit_s = limit_s
 
     def submit(self, session: str, entries: Sequence[Written]) -> None:
-        """Gives entries to the writer, which counts what it has to drop."""
+        """Passes entries to the writer, which counts those it has to drop."""
         self._writer.append(session, entries)
 
     def journal(self, session: str, after: str | None = None) -> list[Written]:
-        """What is stored of a session, in the order in which it was stored. Blocks."""
+        """Returns the stored entries of a session in order. Blocks."""
         found: list[list[Written]] = []
         answered = threading.Event()
 
@@ -117,7 +121,7 @@ class JournalWorker:
         self.failed = 0
 
     def begin(self, session: Session) -> None:
-        """A session was made, or got its final key: its past is asked for. The lock is held."""
+        """Requests the past of a session that is new, or has its final key. The lock is held."""
         if session.journal is None:
             session.journal = JournalBuffer(self._cover, self._settings.tuning.journal.steps)
         else:
@@ -127,7 +131,7 @@ class JournalWorker:
         self._rouse()
 
     def wrote(self, session: Session, *, now: bool = False) -> None:
-        """A step of a session is over, which may have left entries. The lock is held."""
+        """Schedules the entries that a step of a session left. The lock is held."""
         journal = session.journal
         if journal is None:
             return
@@ -150,7 +154,7 @@ class JournalWorker:
             self._rouse()
 
     def forget(self, session: Session) -> None:
-        """A session is known no more: what it left behind is handed on. The lock is held."""
+        """Writes the entries of a forgotten session. The lock is held."""
         for table in (self._dirty, self._requested, self._used):
             table.pop(id(session), None)
         journal = session.journal
@@ -161,7 +165,7 @@ class JournalWorker:
             self._hand_on(session.key, journal, journal.take())
 
     def flush(self) -> None:
-        """Hands on all that is still to be written."""
+        """Passes all pending entries to the store."""
         with self._lock:
             self.full = False
             if self._manual:
@@ -183,13 +187,13 @@ class JournalWorker:
                 self._store.submit(key, written)
 
     def close(self) -> None:
-        """Hands on what is left, and ends the thread."""
+        """Passes all pending entries to the store, and ends the thread."""
         self._closed = True
         self.flush()
         self._thread.stop()
 
     def read(self, session: Session) -> bool:
-        """Brings in what the store knows of a session. Blocks: called on the thread."""
+        """Merges the stored entries of a session. Blocks: called on the thread."""
         key, journal = session.key, session.journal
         found = [] if journal is None else self._store.journal(key, journal.after)
         if journal is None or not found:
@@ -245,7 +249,7 @@ class JournalWorker:
                 yield entry
 
     def _skip(self, why: Unread, session: str) -> None:
-        """Counts an entry that was not read; the first of a session is told."""
+        """Counts an unreadable entry; logs the first of a session."""
         self.unread[why] += 1
         if session not in self._warned:
             self._warned[session] = None
