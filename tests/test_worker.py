@@ -83,7 +83,7 @@ def test_a_fault_ends_no_thread() -> None:
     worker = BackgroundWorker[int]("owner", lambda item: done.append(1 / item), errors, maximum=9)
     for item in (1, 0, 2):
         assert worker.put(item)
-    assert worker.flush(10)
+    assert worker.flush(60)
     assert done == [1, 0.5]
     assert errors.counts == {"owner:ZeroDivisionError": 1}
     worker.stop()
@@ -97,7 +97,7 @@ def test_a_queue_is_bounded_and_keeps_its_order(drop_oldest: bool, left: list[in
     go, done = threading.Event(), list[int]()
 
     def deliver(item: int) -> None:
-        assert go.wait(20)
+        assert go.wait(60)
         done.append(item)
 
     worker = BackgroundWorker[int](
@@ -107,7 +107,7 @@ def test_a_queue_is_bounded_and_keeps_its_order(drop_oldest: bool, left: list[in
     wait_for(lambda: not len(worker))
     assert [worker.put(item) for item in range(1, 10)] == [True] * 3 + [False] * 6
     go.set()
-    assert worker.flush(10)
+    assert worker.flush(60)
     assert done == left
     worker.stop()
 
@@ -117,7 +117,7 @@ def test_what_waits_is_delivered_though_nobody_holds_its_queue() -> None:
     done: list[int] = []
     go = threading.Event()
     worker = BackgroundWorker[int](
-        "owner", lambda item: (go.wait(20), done.append(item)), InternalErrors(), maximum=3
+        "owner", lambda item: (go.wait(60), done.append(item)), InternalErrors(), maximum=3
     )
     worker.put(1)
     worker.put(2)
@@ -148,18 +148,18 @@ def test_a_child_of_a_fork_has_its_own_thread() -> None:
     done: list[int] = []
     go = threading.Event()
     worker = BackgroundWorker[int](
-        "owner", lambda item: (go.wait(20), done.append(item)), InternalErrors(), maximum=9
+        "owner", lambda item: (go.wait(60), done.append(item)), InternalErrors(), maximum=9
     )
     worker.put(1)
     worker.put(2)
     child = os.fork()
     if child == 0:
         go.set()
-        right = worker.put(3) and worker.flush(10) and done == [3]
+        right = worker.put(3) and worker.flush(60) and done == [3]
         os._exit(0 if right else 1)
     assert os.waitpid(child, 0)[1] == 0
     go.set()
-    assert worker.flush(10)
+    assert worker.flush(60)
     assert done == [1, 2]
     worker.stop()
 
@@ -181,7 +181,7 @@ def test_a_child_of_a_fork_waits_for_no_thread_of_its_parent() -> None:
     with own:
         child = os.fork()
         if child == 0:
-            os._exit(0 if held() and theirs.acquire(timeout=10) else 1)
+            os._exit(0 if held() and theirs.acquire(timeout=60) else 1)
     assert os.waitpid(child, 0)[1] == 0
     go.set()
     thread.join()

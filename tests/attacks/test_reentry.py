@@ -130,7 +130,7 @@ def test_nobody_waits_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def collected() -> None:
         other.start()
-        assert entered.wait(20)
+        assert entered.wait(60)
         gc.collect()
 
     def work() -> None:
@@ -144,8 +144,8 @@ def test_nobody_waits_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     own = threading.Thread(target=work, daemon=True)
     try:
         own.start()
-        own.join(20)
-        other.join(20)
+        own.join(60)
+        other.join(60)
         assert not own.is_alive()
         assert not other.is_alive()
     finally:
@@ -215,7 +215,7 @@ def test_what_waits_is_done_without_another_span(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(Session, "report", reported)
     assert rig.guard.report("asked") is not None
-    assert judged.wait(20)
+    assert judged.wait(60)
 
 
 def test_a_log_line_under_a_lock_waits_for_it(handler: Watched) -> None:

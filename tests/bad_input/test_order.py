@@ -146,7 +146,7 @@ def test_a_span_from_the_future_does_not_hide_the_others() -> None:
     rig = Rig({"step_timeout_s": 0.2})
     rig.tracer.start_span("execute_tool odd", attributes=TOOL, start_time=NOW + 10**18)
     rig.tracer.start_span("execute_tool slow", attributes=TOOL)
-    deadline = time.monotonic() + 3
+    deadline = time.monotonic() + 60
     while not rig.decisions and time.monotonic() < deadline:
         time.sleep(0.05)
     assert rig.decisions

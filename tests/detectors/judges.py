@@ -69,7 +69,7 @@ class Judged:
         return entry.make._worker
 
 
-def wait_until(done: Callable[[], bool], limit_s: float = 5) -> bool:
+def wait_until(done: Callable[[], bool], limit_s: float = 60) -> bool:
     """Waits for something that another thread does."""
     deadline = time.monotonic() + limit_s
     while not done():

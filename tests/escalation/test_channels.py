@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -39,19 +38,19 @@ def test_one_throws_one_hangs_one_hears(listening: Callable[..., None]) -> None:
     """The fault is counted, nobody waits, and the third is told of everything."""
     raise_faults(False)
     hanging, heard = threading.Event(), []
+    given_up: list[object] = []
 
     def throws(found: object) -> None:
         msg = "no"
         raise ValueError(msg)
 
     listening(throws)
-    listening(lambda found: hanging.wait(120))
+    listening(lambda found: hanging.wait(120) or given_up.append(found))
     listening(lambda found: heard.append(found.session))
     guard = watched()
-    begun = time.monotonic()
     for name in "abc":
         stuck(guard, name)
-    assert time.monotonic() - begun < 60
+    assert not given_up
     until(lambda: heard == ["a", "b", "c"])
     until(lambda: guard.faults.counts["on_escalation:ValueError"] == 3)
     assert guard.flag_of("a").control.action is Action.PAUSE
@@ -65,7 +64,7 @@ def test_what_is_no_answer(listening: Callable[..., None], said: object) -> None
     listening(lambda found: (called.set(), said)[1])
     guard = watched()
     stuck(guard, "a")
-    assert called.wait(10)
+    assert called.wait(60)
     assert guard.flag_of("a").control.action is Action.PAUSE
     assert guard.faults.counts == {}
 

@@ -178,7 +178,7 @@ def test_not_tried_after_the_limit() -> None:
 def test_the_queue_is_bounded(hook: Hook) -> None:
     """More than `tuning.escalation.queue` are dropped and counted, and nobody waits."""
     let_on = threading.Event()
-    hook.answer = lambda _: (let_on.wait(4), (200, b""))[1]
+    hook.answer = lambda _: (let_on.wait(60), (200, b""))[1]
     guard = watched(webhook_url=hook.url, tuning={"escalation": {"queue": 2}})
     for name in "abcdef":
         stuck(guard, name)

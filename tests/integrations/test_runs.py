@@ -65,7 +65,7 @@ def test_a_thread_without_the_context_joins() -> None:
     run, seen = AgentRun.begin(traced=False), list[AgentRun | None]()
     thread = threading.Thread(target=lambda: seen.append(run.join(AgentRun.current)))
     thread.start()
-    thread.join(30)
+    thread.join(60)
     assert seen == [run]
 
 

@@ -80,6 +80,6 @@ def test_a_consequence_is_not_told_beside_its_cause(
         found[:] = alertmanager.get("/api/v2/alerts")
         return len(found) == 3 and any(alert["status"]["inhibitedBy"] for alert in found)
 
-    wait_for(there, 30)
+    wait_for(there)
     held = [alert["labels"] for alert in found if alert["status"]["inhibitedBy"]]
     assert held == [consequence]

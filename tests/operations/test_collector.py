@@ -43,7 +43,7 @@ def test_the_collector_says_what_is_asked_for(tmp_path: Path) -> None:
             _send(f"http://127.0.0.1:{stack.ports.gateway_http}/v1/{what}", _payload(what))
         url = f"http://127.0.0.1:{stack.ports.gateway_self}/metrics"
         wanted = {name for name in names if not LATER.match(name)}
-        wait_for(lambda: wanted <= _names(url), 30)
+        wait_for(lambda: wanted <= _names(url))
         text = _read(url)
     for line in text.splitlines():
         if line.startswith("otelcol_exporter_queue_"):

@@ -205,7 +205,7 @@ def test_alerts_are_shown_on_the_dashboards(seeded: Seeded) -> None:
         if note.get("expr")
     }
     (expr,) = exprs
-    until = time.monotonic() + 30
+    until = time.monotonic() + 60
     fired: set[str] = set()
     while "LoopGuardAgentAborted" not in fired and time.monotonic() < until:
         answer = seeded.server.query(expr, time.time())

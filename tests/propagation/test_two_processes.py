@@ -114,7 +114,7 @@ def test_an_abort_in_the_service_stops_the_caller(
         told = called.ask("search")
         assert (told["action"], told["session"]) == ("abort", run)
         with pytest.raises(LoopGuardAbort, match="search"):
-            _check_for(30)
+            _check_for(60)
         assert control.current().by == "policy"
 
 
@@ -145,7 +145,7 @@ def test_an_abort_in_the_caller_stops_the_service(
     time.sleep(0.5)
     aborted = time.time()
     assert control.abort(run, by="ada")
-    agent.join(30)
+    agent.join(60)
     (told,) = answers
     assert (told["action"], told["by"], told["session"]) == ("abort", "ada", run)
     assert told["stopped_at"] - aborted < 1

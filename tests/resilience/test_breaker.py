@@ -345,7 +345,7 @@ def test_the_child_of_a_fork_goes_on() -> None:
         if pid == 0:
             thread = threading.Thread(target=lambda: fail(breakers), daemon=True)
             thread.start()
-            thread.join(5)
+            thread.join(60)
             os._exit(0 if not thread.is_alive() and not breakers.allow("search") else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     assert breakers.allow("search")
@@ -392,10 +392,10 @@ def test_half_open_lets_one_trial_through_across_processes(tmp_path: Path) -> No
             workers[-1].start()
         fail(opener, 3)
         opener.close()
-        assert sorted(allowed.get(timeout=20) for _ in range(2)) == [0, 1]
-        assert [closing.get(timeout=20) for _ in range(2)] == [True] * 2
+        assert sorted(allowed.get(timeout=60) for _ in range(2)) == [0, 1]
+        assert [closing.get(timeout=60) for _ in range(2)] == [True] * 2
         for worker in workers:
-            worker.join(10)
+            worker.join(60)
     finally:
         for worker in workers:
             worker.kill()

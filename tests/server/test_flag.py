@@ -106,7 +106,7 @@ def test_changes_are_sent_as_events() -> None:
     with serving() as server:
         send(server, 0)
         found: list[str] = []
-        with httpx.stream("GET", f"{server.url}/v1/sessions/chat-1/events", timeout=20) as events:
+        with httpx.stream("GET", f"{server.url}/v1/sessions/chat-1/events", timeout=60) as events:
             assert events.headers["content-type"].startswith("text/event-stream")
             for line in events.iter_lines():
                 if line.startswith("data: "):

@@ -69,7 +69,7 @@ def send(server: Server, *numbers: int, session: str = "chat-1") -> httpx.Respon
 
 def post(server: Server, *spans: dict[str, Any]) -> httpx.Response:
     made = request(*spans).SerializeToString()
-    return httpx.post(f"{server.url}/v1/traces", content=made, headers=PROTOBUF, timeout=20)
+    return httpx.post(f"{server.url}/v1/traces", content=made, headers=PROTOBUF, timeout=60)
 
 
 def prompt(server: Server, number: int) -> httpx.Response:
@@ -80,7 +80,7 @@ def prompt(server: Server, number: int) -> httpx.Response:
     )  # fmt: skip
     record.attributes.append(pair("session.id", "chat-1"))
     body = made.SerializeToString()
-    return httpx.post(f"{server.url}/v1/logs", content=body, headers=PROTOBUF, timeout=20)
+    return httpx.post(f"{server.url}/v1/logs", content=body, headers=PROTOBUF, timeout=60)
 
 
 def telling(number: int) -> dict[str, Any]:

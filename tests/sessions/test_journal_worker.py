@@ -400,7 +400,7 @@ def test_the_writer_of_a_store_keeps_journals() -> None:
     writer = open_writer(Settings(), one.faults)
     journals = WriterJournalStore(writer)
     journals.submit("run", [("a", b"1"), ("b", b"2"), ("a", b"3")])
-    assert writer.flush(2)
+    assert writer.flush(60)
     assert journals.journal("run") == [("a", b"1"), ("b", b"2")]
     assert journals.journal("run", "a") == [("b", b"2")]
 

@@ -69,7 +69,7 @@ def in_a_process(address: str, before: int, numbers: list[int], *, dies: bool = 
         target=run, args=(address, before, numbers, said), kwargs={"dies": dies}
     )
     process.start()
-    process.join(20)
+    process.join(60)
     assert process.exitcode == (-signal.SIGKILL if dies else 0)
     found: list[str] = []
     while not said.empty():

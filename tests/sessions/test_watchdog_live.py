@@ -25,8 +25,10 @@ from tests.agents import Ended, agent, provider_with, tool_call
 if TYPE_CHECKING:
     from otel_loopguard.core import Decision
 
+# Who is late at the warning still has time before the limit, and gives both.
+EARLY = {"tuning": {"stalls": {"warning": 0.1}}}
 SLOW = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "slow"}
-CHILD_S = 20
+CHILD_S = 60
 
 
 class Watched:
@@ -60,16 +62,16 @@ def until(true: Callable[[], bool], limit_s: float = 60) -> None:
         time.sleep(0.005)
 
 
-def test_the_flag_is_raised_within_a_quarter_of_a_second() -> None:
-    """From passing the limit to the raised flag, while the call hangs."""
-    watched = Watched(step_timeout_s=0.3)
+def test_the_flag_is_raised_while_the_call_hangs() -> None:
+    """Not before the limit, nor the warning before its share of it."""
+    watched = Watched(step_timeout_s=2, **EARLY)
     with agent(watched.tracer), watched.slow() as span:
         began: int = span.start_time  # type: ignore[attr-defined]
         until(lambda: control.current().action == "hint")
         until(lambda: "step_timeout" in watched.reasons)
     assert watched.reasons == ["step_timeout_near", "step_timeout"]
-    for (when, _), limit in zip(watched.found, (0.24, 0.3), strict=True):
-        assert 0 <= when / 1e9 - began / 1e9 - limit <= 0.25
+    for (when, _), limit in zip(watched.found, (0.2, 2), strict=True):
+        assert when - began >= limit * 1e9
     for name in ("execute_tool", "invoke_agent"):
         (ended,) = watched.ended.named(name)
         assert (ended.attributes or {})["loopguard.decision.reason"] == "step_timeout"
@@ -78,17 +80,17 @@ def test_the_flag_is_raised_within_a_quarter_of_a_second() -> None:
 
 
 def test_an_earlier_deadline_wakes_the_thread() -> None:
-    """While it sleeps for a call that may take a minute, one comes that may take 0.2 s."""
-    watched = Watched(tools={"slow": {"step_timeout_s": 0.2}})
+    """While it sleeps for calls that may take an hour, one comes that may take 0.2 s."""
+    watched = Watched(step_timeout_s=3600, tools={"slow": {"step_timeout_s": 0.2}})
     with agent(watched.tracer):
         time.sleep(0.05)
         with watched.slow():
-            until(lambda: "step_timeout" in watched.reasons, 2)
+            until(lambda: "step_timeout" in watched.reasons)
 
 
 def test_a_run_past_its_limit_is_noted_on_its_span() -> None:
     """The agent's span has the note and its event; the flag is not raised."""
-    watched = Watched(stall_run_s=0.2, stall_idle_s=0, span_events=True)
+    watched = Watched(stall_run_s=2, stall_idle_s=0, span_events=True, **EARLY)
     with agent(watched.tracer):
         until(lambda: "run_limit" in watched.reasons)
         assert control.current().action == "allow"
@@ -100,7 +102,8 @@ def test_a_run_past_its_limit_is_noted_on_its_span() -> None:
 
 def test_a_mere_note_takes_no_other_decisions_place() -> None:
     """The hint of a hung call stays on the agent's span when its run passes a limit."""
-    watched = Watched(step_timeout_s=0.1, stall_run_s=0.3, stall_idle_s=0, span_events=True)
+    limits = {"step_timeout_s": 1, "stall_run_s": 2, "stall_idle_s": 0}
+    watched = Watched(**limits, span_events=True, **EARLY)
     with agent(watched.tracer), watched.slow():
         until(lambda: "run_limit" in watched.reasons)
     (ended,) = watched.ended.named("invoke_agent")
@@ -153,7 +156,7 @@ def test_a_held_back_call_is_counted_in_time() -> None:
     with agent(watched.tracer), other.start_as_current_span("execute_tool slow", attributes=SLOW):
         tool_call(watched.tracer, "slow", result=None)
         assert steps == []
-        until(lambda: steps == ["slow"], 3)
+        until(lambda: steps == ["slow"])
 
 
 def test_a_processor_that_is_shut_down_ends_its_thread() -> None:
@@ -165,7 +168,7 @@ def test_a_processor_that_is_shut_down_ends_its_thread() -> None:
         one for one in threading.enumerate() if one not in before and one.name == "loopguard-timer"
     ]
     watched.processor.shutdown()
-    mine.join(5)
+    mine.join(60)
     assert not mine.is_alive()
 
 

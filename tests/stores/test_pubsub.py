@@ -37,7 +37,7 @@ def listen(channel: PubSub, topic: str) -> tuple[list[bytes], object]:
     heard: list[bytes] = []
     joined = threading.Event()
     subscription = channel.subscribe(topic, heard.append, joined.set)
-    assert joined.wait(5)
+    assert joined.wait(60)
     return heard, subscription
 
 
@@ -126,7 +126,7 @@ def test_it_waits_for_a_server_that_is_not_there_yet(start: Callable[..., Server
     subscription = store.subscribe("t", heard.append, joined.set)
     assert not joined.is_set()
     server.start()
-    assert joined.wait(10)
+    assert joined.wait(60)
     subscription.close()
     store.close()
 
@@ -146,7 +146,7 @@ def test_a_notice_is_put_and_published(kept: Server) -> None:
     wait_for(lambda: heard == [b"1"])
     assert store.get("control", name) == b"1"
     assert writer.publish("control", name, published(b"2", stands=True))
-    assert writer.flush(5)
+    assert writer.flush(60)
     assert store.get("control", name) == b"1"
     assert writer.publish("control", name, published(b"3"))
     wait_for(lambda: heard == [b"1", b"3"])
@@ -166,7 +166,7 @@ def test_a_notice_survives_an_outage(start: Callable[..., Server]) -> None:
         assert writer.publish("control", "name", published(value))
     time.sleep(0.3)
     server.start()
-    assert writer.flush(10)
+    assert writer.flush(60)
     assert store.get("control", "name") == b"2"
     subscription.close()  # type: ignore[attr-defined]
     writer.close()

@@ -32,7 +32,7 @@ class Flaky(MemoryStore):
 
     def append(self, session: str, entries: Sequence[tuple[str, bytes]]) -> None:
         self.calls += 1
-        assert self.gate.wait(10)
+        assert self.gate.wait(60)
         if self.reason and self.after:
             super().append(session, entries)
         if self.reason and (self.reason != "refused" or session == "bad"):
@@ -315,7 +315,7 @@ def test_a_child_of_a_fork_writes_its_own() -> None:
         child = os.fork()
         if child == 0:
             store.reason = None
-            mine = writer.append("c", entries(3)) and writer.flush(5)
+            mine = writer.append("c", entries(3)) and writer.flush(60)
             right = mine and store.journal("c") == entries(3) and store.journal("s") == []
             os._exit(0 if right and writer.standing.stored == 3 else 1)
     assert os.waitpid(child, 0)[1] == 0

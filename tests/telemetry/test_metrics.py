@@ -390,12 +390,13 @@ def test_a_meter_provider_that_throws_is_swallowed_and_counted() -> None:
 def test_a_reader_that_hangs_or_throws_does_not_slow_the_agent(fault: str) -> None:
     """The exporter of a reader never returns, or raises: calls go on as without it."""
     begun, free = threading.Event(), threading.Event()
+    given_up: list[bool] = []
 
     def export(*_: object, **__: object) -> object:
         begun.set()
         if fault == "throws":
             raise ConnectionError
-        free.wait(60)
+        given_up.append(not free.wait(60))
         return None
 
     exporter = ConsoleMetricExporter()
@@ -403,12 +404,11 @@ def test_a_reader_that_hangs_or_throws_does_not_slow_the_agent(fault: str) -> No
     reader = PeriodicExportingMetricReader(exporter, export_interval_millis=20)
     guard = LoopGuard(meter_provider=MeterProvider([reader], shutdown_on_exit=False))
     tracer = provider_with(LoopGuardSpanProcessor(guard)).get_tracer("agent")
-    assert begun.wait(20)
-    began = time.monotonic()
+    assert begun.wait(60)
     with agent(tracer):
         for _ in range(50):
             tool_call(tracer)
-    assert time.monotonic() - began < 10
+    assert not given_up
     assert guard.flag_of("nobody") is None
     free.set()
     reader.shutdown()

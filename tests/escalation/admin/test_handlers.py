@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from otel_loopguard import Action, LoopGuard, control
+from otel_loopguard import Action, LoopGuard, control, set_testing
 from otel_loopguard.core import Kind, Step
 from tests.escalation.agents import asked, stuck, watched
 
@@ -50,13 +50,14 @@ def test_the_list(guard: LoopGuard, admin: AdminHandlers) -> None:
 
 def test_what_is_listed() -> None:
     """The newest `admin.sessions`; not those that were idle for long, unless they are stopped."""
-    guard = watched(tuning={"admin": {"sessions": 3, "idle_s": 1}})
-    for key in "abcd":
-        guard.observe(Step(Kind.TOOL, "t", args={"q": key}, outcome="x"), key)
-    control.pause("b")
-    time.sleep(1.1)
-    guard.observe(Step(Kind.TOOL, "t", args={"q": 1}, outcome="y"), "e")
-    reply = guard.escalation().admin.reply({"op": "sessions"})
+    guard = watched(tuning={"admin": {"sessions": 3, "idle_s": 60}})
+    with set_testing(True) as clock:
+        for key in "abcd":
+            guard.observe(Step(Kind.TOOL, "t", args={"q": key}, outcome="x"), key)
+        control.pause("b")
+        clock.advance(61)
+        guard.observe(Step(Kind.TOOL, "t", args={"q": 1}, outcome="y"), "e")
+        reply = guard.escalation().admin.reply({"op": "sessions"})
     assert [row["session"] for row in reply["sessions"]] == ["e"]
     more = watched(tuning={"admin": {"sessions": 2}})
     for key in "abcd":

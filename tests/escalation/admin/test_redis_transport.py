@@ -75,12 +75,15 @@ def test_only_what_changed_is_sent(guard: LoopGuard, server: Server) -> None:
     for number in range(50):
         stuck(guard, f"run-{number}", calls=1)
     until(lambda: len(transport(server).sessions()) == 50)
-    time.sleep(0.3)
-    server.client.config_resetstat()
-    time.sleep(2.5)
-    calls = server.client.info("commandstats")
-    assert calls["cmdstat_zadd"]["calls"] >= 1
-    assert "cmdstat_hset" not in calls
+
+    def calls(command: str) -> int:
+        found = server.client.info("commandstats").get(f"cmdstat_{command}", {})
+        return found.get("calls", 0)
+
+    for _ in range(2):  # the first round may hold what changed last
+        server.client.config_resetstat()
+        until(lambda: calls("zadd") >= 2)
+    assert calls("hset") == 0
 
 
 def test_a_process_that_ends(guard: LoopGuard, server: Server) -> None:
@@ -123,7 +126,7 @@ def test_a_gate_is_opened_from_outside(guard: LoopGuard, server: Server) -> None
     thread.start()
     asked = {"op": "resume", "session": "a", "guidance": "use B", "by": "anna"}
     assert transport(server).ask(asked)[0]["ok"]
-    thread.join(20)
+    thread.join(60)
     assert not thread.is_alive()
     assert passed == [Action.HINT]
 

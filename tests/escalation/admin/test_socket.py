@@ -155,10 +155,10 @@ def test_many_that_say_nothing_hold_nobody(guard: LoopGuard) -> None:
     for _ in range(10):
         assert SocketTransport(str(path)).sessions()
     for _ in range(100):
-        assert cut.acquire(timeout=20)
+        assert cut.acquire(timeout=60)
     done.set()
     for one in dripping:
-        one.join(10)
+        one.join(60)
     assert guard.faults.counts == {}
 
 
