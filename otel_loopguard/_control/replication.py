@@ -305,9 +305,11 @@ class ControlReplication:
             flag = home.flag_named(key)
         if flag is None or (late and notice.who == POLICY and not home.concerns(key, notice.at)):
             return False
+        # A deny out of the journal may be lifted before the message about it was sent.
+        lifts = notice.action is Action.ALLOW
+        idle = lifts and notice.who == POLICY and not flag.control.recalled
         with self._lock:
             last = self._last.get(notice.session)
-            idle = notice.who == POLICY and notice.action is Action.ALLOW
             if idle if last is None else takes_precedence(last, notice):
                 return False
             self._last[notice.session] = notice
@@ -344,9 +346,11 @@ class ControlReplication:
             self._applied[notice.session] = now
 
     def _clear(self, flag: Flag, notice: ControlMessage) -> None:
-        """Clears a flag: a person any, a policy only one that a message has set."""
+        """Clears a flag: a person any, a policy only what a message or the journal has set."""
         if notice.who == POLICY and self._is_applied(flag, notice) and flag.raised:
             flag.clear(by=POLICY)
+        elif notice.who == POLICY and flag.control.recalled:
+            flag.lower()
         elif notice.who != POLICY and (flag.raised or notice.guidance):
             flag.clear(by=notice.who, hint=notice.guidance, reason=notice.reason)
 

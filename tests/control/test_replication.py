@@ -65,7 +65,7 @@ def test_a_stop_of_the_policy_travels(guards: Guards) -> None:
 
 def test_a_deny_that_is_lowered_is_lowered_elsewhere(guards: Guards) -> None:
     """The other guard goes on as soon as the one that denied does."""
-    here, there, run = guards(), guards(), new_name()
+    here, there, run = guards(), guards(tuning={"journal": {"read_s": 60}}), new_name()
     begin(run, here, there)
     for _ in range(4):
         here.observe(call(), run)
@@ -101,6 +101,21 @@ def test_a_deny_out_of_the_journal_is_not_told_anew(guards: Guards) -> None:
 
 def _decoded(heard: list[bytes]) -> list[ControlMessage]:
     return [found for raw in heard if (found := ControlMessage.decode(raw))]
+
+
+def test_a_deny_out_of_the_journal_is_lifted_by_the_guard_that_made_it(guards: Guards) -> None:
+    """Also where the journal was read before the message came that denied."""
+    guard, alone, run = guards(), LoopGuard(), new_name()
+    begin(run, guard)
+    for _ in range(4):
+        alone.observe(call(), run)
+    decision = control_of(alone, run).decision
+    assert flag(guard, run).set(Action.DENY, decision=decision, recalled=True)
+    assert guard._replication.hear(notice(session=run, action=Action.ALLOW, who="policy"))
+    assert action_of(guard, run) is Action.ALLOW
+    assert not guard._replication.hear(
+        notice(session=new_name(), action=Action.ALLOW, who="policy")
+    )
 
 
 def test_who_comes_late_sees_what_stands(guards: Guards) -> None:

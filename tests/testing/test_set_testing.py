@@ -211,10 +211,10 @@ def test_gates_wait_no_longer_than_given(form: str) -> None:
 def test_a_gate_may_wait_as_long_as_the_test_says() -> None:
     """With a limit of its own it is woken by `resume` as ever."""
     guard, _, _ = guarded()
-    guard.bind(1, "run")
-    control.pause("run")
-    with set_testing(True, gate_limit_s=60), session("run"):
-        threading.Timer(0.05, control.resume, ["run"]).start()
+    guard.bind(1, "paused")
+    control.pause("paused")
+    with set_testing(True, gate_limit_s=60), session("paused"):
+        threading.Timer(0.05, control.resume, ["paused"]).start()
         assert control.gate(300).control.action is Action.ALLOW
 
 
