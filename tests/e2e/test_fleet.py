@@ -289,11 +289,9 @@ def test_a_call_whose_span_around_it_is_open_outlives_its_worker(
 ) -> None:
     """Its result might be told by that; it was acknowledged without, so it is stored without."""
     started = pair()
-    around, inside = call(0), call(1)
-    around |= {"name": "execute_tool search", "end_time_unix_nano": 0, "attributes": {}}
-    inside |= {"trace_id": around["trace_id"], "parent_span_id": around["span_id"]}
+    inside = call(0, parent_span_id=(9).to_bytes(8, "big"))
     del inside["attributes"]["gen_ai.tool.call.result"]
-    started.send(0, around, inside)
+    started.send(0, inside)
     started.first.kill()
     url = f"redis://127.0.0.1:{started.stack.ports.redis}/0"
     store = RedisStore(Settings(store_url=url))
