@@ -19,7 +19,13 @@ from otel_loopguard.guard.guard import LoopGuard
 from otel_loopguard.server.app import http_app
 from otel_loopguard.server.engine import Engine
 from otel_loopguard.server.events import DecisionLog
-from otel_loopguard.server.forward import NextHopError, authority, check_headers, hop_to
+from otel_loopguard.server.forward import (
+    NextHop,
+    NextHopError,
+    authority,
+    check_headers,
+    hop_to,
+)
 from otel_loopguard.server.grpc import grpc_server
 from otel_loopguard.server.kafka import KafkaConsumer, KafkaSettings
 from otel_loopguard.server.protocol import HttpProtocol
@@ -36,6 +42,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _TICK_S: Final = 1.0
+_GRACE_S: Final = 5  # a whole number for uvicorn
 # Clients export every few seconds. Those that keep a connection for longer than its server send on
 # one that is being shut, and lose what they sent; Go's HTTP client, the Collector's, keeps it 90 s.
 KEEP_ALIVE_S: Final = 120
@@ -126,17 +133,19 @@ class Server:
         self.grpc_port = 0
         self._stop_requested = asyncio.Event()
         self._signals = contextlib.ExitStack()
-        self._stack = contextlib.AsyncExitStack()
         self._http: _Http | None = None
+        self._grpc: grpc.aio.Server | None = None
+        self._hop: NextHop | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._consumers: list[KafkaConsumer] = []
         self._reading: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
         settings = self._settings
-        hop = self._hop_to and self._hop_to(settings.forward, dict(settings.headers or {}))
+        if self._hop_to is not None:
+            self._hop = self._hop_to(settings.forward, dict(settings.headers or {}))
         receiver = Receiver(
-            self.engines, hop, mode=settings.mode, most_bytes=settings.most_held_bytes,
+            self.engines, self._hop, mode=settings.mode, most_bytes=settings.most_held_bytes,
             logs=self._logs,
         )  # fmt: skip
         if settings.kafka is not None:
@@ -149,12 +158,9 @@ class Server:
         app = http_app(receiver, self.engines, self._tenants, most_bytes=settings.most_bytes)
         await self._serve_http(app)
         if self._grpc_address is not None:
-            server = grpc_server(receiver, self._tenants, settings.most_bytes)
-            self._stack.push_async_callback(server.stop, 2)
-            self.grpc_port = self._bind(server, *self._grpc_address)
-            await server.start()
-        if hop is not None:
-            self._stack.push_async_callback(hop.close)
+            self._grpc = grpc_server(receiver, self._tenants, settings.most_bytes)
+            self.grpc_port = self._bind(self._grpc, *self._grpc_address)
+            await self._grpc.start()
         self._tasks.append(asyncio.create_task(self._tick(receiver)))
         self._reading = [asyncio.create_task(one.run()) for one in self._consumers]
         self._signals.enter_context(_signals_set(self._stop_requested))
@@ -168,12 +174,18 @@ class Server:
             await asyncio.wait(self._reading)
         for task in self._tasks[1:]:
             task.cancel()
+        # Requests that have begun are answered before what they need is closed: senders take an
+        # unknown error for final, and drop their spans.
         if self._http is not None:
             self._http.should_exit = True
+        if self._grpc is not None:
+            await self._grpc.stop(_GRACE_S)
+        if self._http is not None:
             await self._tasks[0]
         for engine in self.engines.values():
             await engine.close()
-        await self._stack.aclose()
+        if self._hop is not None:
+            await self._hop.close()
 
     @property
     def is_open(self) -> bool:
@@ -205,7 +217,7 @@ class Server:
         config = uvicorn.Config(
             app, log_level="warning", access_log=False, lifespan="off",
             ssl_certfile=settings.certificate or None, ssl_keyfile=settings.key or None,
-            timeout_graceful_shutdown=5, timeout_keep_alive=KEEP_ALIVE_S, http=HttpProtocol,
+            timeout_graceful_shutdown=_GRACE_S, timeout_keep_alive=KEEP_ALIVE_S, http=HttpProtocol,
         )  # fmt: skip
         self._http = _Http(config)
         running = asyncio.create_task(self._http.serve([listening]))

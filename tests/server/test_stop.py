@@ -5,9 +5,15 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import grpc
 import pytest
+
+from otel_loopguard.server.forward import SIGNALS
+from tests.server.serving import call, request, serving
+from tests.stores.servers import wait_for
 
 
 @pytest.mark.parametrize("told", [signal.SIGINT, signal.SIGTERM])
@@ -21,3 +27,17 @@ def test_a_signal_lets_it_finish(told: signal.Signals) -> None:
             assert server.poll() is None
         server.send_signal(told)
         assert server.wait(60) == 0
+
+
+def test_what_was_begun_is_answered_before_it_ends() -> None:
+    """A sender takes an unknown error for final, and drops its spans."""
+    with serving(grpc="127.0.0.1:0") as hop, ThreadPoolExecutor() as sender:
+        forward = f"grpc://127.0.0.1:{hop.grpc_port}"
+        with serving(grpc="127.0.0.1:0", forward=forward, lateness_s=1) as server:
+            channel = grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}")
+            export = channel.unary_unary(SIGNALS["traces"].method)
+            answer = sender.submit(export, request(call(0)).SerializeToString(), timeout=60)
+            wait_for(lambda: any(each._batch for each in server.engines.values()))
+        assert answer.result() is not None
+        assert [each.flag("chat-1") is not None for each in hop.engines.values()] == [True]
+        channel.close()
