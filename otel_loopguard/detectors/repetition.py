@@ -372,9 +372,8 @@ class Cycle(BaseDetector):
         )
         confidence = min(0.99, 0.85 + 0.04 * (turns - threshold))
         severity = critical_if(turns >= threshold + 1)
-        # Of presses and moves equal answers may be equal moves of a game, and one call whose
-        # answers alternate looks at something that moves.
-        moves = 2 * sum(acting) > period or len(set(keys)) == 1
+        # Of presses and moves equal answers may be equal moves of a game.
+        moves = 2 * sum(acting) > period
         guessed = evidence.guessed or evidence.cut
         mild = guessed or not tells or moves or any(pending)
         most = Action.HINT if mild else Action.ABORT

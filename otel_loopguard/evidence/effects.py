@@ -87,7 +87,7 @@ _SQL_CHANGES: Final = re.compile(
 )
 """Unlike `_SQL`, nothing that a search for words begins with."""
 _SQL_READS: Final = re.compile(
-    r"\A\s*(?:(?:--[^\n]*\n|/\*[^*]{0,400}\*/)\s*){0,8}\(?\s*"
+    r"\A\s*(?:(?:--[^\n]*\n|/\*[^*]{0,400}\*/)\s*){0,8}(?:\(\s*)?"
     r"(?:select|show|explain|describe|desc|pragma)\s",
     re.IGNORECASE,
 )

@@ -164,7 +164,10 @@ class Polling:
         spaced = self._rested - known[2] >= _SCHEDULE
         if outcome.key != known[0][-1] or (outcome.key is None and not declared):
             changed = None not in before and outcome.key not in (None, *before)
-            return Asked(False, changed, idle, polls=pending, spaced=spaced)
+            # Two answers by turns, each after a pause: it looks at something that moves.
+            paused = idle is not None and idle >= self._gap and self._thought >= 0
+            moves = paused and outcome.key in before and not has_failed(outcome)
+            return Asked(False, changed, idle, pending=moves, polls=pending, spaced=spaced)
         return self._again(step, call, outcome, known, idle, spaced, declared or pending)
 
     def _again(  # noqa: PLR0913, PLR0917
