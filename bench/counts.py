@@ -1,9 +1,11 @@
-"""What a span costs, counted and not timed: the same on a busy machine.
+"""What a span costs, counted and not timed: nearly the same on a busy machine.
 
-Instructions are counted by callgrind where valgrind is installed, and everywhere the bytecodes that
-the interpreter executes. Both run so many spans and twice as many and take the difference, in a
-process of their own with PYTHONHASHSEED=0, with the SDK alone and with the guard. Counted is the
-thread that makes the spans; for callgrind the garbage collections in it, too.
+Instructions are counted by callgrind where valgrind is installed, with the misses of a simulated
+cache, and everywhere the bytecodes that the interpreter executes. All run so many spans and twice
+as many and take the difference, in a process of their own with PYTHONHASHSEED=0, with the SDK alone
+and with the guard. Counted is the thread that makes the spans; for callgrind the garbage
+collections in it, too. A tool span varies by some 5 %, as calls that take longer than their tool
+usually does cost more.
 """
 
 from __future__ import annotations
@@ -20,8 +22,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-WARM_UP, SPANS = 60, 40
+WARM_UP, SPANS = 60, 100
 PROVIDERS = ("sdk", "guard")
+# Two levels of 32 and 512 kB, as many cloud machines have for each core.
+CACHES = ("--cache-sim=yes", "--I1=32768,8,64", "--D1=32768,8,64", "--LL=524288,8,64")
+EVENTS = {"instructions": {"Ir"}, "cache_misses": {"ILmr", "DLmr", "DLmw"}}
+"""What callgrind counts for each figure."""
 
 Counts = dict[str, dict[str, float]]
 """Per set of spans, per figure: how many for one span."""
@@ -36,12 +42,15 @@ def counts() -> Counts:
             valgrind = ["valgrind", "--tool=callgrind", "--collect-atstart=no"]
             valgrind += ["--toggle-collect=_PyEval_CallTracing", "--dump-after=_PyEval_CallTracing"]
             out = Path(folder, "out")
-            order = _child([*valgrind, f"--callgrind-out-file={out}", sys.executable], "in_turn")
-            for place, (name, figure) in enumerate(order):
-                first, second = (_total(Path(f"{out}.{2 * place + each}")) for each in (1, 2))
-                found[name][figure] = round((second - first) / SPANS)
+            valgrind += [*CACHES, f"--callgrind-out-file={out}"]
+            order = _child([*valgrind, sys.executable], "in_turn")
+            for place, (name, provider) in enumerate(order):
+                first, second = (_totals(Path(f"{out}.{2 * place + each}")) for each in (1, 2))
+                for kind in EVENTS:
+                    each_span = round((second[kind] - first[kind]) / SPANS)
+                    found[name][f"{provider}_{kind}"] = each_span
     for figures in found.values():
-        for kind in ("bytecodes", "instructions"):
+        for kind in ("bytecodes", *EVENTS):
             if f"sdk_{kind}" in figures:
                 beyond = figures[f"guard_{kind}"] - figures[f"sdk_{kind}"]
                 figures[f"{kind}_beyond_sdk"] = beyond
@@ -57,9 +66,17 @@ def _child(command: list[str], task: str) -> Any:
     return json.loads(done.stdout)
 
 
-def _total(dump: Path) -> int:
+def _totals(dump: Path) -> dict[str, int]:
     lines = dump.read_text(encoding="utf-8").splitlines()
-    return int(next(line for line in lines if line.startswith("totals:")).split()[1])
+    events, totals = (
+        next(line for line in lines if line.startswith(f"{name}:")).split()[1:]
+        for name in ("events", "totals")
+    )
+    counted = [(name, int(total)) for name, total in zip(events, totals, strict=True)]
+    return {
+        kind: sum(total for name, total in counted if name in names)
+        for kind, names in EVENTS.items()
+    }
 
 
 def _each(count: Callable[[Callable[[int], int], int], int]) -> Counts:
@@ -106,13 +123,13 @@ def bytecodes() -> Counts:
 
 
 def in_turn() -> list[tuple[str, str]]:
-    """Runs every set where callgrind looks; the sets and figures in the order of its dumps."""
+    """Runs every set where callgrind looks; the sets and providers in the order of its dumps."""
 
     def count(run: Callable[[int], int], spans: int) -> int:
         sys.call_tracing(run, (spans,))
         return 0
 
-    return [(name, f"{one}_instructions") for name in _each(count) for one in PROVIDERS]
+    return [(name, provider) for name in _each(count) for provider in PROVIDERS]
 
 
 if __name__ == "__main__":
