@@ -327,11 +327,11 @@ class ToolCallExtractor:
         """Whether it asks for another item, where that matters; else only where numbers tell it."""
         last = self._items.add(tool, call.sample)
         if matters:
-            judges = not tool_name(tool).words.isdisjoint(_JUDGING)
-            # What is not there is asked for in other spellings before it is given up.
             if not missing and tool_name(tool).asks and runs_code(tool, call.arguments):
                 # Another query is another question, and one number all that it is answered by.
                 return last != call.sample
+            judges = not tool_name(tool).words.isdisjoint(_JUDGING)
+            # What is not there is asked for in other spellings before it is given up.
             return is_another(last, call.sample, texts=judges) and not (
                 missing and is_respelled(last, call.sample)
             )
