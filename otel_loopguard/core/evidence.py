@@ -145,6 +145,18 @@ class Evidence:
     if that id is another one."""
     passes: bool = False
     """Whether it asks again, and its outcome says that tests passed and none failed."""
+    pause: float = 0.0
+    """Seconds without a model between it and the same call before; 0 for the first."""
+    news: float = 0.0
+    """Which share of the calls since the same call before was new, 0 to 1."""
+    local: bool = False
+    """Whether it is known to read what the agent alone changes: its files."""
+    reaches: bool = False
+    """Whether it sends, pays or orders, by its name."""
+    empty: bool = False
+    """Whether its outcome is an empty list, or a record that holds no more."""
+    transient: bool = False
+    """Whether it failed for a while, by its status or by what it says."""
     cut: bool = False
     """Whether a limit cut its outcome: what stood behind may be another."""
     waits: bool = field(init=False)

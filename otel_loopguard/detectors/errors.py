@@ -27,6 +27,8 @@ from otel_loopguard.detectors.counters import (
     RecentRounds,
 )
 
+from otel_loopguard.evidence.strength import OTHER, strength
+
 if TYPE_CHECKING:
     from otel_loopguard.core import Detection, Evidence
 
@@ -168,7 +170,12 @@ class ErrorRepeat(BaseDetector):
         waits = (evidence.pending or is_patient(evidence, self._settings)) and (
             evidence.time - failing.since
         ) / 1e9 <= budget
-        most = Action.HINT if waits or (others and not again) else Action.ABORT
+        most = Action.HINT if waits else Action.ABORT
+        identity = OTHER * (_ABSENT if evidence.absent else 1.0)
+        if again or not others:
+            identity = 1.0
+        elif evidence.call is None:
+            identity = 0.0
         return self.found(
             message,
             failing.count,
@@ -179,6 +186,7 @@ class ErrorRepeat(BaseDetector):
             reason=reason,
             severity=severity,
             max_action=most,
+            strength=strength(evidence, identity),
         )
 
 

@@ -21,6 +21,7 @@ from otel_loopguard.detectors.base import (
     is_patient,
 )
 from otel_loopguard.detectors.counters import Periods
+from otel_loopguard.evidence.strength import GUESSED, MASKED, RENUMBERED, accused, haste, strength
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Detection
@@ -149,7 +150,9 @@ class ExactRepeat(BaseDetector):
         equal = (
             seen.outcome_exact == evidence.outcome_exact and seen.call_exact == evidence.call_exact
         )
-        return 1.0 if equal else _MASKED
+        # Past the budget of a wait it is counted, for a word; it weighs nothing.
+        hasty = haste(evidence) if self._has_time(seen, evidence) else 1.0
+        return (1.0 if equal else _MASKED) * hasty
 
     def _judge(self, seen: _Repeated, evidence: Evidence, apart: float | None) -> Detection | None:
         threshold = self._settings.of(evidence.tool).repeat_threshold
@@ -157,7 +160,9 @@ class ExactRepeat(BaseDetector):
             found = seen.count >= evidence.needs(threshold) - 0.1
             return self._too_soon(seen, evidence, threshold) if found else None
         known = evidence.outcome is not None
-        silent = evidence.bare or (evidence.acts and evidence.outcome_size < _ACKNOWLEDGED)
+        silent = evidence.bare or (
+            evidence.acts and evidence.outcome_size < _ACKNOWLEDGED and not accused(evidence)
+        )
         if silent or not known:
             # A look after each press or click is as much work as the press.
             amid = self._acted - seen.acted >= max(seen.repeats - 1, 1)
@@ -182,22 +187,15 @@ class ExactRepeat(BaseDetector):
                 evidence,
                 confidence=0.3,
                 reason=reason,
+                max_action=Action.HINT if evidence.waits else Action.ABORT,
+                strength=strength(evidence, self._identity(seen, evidence)),
             )
-        mild = (
-            evidence.guessed
-            or evidence.cut
-            or evidence.acts
-            or seen.unsure
-            or evidence.passes
-            or (evidence.waiting and apart is not None and apart >= _SPACED_S)
-            or (is_patient(evidence, self._settings) and self._has_time(seen, evidence))
-            or (evidence.addressed and seen.outcome_exact != evidence.outcome_exact)
-            or self._amid_news(seen, evidence)
-        )
+        weight = strength(evidence, self._identity(seen, evidence))
         message = f"{called} and an equal {answer_of(evidence)}, and nothing was changed in between"
         confidence = min(0.99, 0.8 + 0.04 * (seen.count - threshold))
         severity = critical_if(seen.count >= threshold + 2)
-        most = Action.HINT if mild else Action.ABORT
+        # Who waits is told so, and not stopped.
+        most = Action.HINT if evidence.waits else Action.ABORT
         return self.found(
             message,
             seen.count,
@@ -208,7 +206,16 @@ class ExactRepeat(BaseDetector):
             reason="identical_call",
             severity=severity,
             max_action=most,
+            strength=weight,
         )
+
+    @staticmethod
+    def _identity(seen: _Repeated, evidence: Evidence) -> float:
+        if seen.outcome_exact != evidence.outcome_exact:
+            return RENUMBERED
+        if seen.call_exact == evidence.call_exact:
+            return 1.0
+        return GUESSED if evidence.guessed else MASKED
 
     def _too_soon(self, seen: _Repeated, evidence: Evidence, threshold: float) -> Detection:
         gap = self._settings.tuning.calls.wait_gap_s
@@ -310,7 +317,7 @@ class SimilarRepeat(BaseDetector):
         return self.found(message, alike, threshold, keys, evidence)
 
 
-_UNKNOWN: Final = (0, False, False, False)
+_UNKNOWN: Final = (0, False, False, 0.0)
 
 
 @lru_cache(maxsize=16)
@@ -355,13 +362,13 @@ class Cycle(BaseDetector):
             return None
         self._last_round = evidence.round
         tells = not evidence.bare and not evidence.acts
-        label = evidence.call, tells, evidence.acts, evidence.pending
+        label = evidence.call, tells, evidence.acts, strength(evidence)
         period = self._periods.add(symbol, label)
         return self._judge(period, evidence) if period else None
 
     def _judge(self, period: int, evidence: Evidence) -> Detection | None:
         turns = self._periods.run(period) / period + 1
-        keys, telling, acting, pending = zip(*self._periods.labels(period), strict=True)
+        keys, telling, acting, weights = zip(*self._periods.labels(period), strict=True)
         tells = any(telling)
         if not tells and turns < (_ACTS if any(acting) else _UNSEEN):
             return None
@@ -372,11 +379,6 @@ class Cycle(BaseDetector):
         )
         confidence = min(0.99, 0.85 + 0.04 * (turns - threshold))
         severity = critical_if(turns >= threshold + 1)
-        # Of presses and moves equal answers may be equal moves of a game.
-        moves = 2 * sum(acting) > period
-        guessed = evidence.guessed or evidence.cut
-        mild = guessed or not tells or moves or any(pending)
-        most = Action.HINT if mild else Action.ABORT
         return self.found(
             message,
             turns,
@@ -385,5 +387,6 @@ class Cycle(BaseDetector):
             confidence=confidence,
             severity=severity,
             period=period,
-            max_action=most,
+            max_action=Action.ABORT,
+            strength=sum(weights) / period,
         )

@@ -22,6 +22,8 @@ from otel_loopguard.detectors.counters import (
     RecentRounds,
 )
 
+from otel_loopguard.evidence.strength import TRY, size, strength
+
 if TYPE_CHECKING:
     from otel_loopguard.core import Detection, Evidence
 
@@ -330,14 +332,17 @@ class IdleCommand(BaseDetector):
         threshold = self._settings.tuning.calls.idle_threshold
         if rounds * self._settings.sensitivity < threshold:
             return None
-        mostly = 2 * rounds >= evidence.number - self._recent.first + 1
+        share = rounds / max(evidence.number - self._recent.first + 1, 1)
         message = (
             f"{rounds} of the last commands of {evidence.tool!r} do nothing, whatever "
             "stands behind them"
         )
         keys = self._recent.calls | {_IDLE_COMMAND}
-        most = Action.ABORT if mostly and evidence.call is not None else Action.HINT
-        return self.found(message, rounds, threshold, keys, max_action=most)
+        # Half of it work, half of it remarks: who writes notes is not stuck.
+        weight = min(max(4 * share - 2, 0.0), 1.0) if evidence.call is not None else 0.0
+        return self.found(
+            message, rounds, threshold, keys, max_action=Action.ABORT, strength=weight
+        )
 
 
 _NO_BETTER_SCORE: Final = key_of(b"no_better_score")
@@ -455,10 +460,6 @@ class RepeatedEdit(BaseDetector):
         return fuzz.ratio(failed.sample, evidence.sample, score_cutoff=_ALIKE) > 0
 
 
-_CLIMB: Final = ((0, Action.STEER), (2, Action.ASK), (4, Action.ABORT))
-"""The strongest action by tries beyond `verdict_climb`."""
-
-
 class SameVerdict(BaseDetector):
     """Counts equal answers of one tool that turn down what was tried ("failed", "wrong").
 
@@ -473,15 +474,13 @@ class SameVerdict(BaseDetector):
     signs = ("rejects",)
     sure = (0.8, 0.6, 0.03)
     reason = "same_verdict"
-    __slots__ = ("_guesses", "_verdicts")
+    __slots__ = ("_verdicts",)
 
     def reset(self) -> None:
         self._verdicts = DecayingCounter(across_changes=True)
-        self._guesses: dict[tuple[int, str, int, bool], tuple[int, float]] = {}
 
     def user_turn(self) -> None:
         self._verdicts.halve()
-        self._guesses.clear()
 
     def observe(self, evidence: Evidence) -> Detection | None:
         if evidence.outcome is None or evidence.waits:
@@ -490,30 +489,26 @@ class SameVerdict(BaseDetector):
             return None
         key = (evidence.agent, evidence.tool, evidence.outcome, evidence.error)
         last = self._verdicts.last(key)
+        changed = last is not None and evidence.epoch != last.epoch
         another_try = last is None or evidence.fresh or evidence.epoch != last.epoch
         weight = 1.0 if another_try else 0.5
         counted = self._verdicts.add(key, evidence, weight)
-        # Tries with this answer since the last change of the world.
-        epoch, guesses = self._guesses.get(key, (evidence.epoch, 0.0))
-        guesses = guesses + weight if epoch == evidence.epoch else weight
-        keep(self._guesses, key, (evidence.epoch, guesses), 32)
         if counted is None:
             return None
         tuning = self._settings.tuning.calls
-        climb = evidence.needs(tuning.verdict_climb) - 0.1
-        reached = [action for beyond, action in _CLIMB if guesses >= climb + beyond]
-        strongest = reached[-1] if reached and evidence.call is not None else Action.HINT
         threshold = tuning.verdict_threshold
         if counted.count < evidence.needs(threshold) - 0.1:
             return None
-        if evidence.error and strongest is Action.HINT:
+        if evidence.error:
             return None
+        identity = 0.0 if changed or evidence.call is None else TRY * size(evidence)
         message = (
             f"{evidence.tool!r} turned down what was tried {round(counted.count)} times "
             "with an equal answer"
         )
         return self.found(
-            message, counted.count, threshold, evidence.outcome, evidence, max_action=strongest
+            message, counted.count, threshold, evidence.outcome, evidence,
+            max_action=Action.ABORT, strength=strength(evidence, identity),
         )
 
 

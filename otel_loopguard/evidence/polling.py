@@ -203,8 +203,6 @@ class Polling:
         return Asked(False, False, idle, waits, unsure and not waits, False, spaced)
 
     def _waits(self, step: Step, call: Call, idle: int, *, pending: bool) -> bool:
-        if idle >= _LONG_GAP:
-            return True
         took = max((step.end or 0) - step.start, 0)
         if max(idle, took, _sleeps(call.sample) * 1_000_000_000) < self._gap:
             return False

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, cast
 from otel_loopguard._util.bounded import keep
 from otel_loopguard._util.values import dataclass
 from otel_loopguard.core import Effect, ErrorClass, Evidence, Kind, Progress, Step
+from otel_loopguard.core.error_kinds import text_class
 from otel_loopguard.evidence.calls import (
     NAMED,
     Call,
@@ -25,7 +26,9 @@ from otel_loopguard.evidence.effects import (
     file_of,
     is_acting,
     is_compound,
+    REACHES,
     looks_at_files,
+    reads_files,
     runs_code,
     tool_name,
 )
@@ -55,6 +58,7 @@ from otel_loopguard.evidence.outcomes import (
     score_of,
 )
 from otel_loopguard.evidence.polling import Polling, RepeatBaseline
+from otel_loopguard.evidence.strength import Between
 
 if TYPE_CHECKING:
     from otel_loopguard.evidence.outcomes import Outcome
@@ -85,11 +89,13 @@ class _Message:
 class Rounds:
     """Numbers the rounds of one session: by its model calls where they are seen, else by times."""
 
-    __slots__ = ("_asked", "_end", "_messages", "_models", "_number")
+    __slots__ = ("_asked", "_equal", "_messages", "_models", "_number", "_open")
 
     def __init__(self) -> None:
         self._number = 0
-        self._end = 0
+        # By agent: the first end of its round, and the number of that.
+        self._open: dict[int, tuple[int, int]] = {}
+        self._equal: dict[int, dict[int, int]] = {}
         self._models = 0
         # By agent, and under 0 of those of which it is not known whose they are.
         self._asked: dict[int, int] = {}
@@ -102,17 +108,26 @@ class Rounds:
 
     def add(self, start: int, end: int, agent: int = 0, call: int | None = None) -> int:
         """Number of the round; a clock that jumped by an hour or more begins a new one."""
-        beside = bool(start) and -_HOUR < start - self._end < 0
-        paused = bool(start and self._end) and start - self._end > _PAUSE
+        first, number = self._open.get(agent, (0, 0))
+        equal = self._equal.get(agent, {})
+        # Begun before anything of the round came back, and not for the fourth time in it.
+        beside = bool(start) and -_HOUR < start - first < 0 and equal.get(call or 0, 0) < _EQUAL + 1
+        paused = bool(start and first) and start - first > _PAUSE
         message = self._message(agent, call, paused=paused) if self._models else None
-        self._end = max(self._end, end) if beside else end
-        if message is not None and message.calls > 1 and not beside:
-            return message.round
         if not beside:
-            self._number += 1
+            equal = {}
+            if message is not None and message.calls > 1:
+                number, end = message.round, max(end, first)
+            else:
+                self._number += 1
+                number = self._number
+        if call is not None:
+            equal[call] = equal.get(call, 0) + 1
+        keep(self._equal, agent, equal, _AGENTS)
+        keep(self._open, agent, (min(first, end) if beside else end, number), _AGENTS)
         if message is not None:
-            message.round = self._number
-        return self._number
+            message.round = number
+        return number
 
     def _message(self, agent: int, call: int | None, *, paused: bool) -> _Message | None:
         """What the agent's model was asked last, with this call; None if that asks for no more."""
@@ -158,7 +173,7 @@ class ToolCallExtractor:
     """
 
     __slots__ = (
-        "_calls", "_habits", "_items", "_novelty", "_progress", "_revisions", "_rounds",
+        "_between", "_calls", "_habits", "_items", "_novelty", "_progress", "_revisions", "_rounds",
         "_settings", "_viewer", "_waits", "_writes",
     )  # fmt: skip
 
@@ -168,6 +183,7 @@ class ToolCallExtractor:
         self._calls = Calls(settings)
         self._waits = Polling(settings)
         self._rounds = Rounds()
+        self._between = Between()
         self._habits = RepeatBaseline()
         self._items = Items()
         self._revisions = Revisions()
@@ -182,6 +198,7 @@ class ToolCallExtractor:
         if step.start and step.end:
             # Without its start nobody knows how long it thought.
             self._waits.thought(step.end - step.start)
+            self._between.thought(step.end - step.start)
         self._rounds.asked(agent_key(step.agent))
         return None
 
@@ -225,6 +242,9 @@ class ToolCallExtractor:
             outcome.size <= _RECORD and not name.words.isdisjoint(_SEARCHING) and is_empty(said)
         )
         place = place_of(call)
+        nothing = nothing or (
+            place is not None and outcome.size <= _RECORD and is_empty(said)
+        )
         missing = nothing or step.error
         matters = missing or outcome.size < _BRIEF
         item = self._is_item(tool, call, outcome, novelty, matters=matters, missing=missing)
@@ -232,6 +252,11 @@ class ToolCallExtractor:
         # What is left of a threshold as a budget is used.
         tightened = 1.0 - settings.tuning.budget.tighten * progress.used
         ease = self._habits.ease(tool, again=not asked.fresh, changed=asked.changed)
+        pause, news = self._between.add(
+            call.key, step.start, step.end or 0, fresh=asked.fresh or asked.changed
+        )
+        kind = error_class(step) if step.error else _UNKNOWN
+        turned_down = tells and rejects(outcome)
         progress.call = found = object.__new__(Evidence)
         # To call the class would make a dictionary of all these first.
         found.__init__(
@@ -249,10 +274,10 @@ class ToolCallExtractor:
             novelty=novelty,
             echo=echo,
             nothing=nothing,
-            rejects=tells and rejects(outcome),
+            rejects=turned_down,
             failing=failing,
             error=step.error,
-            error_class=error_class(step) if step.error else _UNKNOWN,
+            error_class=kind,
             error_line=None if line is None else error_shape(line),
             error_shape=None if line is None else error_shape(line, call.raw),
             call_error=call_error,
@@ -302,6 +327,20 @@ class ToolCallExtractor:
             ),
             passes=not asked.fresh and says_passed(outcome),
             addressed=is_address(outcome),
+            pause=pause,
+            news=news,
+            local=effect is Effect.READ and reads_files(tool, arguments),
+            reaches=not name.words.isdisjoint(REACHES),
+            empty=outcome.size <= _RECORD and is_empty(said),
+            transient=(
+                kind is ErrorClass.TRANSIENT
+                or (
+                    not step.error
+                    and outcome.size <= 400
+                    and (failing or turned_down)
+                    and text_class(outcome.low) is ErrorClass.TRANSIENT
+                )
+            ),
             cut=outcome.cut,
         )
         if writes and (

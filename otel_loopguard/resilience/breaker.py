@@ -429,6 +429,8 @@ class Breakers:
 
     def _counts(self, error: ErrorClass | None) -> bool:
         which = self._settings.breaker_errors
+        if which == "none":
+            return False
         if error is None or which == "all":
             return error is not None
         if which == "unclear":

@@ -187,7 +187,7 @@ class Codec:
         """Where a loop stands on the ladder; of its keys 16 at most."""
         keys = sorted(loop.keys - {loop.id})[: _LOOP_KEYS - 1]
         body = _LOOP.pack(
-            loop.id, instant(loop.since), _ACTIONS.index(loop.action), min(loop.confirmed, _SHORT),
+            loop.id, instant(loop.since), _ACTIONS.index(loop.action), min(int(loop.confirmed), _SHORT),
             min(loop.shown, _SHORT), min(loop.descents, _SHORT), len(keys),
         )  # fmt: skip
         return self._sealed(Mark.LOOP, body + struct.pack(f"<{len(keys)}Q", *keys))

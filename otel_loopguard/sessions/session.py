@@ -411,6 +411,11 @@ class Session:
                 seen, moment = evidence, evidence.round
                 if step.name in self._exempt:
                     continue
+                if step.error_type == semconv.ERROR_DENY:
+                    found = []
+                    if (defied := self._made_again(step, seen, number)) is not None:
+                        return defied
+                    continue
                 if troubled and (defied := self._made_again(step, seen, number)) is not None:
                     return defied
                 found += self.detectors.observe(evidence)

@@ -287,7 +287,7 @@ class Settings(Group):
         le=100,
     )
     abort_after: int = value(
-        2, "Confirming rounds after a hint before the session is aborted.", ge=1, le=100
+        4, "Confirming rounds after a hint before the session is aborted.", ge=1, le=100
     )
     warning_limit: int = value(
         0,
@@ -460,9 +460,9 @@ class Settings(Group):
     retry_max_delay_s: Seconds = value(30.0, "Longest delay between two attempts, in seconds.")
     breaker_failures: int = value(3, "Failures in a row that open a breaker.", ge=1, le=1000)
     breaker_open_s: Seconds = value(300.0, "Seconds a breaker stays open before one trial.")
-    breaker_errors: Literal["transient", "unclear", "all"] = value(
-        "transient",
-        "Errors that count: `transient` ones; those and errors of unknown kind (`unclear`); or "
+    breaker_errors: Literal["none", "transient", "unclear", "all"] = value(
+        "none",
+        "Errors that count: `none`: breakers are off; `transient` ones; those and errors of unknown kind (`unclear`); or "
         "`all`, wrong arguments included.",
     )
     recovery_attempts: int = value(
