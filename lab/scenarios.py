@@ -272,11 +272,13 @@ def main() -> None:
 
     for path in map(Path, sys.argv[1:]):
         good = {True: 0, False: 0}
+        hinted = 0
         runs = {True: 0, False: 0}
         for one in load(path):
             played = play(one)
             runs[one.stuck] += 1
             good[one.stuck] += played.meets(one)
+            hinted += not one.stuck and played.noticed is not None
             if not played.meets(one):
                 said = [
                     f"{at} {found.action} {found.detector}/{found.reason}"
@@ -284,7 +286,10 @@ def main() -> None:
                 ]
                 by = played.refused[:1]
                 print(f"{'stuck' if one.stuck else 'healthy'} {one.id!r}: {said[:6]} {by}")
-        print(f"{path.name}: healthy {good[False]}/{runs[False]}, stuck {good[True]}/{runs[True]}")
+        print(
+            f"{path.name}: healthy {good[False]}/{runs[False]} ({hinted} noticed), "
+            f"stuck {good[True]}/{runs[True]}"
+        )
 
 
 if __name__ == "__main__":

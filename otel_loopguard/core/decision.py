@@ -133,7 +133,7 @@ class Detection:
         advice: A sentence for the model on what would help; empty for the usual one.
         intervention: What is to be done about it, a short code (`break_cycle`, …), if there is one.
         family: Group that the detector belongs to; set by who asks the detectors.
-        strength: What this showing weighs towards a stop, 0 to 1; see `evidence.strength`.
+        weight: What this showing weighs towards a stop, 0 to 1.
     """
 
     detector: str
@@ -151,7 +151,7 @@ class Detection:
     advice: str = ""
     intervention: str | None = None
     family: str = ""
-    strength: float = 1.0
+    weight: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,13 +16,12 @@ from otel_loopguard.core import Action
 from otel_loopguard.detectors.base import READ, TRANSIENT, WRITE, BaseDetector, answer_of
 from otel_loopguard.detectors.counters import (
     ITEM,
+    OTHER,
     BestScores,
     DecayingCounter,
     LeakyCounter,
     RecentRounds,
 )
-
-from otel_loopguard.evidence.strength import TRY, size, strength
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Detection, Evidence
@@ -63,11 +62,11 @@ class Stagnation(BaseDetector):
         self._views.halve()
 
     def observe(self, evidence: Evidence) -> Detection | None:
-        if evidence.error or evidence.waits or evidence.bare:
+        if evidence.error or evidence.waits:
             return None
         if evidence.outcome is None or evidence.call is None:
             return None
-        if evidence.acts and evidence.outcome_size >= _VIEW:
+        if evidence.effect is WRITE and evidence.outcome_size >= _VIEW:
             return self._act(evidence.outcome, evidence)
         # What was cut behind an equal beginning may differ.
         if evidence.effect is not READ or evidence.cut:
@@ -278,7 +277,7 @@ class Grinding(BaseDetector):
         known = evidence.novelty <= tuning.grinding_novelty
         well = evidence.outcome_size >= _TELLING and not evidence.failing and not evidence.rejects
         brief = (evidence.brief and known) or (evidence.item and (evidence.nothing or well))
-        if transient or hidden or evidence.bare or evidence.acts or brief:
+        if transient or hidden or evidence.effect is WRITE or brief:
             return None
         # Another answer than ever to an equal call is news, be it one digit.
         news, novelty = newest.news, 1.0 if evidence.changed else evidence.novelty
@@ -341,7 +340,7 @@ class IdleCommand(BaseDetector):
         # Half of it work, half of it remarks: who writes notes is not stuck.
         weight = min(max(4 * share - 2, 0.0), 1.0) if evidence.call is not None else 0.0
         return self.found(
-            message, rounds, threshold, keys, max_action=Action.ABORT, strength=weight
+            message, rounds, threshold, keys, max_action=Action.ABORT, weight=weight
         )
 
 
@@ -501,14 +500,14 @@ class SameVerdict(BaseDetector):
             return None
         if evidence.error:
             return None
-        identity = 0.0 if changed or evidence.call is None else TRY * size(evidence)
+        identity = 0.0 if changed or evidence.call is None else OTHER
         message = (
             f"{evidence.tool!r} turned down what was tried {round(counted.count)} times "
             "with an equal answer"
         )
         return self.found(
             message, counted.count, threshold, evidence.outcome, evidence,
-            max_action=Action.ABORT, strength=strength(evidence, identity),
+            max_action=Action.ABORT, weight=identity * evidence.stop_weight,
         )
 
 

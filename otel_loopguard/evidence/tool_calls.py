@@ -24,10 +24,9 @@ from otel_loopguard.evidence.calls import (
 from otel_loopguard.evidence.effects import (
     effect_of,
     file_of,
-    is_acting,
     is_compound,
-    REACHES,
     looks_at_files,
+    reaches_others,
     reads_files,
     runs_code,
     tool_name,
@@ -44,28 +43,25 @@ from otel_loopguard.evidence.model_text import Novelty
 from otel_loopguard.evidence.normalize import key_of, text_bytes
 from otel_loopguard.evidence.outcomes import (
     changed_nothing,
-    counts_batch,
     does_nothing,
-    is_address,
-    is_bare,
     is_empty,
+    is_pending,
     prepare,
     refusal_of,
     rejects,
     reports_failure,
     says_nothing_found,
-    says_passed,
     score_of,
 )
-from otel_loopguard.evidence.polling import Polling, RepeatBaseline
-from otel_loopguard.evidence.strength import Between
+from otel_loopguard.evidence.weight import Pace, RepeatBaseline, weigh
 
 if TYPE_CHECKING:
     from otel_loopguard.evidence.outcomes import Outcome
     from otel_loopguard.settings import Settings
 
 _TOOL: Final = Kind.TOOL
-_WRITE, _WAIT, _UNKNOWN = Effect.WRITE, Effect.WAIT, ErrorClass.UNKNOWN
+_WRITE, _UNKNOWN = Effect.WRITE, ErrorClass.UNKNOWN
+_TRANSIENT: Final = ErrorClass.TRANSIENT
 _HOUR: Final = 3_600_000_000_000
 _AGENTS: Final = 32
 _CALLS: Final = 24
@@ -173,17 +169,16 @@ class ToolCallExtractor:
     """
 
     __slots__ = (
-        "_between", "_calls", "_habits", "_items", "_novelty", "_progress", "_revisions", "_rounds",
-        "_settings", "_viewer", "_waits", "_writes",
+        "_calls", "_habits", "_items", "_novelty", "_pace", "_progress", "_revisions", "_rounds",
+        "_settings", "_viewer", "_writes",
     )  # fmt: skip
 
     def __init__(self, settings: Settings, progress: Progress | None = None) -> None:
         self._settings = settings
         self._progress = progress or Progress()
         self._calls = Calls(settings)
-        self._waits = Polling(settings)
         self._rounds = Rounds()
-        self._between = Between()
+        self._pace = Pace()
         self._habits = RepeatBaseline()
         self._items = Items()
         self._revisions = Revisions()
@@ -197,8 +192,7 @@ class ToolCallExtractor:
             return self.evidence(step)
         if step.start and step.end:
             # Without its start nobody knows how long it thought.
-            self._waits.thought(step.end - step.start)
-            self._between.thought(step.end - step.start)
+            self._pace.thought(step.end - step.start)
         self._rounds.asked(agent_key(step.agent))
         return None
 
@@ -225,7 +219,7 @@ class ToolCallExtractor:
         else:
             effect = name.effect
         writes = effect is _WRITE
-        asked = self._waits.asked(step, call, outcome, effect)
+        since = self._pace.add(call.key, outcome.key, step.start, step.end or 0)
         novelty, echo = None, False
         if outcome.key is not None:
             seen = self._novelty.get(agent) or self._seen_by(agent)
@@ -251,10 +245,7 @@ class ToolCallExtractor:
         file = file_of(arguments) if item or writes else None
         # What is left of a threshold as a budget is used.
         tightened = 1.0 - settings.tuning.budget.tighten * progress.used
-        ease = self._habits.ease(tool, again=not asked.fresh, changed=asked.changed)
-        pause, news = self._between.add(
-            call.key, step.start, step.end or 0, fresh=asked.fresh or asked.changed
-        )
+        ease = self._habits.ease(tool, again=not since.fresh, changed=since.changed)
         kind = error_class(step) if step.error else _UNKNOWN
         turned_down = tells and rejects(outcome)
         progress.call = found = object.__new__(Evidence)
@@ -265,9 +256,9 @@ class ToolCallExtractor:
             call=call.key,
             call_exact=call.exact,
             guessed=call.guessed,
-            fresh=asked.fresh,
-            changed=asked.changed,
-            pending=asked.pending,
+            fresh=since.fresh,
+            changed=since.changed,
+            pending=tool in settings.polling or (not step.error and is_pending(outcome)),
             outcome=outcome.key,
             outcome_exact=outcome.exact,
             outcome_size=outcome.size,
@@ -286,8 +277,6 @@ class ToolCallExtractor:
             sample=call.sample,
             place=place,
             epoch=progress.epoch,
-            gap=asked.gap,
-            waiting=asked.waiting or effect is _WAIT,
             time=step.end or 0,
             round=self._rounds.add(step.start, step.end or 0, agent, call.exact),
             ease=ease * tightened / settings.sensitivity,
@@ -295,19 +284,10 @@ class ToolCallExtractor:
             refused=refusal is not None,
             idle=name.shell and does_nothing(step, said, arguments),
             failure=failure_of(step, line) if failing else None,
-            polls=asked.polls,
-            spaced=asked.spaced,
-            bare=is_bare(outcome, effect),
-            acts=(
-                writes
-                if declared is not None
-                else (name.may_act and is_acting(tool, arguments, effect))
-                or (not asked.fresh and effect is not Effect.READ and counts_batch(outcome))
-            ),
             item=item,
             absent=(
                 item
-                and asked.fresh
+                and since.fresh
                 and not call_error
                 and not writes
                 # Who guesses paths and addresses looks for one thing, not for many items.
@@ -325,24 +305,21 @@ class ToolCallExtractor:
                 and name.words.isdisjoint(_SEARCHING)
                 and place is None
             ),
-            passes=not asked.fresh and says_passed(outcome),
-            addressed=is_address(outcome),
-            pause=pause,
-            news=news,
-            local=effect is Effect.READ and reads_files(tool, arguments),
-            reaches=not name.words.isdisjoint(REACHES),
+            own=effect is Effect.READ and reads_files(tool, arguments),
+            reaches=reaches_others(tool),
             empty=outcome.size <= _RECORD and is_empty(said),
             transient=(
-                kind is ErrorClass.TRANSIENT
+                kind is _TRANSIENT
                 or (
                     not step.error
                     and outcome.size <= 400
                     and (failing or turned_down)
-                    and text_class(outcome.low) is ErrorClass.TRANSIENT
+                    and text_class(outcome.low) is _TRANSIENT
                 )
             ),
             cut=outcome.cut,
         )
+        weigh(found, since)
         if writes and (
             refusal is None or not changed_nothing(refusal, arguments, shell=name.shell)
         ):

@@ -231,7 +231,7 @@ class Ladder:
         # Of one round the strongest detection counts.
         before = 0.0 if again else loop.newest
         # What may only speak is counted apart: it adds nothing to a stop.
-        weight = detection.strength if detection.max_action.stops else 0.0
+        weight = detection.weight if detection.max_action.stops else 0.0
         loop.newest = max(weight, before)
         loop.confirmed += loop.newest - before
         loop.rounds += again

@@ -36,11 +36,9 @@ _WORDINGS: Final = 4
 
 
 class Answers(NamedTuple):
-    """What the past knows of one call: its four newest answers, and whether it was a wait."""
+    """What the past knows of one call: its four newest answers."""
 
     outcomes: tuple[int | None, ...]
-    waiting: bool
-    pending: bool
 
 
 class Known:
@@ -56,12 +54,10 @@ class Known:
         if seen.call is not None:
             before = self._calls.get(seen.call)
             outcomes = () if before is None else before.outcomes[1 - _WORDINGS :]
-            self._calls[seen.call] = Answers((*outcomes, seen.outcome), seen.waiting, seen.pending)
+            self._calls[seen.call] = Answers((*outcomes, seen.outcome))
 
     def tell(self, seen: Evidence) -> None:
         """A call that this process has not seen before is none that is made for the first time.
-
-        Who polled before the restart still does: an unchanged answer is taken as it was then.
         """
         past = self._calls.pop(seen.call or 0, None)
         if past is None or not seen.fresh:
@@ -73,8 +69,6 @@ class Known:
         )
         if outcome is not None and outcome in past.outcomes and seen.novelty is not None:
             seen.novelty = 0.0
-        if outcome is not None and outcome == past.outcomes[-1]:
-            seen.waiting, seen.pending = seen.waiting or past.waiting, seen.pending or past.pending
 
 
 class Before(NamedTuple):
@@ -245,7 +239,7 @@ class JournalReplay:
             seen.novelty is not None
             and seen.novelty >= self._settings.tuning.policy.descend_novelty
         )
-        succeeded = not (seen.error or seen.waiting) and (new or opened)
+        succeeded = not (seen.error or seen.waits) and (new or opened)
         self.policy.calm(seen.number, succeeded=succeeded)
 
     def _decided(self, decision: Decision) -> None:
