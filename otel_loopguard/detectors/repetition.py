@@ -92,8 +92,9 @@ class ExactRepeat(BaseDetector):
             seen.count = seen.count * fade + identity * evidence.hint_weight
         seen.round, seen.number = evidence.round, evidence.number
         own = self._settings.of(evidence.tool)
-        if evidence.pending and _elapsed(seen, evidence) > own.wait_budget_s:
-            return self._waited(seen, evidence)
+        budget = own.transient_budget_s if evidence.transient else own.wait_budget_s
+        if (evidence.pending or evidence.transient) and _elapsed(seen, evidence) > budget:
+            return self._waited(seen, evidence, budget)
         if seen.count < evidence.needs(own.repeat_threshold) - 0.1:
             return None
         return self._repeated(seen, evidence, identity)
@@ -122,16 +123,15 @@ class ExactRepeat(BaseDetector):
             reason=reason,
             severity=critical_if(seen.count >= threshold + 2),
             advice=advice,
-            max_action=Action.ABORT,
+            max_action=Action.HINT if evidence.pending else Action.ABORT,
             weight=identity * evidence.stop_weight,
         )
 
-    def _waited(self, seen: _Repeated, evidence: Evidence) -> Detection:
-        budget = self._settings.of(evidence.tool).wait_budget_s
+    def _waited(self, seen: _Repeated, evidence: Evidence, budget: float) -> Detection:
         waited = _elapsed(seen, evidence)
         message = (
-            f"{evidence.tool!r} was asked {seen.repeats + 1} times in {round(waited / 60)} minutes, "
-            "and its answer is still the same"
+            f"{evidence.tool!r} was asked {seen.repeats + 1} times in {waited / 60:.0f} minutes, "
+            f"and its {answer_of(evidence)} is still the same"
         )
         return self.found(
             message,
@@ -219,7 +219,7 @@ class SimilarRepeat(BaseDetector):
 
 
 _UNKNOWN: Final = (0, 0.0, 0.0)
-_TELLING: Final = 0.5
+_TELLING: Final = 0.9
 """What the calls of a cycle count on the average where it is found after its turns; less, later."""
 
 

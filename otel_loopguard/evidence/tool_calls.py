@@ -219,7 +219,9 @@ class ToolCallExtractor:
         else:
             effect = name.effect
         writes = effect is _WRITE
-        since = self._pace.add(call.key, outcome.key, step.start, step.end or 0)
+        since = self._pace.add(
+            call.key, outcome.key, step.start, step.end or 0, waits=effect is Effect.WAIT
+        )
         novelty, echo = None, False
         if outcome.key is not None:
             seen = self._novelty.get(agent) or self._seen_by(agent)

@@ -22,12 +22,12 @@ _UNCLEAR, _TRANSIENT = ErrorClass.UNKNOWN, ErrorClass.TRANSIENT
 
 # Seconds of rest after which a third of the haste is left. Who looks a few times a minute watches.
 # Who was told to wait, or met what a pause may mend, is a nuisance only within seconds.
-_WATCHES_S: Final = 4.0
+_WATCHES_S: Final = 2.5
 _WAITS_S: Final = 1.0
 # Who tries again what failed has less reason to: a rest of ten seconds halves it, of half a minute
 # leaves nothing.
 _TRIES_S: Final = 12.0
-# So much of a rest makes a look again a wait: twelve seconds, or three where it is pending.
+# So much of a rest makes a look again a wait: seven seconds, or three where it is pending.
 _RESTED: Final = 0.95
 
 # Characters of an answer: a word comes again by chance, a line seldom, and a page is a state of
@@ -38,7 +38,7 @@ _WORD, _LINE, _PAGE = 10, 80, 400
 # reads may change by themselves. A write, or a call of which nothing is known, is work as a rule,
 # and so is one that reaches other people, though it costs more to be wrong.
 _OWN: Final = 1.0
-_LOOKS: Final = 0.2
+_LOOKS: Final = 0.4
 _STATE: Final = 0.6
 _REACHES: Final = 0.15
 _UNKNOWN: Final = 0.05
@@ -54,6 +54,7 @@ _SOFT: Final = 0.5
 # How much of a hint news in between take away: what is asked again and again beside real work
 # deserves a word, late.
 _AMID: Final = 0.8
+_LEAST_READ: Final = 0.03
 # The least that any captured answer says for a hint: six words "ok" in a row are a loop.
 _LEAST: Final = 0.4
 
@@ -109,9 +110,10 @@ def _kind(call: Evidence, *, accused: bool) -> float:
         return _OWN
     page = min(max((call.outcome_size - _LINE) / (_PAGE - _LINE), 0.0), 1.0)
     looks = call.effect is _READ and not call.runs_code
-    known = _LOOKS if looks else _UNKNOWN
+    said = says(call)
+    known = _LOOKS * max(said, _LEAST_READ) if looks else _UNKNOWN * said**2
     reaches = _REACHES if call.reaches and not looks else 0.0
-    return max(known * says(call) ** 2, _STATE * page, reaches)
+    return max(known, _STATE * page, reaches)
 
 
 class Since(NamedTuple):
@@ -149,7 +151,9 @@ class Pace:
         """A model took nanoseconds."""
         self._thought = max(self._thought, 0) + max(took, 0)
 
-    def add(self, call: int | None, outcome: int | None, start: int, end: int) -> Since:
+    def add(
+        self, call: int | None, outcome: int | None, start: int, end: int, *, waits: bool
+    ) -> Since:
         """Notes a call, and says what was between it and the same call before."""
         rest = 0.0
         if start and self._end:
@@ -165,6 +169,9 @@ class Pace:
         self._calls += 1
         self._fresh += since.fresh or since.changed
         took = max(end - start, 0) / 1e9 if start else 0.0
+        if waits:
+            # Who calls a tool that does nothing else means to give it time, however long that is.
+            took = max(took, _TRIES_S)
         self._rests = [*self._rests[2 - 2 * _REMEMBERED :], rest, took]
         if call is not None:
             answers = () if before is None else before[0][1 - _WORDINGS :]
