@@ -285,7 +285,10 @@ class Outage(BaseDetector):
             return None
         transient = evidence.error_class is TRANSIENT
         missing = evidence.absent or (evidence.item and evidence.nothing)
-        counted = counter.add(place, evidence, ITEM if missing else 1.0 - evidence.rested)
+        last = counter.last(place)
+        retried = transient and last is not None and last.tools == (evidence.tool,)
+        rested = evidence.rested if retried else 0.0
+        counted = counter.add(place, evidence, ITEM if missing else 1.0 - rested)
         if counted is None:
             return None
         threshold = self._settings.error_threshold

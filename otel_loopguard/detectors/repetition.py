@@ -86,10 +86,10 @@ class ExactRepeat(BaseDetector):
             return None
         self._seen[call] = seen
         seen.repeats += 1
-        identity = _identity(seen, evidence)
+        alike, identity = _identity(seen, evidence)
         if seen.round != evidence.round:
             fade = _FADE ** (evidence.number - seen.number - 1)
-            seen.count = seen.count * fade + identity * evidence.hint_weight
+            seen.count = seen.count * fade + alike * evidence.hint_weight
         seen.round, seen.number = evidence.round, evidence.number
         own = self._settings.of(evidence.tool)
         budget = own.transient_budget_s if evidence.transient else own.wait_budget_s
@@ -145,13 +145,13 @@ class ExactRepeat(BaseDetector):
         )
 
 
-def _identity(seen: _Repeated, evidence: Evidence) -> float:
-    """How surely a call and its outcome are the same as before, 0 to 1."""
+def _identity(seen: _Repeated, evidence: Evidence) -> tuple[float, float]:
+    """How alike a call and its outcome are to those before, for a hint and for a stop."""
     if seen.outcome_exact != evidence.outcome_exact:
-        return surer(VALUES, seen.repeats)
+        return MASKED, surer(VALUES, seen.repeats)
     if seen.call_exact == evidence.call_exact:
-        return 1.0
-    return surer(GUESSED if evidence.guessed else MASKED, seen.repeats)
+        return 1.0, 1.0
+    return MASKED, surer(GUESSED if evidence.guessed else MASKED, seen.repeats)
 
 
 def _elapsed(seen: _Repeated, evidence: Evidence) -> float:

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from otel_loopguard.core import Detection, Evidence
 
 _OTHER: Final = 0.7
-_TELLING: Final = 40
+_TELLING: Final = 50
+"""Characters from which an equal answer is no chance; a shorter one says as much less."""
 _VIEW: Final = 200
 _VIEWS: Final = 8
 _ELSEWHERE: Final = 0.3
@@ -112,7 +113,7 @@ class Stagnation(BaseDetector):
 
     def _weight(self, key: tuple[int, str, int], evidence: Evidence) -> float:
         size = evidence.outcome_size
-        weight = 1.0 if size >= _TELLING else 0.7 if size >= 16 else 0.45
+        weight = min(size / _TELLING, 1.0)
         last = self._answers.last(key) if weight < 1.0 else None
         if (
             last is not None

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
 
 _TOOL: Final = Kind.TOOL
-_WRITE, _UNKNOWN = Effect.WRITE, ErrorClass.UNKNOWN
+_READ, _WRITE, _UNKNOWN = Effect.READ, Effect.WRITE, ErrorClass.UNKNOWN
 _TRANSIENT: Final = ErrorClass.TRANSIENT
 _HOUR: Final = 3_600_000_000_000
 _AGENTS: Final = 32
@@ -219,9 +219,6 @@ class ToolCallExtractor:
         else:
             effect = name.effect
         writes = effect is _WRITE
-        since = self._pace.add(
-            call.key, outcome.key, step.start, step.end or 0, waits=effect is Effect.WAIT
-        )
         novelty, echo = None, False
         if outcome.key is not None:
             seen = self._novelty.get(agent) or self._seen_by(agent)
@@ -232,6 +229,12 @@ class ToolCallExtractor:
             # What ends a build is looked for in the words of a shell only.
             (speaks or name.shell) and reports_failure(step.outcome, said, shell=name.shell)
         )
+        since = self._pace.add(
+            call.key, outcome.key, step.start, step.end or 0,
+            # What is not known to read may have changed something, whatever it answers.
+            news=0.0 if failing else 1.0 if novelty is None or effect is not _READ else novelty,
+            waits=effect is Effect.WAIT,
+        )  # fmt: skip
         line = refusal or (error_line(step) if failing else None)
         call_error = step.error and not name.runs_code and is_call_error(step)
         nothing = (tells and says_nothing_found(outcome)) or (

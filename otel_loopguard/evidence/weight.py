@@ -32,7 +32,7 @@ _RESTED: Final = 0.95
 
 # Characters of an answer: a word comes again by chance, a line seldom, and a page is a state of
 # things.
-_WORD, _LINE, _PAGE = 10, 80, 400
+_WORD, _LINE, _PAGE = 20, 100, 400
 
 # What a call is, as far as that is known. Its own reads can only change by its own doing. Other
 # reads may change by themselves. A write, or a call of which nothing is known, is work as a rule,
@@ -55,6 +55,8 @@ _SOFT: Final = 0.5
 # deserves a word, late.
 _AMID: Final = 0.8
 _LEAST_READ: Final = 0.03
+# How much of a hint patience takes away from who tries again what came to nothing.
+_PATIENT: Final = 0.7
 # The least that any captured answer says for a hint: six words "ok" in a row are a loop.
 _LEAST: Final = 0.4
 
@@ -82,7 +84,8 @@ def weigh(call: Evidence, since: Since) -> None:
     # Who was told that the call itself is wrong has not heard it, whatever else it does.
     told = call.refused or call.call_error
     haste = 0.0 if call.effect is _WAIT else 1.0 - rested
-    call.hint_weight = haste * (1.0 - _AMID * since.news)
+    heard = 1.0 - _PATIENT * rested if accused and not (call.transient or call.pending) else haste
+    call.hint_weight = heard * (1.0 - _AMID * since.news)
     call.stop_weight = haste * (1.0 - since.news * (0.5 if told else 1.0))
     if call.outcome is None:
         call.hint_weight *= _UNSEEN_HINT
@@ -127,7 +130,7 @@ class Since(NamedTuple):
     """The longest rest in between, in seconds. A model that thinks does not rest, and neither does
     the call itself; another call gives it time."""
     news: float = 0.0
-    """Which share of the calls in between was new, 0 to 1."""
+    """How much the calls in between brought that was new, each 0 to 1, on the average."""
 
 
 _FIRST: Final = Since(fresh=True)
@@ -138,23 +141,28 @@ _WORDINGS: Final = 4
 class Pace:
     """Remembers the newest 64 different calls of a session, and what was between them."""
 
-    __slots__ = ("_calls", "_end", "_fresh", "_known", "_rests", "_thought")
+    __slots__ = ("_calls", "_end", "_known", "_news", "_rests", "_thought")
 
     def __init__(self) -> None:
-        self._calls = self._fresh = self._end = 0
+        self._calls = self._end = 0
+        self._news = 0.0
         self._thought = -1
         # Of each of the newest calls the rest before it and what it took, in seconds.
         self._rests: list[float] = []
-        self._known: dict[int, tuple[tuple[int | None, ...], int, int]] = {}
+        self._known: dict[int, tuple[tuple[int | None, ...], int, float]] = {}
 
     def thought(self, took: int) -> None:
         """A model took nanoseconds."""
         self._thought = max(self._thought, 0) + max(took, 0)
 
-    def add(
-        self, call: int | None, outcome: int | None, start: int, end: int, *, waits: bool
-    ) -> Since:
-        """Notes a call, and says what was between it and the same call before."""
+    def add(  # noqa: PLR0913
+        self, call: int | None, outcome: int | None, start: int, end: int, *, news: float,
+        waits: bool,
+    ) -> Since:  # fmt: skip
+        """Notes a call, and says what was between it and the same call before.
+
+        Of a call that was not made before, or answered otherwise, `news` is what it brought.
+        """
         rest = 0.0
         if start and self._end:
             rest = max(start - self._end - max(self._thought, 0), 0) / 1e9
@@ -167,7 +175,7 @@ class Pace:
         if call is None:
             since = Since(fresh=False)
         self._calls += 1
-        self._fresh += since.fresh or since.changed
+        self._news += news if since.fresh or since.changed else 0.0
         took = max(end - start, 0) / 1e9 if start else 0.0
         if waits:
             # Who calls a tool that does nothing else means to give it time, however long that is.
@@ -175,19 +183,19 @@ class Pace:
         self._rests = [*self._rests[2 - 2 * _REMEMBERED :], rest, took]
         if call is not None:
             answers = () if before is None else before[0][1 - _WORDINGS :]
-            keep(self._known, call, ((*answers, outcome), self._calls, self._fresh), _REMEMBERED)
+            keep(self._known, call, ((*answers, outcome), self._calls, self._news), _REMEMBERED)
         return since
 
     def _since(
-        self, before: tuple[tuple[int | None, ...], int, int], outcome: int | None, rest: float
+        self, before: tuple[tuple[int | None, ...], int, float], outcome: int | None, rest: float
     ) -> Since:
-        answers, calls, fresh = before
+        answers, calls, news = before
         between = self._calls - calls
         changed = outcome is not None and None not in answers and outcome not in answers
         if not between:
             return Since(False, changed, rest)
         longest = max(rest, max(self._rests[-2 * between :]))
-        return Since(False, changed, longest, (self._fresh - fresh) / between)
+        return Since(False, changed, longest, (self._news - news) / between)
 
 
 _TRACKED: Final = 64
