@@ -126,8 +126,6 @@ class Evidence:
     """Whether it asks for another item, is no search, and was answered by a word or two."""
     own: bool = False
     """Whether it is known to read what the agent alone changes: its files."""
-    reaches: bool = False
-    """Whether it sends, pays or orders, by its name."""
     empty: bool = False
     """Whether its outcome is an empty list, or a record that holds no more."""
     transient: bool = False

@@ -180,8 +180,6 @@ def looks_at_files(tool: str, arguments: object) -> bool:
     return isinstance(arguments, str) and _A_PLACE.match(arguments[:400]) is not None
 
 
-_REACHES: Final = frozenset("send email mail pay charge order buy book transfer refund".split())
-"""Words of calls that reach others: made twice, they did twice."""
 _SHELL_READS: Final = re.compile(
     r"\A\s*(?:cd \S+ && )?(?:ls|cat|head|tail|less|grep|rg|find|pwd|wc|tree|stat|file|which|awk|sort|"
     r"sed -n|nl|git (?:status|diff|log|show|blame|branch|ls-files))\b"
@@ -193,11 +191,6 @@ def reads_files(tool: str, arguments: object) -> bool:
     if tool_name(tool).shell:
         return _SHELL_READS.match(command_of(arguments) or "") is not None
     return isinstance(arguments, dict) and not FILE_ARGUMENTS.isdisjoint(arguments)
-
-
-def reaches_others(tool: str) -> bool:
-    """Whether a call reaches other people, by its name: it sends, pays or orders."""
-    return not tool_name(tool).words.isdisjoint(_REACHES)
 
 
 def runs_code(tool: str, arguments: object) -> bool:

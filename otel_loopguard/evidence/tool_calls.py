@@ -26,7 +26,6 @@ from otel_loopguard.evidence.effects import (
     file_of,
     is_compound,
     looks_at_files,
-    reaches_others,
     reads_files,
     runs_code,
     tool_name,
@@ -311,7 +310,6 @@ class ToolCallExtractor:
                 and place is None
             ),
             own=effect is Effect.READ and reads_files(tool, arguments),
-            reaches=reaches_others(tool),
             empty=outcome.size <= _RECORD and is_empty(said),
             transient=(
                 kind is _TRANSIENT

@@ -40,7 +40,6 @@ _WORD, _LINE, _PAGE = 20, 100, 400
 _OWN: Final = 1.0
 _LOOKS: Final = 0.4
 _STATE: Final = 0.6
-_REACHES: Final = 0.15
 _UNKNOWN: Final = 0.05
 # An error that a pause may mend, or of which nothing is known, is as good as an unknown answer; a
 # dozen of them is no deny yet.
@@ -80,7 +79,8 @@ def weigh(call: Evidence, since: Since) -> None:
     """Sets what a call weighs: its haste, and what it says for a hint and for a stop."""
     accused = is_accused(call)
     call.rested = rested = _rested(call, since.pause, accused=accused)
-    call.waits = call.effect is _WAIT or (not call.fresh and (call.pending or rested >= _RESTED))
+    watches = rested >= _RESTED and not accused
+    call.waits = call.effect is _WAIT or (not call.fresh and (call.pending or watches))
     # Who was told that the call itself is wrong has not heard it, whatever else it does.
     told = call.refused or call.call_error
     haste = 0.0 if call.effect is _WAIT else 1.0 - rested
@@ -115,8 +115,7 @@ def _kind(call: Evidence, *, accused: bool) -> float:
     looks = call.effect is _READ and not call.runs_code
     said = says(call)
     known = _LOOKS * max(said, _LEAST_READ) if looks else _UNKNOWN * said**2
-    reaches = _REACHES if call.reaches and not looks else 0.0
-    return max(known, _STATE * page, reaches)
+    return max(known, _STATE * page)
 
 
 class Since(NamedTuple):
