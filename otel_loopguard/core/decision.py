@@ -217,6 +217,20 @@ class Decision:
     diagnosis: Diagnosis | None = None
     earlier: tuple[tuple[int, int], ...] = ()
 
+    @property
+    def about_limit(self) -> bool:
+        """Whether a limit is reached or near, and no loop or stall was found."""
+        if self.detector == "stall":
+            return self.reason.removesuffix("_near") in _TIME_LIMITS
+        return self.detector in _LIMITS
+
+
+_LIMITS: Final = frozenset({"spending_limit", "own_limit", "graph_limit"})
+_TIME_LIMITS: Final = frozenset(
+    {"run_limit", "overall_limit", "operation_limit", "agent_limit", "idle"}
+)
+"""Rules of `stall`; its others are about what nobody limited."""
+
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
@@ -263,9 +277,8 @@ _OUTCOMES: Final = {
         ("error_repeat", "error_rate", "outage", "same_failure", "cannot_succeed"),
         Outcome.FAILING,
     ),
-    "graph_limit": Outcome.BUDGET,
 }
-"""By detector; all others find loops, or say that they are about a budget."""
+"""By detector; all others find loops, or a limit."""
 
 # Names that `Control.by` has for those who are no person.
 _NOBODY: Final = {
@@ -281,6 +294,6 @@ def outcome_of(decision: Decision | None, by: str | None) -> Outcome:
     """How an aborted run ended: by a decision, or by a person."""
     if decision is None:
         return _NOBODY.get(by or "policy", Outcome.ABORTED_BY_PERSON)
-    if decision.source is Source.RESOURCES:
+    if decision.about_limit or decision.source is Source.RESOURCES:
         return Outcome.BUDGET
     return _OUTCOMES.get(decision.detector, Outcome.LOOP)

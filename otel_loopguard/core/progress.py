@@ -80,7 +80,7 @@ class Progress:
     raised: Mapping[str, float] = field(
         default_factory=dict[str, float]
     )  # limits of budgets that a person raised, by name
-    used: float = 0.0  # highest share used of any budget that somebody set, 0 to 1
+    used: float = 0.0  # highest share used of any budget, 0 to 1
     milestones: Milestones = field(default_factory=Milestones)
     phases: Phases = field(default_factory=Phases)
     call: Evidence | None = None  # of the newest tool call

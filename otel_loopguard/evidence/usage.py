@@ -23,8 +23,7 @@ class UsageExtractor:
     starts again. Tokens and cost are those of model calls; an agent's span repeats them. Where
     money is limited, a call that does not say its cost has that of its tokens.
 
-    Also keeps `Progress.used`: the highest share of any budget that somebody set. Without
-    one it stays 0: the defaults are nobody's budget.
+    Also keeps `Progress.used`: the highest share of any budget; without one it stays 0.
     """
 
     __slots__ = (
@@ -34,7 +33,7 @@ class UsageExtractor:
 
     def __init__(self, settings: Settings, progress: Progress) -> None:
         self._progress = progress
-        self._budgets = settings.budgets(set_only=True)
+        self._budgets = settings.budgets
         self._owns = {name: AgentUsage() for name in settings.agent_limits}
         self._prices = settings.prices_file if settings.limits_money else None
         self._spending = Usage(task=progress.task)

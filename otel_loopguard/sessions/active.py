@@ -43,8 +43,8 @@ def first_look(settings: Settings) -> int:
     """Nanoseconds after which an open span is looked at first: nothing is late before that."""
     own = [tool.step_timeout_s for tool in settings.tools.values() if tool.step_timeout_s]
     limits = [settings.step_timeout_s, settings.tuning.latency.limit_min_s, *own]
-    if settings.stall_model_s:
-        limits.append(settings.stall_model_s)
+    if settings.tuning.stalls.model_s:
+        limits.append(settings.tuning.stalls.model_s)
     first = min(min(limits) * settings.tuning.stalls.warning, settings.tuning.latency.stall_min_s)
     return round(first * 1e9)
 

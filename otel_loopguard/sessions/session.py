@@ -473,9 +473,9 @@ class Session:
 
     def stalled(self, found: Detection, step: Step) -> list[Finding]:
         """Returns the findings about a step that runs too long."""
-        own = replace(found, own=found.own or Action.HINT)
-        self.troubled = self.troubled or own.own is not Action.ALLOW
-        covered = [own] if self.journal is None else self.journal.covered([own])
+        own = attended([found], self._settings, live=self.live)
+        self.troubled = self.troubled or found.own is not Action.ALLOW
+        covered = own if self.journal is None else self.journal.covered(own)
         self._unsettled = True
         verdicts = self.policy.judge(covered, self._number, -self.progress.steps)
         return [Finding(verdict, tool=step.name or "") for verdict in verdicts]

@@ -86,7 +86,10 @@ class StallsTuning(Group):
     """Limits in time, and when compacting the context is advised."""
 
     warning: Share = value(0.8, "Share of a limit in time at which a warning is given.")
-    phase_s: Amount = value(300.0, "Seconds one agent of several may work at a time; 0: no limit.")
+    model_s: Amount = value(600.0, "Seconds a model call may take before it is noted; 0: never.")
+    phase_s: Amount = value(
+        300.0, "Seconds one agent of several may work at a time before it is noted; 0: never."
+    )
     health_s: Amount = value(300.0, "Seconds between checks of the guard's own state; 0: none.")
     compact_agents: int = value(
         5, "Completed agents after which compacting is advised; 0: never.", ge=0, le=1000
@@ -125,17 +128,19 @@ class PolicyTuning(Group):
 
 
 class BudgetTuning(Group):
-    """What surrounds the budgets."""
+    """What surrounds the limits of what is used."""
 
-    warning: Share = value(0.8, "Share of a budget at which a warning is given.")
+    warning: Share = value(0.8, "Share of such a limit at which a warning is given.")
     tighten: float = value(
         0.0,
-        "Share by which loop thresholds fall when a budget that you set is used up, in "
+        "Share by which loop thresholds fall when a budget is used up, in "
         "proportion before; 0: not at all; from 0.3 two calls are enough where three are needed.",
         ge=0,
         le=0.75,
     )
-    checkpoint_every: Limit = value(25, "Calls after which a checkpoint is advised; 0: never.")
+    checkpoint_every: Limit = value(
+        0, "Calls after which a checkpoint is advised; 0: never, with standard limits every 25."
+    )
     rate_growth: float = value(
         3.0,
         "Factor by which five model calls use more tokens than the five before, twice "

@@ -176,7 +176,9 @@ class EventEmitter:
                 f"{text}; it waits for an answer: `otel-loopguard resume {decision.session}` "
                 f"(or `abort`), or control.resume({decision.session!r})"
             )
-        level = logging.WARNING if decision.action.stops else logging.INFO
+        noted = decision.action is Action.ALLOW
+        loud = decision.action.stops or (decision.about_limit and not noted)
+        level = logging.WARNING if loud else logging.INFO
         logger.log(
             level, "%s: session %s: %s", decision.action, decision.session, text, extra=fields
         )

@@ -32,7 +32,7 @@ def spent(run: Run) -> list[tuple[str, str]]:
 def test_a_call_that_tells_tokens_alone_has_the_cost_of_its_tokens() -> None:
     """Of all agents of a session together; a span that tells the cost is believed."""
     assert PriceTable.load().cost(MODEL, 4000, 1000) == pytest.approx(CALL)
-    run = Run(Settings(budget_cost=0.1, budget_cost_action="pause"))
+    run = Run(Settings(budget_cost=0.1, budget_action="pause"))
     run.calls(model("boss"), model("writer"), model("checker"), model("writer", cost=0.03))
     assert spent(run) == [("cost_near", "hint")]
     run.calls(model("boss"))
@@ -42,7 +42,7 @@ def test_a_call_that_tells_tokens_alone_has_the_cost_of_its_tokens() -> None:
 
 def test_tokens_out_of_a_cache_cost_less() -> None:
     """The same tokens, most of them read from a cache."""
-    run = Run(Settings(budget_cost=0.079, budget_cost_action="pause"))
+    run = Run(Settings(budget_cost=0.079, budget_action="pause"))
     run.calls(*(model(cache_read=4000) for _ in range(5)))
     assert [reason for reason, _ in spent(run)] == ["cost_near"]
     run.calls(model())
@@ -59,7 +59,7 @@ def test_prices_of_your_own(tmp_path: Path) -> None:
     """A model that the package does not know."""
     path = tmp_path / "prices.toml"
     path.write_text('[models]\n"house" = { input = 100, output = 100 }\n')
-    run = Run(Settings(budget_cost=1, budget_cost_action="pause", prices_file=str(path)))
+    run = Run(Settings(budget_cost=1, budget_action="pause", prices_file=str(path)))
     run.calls(model(name="house-2026-01-01"), model(name="house"))
     assert spent(run) == [("cost_limit", "pause")]
 
@@ -110,11 +110,10 @@ def live(calls: int, guard: LoopGuard) -> None:
 @pytest.mark.parametrize(
     ("settings", "somebody", "nobody"),
     [
-        ({}, ["hint", "pause"], ["allow", "allow"]),
-        ({"budget_cost_action": "ask"}, ["hint", "ask"], ["hint", "ask"]),
-        ({"budget_cost_action": "allow"}, ["allow", "allow"], ["allow", "allow"]),
-        ({"budget_action": "abort"}, ["hint", "abort"], ["hint", "abort"]),
-        ({"max_action": "hint"}, ["hint", "hint"], ["allow", "allow"]),
+        ({}, ["hint", "pause"], ["hint", "abort"]),
+        ({"budget_action": "ask"}, ["hint", "ask"], ["hint", "ask"]),
+        ({"budget_action": "allow"}, ["allow", "allow"], ["allow", "allow"]),
+        ({"max_action": "hint"}, ["hint", "hint"], ["hint", "hint"]),
     ],
 )
 def test_it_pauses_and_asks_where_somebody_can_answer(

@@ -129,7 +129,7 @@ def test_answers(guard: LoopGuard, admin: AdminHandlers) -> None:
 
 def test_an_answer_may_raise_a_budget() -> None:
     """As the command line sends it, as text."""
-    guard = watched(budget_cost=1, budget_cost_action="pause")
+    guard = watched(budget_cost=1, budget_action="pause")
     for _ in range(2):
         guard.observe(Step(Kind.MODEL, "m", cost=0.6), "spends-by-hand")
     (waiting,) = asked(guard)
