@@ -8,6 +8,7 @@ from otel_loopguard._control.context import current_key, keepers
 from otel_loopguard.core import Choice
 
 if TYPE_CHECKING:
+    from otel_loopguard.core import Remaining
     from otel_loopguard.core.report import AgentCycle, Context, Report, Topic
 
 
@@ -26,6 +27,30 @@ def report(session: str | None = None) -> Report | None:
         return None
     found = [made for keeper in keepers() if (made := keeper.report(key)) is not None]
     return max(found, key=lambda made: made.steps, default=None)
+
+
+def remaining(session: str | None = None) -> Remaining | None:
+    """Returns what is left of the limits of a session that were set.
+
+    ::
+
+        left = control.remaining()
+        if left is not None and left.tokens is not None and left.tokens < 20_000:
+            messages.append("Finish with what you have.")
+
+    Args:
+        session: Key of the session; by default the session of the current context.
+
+    Returns:
+        Steps, actions, tokens, cost and seconds that are left, each None where no such limit is
+        set; None if no session is known: it begins with its first span. Where several guards know
+        it, that of the first.
+    """
+    key = current_key(session)
+    if key is None:
+        return None
+    found = (keeper.remaining(key) for keeper in keepers())
+    return next((left for left in found if left is not None), None)
 
 
 def cycles(session: str | None = None) -> tuple[AgentCycle, ...]:

@@ -44,7 +44,7 @@ from otel_loopguard.core.milestones import (
     Reached,
     SavedMilestones,
 )
-from otel_loopguard.core.progress import AgentUsage, Phase, Phases, Progress, Usage
+from otel_loopguard.core.progress import AgentUsage, Phase, Phases, Progress, Remaining, Usage
 from otel_loopguard.core.step import Kind, Step
 
 __all__ = [
@@ -80,6 +80,7 @@ __all__ = [
     "Progress",
     "Promise",
     "Reached",
+    "Remaining",
     "ResourcePressure",
     "Risk",
     "SavedMilestones",

@@ -96,6 +96,27 @@ class AgentUsage:
     cost: float = 0.0  # USD
 
 
+class Remaining(NamedTuple):
+    """What is left of the limits of a session that were set; None where there is none.
+
+    Of several limits of one thing, such as tool calls of the session and of the task at hand, it
+    is the one with the least left.
+
+    Attributes:
+        steps: Steps.
+        actions: Tool calls.
+        tokens: Tokens.
+        cost: Money, in USD.
+        seconds: Time.
+    """
+
+    steps: int | None = None
+    actions: int | None = None
+    tokens: int | None = None
+    cost: float | None = None
+    seconds: float | None = None
+
+
 @dataclass(slots=True)
 class Usage:
     """Running totals of what one session spent. One object per session, counted on: never keep it.

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from otel_loopguard.core import AgentUsage, Kind, Progress, Step, Usage
+from otel_loopguard.core import AgentUsage, Kind, Progress, Remaining, Step, Usage
 from otel_loopguard.evidence.normalize import key_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from otel_loopguard.core import MilestoneStatus
     from otel_loopguard.settings import Settings
 
 _RUNS: Final = frozenset({Kind.AGENT, Kind.WORKFLOW})
 _MOST: Final = 1 << 40
 _NAMED: Final = 200
+_LEFT: Final = {
+    "steps": "steps", "actions": "actions", "task_actions": "actions", "tokens": "tokens",
+    "cost": "cost", "elapsed_s": "seconds",
+}  # fmt: skip
+"""The field of `Remaining` by the name of the limit."""
 
 
 class UsageExtractor:
@@ -77,6 +84,25 @@ class UsageExtractor:
         if self._budgets:
             progress.used = self._used()
         return spending
+
+    def remaining(self, raised: Mapping[str, float], now: int) -> Remaining:
+        """What is left of the limits that are set.
+
+        Args:
+            raised: Limits that a person raised, by name.
+            now: Nanoseconds since the epoch.
+        """
+        left: dict[str, float] = {}
+        for one in self._budgets:
+            name = _LEFT.get(one.name)
+            if name is not None:
+                used: float = getattr(self._spending, one.spent)
+                if name == "seconds":
+                    used = (now - self._began) / 1e9 if self._began else 0
+                rest = max(raised.get(one.name, one.limit) - used, 0)
+                left[name] = min(rest, left.get(name, rest))
+        whole = {name: int(left[name]) for name in ("steps", "actions", "tokens") if name in left}
+        return Remaining(**whole, cost=left.get("cost"), seconds=left.get("seconds"))
 
     def _model(self, step: Step) -> None:
         spending = self._spending

@@ -15,7 +15,7 @@ from otel_loopguard.sessions.session import SavedSession
 
 if TYPE_CHECKING:
     from otel_loopguard._control.flag import Flag
-    from otel_loopguard.core import Acceptance, Admission, Choice, Objection
+    from otel_loopguard.core import Acceptance, Admission, Choice, Objection, Remaining
     from otel_loopguard.core.admission import ResourceUse
     from otel_loopguard.core.report import AgentCycle, Context, Happening, Report, Topic
     from otel_loopguard.execution.admission import Admissions
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from otel_loopguard.sessions.requested_calls import WaitingRound
     from otel_loopguard.sessions.resolver import SessionResolver
     from otel_loopguard.sessions.stats import DecisionIndex
+    from otel_loopguard.sessions.watchdog import Watchdog
     from otel_loopguard.settings import Settings
     from otel_loopguard.telemetry import Telemetry
 
@@ -43,6 +44,11 @@ class SessionQueries:
     active: ActiveSpans
     _resolver: SessionResolver
     _admissions: Admissions
+    _watchdog: Watchdog
+
+    def _clock(self, known: int | None = None) -> int:
+        """Returns the time, nanoseconds since the epoch."""
+        raise NotImplementedError
 
     def _opened(self, span_id: int) -> ActiveSpan | None:
         """Returns the open span with an id, and starts following it if it was deferred."""
@@ -113,6 +119,21 @@ class SessionQueries:
             if found is None:
                 return None
             return replace(found.report(), execution=self._admissions.acceptance(found.record))
+
+    def remaining(self, session: str) -> Remaining | None:
+        """Returns what is left of the limits of a session, or None if it is not known.
+
+        Args:
+            session: Key of the session.
+        """
+        with self._lock:
+            found = self._sessions.find(session)
+            if found is None:
+                return None
+            at = self._clock()
+            left, seconds = found.remaining(at), self._watchdog.left_s(found, at)
+        known = [one for one in (left.seconds, seconds) if one is not None]
+        return left._replace(seconds=min(known, default=None))
 
     def cycles(self, session: str) -> tuple[AgentCycle, ...] | None:
         """Returns the newest 32 agent cycles of a session, oldest first, or None.

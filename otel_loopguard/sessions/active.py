@@ -246,6 +246,12 @@ class Runs:
         if len(self._spent) > self._most:
             self._spent.popitem(last=False)
 
+    def left_s(self, run: Run | None, session: str, now: int) -> float | None:
+        """Seconds that are left of the limits of a run, or of the next; None without a limit."""
+        spent, _ = self._spent.get(session, (0, frozenset[str]()))
+        clocks = run_clocks(self._settings, now if run is None else run.opened.since, spent)
+        return max(min(clock.after() for clock in clocks) - now, 0) / 1e9 if clocks else None
+
     def forget(self, session: str) -> None:
         """A session is known no more."""
         self._spent.pop(session, None)

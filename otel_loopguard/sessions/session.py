@@ -6,7 +6,7 @@ import weakref
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from otel_loopguard import semconv
 from otel_loopguard._control.flag import POLICY, Flag, any_stops
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Mapping, Sequence
 
-    from otel_loopguard.core import Decision, Detection, SavedMilestones
+    from otel_loopguard.core import Decision, Detection, Remaining, SavedMilestones
     from otel_loopguard.core.report import Report
     from otel_loopguard.detectors import Detector
     from otel_loopguard.evidence import Extractor, Factory
@@ -311,6 +311,11 @@ class Session:
         action = self.flag.control.action
         broken = self.detectors.broken if self._judging is None else self._broken
         return self.record.report(self.key, self.progress, action, broken)
+
+    def remaining(self, now: int) -> Remaining:
+        """Returns what is left of its limits, but for those of open runs."""
+        usage = cast("UsageExtractor", self.extractors.made(UsageExtractor))
+        return usage.remaining(self.flag.raised_budgets, now)
 
     def next_run(self, span_id: int, began: int = 0) -> None:
         """An agent's run begins: in a conversation, the user's next turn.
