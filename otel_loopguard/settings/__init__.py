@@ -425,10 +425,11 @@ class Settings(Group):
     profile_parallel_tools: Names = value(
         frozenset(), "Tools whose calls may run concurrently, in addition to `read_tools`."
     )
-    profile_max_parallel: int = value(3, "Concurrent calls in a batch at most.", ge=1, le=1000)
 
     # Plans.
-    plan_max_parallel: int = value(3, "Concurrent tasks of a plan at most.", ge=1, le=1000)
+    plan_max_parallel: int = value(
+        3, "Concurrent tasks of a plan, or calls of a batch, at most.", ge=1, le=1000
+    )
     plan_assume_safe: bool = value(True, "Whether a task may run beside others by default.")
 
     # Control across processes.

@@ -74,6 +74,7 @@ MERGED: Final[Mapping[str, str]] = {
     "graph_limit_action": "budget_action",
     "budget_cost_action": "budget_action",
     "budget_operation_tokens": "budget_tokens",
+    "profile_max_parallel": "plan_max_parallel",
 }
 """Settings that said the same as another one, and that one; accepted for one release."""
 
