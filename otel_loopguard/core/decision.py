@@ -224,6 +224,14 @@ class Decision:
             return self.reason.removesuffix("_near") in _TIME_LIMITS
         return self.detector in _LIMITS
 
+    @property
+    def budget(self) -> str | None:
+        """Name of the budget that is spent, which a person may raise; None without."""
+        if self.detector == "stall" and self.reason == "operation_limit":
+            return "elapsed_s"
+        name, spent, _ = self.reason.partition("_limit")
+        return name if spent and self.detector == "spending_limit" else None
+
 
 _LIMITS: Final = frozenset({"spending_limit", "own_limit", "graph_limit"})
 _TIME_LIMITS: Final = frozenset(

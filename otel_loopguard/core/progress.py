@@ -81,6 +81,7 @@ class Progress:
         default_factory=dict[str, float]
     )  # limits of budgets that a person raised, by name
     used: float = 0.0  # highest share used of any budget, 0 to 1
+    late: str = ""  # what the timer said of the time limit of the task at hand: `near` or `limit`
     milestones: Milestones = field(default_factory=Milestones)
     phases: Phases = field(default_factory=Phases)
     call: Evidence | None = None  # of the newest tool call
@@ -139,6 +140,7 @@ class Usage:
     unpriced: int = 0  # model calls without a cost, where a budget of money asks for one
     raised: Mapping[str, float] = field(default_factory=dict[str, float])
     elapsed_s: float = 0.0  # from the start of the task's first step to the newest end
+    late: str = ""  # see `Progress.late`
     phases: int = 0  # of the task at hand
     errors: int = 0  # failed tool calls in a row within the task at hand
     agent: str | None = None  # that did this step

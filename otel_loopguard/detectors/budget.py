@@ -202,7 +202,7 @@ class SpendingLimit(_OwnVerdict):
         for entry in self._left:
             place, budget = entry
             spent: float = getattr(usage, budget.spent)
-            if spent < budget.limit * warning:
+            if spent < budget.limit * warning or self._is_told(budget, spent, usage.late):
                 continue
             if spent >= budget.limit:
                 self._left.remove(entry)
@@ -218,6 +218,12 @@ class SpendingLimit(_OwnVerdict):
             (place, one._replace(limit=raised.get(one.name, one.limit)))
             for place, one in enumerate(self._settings.budgets, 1)
         ]
+
+    def _is_told(self, budget: Budget, spent: float, late: str) -> bool:
+        """Whether the timer, which needs no step, said it first."""
+        if budget.name != "elapsed_s" or budget.name in self._raised:
+            return False
+        return late == "limit" or (late == "near" and spent < budget.limit)
 
     def _raise(self, raised: Mapping[str, float]) -> None:
         new = {name for name, limit in raised.items() if self._raised.get(name) != limit}

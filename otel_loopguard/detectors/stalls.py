@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
 
 NAME: Final = "stall"
+OPERATION: Final = "operation_limit"
+"""The rule of `budget_elapsed_s`, which steps are held against, too."""
 _RUNNING: Final = "has been running for {passed:.1f} s; its limit is {limit:g} s"
 _IDLE: Final = "has had no step for {passed:.1f} s; its limit is {limit:g} s"
 _PHASE: Final = "has been in one phase for {passed:.1f} s; the limit of a phase is {limit:g} s"
@@ -87,7 +89,7 @@ def run_clocks(settings: Settings, began: int, spent: int) -> list[Clock]:
     return _set(
         Clock("run_limit", began, settings.stall_run_s, mild=None),
         Clock("overall_limit", began - spent, overall_s, mild=None, message=_ALL_RUNS),
-        Clock("operation_limit", began, task_s, warns=False, mild=None),
+        Clock(OPERATION, began, task_s, mild=None),
     )
 
 

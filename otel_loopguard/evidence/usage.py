@@ -54,6 +54,7 @@ class UsageExtractor:
         spending, kind = self._spending, step.kind
         progress = self._progress
         spending.step_tokens, spending.raised = None, progress.raised
+        spending.late = progress.late
         if kind is Kind.TOOL:
             spending.errors = spending.errors + 1 if step.error else 0
         elif kind is Kind.MODEL:
@@ -149,7 +150,7 @@ class UsageExtractor:
         spending, progress = self._spending, self._progress
         progress.task += 1
         progress.phases.end()
-        spending.task = progress.task
+        spending.task, progress.late = progress.task, ""
         self._first_call = progress.calls
         self._began = self._ended = 0
         spending.actions = spending.errors = spending.phases = 0

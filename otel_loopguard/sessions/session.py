@@ -16,6 +16,7 @@ from otel_loopguard._util.values import dataclass
 from otel_loopguard.core import Action, Effect, Evidence, Kind, Milestones, Progress, Step
 from otel_loopguard.detectors import Registry
 from otel_loopguard.detectors.stalls import NAME as STALL
+from otel_loopguard.detectors.stalls import OPERATION
 from otel_loopguard.evidence import (
     EXTRACTORS,
     Extractors,
@@ -478,6 +479,8 @@ class Session:
 
     def stalled(self, found: Detection, step: Step) -> list[Finding]:
         """Returns the findings about a step that runs too long."""
+        if found.reason.startswith(OPERATION):
+            self.progress.late = "near" if found.reason.endswith("_near") else "limit"
         own = attended([found], self._settings, live=self.live)
         self.troubled = self.troubled or found.own is not Action.ALLOW
         covered = own if self.journal is None else self.journal.covered(own)

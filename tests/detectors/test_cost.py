@@ -8,10 +8,19 @@ from typing import Any
 
 import pytest
 
-from otel_loopguard import LoopGuard, LoopGuardSettingsError, Settings, control
+from otel_loopguard import (
+    LoopGuard,
+    LoopGuardSettingsError,
+    LoopGuardSpanProcessor,
+    Settings,
+    control,
+    session,
+    set_testing,
+)
 from otel_loopguard.core import Decision, Kind, Step
 from otel_loopguard.errors import EscalationError
 from otel_loopguard.policy.prices import PriceTable
+from tests.agents import agent, provider_with, tool_call
 from tests.calls import Run
 from tests.escalation.agents import asked as waiting_of
 from tests.escalation.agents import until
@@ -176,6 +185,30 @@ def test_a_bare_continue_lets_the_session_spend(asked: list[Any]) -> None:
     live(9, guard)
     guard.shutdown()
     assert [one.reason for one in found] == ["cost_limit"]
+
+
+def test_an_answer_gives_a_task_more_time(asked: list[Any]) -> None:
+    """Where the timer found that its time is over; steps are held against the new limit."""
+    found: list[str] = []
+    with set_testing(True) as rehearsal:
+        guard = LoopGuard(
+            Settings(budget_elapsed_s=100), on_decision=lambda _, one: found.append(one.reason)
+        )
+        tracer = provider_with(LoopGuardSpanProcessor(guard)).get_tracer("my.agent")
+        with session("takes-long"), agent(tracer):
+            tool_call(tracer)
+            rehearsal.advance(101)
+            tool_call(tracer)
+            assert found == ["operation_limit"]
+            (waiting,) = waiting_of(guard)
+            control.answer(waiting.id, "continue", limit=200, by="anna")
+            rehearsal.advance(50)
+            tool_call(tracer)
+            assert len(found) == 1
+            rehearsal.advance(60)
+            tool_call(tracer)
+        assert found[1:] == ["elapsed_s_limit"]
+        guard.shutdown()
 
 
 def test_a_limit_is_no_answer_to_a_loop() -> None:

@@ -169,11 +169,13 @@ def test_a_limit_in_time_acts_alone() -> None:
     assert run.decisions == []
 
 
-def test_an_operation_of_an_hour_is_noted_in_flight() -> None:
-    """C10's hour, while a call hangs and no step ends that a budget could be held against."""
-    settings = {**QUIET, "budget_elapsed_s": 3600, **NOTED}
-    run = Replayed(settings).feed(agent(0, 4000), span("tool", "t", 1, 3999, key=2))
-    assert (3600, "operation_limit", "allow") in run.said
+def test_an_operation_of_an_hour_is_found_in_flight() -> None:
+    """While a call hangs and no step ends; what the timer said no step says again."""
+    run = Replayed({**QUIET, "budget_elapsed_s": 3600, **NOTED})
+    run.feed(agent(0, 4000), span("tool", "t", 1, 3999, key=2), *busy(0, 30))
+    found = [(at, reason) for at, reason, _ in run.said if "operation" in reason]
+    assert found == [(2880, "operation_limit_near"), (3600, "operation_limit")]
+    assert [one.detector for one in run.decisions if "elapsed" in one.reason] == []
 
 
 def test_one_agent_of_several_at_work_for_long_is_noted() -> None:
@@ -228,5 +230,5 @@ def test_a_span_that_never_ends_costs_no_more_than_its_limits() -> None:
     run = Replayed({"limits": "standard", **NOTED})
     run.feed(agent(0, None), span("tool", "t", 1, None, key=2))
     run.guard.tick(EPOCH + 10**9 * SECOND)
-    assert len(run.said) == len({reason for _, reason, _ in run.said}) == 9
+    assert len(run.said) == len({reason for _, reason, _ in run.said}) == 10
     assert run.guard.due == 2**63 - 1
