@@ -11,6 +11,7 @@ from otel_loopguard._util.clock import now
 from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core import Kind
 from otel_loopguard.detectors import idle_clocks, phase_clocks, run_clocks
+from otel_loopguard.detectors.stalls import OPERATION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -247,10 +248,14 @@ class Runs:
             self._spent.popitem(last=False)
 
     def left_s(self, run: Run | None, session: str, now: int) -> float | None:
-        """Seconds that are left of the limits of a run, or of the next; None without a limit."""
+        """Seconds that are left of the limits of a run, or of the next; None without a limit.
+
+        That of the task, which a person may raise, is held against steps.
+        """
         spent, _ = self._spent.get(session, (0, frozenset[str]()))
         clocks = run_clocks(self._settings, now if run is None else run.opened.since, spent)
-        return max(min(clock.after() for clock in clocks) - now, 0) / 1e9 if clocks else None
+        ends = [clock.after() for clock in clocks if clock.reason != OPERATION]
+        return max(min(ends) - now, 0) / 1e9 if ends else None
 
     def forget(self, session: str) -> None:
         """A session is known no more."""

@@ -205,6 +205,9 @@ def test_an_answer_gives_a_task_more_time(asked: list[Any]) -> None:
             rehearsal.advance(50)
             tool_call(tracer)
             assert len(found) == 1
+            left = control.remaining()
+            assert left is not None
+            assert left.seconds == pytest.approx(49, abs=1)
             rehearsal.advance(60)
             tool_call(tracer)
         assert found[1:] == ["elapsed_s_limit"]
