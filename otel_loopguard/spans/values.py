@@ -499,6 +499,7 @@ _READ: Final = frozenset(
     )
 )
 _CACHES: Final = _READ | {
+    "gen_ai.usage.cache_write.input_tokens",
     "gen_ai.usage.cache_creation.input_tokens",
     "gen_ai.usage.cache_creation_input_tokens",
     "gen_ai.usage.cache_write_input_tokens",
