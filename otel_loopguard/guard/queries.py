@@ -280,18 +280,6 @@ class SessionQueries:
             self._opened(span_id)
             self._resolver.next_run(session, trace_id, span_id)
 
-    def entered(self, session: str) -> None:
-        """Lifts what the policy stopped in a finished run, as a session is entered again.
-
-        Args:
-            session: Key of the session.
-        """
-        with self._lock:
-            found = self._sessions.find(session)
-            if found is not None and found.flag.stops and found.turns.entered():
-                found.turns.over = False
-                found.next_run(found.run)
-
     def denies(
         self, session: str, tool: str, args: object, *, span_id: int = 0, agent: str | None = None
     ) -> bool:
