@@ -48,6 +48,11 @@ class SessionQueries:
         """Returns the open span with an id, and starts following it if it was deferred."""
         raise NotImplementedError
 
+    @property
+    def sees_steps(self) -> bool:
+        """Whether it knows a session or follows an open span, or was switched off."""
+        return bool(self._sessions or self.active.by_id) or not self.settings.enabled
+
     def flag_of(self, session: str) -> Flag | None:
         """Returns the flag of a session, or None if the session is not known."""
         found = self._sessions.find(session)
