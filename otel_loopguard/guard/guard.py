@@ -518,6 +518,7 @@ class LoopGuard(SessionQueries):
     def shutdown(self) -> None:
         """Counts the calls still held back. The guard remains usable."""
         self.count_held()
+        self._admissions.resources.stop()
         self._sessions.close()
         if self._resilience is not None:
             self._resilience.close()
