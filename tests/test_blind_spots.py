@@ -109,3 +109,24 @@ def test_a_loop_that_is_seen_is_told_nothing(kind: str, caplog: pytest.LogCaptur
         for _ in range(50):
             control.check()
     assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"exempt_tools": "serch"}, True),
+        ({"tools": {"serch": {"polls": True}}}, True),
+        ({"exempt_tools": "search"}, False),
+        ({"exempt_tools": "deploy"}, False),
+    ],
+    ids=str,
+)
+def test_a_tool_that_settings_misspell_is_told(
+    settings: dict[str, object], told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """When the guard shuts down: only then is it known that nobody called it."""
+    processor = LoopGuardSpanProcessor(LoopGuard(Settings(**settings)))
+    tool_call(provider_with(processor).get_tracer("my.agent"))
+    assert not caplog.records
+    processor.shutdown()
+    assert ("'serch', which was never called; 'search' was" in caplog.text) is told
