@@ -464,7 +464,9 @@ def shaped_inputs(value: object) -> tuple[object, str | None]:
     args, call_id = run_inputs(value)
     if args is value:
         named = mapping(parsed(value))
-        args = named["arguments"] if named and named.keys() == _NAMED_CALL else call_inputs(value)
+        args = (
+            named["arguments"] if named and frozenset(named) == _NAMED_CALL else call_inputs(value)
+        )
     return args, call_id
 
 
