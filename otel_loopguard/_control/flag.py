@@ -54,12 +54,13 @@ OBSERVERS: Final = FlagObservers()
 
 
 # Values of `Control.by` beside names of persons: a decision, a person without a name, the
-# application itself, and an unanswered escalation.
+# application itself, an unanswered escalation, and one that the user's next message came before.
 POLICY: Final = "policy"
 BY_HAND: Final = "by hand"
 APPLICATION: Final = "application"
 TIME_LIMIT: Final = "time limit"
-RESERVED: Final = frozenset({POLICY, BY_HAND, APPLICATION, TIME_LIMIT, "baggage"})
+PROMPT: Final = "the user's next message"
+RESERVED: Final = frozenset({POLICY, BY_HAND, APPLICATION, TIME_LIMIT, PROMPT, "baggage"})
 _PARTS: Final = 20
 # Longest wait: an interrupt may precede the wake-up.
 _LONGEST_S: Final = 10.0
@@ -123,6 +124,7 @@ class Flag:
         parts: Results so far, which a stop carries along; the newest 20.
         plan: The tasks that a person gave in place of the plan; empty: nobody did.
         raised_budgets: Limits of budgets that a person raised, by name.
+        asked: How many open escalations hold the session.
     """
 
     __slots__ = (
@@ -133,6 +135,7 @@ class Flag:
         "_lock",
         "_milestones",
         "_waiters",
+        "asked",
         "cleared",
         "limit_s",
         "parts",
@@ -151,6 +154,7 @@ class Flag:
         self.parts: deque[object] | None = early(session)
         self.plan: tuple[Task, ...] = ()
         self.raised_budgets: Mapping[str, float] = {}
+        self.asked = 0
         self._hint_taken: Control | None = None
 
     @property

@@ -15,6 +15,7 @@ from otel_loopguard._control.context import (
     flags_at,
     keepers,
     named_session,
+    questions,
     trace_key,
 )
 from otel_loopguard._control.flag import BY_HAND, NOTHING, Control, Flag, any_stops, is_reserved
@@ -46,6 +47,7 @@ def check() -> None:
         LoopGuardAbort: The session of the current context is aborted.
     """
     if not any_stops():
+        questions.count()
         return
     flag = asked_flag()
     if flag is not None:

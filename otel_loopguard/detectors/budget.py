@@ -124,9 +124,10 @@ _MOST_TOKENS: Final = 1 << 40
 
 
 class ContextSize(_OwnVerdict):
-    """Advises to compact the context: every five completed agents, and from 100,000 input tokens.
+    """Advises to compact the context: after five completed agents, and from 100,000 input tokens.
 
-    Tokens are those of one model call, and it is said once until they are below half of that again.
+    Agents count since the last compaction or turn of the user, and it is said once. Tokens are
+    those of one model call, and it is said once until they are below half of that again.
     """
 
     name = "context_size"
@@ -139,6 +140,9 @@ class ContextSize(_OwnVerdict):
     def reset(self) -> None:
         self._agents = 0
         self._full = False
+
+    def user_turn(self) -> None:
+        self._agents = 0
 
     def observe(self, step: Step) -> Detection | None:
         tuning = self._settings.tuning.stalls
@@ -155,7 +159,7 @@ class ContextSize(_OwnVerdict):
         if not tuning.compact_agents or step.parent_id is None:
             return None
         self._agents += 1
-        if self._agents % tuning.compact_agents:
+        if self._agents != tuning.compact_agents:
             return None
         counted = f"{self._agents} agents have completed their work"
         return self._detection("compact_agents", self._agents, self._agents, counted)

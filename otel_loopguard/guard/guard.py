@@ -21,7 +21,7 @@ from otel_loopguard.evidence import prepare
 from otel_loopguard.execution.admission import Admissions
 from otel_loopguard.execution.profiler import Profiler
 from otel_loopguard.guard.queries import SessionQueries
-from otel_loopguard.guard.untraced import Untraced
+from otel_loopguard.guard.untraced import Untraced, warn_of_misnamed
 from otel_loopguard.policy import diagnoser
 from otel_loopguard.policy.hints import hint
 from otel_loopguard.resilience.registry import ResilienceRegistry, offer
@@ -518,6 +518,9 @@ class LoopGuard(SessionQueries):
     def shutdown(self) -> None:
         """Counts the calls still held back. The guard remains usable."""
         self.count_held()
+        if self._live:
+            warn_of_misnamed(self.settings, self.profiler.tools)
+        self._admissions.resources.stop()
         self._sessions.close()
         if self._resilience is not None:
             self._resilience.close()

@@ -54,6 +54,11 @@ class SessionQueries:
         """Returns the open span with an id, and starts following it if it was deferred."""
         raise NotImplementedError
 
+    @property
+    def sees_steps(self) -> bool:
+        """Whether it knows a session or follows an open span, or was switched off."""
+        return bool(self._sessions or self.active.by_id) or not self.settings.enabled
+
     def flag_of(self, session: str) -> Flag | None:
         """Returns the flag of a session, or None if the session is not known."""
         found = self._sessions.find(session)
@@ -300,18 +305,6 @@ class SessionQueries:
         with self._lock:
             self._opened(span_id)
             self._resolver.next_run(session, trace_id, span_id)
-
-    def entered(self, session: str) -> None:
-        """Lifts what the policy stopped in a finished run, as a session is entered again.
-
-        Args:
-            session: Key of the session.
-        """
-        with self._lock:
-            found = self._sessions.find(session)
-            if found is not None and found.flag.stops and found.turns.entered():
-                found.turns.over = False
-                found.next_run(found.run)
 
     def denies(
         self, session: str, tool: str, args: object, *, span_id: int = 0, agent: str | None = None

@@ -77,7 +77,7 @@ def require(module: str, extra: str) -> Any:
     except ModuleNotFoundError as error:
         name = f"otel_loopguard.integrations.{extra.replace('-', '_')}"
         msg = f"{name} needs {module!r}: pip install 'otel-loopguard[{extra}]' ({error})"
-        raise ModuleNotFoundError(msg, name=error.name, path=error.path) from error
+        raise ModuleNotFoundError(msg, name=error.name, path=error.path) from None
 
 
 def is_instrumented(*instrumentors: str) -> bool:

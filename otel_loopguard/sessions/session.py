@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from otel_loopguard import semconv
-from otel_loopguard._control.flag import POLICY, Flag, any_stops
+from otel_loopguard._control.flag import POLICY, PROMPT, Flag, any_stops
 from otel_loopguard._util.errors import InternalErrors, attempt
 from otel_loopguard._util.packing import pack, unpack
 from otel_loopguard._util.values import dataclass
@@ -259,7 +259,7 @@ class Session:
             if self._contexts is not None:
                 self._contexts.agent_ended(step)
         elif step.kind is Kind.OTHER and step.name == "user":
-            self._next_turn(step.end or 0)
+            self._next_turn(step.end or 0, prompted=True)
 
     def _count(self, step: Step) -> None:
         progress, end = self.progress, step.end or 0
@@ -334,10 +334,10 @@ class Session:
             self._mark("TURN", began)
         self.run = span_id
 
-    def _next_turn(self, began: int) -> None:
+    def _next_turn(self, began: int, *, prompted: bool = False) -> None:
         """Starts a turn, unless a decision about a later step was made before the news arrived."""
         if not 0 < began < self.decided_at:
-            self._let_go()
+            self._let_go(prompted=prompted)
             self.user_turn(began)
 
     def allow(self, scope: Literal["call", "session"], by: str) -> None:
@@ -521,10 +521,17 @@ class Session:
         self._end_cycles("cleared")
         self.user_turn()
 
-    def _let_go(self) -> None:
-        """Starts the user's next turn: lifts stops and hints of the policy."""
+    def _let_go(self, *, prompted: bool) -> None:
+        """Starts the user's next turn: lifts stops and hints of the policy.
+
+        A pause that people were asked about waits for their answer, for code may start a run, too.
+        A message of the user is an answer.
+        """
         if self._silence is not None:
             self._silence.broken()
+        asked = self.flag.asked > 0
+        if asked and not prompted:
+            return
         by = self.flag.control.by
         ruled = by == POLICY
         if by is not None and not ruled:
@@ -532,7 +539,7 @@ class Session:
             if self.policy.ended:
                 self.policy.start_over()
         elif self.policy.ended or (ruled and self.flag.stops):
-            self.flag.clear()
+            self.flag.clear(by=PROMPT if asked else None)
             self._cleared = self.flag.cleared
             self.policy.start_over()
         elif ruled:

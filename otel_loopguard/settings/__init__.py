@@ -614,6 +614,12 @@ class Settings(Group):
         """Tools that are never judged."""
         return self.exempt_tools | {name for name, tool in self.tools.items() if tool.exempt}
 
+    @property
+    def declared_tools(self) -> frozenset[str]:
+        """Tools of which anything is declared."""
+        lists = (self.poll_tools, self.exempt_tools, self.read_tools, self.write_tools)
+        return frozenset(self.tools).union(*lists)
+
     @cached_property
     def effects(self) -> Mapping[str, str]:
         """Effects that are declared, by the name of the tool."""

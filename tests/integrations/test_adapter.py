@@ -532,8 +532,11 @@ def test_a_missing_framework_names_its_extra(adapter: str, monkeypatch: pytest.M
             monkeypatch.delitem(sys.modules, module)
     monkeypatch.setattr(sys, "meta_path", [_Hides(hidden), *sys.meta_path])
     extra = adapter.replace("_", "-")
-    with pytest.raises(ModuleNotFoundError, match=rf"pip install 'otel-loopguard\[{extra}\]'"):
+    with pytest.raises(
+        ModuleNotFoundError, match=rf"pip install 'otel-loopguard\[{extra}\]'"
+    ) as missing:
         importlib.import_module(name)
+    assert missing.value.__suppress_context__  # one traceback
 
 
 class _Hides:

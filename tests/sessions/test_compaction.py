@@ -27,11 +27,14 @@ def advice(run: Run) -> list[tuple[str, str]]:
 
 
 def test_five_completed_agents_are_reason_to_compact() -> None:
-    """Every five; the topmost agent of a run is not counted."""
+    """Said once until the context was compacted; the topmost agent of a run is not counted."""
     run = Run()
     run.calls(*(sub_agent() for _ in range(4)), Step(Kind.AGENT, "a"))
     assert advice(run) == []
-    run.calls(*(sub_agent() for _ in range(6)))
+    run.calls(*(sub_agent() for _ in range(100)))
+    assert advice(run) == [("compact_agents", "allow")]
+    run.guard.compacted("run")
+    run.calls(*(sub_agent() for _ in range(100)))
     assert advice(run) == [("compact_agents", "allow")] * 2
 
 
