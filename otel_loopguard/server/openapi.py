@@ -119,7 +119,16 @@ def document() -> dict[str, Any]:
                 "get": _operation(
                     "sessions",
                     "The sessions in use, and those that are stopped.",
-                    _object({"sessions": {"type": "array", "items": _ref("Session")}}),
+                    _object(
+                        {
+                            "sessions": {"type": "array", "items": _ref("Session")},
+                            "omitted": {
+                                **_WHOLE,
+                                "description": "Sessions that are known and not looked at: "
+                                "the newest 1,000 are (`tuning.admin.sessions`).",
+                            },
+                        }
+                    ),
                 )
             },
             **_paths("/v1/sessions/{session}", "", _IN_PATH),
