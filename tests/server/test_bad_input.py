@@ -17,6 +17,8 @@ import httpx
 import pytest
 from google.rpc.status_pb2 import Status
 
+from otel_loopguard import Settings
+from otel_loopguard.cli import serve
 from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.server import Server, ServerSettings, Tenants
 from tests.server.serving import PROTOBUF, call, request, serving
@@ -225,7 +227,7 @@ def test_a_next_hop_that_is_none_is_an_error_at_start(forward: str) -> None:
     [
         ("", r"expected a table \[tokens\]"),
         ("tokens = 7", r"expected a table \[tokens\]"),
-        ("[tokens]\none = 'short'", "16 or more"),
+        ("[tokens]\none = 'short'", "has 5 characters, expected 16 or more"),
         (f"[tokens]\none = '{TOKEN}'\ntwo = '{TOKEN}'", "is another's"),
         ("[tokens]\none = [7]", "is no token"),
         ("[tokens", "cannot be read"),
@@ -244,3 +246,12 @@ def test_the_name_of_a_file_of_tokens_says_its_form(tmp_path: Path) -> None:
     file.write_text(f"[tokens]\none = '{TOKEN}'")
     with pytest.raises(LoopGuardSettingsError, match=r"expected a file ending in \.toml"):
         Tenants.from_file(file)
+
+
+def test_a_token_that_is_too_short_names_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(serve.TOKEN, "short")
+    with pytest.raises(
+        LoopGuardSettingsError,
+        match=r"LOOPGUARD_SERVE_TOKEN: .* has 5 characters, expected 16 or more",
+    ):
+        serve.run(Settings(), None, [], ("", "", "", "", None))
