@@ -344,6 +344,7 @@ def test_unknown_variables_are_told_once_with_the_nearest_setting(
         "LOOPGUARD_REPEAT_TRESHOLD", "LOOPGUARD_COLOUR", "LOOPGUARD_EXPORTER",
         "LOOPGUARD_SERVICE_HOST", "LOOPGUARD_PORT_8080_TCP_ADDR", "LOOPGUARD_WRITE_DOCS",
         "LOOPGUARD_FRAMEWORKS_DIR", "LOOPGUARD_CYCLE_REPEATS", f"{TAIL_VARIABLE}S",
+        "LOOPGUARD_SERVE_TOKEN", "LOOPGUARD_URL", "LOOPGUARD_TOKEN",
     ):  # fmt: skip
         monkeypatch.setenv(name, "6")
     assert Settings().cycle_repeats == 6

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Final
 
+from otel_loopguard._util.logger import warn_blind
 from otel_loopguard.core import Kind
 from otel_loopguard.sessions.session import Session
 
@@ -27,6 +28,11 @@ _AGED_PER_NEW: Final = 2
 _AT_HAND: Final = 100
 """Sessions that are kept as objects; what judges the others is put away until their next step."""
 _REFUSED: Final = 16
+_IN_USE: Final = 60 * 1_000_000_000
+_EVICTED: Final = (
+    "sessions are forgotten that were used less than a minute ago, so no loop is found in them: "
+    "there are more than max_sessions (LOOPGUARD_MAX_SESSIONS) = %d; each takes about 33 kB"
+)
 _NEVER: Final = 2**63 - 1
 _LOOK_AGAIN: Final = 60 * 10**9
 """How often those are looked at that are old, and were open or stopped by a person: 60 s."""
@@ -315,6 +321,9 @@ class SessionRegistry:
             queues = (self._lately, self._open, self._stopped)
             oldest = next(next(iter(queue.values())) for queue in queues if queue)
             if oldest.key not in self._lately or not self._spare(oldest):
+                # A store knows it when it goes on.
+                if self._journal_worker is None and now - oldest.last_used < _IN_USE:
+                    warn_blind("sessions_evicted", _EVICTED, self._settings.max_sessions)
                 self._forget(oldest)
 
     def _spare(self, session: Session) -> bool:

@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 
 PREFIX: Final = "LOOPGUARD_"
 FILE: Final = "LOOPGUARD_SETTINGS_FILE"
-_OTHERS = frozenset((FILE, "LOOPGUARD_EXPORTER"))
-"""Variables that are no settings."""
+_OTHERS = frozenset(
+    (FILE, *(PREFIX + name for name in ("EXPORTER", "SERVE_TOKEN", "URL", "TOKEN")))
+)
+"""Variables that are no settings: of the exporter, of `serve`, and of its clients."""
 _NOT_OURS: Final = (
     r"LOOPGUARD_(?:FRAMEWORKS_.*|WRITE_DOCS"
     r"|(?:.*_)?(?:SERVICE_HOST|SERVICE_PORT(?:_.*)?|PORT(?:_\d+_.*)?))"

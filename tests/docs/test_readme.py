@@ -39,7 +39,7 @@ SHELL = [
 ]
 LANGUAGES = {"python", "sh", "text", "console", "toml", "json", "yaml"}
 LANGUAGES |= {"ts", "java", "go", "sql"}  # clients of `serve` and readers of results, tested apart
-TOOLS = {"pip", "git", "cd", "python", "pytest", "make", "curl", "tail"}
+TOOLS = {"pip", "git", "cd", "python", "pytest", "make", "curl", "tail", "npm"}
 TOOLS |= {"opentelemetry-instrument", "otel-loopguard"}
 
 

@@ -171,6 +171,8 @@ def test_the_document_describes_every_path() -> None:
         assert document["openapi"] == "3.1.0"
         parts = ("", "/control", "/events", "/pause", "/resume", "/abort", "/answer", "/allow")
         assert set(document["paths"]) == {
+            "/livez",
+            "/readyz",
             "/v1/sessions",
             *(one + part for one in ("/v1/sessions/{session}", "/v1/session") for part in parts),
         }

@@ -64,6 +64,7 @@ def test_what_is_listed() -> None:
         more.observe(Step(Kind.TOOL, "t", args={"q": key}, outcome="x"), key)
     reply = more.escalation().admin.reply({"op": "sessions"})
     assert [row["session"] for row in reply["sessions"]] == ["d", "c"]
+    assert reply["omitted"] == 2
 
 
 def test_stopped_sessions_stay_on_the_list() -> None:
