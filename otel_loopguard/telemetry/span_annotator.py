@@ -129,7 +129,7 @@ class SpanAnnotator:
             if self._events:
                 agent.add_event(own)
         else:
-            agent.annotate(own, event=self._events, links=True)
+            agent.annotate(own, event=self._events)
         if aborts and not decision.shadow and self._finish_reason:
             outermost = agents[-1][0] if agents else steps[-1][0]
             outermost.annotate(_FINISHED)
@@ -160,7 +160,7 @@ class SpanAnnotator:
         if decision.action is not Action.ALLOW or (
             span.attributes.get(semconv.DECISION_ACTION, "allow") == "allow"
         ):
-            span.annotate(added, event=self._events, links=True)
+            span.annotate(added, event=self._events)
         elif self._events:
             span.add_event(added)
 
