@@ -33,7 +33,7 @@ from otel_loopguard.sessions.active import (
     first_look,
 )
 from otel_loopguard.sessions.decisions import Decisions
-from otel_loopguard.sessions.observation import DecisionRecord, Observation, Subscribers
+from otel_loopguard.sessions.observation import DecisionRecord, Observation, Subscribers, agent_of
 from otel_loopguard.sessions.registry import SessionRegistry
 from otel_loopguard.sessions.requested_calls import DIALECT as MESSAGES
 from otel_loopguard.sessions.resolver import SessionResolver
@@ -651,6 +651,7 @@ class LoopGuard(SessionQueries):
             seen = Observation(
                 session, index, step, session.evidence, tuple(session.detected), tuple(made),
                 session.record.turn, session.progress.phases.over, session.shrunk,
+                agent_of(step, opened),
             )  # fmt: skip
         for name, notify in self.subscribers.steps:
             try:
@@ -686,18 +687,17 @@ class LoopGuard(SessionQueries):
         decision = session.noted(decision)
         _raise_flag(session, decision)
         loop = finding.verdict.detection.own is None
-        return self._record(session, decision, step, opened, step.agent, loop=loop)
+        return self._record(session, decision, step, opened, loop=loop)
 
     def _stall(self, stall: Stall) -> bool:
         """Decides about a span that has been open for too long; always True."""
         opened, step = stall.opened, stall.step
-        agent = step.agent or opened.agent
         made: list[DecisionRecord] = []
         with self._lock:
             if not self.active.has(opened):
                 return True  # it ended meanwhile
             session = opened.session or self._sessions.of_step(step, stall.time)
-            self.telemetry.numbers.stalled(stall.detection.detector, agent)
+            self.telemetry.numbers.stalled(stall.detection.detector, agent_of(step, opened))
             for finding in session.stalled(stall.detection, step):
                 index = session.progress.steps
                 decision = self._decisions.decide(
@@ -706,7 +706,7 @@ class LoopGuard(SessionQueries):
                 decision = session.noted(decision)
                 if decision.action.stops or not session.flag.raised:
                     _raise_flag(session, decision)
-                made.append(self._record(session, decision, step, opened, agent, running=True))
+                made.append(self._record(session, decision, step, opened, running=True))
             session.ruled()
         for record in made:
             self.subscribers.publish(record)
@@ -714,7 +714,7 @@ class LoopGuard(SessionQueries):
 
     def _record(  # noqa: PLR0913
         self, session: Session, decision: Decision, step: Step, opened: ActiveSpan | None,
-        agent: str | None, *, loop: bool = False, running: bool = False,
+        *, loop: bool = False, running: bool = False,
     ) -> DecisionRecord:  # fmt: skip
         """Records a decision in the report and the journal. The lock is held."""
         record, noted = session.record, decision.action is Action.ALLOW
@@ -723,7 +723,7 @@ class LoopGuard(SessionQueries):
         self._sessions.wrote(session, now=not noted)
         if not noted:
             self._index.add(decision.id, record)
-        spent = record.spent
+        agent, spent = agent_of(step, opened), record.spent
         return DecisionRecord(
             session, decision, step, opened, agent, meaning, spent, running=running
         )

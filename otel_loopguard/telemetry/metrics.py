@@ -272,7 +272,6 @@ _MAX_NAME: Final = 200
 _MAX_KEYS: Final = 1800
 """Different attributes of one metric; the SDK gives up its own order past 2000."""
 _TOOL: Final = Kind.TOOL
-_AGENT: Final = Kind.AGENT
 _OF_STEPS: Final = (semconv.METRIC_STEPS, semconv.METRIC_TOOL_CALLS)
 
 Key = tuple[str, ...]
@@ -280,11 +279,6 @@ Key = tuple[str, ...]
 Values = Mapping[Key, float]
 _Kind = tuple[Kind, str, str, bool]
 """Kind, agent, tool and failure of steps that are counted together."""
-
-
-def agent_of(step: Step) -> str | None:
-    """The agent that a step is counted for: a run of an agent is that agent's own."""
-    return step.agent or (step.name if step.kind is _AGENT else None)
 
 
 class CardinalityLimit:
@@ -341,11 +335,10 @@ class Counts:
         # The same, by all that the newest steps said: a step finds its count at once.
         self._found: dict[_Kind, list[int]] = {}
 
-    def step(self, step: Step) -> None:
-        """Counts a step."""
+    def step(self, step: Step, agent: str | None) -> None:
+        """Counts a step of an agent."""
         kind, name = step.kind, step.name or ""
-        agent = step.agent or (name if kind is _AGENT else "")
-        said = (kind, agent[:_MAX_NAME], name[:_MAX_NAME], step.error)
+        said = (kind, (agent or "")[:_MAX_NAME], name[:_MAX_NAME], step.error)
         with self._lock:
             count = self._found.get(said) or self._find(said)
             count[0] += 1

@@ -34,7 +34,6 @@ from otel_loopguard.telemetry.metrics import (
     CardinalityLimit,
     Counts,
     Metric,
-    agent_of,
 )
 from otel_loopguard.version import __version__
 
@@ -535,13 +534,13 @@ class MetricsRecorder:
 
     def on_step(self, seen: published.Observation) -> None:
         """Counts a step that was judged; on the way of every step."""
-        step = seen.step
+        step, named = seen.step, seen.agent
         kind, tokens = step.kind, step.tokens_in
-        self.counts.step(step)
+        self.counts.step(step, named)
         if kind is _MODEL:
             if tokens is not None:
                 # A span may say anything.
-                size, agent = min(max(tokens, 0), _MAX_TOKENS), self.agents.get(step.agent)
+                size, agent = min(max(tokens, 0), _MAX_TOKENS), self.agents.get(named)
                 self._keep(semconv.METRIC_RUN_CONTEXT_TOKENS, size, {AGENT: agent})
             if seen.compacted:
                 self.happened("compactions")
@@ -549,15 +548,14 @@ class MetricsRecorder:
             if seen.turn.recovered:
                 self.counts.add(semconv.METRIC_TOOL_RECOVERIES, (self.tools.get(step.name),))
             if seen.turn.switched:
-                self.counts.add(semconv.METRIC_STRATEGY_SWITCHES, (self.agents.get(step.agent),))
+                self.counts.add(semconv.METRIC_STRATEGY_SWITCHES, (self.agents.get(named),))
         for found in seen.detections:
-            agent = self.agents.get(agent_of(step))
-            key = (self._detectors.get(found.detector), agent)
+            key = (self._detectors.get(found.detector), self.agents.get(named))
             self.counts.add(semconv.METRIC_DETECTIONS, key)
         for phase in seen.phases:
             if phase.seconds is not None:
-                named = self.agents.get(phase.name)
-                self._keep(semconv.METRIC_RUN_PHASE_DURATION, phase.seconds, {AGENT: named})
+                of = {AGENT: self.agents.get(phase.name)}
+                self._keep(semconv.METRIC_RUN_PHASE_DURATION, phase.seconds, of)
 
     def on_decision(self, made: published.DecisionRecord) -> None:
         """Counts a decision."""
