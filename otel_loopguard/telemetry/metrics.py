@@ -59,27 +59,32 @@ class Metric:
 METRICS: Final = (
     Metric(
         semconv.METRIC_DECISIONS, "counter", "{decision}",
-        (semconv.DECISION_ACTION, *_DETECTOR, semconv.DECISION_SHADOW),
+        (semconv.DECISION_ACTION, AGENT, semconv.DECISION_SHADOW),
         "Decisions, including notes (`allow`). `loopguard.decision.shadow` is set only if true.",
+    ),
+    Metric(
+        semconv.METRIC_DETECTOR_DECISIONS, "counter", "{decision}",
+        (semconv.DECISION_ACTION, *_DETECTOR, semconv.DECISION_SHADOW),
+        "The same by detector. A series begins with its first decision, at 1 and not at 0.",
     ),
     Metric(
         semconv.METRIC_DETECTIONS, "counter", "{detection}", _DETECTOR,
         "Detections, whether or not a decision followed.",
     ),
     Metric(
-        semconv.METRIC_LOOPS_DETECTED, "counter", "{loop}", _DETECTOR,
+        semconv.METRIC_LOOPS_DETECTED, "counter", "{loop}", (AGENT,),
         "Distinct loops that led to a hint or more; each counts once per session.",
     ),
     Metric(
-        semconv.METRIC_LOOPS_PREVENTED, "counter", "{loop}", _DETECTOR,
+        semconv.METRIC_LOOPS_PREVENTED, "counter", "{loop}", (AGENT,),
         "Distinct loops that were denied, paused or aborted; none in mode `shadow`.",
     ),
     Metric(
-        semconv.METRIC_SAVED_TOKENS, "counter", "{token}", _DETECTOR,
+        semconv.METRIC_SAVED_TOKENS, "counter", "{token}", (AGENT,),
         "Estimate of the tokens that stopped loops would still have used.",
     ),
     Metric(
-        semconv.METRIC_SAVED_TIME, "counter", "s", _DETECTOR,
+        semconv.METRIC_SAVED_TIME, "counter", "s", (AGENT,),
         "Estimate of the time that stopped loops would still have taken.",
     ),
     Metric(

@@ -78,7 +78,7 @@ def test_the_trace_of_a_call_that_hangs_is_drawn() -> None:
         attributes = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"}
         with scene.tracer.start_as_current_span("execute_tool search", attributes=attributes):
             scene.guard.tick(time.time_ns() + 120 * 10**9)
-    assert scene.total("loopguard.decisions", loopguard__detector__name="stall")
+    assert scene.total("loopguard.detector.decisions", loopguard__detector__name="stall")
     assert [undrawn(each) for each in exported(scene.spans.get_finished_spans())] == [set()]
 
 
