@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, cast
 from opentelemetry import context as otel_context
 from opentelemetry import trace
 
-from otel_loopguard._control.flag import any_stops
+from otel_loopguard._control.flag import any_stops, asks
 from otel_loopguard._control.pending import declare, plan_of, waiting
 from otel_loopguard._util.clock import off
 from otel_loopguard._util.errors import InternalErrors, attempt
@@ -239,6 +239,7 @@ def trace_key() -> str | None:
 
 def asked_flag() -> Flag | None:
     """As `current_flag`, for a loop that asks: warns if no session is known."""
+    asks()
     flag = current_flag()
     if flag is not None or not any_stops() or named_session() is not None:
         return flag

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal, cast
 
 from otel_loopguard._control.callbacks import notify_listeners
 from otel_loopguard._control.context import GuardRegistry, keep, making
-from otel_loopguard._control.flag import OBSERVERS, POLICY, any_stops
+from otel_loopguard._control.flag import OBSERVERS, POLICY, any_stops, asks
 from otel_loopguard._control.replication import ControlReplication
 from otel_loopguard._util.clock import now
 from otel_loopguard._util.errors import InternalErrors, attempt, swallow
@@ -168,6 +168,8 @@ class LoopGuard(SessionQueries):
         if live:
             if local:
                 keep(self)
+            else:
+                asks()  # from where its sessions run
             reset_after_fork(self)
 
     @classmethod

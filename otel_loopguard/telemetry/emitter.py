@@ -14,6 +14,7 @@ from opentelemetry._logs import get_logger
 from opentelemetry.trace import Link, Status, StatusCode, get_tracer
 
 from otel_loopguard import semconv
+from otel_loopguard._control.flag import anybody_asks
 from otel_loopguard._util.errors import attempt, swallow
 from otel_loopguard._util.logger import logger
 from otel_loopguard._util.worker import BackgroundWorker
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
 _NAME: Final = "otel_loopguard"
 _IDLE_S: Final = 2.0
+_NOBODY_ASKS: Final = "nothing here asks for it: add an adapter or `control.check()`"
 
 Fields = Callable[["Decision"], Mapping[str, events.Value]]
 """What the log record of a decision says beside its text."""
@@ -164,6 +166,7 @@ class EventEmitter:
         self._fields = fields
         self._events = settings.telemetry_events
         self._spans = settings.decision_spans and live
+        self._live = live
         self.answering = False
 
     def on_decision(self, made: DecisionRecord) -> None:
@@ -177,9 +180,8 @@ class EventEmitter:
                 f"(or `abort`), or control.resume({decision.session!r})"
             )
         level = logging.WARNING if decision.action.stops else logging.INFO
-        logger.log(
-            level, "%s: session %s: %s", decision.action, decision.session, text, extra=fields
-        )
+        said = self._said(decision)
+        logger.log(level, "%s: session %s: %s", said, decision.session, text, extra=fields)
         if self._emitter is None:
             return
         place = span_ref(decision.trace_id, decision.span_id, opened)
@@ -190,6 +192,15 @@ class EventEmitter:
         asks = asks or decision.intervention == "escalate_human"
         if asks and self._events and not self.answering:
             self._emitter.put(events.asked(decision, made.agent, place))
+
+    def _said(self, decision: Decision) -> str:
+        """The action as it takes effect: what nobody is stopped by was not done."""
+        action = decision.action
+        if decision.shadow and action is not Action.ALLOW:
+            return f"would {action} (shadow)"
+        if action.stops and self._live and not anybody_asks():
+            return f"{action} decided; {_NOBODY_ASKS}"
+        return str(action)
 
     def escalated(self, case: Case) -> None:
         """Reports what is put before people, when it is made and when it is over."""
