@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 # Compared one by one: looking an enum up in a dict, or its `.name`, costs several times as much.
 _UNSET, _ERROR, _INTERNAL = StatusCode.UNSET, StatusCode.ERROR, SpanKind.INTERNAL
 _NO_CONTEXT = SpanContext(0, 0, is_remote=False)
+_ON_SPAN = frozenset({semconv.CALL_FINGERPRINT, semconv.DECISION_ID})
+"""What the span says, and no event: views that sort and cut show action and message then."""
 _LOOKS = 20
 _LOOK_S = 0.001
 REWRITTEN = "logfire.span_type"
@@ -165,7 +167,8 @@ class ActiveSpanView(_SdkSpanView):
         if isinstance(span, Span) and not _is_locked(self._span):
             with busy():
                 if span.is_recording():
-                    span.add_event(name, dict(annotation.attributes))
+                    said = annotation.attributes.items()
+                    span.add_event(name, {key: it for key, it in said if key not in _ON_SPAN})
 
 
 def _is_locked(span: ReadableSpan) -> bool:

@@ -128,7 +128,7 @@ class BackgroundEmitter:
             if not name.startswith("gen_ai.")
         }
         span = get_tracer(_NAME, __version__, self._tracers).start_span(
-            event.name,
+            f"loopguard {event.attributes[semconv.DECISION_ACTION]}",
             context,
             attributes=attributes,
             links=[Link(span_context(trace_id, span_id)) for trace_id, span_id in event.links],
@@ -165,7 +165,7 @@ class EventEmitter:
         self._emitter = emitter
         self._fields = fields
         self._events = settings.telemetry_events
-        self._spans = settings.decision_spans and live
+        self._spans = settings.decision_spans if live else False
         self._live = live
         self.answering = False
 
@@ -185,7 +185,7 @@ class EventEmitter:
         if self._emitter is None:
             return
         place = span_ref(decision.trace_id, decision.span_id, opened)
-        span = self._spans and self._is_nowhere(decision, opened)
+        span = self._has_span(decision, opened)
         if span or self._events:
             self._emitter.put(events.decided(decision, made.agent, fields, place, span=span))
         asks = decision.action in (Action.ASK, Action.PAUSE)
@@ -227,9 +227,16 @@ class EventEmitter:
         if self._emitter is not None and self._events:
             self._emitter.put(events.evaluated(verdict))
 
-    def _is_nowhere(self, decision: Decision, opened: ActiveSpan | None) -> bool:
-        """Whether no span has it: nothing is open above, and no exporter of ours writes it."""
-        if decision.action is Action.ALLOW or not decision.span_id or is_written(self._faults):
+    def _has_span(self, decision: Decision, opened: ActiveSpan | None) -> bool:
+        """Whether it gets a span of its own; usually where no other span has it.
+
+        None has it where nothing is open above, and no exporter of ours writes it.
+        """
+        if not self._spans or decision.action is Action.ALLOW or not decision.span_id:
+            return False
+        if self._spans == "always":
+            return True
+        if is_written(self._faults):
             return False
         if opened is None:
             return True
