@@ -182,6 +182,7 @@ RULES: Final = "default@2"
 # Metrics. Unit, attributes and meaning of each are in `telemetry/metrics.py`.
 
 METRIC_DECISIONS: Final = "loopguard.decisions"
+METRIC_DETECTOR_DECISIONS: Final = "loopguard.detector.decisions"
 METRIC_DETECTIONS: Final = "loopguard.detections"
 METRIC_LOOPS_DETECTED: Final = "loopguard.loops.detected"
 METRIC_LOOPS_PREVENTED: Final = "loopguard.loops.prevented"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, cast
 from opentelemetry import context as otel_context
 from opentelemetry import trace
 
-from otel_loopguard._control.flag import any_stops
+from otel_loopguard._control.flag import any_stops, asks
 from otel_loopguard._control.pending import declare, plan_of, waiting
 from otel_loopguard._util.clock import off
 from otel_loopguard._util.errors import InternalErrors, attempt
@@ -260,6 +260,7 @@ class Questions:
 
     def count(self) -> None:
         """Counts a question; warns where it cannot be answered."""
+        asks()
         if self._settled or off():
             return
         self._asked += 1

@@ -424,6 +424,20 @@ def any_stops() -> bool:
     return bool(_stopping)
 
 
+_asked = False
+
+
+def asks() -> None:
+    """Records that something of this process asks what was decided, or is there to ask."""
+    global _asked  # noqa: PLW0603
+    _asked = True
+
+
+def anybody_asks() -> bool:
+    """Whether anything of this process ever asked: else what is decided stops nothing."""
+    return _asked
+
+
 def _finish(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)

@@ -284,7 +284,7 @@ def _passed(flag: Flag, *, in_time: bool) -> Control:
         raise _abort(flag, control)
     if not in_time:
         flag.adopt_parts(trace_key())
-        msg = f"session {control.session!r} is paused and was not resumed in time: {control.reason}"
+        msg = _told(control, "was paused and not resumed in time")
         parts = flag.parts or ()
         raise LoopGuardPaused(msg, control.session or "", control.decision, parts, control.by)
     return control
@@ -292,9 +292,14 @@ def _passed(flag: Flag, *, in_time: bool) -> Control:
 
 def _abort(flag: Flag, control: Control) -> LoopGuardAbort:
     flag.adopt_parts(trace_key())
-    msg = f"session {control.session!r} is aborted: {control.reason}"
     parts = flag.parts or ()
-    return LoopGuardAbort(msg, control.session or "", control.decision, parts, control.by)
+    told = _told(control, "aborted")
+    return LoopGuardAbort(told, control.session or "", control.decision, parts, control.by)
+
+
+def _told(control: Control, happened: str) -> str:
+    """The reason first: lists of errors show the first words only."""
+    return f"{control.reason} (session {control.session!r} {happened})"
 
 
 def _in_asyncio() -> bool:

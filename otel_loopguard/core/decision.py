@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from enum import Enum
 from typing import Final, Literal
 
@@ -245,7 +245,7 @@ class Annotation:
     """Attributes and events for a span.
 
     Attributes:
-        attributes: Attributes to add, `loopguard.*`.
+        attributes: Attributes to add: `loopguard.*`, and what the conventions name.
         error: Description of an ERROR status for the span (deny, abort), or None to leave the
             status alone.
         links: Trace and span ids of spans to link to.
@@ -254,6 +254,14 @@ class Annotation:
     attributes: Mapping[str, str | bool | int | float]
     error: str | None = None
     links: tuple[tuple[int, int], ...] = ()
+
+    def added_to(self, said: Container[str]) -> dict[str, str | bool | int | float]:
+        """Attributes for a span that has these already; names of the conventions stay its own."""
+        return {
+            name: value
+            for name, value in self.attributes.items()
+            if name not in said or not name.startswith("gen_ai.")
+        }
 
 
 class Outcome(str, Enum):

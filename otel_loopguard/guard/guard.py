@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal, cast
 
 from otel_loopguard._control.callbacks import notify_listeners
 from otel_loopguard._control.context import GuardRegistry, keep, making
-from otel_loopguard._control.flag import OBSERVERS, POLICY, any_stops
+from otel_loopguard._control.flag import OBSERVERS, POLICY, any_stops, asks
 from otel_loopguard._control.replication import ControlReplication
 from otel_loopguard._util.clock import now
 from otel_loopguard._util.errors import InternalErrors, attempt, swallow
@@ -33,7 +33,7 @@ from otel_loopguard.sessions.active import (
     first_look,
 )
 from otel_loopguard.sessions.decisions import Decisions
-from otel_loopguard.sessions.observation import DecisionRecord, Observation, Subscribers
+from otel_loopguard.sessions.observation import DecisionRecord, Observation, Subscribers, agent_of
 from otel_loopguard.sessions.registry import SessionRegistry
 from otel_loopguard.sessions.requested_calls import DIALECT as MESSAGES
 from otel_loopguard.sessions.resolver import SessionResolver
@@ -168,6 +168,8 @@ class LoopGuard(SessionQueries):
         if live:
             if local:
                 keep(self)
+            else:
+                asks()  # from where its sessions run
             reset_after_fork(self)
 
     @classmethod
@@ -654,6 +656,7 @@ class LoopGuard(SessionQueries):
             seen = Observation(
                 session, index, step, session.evidence, tuple(session.detected), tuple(made),
                 session.record.turn, session.progress.phases.over, session.shrunk,
+                agent_of(step, opened),
             )  # fmt: skip
         for name, notify in self.subscribers.steps:
             try:
@@ -689,18 +692,17 @@ class LoopGuard(SessionQueries):
         decision = session.noted(decision)
         _raise_flag(session, decision)
         loop = finding.verdict.detection.own is None
-        return self._record(session, decision, step, opened, step.agent, loop=loop)
+        return self._record(session, decision, step, opened, loop=loop)
 
     def _stall(self, stall: Stall) -> bool:
         """Decides about a span that has been open for too long; always True."""
         opened, step = stall.opened, stall.step
-        agent = step.agent or opened.agent
         made: list[DecisionRecord] = []
         with self._lock:
             if not self.active.has(opened):
                 return True  # it ended meanwhile
             session = opened.session or self._sessions.of_step(step, stall.time)
-            self.telemetry.numbers.stalled(stall.detection.detector, agent)
+            self.telemetry.numbers.stalled(stall.detection.detector, agent_of(step, opened))
             for finding in session.stalled(stall.detection, step):
                 index = session.progress.steps
                 decision = self._decisions.decide(
@@ -709,7 +711,7 @@ class LoopGuard(SessionQueries):
                 decision = session.noted(decision)
                 if decision.action.stops or not session.flag.raised:
                     _raise_flag(session, decision)
-                made.append(self._record(session, decision, step, opened, agent, running=True))
+                made.append(self._record(session, decision, step, opened, running=True))
             session.ruled()
         for record in made:
             self.subscribers.publish(record)
@@ -717,7 +719,7 @@ class LoopGuard(SessionQueries):
 
     def _record(  # noqa: PLR0913
         self, session: Session, decision: Decision, step: Step, opened: ActiveSpan | None,
-        agent: str | None, *, loop: bool = False, running: bool = False,
+        *, loop: bool = False, running: bool = False,
     ) -> DecisionRecord:  # fmt: skip
         """Records a decision in the report and the journal. The lock is held."""
         record, noted = session.record, decision.action is Action.ALLOW
@@ -726,7 +728,7 @@ class LoopGuard(SessionQueries):
         self._sessions.wrote(session, now=not noted)
         if not noted:
             self._index.add(decision.id, record)
-        spent = record.spent
+        agent, spent = agent_of(step, opened), record.spent
         return DecisionRecord(
             session, decision, step, opened, agent, meaning, spent, running=running
         )

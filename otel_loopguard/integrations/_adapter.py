@@ -34,6 +34,7 @@ from otel_loopguard._control.context import (
     named_session,
     naming,
 )
+from otel_loopguard._control.flag import asks
 from otel_loopguard._control.gate import flag_refuses, gate_at, objected, spellings
 from otel_loopguard._util.clock import off
 from otel_loopguard._util.logger import logger, warn_blind
@@ -231,6 +232,7 @@ class Adapter:
         tracer_provider: ApiTracerProvider | None = None,
         content: bool | None = None,
     ) -> None:
+        asks()
         self.limit_s = limit_s
         self.on_choice = on_choice
         self.passing = passing

@@ -130,9 +130,9 @@ def annotation(decision: Decision, *, with_session: bool, status: bool = True) -
     """What a decision adds to a span."""
     attributes: dict[str, str | bool | int | float] = {
         semconv.DECISION_ACTION: decision.action.value,
+        semconv.DECISION_MESSAGE: decision.message,
         semconv.DECISION_ID: decision.id,
         semconv.DECISION_REASON: decision.reason,
-        semconv.DECISION_MESSAGE: decision.message,
         semconv.DETECTOR_NAME: decision.detector,
         semconv.DETECTION_SEVERITY: decision.severity.value,
         semconv.DETECTION_SCORE: decision.confidence,

@@ -12,7 +12,7 @@ from otel_loopguard import semconv
 from otel_loopguard._control.flag import POLICY, PROMPT, Flag, any_stops
 from otel_loopguard._util.errors import InternalErrors, attempt
 from otel_loopguard._util.packing import pack, unpack
-from otel_loopguard._util.values import dataclass
+from otel_loopguard._util.values import NamedTuple, dataclass
 from otel_loopguard.core import Action, Effect, Evidence, Kind, Milestones, Progress, Step
 from otel_loopguard.detectors import Registry
 from otel_loopguard.detectors.stalls import NAME as STALL
@@ -68,6 +68,22 @@ class SavedSession:
     detectors: Mapping[str, Detector]
     policy: Policy | None  # None if the session was stopped
     milestones: SavedMilestones
+
+
+class _Spot(NamedTuple):
+    """The span of a call that was the first of its kind."""
+
+    trace_id: int
+    span_id: int
+    parent_id: int | None
+    end: int | None
+
+    def precedes(self, step: Step) -> bool:
+        """Whether it was over when a step began: it is neither that step's span nor below it.
+
+        Jaeger's page takes a link to a span below for the parent, and then draws nothing at all.
+        """
+        return (self.end or 0) <= step.start and self.parent_id != step.span_id
 
 
 _FIRSTS: Final = 48
@@ -226,7 +242,7 @@ class Session:
         self._silence: Silence | None = None
         self._contexts: ContextSizes | None = None
         # Trace and span that showed the newest 48 calls, answers and errors first.
-        self._firsts: dict[int, tuple[int, int]] = {}
+        self._firsts: dict[int, _Spot] = {}
         # The agent that called each tool last, of 256 tools.
         self._callers: dict[str, str | None] = {}
 
@@ -450,7 +466,7 @@ class Session:
 
     def _note_first(self, step: Step, seen: Evidence) -> None:
         """Refreshes seen keys, so that calls of a continuing loop are not forgotten."""
-        firsts, spot = self._firsts, (step.trace_id, step.span_id)
+        firsts, spot = self._firsts, _Spot(step.trace_id, step.span_id, step.parent_id, step.end)
         keys = (seen.call, seen.outcome)
         if seen.error:
             keys = (*keys, seen.error_shape, seen.error_line)
@@ -507,9 +523,9 @@ class Session:
     def _found(self, verdict: Verdict, step: Step, seen: Evidence | None) -> Finding:
         """Returns a verdict with the spans that first showed the parts of its loop."""
         firsts = self._firsts
-        earlier = dict.fromkeys(firsts[key] for key in verdict.loop.keys if key in firsts)
-        earlier.pop((step.trace_id, step.span_id), None)
-        shown = tuple(earlier)[: self._settings.tuning.telemetry.links]
+        spots = dict.fromkeys(firsts[key] for key in verdict.loop.keys if key in firsts)
+        earlier = [(spot.trace_id, spot.span_id) for spot in spots if spot.precedes(step)]
+        shown = tuple(earlier[: self._settings.tuning.telemetry.links])
         return finding_of(verdict, step, seen)._replace(earlier=shown)
 
     def _start_over(self) -> None:

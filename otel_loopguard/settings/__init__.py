@@ -501,10 +501,11 @@ class Settings(Group):
         "Emits OpenTelemetry log events for decisions, escalations and cycles, if a logger "
         "provider is set.",
     )
-    decision_spans: bool = value(
+    decision_spans: bool | Literal["always"] = value(
         True,
         "Creates a span for a decision that is on no other: no ancestor is open, and no "
-        "`LoopGuardSpanExporter` writes it on the ended one.",
+        "`LoopGuardSpanExporter` writes it on the ended one; `always` for every decision but notes "
+        "(`allow`), so that it is a row of its own wherever a trace is shown.",
     )
     verdicts: Names = value(
         frozenset(),

@@ -406,7 +406,7 @@ class TelemetryTuning(Group):
     agents: int = value(100, "Agent names on metrics; others are `other`.", ge=1, le=1000)
     tools: int = value(200, "Tool names on metrics; others are `other`.", ge=1, le=900)
     zero_agents: int = value(
-        20, "Agents whose aborts are reported as 0 before the first, for alerts.", ge=0, le=40
+        20, "Agents whose decisions are reported as 0 before the first.", ge=0, le=40
     )
     queue: int = value(
         1024, "Log events that wait at most; more are dropped and counted.", ge=1, le=100_000

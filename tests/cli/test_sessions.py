@@ -155,7 +155,7 @@ def test_pause_answer_and_abort_from_another_process(
     assert done.exit_code == 0, done.output
     assert "session run-1 is aborted, by bob" in done.stdout
     agent.go_on()
-    assert agent.says("LoopGuardAbort").endswith("session 'run-1' is aborted: too dear")
+    assert agent.says("LoopGuardAbort").endswith("too dear (session 'run-1' aborted)")
     assert listed(command)["run-2"]["action"] == "allow"
 
 

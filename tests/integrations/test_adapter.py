@@ -211,7 +211,7 @@ def test_the_guard_knows_what_the_spans_of_a_framework_do_not_say() -> None:
     """Equal arguments and results are passed beside them; the exported spans have neither."""
     agent = Instrumented()
     stop = agent.stop()
-    assert str(stop).endswith(
+    assert str(stop).startswith(
         "'search' was called again, without success, after its loop was denied"
     )
     tools = [one for one in agent.memory.get_finished_spans() if one.name == "execute_tool search"]

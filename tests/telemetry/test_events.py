@@ -24,6 +24,7 @@ from otel_loopguard.telemetry import events
 from otel_loopguard.telemetry import span_annotator as marks
 from tests.agents import Ended, agent, provider_with, tool_call
 from tests.detectors.exchanges import hand
+from tests.jaeger import exported, undrawn
 from tests.sessions.test_cycles import TEXTS
 from tests.telemetry.scene import Scene, wait_for
 
@@ -212,7 +213,7 @@ def test_the_thread_of_the_events_ends_when_there_is_nothing_to_tell(
 
 
 def test_the_deciding_span_is_linked_to_the_first_call_of_its_loop() -> None:
-    """On the exported copy, and on the open agent span, each once."""
+    """On the exported copy only: an agent is linked to nothing below it."""
     scene = Scene()
     with agent(scene.tracer):
         first = tool_call(scene.tracer).get_span_context().span_id
@@ -220,8 +221,7 @@ def test_the_deciding_span_is_linked_to_the_first_call_of_its_loop() -> None:
     *calls, run = scene.spans.get_finished_spans()
     linked = [[link.context.span_id for link in span.links] for span in calls]
     assert linked == [[], [], [first], [first], [first]]
-    assert [link.context.span_id for link in run.links] == [first]
-    assert all(link.context.trace_id == run.context.trace_id for link in run.links)
+    assert not run.links
 
 
 def test_a_cycle_is_linked_to_each_of_its_calls() -> None:
@@ -252,17 +252,52 @@ def test_without_an_open_span_or_our_exporter_a_decision_has_a_span_of_its_own(
             tool_call(scene.tracer)
     guard.telemetry.close()
     spans = scene.spans.get_finished_spans()
-    made = [span for span in spans if span.name == "loopguard.decision"]
-    calls = {span.context.span_id for span in spans if span.name != "loopguard.decision"}
+    made = [span for span in spans if span.name.startswith("loopguard ")]
+    calls = {span.context.span_id for span in spans if not span.name.startswith("loopguard ")}
     assert [span.attributes["loopguard.decision.action"] for span in made] == [
         "hint", "deny", "abort",
     ]  # fmt: skip
+    assert [span.name for span in made] == ["loopguard hint", "loopguard deny", "loopguard abort"]
+    assert all(span.start_time == span.end_time for span in made)
     assert all(span.parent is not None and span.parent.span_id in calls for span in made)
     assert all(span.links for span in made)
     assert scene.total("loopguard.steps") == 5
     assert [span.status.status_code for span in made] == [
         StatusCode.UNSET, StatusCode.ERROR, StatusCode.ERROR,
     ]  # fmt: skip
+
+
+def test_every_decision_may_have_a_span_of_its_own() -> None:
+    """A row below the decided span, whatever else has the decision; notes have none."""
+    scene = Scene(decision_spans="always")
+    scene.guard.telemetry.voice._emitter._tracers = scene.provider  # type: ignore[union-attr]
+    with agent(scene.tracer):
+        scene.loop(5)
+    scene.guard.telemetry.close()
+    spans = scene.spans.get_finished_spans()
+    decided = {
+        span.attributes["loopguard.decision.action"]: span.context.span_id
+        for span in spans
+        if span.name == "execute_tool search" and "loopguard.decision.action" in span.attributes
+    }
+    rows = {span.name: span.parent.span_id for span in spans if span.name.startswith("loopguard ")}
+    assert rows == {f"loopguard {action}": above for action, above in decided.items()}
+    assert set(decided) == {"hint", "deny", "abort"}
+    assert [undrawn(each) for each in exported(spans)] == [set()]
+
+
+def test_an_event_on_a_span_begins_with_action_and_message() -> None:
+    """What the span itself has is left out, so that a view that cuts shows what matters."""
+    scene = Scene(span_events=True)
+    with agent(scene.tracer):
+        scene.loop(3)
+    ((event,),) = (
+        span.events for span in scene.spans.get_finished_spans() if span.name == "invoke_agent a"
+    )
+    assert list(event.attributes)[:2] == [
+        "loopguard.decision.action", "loopguard.decision.message",
+    ]  # fmt: skip
+    assert not {"loopguard.decision.id", "loopguard.call.fingerprint"} & set(event.attributes)
 
 
 def _no_other_exporters(monkeypatch: pytest.MonkeyPatch) -> None:
