@@ -164,6 +164,14 @@ class Milestones:
         self.changes = change
         return True
 
+    def expects(self, name: str) -> bool:
+        """Whether a name may be one of its milestones: it is, or the plan has none by name."""
+        if name[:_NAMED] in self._known:
+            return True
+        # What was only reported is optional, and no longer open.
+        known = list(self._known.values())
+        return not any(one.required or one.reached is Reached.OPEN for one in known)
+
     def names(self) -> tuple[str, ...]:
         """The names of all milestones."""
         return tuple(self._known)
