@@ -301,6 +301,12 @@ class Memory:
         if len(known) > self._entries:
             self._forget(topic, known, line)
 
+    def adopt(self, other: Memory) -> None:
+        """Adds what another one keeps."""
+        for topic, known in other._known.items():
+            for line in known:
+                self.note(topic, line)
+
     def context(self) -> Context:
         """What is kept, as it is now."""
         files = self._known.get("file") or dict[str, int]()
