@@ -15,6 +15,7 @@ from otel_loopguard.core.admission import (
 )
 from otel_loopguard.core.decision import (
     Action,
+    AgentsInCycle,
     Annotation,
     Decision,
     Detection,
@@ -53,6 +54,7 @@ __all__ = [
     "Action",
     "Admission",
     "AgentUsage",
+    "AgentsInCycle",
     "Alert",
     "Annotation",
     "Choice",
