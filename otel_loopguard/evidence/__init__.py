@@ -9,6 +9,7 @@ from otel_loopguard.evidence.errors import error_class, signature_of
 from otel_loopguard.evidence.extractors import Extractor, Extractors, Factory
 from otel_loopguard.evidence.graph import GraphExtractor
 from otel_loopguard.evidence.handoffs import HandoffExtractor
+from otel_loopguard.evidence.model_attempts import ModelAttemptExtractor
 from otel_loopguard.evidence.model_text import ModelTextExtractor
 from otel_loopguard.evidence.normalize import parsed
 from otel_loopguard.evidence.outcomes import prepare
@@ -20,6 +21,7 @@ EXTRACTORS: dict[Kind, tuple[Factory, ...]] = {
     Kind.TOOL: (ToolCallExtractor, PlanExtractor, GraphExtractor),
     Kind.MODEL: (
         ToolCallExtractor,
+        ModelAttemptExtractor,
         HandoffExtractor,
         ModelTextExtractor,
         PlanExtractor,
