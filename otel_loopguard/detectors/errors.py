@@ -42,7 +42,7 @@ _ABSENT: Final = 0.2
 
 @dataclass(slots=True)
 class _Failing:
-    """One error of one tool, counted in equivalents of one failure."""
+    """One error of one tool, counted in equivalents of one failure; `times` as they are."""
 
     epoch: int
     round: int
@@ -54,6 +54,7 @@ class _Failing:
     calls: frozenset[int]
     different: int
     count: float = 1.0
+    times: int = 1
 
 
 class ErrorRepeat(BaseDetector):
@@ -117,6 +118,7 @@ class ErrorRepeat(BaseDetector):
                 count += _ABSENT
             else:
                 count += 1.0 if evidence.error_line == failing.line else _QUOTING
+        failing.times += 1
         failing.count, failing.epoch = count, evidence.epoch
         failing.round, failing.number = evidence.round, evidence.number
         failing.call_exact, failing.line = evidence.call_exact, evidence.error_line
@@ -157,8 +159,7 @@ class ErrorRepeat(BaseDetector):
             or evidence.cut
         )
         message = (
-            f"{evidence.tool!r} failed {round(failing.count)} times with an equal "
-            + error_of(evidence)
+            f"{evidence.tool!r} failed {failing.times} times with an equal {error_of(evidence)}"
         )
         keys = failing.calls | {evidence.error_shape or 0}
         confidence = min(0.99, (0.75 if deterministic else 0.65) + 0.05 * failing.count)
@@ -340,7 +341,7 @@ class Outage(BaseDetector):
         who = f"{len(counted.tools)} tools" if several else f"{evidence.tool!r}"
         what = "failed with" if evidence.error else "gave"
         pauses = evidence.call is not None and (several or not evidence.fresh)
-        message = f"{who} {what} an equal {answer_of(evidence)} {round(counted.count)} times"
+        message = f"{who} {what} an equal {answer_of(evidence)} {counted.times} times"
         keys = key ^ self._ended * _ODD & _BITS if evidence.error else key
         reason = "same_from_several_tools" if several else "retry_without_pause"
         most = Action.PAUSE if pauses else Action.HINT
