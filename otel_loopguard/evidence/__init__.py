@@ -9,13 +9,12 @@ from otel_loopguard.evidence.errors import error_class, signature_of
 from otel_loopguard.evidence.extractors import Extractor, Extractors, Factory
 from otel_loopguard.evidence.graph import GraphExtractor
 from otel_loopguard.evidence.handoffs import HandoffExtractor
-from otel_loopguard.evidence.model_attempts import ModelAttemptExtractor
 from otel_loopguard.evidence.model_text import ModelTextExtractor
 from otel_loopguard.evidence.normalize import parsed
 from otel_loopguard.evidence.outcomes import prepare
 from otel_loopguard.evidence.plans import PlanExtractor, PlanTracker
 from otel_loopguard.evidence.tool_calls import Rounds, ToolCallExtractor
-from otel_loopguard.evidence.usage import MilestoneExtractor, UsageExtractor
+from otel_loopguard.evidence.usage import MilestoneExtractor, ModelAttemptExtractor, UsageExtractor
 
 EXTRACTORS: dict[Kind, tuple[Factory, ...]] = {
     Kind.TOOL: (ToolCallExtractor, PlanExtractor, GraphExtractor),
