@@ -119,6 +119,15 @@ CYCLE_ID: Final = "loopguard.cycle.id"
 CYCLE_PATTERNS: Final = "loopguard.cycle.patterns"
 """str[], rules that found the cycle, on log events only."""
 
+CYCLE_AGENTS: Final = "loopguard.cycle.agents"
+"""str[], names of the agents of the cycle, on log events only."""
+
+CYCLE_TOPIC: Final = "loopguard.cycle.topic"
+"""str, 16 hex digits, on log events only: keyed digest of what was handed on."""
+
+CYCLE_DURATION: Final = "loopguard.cycle.duration"
+"""double, seconds from the exchange that began the cycle to the newest, on log events only."""
+
 CYCLE_COUNT: Final = "loopguard.cycle.count"
 """double, exchanges of the cycle, on log events only."""
 

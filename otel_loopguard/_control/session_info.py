@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from otel_loopguard._control.context import current_key, keepers
+from otel_loopguard._control.context import current_key, keepers, named_session, trace_key
+from otel_loopguard._control.pending import note_early
 from otel_loopguard.core import Choice
 
 if TYPE_CHECKING:
@@ -65,7 +66,8 @@ def cycles(session: str | None = None) -> tuple[AgentCycle, ...]:
 def remember(topic: Topic, text: str, session: str | None = None) -> bool:
     """Keeps something for the rest of a session; hints may offer it to the model.
 
-    It stays in this process, and goes with the session.
+    It stays in this process, and goes with the session. What is said before the first span of a
+    session is kept, too.
 
     ::
 
@@ -77,16 +79,19 @@ def remember(topic: Topic, text: str, session: str | None = None) -> bool:
         session: Key of the session; by default the session of the current context.
 
     Returns:
-        False if no session is known: it begins with its first span.
+        False if there is no session to keep it for: none is named, and no span is current.
 
     Raises:
         ValueError: There is no such topic.
     """
-    key = current_key(session)
-    if key is None:
+    key = current_key(session) or named_session() or trace_key()
+    guards = keepers()
+    if key is None or not guards:
         return False
-    known = [keeper.remember(key, topic, text) for keeper in keepers()]
-    return any(known)
+    known = [guard.remember(key, topic, text) for guard in guards]
+    if not any(known):
+        note_early(key, topic, text)
+    return True
 
 
 def recall(session: str | None = None) -> Context | None:

@@ -15,6 +15,7 @@ from otel_loopguard.core.admission import (
 )
 from otel_loopguard.core.decision import (
     Action,
+    AgentsInCycle,
     Annotation,
     Decision,
     Detection,
@@ -31,6 +32,7 @@ from otel_loopguard.core.evidence import (
     Evidence,
     Exchange,
     Gain,
+    ModelAttempt,
     ModelText,
     NodeVisit,
     Plan,
@@ -53,6 +55,7 @@ __all__ = [
     "Action",
     "Admission",
     "AgentUsage",
+    "AgentsInCycle",
     "Alert",
     "Annotation",
     "Choice",
@@ -71,6 +74,7 @@ __all__ = [
     "Milestone",
     "MilestoneStatus",
     "Milestones",
+    "ModelAttempt",
     "ModelText",
     "NodeVisit",
     "Objection",

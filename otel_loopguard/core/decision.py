@@ -6,7 +6,7 @@ from collections.abc import Container, Mapping
 from enum import Enum
 from typing import Final, Literal
 
-from otel_loopguard._util.values import dataclass
+from otel_loopguard._util.values import NamedTuple, dataclass
 
 Risk = Literal["low", "medium", "high"]
 """What a fix may break: `low` only looks or waits, `medium` can be taken back, `high` cannot."""
@@ -111,6 +111,22 @@ class FollowUp(str, Enum):
     __str__ = str.__str__
 
 
+class AgentsInCycle(NamedTuple):
+    """Which agents hand the same work around, from when to when.
+
+    Attributes:
+        agents: Their names, sorted.
+        words: Keys of the words of the newest exchange; empty if it was passed on without any.
+        begin: End of the exchange that began it, nanoseconds since the epoch; 0 without times.
+        end: End of the newest one.
+    """
+
+    agents: tuple[str, ...]
+    words: bytes
+    begin: int
+    end: int
+
+
 @dataclass(frozen=True, slots=True)
 class Detection:
     """The finding of one detector at one step.
@@ -133,6 +149,7 @@ class Detection:
         advice: A sentence for the model on what would help; empty for the usual one.
         intervention: What is to be done about it, a short code (`break_cycle`, …), if there is one.
         family: Group that the detector belongs to; set by who asks the detectors.
+        among: The agents of a cycle of agents.
     """
 
     detector: str
@@ -150,6 +167,7 @@ class Detection:
     advice: str = ""
     intervention: str | None = None
     family: str = ""
+    among: AgentsInCycle | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -415,7 +415,10 @@ class CannotSucceed(_OwnVerdict):
         self._seen = status.key
         done = f"{status.done} are done ({status.percent:g} %)"
         waiting = f", and {status.blocked} that wait for it cannot start" if status.blocked else ""
-        message = f"the task {status.hopeless!r} failed{waiting}; no other is open; {done}"
+        failed = f"failed{waiting}"
+        if status.starved:
+            failed = "cannot start, as everything that it needs failed"
+        message = f"the task {status.hopeless!r} {failed}; no other is open; {done}"
         if status.paced:
             message = (
                 f"the required milestone {status.hopeless!r} failed and no other is open; {done}"

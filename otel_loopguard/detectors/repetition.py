@@ -167,10 +167,14 @@ class ExactRepeat(BaseDetector):
         needed = evidence.needs(threshold) * (_UNSURE if seen.unsure or chance else 1.0)
         if seen.count < needed - 0.1:
             return None
-        called = f"{evidence.tool!r} was called {round(seen.count)} times with equal arguments"
+        called = f"{evidence.tool!r} was called {seen.repeats + 1} times with equal arguments"
         if silent or not known:
-            says = "its answers say no more than that" if known else "its outcomes are not captured"
-            message = f"{called}; {says}"
+            message = f"{called}; its outcomes are not captured"
+            if known:
+                message = (
+                    f"{called} and an equal {answer_of(evidence)}, which does not say whether "
+                    "anything came of it"
+                )
             reason = "identical_call_acknowledged" if known else "identical_call_unseen_outcome"
             if known and self._amid_news(seen, evidence):
                 return None
@@ -208,6 +212,7 @@ class ExactRepeat(BaseDetector):
             reason="identical_call",
             severity=severity,
             max_action=most,
+            advice=_waited(_elapsed(seen, evidence)) if evidence.waiting else "",
         )
 
     def _too_soon(self, seen: _Repeated, evidence: Evidence, threshold: float) -> Detection:
@@ -244,6 +249,15 @@ def _moves(before: _Repeated | None, evidence: Evidence) -> int:
     if before is None:
         return 0
     return before.moves + (before.outcome != evidence.outcome)
+
+
+def _waited(seconds: float) -> str:
+    """What helps who has waited for so long."""
+    long = f"{seconds / 60:.0f} minutes" if seconds >= 120 else f"{seconds:.0f} seconds"
+    return (
+        f"You have waited {long}: say what is still missing and finish with what you have, or ask "
+        "the user how long to wait."
+    )
 
 
 def _elapsed(seen: _Repeated, evidence: Evidence) -> float:
@@ -368,7 +382,7 @@ class Cycle(BaseDetector):
         threshold = self._need[period] / period + 1
         message = (
             f"a cycle of {period} calls that ends with {evidence.tool!r} went round "
-            f"{turns:.1f} times with equal arguments and equal outcomes"
+            f"{int(turns)} times with equal arguments and equal outcomes"
         )
         confidence = min(0.99, 0.85 + 0.04 * (turns - threshold))
         severity = critical_if(turns >= threshold + 1)

@@ -13,7 +13,13 @@ from xxhash import xxh3_64_intdigest as key_of
 from otel_loopguard._util.bounded import keep
 from otel_loopguard._util.values import NamedTuple, dataclass
 from otel_loopguard.core import Action
-from otel_loopguard.detectors.base import READ, TRANSIENT, WRITE, BaseDetector, answer_of
+from otel_loopguard.detectors.base import (
+    READ,
+    TRANSIENT,
+    WRITE,
+    BaseDetector,
+    answer_of,
+)
 from otel_loopguard.detectors.counters import (
     ITEM,
     BestScores,
@@ -104,8 +110,7 @@ class Stagnation(BaseDetector):
         if counted.count < evidence.needs(_VIEWS) - 0.1:
             return None
         message = (
-            f"{evidence.tool!r} acted {round(counted.count)} times, and what it showed stayed as "
-            "it was"
+            f"{evidence.tool!r} acted {counted.times} times, and what it showed stayed as it was"
         )
         return self.found(message, counted.count, _VIEWS, view, evidence)
 
@@ -162,13 +167,11 @@ class Echo(_LeakyDetector):
         ):
             self._signs.leak(0.8, evidence.agent)
             return None
-        count = self._signs.add(evidence)
+        count, calls = self._signs.add(evidence)
         threshold = self._settings.tuning.calls.echo_threshold
         if count < evidence.needs(threshold) - 0.1:
             return None
-        message = (
-            f"{evidence.tool!r} gave back what it was given {round(count)} times, and nothing else"
-        )
+        message = f"{evidence.tool!r} gave back what it was given {calls} times, and nothing else"
         keys = key_of(f"{self.name}\0{evidence.tool}".encode())
         return self.found(message, count, threshold, keys, evidence)
 
@@ -199,11 +202,11 @@ class FoundNothing(_LeakyDetector):
                 self._signs.leak(0.7, evidence.agent)
             return None
         weight = 0.5 if evidence.place is not None else ITEM if evidence.item else 1.0
-        count = self._signs.add(evidence, weight)
+        count, calls = self._signs.add(evidence, weight)
         threshold = self._settings.tuning.calls.nothing_threshold
         if count < evidence.needs(threshold) - 0.1:
             return None
-        message = f"{round(count)} different calls, of {evidence.tool!r} the last, found nothing"
+        message = f"{calls} different calls, of {evidence.tool!r} the last, found nothing"
         return self.found(message, count, threshold, key_of(self.name.encode()), evidence)
 
 
@@ -508,9 +511,10 @@ class SameVerdict(BaseDetector):
             return None
         if evidence.error and strongest is Action.HINT:
             return None
+        failed = evidence.error or evidence.failing
+        what = "failed" if failed else "turned down what was tried"
         message = (
-            f"{evidence.tool!r} turned down what was tried {round(counted.count)} times "
-            "with an equal answer"
+            f"{evidence.tool!r} {what} {counted.times} times with an equal {answer_of(evidence)}"
         )
         return self.found(
             message, counted.count, threshold, evidence.outcome, evidence, max_action=strongest

@@ -667,7 +667,7 @@ class LoopGuard(SessionQueries):
             self.subscribers.publish(record)
         if session.cycles is not None and session.cycles.lines:
             with swallow(self.faults, "log"):
-                for news in session.cycles.publish(session.key):
+                for news in session.cycles.publish(session.key, self._decisions.digest):
                     self.telemetry.cycled(session.key, news, opened)
         step.reading = None  # steps are kept for a while, to be compared with those that follow
 

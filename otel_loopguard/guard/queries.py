@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from otel_loopguard.policy.preferences import Preferences
     from otel_loopguard.sessions import SessionRegistry
     from otel_loopguard.sessions.active import ActiveSpan, ActiveSpans
+    from otel_loopguard.sessions.decisions import Decisions
     from otel_loopguard.sessions.requested_calls import WaitingRound
     from otel_loopguard.sessions.resolver import SessionResolver
     from otel_loopguard.sessions.stats import DecisionIndex
@@ -41,6 +42,7 @@ class SessionQueries:
     _lock: threading.RLock
     _sessions: SessionRegistry
     _index: DecisionIndex
+    _decisions: Decisions
     active: ActiveSpans
     _resolver: SessionResolver
     _admissions: Admissions
@@ -150,7 +152,7 @@ class SessionQueries:
             found = self._sessions.find(session)
             if found is None:
                 return None
-            return () if found.cycles is None else found.cycles.now()
+            return () if found.cycles is None else found.cycles.now(self._decisions.digest)
 
     def context(self, session: str) -> Context | None:
         """Returns the long-term context of a session, or None if it is not known.

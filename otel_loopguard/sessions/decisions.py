@@ -73,7 +73,7 @@ class Decisions:
             severity=_severity(action, found),
             confidence=round(found.confidence, 3),
             message=found.message,
-            loop=self._digest(finding.verdict.loop.id),
+            loop=self.digest(finding.verdict.loop.id),
             count=found.count,
             threshold=found.threshold,
             period=found.period,
@@ -81,7 +81,7 @@ class Decisions:
             time=time,
             trace_id=step.trace_id,
             span_id=step.span_id,
-            fingerprint=None if finding.call is None else self._digest(finding.call),
+            fingerprint=None if finding.call is None else self.digest(finding.call),
             shadow=self._shadow,
             tool=finding.tool,
             source=source,
@@ -120,7 +120,7 @@ class Decisions:
             return None
         return self._diagnoser.get(finding.error, text)
 
-    def _digest(self, key: int) -> str:
+    def digest(self, key: int) -> str:
         """Keyed digest of an identity, 16 hex digits: it cannot be searched for an argument."""
         raw = (key & 0xFFFF_FFFF_FFFF_FFFF).to_bytes(8, "big")
         return hashlib.blake2b(raw, key=self._key, digest_size=8).hexdigest()

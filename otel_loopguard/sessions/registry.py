@@ -6,6 +6,7 @@ from collections import OrderedDict
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Final
 
+from otel_loopguard._control.pending import early_notes
 from otel_loopguard._util.logger import warn_blind
 from otel_loopguard.core import Kind
 from otel_loopguard.sessions.session import Session
@@ -234,10 +235,12 @@ class SessionRegistry:
         self._begin(session)
 
     def _new(self, key: str, *, named: bool) -> Session:
-        return Session(
+        session = Session(
             key, self._settings, self._registry, self._faults, self._lock,
             named=named, live=self._live,
         )  # fmt: skip
+        _take_notes(session, key)
+        return session
 
     def _begin(self, session: Session) -> None:
         if self._journal_worker is not None:
@@ -376,12 +379,20 @@ class SessionRegistry:
         if before is not None:
             before.traces.pop(trace_id, None)
         self._by_trace[trace_id] = session
+        _take_notes(session, f"{trace_id:032x}")
         session.traces[trace_id] = None
         self._by_trace.move_to_end(trace_id)
         if len(self._by_trace) > self._most_traces:
             gone, of = self._by_trace.popitem(last=False)
             of.traces.pop(gone, None)
             self._explicit.pop(gone, None)
+
+
+def _take_notes(session: Session, key: str) -> None:
+    """A session has what was remembered for it before its first step, under its key or a trace."""
+    notes = early_notes(key)
+    if notes is not None:
+        session.record.memory.adopt(notes)
 
 
 def _is_not_open(_: Session) -> bool:

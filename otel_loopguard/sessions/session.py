@@ -13,7 +13,16 @@ from otel_loopguard._control.flag import POLICY, PROMPT, Flag, any_stops
 from otel_loopguard._util.errors import InternalErrors, attempt
 from otel_loopguard._util.packing import pack, unpack
 from otel_loopguard._util.values import NamedTuple, dataclass
-from otel_loopguard.core import Action, Effect, Evidence, Kind, Milestones, Progress, Step
+from otel_loopguard.core import (
+    Action,
+    Effect,
+    Evidence,
+    Kind,
+    Milestones,
+    ModelAttempt,
+    Progress,
+    Step,
+)
 from otel_loopguard.detectors import Registry
 from otel_loopguard.detectors.stalls import NAME as STALL
 from otel_loopguard.detectors.stalls import OPERATION
@@ -437,6 +446,8 @@ class Session:
                     return defied
                 found += self.detectors.observe(evidence)
             else:
+                if troubled and isinstance(evidence, ModelAttempt) and evidence.error is None:
+                    self._works_again(evidence.key)
                 more = self.detectors.observe(evidence)
                 found += journal.covered(more) if more and journal is not None else more
         if found:
@@ -453,6 +464,15 @@ class Session:
         if call and seen.changed and not seen.error:
             self.policy.moved(call)
         return None
+
+    def _works_again(self, key: int) -> None:
+        """Ends the loop of an agent's failing model calls, and what was decided about it."""
+        key = key if self.journal is None else self.journal.cover(key)
+        if self.policy.knows(key):
+            self.policy.moved(key)
+            if self.flag.raised and not self.policy.stops:
+                self.flag.lower()
+                self._mark("LOWERED")
 
     def _note(self, step: Step, seen: Evidence) -> None:
         """Writes a finished call down: for the journal, and for links and reports of later."""

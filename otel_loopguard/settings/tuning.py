@@ -60,7 +60,7 @@ class CallsTuning(Group):
     cycle_max_period: int = value(16, "Longest cycle looked for, in calls.", ge=2, le=64)
     error_rate: Share = value(0.75, "Share of failed calls in the newest rounds that is too much.")
     error_rate_rounds: int = value(10, "Rounds that `error_rate` looks at.", ge=4, le=1000)
-    error_streak: int = value(6, "Failed rounds in a row that are too many.", ge=2, le=1000)
+    error_streak: int = value(6, "Failed rounds or model calls in a row.", ge=2, le=1000)
     similar_ratio: Share = value(0.85, "Likeness of arguments from which calls are similar.")
     similar_novelty: Share = value(0.25, "New share of an outcome that still is nothing new.")
     echo_threshold: Count = value(3.0, "Answers that only repeat the call's own arguments.")

@@ -48,7 +48,7 @@ def decided(case: Case) -> list[Decision]:
 
 @shown(
     ["9 hint cycle", "10 deny cycle", "11 abort cycle"],
-    "a cycle of 4 calls that ends with 'read_page' went round 3.0 times with equal arguments and "
+    "a cycle of 4 calls that ends with 'read_page' went round 3 times with equal arguments and "
     "equal outcomes",
 )
 def cycle() -> Iterator[Step]:

@@ -30,6 +30,7 @@ ABOUT: dict[str, tuple[Action, str]] = {
     "outage": (Action.PAUSE, "error_threshold tuning.calls.wait_gap_s"),
     "refused_call": (Action.ABORT, "tuning.calls.refused_threshold tuning.calls.refused_window"),
     "same_failure": (Action.STEER, "tuning.calls.failure_threshold tuning.calls.failure_steer"),
+    "failing_model": (Action.DENY, "tuning.calls.error_streak tuning.calls.wait_gap_s"),
     "stagnation": (Action.HINT, "repeat_threshold"),
     "echo": (Action.HINT, "tuning.calls.echo_threshold"),
     "found_nothing": (Action.HINT, "tuning.calls.nothing_threshold"),

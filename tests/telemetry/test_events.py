@@ -16,7 +16,8 @@ from opentelemetry.trace import StatusCode
 
 from otel_loopguard import LoopGuard, LoopGuardSampler, LoopGuardSpanProcessor, Settings, control
 from otel_loopguard._util.errors import raise_faults
-from otel_loopguard.core import Action, Kind, Step
+from otel_loopguard.core import Action, Kind, Severity, Step
+from otel_loopguard.core.report import AgentCycle
 from otel_loopguard.sdk import exporter
 from otel_loopguard.sessions import CycleNews
 from otel_loopguard.telemetry import emitter as herald
@@ -131,10 +132,18 @@ def test_a_cycle_of_agents_is_told_as_it_goes() -> None:
 )
 def test_the_levels_of_a_cycle(state: str, severity: SeverityNumber) -> None:
     """B8: INFO found, WARNING intervened, ERROR escalated."""
-    news = CycleNews(state, 1, ("pair_cycle",), 3, None)
+    cycle = AgentCycle(
+        1, ("pair_cycle",), 3, 3, 5, None, False, None, ("critic", "planner"), "1f" * 8,
+        Severity.CRITICAL, 60.0,
+    )  # fmt: skip
+    news = CycleNews(state, cycle, None)
     event = events.cycle("s", news, events.SpanRef())
     assert event.severity is severity
     assert event.attributes["loopguard.cycle.patterns"] == ("pair_cycle",)
+    assert event.attributes["loopguard.cycle.agents"] == ("critic", "planner")
+    assert event.attributes["loopguard.cycle.topic"] == "1f" * 8
+    assert event.attributes["loopguard.cycle.duration"] == 60.0
+    assert event.attributes["loopguard.detection.severity"] == "critical"
 
 
 def test_switched_off_nothing_is_told() -> None:
