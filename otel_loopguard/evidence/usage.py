@@ -48,7 +48,9 @@ class UsageExtractor:
         spending, kind = self._spending, step.kind
         progress = self._progress
         spending.step_tokens, spending.raised = None, progress.raised
-        if kind is Kind.TOOL:
+        if step.refused:
+            pass
+        elif kind is Kind.TOOL:
             spending.errors = spending.errors + 1 if step.error else 0
         elif kind is Kind.MODEL:
             self._model(step)
@@ -99,7 +101,7 @@ class UsageExtractor:
         """What the agent of a step used, where it has limits of its own."""
         spending = self._spending
         own = spending.own = self._owns.get(spending.agent or "")
-        if own is None:
+        if own is None or step.refused:
             return
         if step.kind is Kind.TOOL:
             own.actions += 1

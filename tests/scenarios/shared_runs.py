@@ -114,17 +114,17 @@ def load(path: Path) -> Iterator[Run]:
     with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as lines:
         for row in map(json.loads, lines):
             steps = row["steps"]
-            written_out = any("begin" in step for step in steps)
+            complete = any("begin" in step for step in steps)
             yield Run(
                 row["id"],
                 row["kind"] == "stuck",
                 row.get("seen_by", row.get("by")),
                 row.get("stopped_by"),
-                tuple(steps if written_out else _written_out(steps)),
+                tuple(steps if complete else written_out(steps)),
             )
 
 
-def _written_out(steps: Iterable[Row]) -> Iterator[Row]:
+def written_out(steps: Iterable[Row]) -> Iterator[Row]:
     """Steps of the short form, which names neither models nor the agent."""
     group: object = None
     yield {"begin": "assistant"}
@@ -175,12 +175,12 @@ class _Player:
     def play(self) -> Played:
         for step in self._run.steps:
             session = step.get("session") or self._run.id
-            if "wait" in step:
-                self._pass(step["wait"])
-            elif "begin" in step:
+            if "begin" in step:
                 self._begin(session, step)
             elif "end" in step:
                 self._open[session].pop().end(self.now)
+            elif not {"model", "tool"} & step.keys():
+                self._pass(step["wait"])
             elif session not in self._over:
                 with self._inside(session):
                     self._model(step["model"]) if "model" in step else self._tool(step)
