@@ -48,9 +48,7 @@ class UsageExtractor:
         spending, kind = self._spending, step.kind
         progress = self._progress
         spending.step_tokens, spending.raised = None, progress.raised
-        if step.refused:
-            pass
-        elif kind is Kind.TOOL:
+        if kind is Kind.TOOL and not step.refused:
             spending.errors = spending.errors + 1 if step.error else 0
         elif kind is Kind.MODEL:
             self._model(step)
