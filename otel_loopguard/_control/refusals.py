@@ -49,9 +49,9 @@ def told(flag: Flag | None, *texts: str | None) -> None:
 
 def recognise(step: Step, flag: Flag) -> None:
     """Marks the step of a call that the guard refused, as an adapter marks its span."""
-    known = (*flag.refusals, *_unclaimed)
-    if step.kind not in _CALLS or step.refused or not (known or step.error):
+    if step.kind not in _CALLS or step.refused:
         return
+    known = (*flag.refusals, *_unclaimed)
     raised = step.error and (step.error_type or "").rpartition(".")[2] in _RAISED
     if raised or _says(step, known):
         step.error, step.error_type = True, ERROR_DENY
