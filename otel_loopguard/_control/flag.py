@@ -122,6 +122,7 @@ class Flag:
         limit_s: Seconds that a gate waits at most, by default.
         cleared: How often it was cleared.
         parts: Results so far, which a stop carries along; the newest 20.
+        refusals: What the session was told in place of results of calls; the newest 16.
         plan: The tasks that a person gave in place of the plan; empty: nobody did.
         raised_budgets: Limits of budgets that a person raised, by name.
         asked: How many open escalations hold the session.
@@ -141,6 +142,7 @@ class Flag:
         "parts",
         "plan",
         "raised_budgets",
+        "refusals",
     )  # fmt: skip
 
     def __init__(self, session: str, limit_s: float) -> None:
@@ -152,6 +154,7 @@ class Flag:
         self.cleared = 0
         self._milestones = claimed(session)
         self.parts: deque[object] | None = early(session)
+        self.refusals: tuple[str, ...] = ()
         self.plan: tuple[Task, ...] = ()
         self.raised_budgets: Mapping[str, float] = {}
         self.asked = 0

@@ -609,7 +609,7 @@ class LoopGuard(SessionQueries):
             decisions.append(("telemetry", self.telemetry.numbers.on_decision))
         steps.append(("profile", self._profile))
         if resilience is not None:
-            steps.append(("lessons", lambda seen: resilience.learn(seen.step)))
+            steps.append(("lessons", lambda seen: resilience.learn(seen.step, seen.session.key)))
         if on_step is not None:
             steps.append(("on_step", lambda seen: on_step(seen.session, seen.number, seen.step)))
         if self._live:
@@ -771,7 +771,7 @@ class LoopGuard(SessionQueries):
     def _profile(self, seen: Observation) -> None:
         """Profiles a call; one that only a message reports has no duration."""
         step = seen.step
-        if step.kind is not _MODEL and step.dialect != MESSAGES:
+        if step.kind is not _MODEL and step.dialect != MESSAGES and not step.refused:
             self.profiler.finished(step, seen.session.key)
 
     def _clock(self, known: int | None = None) -> int:

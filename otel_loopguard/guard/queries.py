@@ -351,12 +351,15 @@ class SessionQueries:
             if found is not None:
                 found.allowed = calls
 
-    def objection(self, tool: str, args: object, *, span_id: int = 0) -> Objection | None:
+    def objection(
+        self, tool: str, args: object, *, session: str | None = None, span_id: int = 0
+    ) -> Objection | None:
         """Returns the objection of a breaker or a check to a call that is about to run.
 
         Args:
             tool: Name of the tool.
             args: Its arguments; None if they are not known.
+            session: Key of its session; None if it is not known.
             span_id: The current span, which identifies the calling agent.
 
         Returns:
@@ -364,7 +367,8 @@ class SessionQueries:
         """
         opened = self._opened(span_id)
         agent = None if opened is None else opened.agent
-        return self._admissions.forbidding(Task("0", tool, args=args, agent=agent))
+        task = Task("0", tool, args=args, agent=agent)
+        return self._admissions.forbidding(task, session)
 
     def answered(self, admission_id: str, choice: Choice) -> bool:
         """Records a user's choice about calls; False if they are no longer known."""

@@ -36,6 +36,7 @@ from otel_loopguard._control.context import (
 )
 from otel_loopguard._control.flag import asks
 from otel_loopguard._control.gate import flag_refuses, gate_at, objected, spellings
+from otel_loopguard._control.refusals import told
 from otel_loopguard._util.clock import off
 from otel_loopguard._util.logger import logger, warn_blind
 from otel_loopguard.core.admission import Choice
@@ -623,6 +624,7 @@ class ToolCall:
         if refused is None:
             return None
         said = refused.hint or f"refused: {refused.reason}"
+        told(self._flag, said)
         self._leave_failed(said)
         return said
 

@@ -157,7 +157,7 @@ def annotation(decision: Decision, *, with_session: bool, status: bool = True) -
         return Annotation(attributes, links=decision.earlier)
     aborts = decision.action is Action.ABORT
     attributes[semconv.ERROR_TYPE] = semconv.ERROR_ABORT if aborts else semconv.ERROR_DENY
-    said = f"loopguard {decision.action}: {decision.message}"
+    said = semconv.decided(decision.action, decision.message)
     return Annotation(attributes, said, decision.earlier)
 
 

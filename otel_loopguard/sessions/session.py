@@ -8,8 +8,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
-from otel_loopguard import semconv
 from otel_loopguard._control.flag import POLICY, PROMPT, Flag, any_stops
+from otel_loopguard._control.refusals import recognise
 from otel_loopguard._util.errors import InternalErrors, attempt
 from otel_loopguard._util.packing import pack, unpack
 from otel_loopguard._util.values import NamedTuple, dataclass
@@ -258,6 +258,7 @@ class Session:
     def observe(self, step: Step) -> tuple[int, Sequence[Finding]]:
         """Counts a canonical step and judges it."""
         kind, index = step.kind, self.progress.steps
+        recognise(step, self.flag)
         if self._unsettled:
             self.unruled = [Finding(verdict) for verdict in self.policy.left()]
         self.evidence, self.detected, self.shrunk = None, (), False
@@ -268,8 +269,7 @@ class Session:
             self._read(step)
         if self.cycles is not None:
             self.cycles.pass_by(index)
-        found = self._insisted(step) if self.troubled else ()
-        found = found or self._seen(step)
+        found = self._refused(step) if step.refused else self._seen(step)
         if kind is _MODEL and any_stops() and self.flag.stops and not found:
             found = self._model_called(step)
         return index, found
@@ -300,7 +300,7 @@ class Session:
             if self._silence is not None:
                 self._silence.broken()
             name, callers = (step.name or "")[:_NAMED], self._callers
-            if step.error_type == semconv.ERROR_DENY:
+            if step.refused:
                 # One that was refused is given to who made it before.
                 step.agent = callers.get(name, step.agent)
             elif len(callers) < _MOST or name in callers:
@@ -496,13 +496,30 @@ class Session:
                 if len(firsts) > _FIRSTS:
                     del firsts[next(iter(firsts))]
 
-    def _insisted(self, step: Step) -> Sequence[Finding]:
-        """Returns the verdict on a refused hand-off of a denied loop."""
-        agent = refused_to(step)
-        if agent is None or not self.policy.denies(agent):
-            return ()
-        moment = -self.progress.steps
-        return self._defied(agent, step.name or "", self._number, moment, step, None)
+    def _refused(self, step: Step) -> Sequence[Finding]:
+        """Returns the verdict on a refused call of a denied loop: evidence of nothing else."""
+        progress = self.progress
+        progress.refused += 1
+        found: list[Detection] = []
+        for extractor in self.extractors.get(step):
+            # Time goes by, whatever is refused.
+            if isinstance(extractor, UsageExtractor):
+                found = self.detectors.observe(extractor.extract(step))
+        moment = self._round_of(step)
+        key = refused_to(step) if step.kind is Kind.HANDOFF else self.call_of(step)
+        if self.troubled and key is not None and self.policy.denies(key):
+            name = step.name or ""
+            defied = self._defied(key, name, self._number, moment, step, None)
+            return [one._replace(call=key, tool=name) for one in defied]
+        return self._judged(found, self._number, moment, step, None) if found else ()
+
+    def _round_of(self, step: Step) -> int:
+        """Round of a refused call; a hand-off is a moment of its own."""
+        extractors = self.extractors.get(step)
+        calls = next((one for one in extractors if isinstance(one, ToolCallExtractor)), None)
+        if calls is None:
+            return -self.progress.steps
+        return calls.refused(step) + (0 if self.journal is None else self.journal.before.rounds)
 
     def _defied(  # noqa: PLR0913, PLR0917
         self, key: int, name: str, number: int, moment: int, step: Step, seen: Evidence | None
