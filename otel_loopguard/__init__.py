@@ -81,6 +81,19 @@ __getattr__ = _lazy(
         "sdk.sampler": "LoopGuardSampler",
         "settings": "Settings",
     },
+    elsewhere={
+        "integrations.agent_framework": "loopguard_middleware",
+        "integrations.autogen": "LoopGuardAssistantAgent LoopGuardTeam",
+        "integrations.crewai": "LoopGuardHooks",
+        "integrations.google_adk": "LoopGuardPlugin",
+        "integrations.langchain": "LoopGuardMiddleware",
+        "integrations.llama_index": "guarded",
+        "integrations.mcp": "LoopGuardClient LoopGuardServerMiddleware",
+        "integrations.openai_agents": "LoopGuardHooks",
+        "integrations.pydantic_ai": "LoopGuardCapability",
+        "integrations.smolagents": "guarded",
+        "integrations.strands": "LoopGuardHooks",
+    },
 )
 
 

@@ -119,6 +119,15 @@ CYCLE_ID: Final = "loopguard.cycle.id"
 CYCLE_PATTERNS: Final = "loopguard.cycle.patterns"
 """str[], rules that found the cycle, on log events only."""
 
+CYCLE_AGENTS: Final = "loopguard.cycle.agents"
+"""str[], names of the agents of the cycle, on log events only."""
+
+CYCLE_TOPIC: Final = "loopguard.cycle.topic"
+"""str, 16 hex digits, on log events only: keyed digest of what was handed on."""
+
+CYCLE_DURATION: Final = "loopguard.cycle.duration"
+"""double, seconds from the exchange that began the cycle to the newest, on log events only."""
+
 CYCLE_COUNT: Final = "loopguard.cycle.count"
 """double, exchanges of the cycle, on log events only."""
 
@@ -182,6 +191,7 @@ RULES: Final = "default@2"
 # Metrics. Unit, attributes and meaning of each are in `telemetry/metrics.py`.
 
 METRIC_DECISIONS: Final = "loopguard.decisions"
+METRIC_DETECTOR_DECISIONS: Final = "loopguard.detector.decisions"
 METRIC_DETECTIONS: Final = "loopguard.detections"
 METRIC_LOOPS_DETECTED: Final = "loopguard.loops.detected"
 METRIC_LOOPS_PREVENTED: Final = "loopguard.loops.prevented"
@@ -227,3 +237,8 @@ METRIC_EXPORTER_SPANS: Final = "loopguard.exporter.spans"
 METRIC_EXPORTER_QUEUE_SIZE: Final = "loopguard.exporter.queue.size"
 METRIC_EXPORTER_QUEUE_CAPACITY: Final = "loopguard.exporter.queue.capacity"
 METRIC_FAULTS: Final = "loopguard.faults"
+
+
+def decided(action: object, message: object) -> str:
+    """Description of the status of a span that a deny, pause or abort turns to ERROR."""
+    return f"loopguard {action}: {message}"

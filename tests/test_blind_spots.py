@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from contextlib import nullcontext
 
+import pytest
 from opentelemetry.trace import SpanKind
 
-from otel_loopguard import LoopGuardSpanProcessor, session
+from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings, control, session
+from otel_loopguard._control import context, gate
 from otel_loopguard._util.clock import set_testing
 from otel_loopguard._util.logger import warn_blind
+from otel_loopguard._util.weak import WeakList
 from tests.agents import agent, provider_with, tool_call
-
-if TYPE_CHECKING:
-    import pytest
 
 
 def test_each_reason_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -54,3 +55,78 @@ def test_tool_calls_without_a_session_and_a_root_are_told(
         assert len(caplog.records) == (number >= 5)
         tool_call(tracer)
     assert "otel_loopguard.session(key)" in caplog.text
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process in which nothing was asked yet, and no guard was made."""
+    monkeypatch.setattr(context, "_keepers", WeakList[context.Backend]())
+    questions = context.Questions()
+    for module in (context, gate):
+        monkeypatch.setattr(module, "questions", questions)
+        monkeypatch.setattr(module, "any_stops", lambda: False)  # in sessions of other tests
+
+
+QUESTIONS: dict[str, Callable[[], object]] = {
+    "check": control.check, "current": control.current, "gate": control.gate,
+    "hint": control.hint, "refused": lambda: control.refused("search"),
+}  # fmt: skip
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_a_loop_that_asks_where_no_guard_is_is_told(
+    question: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once, by whichever question: the answer is `allow` for ever."""
+    for number in range(50):
+        assert len(caplog.records) == (number >= 5)
+        QUESTIONS[question]()
+    assert "LoopGuardSpanProcessor" in caplog.text
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_loop_that_asks_and_is_never_seen_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """Its spans are of a shape that no dialect knows, or there are none."""
+    tracer = provider_with(LoopGuardSpanProcessor()).get_tracer("my.agent")
+    for number in range(50):
+        assert len(caplog.records) == (number >= 30)
+        with tracer.start_as_current_span("think", attributes={"my.tool": "search"}):
+            control.check()
+    assert "ever saw a step" in caplog.text
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("kind", ["a session", "an open run", "switched off"])
+def test_a_loop_that_is_seen_is_told_nothing(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Nor one whose guard is off on purpose."""
+    guard = LoopGuard(Settings(enabled=kind != "switched off"))
+    tracer = provider_with(LoopGuardSpanProcessor(guard)).get_tracer("my.agent")
+    if kind == "a session":
+        with agent(tracer):
+            tool_call(tracer)
+    with agent(tracer) if kind == "an open run" else nullcontext():
+        for _ in range(50):
+            control.check()
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"exempt_tools": "serch"}, True),
+        ({"tools": {"serch": {"polls": True}}}, True),
+        ({"exempt_tools": "search"}, False),
+        ({"exempt_tools": "deploy"}, False),
+    ],
+    ids=str,
+)
+def test_a_tool_that_settings_misspell_is_told(
+    settings: dict[str, object], told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """When the guard shuts down: only then is it known that nobody called it."""
+    processor = LoopGuardSpanProcessor(LoopGuard(Settings(**settings)))
+    tool_call(provider_with(processor).get_tracer("my.agent"))
+    assert not caplog.records
+    processor.shutdown()
+    assert ("'serch', which was never called; 'search' was" in caplog.text) is told

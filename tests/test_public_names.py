@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
+import pytest
+
 import otel_loopguard
 
 
@@ -21,3 +26,18 @@ def test_the_names_that_others_rely_on() -> None:
         assert hasattr(otel_loopguard, name)
     for name in ("current", "check", "gate"):
         assert callable(getattr(otel_loopguard.control, name))
+
+
+ADAPTERS = re.findall(
+    r"`from (otel_loopguard\.integrations\.\w+) import ([\w, ]+)`",
+    (Path(__file__).parents[1] / "docs/frameworks.md").read_text(encoding="utf-8"),
+)
+
+
+@pytest.mark.parametrize(
+    ("module", "name"), [(module, name) for module, own in ADAPTERS for name in own.split(", ")]
+)
+def test_an_adapter_that_is_looked_for_at_the_top_is_told_of(module: str, name: str) -> None:
+    """By the error of the import, which says where it is."""
+    with pytest.raises(ImportError, match=f"from .*{module}"):
+        exec(f"from otel_loopguard import {name}")

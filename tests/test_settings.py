@@ -12,7 +12,7 @@ from pydantic import SecretStr, create_model
 
 from otel_loopguard import LoopGuardSettingsError, LoopGuardSpanProcessor, Settings
 from otel_loopguard.settings import all_fields
-from otel_loopguard.settings._names import RENAMED, variable_of
+from otel_loopguard.settings._names import MERGED, RENAMED, variable_of
 from otel_loopguard.settings.tuning import TextTuning, Tuning
 
 CANDIDATES = (
@@ -20,7 +20,7 @@ CANDIDATES = (
     "all", "shadow", "hint", "deny", "pause", "abort", "escalate_human", "critical", "high", "low",
     "defer", "none", '{"time_sync": 0.5}',
     '{"hint": 2}', '{"grep": ["read the index"]}', '{"bash": {"exempt": true}}',
-    '{"writer": {"actions": 5}}', "annotations",
+    '{"writer": {"actions": 5}}', "annotations", "standard", "session",
 )  # fmt: skip
 """Values as an environment has them; of each setting the first is taken that changes it."""
 DEFAULTS = Settings().values()
@@ -47,13 +47,15 @@ def test_every_setting_has_a_variable_and_a_description(
 ) -> None:
     """`LOOPGUARD_` and the name in capitals sets it, and nothing else."""
     assert all_fields()[name].description
-    assert list(changed(name, monkeypatch, variable_of(name))) == [name]
+    found = changed(name, monkeypatch, variable_of(name))
+    assert name in found
+    assert len(found) == 1 or name == "limits"
 
 
 def test_few_settings_are_in_front() -> None:
     """All others are tuning values, each by its group."""
     front = [name for name in all_fields() if not name.startswith("tuning.")]
-    assert len(front) <= 110
+    assert len(front) <= 106
     assert set(all_fields()) == set(DEFAULTS) == {*front, *RENAMED.values()}
     assert variable_of("tuning.text.tail_period") == "LOOPGUARD_TUNING__TEXT__TAIL_PERIOD"
 
@@ -195,12 +197,43 @@ def test_earlier_names_are_warned_of_together(
     )
 
 
-def test_what_was_set_is_known_of_tuning_values_too() -> None:
-    """A checkpoint is advised, and iterations are limited, where somebody asked for it."""
-    assert (Settings().checkpoint_every, Settings().graph_limited) == (0, False)
-    assert Settings(budget_action="hint").checkpoint_every == 25
-    assert Settings(tuning={"budget": {"checkpoint_every": 25}}).checkpoint_every == 25
-    assert Settings(tuning={"graph": {"iterations_warning": 0.8}}).graph_limited
+STANDARD = {
+    "limits": "standard",
+    "budget_steps": 50, "budget_tokens": 100_000, "budget_actions": 500,
+    "budget_task_actions": 100, "budget_errors": 10, "budget_elapsed_s": 3600,
+    "budget_phases": 20, "stall_idle_s": 30, "stall_run_s": 300, "stall_overall_s": 840,
+    "graph_iterations": 50,
+}  # fmt: skip
+
+
+def test_the_standard_limits_are_one_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They set what is not set by itself; without them there is no limit at all."""
+    assert Settings().budgets == ()
+    assert changed("limits", monkeypatch, "LOOPGUARD_LIMITS") == STANDARD
+    own = Settings(limits="standard", budget_steps=0, budget_tokens=7)
+    assert (own.budget_steps, own.budget_tokens, own.budget_actions) == (0, 7, 500)
+
+
+def test_a_checkpoint_is_advised_where_somebody_asked_for_it() -> None:
+    assert Settings(budget_action="hint").checkpoint_every == 0
+    assert Settings(limits="standard").checkpoint_every == 25
+    assert Settings(tuning={"budget": {"checkpoint_every": 9}}).checkpoint_every == 9
+    none = Settings(limits="standard", tuning={"budget": {"checkpoint_every": 0}})
+    assert none.checkpoint_every == 0
+
+
+@pytest.mark.parametrize(("old", "new"), MERGED.items())
+def test_a_setting_that_went_is_told_with_the_one_that_says_it(
+    old: str, new: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is heard as that one, for a release, from code and from the environment."""
+    value: Any = "hint" if new.endswith("action") else 5
+    assert Settings(**{old: value}) == Settings(**{new: value})
+    assert f"{old} is {new}" in caplog.text
+    assert Settings(**{old: value, new: Settings.fields[new].default}) == Settings()
+    monkeypatch.setenv(variable_of(old), str(value))
+    assert Settings() == Settings(**{new: value})
+    assert Settings(**{new: DEFAULTS[new]}).values() == DEFAULTS
 
 
 @pytest.mark.parametrize(
@@ -311,6 +344,7 @@ def test_unknown_variables_are_told_once_with_the_nearest_setting(
         "LOOPGUARD_REPEAT_TRESHOLD", "LOOPGUARD_COLOUR", "LOOPGUARD_EXPORTER",
         "LOOPGUARD_SERVICE_HOST", "LOOPGUARD_PORT_8080_TCP_ADDR", "LOOPGUARD_WRITE_DOCS",
         "LOOPGUARD_FRAMEWORKS_DIR", "LOOPGUARD_CYCLE_REPEATS", f"{TAIL_VARIABLE}S",
+        "LOOPGUARD_SERVE_TOKEN", "LOOPGUARD_URL", "LOOPGUARD_TOKEN",
     ):  # fmt: skip
         monkeypatch.setenv(name, "6")
     assert Settings().cycle_repeats == 6

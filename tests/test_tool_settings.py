@@ -228,11 +228,12 @@ def test_a_declared_effect_goes_before_the_name(
 
 
 def test_a_declared_key_says_what_the_same_call_is() -> None:
-    """What else is in the arguments does not matter then, and it is no guess."""
+    """What else is in the arguments does not matter then: it is no guess, and weighs as much."""
     steps = [call("get", {"q": "x", "mood": f"calm {n}"}, ANSWER) for n in range(8)]
     assert alone("exact_repeat", *steps) == []
     decisions = alone("exact_repeat", *steps, tools={"get": {"key": ["q"]}})
     assert actions(decisions) == ["hint", "deny", "abort"]
+    assert first(decisions) == 2
 
 
 @pytest.mark.parametrize(

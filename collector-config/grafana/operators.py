@@ -91,7 +91,9 @@ def _now(made: build.Dashboard) -> build.Dashboard:
 
 
 def _decisions(made: build.Dashboard) -> build.Dashboard:
-    by = f"sum by (%s) (increase(loopguard_decisions_total{{{_SPOKEN}}}[$__rate_interval])) > 0"
+    by = "sum by (%s) (increase(loopguard_%s_total{%s}[$__rate_interval])) > 0"
+    spoken = by % ("loopguard_decision_action", "decisions", _SPOKEN)
+    detected = by % ("loopguard_detector_name", "detector_decisions", _SPOKEN)
     noted = f'{_OF}, loopguard_decision_shadow="true"'
     shadow = f"sum(increase(loopguard_decisions_total{{{noted}}}[$__rate_interval])) > 0"
     return (
@@ -100,7 +102,7 @@ def _decisions(made: build.Dashboard) -> build.Dashboard:
             lines(
                 "Decisions by action",
                 "Hints and stronger. What was only noted in mode `shadow` is a line of its own.",
-                Query(by % "loopguard_decision_action", "{{loopguard_decision_action}}"),
+                Query(spoken, "{{loopguard_decision_action}}"),
                 Query(shadow, "shadow"),
                 stacked=True,
                 colors=_ACTIONS,
@@ -110,7 +112,7 @@ def _decisions(made: build.Dashboard) -> build.Dashboard:
             lines(
                 "Decisions by detector",
                 "The same by what was noticed.",
-                Query(by % "loopguard_detector_name", "{{loopguard_detector_name}}"),
+                Query(detected, "{{loopguard_detector_name}}"),
                 stacked=True,
             )
         )
@@ -120,7 +122,12 @@ def _decisions(made: build.Dashboard) -> build.Dashboard:
 def _agents(made: build.Dashboard) -> build.Dashboard:
     stops = f'{_REAL}, loopguard_decision_action=~"{_STOPS}"'
     labels = ", ".join(label for label in _BY_AGENT if label != "Value")
-    stopped = f"sum by ({labels}) (increase(loopguard_decisions_total{{{stops}}}[$__range])) >= 0.5"
+    decided = f"loopguard_detector_decisions_total{{{stops}}}"
+    # The second branch: a series that is born at 1 has no earlier sample for increase().
+    stopped = (
+        f"sum by ({labels}) (increase({decided}[$__range])) >= 0.5 "
+        f"or sum by ({labels}) ({decided} unless {decided} offset $__range) > 0"
+    )
     action = "loopguard.decision.action=${__data.fields.Action}"
     detected = "sum by (job, gen_ai_agent_name) (rate(loopguard_detections_total{%s}%s))"
     loops = "sum(increase(loopguard_loops_%s_total{%s}[$__rate_interval]))"

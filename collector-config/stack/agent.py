@@ -75,7 +75,7 @@ class Telemetry:
         log = BatchLogRecordProcessor(_log_exporter.OTLPLogExporter(), schedule_delay_millis=200)
         self._loggers.add_log_record_processor(log)
         set_logger_provider(self._loggers)
-        guard = LoopGuard(Settings(**settings), on_decision=_tell)
+        guard = LoopGuard(Settings(**{"span_events": True, **settings}), on_decision=_tell)
         self.provider = TracerProvider(resource=resource)
         self.provider.add_span_processor(LoopGuardSpanProcessor(guard))
         out = LoopGuardSpanExporter(trace_exporter.OTLPSpanExporter(), guard)

@@ -26,7 +26,7 @@ class Seen:
         tags: Its attributes, by name.
         warnings: What Jaeger shows as warnings.
         events: Names of its events, in order.
-        links: How many spans it refers to beside its parent.
+        references: Type and span id of what it refers to, in Jaeger's order.
     """
 
     id: str
@@ -36,7 +36,12 @@ class Seen:
     tags: dict[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     events: tuple[str, ...] = ()
-    links: int = 0
+    references: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def links(self) -> int:
+        """How many spans it refers to beside its parent."""
+        return sum(kind == "FOLLOWS_FROM" for kind, _ in self.references)
 
     @property
     def red(self) -> bool:
@@ -84,7 +89,7 @@ def _span(found: dict[str, Any]) -> Seen:
         tags={tag["key"]: tag["value"] for tag in found["tags"]},
         warnings=tuple(found["warnings"] or ()),
         events=tuple(str(event.get("event", "")) for event in events),
-        links=sum(ref["refType"] == "FOLLOWS_FROM" for ref in found["references"] or ()),
+        references=tuple((ref["refType"], ref["spanID"]) for ref in found["references"] or ()),
     )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, cast
 from opentelemetry import context as otel_context
 from opentelemetry import trace
 
-from otel_loopguard._control.flag import any_stops
+from otel_loopguard._control.flag import any_stops, asks
 from otel_loopguard._control.pending import declare, plan_of, waiting
 from otel_loopguard._util.clock import off
 from otel_loopguard._util.errors import InternalErrors, attempt
@@ -23,7 +23,7 @@ from otel_loopguard._util.weak import WeakList
 
 if TYPE_CHECKING:
     from otel_loopguard._control.flag import Flag
-    from otel_loopguard.core import Acceptance, Admission, Choice, Objection
+    from otel_loopguard.core import Acceptance, Admission, Choice, Objection, Remaining
     from otel_loopguard.core.admission import ResourceUse
     from otel_loopguard.core.report import AgentCycle, Context, Happening, Report, Topic
     from otel_loopguard.core.task import Task
@@ -101,9 +101,12 @@ _used = False
 class Backend(Protocol):
     """The interface of a guard; see there. None and False mean not known here."""
 
+    @property
+    def sees_steps(self) -> bool: ...
     def flag_of(self, session: str) -> Flag | None: ...
     def flag_in(self, trace_id: int) -> Flag | None: ...
     def report(self, session: str) -> Report | None: ...
+    def remaining(self, session: str) -> Remaining | None: ...
     def cycles(self, session: str) -> tuple[AgentCycle, ...] | None: ...
     def context(self, session: str) -> Context | None: ...
     def remember(self, session: str, topic: Topic, text: str) -> bool: ...
@@ -130,9 +133,10 @@ class Backend(Protocol):
     def escalation(self) -> object: ...
     def tell(self, span_id: int, args: object, outcome: object) -> None: ...
     def next_run(self, session: str | None, trace_id: int, span_id: int) -> None: ...
-    def entered(self, session: str) -> None: ...
     def denies(self, session: str, tool: str, args: object, *, span_id: int) -> bool: ...
-    def objection(self, tool: str, args: object, *, span_id: int) -> Objection | None: ...
+    def objection(
+        self, tool: str, args: object, *, session: str | None, span_id: int
+    ) -> Objection | None: ...
 
 
 _keepers: Final[WeakList[Backend]] = WeakList()
@@ -180,9 +184,6 @@ def session(key: str, tasks: object = None) -> Generator[str, None, None]:
     if tasks is not None:
         plan = plan_of(tasks)
         declare([flag.milestones for flag in flags_at(key)] or [waiting(key)], plan)
-    if any_stops():
-        for keeper in keepers():
-            keeper.entered(key)
     token = otel_context.attach(naming(key))
     try:
         yield key
@@ -237,8 +238,50 @@ def trace_key() -> str | None:
     return f"{span.trace_id:032x}" if span.is_valid else None
 
 
+_UNGUARDED: Final = 5
+_BLIND: Final = 30
+_NO_GUARD: Final = (
+    "the agent's loop asked %d times, and this process has no guard, so the answer is `allow`: "
+    "call otel_loopguard.setup(), add a LoopGuardSpanProcessor to the tracer provider, or run the "
+    "loop in otel_loopguard.turn()"
+)
+_NO_STEPS: Final = (
+    "the agent's loop asked %d times, and no guard of this process ever saw a step, so the answer "
+    "is `allow`: instrument the agent's framework or add its adapter "
+    "(otel_loopguard.integrations), or run the loop in otel_loopguard.turn(); spans of your own "
+    "need the attributes of the GenAI conventions"
+)
+
+
+class Questions:
+    """The questions of agents' loops, until a step was seen or it was told that none is."""
+
+    def __init__(self) -> None:
+        self._asked = 0
+        self._settled = False
+
+    def count(self) -> None:
+        """Counts a question; warns where it cannot be answered."""
+        asks()
+        if self._settled or off():
+            return
+        self._asked += 1
+        # The adapter of a framework makes the guard only when its first run begins.
+        if self._asked >= _UNGUARDED and not _keepers:
+            self._settled = True
+            warn_blind("no_guard", _NO_GUARD, _UNGUARDED)
+        elif self._asked >= _BLIND:
+            self._settled = True
+            if not any(keeper.sees_steps for keeper in _keepers):
+                warn_blind("no_steps", _NO_STEPS, _BLIND)
+
+
+questions: Final = Questions()
+
+
 def asked_flag() -> Flag | None:
     """As `current_flag`, for a loop that asks: warns if no session is known."""
+    questions.count()
     flag = current_flag()
     if flag is not None or not any_stops() or named_session() is not None:
         return flag

@@ -54,12 +54,13 @@ OBSERVERS: Final = FlagObservers()
 
 
 # Values of `Control.by` beside names of persons: a decision, a person without a name, the
-# application itself, and an unanswered escalation.
+# application itself, an unanswered escalation, and one that the user's next message came before.
 POLICY: Final = "policy"
 BY_HAND: Final = "by hand"
 APPLICATION: Final = "application"
 TIME_LIMIT: Final = "time limit"
-RESERVED: Final = frozenset({POLICY, BY_HAND, APPLICATION, TIME_LIMIT, "baggage"})
+PROMPT: Final = "the user's next message"
+RESERVED: Final = frozenset({POLICY, BY_HAND, APPLICATION, TIME_LIMIT, PROMPT, "baggage"})
 _PARTS: Final = 20
 # Longest wait: an interrupt may precede the wake-up.
 _LONGEST_S: Final = 10.0
@@ -121,8 +122,10 @@ class Flag:
         limit_s: Seconds that a gate waits at most, by default.
         cleared: How often it was cleared.
         parts: Results so far, which a stop carries along; the newest 20.
+        refusals: What the session was told in place of results of calls; the newest 16.
         plan: The tasks that a person gave in place of the plan; empty: nobody did.
         raised_budgets: Limits of budgets that a person raised, by name.
+        asked: How many open escalations hold the session.
     """
 
     __slots__ = (
@@ -133,11 +136,13 @@ class Flag:
         "_lock",
         "_milestones",
         "_waiters",
+        "asked",
         "cleared",
         "limit_s",
         "parts",
         "plan",
         "raised_budgets",
+        "refusals",
     )  # fmt: skip
 
     def __init__(self, session: str, limit_s: float) -> None:
@@ -149,8 +154,10 @@ class Flag:
         self.cleared = 0
         self._milestones = claimed(session)
         self.parts: deque[object] | None = early(session)
+        self.refusals: tuple[str, ...] = ()
         self.plan: tuple[Task, ...] = ()
         self.raised_budgets: Mapping[str, float] = {}
+        self.asked = 0
         self._hint_taken: Control | None = None
 
     @property
@@ -418,6 +425,20 @@ def any_stops() -> bool:
     Usually none is, and then no flag has to be looked up.
     """
     return bool(_stopping)
+
+
+_asked = False
+
+
+def asks() -> None:
+    """Records that something of this process asks what was decided, or is there to ask."""
+    global _asked  # noqa: PLW0603
+    _asked = True
+
+
+def anybody_asks() -> bool:
+    """Whether anything of this process ever asked: else what is decided stops nothing."""
+    return _asked
 
 
 def _finish(future: asyncio.Future[None]) -> None:

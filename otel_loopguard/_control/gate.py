@@ -15,10 +15,12 @@ from otel_loopguard._control.context import (
     flags_at,
     keepers,
     named_session,
+    questions,
     trace_key,
 )
 from otel_loopguard._control.flag import BY_HAND, NOTHING, Control, Flag, any_stops, is_reserved
 from otel_loopguard._control.pending import keep_early
+from otel_loopguard._control.refusals import told
 from otel_loopguard._util.clock import now
 from otel_loopguard._util.logger import warn_blind
 from otel_loopguard.core import Action
@@ -46,6 +48,7 @@ def check() -> None:
         LoopGuardAbort: The session of the current context is aborted.
     """
     if not any_stops():
+        questions.count()
         return
     flag = asked_flag()
     if flag is not None:
@@ -282,7 +285,8 @@ def _passed(flag: Flag, *, in_time: bool) -> Control:
         raise _abort(flag, control)
     if not in_time:
         flag.adopt_parts(trace_key())
-        msg = f"session {control.session!r} is paused and was not resumed in time: {control.reason}"
+        msg = _reason(control, "was paused and not resumed in time")
+        told(flag, msg)
         parts = flag.parts or ()
         raise LoopGuardPaused(msg, control.session or "", control.decision, parts, control.by)
     return control
@@ -290,9 +294,15 @@ def _passed(flag: Flag, *, in_time: bool) -> Control:
 
 def _abort(flag: Flag, control: Control) -> LoopGuardAbort:
     flag.adopt_parts(trace_key())
-    msg = f"session {control.session!r} is aborted: {control.reason}"
+    msg = _reason(control, "aborted")
+    told(flag, msg)
     parts = flag.parts or ()
     return LoopGuardAbort(msg, control.session or "", control.decision, parts, control.by)
+
+
+def _reason(control: Control, happened: str) -> str:
+    """The reason first: lists of errors show the first words only."""
+    return f"{control.reason} (session {control.session!r} {happened})"
 
 
 def _in_asyncio() -> bool:
@@ -314,8 +324,10 @@ def refused(tool: str, args: object = None) -> Control | None:
     * the flag: a session that is paused or aborted makes no call;
     * the loop: while a session is denied, calls of the denied loop are refused, and others may run,
       for they are what the model was told to do instead;
-    * the breaker of the tool, where it is open;
-    * checks before a call, learned and registered.
+    * breakers: one that code named (`resilience.breaker`), and with the setting `breaker` those of
+      the host that the call names, or of the same call;
+    * checks before a call that were registered, and with `recovery_check_learned` = `deny` those
+      that were learned.
 
     In mode `shadow`, and where `max_action` is below `deny`, nothing is refused but what a person
     paused or aborted. A refused call must leave a failed span, or the guard does not learn that its
@@ -349,24 +361,26 @@ def flag_refuses(flag: Flag | None, tool: str, args: object = None) -> Control |
     if flag is None or not flag.stops:
         return None
     control = flag.control
-    if control.action in (Action.PAUSE, Action.ABORT):
-        return control
-    if control.action is not Action.DENY:
+    if control.action is Action.DENY:
+        session, span = control.session or "", _span()
+        if not any(one.denies(session, tool, args, span_id=span) for one in _knowing(flag)):
+            return None
+    elif control.action not in (Action.PAUSE, Action.ABORT):
         return None
-    session, span = control.session or "", _span()
-    denied = any(one.denies(session, tool, args, span_id=span) for one in _knowing(flag))
-    return control if denied else None
+    told(flag, control.hint, control.reason)
+    return control
 
 
 def objected(flag: Flag | None, tool: str, args: object = None) -> Control | None:
     """Checks breakers and checks, whatever the flag says."""
+    session = None if flag is None else flag.control.session
     for keeper in _knowing(flag) or keepers()[-1:]:
-        found = keeper.objection(tool, args, span_id=_span())
+        found = keeper.objection(tool, args, session=session, span_id=_span())
         if found is not None:
             by = _REASONS.get(found.reason, found.reason)
             # The message of a check may contain arguments: for the model, not for a log.
             reason = found.message if by == "breaker" else f"a check speaks against {tool!r}"
-            session = None if flag is None else flag.control.session
+            told(flag, found.message)
             return Control(session, Action.DENY, reason, found.message, by=by)
     return None
 

@@ -16,7 +16,7 @@ from opentelemetry import trace
 
 from otel_loopguard import semconv
 from otel_loopguard._control.context import current_places, flag_at, flags_at, keepers
-from otel_loopguard._control.flag import OBSERVERS
+from otel_loopguard._control.flag import OBSERVERS, asks
 from otel_loopguard._control.gate import check_at
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard.core import Action
@@ -72,6 +72,7 @@ class cancelling(Block):  # noqa: N801  # reads as a statement: `async with cont
     """
 
     def __init__(self, scope: Scope | None = None) -> None:
+        asks()
         self._scope = scope
         self._flag: Flag | None = None
         self._lock = new_lock()

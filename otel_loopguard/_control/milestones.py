@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
 from typing import Final, cast
@@ -16,12 +15,12 @@ from otel_loopguard._control.context import (
     trace_key,
 )
 from otel_loopguard._control.pending import claimed, waiting
+from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.logger import logger
 from otel_loopguard.core import Milestones, Reached
 
-_DIGITS: Final = re.compile(r"\d+")
-
 _LONGEST: Final = 200
+_warned: Final[BoundedDict[str, None]] = BoundedDict(256)
 
 
 def milestones(
@@ -73,9 +72,9 @@ def milestone(
     It only notes it, and waits for nothing: the guard reads it at the next step.
 
     Args:
-        name: Name of the milestone. One that was not declared is from now on, as optional; where it
-            is nearly the name of one that was, that is warned of.
-        done: Whether it is reached; False declares it only.
+        name: Name of the milestone. Where none was declared, it is from now on, as optional; where
+            others were, it does not count, and that is warned of.
+        done: Whether it is reached; False declares it only, as optional.
         failed: Whether it cannot be reached any more; goes before `done`. It may be reached after
             all later.
         of: How many milestones there are in all, where not all of them are declared by name.
@@ -91,30 +90,28 @@ def milestone(
     if of is not None and of < 1:
         msg = f"of must be the number of all milestones, from 1 on, got {of!r}"
         raise ValueError(msg)
-    if (done or failed) and of is None:
-        _warn_of_misspelling(name)
     reached = Reached.FAILED if failed else Reached.DONE if done else Reached.OPEN
     percent: float | None = None
     for board in _boards():
-        if board.report(name, reached, of):
+        if reached is not Reached.OPEN and of is None and not board.expects(name):
+            _warn_of_unknown(name, board)
+            percent = board.percent()
+        elif board.report(name, reached, of):
             percent = board.percent()
     return percent
 
 
-def _warn_of_misspelling(name: str) -> None:
-    """A name that is new, and nearly one that is declared, may be that one."""
-    for board in _boards():
-        if board.state(name) is not None:
-            continue
-        # Numbered milestones are alike on purpose.
-        bare = _DIGITS.sub("", name)
-        others = [one for one in board.names() if _DIGITS.sub("", one) != bare]
-        meant = get_close_matches(name, others, 1, 0.8)
-        if meant:
-            logger.warning(
-                "milestone %r was not declared and is a new one now; was %r meant?", name, meant[0]
-            )
-            return
+def _warn_of_unknown(name: str, board: Milestones) -> None:
+    """Says, once for a name, that it is none of those that were declared."""
+    if name in _warned:
+        return
+    _warned[name] = None
+    nearest = get_close_matches(name, board.names(), 1, 0.0)
+    logger.warning(
+        "milestone %r was not declared and does not count; was %r meant? A further one is declared "
+        "with done=False",
+        name, nearest[0],
+    )  # fmt: skip
 
 
 def task_type(name: str | None) -> bool:

@@ -1,4 +1,4 @@
-"""Milestones and plans of sessions that have no step yet."""
+"""What applications say of sessions that have no step yet: milestones, plans, results, notes."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard.core import Milestones
+from otel_loopguard.core.report import Memory
 from otel_loopguard.errors import PlanError
 from otel_loopguard.plans.plans import MOST_FOLLOWED, checked, follow
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from otel_loopguard.core.report import Topic
     from otel_loopguard.core.task import Task
 
 _MOST: Final = 1024
@@ -42,6 +44,24 @@ def keep_early(key: str, result: object) -> None:
 def early(key: str) -> deque[object] | None:
     """The results that wait for a session, which has them from now on; None if there are none."""
     return _early.pop(key, None) if _early else None
+
+
+_NOTES: Final = 64
+_noted: BoundedDict[str, Memory] = BoundedDict(_EARLY)
+
+
+def note_early(key: str, topic: Topic, text: str) -> None:
+    """Notes something for a session until its first step is seen; of the newest 256 sessions.
+
+    Raises:
+        ValueError: There is no such topic.
+    """
+    _noted.setdefault(key, Memory(_NOTES)).note(topic, text)
+
+
+def early_notes(key: str) -> Memory | None:
+    """The notes that wait for a session, which has them from now on; None if there are none."""
+    return _noted.pop(key, None) if _noted else None
 
 
 def plan_of(tasks: object) -> list[Task]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from otel_loopguard._control.context import current_key, keepers
+from otel_loopguard._control.context import current_key, keepers, named_session, trace_key
+from otel_loopguard._control.pending import note_early
 from otel_loopguard.core import Choice
 
 if TYPE_CHECKING:
+    from otel_loopguard.core import Remaining
     from otel_loopguard.core.report import AgentCycle, Context, Report, Topic
 
 
@@ -28,6 +30,30 @@ def report(session: str | None = None) -> Report | None:
     return max(found, key=lambda made: made.steps, default=None)
 
 
+def remaining(session: str | None = None) -> Remaining | None:
+    """Returns what is left of the limits of a session that were set.
+
+    ::
+
+        left = control.remaining()
+        if left is not None and left.tokens is not None and left.tokens < 20_000:
+            messages.append("Finish with what you have.")
+
+    Args:
+        session: Key of the session; by default the session of the current context.
+
+    Returns:
+        Steps, actions, tokens, cost and seconds that are left, each None where no such limit is
+        set; None if no session is known: it begins with its first span. Where several guards know
+        it, that of the first.
+    """
+    key = current_key(session)
+    if key is None:
+        return None
+    found = (keeper.remaining(key) for keeper in keepers())
+    return next((left for left in found if left is not None), None)
+
+
 def cycles(session: str | None = None) -> tuple[AgentCycle, ...]:
     """Returns the agent cycles of a session, with the state of each."""
     key = current_key(session)
@@ -40,7 +66,8 @@ def cycles(session: str | None = None) -> tuple[AgentCycle, ...]:
 def remember(topic: Topic, text: str, session: str | None = None) -> bool:
     """Keeps something for the rest of a session; hints may offer it to the model.
 
-    It stays in this process, and goes with the session.
+    It stays in this process, and goes with the session. What is said before the first span of a
+    session is kept, too.
 
     ::
 
@@ -52,16 +79,19 @@ def remember(topic: Topic, text: str, session: str | None = None) -> bool:
         session: Key of the session; by default the session of the current context.
 
     Returns:
-        False if no session is known: it begins with its first span.
+        False if there is no session to keep it for: none is named, and no span is current.
 
     Raises:
         ValueError: There is no such topic.
     """
-    key = current_key(session)
-    if key is None:
+    key = current_key(session) or named_session() or trace_key()
+    guards = keepers()
+    if key is None or not guards:
         return False
-    known = [keeper.remember(key, topic, text) for keeper in keepers()]
-    return any(known)
+    known = [guard.remember(key, topic, text) for guard in guards]
+    if not any(known):
+        note_early(key, topic, text)
+    return True
 
 
 def recall(session: str | None = None) -> Context | None:

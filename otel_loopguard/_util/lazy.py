@@ -11,14 +11,27 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-def lazy(package: str, names: Mapping[str, str]) -> Callable[[str], Any]:
+def lazy(
+    package: str, names: Mapping[str, str], *, elsewhere: Mapping[str, str] | None = None
+) -> Callable[[str], Any]:
     """A `__getattr__` for a package.
 
     Args:
         package: The package that modules are named below.
         names: By module the names that are taken from it, with spaces between; without any, the
             module itself is meant.
+        elsewhere: By module names that are looked for here and are not; the error says where.
     """
+    others = (
+        {
+            name: [
+                f"{package}.{module}" for module, own in elsewhere.items() if name in own.split()
+            ]
+            for name in " ".join(elsewhere.values()).split()
+        }
+        if elsewhere
+        else {}
+    )
     modules = {name: module for module, own in names.items() for name in (own or module).split()}
     # Modules and not what is in them, which a test may replace.
     imported: dict[str, ModuleType] = {}
@@ -26,6 +39,10 @@ def lazy(package: str, names: Mapping[str, str]) -> Callable[[str], Any]:
     def load(name: str) -> Any:
         found = imported.get(name)
         if found is None:
+            if name in others:
+                # An AttributeError would lose its text: `from … import` writes its own.
+                msg = f"cannot import name {name!r} from {package!r}; import it from "
+                raise ImportError(msg + " or ".join(others[name]), name=package)
             if name not in modules:
                 msg = f"module has no attribute {name!r}"
                 raise AttributeError(msg)

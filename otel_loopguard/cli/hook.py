@@ -101,8 +101,11 @@ def status(
 ) -> None:
     """Shows where hooks are installed, in which mode, and what is left to do."""
     from otel_loopguard.hooks.install import states  # noqa: PLC0415  # `--help` is quick
+    from otel_loopguard.hooks.state_folder import StateFolder  # noqa: PLC0415
 
     found = list(states(_project()))
+    if problem := StateFolder().problem:
+        say(f"no event is judged: {problem}", error=True)
     if form is Format.JSON:
         for state in found:
             json_line(_row(state))

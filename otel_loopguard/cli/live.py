@@ -234,8 +234,11 @@ def _show(view: Mapping[str, Any]) -> None:
     out.print(facts)
     decided = table(("step#", "action", "detector", "rule", "what was measured"))
     for decision in _maps(view.get("decisions")):
-        names = (decision.get(name) for name in ("step", "action", "detector", "rule"))
-        decided.add_row(*map(cell, names), cell(decision.get("message"), 160))
+        step = decision.get("step")
+        names = (decision.get(name) for name in ("action", "detector", "rule"))
+        # For people steps count from 1.
+        number = cell(step + 1 if isinstance(step, int) else step)
+        decided.add_row(number, *map(cell, names), cell(decision.get("message"), 160))
     done = table(("last actions", "agent", "outcome", "error", "seconds#"))
     for act in _maps(view.get("actions")):
         names = (act.get(name) for name in ("tool", "agent", "outcome", "error_type"))

@@ -30,6 +30,9 @@ _SHOWN: Final = 10
 def print_plan(file: str, form: Format, settings: Settings) -> int:
     """Prints the analysis of a plan; returns the exit code, 1 if it is not sound."""
     tasks, problems = read(_loaded(file))
+    if problems and not tasks:
+        msg = f"{file}: there is no task in the plan: {problems[0].message}"
+        raise RecordingError(msg)
     if len(tasks) > _TASKS:
         msg = f"{file}: the plan has {len(tasks):,} tasks, more than {_TASKS:,}"
         raise RecordingError(msg)

@@ -184,7 +184,7 @@ def print_replay(
 
 
 def show(found: Sequence[ReplayResult], forest: Forest | None) -> None:
-    """Prints results as a table, or as trees where the spans are known."""
+    """Prints results as a table, or as trees where the spans are known; steps count from 1."""
     out = console()
     grid = table(("source", "session", "steps#", "strongest", "decisions"))
     for result in found:
@@ -192,7 +192,8 @@ def show(found: Sequence[ReplayResult], forest: Forest | None) -> None:
         if branch is not None:
             out.print(branch)
         text = "; ".join(
-            f"{decision.action} at {decision.step} ({decision.reason}, {decision.count:.3g} times)"
+            f"{decision.action} at {decision.step + 1} ({decision.reason}, {decision.count:.0f} "
+            "times)"
             for decision in result.decisions
         )
         names = (cell(result.source, 40), cell(result.session, 48))

@@ -62,7 +62,11 @@ def _tenants(tokens: str | None) -> Tenants:
     if tokens is not None:
         return Tenants.from_file(Path(tokens))
     token = os.environ.get(TOKEN, "")
-    return Tenants({token: "default"} if token else None)
+    try:
+        return Tenants({token: "default"} if token else None)
+    except LoopGuardSettingsError as error:
+        msg = f"{TOKEN}: {error}"
+        raise LoopGuardSettingsError(msg) from None
 
 
 async def _run(server: Server, settings: ServerSettings) -> None:

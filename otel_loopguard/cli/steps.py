@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import typer
 
@@ -39,7 +39,7 @@ def print_steps(files: Sequence[str], form: Format) -> int:
     """
     with Inputs(files, bar=not sys.stdout.isatty()) as inputs:
         if form is Format.TABLE:
-            _print_cells({name: name for name, _ in _COLUMNS})
+            _print_cells({**{name: name for name, _ in _COLUMNS}, "index": "step"})
         for recording in inputs:
             _print_recording(inputs, recording, form)
     return inputs.code
@@ -71,7 +71,7 @@ def row(source: str, session: str, index: int, step: Step) -> dict[str, object]:
 
 
 def _print_recording(inputs: Inputs, recording: Recording | RecordedSession, form: Format) -> None:
-    show = json_line if form is Format.JSON else _print_cells
+    show = json_line if form is Format.JSON else _print_row
     spans = _SpanSteps(recording.name)
     for entry in inputs.entries(recording):
         if isinstance(entry, Run):
@@ -112,6 +112,11 @@ class _SpanSteps:
     def _taken(self) -> list[dict[str, object]]:
         rows, self._rows = self._rows, []
         return rows
+
+
+def _print_row(known: dict[str, object]) -> None:
+    # For people steps count from 1, as in `replay` and `show`.
+    _print_cells({**known, "index": cast("int", known["index"]) + 1})
 
 
 def _print_cells(known: dict[str, object]) -> None:

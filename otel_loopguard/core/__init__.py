@@ -15,6 +15,7 @@ from otel_loopguard.core.admission import (
 )
 from otel_loopguard.core.decision import (
     Action,
+    AgentsInCycle,
     Annotation,
     Decision,
     Detection,
@@ -31,6 +32,7 @@ from otel_loopguard.core.evidence import (
     Evidence,
     Exchange,
     Gain,
+    ModelAttempt,
     ModelText,
     NodeVisit,
     Plan,
@@ -44,7 +46,7 @@ from otel_loopguard.core.milestones import (
     Reached,
     SavedMilestones,
 )
-from otel_loopguard.core.progress import AgentUsage, Phase, Phases, Progress, Usage
+from otel_loopguard.core.progress import AgentUsage, Phase, Phases, Progress, Remaining, Usage
 from otel_loopguard.core.step import Kind, Step
 
 __all__ = [
@@ -53,6 +55,7 @@ __all__ = [
     "Action",
     "Admission",
     "AgentUsage",
+    "AgentsInCycle",
     "Alert",
     "Annotation",
     "Choice",
@@ -71,6 +74,7 @@ __all__ = [
     "Milestone",
     "MilestoneStatus",
     "Milestones",
+    "ModelAttempt",
     "ModelText",
     "NodeVisit",
     "Objection",
@@ -80,6 +84,7 @@ __all__ = [
     "Progress",
     "Promise",
     "Reached",
+    "Remaining",
     "ResourcePressure",
     "Risk",
     "SavedMilestones",

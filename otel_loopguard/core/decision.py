@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from enum import Enum
 from typing import Final, Literal
 
-from otel_loopguard._util.values import dataclass
+from otel_loopguard._util.values import NamedTuple, dataclass
 
 Risk = Literal["low", "medium", "high"]
 """What a fix may break: `low` only looks or waits, `medium` can be taken back, `high` cannot."""
@@ -111,6 +111,22 @@ class FollowUp(str, Enum):
     __str__ = str.__str__
 
 
+class AgentsInCycle(NamedTuple):
+    """Which agents hand the same work around, from when to when.
+
+    Attributes:
+        agents: Their names, sorted.
+        words: Keys of the words of the newest exchange; empty if it was passed on without any.
+        begin: End of the exchange that began it, nanoseconds since the epoch; 0 without times.
+        end: End of the newest one.
+    """
+
+    agents: tuple[str, ...]
+    words: bytes
+    begin: int
+    end: int
+
+
 @dataclass(frozen=True, slots=True)
 class Detection:
     """The finding of one detector at one step.
@@ -133,6 +149,7 @@ class Detection:
         advice: A sentence for the model on what would help; empty for the usual one.
         intervention: What is to be done about it, a short code (`break_cycle`, …), if there is one.
         family: Group that the detector belongs to; set by who asks the detectors.
+        among: The agents of a cycle of agents.
         weight: What this showing weighs towards a stop, 0 to 1.
     """
 
@@ -151,6 +168,7 @@ class Detection:
     advice: str = ""
     intervention: str | None = None
     family: str = ""
+    among: AgentsInCycle | None = None
     weight: float = 1.0
 
 
@@ -219,13 +237,35 @@ class Decision:
     diagnosis: Diagnosis | None = None
     earlier: tuple[tuple[int, int], ...] = ()
 
+    @property
+    def about_limit(self) -> bool:
+        """Whether a limit is reached or near, and no loop or stall was found."""
+        if self.detector == "stall":
+            return self.reason.removesuffix("_near") in _TIME_LIMITS
+        return self.detector in _LIMITS
+
+    @property
+    def budget(self) -> str | None:
+        """Name of the budget that is spent, which a person may raise; None without."""
+        if self.detector == "stall" and self.reason == "operation_limit":
+            return "elapsed_s"
+        name, spent, _ = self.reason.partition("_limit")
+        return name if spent and self.detector == "spending_limit" else None
+
+
+_LIMITS: Final = frozenset({"spending_limit", "own_limit", "graph_limit"})
+_TIME_LIMITS: Final = frozenset(
+    {"run_limit", "overall_limit", "operation_limit", "agent_limit", "idle"}
+)
+"""Rules of `stall`; its others are about what nobody limited."""
+
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
     """Attributes and events for a span.
 
     Attributes:
-        attributes: Attributes to add, `loopguard.*`.
+        attributes: Attributes to add: `loopguard.*`, and what the conventions name.
         error: Description of an ERROR status for the span (deny, abort), or None to leave the
             status alone.
         links: Trace and span ids of spans to link to.
@@ -234,6 +274,14 @@ class Annotation:
     attributes: Mapping[str, str | bool | int | float]
     error: str | None = None
     links: tuple[tuple[int, int], ...] = ()
+
+    def added_to(self, said: Container[str]) -> dict[str, str | bool | int | float]:
+        """Attributes for a span that has these already; names of the conventions stay its own."""
+        return {
+            name: value
+            for name, value in self.attributes.items()
+            if name not in said or not name.startswith("gen_ai.")
+        }
 
 
 class Outcome(str, Enum):
@@ -265,9 +313,8 @@ _OUTCOMES: Final = {
         ("error_repeat", "error_rate", "outage", "same_failure", "cannot_succeed"),
         Outcome.FAILING,
     ),
-    "graph_limit": Outcome.BUDGET,
 }
-"""By detector; all others find loops, or say that they are about a budget."""
+"""By detector; all others find loops, or a limit."""
 
 # Names that `Control.by` has for those who are no person.
 _NOBODY: Final = {
@@ -283,6 +330,6 @@ def outcome_of(decision: Decision | None, by: str | None) -> Outcome:
     """How an aborted run ended: by a decision, or by a person."""
     if decision is None:
         return _NOBODY.get(by or "policy", Outcome.ABORTED_BY_PERSON)
-    if decision.source is Source.RESOURCES:
+    if decision.about_limit or decision.source is Source.RESOURCES:
         return Outcome.BUDGET
     return _OUTCOMES.get(decision.detector, Outcome.LOOP)

@@ -326,6 +326,21 @@ class ModelText:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelAttempt:
+    """A model call that failed, or the first of the same agent that worked after such ones."""
+
+    key: int
+    """Identity of the failures of this agent's model calls, as a loop."""
+    name: str
+    """What to call who made it in a message: the agent, or "the model"."""
+    error: int | None
+    """Key of the line that names the error; None if the call worked."""
+    error_class: ErrorClass
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """A list of tasks, as a model wrote it or handed it to a tool that keeps such lists."""
 

@@ -42,7 +42,7 @@ class MilestoneStatus:
     failed: int
     open: int  # still to come, as far as they were declared
     percent: float  # weight of those done, of all declared, 0 to 100
-    # A required milestone that failed while nothing is left that could still succeed.
+    # A required milestone that failed, or cannot start, while nothing is left that could succeed.
     hopeless: str | None
     steps: int  # since a milestone last changed
     seconds: float  # since then; 0 without times
@@ -50,6 +50,7 @@ class MilestoneStatus:
     blocked: int = 0  # open, and waiting for one that failed; not among `open`
     # Whether one is expected every few steps; the tasks of a plan may take any time.
     paced: bool = True
+    starved: bool = False  # whether the hopeless one cannot start, and has not failed itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +165,14 @@ class Milestones:
         self.changes = change
         return True
 
+    def expects(self, name: str) -> bool:
+        """Whether a name may be one of its milestones: it is, or the plan has none by name."""
+        if name[:_NAMED] in self._known:
+            return True
+        # What was only reported is optional, and no longer open.
+        known = list(self._known.values())
+        return not any(one.required or one.reached is Reached.OPEN for one in known)
+
     def names(self) -> tuple[str, ...]:
         """The names of all milestones."""
         return tuple(self._known)
@@ -224,7 +233,7 @@ class Milestones:
         # Not `replace`, which takes four times as long.
         return MilestoneStatus(
             one.done, one.failed, one.open, one.percent, one.hopeless, steps, seconds, key,
-            one.blocked, one.paced,
+            one.blocked, one.paced, one.starved,
         )  # fmt: skip
 
     def state(self, name: str) -> Reached | None:
@@ -240,22 +249,32 @@ class Milestones:
         failed = states.count(Reached.FAILED)
         still = states.count(Reached.OPEN) + max(self._of - len(known) - self._passed, 0)
         still -= len(blocked)
-        lost = [name for name, one in known if one.required and one.reached is Reached.FAILED]
-        hopeless = lost[0] if lost and not still else None
+        required = [(name, one.reached) for name, one in known if one.required]
+        lost = [name for name, reached in required if reached is Reached.FAILED]
+        starved = [name for name, _ in required if name in blocked]
+        hopeless = next(iter((*lost, *starved)), None) if not still else None
         percent, paced = self.percent(since), not self._needs
         return MilestoneStatus(
-            done, failed, still, percent, hopeless, 0, 0.0, 0, blocked=len(blocked), paced=paced
-        )
+            done, failed, still, percent, hopeless, 0, 0.0, 0, blocked=len(blocked), paced=paced,
+            starved=hopeless in starved,
+        )  # fmt: skip
 
     def _blocked(self, known: Sequence[tuple[str, Milestone]]) -> set[str]:
-        """Open tasks that wait for one that failed; dependencies come before what needs them."""
+        """Open tasks that cannot start: a required task that they need is lost, or all that are.
+
+        Dependencies come before what needs them.
+        """
         needs = self._needs
+        required = {name for name, one in known if one.required}
         lost: set[str] = set()
         blocked: set[str] = set()
         for name, one in known if needs else ():
             if one.reached is Reached.FAILED:
                 lost.add(name)
-            elif one.reached is Reached.OPEN and not lost.isdisjoint(needs.get(name, ())):
+                continue
+            missing = lost.intersection(needs.get(name, ()))
+            starved = missing and (missing & required or missing.issuperset(needs[name]))
+            if one.reached is Reached.OPEN and starved:
                 lost.add(name)
                 blocked.add(name)
         return blocked

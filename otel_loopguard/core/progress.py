@@ -70,6 +70,7 @@ class Progress:
     # Finished tool calls. Windows and fading count these, so that it does not matter how many other
     # spans a framework writes in between.
     calls: int = 0
+    refused: int = 0  # calls that the guard refused: the model asked for them, nothing was made
     models: int = 0
     answers: int = 0  # tool outcomes that were captured
     unseen: int = 0  # those that were not
@@ -80,7 +81,8 @@ class Progress:
     raised: Mapping[str, float] = field(
         default_factory=dict[str, float]
     )  # limits of budgets that a person raised, by name
-    used: float = 0.0  # highest share used of any budget that somebody set, 0 to 1
+    used: float = 0.0  # highest share used of any budget, 0 to 1
+    late: str = ""  # what the timer said of the time limit of the task at hand: `near` or `limit`
     milestones: Milestones = field(default_factory=Milestones)
     phases: Phases = field(default_factory=Phases)
     call: Evidence | None = None  # of the newest tool call
@@ -94,6 +96,27 @@ class AgentUsage:
     errors: int = 0  # those that failed, in a row
     tokens: int = 0
     cost: float = 0.0  # USD
+
+
+class Remaining(NamedTuple):
+    """What is left of the limits of a session that were set; None where there is none.
+
+    Of several limits of one thing, such as tool calls of the session and of the task at hand, it
+    is the one with the least left.
+
+    Attributes:
+        steps: Steps.
+        actions: Tool calls.
+        tokens: Tokens.
+        cost: Money, in USD.
+        seconds: Time.
+    """
+
+    steps: int | None = None
+    actions: int | None = None
+    tokens: int | None = None
+    cost: float | None = None
+    seconds: float | None = None
 
 
 @dataclass(slots=True)
@@ -118,6 +141,7 @@ class Usage:
     unpriced: int = 0  # model calls without a cost, where a budget of money asks for one
     raised: Mapping[str, float] = field(default_factory=dict[str, float])
     elapsed_s: float = 0.0  # from the start of the task's first step to the newest end
+    late: str = ""  # see `Progress.late`
     phases: int = 0  # of the task at hand
     errors: int = 0  # failed tool calls in a row within the task at hand
     agent: str | None = None  # that did this step

@@ -31,6 +31,11 @@ class AgentCycle:
         escalated: Whether it was put before a human.
         resolution: How it ended: `faded`, `user_turn`, `cleared` or `restored`; None while it goes
             on.
+        agents: Names of its agents, sorted; the first 64.
+        topic: Digest of the words that were handed on when it was found, with `digest_key`; None if
+            there were none.
+        severity: The highest so far.
+        seconds: From the exchange that began it to the one that was seen last; 0 without times.
     """
 
     id: int
@@ -41,6 +46,10 @@ class AgentCycle:
     intervention: str | None
     escalated: bool
     resolution: str | None
+    agents: tuple[str, ...]
+    topic: str | None
+    severity: Severity
+    seconds: float
 
 
 Happening = Literal["retries", "degraded", "compactions", "missing_dependencies"]
@@ -300,6 +309,12 @@ class Memory:
         known[line] = known.pop(line, 0) + 1
         if len(known) > self._entries:
             self._forget(topic, known, line)
+
+    def adopt(self, other: Memory) -> None:
+        """Adds what another one keeps."""
+        for topic, known in other._known.items():
+            for line in known:
+                self.note(topic, line)
 
     def context(self) -> Context:
         """What is kept, as it is now."""

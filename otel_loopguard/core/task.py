@@ -49,7 +49,8 @@ class Task:
         estimate_ms: How long it is expected to take, milliseconds; None if that is not known.
         parallel_safe: Whether it may run beside others; None if nobody said so.
         description: What is to be done, for people.
-        optional: Whether the plan may succeed without it.
+        optional: Whether the plan may succeed without it, and what needs it may start, if not
+            everything that it needs failed.
     """
 
     id: str

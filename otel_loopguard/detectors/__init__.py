@@ -39,6 +39,7 @@ DETECTORS: tuple[Factory, ...] = (
     errors.RefusedCall,
     standstill.IdleCommand,
     errors.SameFailure,
+    errors.FailingModel,
     standstill.RepeatedEdit,
     standstill.NoBetterScore,
     standstill.RevisedInVain,

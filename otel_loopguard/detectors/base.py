@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from otel_loopguard.core import Action, Detection, Effect, ErrorClass, Evidence, Kind, Severity
 
 if TYPE_CHECKING:
+    from otel_loopguard.core import AgentsInCycle
     from otel_loopguard.settings import Settings
 
 # A member of an enum costs as much as a call in Python 3.11; these are asked for at every step.
@@ -62,7 +63,8 @@ class BaseDetector:
         evidence: Evidence | None = None, *, confidence: float | None = None, reason: str = "",
         severity: Severity = Severity.WARNING, max_action: Action | None = None,
         own: Action | None = None, unanswered: Action | None = None, period: int = 1,
-        advice: str = "", intervention: str | None = None, weight: float = 1.0,
+        advice: str = "", intervention: str | None = None, among: AgentsInCycle | None = None,
+        weight: float = 1.0,
     ) -> Detection:  # fmt: skip
         """A detection: as the class says unless given, the threshold as it holds for a call."""
         if confidence is None:
@@ -74,7 +76,7 @@ class BaseDetector:
             frozenset((keys,)) if isinstance(keys, int) else keys, round(count, self.digits),
             threshold if evidence is None else evidence.shown(threshold), message, period,
             max_action or self.max_action, unanswered, own, advice or self.advice,
-            intervention or self.intervention, weight=weight,
+            intervention or self.intervention, among=among, weight=weight,
         )  # fmt: skip
 
 

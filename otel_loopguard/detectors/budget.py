@@ -7,6 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._util.bounded import keep
+from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core import Action, Kind, MilestoneStatus, Step, Usage
 from otel_loopguard.detectors.base import BaseDetector, critical_if
 from otel_loopguard.settings import LIMITED
@@ -20,10 +21,40 @@ if TYPE_CHECKING:
 _FINISH: Final = "Finish with what you have, or say what is missing and how much more it takes."
 
 
+class Own(NamedTuple):
+    """What a verdict past the ladder leads to.
+
+    Attributes:
+        action: The action.
+        unanswered: In its place, where nobody can be asked; None: the same.
+    """
+
+    action: Action
+    unanswered: Action | None = None
+
+
 def own_action(settings: Settings, wanted: str, most: Action = Action.ABORT) -> Action:
     """The action that is wanted, but nothing stronger than `most` and the setting `max_action`."""
     allowed = (Action(wanted), most, Action(settings.max_action))
     return min(allowed, key=lambda action: action.rank)
+
+
+def at_limit(settings: Settings, *, over: bool, wanted: str | None = None) -> Own:
+    """What follows at a limit that was set, or near it.
+
+    It stops unless an action is set: by a pause where somebody can answer, else by an abort.
+    """
+    wanted = wanted or settings.budget_action
+    if not over:
+        return Own(own_action(settings, wanted or Action.HINT, Action.HINT))
+    if wanted:
+        return Own(own_action(settings, wanted))
+    return Own(own_action(settings, Action.PAUSE), own_action(settings, Action.ABORT))
+
+
+def advised(settings: Settings) -> Own:
+    """What advice leads to: a hint where the standard limits were asked for, else a note."""
+    return Own(own_action(settings, Action.HINT if settings.standard else Action.ALLOW))
 
 
 class _OwnVerdict(BaseDetector):
@@ -40,33 +71,31 @@ class _OwnVerdict(BaseDetector):
         pass
 
     def verdict(  # noqa: PLR0913
-        self, message: str, count: float, threshold: float, keys: int, wanted: str,
-        *, most: Action = Action.HINT, reason: str = "", critical: bool = False,
-        unanswered: Action | None = None,
+        self, message: str, count: float, threshold: float, keys: int, own: Own,
+        *, reason: str = "", critical: bool = False,
     ) -> Detection:  # fmt: skip
-        """A detection that leads to the wanted action at once, and to nothing beyond `most`."""
-        action = own_action(self._settings, wanted, most)
+        """A detection that leads to an action at once, and to nothing beyond."""
         return self.found(
             message, count, threshold, keys, reason=reason, severity=critical_if(critical),
-            max_action=action, own=action, unanswered=unanswered,
+            max_action=own.action, own=own.action, unanswered=own.unanswered,
         )  # fmt: skip
 
     def used(  # noqa: PLR0913
-        self, code: str, message: str, used: float, limit: float, *, keys: int, wanted: str,
-        over: bool, unanswered: Action | None = None,
+        self, code: str, message: str, used: float, limit: float, *, keys: int, over: bool,
+        wanted: str | None = None,
     ) -> Detection:  # fmt: skip
         """A detection of a limit that is reached, or near."""
         near = round(limit * self._settings.tuning.budget.warning, 6)
         message += "" if over else ", which is near the limit"
         return self.verdict(
-            message, used, limit if over else near, keys, wanted,
-            most=Action.ABORT if over else Action.HINT,
-            reason=f"{code}_{'limit' if over else 'near'}", critical=over, unanswered=unanswered,
+            message, used, limit if over else near, keys,
+            at_limit(self._settings, over=over, wanted=wanted),
+            reason=f"{code}_{'limit' if over else 'near'}", critical=over,
         )  # fmt: skip
 
 
 class CheckpointAdvice(_OwnVerdict):
-    """Advises a checkpoint every 25 tool calls, where that or `budget_action` is set."""
+    """Advises a checkpoint every so many tool calls, where that was asked for."""
 
     name = "checkpoint_advice"
     reason = "checkpoint_due"
@@ -87,17 +116,18 @@ class CheckpointAdvice(_OwnVerdict):
             return None
         self._given = usage.calls // every
         message = f"{usage.calls} tool calls were made: a good moment for a checkpoint"
-        wanted = self._settings.budget_action
-        return self.verdict(message, usage.calls, self._given * every, 101, wanted)
+        own = Own(own_action(self._settings, Action.HINT))
+        return self.verdict(message, usage.calls, self._given * every, 101, own)
 
 
 _MOST_TOKENS: Final = 1 << 40
 
 
 class ContextSize(_OwnVerdict):
-    """Advises to compact the context: every five completed agents, and from 100,000 input tokens.
+    """Advises to compact the context: after five completed agents, and from 100,000 input tokens.
 
-    Tokens are those of one model call, and it is said once until they are below half of that again.
+    Agents count since the last compaction or turn of the user, and it is said once. Tokens are
+    those of one model call, and it is said once until they are below half of that again.
     """
 
     name = "context_size"
@@ -110,6 +140,9 @@ class ContextSize(_OwnVerdict):
     def reset(self) -> None:
         self._agents = 0
         self._full = False
+
+    def user_turn(self) -> None:
+        self._agents = 0
 
     def observe(self, step: Step) -> Detection | None:
         tuning = self._settings.tuning.stalls
@@ -126,15 +159,14 @@ class ContextSize(_OwnVerdict):
         if not tuning.compact_agents or step.parent_id is None:
             return None
         self._agents += 1
-        if self._agents % tuning.compact_agents:
+        if self._agents != tuning.compact_agents:
             return None
         counted = f"{self._agents} agents have completed their work"
         return self._detection("compact_agents", self._agents, self._agents, counted)
 
     def _detection(self, reason: str, count: int, threshold: int, counted: str) -> Detection:
         message = f"{counted}: a good moment to compact the context"
-        wanted = self._settings.stall_action
-        return self.verdict(message, count, threshold, 102, wanted, reason=reason)
+        return self.verdict(message, count, threshold, 102, advised(self._settings), reason=reason)
 
 
 _PER_TASK: Final = frozenset({"task_actions", "errors", "elapsed_s", "phases"})
@@ -143,8 +175,7 @@ _PER_TASK: Final = frozenset({"task_actions", "errors", "elapsed_s", "phases"})
 class SpendingLimit(_OwnVerdict):
     """Compares what a session spent with its limits; those per task begin again with each task.
 
-    Once near and once at each limit that is set; `budget_action` sets them all. One that a person
-    raised is a new limit.
+    Once near and once at each limit that is set. One that a person raised is a new limit.
     """
 
     name = "spending_limit"
@@ -154,7 +185,7 @@ class SpendingLimit(_OwnVerdict):
 
     @classmethod
     def wanted(cls, settings: Settings) -> bool:
-        return bool(settings.budgets())
+        return bool(settings.budgets)
 
     def reset(self) -> None:
         self._raised: Mapping[str, float] = {}
@@ -175,7 +206,7 @@ class SpendingLimit(_OwnVerdict):
         for entry in self._left:
             place, budget = entry
             spent: float = getattr(usage, budget.spent)
-            if spent < budget.limit * warning:
+            if spent < budget.limit * warning or self._is_told(budget, spent, usage.late):
                 continue
             if spent >= budget.limit:
                 self._left.remove(entry)
@@ -189,8 +220,14 @@ class SpendingLimit(_OwnVerdict):
         raised = self._raised
         return [
             (place, one._replace(limit=raised.get(one.name, one.limit)))
-            for place, one in enumerate(self._settings.budgets(), 1)
+            for place, one in enumerate(self._settings.budgets, 1)
         ]
+
+    def _is_told(self, budget: Budget, spent: float, late: str) -> bool:
+        """Whether the timer, which needs no step, said it first."""
+        if budget.name != "elapsed_s" or budget.name in self._raised:
+            return False
+        return late == "limit" or (late == "near" and spent < budget.limit)
 
     def _raise(self, raised: Mapping[str, float]) -> None:
         new = {name for name, limit in raised.items() if self._raised.get(name) != limit}
@@ -204,18 +241,9 @@ class SpendingLimit(_OwnVerdict):
     ) -> Detection:
         self._warned.add(budget.name)
         message = f"{spent:.6g} of {budget.limit:g} {budget.unit} are used"
-        wanted, unanswered = self._settings.budget_action, None
-        if budget.name == "cost":
-            if usage.unpriced:
-                message += f", not counting {usage.unpriced} model calls of unknown cost"
-            action = self._settings.cost_action
-            if action is None:
-                unanswered = own_action(self._settings, wanted)
-            wanted = action or Action.PAUSE.value
-        return self.used(
-            budget.name, message, spent, budget.limit, keys=place, wanted=wanted, over=over,
-            unanswered=unanswered,
-        )  # fmt: skip
+        if budget.name == "cost" and usage.unpriced:
+            message += f", not counting {usage.unpriced} model calls of unknown cost"
+        return self.used(budget.name, message, spent, budget.limit, keys=place, over=over)
 
 
 class OwnLimit(_OwnVerdict):
@@ -253,7 +281,7 @@ class OwnLimit(_OwnVerdict):
                 return self.used(
                     f"{whose}_{name}", says, used[name], limit,
                     keys=hash((self.name, owner, name)),
-                    wanted=limits.action or self._settings.budget_action, over=over,
+                    over=over, wanted=limits.action,
                 )  # fmt: skip
         return None
 
@@ -328,8 +356,8 @@ class TokenRate(_OwnVerdict):
             f"model calls went from {first} to {second} to {third} tokens each (medians of "
             f"{_GROUP} calls)"
         )
-        rise, wanted = third / max(first, 1), self._settings.budget_action
-        return self.verdict(message, rise, round(growth**2, 2), 102, wanted)
+        rise = third / max(first, 1)
+        return self.verdict(message, rise, round(growth**2, 2), 102, advised(self._settings))
 
 
 class MilestoneStall(_OwnVerdict):
@@ -387,12 +415,13 @@ class CannotSucceed(_OwnVerdict):
         self._seen = status.key
         done = f"{status.done} are done ({status.percent:g} %)"
         waiting = f", and {status.blocked} that wait for it cannot start" if status.blocked else ""
-        message = f"the task {status.hopeless!r} failed{waiting}; no other is open; {done}"
+        failed = f"failed{waiting}"
+        if status.starved:
+            failed = "cannot start, as everything that it needs failed"
+        message = f"the task {status.hopeless!r} {failed}; no other is open; {done}"
         if status.paced:
             message = (
                 f"the required milestone {status.hopeless!r} failed and no other is open; {done}"
             )
-        wanted = self._settings.tuning.milestones.failed_action
-        return self.verdict(
-            message, status.failed, 1, status.key, wanted, most=Action.ABORT, critical=True
-        )
+        own = Own(own_action(self._settings, self._settings.tuning.milestones.failed_action))
+        return self.verdict(message, status.failed, 1, status.key, own, critical=True)

@@ -101,21 +101,21 @@ class LeakyCounter:
     __slots__ = ("_counts",)
 
     def __init__(self) -> None:
-        self._counts: dict[int, tuple[float, int]] = {}
+        self._counts: dict[int, tuple[float, int, int]] = {}
 
-    def add(self, evidence: Evidence, weight: float = 1.0) -> float:
-        """Counts a call that shows the sign; gives the count of its agent."""
-        count, last = self._counts.get(evidence.agent, (0.0, -1))
+    def add(self, evidence: Evidence, weight: float = 1.0) -> tuple[float, int]:
+        """Counts a call that shows the sign; gives the count of its agent, and how many calls."""
+        count, last, calls = self._counts.get(evidence.agent, (0.0, -1, 0))
         count += weight if evidence.round != last else 0.0
-        keep(self._counts, evidence.agent, (count, evidence.round), 32)
-        return count
+        keep(self._counts, evidence.agent, (count, evidence.round, calls + 1), 32)
+        return count, calls + 1
 
     def leak(self, left: float, agent: int | None = None) -> None:
         """Leaves a part of what was counted of one agent, or of all."""
         for key in tuple(self._counts) if agent is None else (agent,):
-            count, last = self._counts.get(key, (0.0, -1))
+            count, last, calls = self._counts.get(key, (0.0, -1, 0))
             if count:
-                keep(self._counts, key, (count * left, last), 32)
+                keep(self._counts, key, (count * left, last, calls if left else 0), 32)
 
 
 _FADE: Final = 0.985
@@ -126,7 +126,10 @@ _EARLIER_EPOCH: Final = 1 / 3
 
 @dataclass(slots=True)
 class Counted:
-    """Calls counted under one key; `time` and `sample` are those of the last one."""
+    """Calls counted under one key; `time` and `sample` are those of the last one.
+
+    `times` is how many they are, where `count` weighs them.
+    """
 
     count: float
     tools: tuple[str, ...]
@@ -136,6 +139,7 @@ class Counted:
     round: int
     number: int
     sample: str
+    times: int = 1
 
 
 def _counted(weight: float, tool: str, call: int | None, *rest: Any) -> Counted:
@@ -182,6 +186,7 @@ class DecayingCounter:
             count *= self._earlier
         if evidence.round != counted.round:
             count += weight
+        counted.times += 1
         counted.count, counted.epoch, counted.time = count, evidence.epoch, evidence.time
         counted.round, counted.number, counted.sample = evidence.round, evidence.number, sample
         if len(counted.tools) < 8 and evidence.tool not in counted.tools:

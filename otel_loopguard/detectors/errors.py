@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 from xxhash import xxh3_64_intdigest as key_of
 
 from otel_loopguard._util.bounded import keep
-from otel_loopguard._util.values import dataclass
-from otel_loopguard.core import Action, ErrorClass
+from otel_loopguard._util.values import NamedTuple, dataclass
+from otel_loopguard.core import Action, ErrorClass, ModelAttempt
 from otel_loopguard.detectors.base import (
     TRANSIENT,
     WRITE,
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 _FADE: Final = 0.985
 _WINDOW: Final = 50
 _TRACKED: Final = 64
+_BACK_OFF: Final = 1.5
+"""Of two pauses the second is longer on purpose if it is half as long again."""
 _EARLIER_EPOCH: Final = 1 / 3
 _AFTER_SUCCESS: Final = 0.6
 _SOON: Final = 2
@@ -42,7 +44,7 @@ _ABSENT: Final = 0.2
 
 @dataclass(slots=True)
 class _Failing:
-    """One error of one tool, counted in equivalents of one failure."""
+    """One error of one tool, counted in equivalents of one failure; `times` as they are."""
 
     epoch: int
     round: int
@@ -54,6 +56,7 @@ class _Failing:
     calls: frozenset[int]
     different: int
     count: float = 1.0
+    times: int = 1
 
 
 class ErrorRepeat(BaseDetector):
@@ -115,6 +118,7 @@ class ErrorRepeat(BaseDetector):
         if evidence.round != failing.round:
             alike = 1.0 if evidence.error_line == failing.line else _QUOTING
             count += evidence.hint_weight * (_ABSENT if evidence.absent else alike)
+        failing.times += 1
         failing.count, failing.epoch = count, evidence.epoch
         failing.round, failing.number = evidence.round, evidence.number
         failing.call_exact, failing.line = evidence.call_exact, evidence.error_line
@@ -143,8 +147,7 @@ class ErrorRepeat(BaseDetector):
             return None
         others = failing.different >= failing.count - 0.5 and not evidence.call_error
         message = (
-            f"{evidence.tool!r} failed {round(failing.count)} times with an equal "
-            + error_of(evidence)
+            f"{evidence.tool!r} failed {failing.times} times with an equal {error_of(evidence)}"
         )
         keys = failing.calls | {evidence.error_shape or 0}
         confidence = min(0.99, (0.75 if deterministic else 0.65) + 0.05 * failing.count)
@@ -305,7 +308,7 @@ class Outage(BaseDetector):
         who = f"{len(counted.tools)} tools" if several else f"{evidence.tool!r}"
         what = "failed with" if evidence.error else "gave"
         pauses = evidence.call is not None and (several or not evidence.fresh)
-        message = f"{who} {what} an equal {answer_of(evidence)} {round(counted.count)} times"
+        message = f"{who} {what} an equal {answer_of(evidence)} {counted.times} times"
         keys = key ^ self._ended * _ODD & _BITS if evidence.error else key
         reason = "same_from_several_tools" if several else "retry_without_pause"
         most = Action.PAUSE if pauses else Action.HINT
@@ -422,3 +425,89 @@ class SameFailure(BaseDetector):
         most = Action.STEER if steers else Action.HINT
         own = Action.STEER if steers else None
         return self.found(message, rounds, threshold, evidence.failure, max_action=most, own=own)
+
+
+_CLIMBS: Final = 4
+"""Failures after those of the hint from which model calls are denied."""
+
+
+class _Row(NamedTuple):
+    """Equal failures of the model calls of one agent, one after the other.
+
+    `counted` are those that no wait excuses, `calls` all.
+    """
+
+    error: int
+    since: int
+    end: int
+    gap: int = 0
+    calls: int = 1
+    counted: int = 1
+
+
+class FailingModel(BaseDetector):
+    """Counts model calls of one agent in a row that fail with an equal error.
+
+    Calls side by side count once. What may pass by itself is waited for with pauses: with
+    `wait_gap_s` between, or half as long again as before, a call does not count until the budget of
+    waits is used up, and hints at most then. The first call that works ends the row.
+    """
+
+    name = "failing_model"
+    family = "errors"
+    takes = ModelAttempt
+    absolute = True
+    sure = (0.95, 0.6, 0.03)
+    __slots__ = ("_rows",)
+
+    def reset(self) -> None:
+        self._rows: dict[int, _Row] = {}
+
+    def user_turn(self) -> None:
+        self._rows = {
+            key: row._replace(counted=row.counted // 2) for key, row in self._rows.items()
+        }
+
+    def observe(self, attempt: ModelAttempt) -> Detection | None:
+        row = self._rows.pop(attempt.key, None)
+        if attempt.error is None:
+            return None
+        if row is None or row.error != attempt.error:
+            row = _Row(attempt.error, attempt.end, attempt.end)
+            keep(self._rows, attempt.key, row, _TRACKED)
+            return None
+        gap = attempt.start - row.end
+        if attempt.start and gap < 0:
+            keep(self._rows, attempt.key, row, _TRACKED)
+            return None
+        lasting = attempt.error_class is ErrorClass.DETERMINISTIC
+        paused = not lasting and self._is_pause(gap, row.gap)
+        waits = paused and attempt.end - row.since <= self._settings.wait_budget_s * 1e9
+        counted = row.counted + (not waits)
+        row = row._replace(end=attempt.end, gap=gap, calls=row.calls + 1, counted=counted)
+        keep(self._rows, attempt.key, row, _TRACKED)
+        return None if waits else self._judge(row, attempt, lasting=lasting, paused=paused)
+
+    def _judge(
+        self, row: _Row, attempt: ModelAttempt, *, lasting: bool, paused: bool
+    ) -> Detection | None:
+        threshold = self._settings.tuning.calls.error_streak
+        beyond = row.counted * self._settings.sensitivity - threshold
+        if beyond < 0:
+            return None
+        climbs = beyond >= _CLIMBS and not paused
+        advice = "Change what is sent to the model, or end the run."
+        if paused:
+            advice = "End the run, and say that the model cannot be used at present."
+        elif not lasting:
+            advice = "Wait before the next model call, longer each time."
+        reason = "model_error" if lasting else "model_retry"
+        return self.found(
+            f"{row.calls} model calls of {attempt.name} in a row failed with an equal error",
+            row.counted, threshold, attempt.key, severity=critical_if(climbs),
+            max_action=Action.DENY if climbs else Action.HINT, advice=advice, reason=reason,
+        )  # fmt: skip
+
+    def _is_pause(self, gap: int, before: int) -> bool:
+        """Whether the time between two calls is a wait: long, or longer than the one before."""
+        return gap >= self._settings.tuning.calls.wait_gap_s * 1e9 or gap >= _BACK_OFF * before > 0

@@ -10,6 +10,7 @@ from otel_loopguard._util.bounded import keep
 from otel_loopguard._util.values import NamedTuple, dataclass
 from otel_loopguard.core import Action, Kind, NodeVisit
 from otel_loopguard.detectors.base import BaseDetector, critical_if
+from otel_loopguard.detectors.budget import at_limit
 from otel_loopguard.detectors.counters import Periods
 
 if TYPE_CHECKING:
@@ -215,10 +216,7 @@ class _Visited:
 
 
 class GraphLimit(_GraphDetector[_Visited]):
-    """Counts the visits of the most visited node of a graph run, against a limit that was set.
-
-    A count says nothing about progress: without an action of its own the limit is only recorded.
-    """
+    """Counts the visits of the most visited node of a graph run, against a limit that was set."""
 
     name = "graph_limit"
     sure = (1.0, 1.0, 0)
@@ -227,7 +225,7 @@ class GraphLimit(_GraphDetector[_Visited]):
 
     @classmethod
     def wanted(cls, settings: Settings) -> bool:
-        return settings.graph_limited
+        return settings.graph_iterations > 0
 
     def begin(self) -> _Visited:
         return _Visited()
@@ -244,10 +242,9 @@ class GraphLimit(_GraphDetector[_Visited]):
         if not over and (count < warning or run.warned):
             return None
         run.warned, run.over = True, run.over or over
-        most = Action.ABORT if over else Action.HINT
         message = f"{visit.name!r} was visited {count} times in one run, the limit is {limit}"
         reason = "iteration_limit" if over else "iteration_warning"
-        own = _weaker(settings.graph_limit_action, most)
+        own = at_limit(settings, over=over)
         return self.found(
             message,
             count,
@@ -255,7 +252,8 @@ class GraphLimit(_GraphDetector[_Visited]):
             visit.key,
             reason=reason,
             severity=critical_if(over),
-            own=own,
+            own=own.action,
+            unanswered=own.unanswered,
         )
 
 

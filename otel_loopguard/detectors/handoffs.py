@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._util.bounded import keep
 from otel_loopguard._util.values import NamedTuple, dataclass
-from otel_loopguard.core import Action, Exchange, Severity
+from otel_loopguard.core import Action, AgentsInCycle, Exchange, Severity
 from otel_loopguard.detectors.base import BaseDetector
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from otel_loopguard.core import Detection
     from otel_loopguard.settings import Settings
 
@@ -215,6 +217,11 @@ class _Returns:
         return 1 + sum(one.gained for one in self._kept)
 
     @property
+    def begin(self) -> int:
+        """When the first exchange that something returned to was; 0 without any."""
+        return self._kept[0].time if self._kept else 0
+
+    @property
     def silent(self) -> int:
         """How many were passed on without a word and without a call."""
         return sum(one.silent for one in self._kept)
@@ -251,15 +258,17 @@ class _HandoffDetector(BaseDetector):
 
     def respond(  # noqa: PLR0913
         self, now: Exchange, response: Response, message: str, count: float,
-        keys: int | frozenset[int], *, threshold: float | None = None, period: int = 1,
-        max_action: Action | None = None,
+        keys: int | frozenset[int], *, agents: Iterable[str | None], begin: int,
+        threshold: float | None = None, period: int = 1, max_action: Action | None = None,
     ) -> Detection:  # fmt: skip
-        """A detection with the response that it calls for."""
+        """A detection with the response that it calls for; `begin` is when the cycle began."""
+        names = tuple(sorted({*filter(None, agents)}))
+        among = AgentsInCycle(names, now.words.tobytes(), begin, now.time)
         return self.found(
             message, count, self._settings.exchange_low if threshold is None else threshold, keys,
             severity=response.severity, period=period, max_action=max_action or response.max_action,
             unanswered=response.unanswered, advice=response.advice(now.agent),
-            intervention=response.intervention,
+            intervention=response.intervention, among=among,
         )  # fmt: skip
 
 
@@ -287,11 +296,12 @@ class HandoffRepeat(_HandoffDetector):
 
     def observe(self, exchange: Exchange) -> Detection | None:
         passed_on = bool(self._earlier) and self._earlier[-1].key == exchange.source_key
-        count, alike = 0.0, 0
+        count, alike, begin = 0.0, 0, 0
         for before in self._earlier:
             late = before.time and not self._window.holds(before, exchange)
             if before.key == exchange.key and not late and self._is_same(before, exchange):
                 alike += 1
+                begin = begin or before.time
                 count += 1.0 - news_between(before, exchange)
         self._earlier.append(exchange)
         tuning, sensitivity = self._settings.tuning.exchange, self._settings.sensitivity
@@ -310,8 +320,9 @@ class HandoffRepeat(_HandoffDetector):
         )
         most = None if response.unanswered else Action.HINT
         return self.respond(
-            exchange, response, message, count, exchange.key, threshold=threshold, max_action=most
-        )
+            exchange, response, message, count, exchange.key, threshold=threshold, max_action=most,
+            agents=(exchange.source, exchange.agent), begin=begin,
+        )  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -369,7 +380,10 @@ class PairCycle(_HandoffDetector):
             f"{1 + len(returns)} times, {came}"
         )
         keys = frozenset((exchange.key, exchange.source_key))
-        return self.respond(exchange, response, message, returns.count, keys, period=2)
+        return self.respond(
+            exchange, response, message, returns.count, keys, period=2,
+            agents=(exchange.source, exchange.agent), begin=returns.begin,
+        )  # fmt: skip
 
     def _goes_on(self, known: _Rally, now: Exchange) -> bool:
         if known.last.key != now.source_key or not self._window.holds(known.last, now):
@@ -434,7 +448,10 @@ class RingCycle(_HandoffDetector):
             f"the same work went round {names} and came back {len(returns)} times to an agent that "
             f"had it a turn before, and {_what_came(returns.news)}"
         )
-        return self.respond(now, response, message, returns.count, keys, period=len(turn))
+        return self.respond(
+            now, response, message, returns.count, keys, period=len(turn),
+            agents=(one.agent for one in turn), begin=returns.begin,
+        )  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -486,8 +503,9 @@ class TopicCycle(_HandoffDetector):
             f"times to one that had it before, and {_what_came(returns.news)}"
         )
         return self.respond(
-            exchange, response, message, returns.count, holders, period=len(holders)
-        )
+            exchange, response, message, returns.count, holders, period=len(holders),
+            agents=(one.agent for one in issue.holders.values()), begin=returns.begin,
+        )  # fmt: skip
 
     def _issue(self, now: Exchange) -> _Issue | None:
         """The topic that an exchange is about, the newest last; None if that is not known."""

@@ -102,20 +102,20 @@ class ExactRepeat(BaseDetector):
     def _repeated(self, seen: _Repeated, evidence: Evidence, identity: float) -> Detection:
         threshold = self._settings.of(evidence.tool).repeat_threshold
         advice, reason = "", "identical_call"
-        says = f"an equal {answer_of(evidence)}, and nothing was changed in between"
+        says = f"and an equal {answer_of(evidence)}, and nothing was changed in between"
         if evidence.outcome is None:
             reason = "identical_call_unseen_outcome"
-            says = "its outcomes are not captured"
+            says = "and its outcomes are not captured"
         elif evidence.pending:
             reason = "polled_too_soon"
-            says = f"hardly a pause, and its {answer_of(evidence)} says that it is not ready"
+            says = f"with hardly a pause, and its {answer_of(evidence)} says that it is not ready"
             wait = max(_SHORTEST_WAIT_S, _elapsed(seen, evidence) / 3)
             advice = (
                 f"Wait {round(min(wait, _LONGEST_WAIT_S))} seconds before you ask again, and as "
                 "long each time: to ask sooner does not change it."
             )
         return self.found(
-            f"{evidence.tool!r} was called {seen.repeats + 1} times with equal arguments and {says}",
+            f"{evidence.tool!r} was called {seen.repeats + 1} times with equal arguments {says}",
             seen.count,
             threshold,
             evidence.call or 0,
@@ -141,7 +141,8 @@ class ExactRepeat(BaseDetector):
             confidence=0.6,
             reason="waited_long",
             max_action=Action.ASK,
-            advice="See whether it can still come, or go on without it and say so.",
+            advice=f"You have waited {waited / 60:.0f} minutes: say what is still missing and finish "
+            "with what you have, or ask the user how long to wait.",
         )
 
 
@@ -279,7 +280,7 @@ class Cycle(BaseDetector):
             return None
         message = (
             f"a cycle of {period} calls that ends with {evidence.tool!r} went round "
-            f"{turns:.1f} times with equal arguments and equal outcomes"
+            f"{int(turns)} times with equal arguments and equal outcomes"
         )
         return self.found(
             message,

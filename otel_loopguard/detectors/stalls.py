@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._util.values import dataclass
 from otel_loopguard.core import Action, Detection, Severity
-from otel_loopguard.detectors.budget import own_action
+from otel_loopguard.detectors.budget import Own, at_limit
 
 if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
 
 NAME: Final = "stall"
+OPERATION: Final = "operation_limit"
+"""The rule of `budget_elapsed_s`, which steps are held against, too."""
 _RUNNING: Final = "has been running for {passed:.1f} s; its limit is {limit:g} s"
 _IDLE: Final = "has had no step for {passed:.1f} s; its limit is {limit:g} s"
 _PHASE: Final = "has been in one phase for {passed:.1f} s; the limit of a phase is {limit:g} s"
@@ -39,7 +41,7 @@ class Clock:
         since: When it began to count, nanoseconds since the epoch.
         limit_s: Seconds that it allows.
         warns: Whether there is a detection near it, too.
-        own: What follows when it is passed; None: a hint.
+        mild: What follows where it is no limit that was set: a hint, or a note; None: it is one.
         message: What is said, after the name of what runs.
     """
 
@@ -47,7 +49,7 @@ class Clock:
     since: int
     limit_s: float
     warns: bool = True
-    own: Action | None = None
+    mild: Action | None = Action.HINT
     message: str = _RUNNING
 
     def after(self, part: float = 1) -> int:
@@ -71,50 +73,47 @@ def step_clocks(settings: Settings, since: int, limit_s: float | None) -> list[C
 
 
 def model_clocks(settings: Settings, since: int) -> list[Clock]:
-    """The limit of a model call; the agent cannot do anything about a slow model."""
-    return _set(Clock("model_timeout", since, settings.stall_model_s, own=_own(settings)))
+    """When a model call is noted; the agent cannot do anything about a slow model."""
+    return _set(Clock("model_timeout", since, settings.tuning.stalls.model_s, mild=Action.ALLOW))
 
 
 def agent_clocks(settings: Settings, since: int, limit_s: float) -> list[Clock]:
-    """The limit of an agent's run: five times its estimate, within 30 to 600 s."""
-    return [Clock("agent_limit", since, limit_s, own=_own(settings))]
+    """When an agent's run is late: five times its estimate, within 30 to 600 s."""
+    mild = None if settings.standard else Action.ALLOW
+    return [Clock("agent_limit", since, limit_s, mild=mild)]
 
 
 def run_clocks(settings: Settings, began: int, spent: int) -> list[Clock]:
-    """The limits of a run, of all runs of its session (`spent` nanoseconds before), of an hour."""
-    own = _own(settings)
+    """The limits of a run, of all runs of its session (`spent` nanoseconds before), of a task."""
+    overall_s, task_s = settings.stall_overall_s, settings.budget_elapsed_s
     return _set(
-        Clock("run_limit", began, settings.stall_run_s, own=own),
-        Clock("overall_limit", began - spent, settings.stall_overall_s, own=own, message=_ALL_RUNS),
-        Clock("operation_limit", began, settings.operation_limit_s, warns=False, own=own),
+        Clock("run_limit", began, settings.stall_run_s, mild=None),
+        Clock("overall_limit", began - spent, overall_s, mild=None, message=_ALL_RUNS),
+        Clock(OPERATION, began, task_s, mild=None),
     )
 
 
 def idle_clocks(settings: Settings, since: int) -> list[Clock]:
     """The limit of doing nothing while a run is open."""
-    return _set(Clock("idle", since, settings.stall_idle_s, own=_own(settings), message=_IDLE))
+    return _set(Clock("idle", since, settings.stall_idle_s, mild=None, message=_IDLE))
 
 
 def phase_clocks(settings: Settings, since: int) -> list[Clock]:
-    """The limit of one phase of several."""
+    """When one phase of several is noted."""
     limit_s = settings.tuning.stalls.phase_s
-    return _set(
-        Clock("same_phase", since, limit_s, warns=False, own=_own(settings), message=_PHASE)
-    )
+    return _set(Clock("same_phase", since, limit_s, warns=False, mild=Action.ALLOW, message=_PHASE))
 
 
 def stalled(  # noqa: PLR0913
     settings: Settings, clock: Clock, name: str, key: int, now: int, *, near: bool
 ) -> Detection:
-    """The detection of a limit that is passed, or near.
+    """The detection of what is late, or near.
 
-    It leads to a hint at most where it has no action of its own: a slow build is slow, not stuck,
-    and nobody can tell from outside.
+    What is no limit that was set leads to a hint at most: a slow build is slow, not stuck, and
+    nobody can tell from outside.
     """
     passed = (now - clock.since) / 1e9
-    own = clock.own
-    if near and own is not None:
-        own = own_action(settings, own.value, Action.HINT)
+    own = at_limit(settings, over=not near) if clock.mild is None else Own(clock.mild)
     return Detection(
         detector=NAME,
         reason=f"{clock.reason}_near" if near else clock.reason,
@@ -124,14 +123,11 @@ def stalled(  # noqa: PLR0913
         count=round(passed, 3),
         threshold=round(clock.limit_s * (settings.tuning.stalls.warning if near else 1), 6),
         message=f"{name[:200]!r} {clock.message.format(passed=passed, limit=clock.limit_s)}",
-        max_action=own or Action.HINT,
-        own=own,
+        max_action=own.action,
+        unanswered=own.unanswered,
+        own=own.action,
         advice=_ADVICE.get(clock.reason, _WHOLE),
     )
-
-
-def _own(settings: Settings) -> Action:
-    return own_action(settings, settings.stall_action)
 
 
 def _set(*clocks: Clock) -> list[Clock]:

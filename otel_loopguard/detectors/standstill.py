@@ -13,7 +13,13 @@ from xxhash import xxh3_64_intdigest as key_of
 from otel_loopguard._util.bounded import keep
 from otel_loopguard._util.values import NamedTuple, dataclass
 from otel_loopguard.core import Action
-from otel_loopguard.detectors.base import READ, TRANSIENT, WRITE, BaseDetector, answer_of
+from otel_loopguard.detectors.base import (
+    READ,
+    TRANSIENT,
+    WRITE,
+    BaseDetector,
+    answer_of,
+)
 from otel_loopguard.detectors.counters import (
     ITEM,
     OTHER,
@@ -106,8 +112,7 @@ class Stagnation(BaseDetector):
         if counted.count < evidence.needs(_VIEWS) - 0.1:
             return None
         message = (
-            f"{evidence.tool!r} acted {round(counted.count)} times, and what it showed stayed as "
-            "it was"
+            f"{evidence.tool!r} acted {counted.times} times, and what it showed stayed as it was"
         )
         return self.found(message, counted.count, _VIEWS, view, evidence)
 
@@ -164,13 +169,11 @@ class Echo(_LeakyDetector):
         ):
             self._signs.leak(0.8, evidence.agent)
             return None
-        count = self._signs.add(evidence)
+        count, calls = self._signs.add(evidence)
         threshold = self._settings.tuning.calls.echo_threshold
         if count < evidence.needs(threshold) - 0.1:
             return None
-        message = (
-            f"{evidence.tool!r} gave back what it was given {round(count)} times, and nothing else"
-        )
+        message = f"{evidence.tool!r} gave back what it was given {calls} times, and nothing else"
         keys = key_of(f"{self.name}\0{evidence.tool}".encode())
         return self.found(message, count, threshold, keys, evidence)
 
@@ -201,11 +204,11 @@ class FoundNothing(_LeakyDetector):
                 self._signs.leak(0.7, evidence.agent)
             return None
         weight = 0.5 if evidence.place is not None else ITEM if evidence.item else 1.0
-        count = self._signs.add(evidence, weight)
+        count, calls = self._signs.add(evidence, weight)
         threshold = self._settings.tuning.calls.nothing_threshold
         if count < evidence.needs(threshold) - 0.1:
             return None
-        message = f"{round(count)} different calls, of {evidence.tool!r} the last, found nothing"
+        message = f"{calls} different calls, of {evidence.tool!r} the last, found nothing"
         return self.found(message, count, threshold, key_of(self.name.encode()), evidence)
 
 
@@ -340,9 +343,7 @@ class IdleCommand(BaseDetector):
         keys = self._recent.calls | {_IDLE_COMMAND}
         # Half of it work, half of it remarks: who writes notes is not stuck.
         weight = min(max(4 * share - 2, 0.0), 1.0) if evidence.call is not None else 0.0
-        return self.found(
-            message, rounds, threshold, keys, max_action=Action.ABORT, weight=weight
-        )
+        return self.found(message, rounds, threshold, keys, max_action=Action.ABORT, weight=weight)
 
 
 _NO_BETTER_SCORE: Final = key_of(b"no_better_score")
@@ -502,13 +503,19 @@ class SameVerdict(BaseDetector):
         if evidence.error:
             return None
         identity = 0.0 if changed or evidence.call is None else OTHER
+        failed = evidence.error or evidence.failing
+        what = "failed" if failed else "turned down what was tried"
         message = (
-            f"{evidence.tool!r} turned down what was tried {round(counted.count)} times "
-            "with an equal answer"
+            f"{evidence.tool!r} {what} {counted.times} times with an equal {answer_of(evidence)}"
         )
         return self.found(
-            message, counted.count, threshold, evidence.outcome, evidence,
-            max_action=Action.ABORT, weight=identity * evidence.stop_weight,
+            message,
+            counted.count,
+            threshold,
+            evidence.outcome,
+            evidence,
+            max_action=Action.ABORT,
+            weight=identity * evidence.stop_weight,
         )
 
 

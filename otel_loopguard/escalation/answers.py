@@ -103,24 +103,16 @@ def _limit_of(given: object) -> float:
     return number
 
 
-def budget_of(escalation: Escalation) -> str | None:
-    """Name of the budget that is spent; None where it is about anything else."""
-    decision = escalation.decision
-    if decision is None or decision.detector != "spending_limit":
-        return None
-    name, spent, _ = decision.reason.partition("_limit")
-    return name if spent else None
-
-
 def check_limit(escalation: Escalation, reply: Reply) -> None:
     """Refuses a new limit where no budget is spent, and one that is spent already."""
     if reply.limit is None:
         return
-    if budget_of(escalation) is None or escalation.decision is None:
+    decision = escalation.decision
+    if decision is None or decision.budget is None:
         msg = f"limit: escalation {escalation.id!r} is about no budget that is spent"
         raise EscalationError(msg)
-    if reply.limit <= escalation.decision.count:
-        msg = f"limit must be above the {escalation.decision.count:g} spent, got {reply.limit:g}"
+    if reply.limit <= decision.count:
+        msg = f"limit must be above the {decision.count:g} spent, got {reply.limit:g}"
         raise EscalationError(msg)
 
 

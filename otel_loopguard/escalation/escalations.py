@@ -23,7 +23,6 @@ from otel_loopguard.core.escalation import Answer, Escalation
 from otel_loopguard.escalation.answers import (
     GUIDANCE,
     Reply,
-    budget_of,
     check_limit,
     reply_of,
 )
@@ -246,7 +245,8 @@ class Escalations:
                 if reply.plan:
                     declare((flag.milestones,), reply.plan, by_person=True)
                     flag.plan = reply.plan
-                budget = budget_of(case.escalation)
+                decision = case.escalation.decision
+                budget = None if decision is None else decision.budget
                 if reply.limit is not None and budget is not None:
                     flag.raised_budgets = {**flag.raised_budgets, budget: reply.limit}
                 flag.clear(by=reply.by, hint=reply.hint, reason=why)

@@ -55,7 +55,7 @@ def suggestions(decision: Decision | None) -> tuple[Suggestion, ...]:
             Suggestion(Answer.CONTINUE, f"after this: {fix.text} (risk: {fix.risk})")
             for fix in decision.diagnosis.fixes[:_SUGGESTED]
         )
-    if decision is not None and decision.detector == "spending_limit":
+    if decision is not None and decision.budget is not None:
         found.append(Suggestion(Answer.CONTINUE, "raise the budget: say its new `limit`"))
     ways = () if decision is None else decision.alternatives
     found += (Suggestion(Answer.MODIFY_PLAN, way) for way in ways[:_SUGGESTED])

@@ -14,12 +14,13 @@ from otel_loopguard.evidence.normalize import parsed
 from otel_loopguard.evidence.outcomes import prepare
 from otel_loopguard.evidence.plans import PlanExtractor, PlanTracker
 from otel_loopguard.evidence.tool_calls import Rounds, ToolCallExtractor
-from otel_loopguard.evidence.usage import MilestoneExtractor, UsageExtractor
+from otel_loopguard.evidence.usage import MilestoneExtractor, ModelAttemptExtractor, UsageExtractor
 
 EXTRACTORS: dict[Kind, tuple[Factory, ...]] = {
     Kind.TOOL: (ToolCallExtractor, PlanExtractor, GraphExtractor),
     Kind.MODEL: (
         ToolCallExtractor,
+        ModelAttemptExtractor,
         HandoffExtractor,
         ModelTextExtractor,
         PlanExtractor,

@@ -137,6 +137,8 @@ class Calls:
         named = known = cast("dict[str, object]", arguments)
         if self._settings.tools:
             known = self._identity(step.name, named)
+            if known is not named:
+                exact = key_of(self._raw(known), seed)
         if known is named and not VOLATILE_ARGUMENTS.isdisjoint(named):
             known = without_volatile(named)
         if (b"./" in raw or b"//" in raw) and not FILE_ARGUMENTS.isdisjoint(known):

@@ -103,6 +103,7 @@ _PYTHON_WRITES: Final = re.compile(
 _COMMANDS: Final = ("command", "cmd", "code", "query", "sql", "statement", "script", "input")
 _COMPOUND: Final = re.compile(r"&&|;|\n|<<|\|\|")
 
+
 class ToolName(NamedTuple):
     """What the name of a tool says about its calls."""
 

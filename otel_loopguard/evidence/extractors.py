@@ -72,6 +72,10 @@ class Extractors:
             extractors = asked[step.kind] = tuple(found)
         return extractors
 
+    def made(self, factory: Factory) -> Extractor:
+        """The extractor of a factory; a new one where no step was looked at yet."""
+        return self._made.get(factory) or factory(self._settings, self._progress)
+
     def saved(self, memo: dict[int, object], but: Collection[Factory]) -> dict[Factory, Extractor]:
         """Copies of what was made, for a later `restore`."""
         return deepcopy({key: made for key, made in self._made.items() if key not in but}, memo)

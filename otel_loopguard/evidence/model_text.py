@@ -54,9 +54,10 @@ _HEDGES: Final = PrefilteredPattern(
     r"|perhaps|maybe|possibly|presumably)\b",
 )
 _APOLOGIES: Final = PrefilteredPattern(
-    r"\b(?:i(?:'m| am)? (?:(?:truly|sincerely|deeply|very|so|really) )?(?:apologi[sz]e|sorry)"
-    r"|(?:my|sincere) apolog(?:y|ies)|apologies (?:for|again)|sorry (?:for|about|again)"
-    r"|my (?:mistake|bad))\b",
+    r"(?:\bi(?:'m| am)? (?:(?:truly|sincerely|deeply|very|so|really) )?(?:apologi[sz]e|sorry)"
+    r"|\b(?:my|sincere) apolog(?:y|ies)|\bmy (?:mistake|bad)"
+    r"|(?:\b(?:apologies|sorry) (?:for|about|again))"
+    r"|(?:^|[.!?] )(?:apologies|sorry))\b",
 )
 _PERSONAL: Final = re.compile(
     r"(?:i(?<!\wi)|we(?<!\wwe)|my(?<!\wmy)|our(?<!\wour)|let(?<!\wlet)(?:'s| me))\b"
@@ -408,7 +409,7 @@ class ModelTextExtractor:
             promise=promise_in(plain),
             tail=tail,
             chant=chant,
-            acts=self._acts + progress.calls,
+            acts=self._acts + progress.calls + progress.refused,
             calls=progress.calls,
             gain=gain,
         )

@@ -240,9 +240,7 @@ class ToolCallExtractor:
             outcome.size <= _RECORD and not name.words.isdisjoint(_SEARCHING) and is_empty(said)
         )
         place = place_of(call)
-        nothing = nothing or (
-            place is not None and outcome.size <= _RECORD and is_empty(said)
-        )
+        nothing = nothing or (place is not None and outcome.size <= _RECORD and is_empty(said))
         missing = nothing or step.error
         matters = missing or outcome.size < _BRIEF
         item = self._is_item(tool, call, outcome, novelty, matters=matters, missing=missing)
@@ -364,6 +362,13 @@ class ToolCallExtractor:
             agent = 0
         known = self._novelty[agent] = self._novelty.get(agent) or Novelty()
         return known
+
+    def refused(self, step: Step) -> int:
+        """Round of a call that was refused, of which nothing else is noted."""
+        exact = self._calls.identify(
+            step, prepare(step, self._settings.max_value_chars), None
+        ).exact
+        return self._rounds.add(step.start, step.end or 0, agent_key(step.agent), exact)
 
     def call_of(self, step: Step) -> int | None:
         """Key of a call before it has an outcome; None if its arguments are not known yet."""

@@ -1,19 +1,39 @@
-"""Tokens, time and money that a session used, and its milestones."""
+"""What a session used (tokens, time, money), its milestones, and model calls that fail."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from otel_loopguard.core import AgentUsage, Kind, Progress, Step, Usage
-from otel_loopguard.evidence.normalize import key_of
+from otel_loopguard import semconv
+from otel_loopguard._util.bounded import keep
+from otel_loopguard.core import (
+    AgentUsage,
+    ErrorClass,
+    Kind,
+    ModelAttempt,
+    Progress,
+    Remaining,
+    Step,
+    Usage,
+)
+from otel_loopguard.evidence.calls import NAMED, agent_key
+from otel_loopguard.evidence.errors import error_class, error_line, error_shape
+from otel_loopguard.evidence.normalize import key_of, text_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from otel_loopguard.core import MilestoneStatus
     from otel_loopguard.settings import Settings
 
 _RUNS: Final = frozenset({Kind.AGENT, Kind.WORKFLOW})
 _MOST: Final = 1 << 40
 _NAMED: Final = 200
+_LEFT: Final = {
+    "steps": "steps", "actions": "actions", "task_actions": "actions", "tokens": "tokens",
+    "cost": "cost", "elapsed_s": "seconds",
+}  # fmt: skip
+"""The field of `Remaining` by the name of the limit."""
 
 
 class UsageExtractor:
@@ -23,8 +43,7 @@ class UsageExtractor:
     starts again. Tokens and cost are those of model calls; an agent's span repeats them. Where
     money is limited, a call that does not say its cost has that of its tokens.
 
-    Also keeps `Progress.used`: the highest share of any budget that somebody set. Without
-    one it stays 0: the defaults are nobody's budget.
+    Also keeps `Progress.used`: the highest share of any budget; without one it stays 0.
     """
 
     __slots__ = (
@@ -34,7 +53,7 @@ class UsageExtractor:
 
     def __init__(self, settings: Settings, progress: Progress) -> None:
         self._progress = progress
-        self._budgets = settings.budgets(set_only=True)
+        self._budgets = settings.budgets
         self._owns = {name: AgentUsage() for name in settings.agent_limits}
         self._prices = settings.prices_file if settings.limits_money else None
         self._spending = Usage(task=progress.task)
@@ -48,7 +67,8 @@ class UsageExtractor:
         spending, kind = self._spending, step.kind
         progress = self._progress
         spending.step_tokens, spending.raised = None, progress.raised
-        if kind is Kind.TOOL:
+        spending.late = progress.late
+        if kind is Kind.TOOL and not step.refused:
             spending.errors = spending.errors + 1 if step.error else 0
         elif kind is Kind.MODEL:
             self._model(step)
@@ -79,6 +99,25 @@ class UsageExtractor:
             progress.used = self._used()
         return spending
 
+    def remaining(self, raised: Mapping[str, float], now: int) -> Remaining:
+        """What is left of the limits that are set.
+
+        Args:
+            raised: Limits that a person raised, by name.
+            now: Nanoseconds since the epoch.
+        """
+        left: dict[str, float] = {}
+        for one in self._budgets:
+            name = _LEFT.get(one.name)
+            if name is not None:
+                used: float = getattr(self._spending, one.spent)
+                if name == "seconds":
+                    used = (now - self._began) / 1e9 if self._began else 0
+                rest = max(raised.get(one.name, one.limit) - used, 0)
+                left[name] = min(rest, left.get(name, rest))
+        whole = {name: int(left[name]) for name in ("steps", "actions", "tokens") if name in left}
+        return Remaining(**whole, cost=left.get("cost"), seconds=left.get("seconds"))
+
     def _model(self, step: Step) -> None:
         spending = self._spending
         spending.step_tokens = None if step.tokens is None else _counted(step.tokens)
@@ -99,7 +138,7 @@ class UsageExtractor:
         """What the agent of a step used, where it has limits of its own."""
         spending = self._spending
         own = spending.own = self._owns.get(spending.agent or "")
-        if own is None:
+        if own is None or step.refused:
             return
         if step.kind is Kind.TOOL:
             own.actions += 1
@@ -124,7 +163,7 @@ class UsageExtractor:
         spending, progress = self._spending, self._progress
         progress.task += 1
         progress.phases.end()
-        spending.task = progress.task
+        spending.task, progress.late = progress.task, ""
         self._first_call = progress.calls
         self._began = self._ended = 0
         spending.actions = spending.errors = spending.phases = 0
@@ -181,3 +220,44 @@ class MilestoneExtractor:
             max(progress.time - self._time, 0) / 1e9 if self._time else 0.0,
             key_of(b"milestones %d" % changes),
         )
+
+
+_AGENTS: Final = 32
+_FAILING: Final = 0x6D6F_6465_6C21
+_OURS: Final = frozenset((semconv.ERROR_ABORT, semconv.ERROR_DENY))
+
+
+class ModelAttemptExtractor:
+    """Failed model calls of one session, and the first that works after them.
+
+    An error that is not captured is unknown: equal to nothing. What the guard itself ended is none.
+    """
+
+    __slots__ = ("_failing",)
+
+    def __init__(self, settings: Settings, progress: Progress) -> None:
+        del settings, progress
+        self._failing: dict[int, None] = {}
+
+    def extract(self, step: Step) -> ModelAttempt | None:
+        """Evidence of a model call; None of one that works where none has failed."""
+        if not step.error:
+            if not self._failing:
+                return None
+            agent = agent_key(step.agent)
+            if agent not in self._failing:
+                return None
+            del self._failing[agent]
+            return _attempt(step, agent, None)
+        line = error_line(step) or text_bytes(step.error_type or "")
+        if not line or step.error_type in _OURS:
+            return None
+        agent = agent_key(step.agent)
+        keep(self._failing, agent, None, _AGENTS)
+        return _attempt(step, agent, error_shape(line))
+
+
+def _attempt(step: Step, agent: int, error: int | None) -> ModelAttempt:
+    name = repr(step.agent[:NAMED]) if step.agent else "the model"
+    of = ErrorClass.UNKNOWN if error is None else error_class(step)
+    return ModelAttempt(agent ^ _FAILING, name, error, of, step.start, step.end or 0)

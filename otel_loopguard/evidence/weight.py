@@ -59,6 +59,7 @@ _PATIENT: Final = 0.7
 # The least that any captured answer says for a hint: six words "ok" in a row are a loop.
 _LEAST: Final = 0.4
 
+
 def is_accused(call: Evidence) -> bool:
     """Whether status, shape or known words of the outcome say that nothing came of it."""
     return (

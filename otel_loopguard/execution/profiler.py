@@ -255,7 +255,7 @@ class Profiler:
     def batch(self, calls: Sequence[PlannedCall]) -> BatchEstimate:
         """How long several calls take, and whether they may run at the same time."""
         estimates = [self.estimate(call.tool, call.args) for call in calls]
-        return batch(calls, estimates, self.is_safe, self._settings.profile_max_parallel)
+        return batch(calls, estimates, self.is_safe, self._settings.plan_max_parallel)
 
     def is_safe(self, tool: str) -> bool:
         """Whether a tool is declared safe to run beside others: read-only, or named so."""

@@ -283,8 +283,8 @@ class Resources:
         self._fresh_until = time.monotonic() + rule.sample_s * _STALE
 
     def stop(self) -> None:
-        """Ends the thread, for good."""
-        self._on = False
+        """Ends the thread; the next question starts another one."""
+        self._measuring = False
         self._thread.stop()
 
     def _measure(self) -> float | None:

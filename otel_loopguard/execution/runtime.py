@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, cast
 from opentelemetry import trace
 
 from otel_loopguard._control.context import current_flag, keepers, named_session
+from otel_loopguard._control.flag import asks
 from otel_loopguard.core import (
     UNKNOWN_PRESSURE,
     Acceptance,
@@ -154,6 +155,7 @@ def resource_use() -> Mapping[str, ResourceUse]:
 def _admitted(
     tasks: Sequence[Task], user: str, session: str | None, parallel: bool | None
 ) -> Admission:
+    asks()
     key, asked = session or named_session(), keepers()
     if key is None:
         flag = current_flag()

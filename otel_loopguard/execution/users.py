@@ -252,10 +252,11 @@ class Users:
     def remembered(self, user: str, tools: tuple[str, ...]) -> Choice | None:
         """What a user mostly answered for the same tools, of the newest 5; None without answers.
 
-        Of two answers that were given equally often it is the newer one.
+        Of two answers that were given equally often it is the newer one. None, too, of a user who
+        does not want answers remembered, whenever they were given.
         """
         given = self._answers.get(_key(user, tools))
-        if not given:
+        if not given or not self.preferences(user).remember_choices:
             return None
         counts = Counter(given)
         return max(reversed(given), key=counts.__getitem__)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal, cast
 
 from otel_loopguard._control.callbacks import notify_listeners
 from otel_loopguard._control.context import GuardRegistry, keep, making
-from otel_loopguard._control.flag import OBSERVERS, POLICY, any_stops
+from otel_loopguard._control.flag import OBSERVERS, POLICY, any_stops, asks
 from otel_loopguard._control.replication import ControlReplication
 from otel_loopguard._util.clock import now
 from otel_loopguard._util.errors import InternalErrors, attempt, swallow
@@ -21,7 +21,7 @@ from otel_loopguard.evidence import prepare
 from otel_loopguard.execution.admission import Admissions
 from otel_loopguard.execution.profiler import Profiler
 from otel_loopguard.guard.queries import SessionQueries
-from otel_loopguard.guard.untraced import Untraced
+from otel_loopguard.guard.untraced import Untraced, warn_of_misnamed
 from otel_loopguard.policy import diagnoser
 from otel_loopguard.policy.hints import hint
 from otel_loopguard.resilience.registry import ResilienceRegistry, offer
@@ -33,7 +33,7 @@ from otel_loopguard.sessions.active import (
     first_look,
 )
 from otel_loopguard.sessions.decisions import Decisions
-from otel_loopguard.sessions.observation import DecisionRecord, Observation, Subscribers
+from otel_loopguard.sessions.observation import DecisionRecord, Observation, Subscribers, agent_of
 from otel_loopguard.sessions.registry import SessionRegistry
 from otel_loopguard.sessions.requested_calls import DIALECT as MESSAGES
 from otel_loopguard.sessions.resolver import SessionResolver
@@ -168,6 +168,8 @@ class LoopGuard(SessionQueries):
         if live:
             if local:
                 keep(self)
+            else:
+                asks()  # from where its sessions run
             reset_after_fork(self)
 
     @classmethod
@@ -518,6 +520,9 @@ class LoopGuard(SessionQueries):
     def shutdown(self) -> None:
         """Counts the calls still held back. The guard remains usable."""
         self.count_held()
+        if self._live:
+            warn_of_misnamed(self.settings, self.profiler.tools)
+        self._admissions.resources.stop()
         self._sessions.close()
         if self._resilience is not None:
             self._resilience.close()
@@ -604,7 +609,7 @@ class LoopGuard(SessionQueries):
             decisions.append(("telemetry", self.telemetry.numbers.on_decision))
         steps.append(("profile", self._profile))
         if resilience is not None:
-            steps.append(("lessons", lambda seen: resilience.learn(seen.step)))
+            steps.append(("lessons", lambda seen: resilience.learn(seen.step, seen.session.key)))
         if on_step is not None:
             steps.append(("on_step", lambda seen: on_step(seen.session, seen.number, seen.step)))
         if self._live:
@@ -651,6 +656,7 @@ class LoopGuard(SessionQueries):
             seen = Observation(
                 session, index, step, session.evidence, tuple(session.detected), tuple(made),
                 session.record.turn, session.progress.phases.over, session.shrunk,
+                agent_of(step, opened),
             )  # fmt: skip
         for name, notify in self.subscribers.steps:
             try:
@@ -661,7 +667,7 @@ class LoopGuard(SessionQueries):
             self.subscribers.publish(record)
         if session.cycles is not None and session.cycles.lines:
             with swallow(self.faults, "log"):
-                for news in session.cycles.publish(session.key):
+                for news in session.cycles.publish(session.key, self._decisions.digest):
                     self.telemetry.cycled(session.key, news, opened)
         step.reading = None  # steps are kept for a while, to be compared with those that follow
 
@@ -686,18 +692,17 @@ class LoopGuard(SessionQueries):
         decision = session.noted(decision)
         _raise_flag(session, decision)
         loop = finding.verdict.detection.own is None
-        return self._record(session, decision, step, opened, step.agent, loop=loop)
+        return self._record(session, decision, step, opened, loop=loop)
 
     def _stall(self, stall: Stall) -> bool:
         """Decides about a span that has been open for too long; always True."""
         opened, step = stall.opened, stall.step
-        agent = step.agent or opened.agent
         made: list[DecisionRecord] = []
         with self._lock:
             if not self.active.has(opened):
                 return True  # it ended meanwhile
             session = opened.session or self._sessions.of_step(step, stall.time)
-            self.telemetry.numbers.stalled(stall.detection.detector, agent)
+            self.telemetry.numbers.stalled(stall.detection.detector, agent_of(step, opened))
             for finding in session.stalled(stall.detection, step):
                 index = session.progress.steps
                 decision = self._decisions.decide(
@@ -706,7 +711,7 @@ class LoopGuard(SessionQueries):
                 decision = session.noted(decision)
                 if decision.action.stops or not session.flag.raised:
                     _raise_flag(session, decision)
-                made.append(self._record(session, decision, step, opened, agent, running=True))
+                made.append(self._record(session, decision, step, opened, running=True))
             session.ruled()
         for record in made:
             self.subscribers.publish(record)
@@ -714,7 +719,7 @@ class LoopGuard(SessionQueries):
 
     def _record(  # noqa: PLR0913
         self, session: Session, decision: Decision, step: Step, opened: ActiveSpan | None,
-        agent: str | None, *, loop: bool = False, running: bool = False,
+        *, loop: bool = False, running: bool = False,
     ) -> DecisionRecord:  # fmt: skip
         """Records a decision in the report and the journal. The lock is held."""
         record, noted = session.record, decision.action is Action.ALLOW
@@ -723,7 +728,7 @@ class LoopGuard(SessionQueries):
         self._sessions.wrote(session, now=not noted)
         if not noted:
             self._index.add(decision.id, record)
-        spent = record.spent
+        agent, spent = agent_of(step, opened), record.spent
         return DecisionRecord(
             session, decision, step, opened, agent, meaning, spent, running=running
         )
@@ -766,7 +771,7 @@ class LoopGuard(SessionQueries):
     def _profile(self, seen: Observation) -> None:
         """Profiles a call; one that only a message reports has no duration."""
         step = seen.step
-        if step.kind is not _MODEL and step.dialect != MESSAGES:
+        if step.kind is not _MODEL and step.dialect != MESSAGES and not step.refused:
             self.profiler.finished(step, seen.session.key)
 
     def _clock(self, known: int | None = None) -> int:

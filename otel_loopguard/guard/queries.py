@@ -15,16 +15,18 @@ from otel_loopguard.sessions.session import SavedSession
 
 if TYPE_CHECKING:
     from otel_loopguard._control.flag import Flag
-    from otel_loopguard.core import Acceptance, Admission, Choice, Objection
+    from otel_loopguard.core import Acceptance, Admission, Choice, Objection, Remaining
     from otel_loopguard.core.admission import ResourceUse
     from otel_loopguard.core.report import AgentCycle, Context, Happening, Report, Topic
     from otel_loopguard.execution.admission import Admissions
     from otel_loopguard.policy.preferences import Preferences
     from otel_loopguard.sessions import SessionRegistry
     from otel_loopguard.sessions.active import ActiveSpan, ActiveSpans
+    from otel_loopguard.sessions.decisions import Decisions
     from otel_loopguard.sessions.requested_calls import WaitingRound
     from otel_loopguard.sessions.resolver import SessionResolver
     from otel_loopguard.sessions.stats import DecisionIndex
+    from otel_loopguard.sessions.watchdog import Watchdog
     from otel_loopguard.settings import Settings
     from otel_loopguard.telemetry import Telemetry
 
@@ -40,13 +42,24 @@ class SessionQueries:
     _lock: threading.RLock
     _sessions: SessionRegistry
     _index: DecisionIndex
+    _decisions: Decisions
     active: ActiveSpans
     _resolver: SessionResolver
     _admissions: Admissions
+    _watchdog: Watchdog
+
+    def _clock(self, known: int | None = None) -> int:
+        """Returns the time, nanoseconds since the epoch."""
+        raise NotImplementedError
 
     def _opened(self, span_id: int) -> ActiveSpan | None:
         """Returns the open span with an id, and starts following it if it was deferred."""
         raise NotImplementedError
+
+    @property
+    def sees_steps(self) -> bool:
+        """Whether it knows a session or follows an open span, or was switched off."""
+        return bool(self._sessions or self.active.by_id) or not self.settings.enabled
 
     def flag_of(self, session: str) -> Flag | None:
         """Returns the flag of a session, or None if the session is not known."""
@@ -114,6 +127,21 @@ class SessionQueries:
                 return None
             return replace(found.report(), execution=self._admissions.acceptance(found.record))
 
+    def remaining(self, session: str) -> Remaining | None:
+        """Returns what is left of the limits of a session, or None if it is not known.
+
+        Args:
+            session: Key of the session.
+        """
+        with self._lock:
+            found = self._sessions.find(session)
+            if found is None:
+                return None
+            at = self._clock()
+            left, seconds = found.remaining(at), self._watchdog.left_s(found, at)
+        known = [one for one in (left.seconds, seconds) if one is not None]
+        return left._replace(seconds=min(known, default=None))
+
     def cycles(self, session: str) -> tuple[AgentCycle, ...] | None:
         """Returns the newest 32 agent cycles of a session, oldest first, or None.
 
@@ -124,7 +152,7 @@ class SessionQueries:
             found = self._sessions.find(session)
             if found is None:
                 return None
-            return () if found.cycles is None else found.cycles.now()
+            return () if found.cycles is None else found.cycles.now(self._decisions.digest)
 
     def context(self, session: str) -> Context | None:
         """Returns the long-term context of a session, or None if it is not known.
@@ -280,18 +308,6 @@ class SessionQueries:
             self._opened(span_id)
             self._resolver.next_run(session, trace_id, span_id)
 
-    def entered(self, session: str) -> None:
-        """Lifts what the policy stopped in a finished run, as a session is entered again.
-
-        Args:
-            session: Key of the session.
-        """
-        with self._lock:
-            found = self._sessions.find(session)
-            if found is not None and found.flag.stops and found.turns.entered():
-                found.turns.over = False
-                found.next_run(found.run)
-
     def denies(
         self, session: str, tool: str, args: object, *, span_id: int = 0, agent: str | None = None
     ) -> bool:
@@ -335,12 +351,15 @@ class SessionQueries:
             if found is not None:
                 found.allowed = calls
 
-    def objection(self, tool: str, args: object, *, span_id: int = 0) -> Objection | None:
+    def objection(
+        self, tool: str, args: object, *, session: str | None = None, span_id: int = 0
+    ) -> Objection | None:
         """Returns the objection of a breaker or a check to a call that is about to run.
 
         Args:
             tool: Name of the tool.
             args: Its arguments; None if they are not known.
+            session: Key of its session; None if it is not known.
             span_id: The current span, which identifies the calling agent.
 
         Returns:
@@ -348,7 +367,8 @@ class SessionQueries:
         """
         opened = self._opened(span_id)
         agent = None if opened is None else opened.agent
-        return self._admissions.forbidding(Task("0", tool, args=args, agent=agent))
+        task = Task("0", tool, args=args, agent=agent)
+        return self._admissions.forbidding(task, session)
 
     def answered(self, admission_id: str, choice: Choice) -> bool:
         """Records a user's choice about calls; False if they are no longer known."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._util.bounded import BoundedDict
@@ -13,8 +14,11 @@ from otel_loopguard.sessions.requested_calls import RequestedCalls
 from otel_loopguard.spans.messages import asks_for_tools, calls_on, request_on
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from otel_loopguard.sessions import Session
     from otel_loopguard.sessions.observation import Observation
+    from otel_loopguard.settings import Settings
     from otel_loopguard.spans.messages import Request, RequestedCall
     from otel_loopguard.spans.views import SpanView
 
@@ -47,6 +51,19 @@ _NO_ARGUMENTS: Final = (
     "OPENINFERENCE_HIDE_*), or add the framework's adapter (otel_loopguard.integrations), which "
     "knows them without the spans"
 )
+_ALIKE: Final = 0.8
+_MISNAMED: Final = (
+    "settings name a tool %.100r, which was never called; %.100r was: is that one meant?"
+)
+
+
+def warn_of_misnamed(settings: Settings, called: Collection[str]) -> None:
+    """Warns, once per process, of a tool's name that settings may have misspelt."""
+    declared = settings.declared_tools
+    strangers = [name for name in called if name not in declared]
+    for name in sorted(declared.difference(called)):
+        for meant in get_close_matches(name, strangers, 1, _ALIKE):
+            warn_blind("misnamed_tool", _MISNAMED, name, meant)
 
 
 class Messages(NamedTuple):

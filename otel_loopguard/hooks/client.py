@@ -94,6 +94,8 @@ def run(arguments: list[str], payload: bytes | None) -> bytes:
     answer = send(folder, request, _limit_s())
     if answer is not None:
         return answer if answer[:1] == b"{" else NOTHING
+    if problem := folder.problem:
+        print_line(f"no event is judged: {problem}")
     if _is_stuck(folder):
         return _judged_here(folder, options, payload)
     try:
@@ -174,10 +176,14 @@ def read_all(descriptor: int) -> bytes | None:
 
 def print_error(error: BaseException) -> None:
     """Prints an error on standard error, on one line."""
-    if isinstance(error, (KeyboardInterrupt, SystemExit)):
-        return
+    if not isinstance(error, (KeyboardInterrupt, SystemExit)):
+        print_line(f"{type(error).__name__}: {error}")
+
+
+def print_line(text: str) -> None:
+    """Prints a line on standard error."""
     try:
-        text = f"otel-loopguard: {type(error).__name__}: {error}".replace("\n", " ")[:500]
+        text = f"otel-loopguard: {text}".replace("\n", " ")[:500]
         os.write(2, text.encode("utf-8", "replace") + b"\n")
     except BaseException:  # noqa: BLE001, S110
         pass

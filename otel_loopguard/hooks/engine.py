@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from otel_loopguard import semconv
-from otel_loopguard._control.flag import APPLICATION, POLICY, Control
+from otel_loopguard._control.flag import APPLICATION, POLICY, Control, asks
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.clock import now
 from otel_loopguard.core import Action, Kind, Step
@@ -85,6 +85,7 @@ class HookEngine:
         if settings.store_url:
             # A store is read and written behind: an event would not see what the last one left.
             settings = settings.model_copy(update={"store_url": type(settings.store_url)("")})
+        asks()
         # Journals are read before a step, and written before an answer.
         self.guard = LoopGuard(
             settings, journal_store=state, manual_journals=True,

@@ -38,7 +38,8 @@ class Change:
     Attributes:
         file: The file.
         changed: Whether the file was changed.
-        backup: Copy of the file as it was before; None if there was none, or nothing is left.
+        backup: Copy of the file as it was before the first change; None if there was none, or
+            nothing is left.
     """
 
     file: Path
@@ -118,8 +119,9 @@ def uninstall(agent: str, scope: str, project: Path) -> Change:
         return _change(file, before, None) if _is_ours(before) else Change(file, changed=False)
     try:
         after = before
+        kept = _empty_before(file)
         while found := _handlers(jsonc.loads(after)):
-            after = jsonc.remove(after, found[0].path)
+            after = jsonc.remove(after, found[0].path, kept)
         left = jsonc.loads(after) in ({}, {"version": 1}) and "/" not in after
         empty = left and after != before and not file.is_symlink()
     except ValueError as error:
@@ -233,6 +235,17 @@ def _found(settings: object) -> Iterator[_Handler]:
                 yield _Handler(str(event), ("hooks", event, place), entry)
 
 
+def _empty_before(file: Path) -> list[jsonc.Path]:
+    """What was there and empty before hooks were installed, by the backup."""
+    real = Path(os.path.realpath(file))
+    try:
+        hooks = _get(jsonc.loads(_read(real.with_name(real.name + BACKUP)) or "{}"), "hooks")
+    except ValueError:
+        return []
+    own: list[jsonc.Path] = [("hooks",)] if hooks == {} else []
+    return own + [("hooks", event) for event, entries in _items(hooks) if entries == []]
+
+
 def _get(value: object, key: str) -> object:
     return cast("dict[str, object]", value).get(key) if isinstance(value, dict) else None
 
@@ -305,7 +318,7 @@ def _unusable(file: Path, why: object) -> LoopGuardSettingsError:
 
 
 def _change(file: Path, before: str | None, after: str | None) -> Change:
-    """Writes a file and keeps a backup beside it; for None, removes the file."""
+    """Writes a file and keeps what was there first beside it; for None, removes the file."""
     if before == after:
         return Change(file, changed=False)
     # A link stays a link: people keep their settings in a repository.
@@ -314,7 +327,8 @@ def _change(file: Path, before: str | None, after: str | None) -> Change:
     try:
         if before is not None and after is not None:
             backup = real.with_name(real.name + BACKUP)
-            _write(backup, before, stat.S_IMODE(real.stat().st_mode))
+            if backup.is_symlink() or not backup.is_file():
+                _write(backup, before, stat.S_IMODE(real.stat().st_mode))
         if after is None:
             real.unlink()
         else:

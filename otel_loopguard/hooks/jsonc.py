@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
 Path = tuple["str | int", ...]
 """Keys of objects and places in lists, from the outside in."""
@@ -63,8 +63,13 @@ def append(text: str, path: Sequence[str], value: object) -> str:
     return _added(text, node, [value])
 
 
-def remove(text: str, path: Path) -> str:
+def remove(text: str, path: Path, kept: Collection[Path] = ()) -> str:
     """The text without what is at a path, and without what is empty by that.
+
+    Args:
+        text: The text.
+        path: Where it is.
+        kept: Objects and lists that stay, empty too.
 
     Raises:
         ValueError: The text is no JSON.
@@ -72,7 +77,9 @@ def remove(text: str, path: Path) -> str:
     holders = [_parsed(text)]
     for key in path[:-1]:
         holders.append(holders[-1].members[key])
-    while len(holders) > 1 and len(holders[-1].members) == 1:
+    while (
+        len(holders) > 1 and len(holders[-1].members) == 1 and path[: len(holders) - 1] not in kept
+    ):
         holders.pop()
     return _without(text, holders[-1], path[len(holders) - 1])
 

@@ -315,9 +315,11 @@ def serve(folder: StateFolder, idle_s: float = _IDLE_S, listener: Listener | Non
         except LoopGuardError as error:
             # The file of who starts it stays: no client tries again for some seconds.
             _Log(Path(folder.log)).fault(error)
+            folder.problem = str(error)
             print(f"otel-loopguard: {error}", file=sys.stderr)  # noqa: T201
             return 2
         stack.callback(handler.close)
+        folder.problem = ""
         handler.handle_spooled()
         listening = stack.enter_context(_listening(folder))
         _unlink(folder.starting)

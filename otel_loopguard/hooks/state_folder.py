@@ -16,6 +16,7 @@ NOTHING: Final = b"{}"
 """The answer that changes nothing."""
 MOST_BYTES: Final = 16 * 1024 * 1024
 """Bytes of the largest event that is judged."""
+_MOST_PROBLEM: Final = 2_000
 GREETING: Final = "hook-1"
 """How a request begins; the number changes with the form of requests."""
 MODES: Final = ("observe", "enforce")
@@ -31,6 +32,24 @@ class StateFolder:
         self.starting = os.path.join(self.path, "starting")
         self.lock = os.path.join(self.path, "hook.lock")
         self.log = os.path.join(self.path, "hook.log")
+        self._problem = os.path.join(self.path, "problem")
+
+    @property
+    def problem(self) -> str:
+        """Why no process could start the last time; empty if one did."""
+        try:
+            with open(self._problem, encoding="utf-8", errors="replace") as file:
+                return file.read(_MOST_PROBLEM).strip()
+        except OSError:
+            return ""
+
+    @problem.setter
+    def problem(self, text: str) -> None:
+        if text:
+            with open(self._problem, "w", encoding="utf-8", errors="replace") as file:
+                file.write(text)
+        elif os.path.exists(self._problem):
+            os.unlink(self._problem)
 
     def make(self) -> None:
         """Makes the folder where there is none.

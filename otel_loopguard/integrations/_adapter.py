@@ -34,7 +34,9 @@ from otel_loopguard._control.context import (
     named_session,
     naming,
 )
+from otel_loopguard._control.flag import asks
 from otel_loopguard._control.gate import flag_refuses, gate_at, objected, spellings
+from otel_loopguard._control.refusals import told
 from otel_loopguard._util.clock import off
 from otel_loopguard._util.logger import logger, warn_blind
 from otel_loopguard.core.admission import Choice
@@ -77,7 +79,7 @@ def require(module: str, extra: str) -> Any:
     except ModuleNotFoundError as error:
         name = f"otel_loopguard.integrations.{extra.replace('-', '_')}"
         msg = f"{name} needs {module!r}: pip install 'otel-loopguard[{extra}]' ({error})"
-        raise ModuleNotFoundError(msg, name=error.name, path=error.path) from error
+        raise ModuleNotFoundError(msg, name=error.name, path=error.path) from None
 
 
 def is_instrumented(*instrumentors: str) -> bool:
@@ -231,6 +233,7 @@ class Adapter:
         tracer_provider: ApiTracerProvider | None = None,
         content: bool | None = None,
     ) -> None:
+        asks()
         self.limit_s = limit_s
         self.on_choice = on_choice
         self.passing = passing
@@ -621,6 +624,7 @@ class ToolCall:
         if refused is None:
             return None
         said = refused.hint or f"refused: {refused.reason}"
+        told(self._flag, said)
         self._leave_failed(said)
         return said
 

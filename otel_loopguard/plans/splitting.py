@@ -89,6 +89,7 @@ _AREA: Final = re.compile(
 _ITEM: Final = re.compile(r"(?m)^[ \t]*(?:[-*•]|\d{1,2}[.)])[ \t]+\S")
 _JOINED: Final = re.compile(r"(?i)(?:,|;)\s+(?:and\s|then\s)?|\s(?:and|then|plus)\s")
 _CLAUSE: Final = re.compile(r"(?i)(?:,|;|\.\s|\n)\s*(?:and\s|then\s)?|\s(?:and|then|plus)\s")
+_LETTERS: Final = re.compile(r"[^\W\d_]{2}")
 _SHORT: Final = 80
 _CLAUSES: Final = 12
 _WIDE: Final = re.compile(
@@ -225,7 +226,7 @@ def advise(
     score = _score(factors, rule)
     risks = _risks(factors, work)
     if score < rule.split_above:
-        actions = {"": rule.actions_base + rule.actions_per_file * len(files)}
+        actions = {"": rule.actions_base + rule.actions_per_file * len(files) + _further(text)}
         return Advice(score, factors, False, Strategy.NONE, (), actions, risks)
     unclear = factors.ambiguity >= 0.5
     components = list(dict.fromkeys(work.components)) or _folders(files)
@@ -306,7 +307,16 @@ def _part_count(text: str) -> float:
     items = len(_ITEM.findall(text))
     joined = min(len(_JOINED.findall(text)), 8)
     heavy = bool(_HEAVY.search(text))
-    return len(asked) + 2 * heavy + len(areas) + 2 * len(big) + items + 0.5 * joined
+    return len(asked) + 2 * heavy + len(areas) + 2 * len(big) + items + joined
+
+
+def _asks(text: str) -> bool:
+    return _ASKED.search(text) is not None or _MORE.search(text) is not None
+
+
+def _further(text: str) -> int:
+    """How many parts the words name, besides the first; those of a path ask for nothing."""
+    return max(0, round(_part_count(_FILE.sub(" ", text))) - 1)
 
 
 def _clauses(text: str) -> list[str]:
@@ -316,7 +326,10 @@ def _clauses(text: str) -> list[str]:
         named = [line.lstrip("-*•0123456789.) \t") for line in lines]
     else:
         pieces = (piece.strip(" .\n\t") for piece in _CLAUSE.split(text))
-        named = [piece for piece in pieces if _ASKED.search(piece) or _MORE.search(piece)]
+        named = [piece for piece in pieces if _LETTERS.search(piece)]
+        first = next((at for at, piece in enumerate(named) if _asks(piece)), len(named))
+        # What comes behind a verb is what it asks for, too: "add login, sessions, tests".
+        named = named[first:]
     return list(dict.fromkeys(name[:_SHORT].strip() for name in named if name))[:_CLAUSES]
 
 
@@ -348,13 +361,16 @@ def _strategy(factors: Factors, files: Sequence[str], components: Sequence[str])
 
 
 def _actions(tasks: Sequence[Task], files: Sequence[str], rule: PlansTuning) -> dict[str, int]:
-    """A few actions for each part, and some for each file that it names.
+    """A few actions for each part, more for each file that it names and all that it asks for.
 
     Files that no part names are shared out among the parts that others wait for.
     """
     needed = {need for task in tasks for need in task.depends_on} - {_CLARIFY}
     counts = {
-        task.id: sum(file == task.id or file.startswith(f"{task.id}/") for file in files)
+        task.id: sum(
+            file == task.id or file.startswith(f"{task.id}/") or file in _named(task.id)
+            for file in files
+        )
         for task in tasks
     }
     left = max(0, len(files) - sum(counts.values()))
@@ -362,7 +378,8 @@ def _actions(tasks: Sequence[Task], files: Sequence[str], rule: PlansTuning) -> 
     for name in needed or counts:
         counts[name] += share
     return {
-        name: rule.actions_base + rule.actions_per_file * count for name, count in counts.items()
+        name: rule.actions_base + rule.actions_per_file * count + _further(name)
+        for name, count in counts.items()
     }
 
 

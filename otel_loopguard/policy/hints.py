@@ -12,12 +12,10 @@ from otel_loopguard.core import Action
 if TYPE_CHECKING:
     from otel_loopguard.core import Decision, Detection, Diagnosis
 
-_HINT: Final = (
-    "Do not repeat it unchanged: use what you have, try another way, or say what is missing."
-)
+_HINT: Final = "Do not repeat this: use what you have, try another way, or say what is missing."
 _FIXES: Final = 2
 _FOLLOWS: Final = {
-    Action.STEER: "Leave this way.",
+    Action.STEER: "Stop doing this.",
     Action.ASK: "Ask the user before you go on.",
     Action.DENY: "Further calls of this kind are refused: try another way, or finish with what you "
     "have.",

@@ -129,7 +129,8 @@ class Ladder:
                 # The highest rung that its confirmations still reach.
                 below = [rung for rung in _RUNGS if rung.rank < loop.action.rank]
                 loop.action = max(
-                    (rung for rung in below if self._needs(rung) <= loop.confirmed + 0.01), key=_rank
+                    (rung for rung in below if self._needs(rung) <= loop.confirmed + 0.01),
+                    key=_rank,
                 )
                 loop.descents += 1
                 loop.shown = 0

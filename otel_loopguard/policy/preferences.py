@@ -24,7 +24,7 @@ class Preferences:
         auto_background_threshold_s: Seconds from which a call goes to the background; 45.
         prompt_threshold_s: Seconds below which a call runs at once; 15.
         auto_background_enabled: Whether calls may go there without a question; True.
-        remember_choices: Whether answers become a vote on the same tools; True.
+        remember_choices: Whether answers, also earlier ones, vote on the same tools; True.
         parallel_execution_preferred: Whether a batch runs in parallel where it may; True.
         default_choice: What is taken where votes tie; None: the user is asked.
         notify_on_completion: Whether the end of a background call is to be told; True.

@@ -276,7 +276,7 @@ def _copy(span: ReadableSpan, annotation: Annotation) -> ReadableSpan:
     """Builds the annotated copy; `instrumentation_info`, deprecated since 1.11, is left out."""
     attributes: dict[str, AnyValue] = {**(span.attributes or {})}
     turned = annotation.error is not None and span.status.status_code is not StatusCode.ERROR
-    added = dict(annotation.attributes)
+    added = annotation.added_to(attributes)
     kind = added.pop(semconv.ERROR_TYPE, _error_type(annotation))
     if turned:
         attributes.setdefault(semconv.ERROR_TYPE, kind)

@@ -98,6 +98,11 @@ class Changes:
             if not waiters:
                 self._waiters.pop(session, None)
 
+    def wake_all(self) -> None:
+        """Wakes everybody."""
+        for session in tuple(self._waiters):
+            self._wake(session)
+
     def _wake(self, session: str) -> None:
         for future in self._waiters.pop(session, ()):
             if not future.done():
@@ -109,13 +114,18 @@ class ControlApi:
 
     Args:
         engines: The engine of each tenant.
-        tenant_of: The tenant of a request.
     """
 
-    def __init__(self, engines: Mapping[str, Engine], tenant_of: Callable[[Request], str]) -> None:
+    def __init__(self, engines: Mapping[str, Engine]) -> None:
         self._engines = engines
-        self._tenant_of = tenant_of
         self._made: Changes | None = None
+        self._closed = False
+
+    def close(self) -> None:
+        """Answers those who wait; from now on nobody does."""
+        self._closed = True
+        if self._made is not None:
+            self._made.wake_all()
 
     def routes(self) -> list[Route]:
         """The routes of the API."""
@@ -151,7 +161,7 @@ class ControlApi:
             row = self._row(request)
             changed = row["version"] != since if since else row["action"] != Action.ALLOW.value
             left = until - time.monotonic()
-            if changed or not left > 0:
+            if changed or self._closed or not left > 0:
                 return JSONResponse(row, headers={"cache-control": "no-store"})
             await self._changes.wait(request.state.session, min(left, _LOOK_AGAIN_S))
 
@@ -179,7 +189,7 @@ class ControlApi:
         return self._made
 
     def _engine(self, request: Request) -> Engine:
-        return self._engines[self._tenant_of(request)]
+        return self._engines[request.state.tenant]
 
     def _reply(self, request: Request, message: dict[str, Any]) -> Response:
         reply = self._engine(request).admin.reply(message)
@@ -194,7 +204,7 @@ class ControlApi:
 
     async def _events(self, request: Request) -> AsyncIterator[bytes]:
         version = ""
-        while not await request.is_disconnected():
+        while not (self._closed or await request.is_disconnected()):
             row = self._row(request)
             if row["version"] != version:
                 version = row["version"]

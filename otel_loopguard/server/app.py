@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from otel_loopguard.server.api import ControlApi, problem
+from otel_loopguard.server.api import problem
 from otel_loopguard.server.engine import Busy
 from otel_loopguard.server.forward import SIGNALS, NextHopError, Signal
 from otel_loopguard.server.openapi import document
@@ -30,14 +30,18 @@ from otel_loopguard.server.receiver import aside
 from otel_loopguard.server.tenants import is_loopback
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable
 
-    from otel_loopguard.server.engine import Engine
+    from otel_loopguard.server.api import ControlApi
+    from otel_loopguard.server.readiness import Readiness
     from otel_loopguard.server.receiver import Receiver
+    from otel_loopguard.server.refusals import Refusals
     from otel_loopguard.server.tenants import Tenants
 
 RETRY_S: Final = 1
 BODY_S: Final = 30.0
+_DROPPED: Final = 10
+"""Bodies of the largest size that are read of one that is refused."""
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -47,22 +51,23 @@ _ASSETS: Final = {
     "/page.js": ("page.js", "text/javascript"),
     "/page.css": ("page.css", "text/css"),
 }
+_ALIVE: Final = ("/livez", "/healthz")
 _INVALID_ARGUMENT, _DEADLINE_EXCEEDED, _RESOURCE_EXHAUSTED = 3, 4, 8
 _UNAVAILABLE, _UNAUTHENTICATED = 14, 16
 
 
 def http_app(
-    receiver: Receiver, engines: Mapping[str, Engine], tenants: Tenants, *, most_bytes: int
+    receiver: Receiver, api: ControlApi, tenants: Tenants, readiness: Readiness, *, most_bytes: int
 ) -> Starlette:
     """The ASGI application.
 
     Args:
         receiver: Takes requests of OTLP.
-        engines: The engine of each tenant.
+        api: Answers requests about sessions.
         tenants: Whose tokens are taken.
+        readiness: What `/readyz` asks.
         most_bytes: Bytes of the largest request, also when decompressed.
     """
-    api = ControlApi(engines, lambda request: request.state.tenant)
     otlp = [
         Route(signal.path, _otlp(signal, receiver, most_bytes), methods=["POST"])
         for signal in SIGNALS.values()
@@ -72,12 +77,13 @@ def http_app(
         *otlp,
         *api.routes(),
         Route("/v1/openapi.json", _openapi),
-        Route("/healthz", _health),
+        *(Route(path, _alive) for path in _ALIVE),
+        Route("/readyz", _ready(readiness)),
         *pages,
     ]
     app = Starlette(routes=routes)
-    open_paths = {*_ASSETS, "/healthz", "/v1/openapi.json"}
-    app.add_middleware(_Access, tenants=tenants, open_paths=open_paths)
+    open_paths = {*_ASSETS, *_ALIVE, "/readyz", "/v1/openapi.json"}
+    app.add_middleware(_Access, tenants=tenants, open_paths=open_paths, refusals=receiver.refusals)
     return app
 
 
@@ -88,10 +94,13 @@ class _Access:
     for this machine is not the machine's own (DNS rebinding), or its `Origin` is not ours.
     """
 
-    def __init__(self, app: Any, tenants: Tenants, open_paths: set[str]) -> None:
+    def __init__(
+        self, app: Any, tenants: Tenants, open_paths: set[str], refusals: Refusals
+    ) -> None:
         self._app = app
         self._tenants = tenants
         self._open = open_paths
+        self._refusals = refusals
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
@@ -108,16 +117,20 @@ class _Access:
 
     def _refusal(self, request: Request) -> Response | None:
         if self._tenants.is_open and not is_loopback(_host(request)):
-            return problem(
-                421, "without tokens only requests to this machine's own names are taken"
-            )
+            why = "without tokens only requests to this machine's own names are taken"
+            self._refusals.note("host", why)
+            return problem(421, why)
         origin = request.headers.get("origin")
         if origin is not None and origin != f"{request.url.scheme}://{request.url.netloc}":
-            return problem(403, "requests from pages of other sites are not taken")
+            why = "requests from pages of other sites are not taken"
+            self._refusals.note("origin", why)
+            return problem(403, why)
         if request.url.path in self._open:
             return None
         tenant = self._tenants.tenant(request.headers.get("authorization"))
         if tenant is None:
+            peer = "" if request.client is None else f" of {request.client.host}"
+            self._refusals.note("token", f"no valid token came with a request{peer}")
             headers = {"www-authenticate": "Bearer"}
             if request.url.path in {signal.path for signal in SIGNALS.values()}:
                 why = "a bearer token is needed"
@@ -177,15 +190,31 @@ def _otlp(
 
 
 async def _body(request: Request, most_bytes: int, hold: Callable[[int], None]) -> bytes:
+    """The body of a request.
+
+    What is refused is read on, up to a limit, and dropped: most clients read no answer before they
+    have sent everything, and take a closed connection for a reason to send it all again.
+    """
     parts: list[bytes] = []
     size = 0
+    refusal: TooLarge | Busy | None = None
     async for chunk in request.stream():
         size += len(chunk)
-        if size > most_bytes:
-            msg = f"the body has more than {most_bytes:,} bytes"
-            raise TooLarge(msg)
-        hold(len(chunk))
-        parts.append(chunk)
+        if refusal is None:
+            try:
+                if size > most_bytes:
+                    msg = f"the body has more than {most_bytes:,} bytes"
+                    raise TooLarge(msg)  # noqa: TRY301
+                hold(len(chunk))
+                parts.append(chunk)
+            except (TooLarge, Busy) as error:
+                refusal = error
+                hold(-sum(map(len, parts)))
+                parts.clear()
+        elif size > _DROPPED * most_bytes:
+            break
+    if refusal is not None:
+        raise refusal
     return b"".join(parts)
 
 
@@ -206,8 +235,16 @@ def _openapi(_: Request) -> Response:
     return JSONResponse(document())
 
 
-def _health(_: Request) -> Response:
+def _alive(_: Request) -> Response:
     return PlainTextResponse("ok")
+
+
+def _ready(readiness: Readiness) -> Callable[[Request], Awaitable[Response]]:
+    async def ready(_: Request) -> Response:
+        checks = await readiness.checks()
+        return JSONResponse(checks, 200 if all(checks.values()) else 503)
+
+    return ready
 
 
 def _asset(name: str, media: str) -> Callable[[Request], Response]:

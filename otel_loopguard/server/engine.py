@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
@@ -45,6 +47,14 @@ class Busy(Exception):  # noqa: N818  # named after what it says
         super().__init__(why)
 
 
+class StoreBusy(Busy):
+    """The store does not answer."""
+
+
+class LeaseLost(Busy):
+    """Another worker judges a session now."""
+
+
 class _Feed:
     """A guard whose clock is not moved by spans: hosts do not agree about the time."""
 
@@ -74,6 +84,10 @@ class Engine:
 
     With leases other workers judge the same sessions, before and after: a request is answered once
     what was judged is stored, and fails where another worker got the session meanwhile.
+
+    Attributes:
+        ticked: When its thread was last seen to work, by the monotonic clock.
+        store_answers: Whether the store did then; None without one.
     """
 
     def __init__(
@@ -94,6 +108,8 @@ class Engine:
         self._leases = leases
         self._made: list[DecisionRecord] = []
         self._session_of: BoundedDict[str, str] = BoundedDict(_DECIDED)
+        self.ticked = -math.inf
+        self.store_answers = None if leases is None else False
         if log is not None or leases is not None:
             guard.subscribers.decisions.append(("server", self._decide))
 
@@ -131,7 +147,11 @@ class Engine:
         self._thread.shutdown()
 
     async def tick(self) -> None:
-        """Checks for what is overdue."""
+        """Checks for what is overdue.
+
+        Raises:
+            Busy: The store does not answer.
+        """
         await asyncio.get_running_loop().run_in_executor(self._thread, self._tick)
 
     async def sent(self, decisions: Sequence[str]) -> None:
@@ -171,7 +191,7 @@ class Engine:
                 self._leases.judged(homes[place], place, annotation)
         if self._leases is not None and (lost := self._store(self._leases)):
             msg = f"{len(lost)} sessions are judged by another worker now"
-            raise Busy(msg)
+            raise LeaseLost(msg)
         # Also for a span that is sent again: the next hop may not have taken it before.
         places = {(span.trace_id, span.span_id) for span in batch.spans}
         return {place: self._decided[place] for place in places if place in self._decided}
@@ -295,13 +315,18 @@ class Engine:
             self._log.sent([one for one, of in self._session_of.items() if of == session])
 
     def _tick(self) -> None:
+        self.ticked = time.monotonic()
         at = now()
         if self._leases is not None:
             try:
+                with _storing():
+                    self._leases.ping()
                 self._watch(self._leases)
                 self._forget_lost(self._leases, at)
             except Busy:
-                return  # whose calls they are is not known now
+                self.store_answers = False
+                raise  # whose calls they are is not known now
+            self.store_answers = True
         self.guard.tick(at)
         if self._leases is not None:
             with suppress(Busy):  # it waits, and is stored with what comes next
@@ -355,7 +380,7 @@ def _storing() -> Generator[None]:
         yield
     except StoreError as error:
         msg = f"the store does not answer: {error}"
-        raise Busy(msg) from error
+        raise StoreBusy(msg) from error
 
 
 class _Batch:

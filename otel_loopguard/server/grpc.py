@@ -53,6 +53,7 @@ def _exporting(
         metadata = dict(context.invocation_metadata() or ())
         tenant = tenants.tenant(str(metadata.get("authorization", "")) or None)
         if tenant is None:
+            receiver.refusals.note("token", f"no valid token came with a call of {context.peer()}")
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "a bearer token is needed")
         try:
             with receiver.holding() as hold:

@@ -249,11 +249,11 @@ class KafkaConsumer:
                 with self._receiver.holding() as hold:
                     hold(size)
                     await self._receiver.take(request.signal, request.message, self._tenant, size)
-            except Busy as error:
-                return self._hold_back(records, error)
+            except Busy:
+                return records
             except NextHopError as error:
                 if not error.bad_request:
-                    return self._hold_back(records, error)
+                    return records
                 if len(records) == 1:
                     self._skip(records[0], error)
                     return []
@@ -270,10 +270,6 @@ class KafkaConsumer:
         topic, partition = record.place
         msg = f"the record at offset {record.offset} of {topic}[{partition}]: {why}"
         self._faults.note("kafka", BadRequest(msg))
-
-    def _hold_back(self, records: list[_Record], why: Exception) -> list[_Record]:
-        self._warn(type(why).__name__, f"records are held back and tried again: {why}")
-        return records
 
     def _warn(self, kind: str, why: str) -> None:
         """Logs a problem, once until it is over."""

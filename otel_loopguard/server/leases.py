@@ -209,6 +209,10 @@ class SessionLeases:
         with self._lock:
             self._change(session).entries.extend(entries)
 
+    def ping(self) -> None:
+        """Raises `StoreError` if the store does not answer."""
+        self._store.ping()
+
     def journal(self, session: str, after: str | None = None) -> list[Written]:
         """The stored journal of a session."""
         return self._store.journal(session, after)

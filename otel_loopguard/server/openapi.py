@@ -32,6 +32,9 @@ def _object(properties: dict[str, Any], *, closed: bool = False) -> dict[str, An
     return {**found, "additionalProperties": False} if closed else found
 
 
+_CHECKS: Final = _object({one: {"type": "boolean"} for one in ("judging", "store", "next_hop")}) | {
+    "description": "What is not configured is left out."
+}
 _SCHEMAS: Final = {
     "Control": _object({
         "session": _TEXT,
@@ -101,17 +104,50 @@ def document() -> dict[str, Any]:
         },
         "security": [{"token": []}, {}],
         "paths": {
+            "/livez": _probe(
+                "live",
+                "Whether the process answers; `/healthz` is the same.",
+                {"200": _answer("It does.", _TEXT, "text/plain")},
+            ),
+            "/readyz": _probe(
+                "ready",
+                "Whether requests would be taken: the judging threads work, the store and the "
+                "next hop answer.",
+                {"200": _answer("All do.", _CHECKS), "503": _answer("One does not.", _CHECKS)},
+            ),
             "/v1/sessions": {
                 "get": _operation(
                     "sessions",
                     "The sessions in use, and those that are stopped.",
-                    _object({"sessions": {"type": "array", "items": _ref("Session")}}),
+                    _object(
+                        {
+                            "sessions": {"type": "array", "items": _ref("Session")},
+                            "omitted": {
+                                **_WHOLE,
+                                "description": "Sessions that are known and not looked at: "
+                                "the newest 1,000 are (`tuning.admin.sessions`).",
+                            },
+                        }
+                    ),
                 )
             },
             **_paths("/v1/sessions/{session}", "", _IN_PATH),
             **_paths("/v1/session", "_by_query", _IN_QUERY),
         },
     }
+
+
+def _probe(name: str, summary: str, answers: dict[str, Any]) -> dict[str, Any]:
+    """A path for orchestrators, which have no token."""
+    public: list[dict[str, list[str]]] = []
+    get = {"operationId": name, "summary": summary, "security": public, "responses": answers}
+    return {"get": get}
+
+
+def _answer(
+    description: str, schema: dict[str, Any], media: str = "application/json"
+) -> dict[str, Any]:
+    return {"description": description, "content": {media: {"schema": schema}}}
 
 
 def _paths(one: str, suffix: str, key: dict[str, Any]) -> dict[str, Any]:
@@ -170,16 +206,12 @@ def _operation(  # noqa: PLR0913
     name: str, summary: str, schema: dict[str, Any], *, media: str = "application/json",
     parameters: list[dict[str, Any]] | None = None, body: dict[str, Any] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    problem = {
-        "description": "It cannot be done.",
-        "content": {"application/problem+json": {"schema": _ref("Problem")}},
-    }
     found: dict[str, Any] = {
         "operationId": name,
         "summary": summary,
         "responses": {
-            "200": {"description": "Done.", "content": {media: {"schema": schema}}},
-            "4XX": problem,
+            "200": _answer("Done.", schema, media),
+            "4XX": _answer("It cannot be done.", _ref("Problem"), "application/problem+json"),
         },
     }
     if parameters:

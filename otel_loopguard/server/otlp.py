@@ -200,7 +200,7 @@ def value_of(value: AnyValue) -> object:
 
 def annotate(span: Span, annotation: Annotation) -> None:
     """Writes a decision on a span, in place."""
-    put_attributes(span, annotation.attributes)
+    put_attributes(span, annotation.added_to({pair.key for pair in span.attributes}))
     if annotation.error is not None and span.status.code != ProtoStatus.STATUS_CODE_ERROR:
         span.status.code = ProtoStatus.STATUS_CODE_ERROR
         span.status.message = annotation.error

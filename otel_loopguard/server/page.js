@@ -70,12 +70,13 @@ function row(session) {
 
 async function refresh() {
   try {
-    const { sessions } = await ask("v1/sessions");
+    const { sessions, omitted } = await ask("v1/sessions");
     const wanted = byId("filter").value.toLowerCase();
     const matching = sessions.filter((one) => JSON.stringify(one).toLowerCase().includes(wanted));
     byId("sessions").replaceChildren(...matching.map(row));
     const stopped = sessions.filter((one) => ["deny", "pause", "abort"].includes(one.action)).length;
-    byId("summary").textContent = `${sessions.length} sessions, ${stopped} stopped`;
+    const more = omitted ? `, ${omitted} older ones not listed` : "";
+    byId("summary").textContent = `${sessions.length} sessions, ${stopped} stopped${more}`;
     byId("empty").hidden = sessions.length > 0;
     byId("login").hidden = true;
     byId("main").hidden = false;

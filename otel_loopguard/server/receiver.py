@@ -10,7 +10,8 @@ from otel_loopguard._util.logger import logger
 from otel_loopguard.server.engine import Busy
 from otel_loopguard.server.forward import SIGNALS, NextHop, NextHopError, Signal
 from otel_loopguard.server.logs import views_of
-from otel_loopguard.server.otlp import annotate, drop_invalid, spans_of
+from otel_loopguard.server.otlp import BadRequest, annotate, drop_invalid, spans_of
+from otel_loopguard.server.refusals import Refusals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
@@ -50,6 +51,9 @@ class Receiver:
         mode: Whether spans go on `annotated` with decisions, or `untouched`.
         most_bytes: Bytes of requests that are held at once.
         logs: The decisions of each tenant that go on as log records.
+
+    Attributes:
+        refusals: The log of what is refused.
     """
 
     def __init__(
@@ -64,6 +68,7 @@ class Receiver:
         self._logs = logs or {}
         self._logged = False
         self._sending: dict[str, asyncio.Task[bool]] = {}
+        self.refusals = Refusals()
 
     @contextmanager
     def holding(self) -> Generator[Callable[[int], None]]:
@@ -76,13 +81,16 @@ class Receiver:
 
         def hold(size: int) -> None:
             nonlocal own
-            if self._held > own and self._held + size > self._most:
+            if size > 0 and self._held > own and self._held + size > self._most:
                 raise Busy
             own += size
             self._held += size
 
         try:
             yield hold
+        except (BadRequest, Busy, NextHopError) as error:
+            self.refusals.note(type(error).__name__, str(error))
+            raise
         finally:
             self._held -= own
 

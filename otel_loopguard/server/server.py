@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Final
 
 import uvicorn
 
+from otel_loopguard._util.errors import swallow
 from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.guard.guard import LoopGuard
+from otel_loopguard.server.api import ControlApi
 from otel_loopguard.server.app import http_app
-from otel_loopguard.server.engine import Engine
+from otel_loopguard.server.engine import Busy, Engine
 from otel_loopguard.server.events import DecisionLog
 from otel_loopguard.server.forward import (
     NextHop,
@@ -29,6 +31,7 @@ from otel_loopguard.server.forward import (
 from otel_loopguard.server.grpc import grpc_server
 from otel_loopguard.server.kafka import KafkaConsumer, KafkaSettings
 from otel_loopguard.server.protocol import HttpProtocol
+from otel_loopguard.server.readiness import Readiness
 from otel_loopguard.server.receiver import Mode, Receiver
 from otel_loopguard.server.tenants import DEFAULT, Tenants, is_loopback
 from otel_loopguard.settings import Settings
@@ -129,6 +132,7 @@ class Server:
             name: _engine(_of_tenant(guard, name), settings.lateness_s, self._logs.get(name))
             for name in tenants.names
         }
+        self._api = ControlApi(self.engines)
         self.url = ""
         self.grpc_port = 0
         self._stop_requested = asyncio.Event()
@@ -155,7 +159,10 @@ class Server:
                 )
                 for tenant, topics in self._topics.items()
             ]
-        app = http_app(receiver, self.engines, self._tenants, most_bytes=settings.most_bytes)
+        app = http_app(
+            receiver, self._api, self._tenants, Readiness(self.engines, self._hop),
+            most_bytes=settings.most_bytes,
+        )  # fmt: skip
         await self._serve_http(app)
         if self._grpc_address is not None:
             self._grpc = grpc_server(receiver, self._tenants, settings.most_bytes)
@@ -176,6 +183,7 @@ class Server:
             task.cancel()
         # Requests that have begun are answered before what they need is closed: senders take an
         # unknown error for final, and drop their spans.
+        self._api.close()
         if self._http is not None:
             self._http.should_exit = True
         if self._grpc is not None:
@@ -245,11 +253,19 @@ class Server:
 
     async def _tick(self, receiver: Receiver) -> None:
         while True:
-            await asyncio.sleep(_TICK_S)
             for tenant, engine in self.engines.items():
-                await engine.tick()
-                with contextlib.suppress(NextHopError):  # they wait for the next time
-                    await receiver.send_decisions(tenant)
+                with swallow(engine.guard.faults, "server"):
+                    await self._tick_engine(receiver, tenant, engine)
+            receiver.refusals.tick()
+            await asyncio.sleep(_TICK_S)
+
+    async def _tick_engine(self, receiver: Receiver, tenant: str, engine: Engine) -> None:
+        try:
+            await engine.tick()
+        except Busy as error:
+            receiver.refusals.note(type(error).__name__, str(error))
+        with contextlib.suppress(NextHopError):  # they wait for the next time
+            await receiver.send_decisions(tenant)
 
 
 class _Http(uvicorn.Server):

@@ -34,7 +34,8 @@ class Tenants:
     def __init__(self, tokens: Mapping[str, str] | None = None) -> None:
         for token, tenant in (tokens or {}).items():
             if len(token) < _SHORTEST or not token.isascii() or not token.isprintable():
-                msg = f"tokens: one of {tenant!r:.100} is not {_SHORTEST} or more ASCII characters"
+                have = f"a token of {tenant!r:.100} has {len(token)} characters"
+                msg = f"tokens: {have}, expected {_SHORTEST} or more, of printable ASCII only"
                 raise LoopGuardSettingsError(msg)
             if not 0 < len(tenant) <= _MOST or not tenant.isprintable():
                 msg = f"tokens: {tenant!r:.200} is no tenant's name, expected 1 to {_MOST} signs"

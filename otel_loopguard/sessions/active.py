@@ -11,6 +11,7 @@ from otel_loopguard._util.clock import now
 from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core import Kind
 from otel_loopguard.detectors import idle_clocks, phase_clocks, run_clocks
+from otel_loopguard.detectors.stalls import OPERATION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -43,8 +44,8 @@ def first_look(settings: Settings) -> int:
     """Nanoseconds after which an open span is looked at first: nothing is late before that."""
     own = [tool.step_timeout_s for tool in settings.tools.values() if tool.step_timeout_s]
     limits = [settings.step_timeout_s, settings.tuning.latency.limit_min_s, *own]
-    if settings.stall_model_s:
-        limits.append(settings.stall_model_s)
+    if settings.tuning.stalls.model_s:
+        limits.append(settings.tuning.stalls.model_s)
     first = min(min(limits) * settings.tuning.stalls.warning, settings.tuning.latency.stall_min_s)
     return round(first * 1e9)
 
@@ -245,6 +246,16 @@ class Runs:
         self._spent[session] = (spent + max(now - run.opened.since, 0), said | overall)
         if len(self._spent) > self._most:
             self._spent.popitem(last=False)
+
+    def left_s(self, run: Run | None, session: str, now: int) -> float | None:
+        """Seconds that are left of the limits of a run, or of the next; None without a limit.
+
+        That of the task, which a person may raise, is held against steps.
+        """
+        spent, _ = self._spent.get(session, (0, frozenset[str]()))
+        clocks = run_clocks(self._settings, now if run is None else run.opened.since, spent)
+        ends = [clock.after() for clock in clocks if clock.reason != OPERATION]
+        return max(min(ends) - now, 0) / 1e9 if ends else None
 
     def forget(self, session: str) -> None:
         """A session is known no more."""

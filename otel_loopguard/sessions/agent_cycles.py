@@ -7,17 +7,17 @@ from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from otel_loopguard import semconv
 from otel_loopguard._control.escalation import can_answer
 from otel_loopguard._util.logger import logger
 from otel_loopguard._util.values import dataclass
-from otel_loopguard.core import Action, Detection, Kind, Source, Step
+from otel_loopguard.core import Action, Detection, Kind, Severity, Source, Step
 from otel_loopguard.core.report import AgentCycle
 from otel_loopguard.evidence import agent_key
+from otel_loopguard.evidence.normalize import key_of
 from otel_loopguard.spans.keys import as_handoff, hands_off
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from otel_loopguard._control.flag import Control
     from otel_loopguard.policy import Verdict
@@ -36,7 +36,7 @@ def receiver(tool: str, args: object) -> int:
 
 def refused_to(step: Step) -> int | None:
     """Key of the agent that a refused hand-off would have gone to; None for any other step."""
-    if step.kind is not Kind.HANDOFF or step.error_type != semconv.ERROR_DENY or not step.name:
+    if step.kind is not Kind.HANDOFF or not step.refused or not step.name:
         return None
     return agent_key(step.name[:_NAMED])
 
@@ -75,12 +75,13 @@ _OVER: Final = 100
 
 _ESCALATION: Final = "escalate_human"
 _LOGGED: Final = {
-    "found": (logging.INFO, "count=%g", ("count",)),
-    "intervened": (logging.WARNING, "intervention=%s count=%g", ("outcome", "count")),
-    "escalated": (logging.ERROR, "intervention=%s count=%g", ("outcome", "count")),
-    "resolved": (logging.INFO, "resolution=%s", ("outcome",)),
+    "found": (logging.INFO, ""),
+    "intervened": (logging.WARNING, " intervention=%s"),
+    "escalated": (logging.ERROR, " intervention=%s"),
+    "resolved": (logging.INFO, " resolution=%s"),
 }
-"""How it is logged: level, text, and fields of `CycleNews`."""
+"""The level of its line, and how the outcome is said."""
+_SEVERITIES: Final = tuple(Severity)
 
 
 @dataclass(slots=True)
@@ -93,9 +94,23 @@ class CycleEntry:
     found: int
     last: int
     keys: frozenset[int]
+    severity: Severity
+    agents: frozenset[str] = frozenset()
+    topic: int | None = None
+    begin: int = 0
+    end: int = 0
     intervention: str | None = None
     escalated: bool = False
     resolution: str | None = None
+
+    def cycle(self, digest: Callable[[int], str]) -> AgentCycle:
+        """The cycle as it stands, with the digest of its topic."""
+        return AgentCycle(
+            self.id, self.patterns, self.count, self.found, self.last, self.intervention,
+            self.escalated, self.resolution, tuple(sorted(self.agents)),
+            None if self.topic is None else digest(self.topic), self.severity,
+            (self.end - self.begin) / 1e9 if self.begin else 0.0,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +118,7 @@ class CycleNews:
     """What happened to a cycle of agents."""
 
     state: str  # `found`, `intervened`, `escalated` or `resolved`
-    id: int
-    patterns: tuple[str, ...]
-    count: float
+    cycle: AgentCycle
     outcome: str | None  # the intervention called for, or how it ended
 
 
@@ -122,7 +135,7 @@ class CycleLog:
     def __init__(self, over: int = _OVER) -> None:
         self._over = over
         self._number = 0
-        self.lines: deque[CycleNews] = deque(maxlen=_LINES)
+        self.lines: deque[tuple[str, CycleEntry, str | None]] = deque(maxlen=_LINES)
         self.entries: deque[CycleEntry] = deque(maxlen=_KEPT)
 
     def observe(self, found: Iterable[Detection], verdicts: Iterable[Verdict], step: int) -> None:
@@ -146,27 +159,24 @@ class CycleLog:
             if entry.resolution is None:
                 self._end(entry, resolution)
 
-    def now(self) -> tuple[AgentCycle, ...]:
+    def now(self, digest: Callable[[int], str]) -> tuple[AgentCycle, ...]:
         """The cycles as they stand, oldest first."""
-        return tuple(
-            AgentCycle(
-                one.id, one.patterns, one.count, one.found, one.last, one.intervention,
-                one.escalated, one.resolution,
-            )
-            for one in self.entries
-        )  # fmt: skip
+        return tuple(one.cycle(digest) for one in self.entries)
 
-    def publish(self, session: str) -> list[CycleNews]:
+    def publish(self, session: str, digest: Callable[[int], str]) -> list[CycleNews]:
         """Writes the lines that wait, each once."""
         told: list[CycleNews] = []
         while self.lines:
-            news = self.lines.popleft()
-            told.append(news)
-            level, more, fields = _LOGGED[news.state]
-            values = (getattr(news, name) for name in fields)
+            state, entry, outcome = self.lines.popleft()
+            one = entry.cycle(digest)
+            told.append(CycleNews(state, one, outcome))
+            level, more = _LOGGED[state]
             logger.log(
-                level, "cycle %s: session=%s id=%d patterns=%s " + more,
-                news.state, session, news.id, ",".join(news.patterns), *values,
+                level,
+                "cycle %s: session=%s id=%d patterns=%s agents=%s topic=%s severity=%s count=%g "
+                "seconds=%.1f" + more,
+                state, session, one.id, ",".join(one.patterns), ",".join(one.agents), one.topic,
+                one.severity, one.count, one.seconds, *([outcome] if outcome else []),
             )  # fmt: skip
         return told
 
@@ -175,16 +185,17 @@ class CycleLog:
         if entry is None:
             self._number += 1
             entry = CycleEntry(
-                self._number, (detection.reason,), detection.count, step, step, detection.keys
-            )
+                self._number, (detection.reason,), detection.count, step, step, detection.keys,
+                detection.severity,
+            )  # fmt: skip
             self.entries.append(entry)
+            _extend(entry, detection)
             self._line("found", entry)
-        elif detection.reason not in entry.patterns:
+            return
+        if detection.reason not in entry.patterns:
             entry.patterns = (*entry.patterns, detection.reason)
-        entry.count = max(entry.count, detection.count)
-        if len(entry.keys) < _AGENTS:
-            entry.keys |= detection.keys
         entry.last = step
+        _extend(entry, detection)
 
     def _intervene(self, detection: Detection, intervention: str) -> None:
         entry = self._open(detection)
@@ -207,8 +218,22 @@ class CycleLog:
         return None
 
     def _line(self, state: str, entry: CycleEntry, outcome: str | None = None) -> None:
-        news = CycleNews(state, entry.id, entry.patterns, entry.count, outcome)
-        self.lines.append(news)
+        self.lines.append((state, replace(entry), outcome))
+
+
+def _extend(entry: CycleEntry, detection: Detection) -> None:
+    """Adds what a detection says of a cycle; names of agents are kept as many as keys."""
+    entry.count = max(entry.count, detection.count)
+    entry.severity = max(entry.severity, detection.severity, key=_SEVERITIES.index)
+    among = detection.among
+    if len(entry.keys) < _AGENTS:
+        entry.keys |= detection.keys
+        entry.agents |= set(among.agents if among else ())
+    if among is not None:
+        if entry.topic is None and among.words:
+            entry.topic = key_of(among.words)
+        entry.begin = min(entry.begin or among.begin, among.begin)
+        entry.end = max(entry.end, among.end)
 
 
 def is_cycle(detection: Detection) -> bool:

@@ -73,7 +73,7 @@ class Decisions:
             severity=_severity(action, found),
             confidence=round(found.confidence, 3),
             message=found.message,
-            loop=self._digest(finding.verdict.loop.id),
+            loop=self.digest(finding.verdict.loop.id),
             count=found.count,
             threshold=found.threshold,
             period=found.period,
@@ -81,7 +81,7 @@ class Decisions:
             time=time,
             trace_id=step.trace_id,
             span_id=step.span_id,
-            fingerprint=None if finding.call is None else self._digest(finding.call),
+            fingerprint=None if finding.call is None else self.digest(finding.call),
             shadow=self._shadow,
             tool=finding.tool,
             source=source,
@@ -120,7 +120,7 @@ class Decisions:
             return None
         return self._diagnoser.get(finding.error, text)
 
-    def _digest(self, key: int) -> str:
+    def digest(self, key: int) -> str:
         """Keyed digest of an identity, 16 hex digits: it cannot be searched for an argument."""
         raw = (key & 0xFFFF_FFFF_FFFF_FFFF).to_bytes(8, "big")
         return hashlib.blake2b(raw, key=self._key, digest_size=8).hexdigest()
@@ -130,9 +130,9 @@ def annotation(decision: Decision, *, with_session: bool, status: bool = True) -
     """What a decision adds to a span."""
     attributes: dict[str, str | bool | int | float] = {
         semconv.DECISION_ACTION: decision.action.value,
+        semconv.DECISION_MESSAGE: decision.message,
         semconv.DECISION_ID: decision.id,
         semconv.DECISION_REASON: decision.reason,
-        semconv.DECISION_MESSAGE: decision.message,
         semconv.DETECTOR_NAME: decision.detector,
         semconv.DETECTION_SEVERITY: decision.severity.value,
         semconv.DETECTION_SCORE: decision.confidence,
@@ -157,7 +157,7 @@ def annotation(decision: Decision, *, with_session: bool, status: bool = True) -
         return Annotation(attributes, links=decision.earlier)
     aborts = decision.action is Action.ABORT
     attributes[semconv.ERROR_TYPE] = semconv.ERROR_ABORT if aborts else semconv.ERROR_DENY
-    said = f"loopguard {decision.action}: {decision.message}"
+    said = semconv.decided(decision.action, decision.message)
     return Annotation(attributes, said, decision.earlier)
 
 

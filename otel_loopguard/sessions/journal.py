@@ -57,8 +57,7 @@ class Known:
             self._calls[seen.call] = Answers((*outcomes, seen.outcome))
 
     def tell(self, seen: Evidence) -> None:
-        """A call that this process has not seen before is none that is made for the first time.
-        """
+        """A call that this process has not seen before is none that is made for the first time."""
         past = self._calls.pop(seen.call or 0, None)
         if past is None or not seen.fresh:
             return

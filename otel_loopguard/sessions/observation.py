@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from otel_loopguard._util.errors import attempt_each
 from otel_loopguard._util.values import NamedTuple
+from otel_loopguard.core import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,6 +17,12 @@ if TYPE_CHECKING:
     from otel_loopguard.core.report import Meaning, Spent, Turn
     from otel_loopguard.sessions.active import ActiveSpan
     from otel_loopguard.sessions.session import Session
+
+
+def agent_of(step: Step, opened: ActiveSpan | None = None) -> str | None:
+    """The agent of a step: a run's own, else the one it names, else of the nearest run above."""
+    named = step.agent or (step.name if step.kind is Kind.AGENT else None)
+    return named if named or opened is None else opened.agent
 
 
 class DecisionRecord(NamedTuple):
@@ -43,6 +50,7 @@ class Observation(NamedTuple):
     turn: Turn  # what the newest tool call changed
     phases: tuple[Phase, ...]  # those that are over by this step
     compacted: bool  # whether it showed that the context of the model was compacted
+    agent: str | None = None
 
 
 class Subscribers:

@@ -6,6 +6,8 @@ from collections import OrderedDict
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Final
 
+from otel_loopguard._control.pending import early_notes
+from otel_loopguard._util.logger import warn_blind
 from otel_loopguard.core import Kind
 from otel_loopguard.sessions.session import Session
 
@@ -27,6 +29,11 @@ _AGED_PER_NEW: Final = 2
 _AT_HAND: Final = 100
 """Sessions that are kept as objects; what judges the others is put away until their next step."""
 _REFUSED: Final = 16
+_IN_USE: Final = 60 * 1_000_000_000
+_EVICTED: Final = (
+    "sessions are forgotten that were used less than a minute ago, so no loop is found in them: "
+    "there are more than max_sessions (LOOPGUARD_MAX_SESSIONS) = %d; each takes about 33 kB"
+)
 _NEVER: Final = 2**63 - 1
 _LOOK_AGAIN: Final = 60 * 10**9
 """How often those are looked at that are old, and were open or stopped by a person: 60 s."""
@@ -228,10 +235,12 @@ class SessionRegistry:
         self._begin(session)
 
     def _new(self, key: str, *, named: bool) -> Session:
-        return Session(
+        session = Session(
             key, self._settings, self._registry, self._faults, self._lock,
             named=named, live=self._live,
         )  # fmt: skip
+        _take_notes(session, key)
+        return session
 
     def _begin(self, session: Session) -> None:
         if self._journal_worker is not None:
@@ -315,6 +324,9 @@ class SessionRegistry:
             queues = (self._lately, self._open, self._stopped)
             oldest = next(next(iter(queue.values())) for queue in queues if queue)
             if oldest.key not in self._lately or not self._spare(oldest):
+                # A store knows it when it goes on.
+                if self._journal_worker is None and now - oldest.last_used < _IN_USE:
+                    warn_blind("sessions_evicted", _EVICTED, self._settings.max_sessions)
                 self._forget(oldest)
 
     def _spare(self, session: Session) -> bool:
@@ -367,12 +379,20 @@ class SessionRegistry:
         if before is not None:
             before.traces.pop(trace_id, None)
         self._by_trace[trace_id] = session
+        _take_notes(session, f"{trace_id:032x}")
         session.traces[trace_id] = None
         self._by_trace.move_to_end(trace_id)
         if len(self._by_trace) > self._most_traces:
             gone, of = self._by_trace.popitem(last=False)
             of.traces.pop(gone, None)
             self._explicit.pop(gone, None)
+
+
+def _take_notes(session: Session, key: str) -> None:
+    """A session has what was remembered for it before its first step, under its key or a trace."""
+    notes = early_notes(key)
+    if notes is not None:
+        session.record.memory.adopt(notes)
 
 
 def _is_not_open(_: Session) -> bool:

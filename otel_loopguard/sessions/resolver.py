@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._util.errors import attempt
 from otel_loopguard.core import Kind
-from otel_loopguard.spans.keys import RUNS, holds_runs, is_message, is_task, tells_late
+from otel_loopguard.spans.keys import RUNS, holds_runs, is_message, is_nested, is_task, tells_late
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,6 +52,8 @@ class SessionResolver:
             return
         opened.runs = True
         opened.agent = step.name if step.kind is Kind.AGENT else opened.agent
+        if is_nested(view):
+            return
         if opened.top is None and not (parent is not None and is_message(view.scope)):
             opened.holds = holds_runs(view)
             self._root(opened, step)

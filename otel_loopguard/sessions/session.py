@@ -6,16 +6,26 @@ import weakref
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
-from otel_loopguard import semconv
-from otel_loopguard._control.flag import POLICY, Flag, any_stops
+from otel_loopguard._control.flag import POLICY, PROMPT, Flag, any_stops
+from otel_loopguard._control.refusals import recognise
 from otel_loopguard._util.errors import InternalErrors, attempt
 from otel_loopguard._util.packing import pack, unpack
-from otel_loopguard._util.values import dataclass
-from otel_loopguard.core import Action, Effect, Evidence, Kind, Milestones, Progress, Step
+from otel_loopguard._util.values import NamedTuple, dataclass
+from otel_loopguard.core import (
+    Action,
+    Effect,
+    Evidence,
+    Kind,
+    Milestones,
+    ModelAttempt,
+    Progress,
+    Step,
+)
 from otel_loopguard.detectors import Registry
 from otel_loopguard.detectors.stalls import NAME as STALL
+from otel_loopguard.detectors.stalls import OPERATION
 from otel_loopguard.evidence import (
     EXTRACTORS,
     Extractors,
@@ -43,7 +53,7 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Mapping, Sequence
 
-    from otel_loopguard.core import Decision, Detection, SavedMilestones
+    from otel_loopguard.core import Decision, Detection, Remaining, SavedMilestones
     from otel_loopguard.core.report import Report
     from otel_loopguard.detectors import Detector
     from otel_loopguard.evidence import Extractor, Factory
@@ -67,6 +77,22 @@ class SavedSession:
     detectors: Mapping[str, Detector]
     policy: Policy | None  # None if the session was stopped
     milestones: SavedMilestones
+
+
+class _Spot(NamedTuple):
+    """The span of a call that was the first of its kind."""
+
+    trace_id: int
+    span_id: int
+    parent_id: int | None
+    end: int | None
+
+    def precedes(self, step: Step) -> bool:
+        """Whether it was over when a step began: it is neither that step's span nor below it.
+
+        Jaeger's page takes a link to a span below for the parent, and then draws nothing at all.
+        """
+        return (self.end or 0) <= step.start and self.parent_id != step.span_id
 
 
 _FIRSTS: Final = 48
@@ -225,13 +251,14 @@ class Session:
         self._silence: Silence | None = None
         self._contexts: ContextSizes | None = None
         # Trace and span that showed the newest 48 calls, answers and errors first.
-        self._firsts: dict[int, tuple[int, int]] = {}
+        self._firsts: dict[int, _Spot] = {}
         # The agent that called each tool last, of 256 tools.
         self._callers: dict[str, str | None] = {}
 
     def observe(self, step: Step) -> tuple[int, Sequence[Finding]]:
         """Counts a canonical step and judges it."""
         kind, index = step.kind, self.progress.steps
+        recognise(step, self.flag)
         if self._unsettled:
             self.unruled = [Finding(verdict) for verdict in self.policy.left()]
         self.evidence, self.detected, self.shrunk = None, (), False
@@ -242,8 +269,7 @@ class Session:
             self._read(step)
         if self.cycles is not None:
             self.cycles.pass_by(index)
-        found = self._insisted(step) if self.troubled else ()
-        found = found or self._seen(step)
+        found = self._refused(step) if step.refused else self._seen(step)
         if kind is _MODEL and any_stops() and self.flag.stops and not found:
             found = self._model_called(step)
         return index, found
@@ -258,7 +284,7 @@ class Session:
             if self._contexts is not None:
                 self._contexts.agent_ended(step)
         elif step.kind is Kind.OTHER and step.name == "user":
-            self._next_turn(step.end or 0)
+            self._next_turn(step.end or 0, prompted=True)
 
     def _count(self, step: Step) -> None:
         progress, end = self.progress, step.end or 0
@@ -274,7 +300,7 @@ class Session:
             if self._silence is not None:
                 self._silence.broken()
             name, callers = (step.name or "")[:_NAMED], self._callers
-            if step.error_type == semconv.ERROR_DENY:
+            if step.refused:
                 # One that was refused is given to who made it before.
                 step.agent = callers.get(name, step.agent)
             elif len(callers) < _MOST or name in callers:
@@ -312,6 +338,11 @@ class Session:
         broken = self.detectors.broken if self._judging is None else self._broken
         return self.record.report(self.key, self.progress, action, broken)
 
+    def remaining(self, now: int) -> Remaining:
+        """Returns what is left of its limits, but for those of open runs."""
+        usage = cast("UsageExtractor", self.extractors.made(UsageExtractor))
+        return usage.remaining(self.flag.raised_budgets, now)
+
     def next_run(self, span_id: int, began: int = 0) -> None:
         """An agent's run begins: in a conversation, the user's next turn.
 
@@ -328,10 +359,10 @@ class Session:
             self._mark("TURN", began)
         self.run = span_id
 
-    def _next_turn(self, began: int) -> None:
+    def _next_turn(self, began: int, *, prompted: bool = False) -> None:
         """Starts a turn, unless a decision about a later step was made before the news arrived."""
         if not 0 < began < self.decided_at:
-            self._let_go()
+            self._let_go(prompted=prompted)
             self.user_turn(began)
 
     def allow(self, scope: Literal["call", "session"], by: str) -> None:
@@ -411,15 +442,12 @@ class Session:
                 seen, moment = evidence, evidence.round
                 if step.name in self._exempt:
                     continue
-                if step.error_type == semconv.ERROR_DENY:
-                    found = []
-                    if (defied := self._made_again(step, seen, number)) is not None:
-                        return defied
-                    continue
                 if troubled and (defied := self._made_again(step, seen, number)) is not None:
                     return defied
                 found += self.detectors.observe(evidence)
             else:
+                if troubled and isinstance(evidence, ModelAttempt) and evidence.error is None:
+                    self._works_again(evidence.key)
                 more = self.detectors.observe(evidence)
                 found += journal.covered(more) if more and journal is not None else more
         if found:
@@ -437,6 +465,15 @@ class Session:
             self.policy.moved(call)
         return None
 
+    def _works_again(self, key: int) -> None:
+        """Ends the loop of an agent's failing model calls, and what was decided about it."""
+        key = key if self.journal is None else self.journal.cover(key)
+        if self.policy.knows(key):
+            self.policy.moved(key)
+            if self.flag.raised and not self.policy.stops:
+                self.flag.lower()
+                self._mark("LOWERED")
+
     def _note(self, step: Step, seen: Evidence) -> None:
         """Writes a finished call down: for the journal, and for links and reports of later."""
         self.evidence = seen
@@ -449,7 +486,7 @@ class Session:
 
     def _note_first(self, step: Step, seen: Evidence) -> None:
         """Refreshes seen keys, so that calls of a continuing loop are not forgotten."""
-        firsts, spot = self._firsts, (step.trace_id, step.span_id)
+        firsts, spot = self._firsts, _Spot(step.trace_id, step.span_id, step.parent_id, step.end)
         keys = (seen.call, seen.outcome)
         if seen.error:
             keys = (*keys, seen.error_shape, seen.error_line)
@@ -459,13 +496,30 @@ class Session:
                 if len(firsts) > _FIRSTS:
                     del firsts[next(iter(firsts))]
 
-    def _insisted(self, step: Step) -> Sequence[Finding]:
-        """Returns the verdict on a refused hand-off of a denied loop."""
-        agent = refused_to(step)
-        if agent is None or not self.policy.denies(agent):
-            return ()
-        moment = -self.progress.steps
-        return self._defied(agent, step.name or "", self._number, moment, step, None)
+    def _refused(self, step: Step) -> Sequence[Finding]:
+        """Returns the verdict on a refused call of a denied loop: evidence of nothing else."""
+        progress = self.progress
+        progress.refused += 1
+        found: list[Detection] = []
+        for extractor in self.extractors.get(step):
+            # Time goes by, whatever is refused.
+            if isinstance(extractor, UsageExtractor):
+                found = self.detectors.observe(extractor.extract(step))
+        moment = self._round_of(step)
+        key = refused_to(step) if step.kind is Kind.HANDOFF else self.call_of(step)
+        if self.troubled and key is not None and self.policy.denies(key):
+            name = step.name or ""
+            defied = self._defied(key, name, self._number, moment, step, None)
+            return [one._replace(call=key, tool=name) for one in defied]
+        return self._judged(found, self._number, moment, step, None) if found else ()
+
+    def _round_of(self, step: Step) -> int:
+        """Round of a refused call; a hand-off is a moment of its own."""
+        extractors = self.extractors.get(step)
+        calls = next((one for one in extractors if isinstance(one, ToolCallExtractor)), None)
+        if calls is None:
+            return -self.progress.steps
+        return calls.refused(step) + (0 if self.journal is None else self.journal.before.rounds)
 
     def _defied(  # noqa: PLR0913, PLR0917
         self, key: int, name: str, number: int, moment: int, step: Step, seen: Evidence | None
@@ -478,9 +532,11 @@ class Session:
 
     def stalled(self, found: Detection, step: Step) -> list[Finding]:
         """Returns the findings about a step that runs too long."""
-        own = replace(found, own=found.own or Action.HINT)
-        self.troubled = self.troubled or own.own is not Action.ALLOW
-        covered = [own] if self.journal is None else self.journal.covered([own])
+        if found.reason.startswith(OPERATION):
+            self.progress.late = "near" if found.reason.endswith("_near") else "limit"
+        own = attended([found], self._settings, live=self.live)
+        self.troubled = self.troubled or found.own is not Action.ALLOW
+        covered = own if self.journal is None else self.journal.covered(own)
         self._unsettled = True
         verdicts = self.policy.judge(covered, self._number, -self.progress.steps)
         return [Finding(verdict, tool=step.name or "") for verdict in verdicts]
@@ -504,9 +560,9 @@ class Session:
     def _found(self, verdict: Verdict, step: Step, seen: Evidence | None) -> Finding:
         """Returns a verdict with the spans that first showed the parts of its loop."""
         firsts = self._firsts
-        earlier = dict.fromkeys(firsts[key] for key in verdict.loop.keys if key in firsts)
-        earlier.pop((step.trace_id, step.span_id), None)
-        shown = tuple(earlier)[: self._settings.tuning.telemetry.links]
+        spots = dict.fromkeys(firsts[key] for key in verdict.loop.keys if key in firsts)
+        earlier = [(spot.trace_id, spot.span_id) for spot in spots if spot.precedes(step)]
+        shown = tuple(earlier[: self._settings.tuning.telemetry.links])
         return finding_of(verdict, step, seen)._replace(earlier=shown)
 
     def _start_over(self) -> None:
@@ -518,10 +574,17 @@ class Session:
         self._end_cycles("cleared")
         self.user_turn()
 
-    def _let_go(self) -> None:
-        """Starts the user's next turn: lifts stops and hints of the policy."""
+    def _let_go(self, *, prompted: bool) -> None:
+        """Starts the user's next turn: lifts stops and hints of the policy.
+
+        A pause that people were asked about waits for their answer, for code may start a run, too.
+        A message of the user is an answer.
+        """
         if self._silence is not None:
             self._silence.broken()
+        asked = self.flag.asked > 0
+        if asked and not prompted:
+            return
         by = self.flag.control.by
         ruled = by == POLICY
         if by is not None and not ruled:
@@ -529,7 +592,7 @@ class Session:
             if self.policy.ended:
                 self.policy.start_over()
         elif self.policy.ended or (ruled and self.flag.stops):
-            self.flag.clear()
+            self.flag.clear(by=PROMPT if asked else None)
             self._cleared = self.flag.cleared
             self.policy.start_over()
         elif ruled:

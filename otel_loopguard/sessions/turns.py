@@ -145,7 +145,3 @@ class Turns:
                 self.calls += 1
                 return
         self._between += 1
-
-    def entered(self) -> bool:
-        """Whether the session is entered again after a run, and outside of any."""
-        return self.over and not self._open

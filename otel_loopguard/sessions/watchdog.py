@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from otel_loopguard.detectors import Clock
     from otel_loopguard.sessions.active import ActiveSpans, Limits, Ticket, ToolSpans
     from otel_loopguard.sessions.registry import SessionRegistry
+    from otel_loopguard.sessions.session import Session
     from otel_loopguard.settings import Settings
     from otel_loopguard.spans.reader import Reader
     from otel_loopguard.spans.views import SpanView
@@ -133,6 +134,11 @@ class Watchdog:
                 self._look_by(run, self._runs.phase_due(run))
         if not run.busy and (due := self._runs.idle_due(run)) is not None:
             self._look_by(run, due)
+
+    def left_s(self, session: Session, now: int) -> float | None:
+        """Seconds left of the time limits of a session's runs; None without. The lock is held."""
+        opened = self._active.by_id.get(session.run)
+        return self._runs.left_s(None if opened is None else opened.run, session.key, now)
 
     def forget(self, session: str) -> None:
         """Forgets a session. The lock is held."""

@@ -122,7 +122,7 @@ class AgentLimits(Group):
     errors: MaxCount = value(None, "Its failed tool calls in a row.")
     tokens: MaxCount = value(None, "Tokens of its model calls.")
     cost: MaxAmount = value(None, "Cost of its model calls, in USD.")
-    action: Action | None = value(None, "What a limit leads to; `budget_action` by default.")
+    action: Action | None = value(None, "What follows at the limit; `budget_action` by default.")
 
     def limits(self) -> tuple[tuple[str, float], ...]:
         """The limits that are set, by name."""
@@ -145,10 +145,25 @@ _BUDGETS: Final = {
     "task_actions": ("actions", "tool calls of one task"),
     "errors": ("errors", "failed tool calls in a row"),
     "elapsed_s": ("elapsed_s", "seconds of one task"),
-    "operation_tokens": ("tokens", "tokens of the whole operation"),
     "phases": ("phases", "phases"),
 }
-"""What is limited: by name, the field of `Spending` and what is counted."""
+"""What is limited: by name, the field of `Usage` and what is counted."""
+
+_STANDARD: Final[Mapping[str, float]] = {
+    "budget_steps": 50,
+    "budget_tokens": 100_000,
+    "budget_actions": 500,
+    "budget_task_actions": 100,
+    "budget_errors": 10,
+    "budget_elapsed_s": 3600.0,
+    "budget_phases": 20,
+    "stall_idle_s": 30.0,
+    "stall_run_s": 300.0,
+    "stall_overall_s": 840.0,
+    "graph_iterations": 50,
+}
+"""The limits that `limits="standard"` sets."""
+_STANDARD_CHECKPOINT: Final = 25
 
 
 class Budget(NamedTuple):
@@ -156,7 +171,7 @@ class Budget(NamedTuple):
 
     Attributes:
         name: Name of its setting, without `budget_`.
-        spent: The field of `Spending` that is held against it.
+        spent: The field of `Usage` that is held against it.
         unit: What is counted, in words.
         limit: The limit, in that unit; above 0.
     """
@@ -179,7 +194,8 @@ class Settings(Group):
     enabled: bool = value(True, "Whether the guard runs at all; if not, spans pass untouched.")
     mode: Literal["guard", "shadow"] = value(
         "guard",
-        "`guard` decides and sets the flag; `shadow` decides and annotates, and never sets it.",
+        "`guard` decides and sets the flag; `shadow` decides and annotates, never sets it, and "
+        "refuses no call.",
     )
     max_sessions: int = value(
         10_000, "Sessions kept; the least recently used one is dropped first.", ge=1
@@ -231,19 +247,7 @@ class Settings(Group):
     )
     wait_budget_s: Seconds = value(1800.0, "Seconds that polling an unchanged answer may continue.")
 
-    # Stalls.
     step_timeout_s: Seconds = value(60.0, "Seconds a tool call may take before it is a stall.")
-    stall_action: Action = value(
-        "allow",
-        "Action when a run, an agent or a phase exceeds its time limit; `allow` only records "
-        "it. A warning hints at most.",
-    )
-    stall_model_s: Amount = value(600.0, "Seconds a model call may take; 0: no limit.")
-    stall_idle_s: Amount = value(
-        30.0, "Seconds an agent's run may be open without any step; 0: no limit."
-    )
-    stall_run_s: Amount = value(300.0, "Seconds one run of an agent may take; 0: no limit.")
-    stall_overall_s: Amount = value(840.0, "Seconds all runs of a session may take; 0: no limit.")
 
     # Tools.
     poll_tools: Names = value(frozenset(), "Tools that poll: an unchanged answer means waiting.")
@@ -262,7 +266,8 @@ class Settings(Group):
 
     # Policy.
     max_action: Literal["hint", "steer", "ask", "deny", "pause", "abort"] = value(
-        "abort", "Strongest action the policy may take."
+        "abort",
+        "Strongest action the policy may take; below `deny`, breakers and checks refuse nothing.",
     )
     sensitivity: float = value(
         1.0, "Divides all thresholds: above 1, loops are noticed sooner.", ge=0.25, le=4
@@ -305,35 +310,39 @@ class Settings(Group):
     )
     pause_limit_s: Seconds = value(60.0, "Seconds a gate waits while the session is paused.")
 
-    # Budgets. One applies once it is set; once `budget_action` is set, all do, with their defaults.
-    budget_action: Action = value(
-        "allow",
-        "Action when a budget is spent; `allow` only records it. A warning hints at most. Once "
-        "this is set, all budgets apply; otherwise only those that are set.",
-    )
-    budget_steps: Limit = value(50, "Steps of a session; 0: no limit.")
-    budget_tokens: Limit = value(100_000, "Tokens of a session; 0: no limit.")
-    budget_cost: Amount = value(0.0, "Cost of a session, in USD; 0: no limit.")
-    budget_cost_action: Literal["", "allow", "hint", "ask", "pause", "abort"] = value(
+    # Limits. One that is not set does not exist.
+    limits: Literal["", "standard"] = value(
         "",
-        "Action when `budget_cost` is spent; empty: `budget_action` if that is set, else `pause` "
-        "where somebody can be asked (webhook, store, socket or callback), else `allow`.",
+        "`standard` sets every limit that is not set by itself, and advises checkpoints and "
+        "compaction; empty: only those that are set.",
     )
+    budget_action: Literal["", "allow", "hint", "ask", "pause", "abort"] = value(
+        "",
+        "Action at a limit that was set; empty: `pause` where somebody can answer (webhook, "
+        "store, socket or callback), else `abort`; `allow` only records it. A warning hints at "
+        "most.",
+    )
+    budget_steps: Limit = value(0, "Steps of a session; 0: no limit.")
+    budget_tokens: Limit = value(0, "Tokens of a session; 0: no limit.")
+    budget_cost: Amount = value(0.0, "Cost of a session, in USD; 0: no limit.")
     prices_file: str = value(
         "",
         "File of prices of models (TOML, JSON or YAML) for limits of money, on top of the "
         "package's own; empty: those alone.",
     )
-    budget_actions: Limit = value(500, "Tool calls of a session; 0: no limit.")
-    budget_task_actions: Limit = value(100, "Tool calls between two user messages; 0: no limit.")
-    budget_errors: Limit = value(10, "Failed tool calls in a row; 0: no limit.")
-    budget_elapsed_s: Amount = value(3600.0, "Seconds between two user messages; 0: no limit.")
-    budget_operation_tokens: Limit = value(
-        500_000, "Tokens of a session that are too many for any task; 0: no limit."
-    )
+    budget_actions: Limit = value(0, "Tool calls of a session; 0: no limit.")
+    budget_task_actions: Limit = value(0, "Tool calls between two user messages; 0: no limit.")
+    budget_errors: Limit = value(0, "Failed tool calls in a row; 0: no limit.")
+    budget_elapsed_s: Amount = value(0.0, "Seconds between two user messages; 0: no limit.")
     budget_phases: Limit = value(
-        20, "Stretches of work of one agent after another, between two user messages; 0: no limit."
+        0, "Stretches of work of one agent after another, between two user messages; 0: no limit."
     )
+    stall_idle_s: Amount = value(
+        0.0, "Seconds an agent's run may be open without any step; 0: no limit."
+    )
+    stall_run_s: Amount = value(0.0, "Seconds one run of an agent may take; 0: no limit.")
+    stall_overall_s: Amount = value(0.0, "Seconds all runs of a session may take; 0: no limit.")
+    graph_iterations: Limit = value(0, "Visits of one node in one run of a graph; 0: no limit.")
 
     agent_limits: Mapping[str, AgentLimits] = value(
         {},
@@ -349,15 +358,6 @@ class Settings(Group):
     # Text of models, graphs, and exchanges between agents.
     text_repeat_times: int = value(
         4, "Equal texts of one speaker that are a repetition.", ge=2, le=100
-    )
-    graph_iterations: int = value(
-        50,
-        "Visits of one node in one run of a graph; a limit once this, its warning or its action "
-        "is set.",
-        ge=2,
-    )
-    graph_limit_action: Literal["allow", "hint", "pause", "abort"] = value(
-        "allow", "Action at that limit; `allow` only records it."
     )
     graph_max_action: Literal["hint", "steer", "ask", "pause"] = value(
         "ask", "Strongest action when nodes bring nothing new."
@@ -427,10 +427,11 @@ class Settings(Group):
     profile_parallel_tools: Names = value(
         frozenset(), "Tools whose calls may run concurrently, in addition to `read_tools`."
     )
-    profile_max_parallel: int = value(3, "Concurrent calls in a batch at most.", ge=1, le=1000)
 
     # Plans.
-    plan_max_parallel: int = value(3, "Concurrent tasks of a plan at most.", ge=1, le=1000)
+    plan_max_parallel: int = value(
+        3, "Concurrent tasks of a plan, or calls of a batch, at most.", ge=1, le=1000
+    )
     plan_assume_safe: bool = value(True, "Whether a task may run beside others by default.")
 
     # Control across processes.
@@ -458,11 +459,19 @@ class Settings(Group):
         2.0, "Seconds before the first retry; each next delay is twice as long."
     )
     retry_max_delay_s: Seconds = value(30.0, "Longest delay between two attempts, in seconds.")
+    breaker: Literal["off", "session", "shared"] = value(
+        "off",
+        "Refuses calls of a host that fails, or the same call where none names a host: in the "
+        "`session` where it failed, or in all (`shared`). `resilience.breaker(...)` needs no "
+        "setting.",
+    )
     breaker_failures: int = value(3, "Failures in a row that open a breaker.", ge=1, le=1000)
-    breaker_open_s: Seconds = value(300.0, "Seconds a breaker stays open before one trial.")
-    breaker_errors: Literal["none", "transient", "unclear", "all"] = value(
-        "none",
-        "Errors that count: `none`: breakers are off; `transient` ones; those and errors of unknown kind (`unclear`); or "
+    breaker_open_s: Seconds = value(
+        300.0, "Seconds a breaker stays open before one trial, at most."
+    )
+    breaker_errors: Literal["transient", "unclear", "all"] = value(
+        "transient",
+        "Errors that count: `transient` ones; those and errors of unknown kind (`unclear`); or "
         "`all`, wrong arguments included.",
     )
     recovery_attempts: int = value(
@@ -502,10 +511,11 @@ class Settings(Group):
         "Emits OpenTelemetry log events for decisions, escalations and cycles, if a logger "
         "provider is set.",
     )
-    decision_spans: bool = value(
+    decision_spans: bool | Literal["always"] = value(
         True,
         "Creates a span for a decision that is on no other: no ancestor is open, and no "
-        "`LoopGuardSpanExporter` writes it on the ended one.",
+        "`LoopGuardSpanExporter` writes it on the ended one; `always` for every decision but notes "
+        "(`allow`), so that it is a row of its own wherever a trace is shown.",
     )
     verdicts: Names = value(
         frozenset(),
@@ -578,6 +588,8 @@ class Settings(Group):
             why = names.explained(cast("ValidationError", error), type(self))
             raise LoopGuardSettingsError(why) from None
         names.warn_unknown(type(self))
+        if self.standard:
+            vars(self).update({**_STANDARD, **vars(self)})
 
     @classmethod
     def from_file(cls, path: str | Path) -> Settings:
@@ -613,6 +625,12 @@ class Settings(Group):
         """Tools that are never judged."""
         return self.exempt_tools | {name for name, tool in self.tools.items() if tool.exempt}
 
+    @property
+    def declared_tools(self) -> frozenset[str]:
+        """Tools of which anything is declared."""
+        lists = (self.poll_tools, self.exempt_tools, self.read_tools, self.write_tools)
+        return frozenset(self.tools).union(*lists)
+
     @cached_property
     def effects(self) -> Mapping[str, str]:
         """Effects that are declared, by the name of the tool."""
@@ -623,16 +641,12 @@ class Settings(Group):
             **{name: tool.effect for name, tool in self.tools.items() if tool.effect},
         }
 
-    def budgets(self, *, set_only: bool = False) -> tuple[Budget, ...]:
-        """The limits that hold: those that were set; a default is a budget of nobody's.
-
-        Args:
-            set_only: Leaves out the defaults, which hold where `budget_action` is set.
-        """
+    @cached_property
+    def budgets(self) -> tuple[Budget, ...]:
+        """The limits of what a session uses, as far as they are set."""
         found = (
             Budget(name, spent, unit, float(getattr(self, f"budget_{name}")))
             for name, (spent, unit) in _BUDGETS.items()
-            if self._holds(f"budget_{name}", "" if set_only else "budget_action")
         )
         return tuple(budget for budget in found if budget.limit > 0)
 
@@ -643,33 +657,16 @@ class Settings(Group):
         return self.budget_cost > 0 or any(one.cost is not None for one in own)
 
     @property
-    def cost_action(self) -> str | None:
-        """What a spent `budget_cost` leads to; None: it depends on who can be asked."""
-        asked = self.budget_cost_action or None
-        return asked or (self.budget_action if self._holds("budget_action") else None)
+    def standard(self) -> bool:
+        """Whether the standard limits, and the advice that goes with them, were asked for."""
+        return self.limits == "standard"
 
     @property
     def checkpoint_every(self) -> int:
         """Tool calls after which a checkpoint is advised; 0 where nobody asked for it."""
         budget = self.tuning.budget
-        asked = self._holds("budget_action") or "checkpoint_every" in budget.model_fields_set
-        return budget.checkpoint_every if asked else 0
-
-    @property
-    def operation_limit_s(self) -> float:
-        """`budget_elapsed_s` where it holds, else 0."""
-        return self.budget_elapsed_s if self._holds("budget_elapsed_s", "budget_action") else 0
-
-    @property
-    def graph_limited(self) -> bool:
-        """Whether a limit of iterations was set."""
-        return (
-            self._holds("graph_iterations", "graph_limit_action")
-            or "iterations_warning" in self.tuning.graph.model_fields_set
-        )
-
-    def _holds(self, *settings: str) -> bool:
-        return not self.model_fields_set.isdisjoint(settings)
+        unset = "checkpoint_every" not in budget.model_fields_set
+        return _STANDARD_CHECKPOINT if unset and self.standard else budget.checkpoint_every
 
     @cached_property
     def _own(self) -> dict[str, Settings]:

@@ -9,6 +9,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from otel_loopguard._util.logger import warn_blind
@@ -21,8 +22,10 @@ if TYPE_CHECKING:
 
 PREFIX: Final = "LOOPGUARD_"
 FILE: Final = "LOOPGUARD_SETTINGS_FILE"
-_OTHERS = frozenset((FILE, "LOOPGUARD_EXPORTER"))
-"""Variables that are no settings."""
+_OTHERS = frozenset(
+    (FILE, *(PREFIX + name for name in ("EXPORTER", "SERVE_TOKEN", "URL", "TOKEN")))
+)
+"""Variables that are no settings: of the exporter, of `serve`, and of its clients."""
 _NOT_OURS: Final = (
     r"LOOPGUARD_(?:FRAMEWORKS_.*|WRITE_DOCS"
     r"|(?:.*_)?(?:SERVICE_HOST|SERVICE_PORT(?:_.*)?|PORT(?:_\d+_.*)?))"
@@ -68,7 +71,16 @@ def _old(name: str) -> str:
 RENAMED: Final[Mapping[str, str]] = {_old(name): f"tuning.{name}" for name, _ in leaves(Tuning)}
 """The dotted name of each tuning value by the flat name it had in 0.3; accepted for one release."""
 
-_OLD_VARIABLES: Final = {name: PREFIX + old.upper() for old, name in RENAMED.items()}
+MERGED: Final[Mapping[str, str]] = {
+    "stall_action": "budget_action",
+    "graph_limit_action": "budget_action",
+    "budget_cost_action": "budget_action",
+    "budget_operation_tokens": "budget_tokens",
+    "profile_max_parallel": "plan_max_parallel",
+}
+"""Settings that said the same as another one, and that one; accepted for one release."""
+
+_OLD: Final = {**RENAMED, **MERGED}
 
 
 def variable_of(name: str) -> str:
@@ -78,6 +90,9 @@ def variable_of(name: str) -> str:
 
 def renamed(given: Mapping[str, Any], used: dict[str, str]) -> dict[str, Any]:
     """Keyword arguments or a file's values, with old names replaced."""
+    for name in [name for name in given if name in MERGED]:
+        used[name] = MERGED[name]
+        given = {MERGED[name]: given[name], **{k: v for k, v in given.items() if k != name}}
     old = [name for name in given if name in RENAMED]
     tuning = given.get("tuning", {})
     if isinstance(tuning, Group):
@@ -117,13 +132,22 @@ def from_environment(group: type[Group], used: dict[str, str]) -> dict[str, Any]
         return {}
     found: dict[str, Any] = {}
     for name, is_json in _named(group):
-        new, old = variable_of(name), _OLD_VARIABLES.get(name, "")
-        if old in ours:
-            used[old] = new
-        variable = new if new in ours else old
-        if variable in ours:
+        new = variable_of(name)
+        olds = [old for old in map(variable_of, _olds().get(name, ())) if old in ours]
+        used.update(dict.fromkeys(olds, new))
+        variable = new if new in ours else next(iter(olds), None)
+        if variable is not None:
             text = ours[variable]
             _put(found, name, _read(name, variable, text) if is_json else text)
+    return found
+
+
+@lru_cache(1)
+def _olds() -> dict[str, list[str]]:
+    """What each setting was called before."""
+    found: dict[str, list[str]] = {}
+    for old, name in _OLD.items():
+        found.setdefault(name, []).append(old)
     return found
 
 
@@ -183,7 +207,7 @@ def warn_unknown(group: type[Group]) -> None:
     if not found - _OTHERS:
         return
     names = [name for name, _ in _named(group)]
-    known = _OTHERS.union(map(variable_of, (*names, *RENAMED)))
+    known = _OTHERS.union(map(variable_of, (*names, *_OLD)))
     unknown = sorted(name for name in found - known if not re.fullmatch(_NOT_OURS, name))
     if unknown:
         named = [name for name, _ in leaves(group)]
@@ -237,7 +261,7 @@ def _meant(name: str, names: Iterable[str], spell: Callable[[str], str] = str) -
     name = name if name.startswith("tuning.") else name.partition(".")[0]
     if name in names:
         return ""
-    choices = {**{each: each for each in names}, **RENAMED}
+    choices = {**{each: each for each in names}, **_OLD}
     nearest = get_close_matches(name, choices, 1, 0.7)
     return f" (is {spell(choices[nearest[0]])} meant?)" if nearest else ""
 

@@ -60,7 +60,7 @@ class CallsTuning(Group):
     cycle_max_period: int = value(16, "Longest cycle looked for, in calls.", ge=2, le=64)
     error_rate: Share = value(0.75, "Share of failed calls in the newest rounds that is too much.")
     error_rate_rounds: int = value(10, "Rounds that `error_rate` looks at.", ge=4, le=1000)
-    error_streak: int = value(6, "Failed rounds in a row that are too many.", ge=2, le=1000)
+    error_streak: int = value(6, "Failed rounds or model calls in a row.", ge=2, le=1000)
     similar_ratio: Share = value(0.85, "Likeness of arguments from which calls are similar.")
     similar_novelty: Share = value(0.25, "New share of an outcome that still is nothing new.")
     echo_threshold: Count = value(3.0, "Answers that only repeat the call's own arguments.")
@@ -86,7 +86,10 @@ class StallsTuning(Group):
     """Limits in time, and when compacting the context is advised."""
 
     warning: Share = value(0.8, "Share of a limit in time at which a warning is given.")
-    phase_s: Amount = value(300.0, "Seconds one agent of several may work at a time; 0: no limit.")
+    model_s: Amount = value(600.0, "Seconds a model call may take before it is noted; 0: never.")
+    phase_s: Amount = value(
+        300.0, "Seconds one agent of several may work at a time before it is noted; 0: never."
+    )
     health_s: Amount = value(300.0, "Seconds between checks of the guard's own state; 0: none.")
     compact_agents: int = value(
         5, "Completed agents after which compacting is advised; 0: never.", ge=0, le=1000
@@ -125,17 +128,19 @@ class PolicyTuning(Group):
 
 
 class BudgetTuning(Group):
-    """What surrounds the budgets."""
+    """What surrounds the limits of what is used."""
 
-    warning: Share = value(0.8, "Share of a budget at which a warning is given.")
+    warning: Share = value(0.8, "Share of such a limit at which a warning is given.")
     tighten: float = value(
         0.0,
-        "Share by which loop thresholds fall when a budget that you set is used up, in "
+        "Share by which loop thresholds fall when a budget is used up, in "
         "proportion before; 0: not at all; from 0.3 two calls are enough where three are needed.",
         ge=0,
         le=0.75,
     )
-    checkpoint_every: Limit = value(25, "Calls after which a checkpoint is advised; 0: never.")
+    checkpoint_every: Limit = value(
+        0, "Calls after which a checkpoint is advised; 0: never, with standard limits every 25."
+    )
     rate_growth: float = value(
         3.0,
         "Factor by which five model calls use more tokens than the five before, twice "
@@ -368,6 +373,10 @@ class ResilienceTuning(Group):
     retry_jitter_s: float = value(
         0.0, "Random seconds, up to this, added to a delay between tries.", ge=0, le=3600
     )
+    # A limit of requests or a restart is over in seconds; doubled six times it is `breaker_open_s`.
+    breaker_first_s: Seconds = value(
+        5.0, "Seconds that a breaker fed by spans is open first; each next time twice as long."
+    )
     breaker_trial_s: Seconds = value(60.0, "Seconds until a trial without outcome is replaced.")
     breaker_sync_s: Seconds = value(1.0, "Seconds between reads of other processes' breakers.")
     check_failures: int = value(
@@ -401,7 +410,7 @@ class TelemetryTuning(Group):
     agents: int = value(100, "Agent names on metrics; others are `other`.", ge=1, le=1000)
     tools: int = value(200, "Tool names on metrics; others are `other`.", ge=1, le=900)
     zero_agents: int = value(
-        20, "Agents whose aborts are reported as 0 before the first, for alerts.", ge=0, le=40
+        20, "Agents whose decisions are reported as 0 before the first.", ge=0, le=40
     )
     queue: int = value(
         1024, "Log events that wait at most; more are dropped and counted.", ge=1, le=100_000

@@ -105,6 +105,11 @@ def holds_runs(span: SpanView) -> bool:
     return span.scope.startswith(_SDK_TRACES)
 
 
+def is_nested(span: SpanView) -> bool:
+    """Whether a run says that it is part of another one, which may be in another trace."""
+    return span.attributes.get("gen_ai.invocation.is_nested") is True
+
+
 def is_task(span: SpanView) -> bool:
     """Whether a span right below a trace of the OpenAI Agents SDK is one `Runner.run`."""
     attributes = span.attributes

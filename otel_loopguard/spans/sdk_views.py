@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 # Compared one by one: looking an enum up in a dict, or its `.name`, costs several times as much.
 _UNSET, _ERROR, _INTERNAL = StatusCode.UNSET, StatusCode.ERROR, SpanKind.INTERNAL
 _NO_CONTEXT = SpanContext(0, 0, is_remote=False)
-_LINKS = 32
-"""Links that a span has at most, so that ours push out nobody's."""
+_ON_SPAN = frozenset({semconv.CALL_FINGERPRINT, semconv.DECISION_ID})
+"""What the span says, and no event: views that sort and cut show action and message then."""
 _LOOKS = 20
 _LOOK_S = 0.001
 REWRITTEN = "logfire.span_type"
@@ -137,28 +137,26 @@ class ActiveSpanView(_SdkSpanView):
         context = self._span.get_span_context()
         return context is not None and context.trace_flags.sampled
 
-    def annotate(self, annotation: Annotation, *, event: bool = False, links: bool = False) -> bool:
+    def annotate(self, annotation: Annotation, *, event: bool = False) -> bool:
         """Puts an annotation on the span, if it is still open. False if it is not."""
         if _is_locked(self._span):
-            later(partial(self._annotate_if_free, annotation, event=event, links=links))
+            later(partial(self._annotate_if_free, annotation, event=event))
             return True
         with busy():
-            return self._annotate(annotation, event=event, links=links)
+            return self._annotate(annotation, event=event)
 
-    def _annotate_if_free(self, annotation: Annotation, *, event: bool, links: bool) -> None:
+    def _annotate_if_free(self, annotation: Annotation, *, event: bool) -> None:
         if not _is_locked(self._span):
             with busy():
-                self._annotate(annotation, event=event, links=links)
+                self._annotate(annotation, event=event)
 
-    def _annotate(self, annotation: Annotation, *, event: bool, links: bool) -> bool:
+    def _annotate(self, annotation: Annotation, *, event: bool) -> bool:
         span = self._span
         if not isinstance(span, Span) or not span.is_recording():
             return False
         span.set_attributes(annotation.attributes)
         if event:
             self.add_event(annotation)
-        if links:
-            self._link(span, annotation.links)
         if annotation.error is not None:
             span.set_status(Status(StatusCode.ERROR, annotation.error))
         return True
@@ -169,19 +167,8 @@ class ActiveSpanView(_SdkSpanView):
         if isinstance(span, Span) and not _is_locked(self._span):
             with busy():
                 if span.is_recording():
-                    span.add_event(name, dict(annotation.attributes))
-
-    def _link(self, span: Span, spots: Sequence[tuple[int, int]]) -> None:
-        """Links the span to others, each once; a full span would lose its oldest links."""
-        if not spots:
-            return
-        links = self._span.links
-        known = {(link.context.trace_id, link.context.span_id) for link in links}
-        flags = span.get_span_context().trace_flags
-        for trace_id, span_id in spots:
-            if (trace_id, span_id) not in known and len(known) < _LINKS:
-                known.add((trace_id, span_id))
-                span.add_link(SpanContext(trace_id, span_id, is_remote=False, trace_flags=flags))
+                    said = annotation.attributes.items()
+                    span.add_event(name, {key: it for key, it in said if key not in _ON_SPAN})
 
 
 def _is_locked(span: ReadableSpan) -> bool:

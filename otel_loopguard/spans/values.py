@@ -276,6 +276,7 @@ _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPES = frozenset("\\'\"abfnrtvxuUN01234567\n")
 _CUT_INPUT = '{"input_str": "'
 _CALL = frozenset(("args", "kwargs", "sanitize_inputs_outputs"))
+_NAMED_CALL: Final[frozenset[str]] = frozenset(("tool_name", "arguments"))
 
 
 class Outcome(NamedTuple):
@@ -446,6 +447,29 @@ def protocol_result(value: object) -> Outcome:
     return Outcome(result, None, text(result) if failure else None, failure)
 
 
+_OUTPUTS: Final = (tool_message, tool_output, agent_result, execution_result, protocol_result)
+
+
+def shaped_output(value: object) -> Outcome:
+    """A result of no known writer, as a span without a scope has it: unwrapped by its shape."""
+    for unwrap in _OUTPUTS:
+        found = unwrap(value)
+        if found.value is not value or found.failed:
+            return found
+    return Outcome(value)
+
+
+def shaped_inputs(value: object) -> tuple[object, str | None]:
+    """Arguments of no known writer, unwrapped by their shape, and the call id."""
+    args, call_id = run_inputs(value)
+    if args is value:
+        named = mapping(parsed(value))
+        args = (
+            named["arguments"] if named and frozenset(named) == _NAMED_CALL else call_inputs(value)
+        )
+    return args, call_id
+
+
 def texts(value: object) -> object:
     """Blocks of text (`[{"text": …}]`) as their text; other values stay as they are."""
     blocks = listing(parsed(value))
@@ -499,6 +523,7 @@ _READ: Final = frozenset(
     )
 )
 _CACHES: Final = _READ | {
+    "gen_ai.usage.cache_write.input_tokens",
     "gen_ai.usage.cache_creation.input_tokens",
     "gen_ai.usage.cache_creation_input_tokens",
     "gen_ai.usage.cache_write_input_tokens",

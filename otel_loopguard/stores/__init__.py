@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from otel_loopguard._util.logger import logger
 from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.stores.memory import MemoryStore
 from otel_loopguard.stores.redis_url import shown
@@ -49,7 +50,16 @@ def open_store(settings: Settings) -> Store:
 def open_writer(settings: Settings, faults: InternalErrors) -> Writer:
     """The writer of a guard, with the store that its settings name.
 
+    Without `digest_key` it warns: each process has a key of its own then. The store cannot keep a
+    common one, for with it whoever reads the store could search its digests for arguments.
+
     Raises:
         LoopGuardSettingsError: As of `open_store`.
     """
+    if settings.store_url and not settings.digest_key:
+        logger.warning(
+            "store_url is set, and digest_key is not: no other process, and none after a restart, "
+            "can go on with what this one saw of a session; set the same digest_key "
+            "(LOOPGUARD_DIGEST_KEY, at least 16 bytes) in all of them"
+        )
     return Writer(open_store(settings), settings, faults, direct=not settings.store_url)

@@ -14,6 +14,7 @@ from opentelemetry._logs import get_logger
 from opentelemetry.trace import Link, Status, StatusCode, get_tracer
 
 from otel_loopguard import semconv
+from otel_loopguard._control.flag import anybody_asks
 from otel_loopguard._util.errors import attempt, swallow
 from otel_loopguard._util.logger import logger
 from otel_loopguard._util.worker import BackgroundWorker
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
 _NAME: Final = "otel_loopguard"
 _IDLE_S: Final = 2.0
+_NOBODY_ASKS: Final = "nothing here asks for it: add an adapter or `control.check()`"
 
 Fields = Callable[["Decision"], Mapping[str, events.Value]]
 """What the log record of a decision says beside its text."""
@@ -126,7 +128,7 @@ class BackgroundEmitter:
             if not name.startswith("gen_ai.")
         }
         span = get_tracer(_NAME, __version__, self._tracers).start_span(
-            event.name,
+            f"loopguard {event.attributes[semconv.DECISION_ACTION]}",
             context,
             attributes=attributes,
             links=[Link(span_context(trace_id, span_id)) for trace_id, span_id in event.links],
@@ -163,7 +165,8 @@ class EventEmitter:
         self._emitter = emitter
         self._fields = fields
         self._events = settings.telemetry_events
-        self._spans = settings.decision_spans and live
+        self._spans = settings.decision_spans if live else False
+        self._live = live
         self.answering = False
 
     def on_decision(self, made: DecisionRecord) -> None:
@@ -176,20 +179,30 @@ class EventEmitter:
                 f"{text}; it waits for an answer: `otel-loopguard resume {decision.session}` "
                 f"(or `abort`), or control.resume({decision.session!r})"
             )
-        level = logging.WARNING if decision.action.stops else logging.INFO
-        logger.log(
-            level, "%s: session %s: %s", decision.action, decision.session, text, extra=fields
-        )
+        noted = decision.action is Action.ALLOW
+        loud = decision.action.stops or (decision.about_limit and not noted)
+        level = logging.WARNING if loud else logging.INFO
+        said = self._said(decision)
+        logger.log(level, "%s: session %s: %s", said, decision.session, text, extra=fields)
         if self._emitter is None:
             return
         place = span_ref(decision.trace_id, decision.span_id, opened)
-        span = self._spans and self._is_nowhere(decision, opened)
+        span = self._has_span(decision, opened)
         if span or self._events:
             self._emitter.put(events.decided(decision, made.agent, fields, place, span=span))
         asks = decision.action in (Action.ASK, Action.PAUSE)
         asks = asks or decision.intervention == "escalate_human"
         if asks and self._events and not self.answering:
             self._emitter.put(events.asked(decision, made.agent, place))
+
+    def _said(self, decision: Decision) -> str:
+        """The action as it takes effect: what nobody is stopped by was not done."""
+        action = decision.action
+        if decision.shadow and action is not Action.ALLOW:
+            return f"would {action} (shadow)"
+        if action.stops and self._live and not anybody_asks():
+            return f"{action} decided; {_NOBODY_ASKS}"
+        return str(action)
 
     def escalated(self, case: Case) -> None:
         """Reports what is put before people, when it is made and when it is over."""
@@ -216,9 +229,16 @@ class EventEmitter:
         if self._emitter is not None and self._events:
             self._emitter.put(events.evaluated(verdict))
 
-    def _is_nowhere(self, decision: Decision, opened: ActiveSpan | None) -> bool:
-        """Whether no span has it: nothing is open above, and no exporter of ours writes it."""
-        if decision.action is Action.ALLOW or not decision.span_id or is_written(self._faults):
+    def _has_span(self, decision: Decision, opened: ActiveSpan | None) -> bool:
+        """Whether it gets a span of its own; usually where no other span has it.
+
+        None has it where nothing is open above, and no exporter of ours writes it.
+        """
+        if not self._spans or decision.action is Action.ALLOW or not decision.span_id:
+            return False
+        if self._spans == "always":
+            return True
+        if is_written(self._faults):
             return False
         if opened is None:
             return True

@@ -254,16 +254,22 @@ def manual_change(fields: Mapping[str, str], text: str, span: ActiveSpanView | N
 
 def cycle(session: str, news: CycleNews, place: SpanRef) -> Event:
     """The event of a cycle of agents."""
+    one = news.cycle
     attributes: dict[str, Value] = {
         semconv.SESSION_ID: session,
         semconv.CYCLE_STATE: news.state,
-        semconv.CYCLE_ID: news.id,
-        semconv.CYCLE_PATTERNS: news.patterns,
-        semconv.CYCLE_COUNT: float(news.count),
+        semconv.CYCLE_ID: one.id,
+        semconv.CYCLE_PATTERNS: one.patterns,
+        semconv.CYCLE_AGENTS: one.agents,
+        semconv.CYCLE_COUNT: float(one.count),
+        semconv.CYCLE_DURATION: one.seconds,
+        semconv.DETECTION_SEVERITY: one.severity.value,
     }
+    if one.topic is not None:
+        attributes[semconv.CYCLE_TOPIC] = one.topic
     if news.outcome is not None:
         attributes[semconv.CYCLE_OUTCOME] = news.outcome
-    said = f"a cycle of agents was {news.state}: {', '.join(news.patterns)}"
+    said = f"a cycle of agents was {news.state}: {', '.join(one.agents or one.patterns)}"
     severity = _CYCLES.get(news.state, _INFO)
     return Event(semconv.EVENT_CYCLE, severity, said, attributes, 0, place)
 

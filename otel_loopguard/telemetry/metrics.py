@@ -59,27 +59,32 @@ class Metric:
 METRICS: Final = (
     Metric(
         semconv.METRIC_DECISIONS, "counter", "{decision}",
-        (semconv.DECISION_ACTION, *_DETECTOR, semconv.DECISION_SHADOW),
+        (semconv.DECISION_ACTION, AGENT, semconv.DECISION_SHADOW),
         "Decisions, including notes (`allow`). `loopguard.decision.shadow` is set only if true.",
+    ),
+    Metric(
+        semconv.METRIC_DETECTOR_DECISIONS, "counter", "{decision}",
+        (semconv.DECISION_ACTION, *_DETECTOR, semconv.DECISION_SHADOW),
+        "The same by detector. A series begins with its first decision, at 1 and not at 0.",
     ),
     Metric(
         semconv.METRIC_DETECTIONS, "counter", "{detection}", _DETECTOR,
         "Detections, whether or not a decision followed.",
     ),
     Metric(
-        semconv.METRIC_LOOPS_DETECTED, "counter", "{loop}", _DETECTOR,
+        semconv.METRIC_LOOPS_DETECTED, "counter", "{loop}", (AGENT,),
         "Distinct loops that led to a hint or more; each counts once per session.",
     ),
     Metric(
-        semconv.METRIC_LOOPS_PREVENTED, "counter", "{loop}", _DETECTOR,
+        semconv.METRIC_LOOPS_PREVENTED, "counter", "{loop}", (AGENT,),
         "Distinct loops that were denied, paused or aborted; none in mode `shadow`.",
     ),
     Metric(
-        semconv.METRIC_SAVED_TOKENS, "counter", "{token}", _DETECTOR,
+        semconv.METRIC_SAVED_TOKENS, "counter", "{token}", (AGENT,),
         "Estimate of the tokens that stopped loops would still have used.",
     ),
     Metric(
-        semconv.METRIC_SAVED_TIME, "counter", "s", _DETECTOR,
+        semconv.METRIC_SAVED_TIME, "counter", "s", (AGENT,),
         "Estimate of the time that stopped loops would still have taken.",
     ),
     Metric(
@@ -272,7 +277,6 @@ _MAX_NAME: Final = 200
 _MAX_KEYS: Final = 1800
 """Different attributes of one metric; the SDK gives up its own order past 2000."""
 _TOOL: Final = Kind.TOOL
-_AGENT: Final = Kind.AGENT
 _OF_STEPS: Final = (semconv.METRIC_STEPS, semconv.METRIC_TOOL_CALLS)
 
 Key = tuple[str, ...]
@@ -280,11 +284,6 @@ Key = tuple[str, ...]
 Values = Mapping[Key, float]
 _Kind = tuple[Kind, str, str, bool]
 """Kind, agent, tool and failure of steps that are counted together."""
-
-
-def agent_of(step: Step) -> str | None:
-    """The agent that a step is counted for: a run of an agent is that agent's own."""
-    return step.agent or (step.name if step.kind is _AGENT else None)
 
 
 class CardinalityLimit:
@@ -341,11 +340,10 @@ class Counts:
         # The same, by all that the newest steps said: a step finds its count at once.
         self._found: dict[_Kind, list[int]] = {}
 
-    def step(self, step: Step) -> None:
-        """Counts a step."""
+    def step(self, step: Step, agent: str | None) -> None:
+        """Counts a step of an agent."""
         kind, name = step.kind, step.name or ""
-        agent = step.agent or (name if kind is _AGENT else "")
-        said = (kind, agent[:_MAX_NAME], name[:_MAX_NAME], step.error)
+        said = (kind, (agent or "")[:_MAX_NAME], name[:_MAX_NAME], step.error)
         with self._lock:
             count = self._found.get(said) or self._find(said)
             count[0] += 1

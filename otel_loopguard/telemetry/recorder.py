@@ -34,7 +34,6 @@ from otel_loopguard.telemetry.metrics import (
     CardinalityLimit,
     Counts,
     Metric,
-    agent_of,
 )
 from otel_loopguard.version import __version__
 
@@ -72,6 +71,11 @@ _HAPPENINGS: Final[Mapping[Happening, str]] = {
     "missing_dependencies": semconv.METRIC_RUN_MISSING_DEPENDENCIES,
 }
 
+_OF_LOOPS: Final = (
+    semconv.METRIC_LOOPS_DETECTED, semconv.METRIC_LOOPS_PREVENTED,
+    semconv.METRIC_SAVED_TOKENS, semconv.METRIC_SAVED_TIME,
+)  # fmt: skip
+
 Misses = Callable[[], "Iterable[float]"]
 """By how much estimates of calls were off since somebody asked last, in percent of the calls."""
 
@@ -99,24 +103,14 @@ class Sampling:
         return True
 
 
-@lru_cache(8)
-def _zeros(detectors: tuple[str, ...], shadow: str) -> Mapping[str, Values]:
-    """The attributes that metrics have from the start, each with 0; the same for most guards."""
+@lru_cache(1)
+def _zeros() -> Mapping[str, Values]:
+    """The attributes that metrics have from the start, each with 0."""
 
     def each(*values: str) -> Values:
         return {(value,): 0 for value in values}
 
-    unknown = {(name, UNKNOWN): 0 for name in detectors}
-    actions = [action.value for action in Action]
     return {
-        semconv.METRIC_DECISIONS: {
-            (action, name, UNKNOWN, shadow): 0 for action in actions for name in detectors
-        },
-        semconv.METRIC_DETECTIONS: unknown,
-        semconv.METRIC_LOOPS_DETECTED: unknown,
-        semconv.METRIC_LOOPS_PREVENTED: unknown,
-        semconv.METRIC_SAVED_TOKENS: unknown,
-        semconv.METRIC_SAVED_TIME: unknown,
         semconv.METRIC_ESCALATIONS: {
             (action.value, UNKNOWN): 0 for action in (Action.ASK, Action.PAUSE)
         },
@@ -128,6 +122,13 @@ def _zeros(detectors: tuple[str, ...], shadow: str) -> Mapping[str, Values]:
         semconv.METRIC_STRATEGY_SWITCHES: each(UNKNOWN),
         **{metric: {(): 0} for metric in _HAPPENINGS.values()},
     }
+
+
+def _zeros_of(metric: str, agents: Iterable[str], shadow: str) -> Values:
+    """What a metric of decisions has of each agent before its first, so that it counts."""
+    if metric == semconv.METRIC_DECISIONS:
+        return {(action.value, agent, shadow): 0 for agent in agents for action in Action}
+    return {(agent,): 0 for agent in agents} if metric in _OF_LOOPS else {}
 
 
 class Acceptance(Protocol):
@@ -490,9 +491,7 @@ class MetricsRecorder:
         self._detectors = CardinalityLimit(2 * len(detectors))
         for name in detectors:
             self._detectors.get(name)
-        self._names = detectors
         self._shadow = "true" if settings.mode == "shadow" else ""
-        self._zeros = _zeros(tuple(detectors), self._shadow)
         self._zero_agents = tuning.zero_agents
         self._totals = Totals(self.counts, faults)
         self.timed = Sampling(tuning.sample)
@@ -523,25 +522,19 @@ class MetricsRecorder:
         look = _LOOKS.get(metric)
         if look is not None:
             return {} if self._state is None else look(self._state, self)
-        zeros = self._zeros.get(metric, {})
-        if metric == semconv.METRIC_DECISIONS:
-            aborts = {
-                (Action.ABORT.value, name, agent, self._shadow): 0
-                for agent in self.agents.all[: self._zero_agents]
-                for name in self._names
-            }
-            zeros = {**zeros, **aborts}
-        return {**zeros, **self._totals(metric)}
+        agents = (UNKNOWN, *self.agents.all[: self._zero_agents])
+        zeros = _zeros_of(metric, agents, self._shadow)
+        return {**_zeros().get(metric, {}), **zeros, **self._totals(metric)}
 
     def on_step(self, seen: published.Observation) -> None:
         """Counts a step that was judged; on the way of every step."""
-        step = seen.step
+        step, named = seen.step, seen.agent
         kind, tokens = step.kind, step.tokens_in
-        self.counts.step(step)
+        self.counts.step(step, named)
         if kind is _MODEL:
             if tokens is not None:
                 # A span may say anything.
-                size, agent = min(max(tokens, 0), _MAX_TOKENS), self.agents.get(step.agent)
+                size, agent = min(max(tokens, 0), _MAX_TOKENS), self.agents.get(named)
                 self._keep(semconv.METRIC_RUN_CONTEXT_TOKENS, size, {AGENT: agent})
             if seen.compacted:
                 self.happened("compactions")
@@ -549,29 +542,29 @@ class MetricsRecorder:
             if seen.turn.recovered:
                 self.counts.add(semconv.METRIC_TOOL_RECOVERIES, (self.tools.get(step.name),))
             if seen.turn.switched:
-                self.counts.add(semconv.METRIC_STRATEGY_SWITCHES, (self.agents.get(step.agent),))
+                self.counts.add(semconv.METRIC_STRATEGY_SWITCHES, (self.agents.get(named),))
         for found in seen.detections:
-            agent = self.agents.get(agent_of(step))
-            key = (self._detectors.get(found.detector), agent)
+            key = (self._detectors.get(found.detector), self.agents.get(named))
             self.counts.add(semconv.METRIC_DETECTIONS, key)
         for phase in seen.phases:
             if phase.seconds is not None:
-                named = self.agents.get(phase.name)
-                self._keep(semconv.METRIC_RUN_PHASE_DURATION, phase.seconds, {AGENT: named})
+                of = {AGENT: self.agents.get(phase.name)}
+                self._keep(semconv.METRIC_RUN_PHASE_DURATION, phase.seconds, of)
 
     def on_decision(self, made: published.DecisionRecord) -> None:
         """Counts a decision."""
         decision, meaning, add = made.decision, made.meaning, self.counts.add
         action, agent = decision.action.value, self.agents.get(made.agent)
-        loop = self._detectors.get(decision.detector), agent
-        add(semconv.METRIC_DECISIONS, (action, *loop, "true" if decision.shadow else ""))
+        detector, shadow = self._detectors.get(decision.detector), "true" if decision.shadow else ""
+        add(semconv.METRIC_DECISIONS, (action, agent, shadow))
+        add(semconv.METRIC_DETECTOR_DECISIONS, (action, detector, agent, shadow))
         if meaning.found:
-            add(semconv.METRIC_LOOPS_DETECTED, loop)
+            add(semconv.METRIC_LOOPS_DETECTED, (agent,))
         if meaning.prevented:
-            add(semconv.METRIC_LOOPS_PREVENTED, loop)
+            add(semconv.METRIC_LOOPS_PREVENTED, (agent,))
             tokens, seconds = saved(decision, made.spent)
-            add(semconv.METRIC_SAVED_TOKENS, loop, round(tokens))
-            add(semconv.METRIC_SAVED_TIME, loop, round(seconds, 3))
+            add(semconv.METRIC_SAVED_TOKENS, (agent,), round(tokens))
+            add(semconv.METRIC_SAVED_TIME, (agent,), round(seconds, 3))
         if meaning.escalated:
             add(semconv.METRIC_ESCALATIONS, (action, agent))
 

@@ -13,6 +13,7 @@ from otel_loopguard.core import Action, Annotation, Kind
 from otel_loopguard.evidence import prepare
 from otel_loopguard.sessions.decisions import annotation
 from otel_loopguard.spans.sdk_views import ActiveSpanView
+from otel_loopguard.telemetry.metrics import AGENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -104,9 +105,11 @@ class SpanAnnotator:
     ) -> Annotation:
         """What the span gets that the decision is about."""
         found = annotation(made.decision, with_session=with_session, status=status)
-        if self._verdicts is None or made.decision.action is Action.ALLOW:
-            return found
-        attributes = {**found.attributes, **self._verdicts.on_judged(made)}
+        attributes = dict(found.attributes)
+        if made.agent:
+            attributes[AGENT] = made.agent
+        if self._verdicts is not None and made.decision.action is not Action.ALLOW:
+            attributes |= self._verdicts.on_judged(made)
         return Annotation(attributes, found.error, found.links)
 
     def above(self, made: DecisionRecord) -> None:
@@ -129,7 +132,7 @@ class SpanAnnotator:
             if self._events:
                 agent.add_event(own)
         else:
-            agent.annotate(own, event=self._events, links=True)
+            agent.annotate(own, event=self._events)
         if aborts and not decision.shadow and self._finish_reason:
             outermost = agents[-1][0] if agents else steps[-1][0]
             outermost.annotate(_FINISHED)
@@ -156,11 +159,13 @@ class SpanAnnotator:
     def _running(self, span: ActiveSpanView, made: DecisionRecord) -> None:
         """Annotates what is open, and has not failed by that; as `above`, a mere note yields."""
         decision, without = made.decision, _lacks_session(self._reader.read(span))
+        said = span.attributes
         added = self._judged(made, with_session=without, status=False)
+        added = Annotation(added.added_to(said), added.error, added.links)
         if decision.action is not Action.ALLOW or (
-            span.attributes.get(semconv.DECISION_ACTION, "allow") == "allow"
+            said.get(semconv.DECISION_ACTION, "allow") == "allow"
         ):
-            span.annotate(added, event=self._events, links=True)
+            span.annotate(added, event=self._events)
         elif self._events:
             span.add_event(added)
 

@@ -94,6 +94,14 @@ def test_what_is_no_json_is_refused(
     assert "Traceback" not in done.output
 
 
+def test_a_plan_without_a_task_is_refused(command: Command, file: Callable[[object], Path]) -> None:
+    """With what was expected, and no figures about nothing."""
+    done = command("plan", file({"x": 1}))
+    assert done.exit_code == 2
+    assert "expected a list of tasks, got a map without 'tasks'" in " ".join(done.output.split())
+    assert "complexity" not in done.output
+
+
 def test_the_settings_count(
     command: Command, file: Callable[[object], Path], tmp_path: Path
 ) -> None:

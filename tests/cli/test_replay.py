@@ -174,12 +174,12 @@ def test_what_cannot_be_used(command: Any, arguments: tuple[str, ...]) -> None:
 
 
 def test_the_table(command: Any, runs: Path) -> None:
-    """The table has a row per session with its strongest action and decisions, without colour."""
+    """A row per session with its strongest action and decisions, by steps from 1; no colour."""
     result = command("replay", runs)
     assert result.exit_code == 0
     rows = [line.split()[1:4] for line in result.stdout.splitlines()[1:] if line.strip()]
     assert rows == [["stuck", "8", "abort"], ["well", "8", "allow"], ["who", "8", "allow"]]
-    assert "hint at 2" in result.stdout
+    assert "hint at 3 (identical_call, 3 times)" in result.stdout
     assert "\x1b" not in result.stdout
 
 

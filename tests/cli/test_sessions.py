@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socketserver
 import subprocess
 import sys
@@ -135,6 +136,7 @@ def test_pause_answer_and_abort_from_another_process(
     assert "s3cret" not in table
 
     shown = command("show", "run-1").stdout
+    assert re.search(r"^ *3 +hint", shown, re.MULTILINE)
     for part in ("helper", "pause (by policy)", "exact_repeat", "skip_task:", row["escalation"]):
         assert part in shown
     view = json.loads(command("show", "run-1", "--format", "json").stdout)
@@ -155,7 +157,7 @@ def test_pause_answer_and_abort_from_another_process(
     assert done.exit_code == 0, done.output
     assert "session run-1 is aborted, by bob" in done.stdout
     agent.go_on()
-    assert agent.says("LoopGuardAbort").endswith("session 'run-1' is aborted: too dear")
+    assert agent.says("LoopGuardAbort").endswith("too dear (session 'run-1' aborted)")
     assert listed(command)["run-2"]["action"] == "allow"
 
 

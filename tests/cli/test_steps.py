@@ -92,6 +92,6 @@ def test_the_table_is_plain(command: Any, tmp_path: Path) -> None:
     result = command("steps", path)
     assert result.exit_code == 0
     head, row = result.stdout.splitlines()
-    assert head.split() == ["session", "index", "kind", "tool", "args", "outcome", "error"]
+    assert head.split() == ["session", "step", "kind", "tool", "args", "outcome", "error"]
     assert "\x1b" not in result.stdout
-    assert row.split()[:3] == ["run", "0", "tool"]
+    assert row.split()[:3] == ["run", "1", "tool"]

@@ -135,16 +135,29 @@ def test_what_cannot_be_is_refused(wrong: object, said: str) -> None:
         wrong()
 
 
-def test_a_misspelt_milestone_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    """With the one that was meant; numbered ones, and those that are declared, are not."""
+@pytest.mark.parametrize("optional", [[], ["data read", "report written"]], ids=["", "optional"])
+def test_a_milestone_that_was_not_declared_does_not_count(
+    caplog: pytest.LogCaptureFixture, optional: list[str]
+) -> None:
+    """Where others were; that is told once, with the one that is meant, and how to declare more."""
+    name = f"data raed {len(optional)}"
     with otel_loopguard.session(uuid.uuid4().hex):
-        control.milestones(["report written", "item 1"])
-        control.milestone("item 2")
-        control.milestone("report writen", done=False)
-        control.milestone("something else")
-        assert not caplog.records
-        control.milestone("reprot written")
-        control.milestone("reprot written")
-    (record,) = caplog.records
-    assert "'reprot written' was not declared" in record.getMessage()
-    assert "'report writ" in record.getMessage()
+        control.milestones(["data read", "report written"], optional=optional)
+        assert control.milestone("data read") == 50.0
+        assert control.milestone(name) == 50.0
+        assert control.milestone(name, failed=True) == 50.0
+        (record,) = caplog.records
+        assert f"{name!r} was not declared and does not count" in record.getMessage()
+        assert "was 'data read' meant?" in record.getMessage()
+        assert control.milestone("report sent", done=False) == 33.3
+        assert control.milestone("report sent") == 66.7
+    assert len(caplog.records) == 1
+
+
+def test_where_none_was_declared_each_one_counts(caplog: pytest.LogCaptureFixture) -> None:
+    """Numbered ones, and those of which one failed."""
+    with otel_loopguard.session(uuid.uuid4().hex):
+        assert control.milestone("first") == 100.0
+        assert control.milestone("second", failed=True) == 50.0
+        assert control.milestone("third") == 66.7
+    assert not caplog.records

@@ -84,8 +84,8 @@ def test_the_proposed_finish_reason_is_a_setting() -> None:
 
 
 def test_a_spent_budget_says_so() -> None:
-    """The other limits of `budget_action` are far away."""
-    stop, span = stopped("ends-3", budget_actions=2, budget_action="abort")
+    """The word is the same for limits of all kinds."""
+    stop, span = stopped("ends-3", budget_actions=2)
     assert (stop.outcome, span["loopguard.outcome"]) == ("budget", "budget")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -47,22 +47,70 @@ def test_nobody_is_told_of_limits_that_nobody_set() -> None:
     assert run.decisions == []
 
 
-def test_a_long_run_is_noted_and_nothing_more() -> None:
-    """All budgets that only say allow: they touch nothing."""
-    run = Run(Settings(budget_action="allow"))
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"budget_tokens": 2_000_000, "budget_action": "abort"},
+        {"budget_cost": 5.0, "budget_action": "abort"},
+        {"budget_steps": 2000, "budget_action": "pause"},
+        {"budget_cost": 5.0},
+    ],
+    ids=["tokens", "cost", "steps", "cost without an action"],
+)
+def test_a_limit_stops_nothing_but_what_passes_it(limits: dict[str, Any]) -> None:
+    """130 healthy calls over an hour, a thinking model of a minute now and then: not a word."""
+    run = Run(Settings(**limits))
+    for number in range(130):
+        at = number * 27 + number % 7
+        run.calls(model(10_000, 0.03, agent="ab"[number // 9 % 2]), news(number, at=at))
+    assert run.decisions == []
+
+
+@pytest.mark.parametrize(
+    ("limits", "step", "reason"),
+    [
+        ({"budget_tokens": 30_000}, model(10_000), "tokens_limit"),
+        ({"budget_cost": 0.01}, model(10, 0.25), "cost_limit"),
+        ({"budget_steps": 20}, model(1), "steps_limit"),
+        ({"budget_elapsed_s": 10}, news(2, at=11), "elapsed_s_limit"),
+        ({"agent_limits": {"a": {"tokens": 90_000}}}, model(9000, agent="a"), "agent_tokens_limit"),
+    ],
+    ids=["tokens", "cost", "steps", "seconds", "of an agent"],
+)
+@pytest.mark.parametrize("somebody", [True, False], ids=["asked", "nobody"])
+def test_a_limit_that_was_set_stops(
+    limits: dict[str, Any], step: Step, reason: str, somebody: bool, request: Any
+) -> None:
+    """By a pause where somebody can answer, else by an abort; both are logged as warnings."""
+    caplog = request.getfixturevalue("caplog")
+    if somebody:
+        request.addfinalizer(control.on_escalation(lambda _: None))
+    run = Run(Settings(**limits))
+    run.calls(news(0, at=0), *[step] * 40)
+    stops = [one for one in run.decisions if one.action.stops]
+    assert (stops[0].action, stops[0].reason) == ("pause" if somebody else "abort", reason)
+    told = [one.levelname for one in caplog.records if "used" in one.message]
+    assert told == ["WARNING"] * len(run.decisions)
+
+
+def test_a_limit_that_only_records_touches_nothing() -> None:
+    run = Run(Settings(limits="standard", budget_action="allow"))
     run.calls(*(news(number) for number in range(600)))
-    assert set(said(run)) == {"allow"}
-    assert run.guard.flag_of("run") is not None
-    assert not run.guard.flag_of("run").raised  # pyright: ignore[reportOptionalMemberAccess]
+    assert {one.action for one in run.decisions if one.detector == "spending_limit"} == {"allow"}
+    limited = {reason for reason, _ in reasons(run)}
+    assert limited >= {"steps_limit", "actions_limit", "task_actions_limit"}
 
 
-def test_a_warning_at_four_fifths_and_a_word_at_the_limit() -> None:
-    """Each is said once, at the step that reaches it."""
-    run = Run(Settings(budget_action="allow"))
+def test_a_warning_at_four_fifths_and_a_stop_at_the_limit(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Each is said once, at the step that reaches it, and logged as a warning."""
+    run = Run(Settings(budget_steps=50))
     run.calls(*(news(number) for number in range(79)))
     assert reasons(run) == [("steps_near", 39), ("steps_limit", 49)]
-    severities = [one.severity.value for one in run.decisions if one.detector == "spending_limit"]
-    assert severities == ["warning", "critical"]
+    assert said(run) == ["hint", "abort"]
+    assert [one.levelname for one in caplog.records] == ["WARNING", "WARNING"]
+    assert [one.severity.value for one in run.decisions] == ["warning", "fatal"]
 
 
 @pytest.mark.parametrize(
@@ -87,17 +135,12 @@ def test_a_warning_at_four_fifths_and_a_word_at_the_limit() -> None:
             ["elapsed_s_near", "elapsed_s_limit"],
         ),
         (
-            {"budget_operation_tokens": 1000, "budget_tokens": 0},
-            [model(900), model(100)],
-            ["operation_tokens_near", "operation_tokens_limit"],
-        ),
-        (
             {"budget_phases": 3, "tuning": {"budget": {"warning": 1}}},
             [model(1, agent=name) for name in ("a", "a", "b", "a")],
             ["phases_limit"],
         ),
     ],
-    ids=["tokens", "cost", "actions", "task", "errors", "time", "operation", "phases"],
+    ids=["tokens", "cost", "actions", "task", "errors", "time", "phases"],
 )
 def test_every_budget(settings: dict[str, float], steps: list[Step], expected: list[str]) -> None:
     """Each is held against what it limits; a warning that was leapt over is not said after."""
@@ -131,11 +174,7 @@ def test_totals_on_agent_spans_are_not_counted_twice() -> None:
 @pytest.mark.parametrize("action", ["allow", "hint", "ask", "pause", "abort"])
 def test_the_setting_says_what_follows(action: str) -> None:
     """The limit leads to `budget_action`, the warning to a hint at most."""
-    run = Run(
-        Settings(
-            budget_action=action, budget_actions=10, tuning={"budget": {"checkpoint_every": 0}}
-        )
-    )
+    run = Run(Settings(budget_action=action, budget_actions=10))
     run.calls(*(news(number) for number in range(10)))
     assert said(run) == ["allow" if action == "allow" else "hint", action]
 
@@ -315,7 +354,7 @@ def test_an_agent_has_limits_of_its_own() -> None:
 def test_tokens_cost_and_errors_of_an_agent() -> None:
     """Each on its own; a success ends a row of errors."""
     limits = {"writer": {"tokens": 1000, "cost": 1, "errors": 3}}
-    guard, found = made(agent_limits=limits, tuning={"budget": {"warning": 1}})
+    guard, found = made(agent_limits=limits, budget_action="ask", tuning={"budget": {"warning": 1}})
     guard.observe(Step(Kind.MODEL, "m", agent="critic", tokens_in=5000, cost=9), "a")
     guard.observe(Step(Kind.MODEL, "m", agent="writer", tokens_in=900, tokens_out=200), "a")
     guard.observe(Step(Kind.MODEL, "m", agent="writer", cost=2), "a")
@@ -324,7 +363,7 @@ def test_tokens_cost_and_errors_of_an_agent() -> None:
     assert [one.reason for one in found] == [
         "agent_tokens_limit", "agent_cost_limit", "agent_errors_limit",
     ]  # fmt: skip
-    assert {one.action for one in found} == {Action.ALLOW}
+    assert {one.action for one in found} == {Action.ASK}
 
 
 def test_a_type_of_task_has_limits_of_its_own() -> None:
@@ -371,9 +410,9 @@ def test_a_type_has_a_name() -> None:
         control.task_type("")
 
 
-def seen(tokens: list[int | None], agents: str = "a", action: str = "hint") -> list[str]:
+def seen(tokens: list[int | None], agents: str = "a", limits: str = "standard") -> list[str]:
     """What token_rate says about model calls, by turns of several agents."""
-    run = Run(Settings(budget_action=action, budget_tokens=0, budget_operation_tokens=0))
+    run = Run(Settings(limits=limits, switched_off="spending_limit"))
     run.calls(
         *(
             Step(Kind.MODEL, "m", tokens_in=count, agent=agents[number % len(agents)])
@@ -389,8 +428,8 @@ def test_a_steep_rise_is_said_once() -> None:
 
 
 def test_by_default_it_is_noted_only() -> None:
-    """As every other verdict about a budget."""
-    assert seen([round(300 * 1.33**number) for number in range(24)], action="allow") == ["allow"]
+    """It is advice; with the standard limits it is a hint."""
+    assert seen([round(300 * 1.33**number) for number in range(24)], limits="") == ["allow"]
 
 
 HEALTHY: dict[str, Callable[[int], int | None]] = {

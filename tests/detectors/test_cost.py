@@ -8,10 +8,19 @@ from typing import Any
 
 import pytest
 
-from otel_loopguard import LoopGuard, LoopGuardSettingsError, Settings, control
+from otel_loopguard import (
+    LoopGuard,
+    LoopGuardSettingsError,
+    LoopGuardSpanProcessor,
+    Settings,
+    control,
+    session,
+    set_testing,
+)
 from otel_loopguard.core import Decision, Kind, Step
 from otel_loopguard.errors import EscalationError
 from otel_loopguard.policy.prices import PriceTable
+from tests.agents import agent, provider_with, tool_call
 from tests.calls import Run
 from tests.escalation.agents import asked as waiting_of
 from tests.escalation.agents import until
@@ -32,7 +41,7 @@ def spent(run: Run) -> list[tuple[str, str]]:
 def test_a_call_that_tells_tokens_alone_has_the_cost_of_its_tokens() -> None:
     """Of all agents of a session together; a span that tells the cost is believed."""
     assert PriceTable.load().cost(MODEL, 4000, 1000) == pytest.approx(CALL)
-    run = Run(Settings(budget_cost=0.1, budget_cost_action="pause"))
+    run = Run(Settings(budget_cost=0.1, budget_action="pause"))
     run.calls(model("boss"), model("writer"), model("checker"), model("writer", cost=0.03))
     assert spent(run) == [("cost_near", "hint")]
     run.calls(model("boss"))
@@ -42,7 +51,7 @@ def test_a_call_that_tells_tokens_alone_has_the_cost_of_its_tokens() -> None:
 
 def test_tokens_out_of_a_cache_cost_less() -> None:
     """The same tokens, most of them read from a cache."""
-    run = Run(Settings(budget_cost=0.079, budget_cost_action="pause"))
+    run = Run(Settings(budget_cost=0.079, budget_action="pause"))
     run.calls(*(model(cache_read=4000) for _ in range(5)))
     assert [reason for reason, _ in spent(run)] == ["cost_near"]
     run.calls(model())
@@ -59,7 +68,7 @@ def test_prices_of_your_own(tmp_path: Path) -> None:
     """A model that the package does not know."""
     path = tmp_path / "prices.toml"
     path.write_text('[models]\n"house" = { input = 100, output = 100 }\n')
-    run = Run(Settings(budget_cost=1, budget_cost_action="pause", prices_file=str(path)))
+    run = Run(Settings(budget_cost=1, budget_action="pause", prices_file=str(path)))
     run.calls(model(name="house-2026-01-01"), model(name="house"))
     assert spent(run) == [("cost_limit", "pause")]
 
@@ -110,11 +119,10 @@ def live(calls: int, guard: LoopGuard) -> None:
 @pytest.mark.parametrize(
     ("settings", "somebody", "nobody"),
     [
-        ({}, ["hint", "pause"], ["allow", "allow"]),
-        ({"budget_cost_action": "ask"}, ["hint", "ask"], ["hint", "ask"]),
-        ({"budget_cost_action": "allow"}, ["allow", "allow"], ["allow", "allow"]),
-        ({"budget_action": "abort"}, ["hint", "abort"], ["hint", "abort"]),
-        ({"max_action": "hint"}, ["hint", "hint"], ["allow", "allow"]),
+        ({}, ["hint", "pause"], ["hint", "abort"]),
+        ({"budget_action": "ask"}, ["hint", "ask"], ["hint", "ask"]),
+        ({"budget_action": "allow"}, ["allow", "allow"], ["allow", "allow"]),
+        ({"max_action": "hint"}, ["hint", "hint"], ["hint", "hint"]),
     ],
 )
 def test_it_pauses_and_asks_where_somebody_can_answer(
@@ -177,6 +185,33 @@ def test_a_bare_continue_lets_the_session_spend(asked: list[Any]) -> None:
     live(9, guard)
     guard.shutdown()
     assert [one.reason for one in found] == ["cost_limit"]
+
+
+def test_an_answer_gives_a_task_more_time(asked: list[Any]) -> None:
+    """Where the timer found that its time is over; steps are held against the new limit."""
+    found: list[str] = []
+    with set_testing(True) as rehearsal:
+        guard = LoopGuard(
+            Settings(budget_elapsed_s=100), on_decision=lambda _, one: found.append(one.reason)
+        )
+        tracer = provider_with(LoopGuardSpanProcessor(guard)).get_tracer("my.agent")
+        with session("takes-long"), agent(tracer):
+            tool_call(tracer)
+            rehearsal.advance(101)
+            tool_call(tracer)
+            assert found == ["operation_limit"]
+            (waiting,) = waiting_of(guard)
+            control.answer(waiting.id, "continue", limit=200, by="anna")
+            rehearsal.advance(50)
+            tool_call(tracer)
+            assert len(found) == 1
+            left = control.remaining()
+            assert left is not None
+            assert left.seconds == pytest.approx(49, abs=1)
+            rehearsal.advance(60)
+            tool_call(tracer)
+        assert found[1:] == ["elapsed_s_limit"]
+        guard.shutdown()
 
 
 def test_a_limit_is_no_answer_to_a_loop() -> None:

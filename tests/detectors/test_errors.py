@@ -8,7 +8,7 @@ import pytest
 
 from otel_loopguard import LoopGuard, Settings, control
 from otel_loopguard.core import Kind, Step
-from tests.calls import Run, call
+from tests.calls import EPOCH, SECOND, Run, call
 from tests.detectors.alone import actions, alone
 
 DENIED = "Permission denied (publickey)"
@@ -695,3 +695,94 @@ def test_same_failure_the_settings_say_when() -> None:
     assert [(decision.step, decision.action) for decision in decisions] == [
         (4, "hint"), (8, "steer"),
     ]  # fmt: skip
+
+
+RATE = "Error code: 429 - Rate limit reached for requests. Try again in 2.1s."
+LENGTH = "Error code: 400 - This model's maximum context length is 128000 tokens, not 131072."
+
+
+def unanswered(gaps: list[float], error: str = LENGTH, agent: str = "writer") -> list[Step]:
+    """Failing model calls of half a second, `gaps` seconds after each other."""
+    steps: list[Step] = []
+    at = 0.0
+    for gap in gaps:
+        start = EPOCH + round((at + gap) * SECOND)
+        steps.append(
+            Step(
+                Kind.MODEL, "m", agent=agent, error=True, error_text=error,
+                start=start, end=start + SECOND // 2,
+            )
+        )  # fmt: skip
+        at += gap + 0.5
+    return steps
+
+
+def where(run: Run) -> list[str]:
+    """Step and action of its decisions."""
+    return [f"{found.step} {found.action}" for found in run.decisions]
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected", "reason"),
+    [
+        pytest.param(unanswered([0.1] * 12), ["5 hint", "9 deny"], "model_error", id="lasting"),
+        pytest.param(unanswered([30.0] * 12), ["5 hint", "9 deny"], "model_error", id="spaced"),
+        pytest.param(
+            unanswered([1.0] * 12, RATE), ["5 hint", "9 deny"], "model_retry", id="hurried"
+        ),
+        pytest.param(
+            unanswered([60.0] * 50, RATE), ["34 hint"], "model_retry", id="past the budget"
+        ),
+    ],
+)
+def test_model_calls_that_fail_alike_are_noticed_and_denied(
+    steps: list[Step], expected: list[str], reason: str
+) -> None:
+    """At the sixth in a row a hint, at the tenth a deny; what may pass is waited for at most."""
+    run = Run()
+    run.calls(*steps)
+    assert where(run)[:2] == expected
+    assert run.decisions[0].reason == reason
+    calls = run.decisions[0].step + 1
+    assert run.decisions[0].message == (
+        f"{calls} model calls of 'writer' in a row failed with an equal error"
+    )
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        pytest.param(unanswered([0, 1, 2, 4, 8, 16, 32, 60, 60, 60], RATE), id="growing pauses"),
+        pytest.param(unanswered([5.0] * 20, RATE), id="pauses"),
+        pytest.param(unanswered([-0.5] * 20, RATE), id="side by side"),
+        pytest.param(
+            [step for error in [LENGTH, RATE] * 10 for step in unanswered([0], error)],
+            id="different",
+        ),
+        pytest.param(
+            [step for name in "abcd" for step in unanswered([0.1] * 5, LENGTH, name)], id="agents"
+        ),
+        pytest.param(
+            [Step(Kind.MODEL, "m", error=True, error_type="loopguard_abort")] * 20, id="our own"
+        ),
+        pytest.param([Step(Kind.MODEL, "m", error=True)] * 20, id="unknown"),
+    ],
+)
+def test_model_calls_that_wait_or_fail_otherwise_are_let_be(steps: list[Step]) -> None:
+    """Back-off, parallel calls, and errors that are not equal."""
+    run = Run()
+    run.calls(*steps)
+    assert where(run) == []
+
+
+def test_a_model_that_works_again_ends_what_its_failures_led_to() -> None:
+    """The flag is lowered, and the next failure is the first one."""
+    run = Run()
+    run.calls(*unanswered([0.1] * 10))
+    flag = run.guard.flag_of("run")
+    assert flag is not None
+    assert flag.control.action == "deny"
+    run.calls(Step(Kind.MODEL, "m", agent="writer", text="Now it fits."))
+    assert flag.control.action == "allow"
+    run.calls(*unanswered([0.1] * 5))
+    assert where(run) == ["5 hint", "9 deny"]

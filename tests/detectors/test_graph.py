@@ -394,7 +394,7 @@ def test_there_is_no_limit_until_it_is_set() -> None:
 
 def test_the_limit_is_noted_and_touches_nothing() -> None:
     """A warning at 40, the limit at 50, once each; the run goes on."""
-    run = Run(Settings(graph_limit_action="allow"))
+    run = Run(Settings(graph_iterations=50, budget_action="allow"))
     run.calls(*turns(200))
     found = [decision for decision in run.decisions if decision.detector == LIMIT]
     assert [(d.action.value, d.reason, d.count) for d in found] == [
@@ -409,15 +409,16 @@ def test_the_limit_is_noted_and_touches_nothing() -> None:
 @pytest.mark.parametrize(
     ("action", "expected"),
     [
+        ("", ["hint", "abort"]),
         ("allow", ["allow", "allow"]),
         ("hint", ["hint", "hint"]),
         ("pause", ["hint", "pause"]),
-        ("abort", ["hint", "abort"]),
     ],
 )
 def test_the_action_is_a_setting(action: str, expected: list[str]) -> None:
     """The warning is a hint if the limit is more than a note."""
-    assert actions(judged(*turns(60), only=LIMIT, graph_limit_action=action)) == expected
+    settings = {"graph_iterations": 50, "budget_action": action}
+    assert actions(judged(*turns(60), only=LIMIT, **settings)) == expected
 
 
 def test_limit_and_warning_are_settings() -> None:
@@ -434,7 +435,8 @@ def test_limit_and_warning_are_settings() -> None:
 
 def test_a_limit_without_a_warning_before_it() -> None:
     """A warning at 100 % is the limit itself, said once."""
-    found = judged(*turns(60), only=LIMIT, tuning={"graph": {"iterations_warning": 1.0}})
+    tuning = {"graph": {"iterations_warning": 1.0}}
+    found = judged(*turns(60), only=LIMIT, graph_iterations=50, tuning=tuning)
     assert [decision.reason for decision in found] == ["iteration_limit"]
 
 

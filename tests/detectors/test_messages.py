@@ -48,7 +48,7 @@ def decided(case: Case) -> list[Decision]:
 
 @shown(
     ["9 hint cycle", "10 deny cycle", "11 abort cycle"],
-    "a cycle of 4 calls that ends with 'read_page' went round 3.0 times with equal arguments and "
+    "a cycle of 4 calls that ends with 'read_page' went round 3 times with equal arguments and "
     "equal outcomes",
 )
 def cycle() -> Iterator[Step]:
@@ -246,7 +246,7 @@ def rapid_iteration() -> Iterator[Step]:
     ["7 hint iteration_warning", "9 pause iteration_limit"],
     ("'agent' was visited 10 times in one run, the limit is 10"),
     graph_iterations=10,
-    graph_limit_action="pause",
+    budget_action="pause",
 )
 def graph_limit() -> Iterator[Step]:
     for number in range(12):
@@ -266,7 +266,7 @@ def own_limit() -> Iterator[Step]:
 @shown(
     ["14 hint tokens_rise"],
     ("model calls went from 1658 to 6982 to 29420 tokens each (medians of 5 calls)"),
-    budget_action="hint",
+    limits="standard",
     switched_off="spending_limit",
 )
 def token_rate() -> Iterator[Step]:
@@ -277,7 +277,7 @@ def token_rate() -> Iterator[Step]:
 
 
 @shown(
-    ["24 allow checkpoint_due"],
+    ["24 hint checkpoint_due"],
     ("25 tool calls were made: a good moment for a checkpoint"),
     tuning={"budget": {"checkpoint_every": 25}},
 )
@@ -289,7 +289,6 @@ def checkpoint_advice() -> Iterator[Step]:
 @shown(
     ["2 allow compact_tokens"],
     ("a model call had 120000 input tokens: a good moment to compact the context"),
-    budget_tokens=0,
 )
 def context_size() -> Iterator[Step]:
     for tokens in (40000, 80000, 120000, 125000):

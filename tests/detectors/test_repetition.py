@@ -163,6 +163,22 @@ def test_waiting_ends_with_its_budget() -> None:
     assert run.decisions[0].step >= 4
 
 
+def test_a_hint_says_how_often_and_how_long_it_was_asked() -> None:
+    """Since the first such call, and not since the budget ended; and what helps who waits."""
+    run = Run()
+    run.calls(*[call("job", {"id": 9}, "in_progress", at=60 * n) for n in range(40)])
+    found = run.decisions[0]
+    assert found.message.startswith(f"'job' was called {found.step + 1} times with equal arguments")
+    assert found.advice.startswith(f"You have waited {found.step} minutes: ")
+    run = Run()
+    run.calls(*[call("click", {"on": "send"}, "ok") for _ in range(30)])
+    found = run.decisions[0]
+    assert found.message.endswith(
+        " times with equal arguments and an equal 2-character answer, which does not say whether "
+        "anything came of it"
+    )
+
+
 def test_missing_is_not_empty() -> None:
     """What was not captured is equal to nothing: no stop without outcomes, nothing without args."""
     unseen = Run()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -687,7 +688,19 @@ def test_six_equal_verdicts_give_a_hint() -> None:
     assert actions(decisions) == ["hint"]
     assert decisions[0].step == 5
     assert decisions[0].message == (
-        "'run_tests' turned down what was tried 6 times with an equal answer"
+        "'run_tests' turned down what was tried 6 times with an equal 36-character answer"
+    )
+
+
+@pytest.mark.parametrize("given", ["error", "outcome"])
+def test_what_cannot_be_reached_turned_nothing_down(given: str) -> None:
+    """An error says nothing about what was tried, with a status or without."""
+    said: dict[str, Any] = {given: "Error: connection to 10.0.0.5, port 5432 failed: refused"}
+    decisions = alone("same_verdict", *[call("query_db", {"of": n}, **said) for n in range(30)])
+    kind = "error" if given == "error" else "answer"
+    assert decisions
+    assert re.fullmatch(
+        rf"'query_db' failed \d+ times with an equal 56-character {kind}", decisions[0].message
     )
 
 

@@ -502,6 +502,12 @@ APOLOGIES = [
     "My mistake: the index begins at one.",
     "Sorry about that, here is the right query.",
 ]
+EXCLAMATIONS = [
+    "Sorry, the column has another name.",
+    "I see (it is the wrong table). Sorry! This is the right one.",
+    "Apologies, the index begins at one.",
+    "The build fails.\nSorry. I put the import back.",
+]
 
 
 @pytest.mark.parametrize(
@@ -509,8 +515,9 @@ APOLOGIES = [
     [
         (DOUBTS, "hedging", "doubt_in_a_row", 4),
         (APOLOGIES, "apologising", "apologies_in_a_row", 2),
+        (EXCLAMATIONS, "apologising", "apologies_in_a_row", 2),
     ],
-    ids=["doubt", "apologies"],
+    ids=["doubt", "apologies", "exclamations"],
 )
 def test_phrases_in_a_row_are_noticed(
     texts: list[str], detector: str, reason: str, step: int
@@ -564,8 +571,9 @@ def test_phrases_agents_are_different_speakers(texts: list[str]) -> None:
         "The apologist of the unclearable mayhem supposedly sorrows.",
         "The sensors measure; unsure readings are dropped by the reassurance filter.",
         "The user is sorry that the shop is closed, says the ticket.",
+        "The customer is asked whether apologies, vouchers or sorry notes help.",
     ],
-    ids=["installed", "apologist", "unsure", "somebody else"],
+    ids=["installed", "apologist", "unsure", "somebody else", "in a sentence"],
 )
 def test_words_that_only_look_like_it_do_not_count(text: str) -> None:
     """Phrases stand on word boundaries (F12)."""

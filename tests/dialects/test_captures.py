@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 
 from otel_loopguard.core import Kind, Step
+from otel_loopguard.spans.reader import Reader
 from tests.dialects import captures
 from tests.dialects.captures import OTHER_PROCESS, PARTLY, SCRIPT, UNREADABLE, Run
+
+if TYPE_CHECKING:
+    from otel_loopguard.spans.views import RecordedSpan
 
 NAMES = captures.names()
 SCRIPTED = [name for name in NAMES if captures.scripted(name)]
@@ -45,6 +51,22 @@ def test_the_calls_of_the_script_come_back(name: str, way: Callable[[str], Run])
             said = str(step.outcome).partition(" (attempt")[0]
             assert said == captures.expected_outcome(tool, args), step
             assert not step.error
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if "__open" in name])
+def test_a_span_without_a_scope_is_read_by_its_shape(name: str) -> None:
+    """Console JSON does not say the scope, by which the wrappings of each framework are known."""
+
+    def calls(views: list[RecordedSpan]) -> list[tuple[object, ...]]:
+        steps = filter(None, map(Reader().read, views))
+        return [
+            (step.kind, step.name, step.args, step.outcome, step.error, step.call_id, step.node)
+            for step in steps
+            if step.kind in (Kind.TOOL, Kind.NODE)
+        ]
+
+    bare = [replace(view, scope="") for view in captures.views(name)]
+    assert calls(bare) == calls(captures.views(name))
 
 
 @WAYS

@@ -64,6 +64,7 @@ def test_a_twin_fills_it_in() -> None:
             },
             (7, 3),
         ),
+        ({"gen_ai.usage.cache_write.input_tokens": 3}, (None, 3)),
         ({"gen_ai.usage.cache_read_input_tokens": "7"}, (7, None)),
         ({"gen_ai.usage.details.cache_read_tokens": 7}, (7, None)),
         ({"gen_ai.usage.cache_read.input_tokens": -1}, (None, None)),

@@ -10,6 +10,11 @@ from tests.dialects.spans import TOOL, ended, ended_oi, read
 HANDOFFS = {
     "openai-agents x openinference": (ended_oi("handoff to critic", "openai_agents", {TOOL: "TOOL",
         "input.value": "planner", "output.value": "critic"}), ("planner", "critic")),
+    "a tool of the conventions' v0.1.0": (ended("execute_tool to_critic", "x",
+        {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "to_critic",
+        "gen_ai.agent.handoff.source.name": "planner", "gen_ai.agent.handoff.target.name": "critic",
+        "gen_ai.tool.call.arguments": "{}", "gen_ai.tool.call.result": "{}"}),
+        ("planner", "critic")),
     "openai-agents x v2": (ended("agent_handoff OpenAI Agent",
         "opentelemetry.instrumentation.openai_agents", {"gen_ai.operation.name": "agent_handoff",
         "gen_ai.agent.name": "OpenAI Agent", "gen_ai.handoff.from_agent": "planner",

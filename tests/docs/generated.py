@@ -68,14 +68,13 @@ FAMILIES = {
     "Tools": r"((poll|exempt|read|write)_)?tools$",
     "Tool calls": (
         r"(repeat|cycle|error|similar|echo|nothing|verdict|refused|idle|failure|edit|score|revision"
-        r"|sweep|grinding|transient|wait)_|error_rate"
+        r"|sweep|grinding|transient|wait|step_timeout)_|error_rate"
     ),
     "Policy": (
         r"max_action|(steer|ask|deny|pause|abort|forget)_|cooldown_|descend_|warning_limit|strategies"
         r"|diagnoser"
     ),
-    "Time limits": r"step_timeout_s|stall_",
-    "Budgets and milestones": r"budget_|milestone_|agent_limits|task_limits",
+    "Limits": r"limits$|budget_|stall_|graph_iterations|agent_limits|task_limits|prices_file",
     "Agents that hand work back and forth": r"exchange_",
     "Graphs": r"graph_",
     "Text": r"text_",

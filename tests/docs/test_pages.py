@@ -116,6 +116,8 @@ def test_every_name_in_the_prose_is_a_setting() -> None:
         "LOOPGUARD_TUNING",  # before the group and the name of a tuning value
         "LOOPGUARD_EXPORTER",
         "LOOPGUARD_SERVE_TOKEN",
+        "LOOPGUARD_TOKEN",  # of clients in other languages
+        "LOOPGUARD_URL",
         "LOOPGUARD_WRITE_DOCS",
         "LOOPGUARD_FRAMEWORKS_DIR",
         "LOOPGUARD_FRAMEWORKS_PYTHON",

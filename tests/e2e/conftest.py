@@ -5,8 +5,10 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from stack import views
 from stack.builds import BALANCER, COLLECTOR, JAEGER, MissingError
 from stack.ports import Ports
 from stack.programs import installed
@@ -14,6 +16,7 @@ from stack.stack import Pace, Stack
 from stack.web import Webhook
 
 from tests.e2e.running import REPORT, lacking, need, start_agent
+from tests.jaeger import references_of, undrawn
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -28,6 +31,20 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """What was measured is shown at the end of the run."""
     for line in REPORT:
         terminalreporter.write_line(line)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _drawn() -> Iterator[None]:
+    """Every trace that a test asks Jaeger for can be drawn by Jaeger's page."""
+    read = views._spans
+
+    def checked(found: dict[str, Any]) -> list[views.Seen]:
+        assert not undrawn(references_of(found)), f"Jaeger draws nothing of {found['traceID']}"
+        return read(found)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(views, "_spans", checked)
+        yield
 
 
 @pytest.fixture(scope="session")

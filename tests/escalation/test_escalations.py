@@ -21,7 +21,7 @@ from otel_loopguard import (
     session,
     sessions,
 )
-from otel_loopguard.core import Kind, Step
+from otel_loopguard.core import Kind, Severity, Step
 from otel_loopguard.errors import EscalationError
 from otel_loopguard.escalation import message
 from otel_loopguard.escalation.payload import encoded
@@ -225,6 +225,7 @@ def test_anybody_may_read_the_log_of_cycles() -> None:
     assert "pair_cycle" in cycle.patterns
     assert (cycle.found, cycle.last, cycle.resolution) == (3, 11, None)
     assert (cycle.intervention, cycle.escalated) == ("escalate_human", True)
+    assert (cycle.agents, cycle.severity) == (("critic", "planner"), Severity.FATAL)
     guard.observe(Step(Kind.OTHER, "user", text="leave it"), "a")
     with session("a"):
         assert [one.resolution for one in sessions.cycles()] == ["user_turn"]

@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from otel_loopguard import LoopGuardSettingsError, Settings
+from otel_loopguard import LoopGuard, LoopGuardSettingsError, Settings, execution
 from otel_loopguard._util.errors import InternalErrors, raise_faults
 from otel_loopguard.core import UNKNOWN_PRESSURE
 from otel_loopguard.execution.resources import Gauges, Reading, Resources, queue_depth
@@ -189,6 +189,16 @@ def test_the_thread_goes_with_its_guard() -> None:
     del known
     gc.collect()
     assert until(lambda: not threads())
+
+
+def test_the_thread_ends_with_the_shutdown_of_its_guard() -> None:
+    """And the next question starts it again, as the guard remains usable."""
+    guard = LoopGuard()
+    for _ in range(2):
+        execution.admit("search")
+        assert "loopguard-resources" in {one.name for one in threads()}
+        guard.shutdown()
+        assert until(lambda: "loopguard-resources" not in {one.name for one in threads()})
 
 
 def test_it_rests_when_nobody_asks_and_starts_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,6 +95,16 @@ def test_a_bad_preference_is_refused(changes: dict[str, object], told: str) -> N
     assert known.preferences("ada") == known.preferences("")
 
 
+def test_who_wants_no_answers_remembered_is_asked_anew() -> None:
+    """Answers given before do not vote either; they do again once they are wanted."""
+    known = users()
+    known.answered("ada", ("crawl",), BACKGROUND)
+    known.prefer("ada", {"remember_choices": False})
+    assert known.remembered("ada", ("crawl",)) is None
+    known.prefer("ada", {"remember_choices": True})
+    assert known.remembered("ada", ("crawl",)) is BACKGROUND
+
+
 def test_preferences_and_answers_outlive_the_process() -> None:
     """What was set here is there for the next process, and only that: settings may change."""
     store = MemoryStore()

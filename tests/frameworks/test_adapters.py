@@ -133,7 +133,7 @@ def test_the_example_is_stopped(name: str) -> None:
     lines = finished(started(FRAMEWORKS[name], program=program)).rstrip().splitlines()
     actions = [line.split()[0] for line in lines if " after " in line and " searches: " in line]
     assert actions == ["hint", "deny", "abort"]
-    assert lines[-1].startswith("stopped: session ")
+    assert lines[-1].startswith("stopped: 'search' was called ")
     assert lines[-1].endswith("(4 searches)")
 
 

@@ -109,7 +109,7 @@ def test_a_pause_may_be_an_interrupt(said: dict[str, Any], case: str, told: str)
 def test_an_interrupt_may_be_answered_by_an_abort(said: dict[str, Any]) -> None:
     """The run ends where it would have gone on."""
     assert said["aborted"]["ran"] == [1, 1]
-    assert "is aborted" in said["aborted"]["stop"]
+    assert "aborted)" in said["aborted"]["stop"]
 
 
 def test_a_gate_has_its_limit(said: dict[str, Any]) -> None:

@@ -39,6 +39,7 @@ class Outcome:
     """
 
     id: str
+    model: str
     solved: bool | None
     calls: int = 0
     hints: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
@@ -87,7 +88,7 @@ def events(line: dict[str, Any]) -> list[Event]:
 
 def judged(engine: HookEngine, line: dict[str, Any]) -> Outcome:
     """What an engine says of a run, whose agent does as recorded, except for what is refused."""
-    outcome = Outcome(line["id"], line["label"]["success"])
+    outcome = Outcome(line["id"], line["label"]["model"], line["label"]["success"])
     agent, refused = AGENTS["claude-code"], set[str]()
     for at, payload in events(line):
         name, call = payload["hook_event_name"], payload.get("tool_use_id", "")
@@ -126,16 +127,20 @@ def _ns(seconds: float) -> int:
 
 
 def table(found: list[Outcome]) -> Iterator[str]:
-    yield "| runs | | told something | stopped | calls before the first stop (median) | after it |"
-    yield "|---|---|---|---|---|---|"
-    for name, solved in (("solved", True), ("not solved", False), ("unknown", None)):
-        runs = [one for one in found if one.solved is solved]
-        stopped = [one for one in runs if one.stops]
-        first = [one.stops[0][0] for one in stopped]
-        after = sum(one.calls - one.stops[0][0] for one in stopped)
-        median = f"{statistics.median(first):g}" if first else "-"
-        told = sum(bool(one.hints) for one in runs)
-        yield f"| {name} | {len(runs)} | {told} | {len(stopped)} | {median} | {after} |"
+    """What becomes of the runs, by model and by how they ended."""
+    yield "| model | runs | | told something | stopped | calls before that (median) | after it |"
+    yield "|---|---|---|---|---|---|---|"
+    for model in sorted({one.model for one in found}):
+        for name, solved in (("solved", True), ("not solved", False), ("unknown", None)):
+            runs = [one for one in found if (one.model, one.solved) == (model, solved)]
+            if not runs:
+                continue
+            stopped = [one for one in runs if one.stops]
+            first = [one.stops[0][0] for one in stopped]
+            after = sum(one.calls - one.stops[0][0] for one in stopped)
+            told = sum(bool(one.hints) for one in runs)
+            figures = f"{statistics.median(first):g} | {after}" if first else "|"
+            yield f"| {model} | {name} | {len(runs)} | {told} | {len(stopped)} | {figures} |"
 
 
 if __name__ == "__main__":

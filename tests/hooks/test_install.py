@@ -127,6 +127,19 @@ def test_what_was_there_lies_beside_it(home: Path) -> None:
     assert [each.name for each in file.parent.iterdir() if each.name.startswith(".")] == []
 
 
+def test_what_was_there_first_lies_beside_it_and_comes_back(home: Path) -> None:
+    """Also what was empty: an agent may take a missing event for another setting."""
+    file = HOOK_FILES["claude-code"].user()
+    file.parent.mkdir()
+    original = '{\n  "theme": "dark",\n  "hooks": {"Stop": [], "PreToolUse": []}\n}\n'
+    file.write_text(original, encoding="utf-8")
+    for command in (["install"], ["install", "--mode", "enforce"], ["uninstall"]):
+        done(command[0], "claude-code", *command[1:])
+        backup = file.with_name(file.name + BACKUP)
+        assert backup.read_text(encoding="utf-8") == original
+    assert jsonc.loads(file.read_text(encoding="utf-8")) == jsonc.loads(original)
+
+
 def test_a_link_stays_one(home: Path) -> None:
     """People keep their settings in a repository of their own."""
     real, file = home / "dotfiles.json", HOOK_FILES["claude-code"].user()

@@ -191,6 +191,16 @@ def test_a_setting_that_cannot_be_used_stops_no_agent_and_is_named(home: Home) -
     assert b"many" in done.stderr
     assert b"Traceback" not in done.stderr
     assert home.run("hook", "serve").returncode == 2
+    # An agent's events come from another program, which starts the process without its output.
+    (home.state / "starting").touch()
+    told = home.run("hook", "run", "claude-code", given=payload)
+    assert (told.returncode, json.loads(told.stdout)) == (0, {})
+    assert b"repeat_threshold (LOOPGUARD_REPEAT_THRESHOLD)" in told.stderr
+    assert b"repeat_threshold (LOOPGUARD_REPEAT_THRESHOLD)" in home.run("hook", "status").stderr
+    del home.environment["LOOPGUARD_REPEAT_THRESHOLD"]
+    (home.state / "starting").unlink()
+    home.begin()
+    assert home.run("hook", "status").stderr == b""
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])

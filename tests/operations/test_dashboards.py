@@ -18,9 +18,14 @@ from typing import Any
 
 import pytest
 import yaml
+from opentelemetry.exporter.prometheus import PrometheusMetricReader
+from opentelemetry.sdk.metrics import MeterProvider
+from prometheus_client import CollectorRegistry
 
+from otel_loopguard import LoopGuard, LoopGuardSpanProcessor
+from tests.agents import agent, provider_with, tool_call
 from tests.operations import boards
-from tests.operations.exposition import declared
+from tests.operations.exposition import Exposition, declared
 from tests.operations.expressions import unknown
 from tests.operations.programs import CONFIG, DASHBOARDS, OPERATIONS, need
 from tests.operations.servers import Prometheus
@@ -130,6 +135,37 @@ def test_a_dashboard_asks_only_sources_that_can_be_chosen(name: str) -> None:
         found = re.fullmatch(r"\$\{(\w+)\}", source["uid"])
         assert found, source
         assert chosen[found[1]][0] == source["type"]
+
+
+def test_the_first_deny_of_an_agent_counts(tmp_path: Path) -> None:
+    """One deny, the first that there ever was, is shown as one, and in the table too."""
+    need("promtool")
+    registry, past, now = CollectorRegistry(), Exposition(), time.time()
+    reader = PrometheusMetricReader(True, scope_info_enabled=False, registry=registry)
+    meters = MeterProvider([reader], shutdown_on_exit=False)
+    guard = LoopGuard(meter_provider=meters)
+    tracer = provider_with(LoopGuardSpanProcessor(guard)).get_tracer("shop")
+    for turn in range(20):
+        with agent(tracer):
+            for _ in range({10: 4}.get(turn, turn == 0)):
+                tool_call(tracer)
+        for family in registry.collect():
+            for sample in family.samples:
+                past.add(sample.name, sample.labels, sample.value, now - 600 + 30 * turn)
+    meters.shutdown()
+    server = Prometheus(tmp_path, past.text).start()
+    shown = {
+        panel["title"]: sum(
+            float(each["value"][1])
+            for each in server.query(boards.filled(target["expr"]), now)["data"]["result"]
+        )
+        for panel, target in boards.queries(boards.board("operators"))
+        if panel["title"] in {"Denied", "Aborted", "Stopped agents"}
+    }
+    server.stop()
+    assert {title: round(value) for title, value in shown.items()} == {
+        "Denied": 1, "Aborted": 0, "Stopped agents": 1,
+    }  # fmt: skip
 
 
 def test_dashboards_lead_to_each_other() -> None:

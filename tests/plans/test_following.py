@@ -73,6 +73,32 @@ def test_what_waits_for_a_failed_task_cannot_succeed(
         assert "1 are done (33.3 %)" in reason
 
 
+def researched(*failing: str) -> Iterator[Step]:
+    """Steps of two optional sources, three times where one fails."""
+    for name in ("web", "papers"):
+        yield from [done(name, error=name in failing)] * (3 if name in failing else 1)
+
+
+def test_one_of_several_optional_sources_is_enough(guard: LoopGuard, said: list[Decision]) -> None:
+    """What needs them ends early only where all of them failed."""
+    sources = [{"id": "web", "optional": True}, {"id": "papers", "optional": True}]
+    plan = [*sources, {"id": "analyse", "depends_on": ["web", "papers"]}]
+    for number, failing in enumerate([("web",), ("papers",)]):
+        with otel_loopguard.session(f"enough {number}", tasks=plan) as key:
+            for step in researched(*failing):
+                guard.observe(step, key)
+            assert said == []
+            assert board(guard, key).standing(0, 0, 0, 0).blocked == 0
+    with otel_loopguard.session("all failed", tasks=plan) as key:
+        for step in researched("web", "papers"):
+            guard.observe(step, key)
+        assert [found.detector for found in said] == ["cannot_succeed"]
+        assert said[0].message == (
+            "the task 'analyse' cannot start, as everything that it needs failed; no other is "
+            "open; 0 are done (0 %)"
+        )
+
+
 def test_a_task_that_is_tried_again_harms_nobody(guard: LoopGuard, said: list[Decision]) -> None:
     """Two failures and a success are a success; so is one that comes late."""
     with otel_loopguard.session("retried", tasks=[{"id": "a"}, {"id": "b"}]) as key:

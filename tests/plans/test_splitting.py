@@ -220,3 +220,24 @@ def test_files_that_no_part_names_are_shared_out() -> None:
     advice = advise(work, Settings(tuning={"plans": {"split_above": 0.1}}))
     assert advice.strategy is Strategy.TEST_FIRST
     assert list(advice.actions.values()) == [3, 15, 15, 3]
+
+
+def test_an_ordinary_request_is_split_into_what_it_lists() -> None:
+    """What stands behind a verb is a part each; actions follow what a part asks for."""
+    advice = advise("Add OAuth login to the web shop, sessions in Redis, tests, docs")
+    assert advice.split
+    assert advice.actions == {
+        "Add OAuth login to the web shop": 6,
+        "sessions in Redis": 3,
+        "tests": 3,
+        "docs": 3,
+        "check the whole": 3,
+    }
+
+
+def test_actions_follow_what_the_words_name() -> None:
+    """Where it is not split as well; a file that is named is a file."""
+    texts = ("Fix the typo in the readme", "Fix the crash and add a test", "Fix docs/index.md")
+    found = [advise(text) for text in texts]
+    assert [one.split for one in found] == [False, False, False]
+    assert [one.actions[""] for one in found] == [3, 6, 7]

@@ -26,7 +26,7 @@ MEASURED = (
     "'search' was called 3 times with equal arguments and an equal 27-character answer, and "
     "nothing was changed in between."
 )
-USUAL = "Do not repeat it unchanged: use what you have, try another way, or say what is missing."
+USUAL = "Do not repeat this: use what you have, try another way, or say what is missing."
 REFUSED = "Further calls of this kind are refused: try another way, or finish with what you have."
 
 
@@ -34,7 +34,7 @@ REFUSED = "Further calls of this kind are refused: try another way, or finish wi
     ("action", "follows"),
     [
         (Action.HINT, USUAL),
-        (Action.STEER, "Leave this way."),
+        (Action.STEER, "Stop doing this."),
         (Action.ASK, "Ask the user before you go on. To ask: Go on?"),
         (Action.DENY, REFUSED),
         (Action.PAUSE, "The run is paused until a person lets it go on."),

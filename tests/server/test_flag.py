@@ -171,6 +171,8 @@ def test_the_document_describes_every_path() -> None:
         assert document["openapi"] == "3.1.0"
         parts = ("", "/control", "/events", "/pause", "/resume", "/abort", "/answer", "/allow")
         assert set(document["paths"]) == {
+            "/livez",
+            "/readyz",
             "/v1/sessions",
             *(one + part for one in ("/v1/sessions/{session}", "/v1/session") for part in parts),
         }
@@ -180,7 +182,7 @@ def test_the_document_describes_every_path() -> None:
 
 
 def test_a_call_that_was_asked_for_and_never_ends_is_a_stall() -> None:
-    guard = Settings(step_timeout_s=1, stall_action="hint")
+    guard = Settings(step_timeout_s=1)
     asked = {"type": "tool_call", "id": "c1", "name": "deploy", "arguments": {}}
     answer = json.dumps([{"role": "assistant", "parts": [asked]}])
     model = call(0, attributes={

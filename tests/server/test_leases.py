@@ -429,7 +429,7 @@ def test_a_call_that_hangs_is_a_stall_though_its_server_is_gone(
     guard: Settings, hop: tuple[Hop, str]
 ) -> None:
     taken, url = hop
-    guard = guard.model_copy(update={"step_timeout_s": 4.0, "stall_action": "hint"})
+    guard = guard.model_copy(update={"step_timeout_s": 4.0})
     with serving(guard=guard, forward=url) as other:
         with serving(guard=guard, forward=url) as one:
             post(one, asking("deploy")).raise_for_status()
@@ -446,7 +446,7 @@ def test_who_takes_a_session_over_watches_its_calls_and_says_nothing_twice(
     guard: Settings, hop: tuple[Hop, str]
 ) -> None:
     taken, url = hop
-    guard = guard.model_copy(update={"step_timeout_s": 1.0, "stall_action": "hint"})
+    guard = guard.model_copy(update={"step_timeout_s": 1.0})
     asked = asking("deploy")
     with serving(guard=guard, forward=url) as one, serving(guard=guard, forward=url) as other:
         post(one, deepcopy(asked)).raise_for_status()
@@ -461,7 +461,7 @@ def test_who_takes_a_session_over_watches_its_calls_and_says_nothing_twice(
 
 
 def test_a_call_whose_result_another_server_got_is_no_stall(guard: Settings) -> None:
-    guard = guard.model_copy(update={"step_timeout_s": 2.0, "stall_action": "hint"})
+    guard = guard.model_copy(update={"step_timeout_s": 2.0})
     made: list[object] = []
     with serving(guard=guard) as one, serving(guard=guard) as other:
         judging = one.engines["default"].guard

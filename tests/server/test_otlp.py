@@ -189,7 +189,7 @@ def test_a_stall_is_told_without_another_request(hop: tuple[Hop, str]) -> None:
         "gen_ai.operation.name": "chat", "gen_ai.request.model": "m",
         "gen_ai.conversation.id": "chat-1", "gen_ai.output.messages": asked,
     })  # fmt: skip
-    guard = Settings(step_timeout_s=1, stall_action="hint")
+    guard = Settings(step_timeout_s=1)
     with serving(guard=guard, forward=url) as server:
         made = request(model).SerializeToString()
         assert httpx.post(f"{server.url}/v1/traces", content=made, headers=PROTOBUF).is_success

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grpc
+import httpx
 import pytest
 
 from otel_loopguard.server.forward import SIGNALS
@@ -27,6 +28,18 @@ def test_a_signal_lets_it_finish(told: signal.Signals) -> None:
             assert server.poll() is None
         server.send_signal(told)
         assert server.wait(60) == 0
+
+
+@pytest.mark.parametrize("path", ["control?wait=60", "events"])
+def test_who_waits_for_the_flag_is_answered_when_it_ends(path: str) -> None:
+    """A client that follows the flag always waits; a 500 would be an error of the server."""
+    with ThreadPoolExecutor() as asker:
+        with serving() as server:
+            url = f"{server.url}/v1/sessions/chat-1/{path}"
+            answer = asker.submit(httpx.get, url, timeout=60)
+            wait_for(lambda: server._api._made and server._api._made._waiters)
+        assert answer.result().status_code == 200
+        assert "allow" in answer.result().text
 
 
 def test_what_was_begun_is_answered_before_it_ends() -> None:

@@ -24,9 +24,9 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture(scope="module")
 def built() -> Path:
     """The client, built, and what the agents need."""
-    for folder in (CLIENT, AGENTS):
-        run("npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts", at=folder)
-    run("npm", "run", "build", at=CLIENT)
+    shutil.rmtree(CLIENT / "dist", ignore_errors=True)
+    run("npm", "ci", "--no-audit", "--no-fund", at=CLIENT)  # as the page says
+    run("npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts", at=AGENTS)
     return AGENTS
 
 
@@ -34,6 +34,16 @@ def test_the_client_follows_the_flag(built: Path) -> None:
     with serving() as server:
         said = run("node", "--test", "client.test.mjs", at=built, LOOPGUARD_URL=server.url)
     assert "fail 0" in said
+
+
+def test_a_loop_of_ones_own_is_hinted_at_refused_and_stopped(built: Path) -> None:
+    with serving() as server:
+        said = json.loads(run("node", "own-loop.mjs", server.url, "chat-1", at=built))
+    assert said["hints"] >= 1
+    assert said["refused"] >= 1
+    assert said["stopped"].startswith("session chat-1 is aborted: 'search' was called")
+    shown = (AGENTS / "own-loop.mjs").read_text().split("// begin\n")[1].split("// end")[0]
+    assert shown.strip() in (ROOT / "docs" / "other-languages.md").read_text()
 
 
 @pytest.mark.parametrize("agent", ["ai-sdk-agent.mjs", "mastra-agent.mjs"])

@@ -27,11 +27,14 @@ def advice(run: Run) -> list[tuple[str, str]]:
 
 
 def test_five_completed_agents_are_reason_to_compact() -> None:
-    """Every five; the topmost agent of a run is not counted."""
+    """Said once until the context was compacted; the topmost agent of a run is not counted."""
     run = Run()
     run.calls(*(sub_agent() for _ in range(4)), Step(Kind.AGENT, "a"))
     assert advice(run) == []
-    run.calls(*(sub_agent() for _ in range(6)))
+    run.calls(*(sub_agent() for _ in range(100)))
+    assert advice(run) == [("compact_agents", "allow")]
+    run.guard.compacted("run")
+    run.calls(*(sub_agent() for _ in range(100)))
     assert advice(run) == [("compact_agents", "allow")] * 2
 
 
@@ -42,9 +45,10 @@ def test_a_large_context_is_said_once() -> None:
     assert advice(run) == [("compact_tokens", "allow")] * 2
 
 
-def test_advice_is_a_hint_where_the_setting_is() -> None:
-    """At most a hint, whatever the action of stalls is."""
-    run = Run(Settings(stall_action="abort", tuning={"stalls": {"compact_tokens": 1000}}))
+def test_advice_is_a_hint_where_it_was_asked_for() -> None:
+    """At most a hint, whatever follows at the standard limits."""
+    tuning = {"stalls": {"compact_tokens": 1000}}
+    run = Run(Settings(limits="standard", budget_action="abort", tuning=tuning))
     run.calls(model(1000))
     assert advice(run) == [("compact_tokens", "hint")]
 

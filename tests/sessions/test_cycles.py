@@ -32,11 +32,11 @@ class Watched:
         self.number = 0
 
     def rally(self, times: int, texts: tuple[str, str] = TEXTS) -> None:
-        """Exchanges to and fro between planner and critic."""
+        """Exchanges to and fro between planner and critic, ten seconds apart."""
         for _ in range(times):
             back = self.number % 2
             agent, source = ("planner", "critic") if back else ("critic", "planner")
-            self.guard.observe(hand(texts[back], agent, source), "run")
+            self.guard.observe(hand(texts[back], agent, source, at=10 * self.number), "run")
             self.number += 1
 
     def _decided(self, session: Session, _: Decision) -> None:
@@ -58,14 +58,33 @@ def test_a_cycle_is_written_down_from_its_start_to_its_end(
     watched = Watched(Settings(**ONLY))
     watched.rally(12)
     watched.guard.observe(Step(Kind.OTHER, "user", text="stop that"), "run")
-    said = "session=run id=1 patterns=pair_cycle"
+    (cycle,) = watched.guard.cycles("run") or ()
+    assert cycle.topic is not None
+    assert len(cycle.topic) == 16
+    said = f"session=run id=1 patterns=pair_cycle agents=critic,planner topic={cycle.topic}"
+    warned, grave = f"{said} severity=warning count=4 seconds=30.0", f"{said} severity=fatal"
+    more = "seconds=70.0 intervention=inject_context"
     assert lines(caplog) == [
-        ("INFO", f"cycle found: {said} count=4"),
-        ("WARNING", f"cycle intervened: {said} intervention=break_cycle count=4"),
-        ("WARNING", f"cycle intervened: {said} intervention=inject_context count=8"),
-        ("ERROR", f"cycle escalated: {said} intervention=escalate_human count=12"),
-        ("INFO", f"cycle resolved: {said} resolution=user_turn"),
+        ("INFO", f"cycle found: {warned}"),
+        ("WARNING", f"cycle intervened: {warned} intervention=break_cycle"),
+        ("WARNING", f"cycle intervened: {said} severity=critical count=8 {more}"),
+        ("ERROR", f"cycle escalated: {grave} count=12 seconds=110.0 intervention=escalate_human"),
+        ("INFO", f"cycle resolved: {grave} count=12 seconds=110.0 resolution=user_turn"),
     ]
+
+
+@pytest.mark.parametrize("key", ["", "a key that all processes have"], ids=["random", "given"])
+def test_topics_are_told_apart_by_digests_with_a_key(key: str) -> None:
+    """Equal in another session; in another process, of another random key, they are not."""
+
+    def topic(texts: tuple[str, str]) -> str | None:
+        watched = Watched(Settings(digest_key=key, **ONLY))
+        watched.rally(4, texts)
+        (cycle,) = watched.guard.cycles("run") or ()
+        return cycle.topic
+
+    assert (topic(TEXTS) == topic(TEXTS)) is bool(key)
+    assert topic(TEXTS) != topic(("A summary of the weather of today", "Where is the weather?"))
 
 
 def test_the_entries_say_what_became_of_it() -> None:

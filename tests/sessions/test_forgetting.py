@@ -45,6 +45,23 @@ def test_what_made_room_is_not_found_by_its_trace() -> None:
     assert known(guard, *range(1, 41)) == [*range(31, 41)]
 
 
+def test_a_session_in_use_that_makes_room_is_told_of_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Of more agents than there is room for, nothing is ever found in any."""
+    with set_testing(True) as rehearsal:
+        processor = shown(10, max_sessions=10)
+        rehearsal.advance(61)
+        for number in range(11, 21):
+            processor.on_end(ended(TOOL, span_id=number, trace_id=number))
+        before = [one for one in caplog.messages if "are forgotten" in one]
+        for number in range(21, 23):
+            processor.on_end(ended(TOOL, span_id=number, trace_id=number))
+    (message,) = [one for one in caplog.messages if "are forgotten" in one]
+    assert not before
+    assert "more than max_sessions (LOOPGUARD_MAX_SESSIONS) = 10" in message
+
+
 def test_what_made_room_is_freed() -> None:
     """No table holds on to a forgotten session, its flag or its report."""
     processor = LoopGuardSpanProcessor(max_sessions=3)

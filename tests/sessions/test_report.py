@@ -195,7 +195,7 @@ def test_odd_steps_do_no_harm() -> None:
 def test_what_is_only_noted_is_no_alert() -> None:
     """A limit with the action `allow` is written on the trace, and listed apart."""
     steps = [call("read", {"n": str(n)}, f"page {n} of the book") for n in range(60)]
-    report = report_of(*steps, budget_steps=50)
+    report = report_of(*steps, budget_steps=50, budget_action="allow")
     assert report.alert_count == 0
     assert report.highest_severity is None
     assert report.notes_by_type

@@ -77,8 +77,34 @@ def test_what_is_remembered_can_be_recalled(provider: TracerProvider) -> None:
     assert known is not None
     assert known.insights == ("the tests need Python 3.12",)
     assert known.patterns == ("ids begin with A",)
-    assert not sessions.remember("insight", "x", "nobody")
-    assert sessions.recall("nobody") is None
+
+
+@pytest.mark.parametrize("conversation", [{}, {"gen_ai.conversation.id": "noted"}], ids=["", "id"])
+def test_what_is_remembered_before_the_first_span_is_kept(
+    provider: TracerProvider, conversation: dict[str, str]
+) -> None:
+    """By the key of the session, in its context, or under a trace whose session comes later."""
+    tracer = provider.get_tracer("my.agent")
+    key = f"early {len(conversation)}"
+    assert sessions.remember("pattern", "ids begin with A", key)
+    with session(key):
+        assert sessions.remember("insight", "the tests need Python 3.12")
+        assert sessions.recall() is None
+        search(provider, 1)
+        known = sessions.recall()
+    assert known is not None
+    assert (known.insights, known.patterns) == (
+        ("the tests need Python 3.12",), ("ids begin with A",),
+    )  # fmt: skip
+    with tracer.start_as_current_span("run"):
+        assert sessions.remember("insight", "in a trace")
+        with tracer.start_as_current_span("execute_tool", attributes={**CALL, **conversation}):
+            pass
+        known = sessions.recall()
+    assert known is not None
+    assert known.insights == ("in a trace",)
+    with pytest.raises(ValueError, match="topic must be one of"):
+        sessions.remember("idea", "x", "nobody")  # type: ignore[arg-type]
 
 
 def test_feedback_is_counted_and_may_change(provider: TracerProvider) -> None:

@@ -11,19 +11,21 @@ import pytest
 from opentelemetry import trace
 
 import otel_loopguard
-from otel_loopguard import LoopGuard, LoopGuardAbort, LoopGuardSpanProcessor, control
-from otel_loopguard.core import Action
+from otel_loopguard import LoopGuard, LoopGuardAbort, LoopGuardSpanProcessor, Settings, control
+from otel_loopguard.core import Action, Kind, Step
 from tests.agents import provider_with, tool_call
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span, Tracer
 
     from otel_loopguard.core import Decision
+    from otel_loopguard.core.escalation import Escalation
 
 ANSWER = "sunny and warm in Paris, 21 degrees, light wind from the west"
 KINDS = {
     "genai": {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "looper"},
     "workflow": {"gen_ai.operation.name": "invoke_workflow"},
+    "conversation turn": {"gen_ai.operation.name": "handle_conversation_turn"},
     "openinference": {"openinference.span.kind": "AGENT"},
     "openllmetry": {"traceloop.span.kind": "agent"},
     "by its name": {},
@@ -40,7 +42,7 @@ class App:
         self.guard = LoopGuard(on_decision=lambda _, found: self.found.append(found))
         self.tracer: Tracer = provider_with(LoopGuardSpanProcessor(self.guard)).get_tracer("my.app")
 
-    def run(self, kind: str = "genai", **attributes: str) -> Any:
+    def run(self, kind: str = "genai", **attributes: str | bool) -> Any:
         """An open run of an agent."""
         named = {name.replace("__", "."): value for name, value in attributes.items()}
         return self.tracer.start_as_current_span(
@@ -97,14 +99,54 @@ def test_runs_below_an_outer_span(app: App) -> None:
     assert app.said == []
 
 
-def test_a_check_before_the_run_is_of_the_next_turn(app: App) -> None:
-    """A session entered anew after a stopped run is over begins without its stop."""
+def test_only_a_run_that_begins_lifts_a_stop(app: App) -> None:
+    """Not who enters the session to look, nor the question of a step between the runs."""
     with otel_loopguard.session(app.key), pytest.raises(LoopGuardAbort), app.run():
         app.work(20)
+    for _ in range(2):
+        with otel_loopguard.session(app.key):
+            assert control.current().action is Action.ABORT
+            with pytest.raises(LoopGuardAbort):
+                control.check()
+    with otel_loopguard.session(app.key), app.run():
+        app.work()
+
+
+def test_a_run_that_says_it_is_nested_is_no_turn(app: App) -> None:
+    """Wherever the run is that it belongs to."""
+    with otel_loopguard.session(app.key), pytest.raises(LoopGuardAbort):
+        for _ in range(12):
+            with app.run(gen_ai__invocation__is_nested=True):
+                app.work()
+
+
+def test_a_held_escalation_outlives_the_turn(app: App) -> None:
+    """Code may start a run: only an answer, its limit or a message of the user ends the pause."""
+    guard = LoopGuard(Settings(max_action="pause"))
+    tracer = provider_with(LoopGuardSpanProcessor(guard)).get_tracer("my.app")
+
+    def turn(calls: int) -> Action:
+        run = tracer.start_as_current_span("invoke_agent looper", attributes=KINDS["genai"])
+        with otel_loopguard.session(app.key), run:
+            begun = control.current().action
+            for _ in range(calls):
+                tool_call(tracer, result=ANSWER)
+            return begun
+
+    def asked() -> list[Escalation]:
+        return [one for one in control.escalations() if one.session == app.key]
+
+    turn(4)
+    (held,) = asked()
+    assert turn(1) is Action.PAUSE
+    assert asked() == [held]
+    control.answer(held.id, "continue")
+    assert turn(4) is Action.ALLOW
+    assert asked()
+    guard.observe(Step(Kind.OTHER, "user", text="go on"), app.key)
+    assert not asked()
     with otel_loopguard.session(app.key):
-        control.check()
-        with app.run():
-            app.work()
+        assert control.current().by == "the user's next message"
 
 
 def test_an_outer_loop_that_goes_on_in_one_session_is_told(app: App) -> None:
@@ -255,11 +297,14 @@ def test_a_run_that_says_so_only_at_its_end(app: App) -> None:
     facts = f'{{"thread_id": "{app.key}", "lc_agent_name": "looper"}}'
 
     def turn(times: int) -> None:
+        with otel_loopguard.session(app.key):
+            run(times)
+
+    def run(times: int) -> None:
         root = tracer.start_span("looper")
         try:
             for _ in range(times):
-                with otel_loopguard.session(app.key):
-                    control.check()
+                control.check()
                 made = tracer.start_span("search", trace.set_span_in_context(root))
                 made.set_attribute("openinference.span.kind", "TOOL")
                 made.set_attribute("session.id", app.key)

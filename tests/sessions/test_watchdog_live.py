@@ -90,7 +90,7 @@ def test_an_earlier_deadline_wakes_the_thread() -> None:
 
 def test_a_run_past_its_limit_is_noted_on_its_span() -> None:
     """The agent's span has the note and its event; the flag is not raised."""
-    watched = Watched(stall_run_s=2, stall_idle_s=0, span_events=True, **EARLY)
+    watched = Watched(stall_run_s=2, budget_action="allow", span_events=True, **EARLY)
     with agent(watched.tracer):
         until(lambda: "run_limit" in watched.reasons)
         assert control.current().action == "allow"
@@ -102,7 +102,7 @@ def test_a_run_past_its_limit_is_noted_on_its_span() -> None:
 
 def test_a_mere_note_takes_no_other_decisions_place() -> None:
     """The hint of a hung call stays on the agent's span when its run passes a limit."""
-    limits = {"step_timeout_s": 1, "stall_run_s": 2, "stall_idle_s": 0}
+    limits = {"step_timeout_s": 1, "stall_run_s": 2, "budget_action": "allow"}
     watched = Watched(**limits, span_events=True, **EARLY)
     with agent(watched.tracer), watched.slow():
         until(lambda: "run_limit" in watched.reasons)
@@ -113,7 +113,7 @@ def test_a_mere_note_takes_no_other_decisions_place() -> None:
 
 def test_the_action_of_an_idle_run_pauses_it() -> None:
     """With the setting, an idle run is paused and its runtime sees why."""
-    watched = Watched(stall_idle_s=0.2, stall_action="pause")
+    watched = Watched(stall_idle_s=0.2, budget_action="pause")
     with agent(watched.tracer):
         tool_call(watched.tracer)
         until(lambda: control.current().action == "pause")
@@ -198,7 +198,7 @@ def test_a_preloaded_worker_finds_its_stalls() -> None:
 
 def test_the_state_is_checked_while_spans_are_open() -> None:
     """What does not agree with itself is counted, and put right where it can be."""
-    watched = Watched(tuning={"stalls": {"health_s": 0.1}}, stall_idle_s=0)
+    watched = Watched(tuning={"stalls": {"health_s": 0.1}})
     with agent(watched.tracer), watched.slow() as span:
         opened = watched.guard.active.by_id.get(span.get_span_context().span_id)
         assert opened is not None
@@ -225,7 +225,7 @@ def test_anybody_may_ask_for_the_state() -> None:
 def test_one_phase_for_too_long(where: str) -> None:
     """Whether the spans of agents or those of calls name who is at work."""
     with set_testing(True) as rehearsal:
-        watched = Watched(tuning={"stalls": {"phase_s": 100}}, stall_idle_s=0)
+        watched = Watched(tuning={"stalls": {"phase_s": 100}})
         with agent(watched.tracer):
             for name in ("writer", "critic"):
                 run = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": name}
@@ -243,7 +243,7 @@ def test_one_phase_for_too_long(where: str) -> None:
 def test_the_hint_fits_what_hangs() -> None:
     """It says to wait or to cancel, and nothing of repeating."""
     with set_testing(True) as rehearsal:
-        watched = Watched(stall_action="hint")
+        watched = Watched(stall_idle_s=30, budget_action="hint")
         with agent(watched.tracer), watched.slow():
             rehearsal.advance(61)
             said = control.current().hint or ""

@@ -12,10 +12,8 @@ from tests.sessions.recorded import Replayed, agent, span
 if TYPE_CHECKING:
     from otel_loopguard.spans.views import RecordedSpan
 
-QUIET: dict[str, Any] = {
-    "stall_idle_s": 0, "stall_run_s": 0, "stall_overall_s": 0,
-    "tuning": {"latency": {"limit_min_s": 600}},
-}  # fmt: skip
+QUIET: dict[str, Any] = {"tuning": {"latency": {"limit_min_s": 600}}}
+NOTED: dict[str, Any] = {"budget_action": "allow"}
 
 
 def busy(start: int, end: int, key: int = 100) -> list[RecordedSpan]:
@@ -107,6 +105,12 @@ def test_an_agent_has_a_limit_by_its_estimate() -> None:
     assert not flag.raised
 
 
+def test_with_the_standard_limits_that_of_an_agent_stops() -> None:
+    run = known(limits="standard", stall_idle_s=0)
+    run.feed(agent(0, 120), span("agent", "sub", 10, 100, key=2))
+    assert run.said == [(50, "agent_limit_near", "hint"), (60, "agent_limit", "abort")]
+
+
 def test_an_agent_without_an_estimate_has_ten_minutes() -> None:
     """The ceiling of E3."""
     run = Replayed(QUIET).feed(agent(0, 700))
@@ -118,7 +122,7 @@ def test_an_agent_without_an_estimate_has_ten_minutes() -> None:
 
 def test_an_idle_run_is_noted_once() -> None:
     """Thirty seconds without a step while the agent's span is open; a running step is none."""
-    run = Replayed().feed(
+    run = Replayed({"stall_idle_s": 30, **NOTED}).feed(
         agent(0, 220),
         span("tool", "t", 5, 40, key=2),
         span("model", "m", 50, 90, key=3),
@@ -130,18 +134,23 @@ def test_an_idle_run_is_noted_once() -> None:
 
 def test_a_run_that_does_something_is_not_idle() -> None:
     """A call every ten seconds, for a minute short of its limits."""
-    assert Replayed().feed(agent(0, 200), *busy(0, 200)).said == []
+    assert Replayed({"limits": "standard"}).feed(agent(0, 200), *busy(0, 200)).said == []
+
+
+def test_nobody_is_told_of_a_limit_in_time_that_nobody_set() -> None:
+    """Nine minutes, most of them idle."""
+    assert Replayed().feed(agent(0, 479), *busy(0, 100)).said == []
 
 
 def test_a_run_has_a_limit() -> None:
     """300 s, with a warning at 80 %."""
-    run = Replayed().feed(agent(0, 400), *busy(0, 400))
+    run = Replayed({"stall_run_s": 300, **NOTED}).feed(agent(0, 400), *busy(0, 400))
     assert run.said == [(240, "run_limit_near", "allow"), (300, "run_limit", "allow")]
 
 
 def test_the_runs_of_a_session_have_one_together() -> None:
     """840 s of all runs; the time between them does not count."""
-    run = Replayed({**QUIET, "stall_overall_s": 840})
+    run = Replayed({**QUIET, "stall_overall_s": 840, **NOTED})
     run.feed(agent(0, 400))
     first = [*run.said]
     run.feed(agent(1000, 1400, key=3))
@@ -153,11 +162,20 @@ def test_the_runs_of_a_session_have_one_together() -> None:
     ]
 
 
-def test_an_operation_of_an_hour_is_noted_in_flight() -> None:
-    """C10's hour, while a call hangs and no step ends that a budget could be held against."""
-    settings = {**QUIET, "budget_elapsed_s": 3600}
-    run = Replayed(settings).feed(agent(0, 4000), span("tool", "t", 1, 3999, key=2))
-    assert (3600, "operation_limit", "allow") in run.said
+def test_a_limit_in_time_acts_alone() -> None:
+    """Two hours for all runs, which may be aborted then; a minute without a step is no matter."""
+    run = Replayed({**QUIET, "stall_overall_s": 7200, "stall_action": "abort"})
+    run.feed(agent(0, 400), *busy(0, 60), *busy(200, 400))
+    assert run.decisions == []
+
+
+def test_an_operation_of_an_hour_is_found_in_flight() -> None:
+    """While a call hangs and no step ends; what the timer said no step says again."""
+    run = Replayed({**QUIET, "budget_elapsed_s": 3600, **NOTED})
+    run.feed(agent(0, 4000), span("tool", "t", 1, 3999, key=2), *busy(0, 30))
+    found = [(at, reason) for at, reason, _ in run.said if "operation" in reason]
+    assert found == [(2880, "operation_limit_near"), (3600, "operation_limit")]
+    assert [one.detector for one in run.decisions if "elapsed" in one.reason] == []
 
 
 def test_one_agent_of_several_at_work_for_long_is_noted() -> None:
@@ -175,12 +193,17 @@ def test_one_agent_of_several_at_work_for_long_is_noted() -> None:
 
 @pytest.mark.parametrize(
     ("action", "strongest", "expected"),
-    [("pause", "abort", "pause"), ("abort", "deny", "deny"), ("hint", "abort", "hint")],
-    ids=["pause", "cut short", "hint"],
+    [
+        ("", "abort", "abort"),
+        ("pause", "abort", "pause"),
+        ("abort", "deny", "deny"),
+        ("hint", "abort", "hint"),
+    ],
+    ids=["none set", "pause", "cut short", "hint"],
 )
 def test_the_action_of_a_limit_is_a_setting(action: str, strongest: str, expected: str) -> None:
     """A warning hints at most; the limit does what is set, within `max_action`."""
-    settings = {"stall_action": action, "max_action": strongest, "stall_idle_s": 0}
+    settings = {"stall_run_s": 300, "budget_action": action, "max_action": strongest}
     run = Replayed(settings).feed(agent(0, 310), span("node", "n", 0, 305, key=2))
     assert run.said == [(240, "run_limit_near", "hint"), (300, "run_limit", expected)]
     flag = run.guard.flag_of("c")
@@ -204,7 +227,8 @@ def test_nothing_is_due_when_nothing_is_open() -> None:
 
 def test_a_span_that_never_ends_costs_no_more_than_its_limits() -> None:
     """Years later, after a handful of looks, it has said what there is to say."""
-    run = Replayed().feed(agent(0, None), span("tool", "t", 1, None, key=2))
+    run = Replayed({"limits": "standard", **NOTED})
+    run.feed(agent(0, None), span("tool", "t", 1, None, key=2))
     run.guard.tick(EPOCH + 10**9 * SECOND)
-    assert len(run.said) == len({reason for _, reason, _ in run.said}) == 8
+    assert len(run.said) == len({reason for _, reason, _ in run.said}) == 10
     assert run.guard.due == 2**63 - 1

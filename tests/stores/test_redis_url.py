@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from otel_loopguard import LoopGuardSettingsError
+from otel_loopguard import LoopGuard, LoopGuardSettingsError
 from otel_loopguard.settings import Settings
 from otel_loopguard.stores import MemoryStore, open_store
 from otel_loopguard.stores.redis import RedisStore
@@ -76,6 +76,17 @@ def test_a_wrong_address_fails_at_start(url: str, told: str) -> None:
 def test_the_default_is_memory() -> None:
     """Nobody needs a server."""
     assert isinstance(open_store(Settings()), MemoryStore)
+
+
+@pytest.mark.parametrize("key", ["", "the same in every process"], ids=["without", "with"])
+def test_a_store_without_a_key_is_warned_of_at_start(
+    key: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Before anything is lost, and with the remedy."""
+    LoopGuard(Settings(store_url="redis://127.0.0.1:1/0", digest_key=key)).shutdown()
+    told = [one.getMessage() for one in caplog.records if "digest_key" in one.getMessage()]
+    assert len(told) == (not key)
+    assert all("LOOPGUARD_DIGEST_KEY" in message for message in told)
 
 
 def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,8 @@ from opentelemetry.trace import StatusCode
 
 from otel_loopguard import LoopGuard, LoopGuardSampler, LoopGuardSpanProcessor, Settings, control
 from otel_loopguard._util.errors import raise_faults
-from otel_loopguard.core import Action, Kind, Step
+from otel_loopguard.core import Action, Kind, Severity, Step
+from otel_loopguard.core.report import AgentCycle
 from otel_loopguard.sdk import exporter
 from otel_loopguard.sessions import CycleNews
 from otel_loopguard.telemetry import emitter as herald
@@ -24,6 +25,7 @@ from otel_loopguard.telemetry import events
 from otel_loopguard.telemetry import span_annotator as marks
 from tests.agents import Ended, agent, provider_with, tool_call
 from tests.detectors.exchanges import hand
+from tests.jaeger import exported, undrawn
 from tests.sessions.test_cycles import TEXTS
 from tests.telemetry.scene import Scene, wait_for
 
@@ -130,10 +132,18 @@ def test_a_cycle_of_agents_is_told_as_it_goes() -> None:
 )
 def test_the_levels_of_a_cycle(state: str, severity: SeverityNumber) -> None:
     """B8: INFO found, WARNING intervened, ERROR escalated."""
-    news = CycleNews(state, 1, ("pair_cycle",), 3, None)
+    cycle = AgentCycle(
+        1, ("pair_cycle",), 3, 3, 5, None, False, None, ("critic", "planner"), "1f" * 8,
+        Severity.CRITICAL, 60.0,
+    )  # fmt: skip
+    news = CycleNews(state, cycle, None)
     event = events.cycle("s", news, events.SpanRef())
     assert event.severity is severity
     assert event.attributes["loopguard.cycle.patterns"] == ("pair_cycle",)
+    assert event.attributes["loopguard.cycle.agents"] == ("critic", "planner")
+    assert event.attributes["loopguard.cycle.topic"] == "1f" * 8
+    assert event.attributes["loopguard.cycle.duration"] == 60.0
+    assert event.attributes["loopguard.detection.severity"] == "critical"
 
 
 def test_switched_off_nothing_is_told() -> None:
@@ -212,7 +222,7 @@ def test_the_thread_of_the_events_ends_when_there_is_nothing_to_tell(
 
 
 def test_the_deciding_span_is_linked_to_the_first_call_of_its_loop() -> None:
-    """On the exported copy, and on the open agent span, each once."""
+    """On the exported copy only: an agent is linked to nothing below it."""
     scene = Scene()
     with agent(scene.tracer):
         first = tool_call(scene.tracer).get_span_context().span_id
@@ -220,8 +230,7 @@ def test_the_deciding_span_is_linked_to_the_first_call_of_its_loop() -> None:
     *calls, run = scene.spans.get_finished_spans()
     linked = [[link.context.span_id for link in span.links] for span in calls]
     assert linked == [[], [], [first], [first], [first]]
-    assert [link.context.span_id for link in run.links] == [first]
-    assert all(link.context.trace_id == run.context.trace_id for link in run.links)
+    assert not run.links
 
 
 def test_a_cycle_is_linked_to_each_of_its_calls() -> None:
@@ -252,17 +261,52 @@ def test_without_an_open_span_or_our_exporter_a_decision_has_a_span_of_its_own(
             tool_call(scene.tracer)
     guard.telemetry.close()
     spans = scene.spans.get_finished_spans()
-    made = [span for span in spans if span.name == "loopguard.decision"]
-    calls = {span.context.span_id for span in spans if span.name != "loopguard.decision"}
+    made = [span for span in spans if span.name.startswith("loopguard ")]
+    calls = {span.context.span_id for span in spans if not span.name.startswith("loopguard ")}
     assert [span.attributes["loopguard.decision.action"] for span in made] == [
         "hint", "deny", "abort",
     ]  # fmt: skip
+    assert [span.name for span in made] == ["loopguard hint", "loopguard deny", "loopguard abort"]
+    assert all(span.start_time == span.end_time for span in made)
     assert all(span.parent is not None and span.parent.span_id in calls for span in made)
     assert all(span.links for span in made)
     assert scene.total("loopguard.steps") == 5
     assert [span.status.status_code for span in made] == [
         StatusCode.UNSET, StatusCode.ERROR, StatusCode.ERROR,
     ]  # fmt: skip
+
+
+def test_every_decision_may_have_a_span_of_its_own() -> None:
+    """A row below the decided span, whatever else has the decision; notes have none."""
+    scene = Scene(decision_spans="always")
+    scene.guard.telemetry.voice._emitter._tracers = scene.provider  # type: ignore[union-attr]
+    with agent(scene.tracer):
+        scene.loop(5)
+    scene.guard.telemetry.close()
+    spans = scene.spans.get_finished_spans()
+    decided = {
+        span.attributes["loopguard.decision.action"]: span.context.span_id
+        for span in spans
+        if span.name == "execute_tool search" and "loopguard.decision.action" in span.attributes
+    }
+    rows = {span.name: span.parent.span_id for span in spans if span.name.startswith("loopguard ")}
+    assert rows == {f"loopguard {action}": above for action, above in decided.items()}
+    assert set(decided) == {"hint", "deny", "abort"}
+    assert [undrawn(each) for each in exported(spans)] == [set()]
+
+
+def test_an_event_on_a_span_begins_with_action_and_message() -> None:
+    """What the span itself has is left out, so that a view that cuts shows what matters."""
+    scene = Scene(span_events=True)
+    with agent(scene.tracer):
+        scene.loop(3)
+    ((event,),) = (
+        span.events for span in scene.spans.get_finished_spans() if span.name == "invoke_agent a"
+    )
+    assert list(event.attributes)[:2] == [
+        "loopguard.decision.action", "loopguard.decision.message",
+    ]  # fmt: skip
+    assert not {"loopguard.decision.id", "loopguard.call.fingerprint"} & set(event.attributes)
 
 
 def _no_other_exporters(monkeypatch: pytest.MonkeyPatch) -> None:

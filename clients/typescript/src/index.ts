@@ -51,7 +51,7 @@ export interface Options {
 export class LoopGuardStop extends Error {
   override name = "LoopGuardStop";
   constructor(readonly control: Control) {
-    super(`session ${control.session} is ${control.action === "pause" ? "paused" : "aborted"}: ${control.reason}`);
+    super(`${control.reason} (session ${control.session} ${control.action === "pause" ? "paused" : "aborted"})`);
   }
 }
 

@@ -184,7 +184,11 @@ class AdminHandlers:
 
     def _list(self, request: Message) -> Message:
         del request
-        return {"ok": True, "process": self.process, "sessions": self.rows()}
+        with self._lock:
+            omitted = max(len(self._sessions) - self._most, 0)
+        return {
+            "ok": True, "process": self.process, "sessions": self.rows(), "omitted": omitted,
+        }  # fmt: skip
 
     def _show(self, request: Message) -> Message:
         with self._lock:

@@ -1,7 +1,7 @@
-"""OTel GenAI semantic conventions, current and the names of v1.36 and before.
+"""OTel GenAI semantic conventions: v0.1.0 of their own, and the names of semconv 1.36 to 1.41.
 
-Spans: https://opentelemetry.io/docs/specs/semconv/gen-ai/gen-ai-agent-spans/. Written by the
-official instrumentations, pydantic-ai, agent-framework, AutoGen, Strands, ADK, MCP and others.
+Spans: https://github.com/open-telemetry/semantic-conventions-genai. Written by the official
+instrumentations, pydantic-ai, agent-framework, AutoGen, Strands, ADK, MCP and others.
 pydantic-ai's format 2 names arguments and result `tool_arguments` and `tool_response`.
 """
 
@@ -18,6 +18,7 @@ from otel_loopguard.spans.values import (
     begin,
     captured,
     first_count,
+    first_identifier,
     hidden,
     identifier,
     known,
@@ -42,6 +43,7 @@ KINDS = {
     "text_completion": Kind.MODEL,
     "invoke_agent": Kind.AGENT,
     "invoke_workflow": Kind.WORKFLOW,
+    "handle_conversation_turn": Kind.WORKFLOW,
     "execute_task": Kind.NODE,
     "handoff": Kind.HANDOFF,
     "agent_handoff": Kind.HANDOFF,
@@ -50,6 +52,8 @@ KINDS = {
 
 _TOKENS_IN = ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens")
 _TOKENS_OUT = ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens")
+_FROM = ("gen_ai.agent.handoff.source.name", "gen_ai.handoff.from_agent")
+_TO = ("gen_ai.agent.handoff.target.name", "gen_ai.handoff.to_agent")
 _DETAILS = "gen_ai.client.inference.operation.details"
 
 
@@ -121,6 +125,9 @@ def tool(span: SpanView, dialect: str) -> Step:
             _from_events(step, span)
         if troubled or span.events:
             failed(step, span)
+    if _TO[0] in span.attributes:
+        step.kind, step.name = Kind.HANDOFF, first_identifier(span, _TO)
+        step.agent = first_identifier(span, _FROM)
     return step
 
 
@@ -188,8 +195,9 @@ def _enclosing(span: SpanView, kind: Kind, dialect: str) -> Step:
         step.args = asked(captured(span, "gen_ai.input.messages"))
         step.outcome = written(captured(span, "gen_ai.output.messages")) or None
     elif kind is Kind.WORKFLOW:
-        name = revealed(span, "gen_ai.workflow.name", attributes.get("gen_ai.workflow.name"))
-        step.name = text(name) or after(span.name, "invoke_workflow ")
+        name = text(revealed(span, "gen_ai.workflow.name", attributes.get("gen_ai.workflow.name")))
+        name = name or identifier(attributes.get("gen_ai.agent.name"))
+        step.name = name or after(span.name, f"{attributes['gen_ai.operation.name']} ")
     elif kind is Kind.NODE:
         step.name = text(attributes.get("gen_ai.task.name")) or after(span.name, "execute_task ")
         step.node = step.name
@@ -199,9 +207,7 @@ def _enclosing(span: SpanView, kind: Kind, dialect: str) -> Step:
 
 
 def _handoff(span: SpanView, dialect: str) -> Step:
-    attributes = span.attributes
     step = begin(span, Kind.HANDOFF, None, dialect)
-    step.agent = identifier(attributes.get("gen_ai.handoff.from_agent"))
-    target = identifier(attributes.get("gen_ai.handoff.to_agent"))
-    step.name = None if target == "unknown" else target
+    step.agent = first_identifier(span, _FROM)
+    step.name = first_identifier(span, _TO, but="unknown")
     return failed(step, span)

@@ -24,6 +24,7 @@ from otel_loopguard.spans.values import (
     hidden,
     identifier,
     parsed,
+    shaped_output,
     text,
     tool_message,
     tool_output,
@@ -48,8 +49,11 @@ _RESULTS: dict[str, Callable[[object], Outcome]] = {
     "langchain": tool_message,
     "llama_index": tool_output,
     "google_adk": agent_result,
+    "": shaped_output,
 }
-_CALLS = frozenset(("smolagents", "llama_index"))
+_CALLS = frozenset(("smolagents", "llama_index", ""))
+_LANGCHAIN = ('"langgraph_', '"lc_agent_name"', '"ls_integration"')
+"""Keys of LangChain's own in `metadata`."""
 _STABLE_NODES = frozenset(("crewai", "openai_agents", "autogen_agentchat"))
 _AGENT_ENDS = ("._execute_core", ".on_messages_stream", ".on_messages", ".execute", ".run")
 _CREW_PROMPT = "\n\n\nYou ONLY have access to the following tools"
@@ -87,7 +91,7 @@ class OpenInference:
         if not isinstance(kind, str):
             return None
         step = begin(span, _KINDS.get(kind, Kind.OTHER), span.name, NAME)
-        framework = library(span.scope, _JS_PREFIX if span.scope[:1] == "@" else _PREFIX)
+        framework = _framework(span)
         if step.kind is Kind.TOOL:
             _tool(step, span, framework)
         elif step.kind is Kind.MODEL:
@@ -106,6 +110,15 @@ class OpenInference:
         elif framework == "autogen_agentchat":
             step.session = identifier(span.attributes.get("team_id"))
         return step
+
+
+def _framework(span: SpanView) -> str:
+    """The framework that a span is of, by its scope; empty if neither that nor its shape tells."""
+    if span.scope:
+        return library(span.scope, _JS_PREFIX if span.scope[:1] == "@" else _PREFIX)
+    facts = span.attributes.get("metadata")
+    of_langchain = isinstance(facts, str) and any(key in facts for key in _LANGCHAIN)
+    return "langchain" if of_langchain else ""
 
 
 def _tool(step: Step, span: SpanView, framework: str) -> None:
@@ -131,14 +144,14 @@ def _tool(step: Step, span: SpanView, framework: str) -> None:
 def _result(step: Step, value: object, framework: str) -> None:
     if value is None:
         return
+    # In ReAct mode CrewAI hands every third result out with its whole prompt behind it.
+    if framework in ("crewai", "") and isinstance(value, str):
+        value = value.partition(_CREW_PROMPT)[0]
     unwrap = _RESULTS.get(framework)
     if unwrap is None:
-        # In ReAct mode CrewAI hands every third result out with its whole prompt behind it.
-        if framework == "crewai" and isinstance(value, str):
-            value = value.partition(_CREW_PROMPT)[0]
         step.outcome = unquoted(value)
-        return
-    set_outcome(step, unwrap(value))
+    else:
+        set_outcome(step, unwrap(value))
 
 
 def _handoff(step: Step, span: SpanView) -> None:

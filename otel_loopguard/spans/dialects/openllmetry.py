@@ -24,6 +24,8 @@ from otel_loopguard.spans.values import (
     identifier,
     protocol_result,
     run_inputs,
+    shaped_inputs,
+    shaped_output,
     text,
     tool_message,
     tool_output,
@@ -50,6 +52,7 @@ _RESULTS: dict[str, Callable[[object], Outcome]] = {
     "llamaindex": tool_output,
     "agno": execution_result,
     "mcp": protocol_result,
+    "": shaped_output,
 }
 _ASYNC_HOOK = re.compile(r"\.a((?:before|after)_(?:agent|model))$")
 _NAME_IN_REPR = re.compile(r"\"tool_name\": ?\"([^\"]+)\"")
@@ -60,6 +63,8 @@ _LIBRARIES = (
     "openai_v2", "replicate", "sagemaker", "together", "transformers", "vertexai", "watsonx",
     "writer",
 )  # fmt: skip
+_TASK = "FunctionTool.task"
+_LLAMA_INDEX = ("llamaindex", "")  # console JSON has no scope
 _INNER = (".wrap_tool_call", ".awrap_tool_call", ".wrap_model_call", ".awrap_model_call")
 
 
@@ -102,7 +107,7 @@ class OpenLLMetry:
 
 def _is_function_tool(span: SpanView) -> bool:
     """Its LlamaIndex instrumentation has no kind for tools: they are tasks of this name."""
-    return span.name == "FunctionTool.task" and library(span.scope, _PREFIX) == "llamaindex"
+    return span.name == _TASK and library(span.scope, _PREFIX) in _LLAMA_INDEX
 
 
 def _tool(span: SpanView) -> Step:
@@ -111,8 +116,8 @@ def _tool(span: SpanView) -> Step:
     attributes = span.attributes
     step.call_id = identifier(attributes.get("gen_ai.tool.call.id"))
     args = captured(span, "gen_ai.tool.call.arguments", "traceloop.entity.input")
-    if framework == "langchain":
-        step.args, call_id = run_inputs(args)
+    if framework in ("langchain", ""):
+        step.args, call_id = (run_inputs if framework else shaped_inputs)(args)
         step.call_id = step.call_id or call_id
     elif framework == "mcp":
         inner = within(args, "arguments")
@@ -132,7 +137,7 @@ def _tool_name(span: SpanView, framework: str, result: object) -> str | None:
     name = text(attributes.get("gen_ai.tool.name"))
     if name is not None:
         return name
-    if framework == "llamaindex" and span.name == "FunctionTool.task":
+    if framework in _LLAMA_INDEX and span.name == _TASK:
         # The name of the tool stands nowhere but in its result.
         found = text(within(result, "tool_name"))
         if found is None and isinstance(result, str):

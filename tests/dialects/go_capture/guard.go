@@ -1,51 +1,95 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"log"
 	"net/http"
 	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 )
 
-// Control is the part of a session's control that an agent needs.
-type Control struct {
-	Action  string `json:"action"`
-	Reason  string `json:"reason"`
-	Hint    string `json:"hint"`
-	Version string `json:"version"`
+// Guard asks for the control of one session. A server that does not answer stops nobody.
+type Guard struct {
+	at, token string
+	told      atomic.Value // version of the last hint
 }
 
-// Gate asks the guard before a step: an error ends the run, a hint is for the model. It waits while
-// the session is paused. A server that does not answer stops nobody.
-func Gate(ctx context.Context, server, session string) (hint string, err error) {
-	at := server + "/v1/sessions/" + url.PathEscape(session) + "/control"
-	control := ask(ctx, at, 2*time.Second)
-	for control.Action == "pause" && ctx.Err() == nil {
-		control = ask(ctx, at+"?wait=30&since="+control.Version, 35*time.Second)
-	}
-	if control.Action == "abort" {
-		return "", errors.New(control.Reason)
-	}
-	return control.Hint, ctx.Err()
+var unguarded sync.Once
+
+// NewGuard takes the server's address and token from LOOPGUARD_URL and LOOPGUARD_TOKEN.
+func NewGuard(session string) *Guard {
+	server := cmp.Or(os.Getenv("LOOPGUARD_URL"), "http://127.0.0.1:4318")
+	at := strings.TrimRight(server, "/") + "/v1/session/control?id=" + url.QueryEscape(session)
+	return &Guard{at: at, token: os.Getenv("LOOPGUARD_TOKEN")}
 }
 
-func ask(ctx context.Context, at string, limit time.Duration) (control Control) {
+// Gate asks before a step, and waits while the session is paused. An error ends the run; a hint is
+// for the model, and comes once.
+func (g *Guard) Gate(ctx context.Context) (hint string, err error) {
+	found := g.ask(ctx, "", 2*time.Second)
+	for found.Action == "pause" && ctx.Err() == nil {
+		found = g.ask(ctx, "&wait=30&since="+found.Version, 35*time.Second)
+	}
+	if found.Action == "abort" {
+		return "", errors.New(found.Reason)
+	}
+	if found.Hint != "" && g.told.Swap(found.Version) != found.Version {
+		hint = found.Hint
+	}
+	return hint, ctx.Err()
+}
+
+// Refuses asks before a call: unless it is empty, the model gets the reason in place of the result.
+func (g *Guard) Refuses(ctx context.Context, tool string) (reason string) {
+	found := g.ask(ctx, "", 2*time.Second)
+	if !found.Stops || (found.Action == "deny" && found.Decision != nil && found.Decision.Tool != tool) {
+		return ""
+	}
+	return cmp.Or(found.Hint, found.Reason)
+}
+
+type control struct {
+	Action, Reason, Hint, Version string
+	Stops                         bool
+	Decision                      *struct{ Tool string }
+}
+
+func (g *Guard) ask(ctx context.Context, query string, limit time.Duration) control {
+	found, err := g.get(ctx, query, limit)
+	if err != nil {
+		if ctx.Err() == nil {
+			unguarded.Do(func() { log.Printf("otel-loopguard: %v; the run goes on unguarded", err) })
+		}
+		return control{}
+	}
+	return found
+}
+
+func (g *Guard) get(ctx context.Context, query string, limit time.Duration) (found control, err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, g.at+query, nil)
 	if err != nil {
-		return Control{}
+		return found, err
+	}
+	if g.token != "" {
+		request.Header.Set("Authorization", "Bearer "+g.token)
 	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return Control{}
+		return found, err
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return Control{}
+		return found, fmt.Errorf("%s answered %s", request.URL.Host, response.Status)
 	}
-	_ = json.NewDecoder(response.Body).Decode(&control)
-	return control
+	return found, json.NewDecoder(response.Body).Decode(&found)
 }

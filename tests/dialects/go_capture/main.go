@@ -1,5 +1,7 @@
-// An agent of ADK whose model is scripted: go run . OTLP_URL SESSION REPEATS [GUARD_URL].
-// With REPEATS it asks for one call as often, else for those of the script.
+// An agent of ADK whose model is scripted: go run . OTLP_URL SESSION REPEATS.
+// With REPEATS it asks for one call as often, else for those of the script. With LOOPGUARD_URL it
+// asks the guard. go run . ask HINTED DENIED ABORTED says what the guard answers, and
+// go run . own OTLP_URL SESSION is a loop without a framework.
 package main
 
 import (
@@ -88,12 +90,38 @@ func broken(_ agent.Context, asked number) (found, error) {
 	return found{}, fmt.Errorf("broken backend for x=%d", asked.X)
 }
 
-func gate(ctx agent.Context, request *model.LLMRequest) (*model.LLMResponse, error) {
-	hint, err := Gate(ctx, os.Args[4], ctx.SessionID())
-	if hint != "" {
-		request.Contents = append(request.Contents, genai.NewContentFromText(hint, genai.RoleUser))
+func asked(sessions []string) {
+	ctx := context.Background()
+	hinted, denied, aborted := NewGuard(sessions[0]), NewGuard(sessions[1]), NewGuard(sessions[2])
+	for range 2 {
+		fmt.Println("hint:", must(hinted.Gate(ctx)))
 	}
-	return nil, err
+	for _, name := range []string{"search", "write"} {
+		fmt.Println("refused:", denied.Refuses(ctx, name))
+	}
+	_, err := aborted.Gate(ctx)
+	fmt.Println("stopped:", err)
+}
+
+func own(ctx context.Context, spans *sdktrace.TracerProvider, session string) {
+	guard, tracer := NewGuard(session), spans.Tracer("my-agent")
+	for range 30 {
+		if _, err := guard.Gate(ctx); err != nil {
+			fmt.Println("stopped:", err)
+			return
+		}
+		fmt.Println(Called(ctx, tracer, guard, session, "search", `{"q": "x"}`, func() (string, error) {
+			return "nothing was found for this query", nil
+		}))
+	}
+}
+
+func exporting(ctx context.Context, url string) *sdktrace.TracerProvider {
+	named := resource.NewSchemaless(attribute.String("service.name", "agents"))
+	traces := must(otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(url+"/v1/traces")))
+	return sdktrace.NewTracerProvider(
+		sdktrace.WithSpanProcessor(Conversation{}), sdktrace.WithSyncer(traces),
+		sdktrace.WithResource(named))
 }
 
 func must[T any](value T, err error) T {
@@ -104,28 +132,33 @@ func must[T any](value T, err error) T {
 }
 
 func main() {
+	if os.Args[1] == "ask" {
+		asked(os.Args[2:])
+		return
+	}
 	ctx := context.Background()
+	if os.Args[1] == "own" {
+		own(ctx, exporting(ctx, os.Args[2]), os.Args[3])
+		return
+	}
 	url, id := os.Args[1], os.Args[2]
-	named := resource.NewSchemaless(attribute.String("service.name", "agents"))
 	if repeats, _ := strconv.Atoi(os.Args[3]); repeats > 0 {
 		script = slices.Repeat([][]call{{paris}}, repeats)
 	}
-	traces := must(otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(url+"/v1/traces")))
-	spans := sdktrace.NewTracerProvider(
-		sdktrace.WithSpanProcessor(Conversation{}), sdktrace.WithSyncer(traces),
-		sdktrace.WithResource(named))
+	spans := exporting(ctx, url)
 	otel.SetTracerProvider(spans)
 
-	var callbacks []llmagent.BeforeModelCallback
-	if len(os.Args) > 4 {
-		callbacks = append(callbacks, gate)
+	ctx = WithConversation(ctx, id)
+	if os.Getenv("LOOPGUARD_URL") != "" {
+		ctx = WithGuard(ctx, NewGuard(id))
 	}
 	helper := must(llmagent.New(llmagent.Config{
 		Name:        "helper",
 		Model:       &scripted{},
 		Instruction: "Find it.",
 
-		BeforeModelCallbacks: callbacks,
+		BeforeModelCallbacks: []llmagent.BeforeModelCallback{BeforeModel},
+		BeforeToolCallbacks:  []llmagent.BeforeToolCallback{BeforeTool},
 		Tools: []tool.Tool{
 			must(functiontool.New(
 				functiontool.Config{Name: "search", Description: "Searches."}, search)),
@@ -139,10 +172,16 @@ func main() {
 	run := must(runner.New(runner.Config{
 		AppName: "agents", Agent: helper, SessionService: sessions,
 	}))
-	asked := genai.NewContentFromText("What is the weather in Paris?", genai.RoleUser)
-	for _, err := range run.Run(WithConversation(ctx, id), "user", id, asked, agent.RunConfig{}) {
+	prompt := genai.NewContentFromText("What is the weather in Paris?", genai.RoleUser)
+	for event, err := range run.Run(ctx, "user", id, prompt, agent.RunConfig{}) {
 		if err != nil {
 			fmt.Println("stopped:", err)
+			continue
+		}
+		for _, part := range event.Content.Parts {
+			if part.FunctionResponse != nil && part.FunctionResponse.Response["error"] != nil {
+				fmt.Printf("refused: %v\n", part.FunctionResponse.Response["error"])
+			}
 		}
 	}
 	must(0, spans.Shutdown(ctx))

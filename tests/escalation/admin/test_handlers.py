@@ -64,6 +64,7 @@ def test_what_is_listed() -> None:
         more.observe(Step(Kind.TOOL, "t", args={"q": key}, outcome="x"), key)
     reply = more.escalation().admin.reply({"op": "sessions"})
     assert [row["session"] for row in reply["sessions"]] == ["d", "c"]
+    assert reply["omitted"] == 2
 
 
 def test_stopped_sessions_stay_on_the_list() -> None:
@@ -129,7 +130,7 @@ def test_answers(guard: LoopGuard, admin: AdminHandlers) -> None:
 
 def test_an_answer_may_raise_a_budget() -> None:
     """As the command line sends it, as text."""
-    guard = watched(budget_cost=1, budget_cost_action="pause")
+    guard = watched(budget_cost=1, budget_action="pause")
     for _ in range(2):
         guard.observe(Step(Kind.MODEL, "m", cost=0.6), "spends-by-hand")
     (waiting,) = asked(guard)

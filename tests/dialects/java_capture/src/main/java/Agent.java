@@ -8,7 +8,9 @@ import io.opentelemetry.exporter.otlp.http.trace.OtlpHttpSpanExporter;
 import io.opentelemetry.sdk.resources.Resource;
 import io.opentelemetry.sdk.trace.SdkTracerProvider;
 import io.opentelemetry.sdk.trace.export.SimpleSpanProcessor;
+import java.util.Arrays;
 import java.util.List;
+import java.util.Map;
 import org.springframework.ai.chat.client.ChatClient;
 import org.springframework.ai.chat.client.advisor.MessageChatMemoryAdvisor;
 import org.springframework.ai.chat.client.advisor.ToolCallingAdvisor;
@@ -18,10 +20,12 @@ import org.springframework.ai.chat.memory.MessageWindowChatMemory;
 import org.springframework.ai.model.tool.ToolCallingManager;
 import org.springframework.ai.openai.OpenAiChatModel;
 import org.springframework.ai.openai.OpenAiChatOptions;
+import org.springframework.ai.support.ToolCallbacks;
+import org.springframework.ai.tool.ToolCallback;
 import org.springframework.ai.tool.annotation.Tool;
 import org.springframework.ai.tool.observation.ToolCallingContentObservationFilter;
 
-/** An agent of Spring AI: java Agent MODEL_URL OTLP_URL SESSION [GUARD_URL]. */
+/** An agent of Spring AI: java Agent MODEL_URL OTLP_URL SESSION; with LOOPGUARD_URL it asks. */
 public class Agent {
     static class Tools {
         @Tool(description = "Searches.")
@@ -37,7 +41,8 @@ public class Agent {
 
     public static void main(String[] arguments) {
         var traces = arguments[1] + "/v1/traces";
-        var exporter = OtlpHttpSpanExporter.builder().setEndpoint(traces).build();
+        var exporter = OtlpHttpSpanExporter.builder().setEndpoint(traces)
+            .addHeader("Authorization", "Bearer " + System.getenv("LOOPGUARD_TOKEN")).build();
         var name = Resource.create(Attributes.of(AttributeKey.stringKey("service.name"), "agents"));
         var provider = SdkTracerProvider.builder().setResource(name)
             .addSpanProcessor(SimpleSpanProcessor.create(exporter)).build();
@@ -58,12 +63,17 @@ public class Agent {
         var window = MessageWindowChatMemory.builder().build();
         var memory = MessageChatMemoryAdvisor.builder(window).build();
         var loop = ToolCallingAdvisor.builder().toolCallingManager(manager).build();
-        List<Advisor> guard =
-            arguments.length > 3 ? List.of(new LoopGuardAdvisor(arguments[3])) : List.of();
+        var guarded = System.getenv("LOOPGUARD_URL") != null;
+        var guard = new LoopGuard();
+        List<Advisor> asks = guarded ? List.of(new LoopGuardAdvisor(guard)) : List.of();
+        var tools = Arrays.stream(ToolCallbacks.from(new Tools()))
+            .map(tool -> guarded ? new GuardedTool(tool, guard) : tool)
+            .toArray(ToolCallback[]::new);
         var client = ChatClient.builder(model, observations, null, null)
-            .defaultAdvisors(loop, memory).defaultAdvisors(guard).build();
+            .defaultAdvisors(loop, memory).defaultAdvisors(asks).build();
         try {
-            System.out.println(client.prompt("What is the weather in Paris?").tools(new Tools())
+            System.out.println(client.prompt("What is the weather in Paris?").toolCallbacks(tools)
+                .toolContext(Map.of(ChatMemory.CONVERSATION_ID, arguments[2]))
                 .advisors(advisors -> advisors.param(ChatMemory.CONVERSATION_ID, arguments[2]))
                 .call().content());
         } catch (IllegalStateException stopped) {

@@ -1,0 +1,37 @@
+import io.opentelemetry.api.trace.Span;
+import org.springframework.ai.chat.memory.ChatMemory;
+import org.springframework.ai.chat.model.ToolContext;
+import org.springframework.ai.tool.ToolCallback;
+import org.springframework.ai.tool.definition.ToolDefinition;
+import org.springframework.ai.tool.metadata.ToolMetadata;
+
+/** A tool whose denied calls are refused, and fail: the model gets the reason for a result. */
+public record GuardedTool(ToolCallback tool, LoopGuard guard) implements ToolCallback {
+    @Override
+    public ToolDefinition getToolDefinition() {
+        return tool.getToolDefinition();
+    }
+
+    @Override
+    public ToolMetadata getToolMetadata() {
+        return tool.getToolMetadata();
+    }
+
+    @Override
+    public String call(String input) {
+        return tool.call(input);
+    }
+
+    @Override
+    public String call(String input, ToolContext context) {
+        if (context != null
+                && context.getContext().get(ChatMemory.CONVERSATION_ID) instanceof String session) {
+            var reason = guard.refuses(session, getToolDefinition().name());
+            if (reason.isPresent()) {
+                Span.current().setAttribute("error.type", "loopguard_deny");
+                return reason.get();
+            }
+        }
+        return tool.call(input, context);
+    }
+}

@@ -1,0 +1,70 @@
+"""Decisions name the agent, whatever the span is that they are about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.agents import agent, tool_call
+from tests.telemetry.scene import Scene
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Tracer
+
+
+def _chat(tracer: Tracer, **attributes: object) -> None:
+    said = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", **attributes}
+    with tracer.start_as_current_span("chat m", attributes=said):  # type: ignore[arg-type]
+        pass
+
+
+def _spends(tracer: Tracer) -> None:
+    for _ in range(3):
+        _chat(tracer, **{"gen_ai.usage.input_tokens": 1000})
+
+
+def _hands_off(tracer: Tracer) -> None:
+    task = '{"task": "please find the order number of the customer in the archive"}'
+    for number in range(16):
+        tool_call(tracer, f"transfer_to_{'bc'[number % 2]}", task, "ok")
+
+
+@pytest.mark.parametrize(
+    ("play", "settings", "span"),
+    [(_spends, {"budget_tokens": 1500}, "chat m"), (_hands_off, {}, "execute_tool transfer")],
+)
+def test_a_decision_names_the_nearest_agent_above(
+    play: Callable[[Tracer], None], settings: dict[str, object], span: str
+) -> None:
+    """On the span, in the log event and on metrics."""
+    scene = Scene(**settings)
+    with agent(scene.tracer):
+        play(scene.tracer)
+    decided = [
+        found
+        for found in scene.spans.get_finished_spans()
+        if found.name.startswith(span) and "loopguard.decision.action" in found.attributes
+    ]
+    assert decided
+    assert {found.attributes["gen_ai.agent.name"] for found in decided} == {"a"}
+    events = scene.events("loopguard.decision")
+    assert {event.attributes["gen_ai.agent.name"] for event in events} == {"a"}
+    for metric in ("decisions", "detections", "steps"):
+        found = scene.values(f"loopguard.{metric}")
+        assert {labels["gen_ai.agent.name"] for labels, _ in found} == {"a"}
+
+
+def test_a_span_that_names_an_agent_keeps_the_name() -> None:
+    """What an instrumentation wrote stays."""
+    scene = Scene(budget_tokens=1500)
+    with agent(scene.tracer):
+        for _ in range(3):
+            said = {"gen_ai.usage.input_tokens": 1000, "gen_ai.agent.name": "b"}
+            _chat(scene.tracer, **said)
+    assert {
+        span.attributes["gen_ai.agent.name"]
+        for span in scene.spans.get_finished_spans()
+        if span.name == "chat m"
+    } == {"b"}

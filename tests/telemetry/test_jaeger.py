@@ -1,0 +1,99 @@
+"""Jaeger's page draws every trace that the guard wrote on."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.trace import NonRecordingSpan, SpanContext, Tracer
+
+from otel_loopguard.core import Kind, Step
+from otel_loopguard.sessions.session import _Spot
+from tests.agents import agent, tool_call
+from tests.jaeger import exported, references_of, undrawn
+from tests.telemetry.scene import Scene
+
+PICTURE = Path(__file__).parents[2] / "docs/pictures/decision.json"
+
+
+def _loops(tracer: Tracer) -> None:
+    with agent(tracer):
+        for _ in range(5):
+            tool_call(tracer)
+
+
+def _remote_parent(tracer: Tracer) -> None:
+    remote = SpanContext(0xA1, 0xB2, is_remote=True, trace_flags=trace.TraceFlags(1))
+    with trace.use_span(NonRecordingSpan(remote)):
+        _loops(tracer)
+
+
+def _nested(tracer: Tracer) -> None:
+    """A tool that calls itself, in a span without a parent."""
+    attributes = {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": "search",
+        "gen_ai.tool.call.arguments": '{"q": "x"}',
+    }
+    with tracer.start_as_current_span("execute_tool search", attributes=attributes) as span:
+        for _ in range(4):
+            tool_call(tracer)
+        span.set_attribute("gen_ai.tool.call.result", "nothing")
+
+
+def _hands_off(tracer: Tracer) -> None:
+    """Two agents that hand over to each other, each in the span of the one before."""
+
+    def run(left: int) -> None:
+        name = "ab"[left % 2]
+        attributes = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": name}
+        with tracer.start_as_current_span(f"invoke_agent {name}", attributes=attributes):
+            tool_call(tracer, f"transfer_to_{'ab'[1 - left % 2]}", "{}", "ok")
+            if left:
+                run(left - 1)
+
+    run(12)
+
+
+@pytest.mark.parametrize("play", [_loops, _remote_parent, _nested, _hands_off])
+def test_the_trace_of_an_agent_that_loops_is_drawn(play: Callable[[Tracer], None]) -> None:
+    """All of its spans are below a root, with the events and the links of decisions on them."""
+    scene = Scene(span_events=True)
+    play(scene.tracer)
+    traces = exported(scene.spans.get_finished_spans())
+    assert scene.total("loopguard.decisions")
+    assert [undrawn(each) for each in traces] == [set()]
+
+
+def test_the_trace_of_a_call_that_hangs_is_drawn() -> None:
+    """The decision is on the open call, after others like it had been made."""
+    scene = Scene(step_timeout_s=5, span_events=True)
+    with agent(scene.tracer):
+        for _ in range(3):
+            tool_call(scene.tracer)
+        attributes = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"}
+        with scene.tracer.start_as_current_span("execute_tool search", attributes=attributes):
+            scene.guard.tick(time.time_ns() + 120 * 10**9)
+    assert scene.total("loopguard.detector.decisions", loopguard__detector__name="stall")
+    assert [undrawn(each) for each in exported(scene.spans.get_finished_spans())] == [set()]
+
+
+@pytest.mark.parametrize(
+    ("parent", "end", "linked"), [(None, 10, True), (None, 11, False), (7, 10, False)]
+)
+def test_a_call_is_linked_to_what_was_over_when_it_began(
+    parent: int | None, end: int, *, linked: bool
+) -> None:
+    """What is below it ends later, or has it for its parent."""
+    step = Step(Kind.TOOL, trace_id=1, span_id=7, start=10, end=20)
+    assert _Spot(1, 2, parent, end).precedes(step) is linked
+
+
+def test_the_picture_shows_a_trace_that_jaeger_draws() -> None:
+    """The one in the documentation."""
+    (found,) = json.loads(PICTURE.read_text(encoding="utf-8"))["data"]
+    assert not undrawn(references_of(found))
