@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard import semconv
 from otel_loopguard._util.errors import InternalErrors, swallow
-from otel_loopguard._util.locks import new_lock, start_thread
+from otel_loopguard._util.locks import Signal, new_lock, start_thread
 from otel_loopguard.core import ErrorClass, Kind
 from otel_loopguard.evidence import error_class, is_runner, prepare, signature_of
 from otel_loopguard.resilience.breaker import Breakers, Guarding, Of
@@ -76,7 +75,7 @@ class ResilienceRegistry:
         """Sends other processes what they do not know yet, for so many seconds at most."""
         if not self._shares:
             return
-        closed = threading.Event()
+        closed = Signal()
 
         def close() -> None:
             with swallow(self._faults, "breakers"):

@@ -72,7 +72,9 @@ class HttpProtocol(H11Protocol):
         """A client has connected."""
         super().connection_made(transport)
         if len(self.connections) > most_connections():
-            next(iter(self._idle), self).transport.close()
+            oldest = next(iter(self._idle), self)
+            self._idle.pop(oldest, None)
+            oldest.transport.abort()
         self._look()
 
     def data_received(self, data: bytes) -> None:

@@ -207,7 +207,7 @@ def explained(error: ValidationError, group: type[Group]) -> str:
             # Its name is what is wrong; its value may be a secret.
             phrases.append(f"{name}: there is no such setting{_meant(name, secrets)}")
             continue
-        value = "" if secrets.get(_setting(name), True) else f" = {_shown(found['input'])}"
+        value = "" if secrets.get(_setting(name), not name) else f" = {_shown(found['input'])}"
         phrases.append(f"{name} ({variable_of(_setting(name))}){value}: {found['msg']}")
     return "; ".join(phrases)
 
