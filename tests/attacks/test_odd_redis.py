@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 
+import otel_loopguard
 from otel_loopguard import LoopGuard, Settings
 from otel_loopguard._util.errors import raise_faults
 from otel_loopguard.stores.redis import RedisStore
@@ -108,3 +111,17 @@ def test_shutdown_waits_for_no_whole_answer(slow: bytes) -> None:
         guard.shutdown()
         assert not ended.is_set()
         released.set()
+
+
+def test_nothing_from_outside_is_unpickled() -> None:
+    """Only idle sessions of the same process are, out of its own memory."""
+    package = Path(otel_loopguard.__file__).parent
+    imports = re.compile(
+        r"^\s*(?:from|import) \S*(?:pickle|marshal|shelve|dill|packing)\b", re.MULTILINE
+    )
+    found = {
+        path.relative_to(package).as_posix()
+        for path in package.rglob("*.py")
+        if imports.search(path.read_text(encoding="utf-8"))
+    }
+    assert found == {"_util/packing.py", "sessions/session.py"}
