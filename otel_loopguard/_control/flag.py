@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._control.pending import claimed, early
 from otel_loopguard._util.clock import now as clock
-from otel_loopguard._util.clock import waits
+from otel_loopguard._util.clock import steady, waits
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.values import dataclass
 from otel_loopguard._util.worker import weak_reference
@@ -79,7 +79,8 @@ class Control:
         hint: Text for the model's next messages; None for `allow`.
         decision: The decision behind it; None for `allow` and where a person set it.
         by: Who set it: `policy`, or the name of a person; None for `allow`.
-        until: When it ends by itself, nanoseconds since the epoch; None: not by itself.
+        until: When it ends by itself, nanoseconds since the epoch, even if the machine's clock is
+            set back; None: not by itself.
         recalled: Whether it comes from the journal, so that it is not replicated again.
         remote_decision_id: Id of the decision behind it, if another process made it.
     """
@@ -132,6 +133,7 @@ class Flag:
         "__weakref__",
         "_changed",
         "_control",
+        "_ends",
         "_hint_taken",
         "_lock",
         "_milestones",
@@ -147,6 +149,8 @@ class Flag:
 
     def __init__(self, session: str, limit_s: float) -> None:
         self._control = Control(session)
+        # By the steady clock: who sets the machine's back holds nobody.
+        self._ends = 0
         self._changed: threading.Condition | None = None
         self._lock: threading.RLock | None = None
         self._waiters: tuple[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]], ...] = ()
@@ -164,9 +168,7 @@ class Flag:
     def control(self) -> Control:
         """The control as it is now."""
         now = self._control
-        if now.until is not None and clock() >= now.until:
-            return self._run_out(now)
-        return now
+        return self._run_out(now) if self._is_over(now) else now
 
     @property
     def milestones(self) -> Milestones:
@@ -196,8 +198,7 @@ class Flag:
         """Whether the session is paused."""
         # Called with the condition held, so an expired control is not cleared here.
         now = self._control
-        ends = now.until is not None and clock() >= now.until
-        return now.action is Action.PAUSE and not ends
+        return now.action is Action.PAUSE and not self._is_over(now)
 
     @property
     def waits_for_people(self) -> bool:
@@ -316,7 +317,8 @@ class Flag:
     def wait(self, limit_s: float) -> bool:
         """Blocks while the session is paused, at most `limit_s` seconds; False at the limit.
 
-        The limit is on a clock that nobody sets; when the pause itself ends, on the guard's.
+        The limit is on a clock that nobody sets; the pause itself ends on that or on the guard's,
+        whichever comes first.
         """
         changed = self._condition()
         deadline = time.monotonic() + waits(limit_s)
@@ -355,7 +357,13 @@ class Flag:
     def _next_check_s(self) -> float:
         """Seconds until the next check whether the control has expired."""
         until = self._control.until
-        return _LONGEST_S if until is None else min(max((until - clock()) / 1e9, 0.001), _LOOK_S)
+        if until is None:
+            return _LONGEST_S
+        left = min(until - clock(), self._ends - steady())
+        return min(max(left / 1e9, 0.001), _LOOK_S)
+
+    def _is_over(self, now: Control) -> bool:
+        return now.until is not None and (clock() >= now.until or steady() >= self._ends)
 
     def _run_out(self, over: Control) -> Control:
         """Clears an expired control, unless it was changed meanwhile."""
@@ -366,6 +374,9 @@ class Flag:
         return self._control
 
     def _put(self, control: Control) -> None:
+        if control.until is not None:
+            # First: who reads meanwhile must not end the new one by the time of the old.
+            self._ends = steady() + control.until - clock()
         # In this order an interrupt leaves a stale entry, and never a missing one.
         if control.action.stops:
             if len(_stopping) >= _most_stopping:

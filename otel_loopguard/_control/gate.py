@@ -203,8 +203,8 @@ def pause(
         session: Its key.
         reason: Why, in a sentence.
         by: Name of the person who does it.
-        limit_s: Seconds after which it goes on by itself, on the clock of the guard: those for
-            which the machine sleeps count. Not by itself by default.
+        limit_s: Seconds after which it goes on by itself; those for which the machine sleeps count,
+            and setting its clock back prolongs nothing. Not by itself by default.
 
     Returns:
         False if it is not known here.

@@ -38,6 +38,8 @@ Read = tuple["RecordedSpan", "Step | None"]
 
 _SEEN: Final = 200_000
 _DECIDED: Final = 10_000
+_WAITING: Final = 20_000
+"""Spans and log records that wait for one tenant: what is judged within a second or two."""
 
 
 class Busy(Exception):  # noqa: N818  # named after what it says
@@ -104,6 +106,7 @@ class Engine:
         self._calls = OpenCalls(guard)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="loopguard-server")
         self._batch: _Batch | None = None
+        self._waiting = 0
         self._log = log
         self._leases = leases
         self._made: list[DecisionRecord] = []
@@ -120,7 +123,22 @@ class Engine:
 
         Returns:
             The annotations of the spans, by trace and span id.
+
+        Raises:
+            Busy: Too many wait already; a request that is alone may have any number.
         """
+        count = len(spans) + len(steps)
+        if self._waiting and self._waiting + count > _WAITING:
+            raise Busy
+        self._waiting += count
+        try:
+            return await self._judged(spans, steps)
+        finally:
+            self._waiting -= count
+
+    async def _judged(
+        self, spans: Sequence[RecordedSpan], steps: Sequence[tuple[str, Step]]
+    ) -> dict[SpanId, Annotation]:
         batch = self._batch
         if batch is None:
             batch = self._batch = _Batch()

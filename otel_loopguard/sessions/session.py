@@ -434,7 +434,11 @@ class Session:
         if found and journal is not None:
             found = journal.covered(found)
         for extractor in self.extractors.get(step):
-            evidence = extractor.extract(step)
+            try:
+                evidence = extractor.extract(step)
+            except Exception as fault:  # noqa: BLE001  # the others still see the step
+                self._faults.caught(type(extractor).__name__, fault)
+                continue
             if evidence is None:
                 continue
             if isinstance(evidence, Evidence):
