@@ -36,7 +36,7 @@ def current() -> Control:
     The session is the one named by `otel_loopguard.session(...)`, else the one of the current span.
     """
     flag = asked_flag()
-    return NOTHING if flag is None else flag.control
+    return NOTHING if flag is None else flag.read()
 
 
 def check() -> None:
@@ -54,7 +54,7 @@ def check() -> None:
 
 def check_at(flag: Flag) -> None:
     """As `check`, for the session of a flag."""
-    control = flag.control
+    control = flag.read()
     if control.action is Action.ABORT:
         raise _abort(flag, control)
 
@@ -175,7 +175,7 @@ def gate(limit_s: float | None = None) -> Gate:
 
 def gate_at(flag: Flag, limit_s: float | None = None, *, block: bool = False) -> Gate:
     """As `gate`, for the session of a flag; `block` waits here even where a loop runs."""
-    control = flag.control
+    control = flag.read()
     if control.action is Action.ABORT:
         raise _abort(flag, control)
     if control.action is not Action.PAUSE:
@@ -345,17 +345,21 @@ def refused_at(flag: Flag | None, tool: str, args: object = None) -> Control | N
 
 
 def flag_refuses(flag: Flag | None, tool: str, args: object = None) -> Control | None:
-    """Checks the flag alone: it refuses all calls of a stopped session, or of a denied loop."""
-    if flag is None or not flag.stops:
+    """Checks the flag alone: it refuses all calls of a stopped session, or of a denied loop.
+
+    A loop stays denied while other calls lower the flag.
+    """
+    if flag is None:
         return None
-    control = flag.control
+    control = flag.read()
     if control.action in (Action.PAUSE, Action.ABORT):
         return control
-    if control.action is not Action.DENY:
+    denial = control if control.action is Action.DENY else flag.denial
+    if denial is None:
         return None
     session, span = control.session or "", _span()
     denied = any(one.denies(session, tool, args, span_id=span) for one in _knowing(flag))
-    return control if denied else None
+    return denial if denied else None
 
 
 def objected(flag: Flag | None, tool: str, args: object = None) -> Control | None:

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Final
 
+from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard.core import Kind
 from otel_loopguard.sessions.session import Session
 
@@ -87,6 +88,8 @@ class SessionRegistry:
         self._by_trace: OrderedDict[int, Session] = OrderedDict()
         self.of_trace: Callable[[int], Session | None] = self._by_trace.get
         self._explicit: OrderedDict[int, None] = OrderedDict()
+        # What runtimes asked for before anything was known of it.
+        self.awaited: BoundedDict[str, None] = BoundedDict(settings.max_sessions)
         self.begun: Callable[[str], None] | None = None
         self.gone: Callable[[Session], None] | None = None
         self.is_open: Callable[[Session], bool] = _is_not_open
@@ -234,6 +237,9 @@ class SessionRegistry:
         )  # fmt: skip
 
     def _begin(self, session: Session) -> None:
+        if self.awaited and session.key in self.awaited:
+            session.flag.asked = True
+            del self.awaited[session.key]
         if self._journal_worker is not None:
             self._journal_worker.begin(session)
         if self.begun is not None:

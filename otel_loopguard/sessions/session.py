@@ -23,7 +23,7 @@ from otel_loopguard.evidence import (
     ToolCallExtractor,
     UsageExtractor,
 )
-from otel_loopguard.policy import Policy
+from otel_loopguard.policy import UNASKED, Hearing, Policy
 from otel_loopguard.policy.hints import hint
 from otel_loopguard.sessions.agent_cycles import (
     CycleLog,
@@ -467,7 +467,7 @@ class Session:
     ) -> list[Finding]:
         """Returns the verdict on a call that ran although its loop is denied."""
         self._unsettled = True
-        defied = self.policy.defied(key, name, number, moment)
+        defied = self.policy.defied(key, name, number, moment, self._hearing(step))
         self._write_loops(moment)
         return [self._found(verdict, step, seen) for verdict in defied]
 
@@ -487,7 +487,7 @@ class Session:
             found = [one for one in found if not one.keys & self.allowed]
         self.detected = found = attended(found, self._settings, live=self.live)
         self._unsettled = True
-        verdicts = self.policy.judge(found, number, moment, step.end or 0)
+        verdicts = self.policy.judge(found, number, moment, step.end or 0, self._hearing(step))
         self._write_loops(moment)
         if any(map(is_cycle, found)):
             if self.cycles is None:
@@ -495,6 +495,11 @@ class Session:
             self.cycles.observe(found, verdicts, self.progress.steps - 1)
         self.troubled = self.troubled or any(one.own is not Action.ALLOW for one in found)
         return [self._found(verdict, step, seen) for verdict in verdicts]
+
+    def _hearing(self, step: Step) -> Hearing:
+        """Returns what the runtime had heard when a step began."""
+        flag = self.flag
+        return Hearing(flag.heard, flag.standing, step.start) if flag.asked else UNASKED
 
     def _found(self, verdict: Verdict, step: Step, seen: Evidence | None) -> Finding:
         """Returns a verdict with the spans that first showed the parts of its loop."""
@@ -523,7 +528,11 @@ class Session:
             # Only a person's control stays.
             if self.policy.ended:
                 self.policy.start_over()
-        elif self.policy.ended or (ruled and self.flag.stops):
+        elif (
+            self.policy.ended
+            or (ruled and self.flag.stops)
+            or (self.flag.asked and self.policy.stops)
+        ):
             self.flag.clear()
             self._cleared = self.flag.cleared
             self.policy.start_over()
@@ -539,7 +548,7 @@ class Session:
             return ()
         moment = -self.progress.steps
         self._unsettled = True
-        unheeded = self.policy.unheeded(turns, self._number, moment)
+        unheeded = self.policy.unheeded(turns, self._number, moment, self._hearing(step))
         self._write_loops(moment)
         return [Finding(verdict) for verdict in unheeded]
 
@@ -548,7 +557,7 @@ class Session:
         over = self.policy.calm(number, succeeded=seen is not None and self._succeeded(seen))
         outside = seen is None or not self.policy.knows(seen.call)
         outside = outside and not stops_handoffs(self.flag.control)
-        if self.flag.raised and (over or outside):
+        if self.flag.raised and (over or (outside and self.flag.is_heard)):
             self.flag.lower()
             self._mark("LOWERED")
 
