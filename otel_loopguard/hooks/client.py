@@ -298,8 +298,8 @@ def _deliver(answer: bytes) -> None:
 
 def _write(answer: bytes) -> NoReturn:
     """Writes the answer and exits without finalising the interpreter."""
-    try:
+    try:  # noqa: SIM105  # contextlib is not loaded
         _deliver(answer)
-    except BaseException:  # noqa: BLE001, S110, SIM105  # nobody reads it, and contextlib is not loaded
+    except BaseException:  # noqa: BLE001, S110  # nobody reads it
         pass
     os._exit(0)
