@@ -178,6 +178,7 @@ class Flag:
         now = self.control
         if now is not self._read:
             self.asked, self._read = True, now
+            _unheard.pop(id(self), None)
             if now.decision_id is not None:
                 self.hear(now.decision_id, clock())
         return now
@@ -408,6 +409,11 @@ class Flag:
         return self._control
 
     def _put(self, control: Control) -> None:
+        key = id(self)
+        if self.asked and control.action is not Action.ALLOW:
+            _unheard[key] = weakref.ref(self, lambda _: _unheard.pop(key, None))
+        else:
+            _unheard.pop(key, None)
         # In this order an interrupt leaves a stale entry, and never a missing one.
         if control.action.stops:
             if len(_stopping) >= _most_stopping:
@@ -440,6 +446,8 @@ class Flag:
 # One for all flags, held for an assignment or two. Re-entrant: a finalizer may end a span in there.
 _changing = new_lock()
 _stopping: dict[int, weakref.ref[Flag]] = {}
+_unheard: dict[int, weakref.ref[Flag]] = {}
+"""Flags that are raised and were not read since, of runtimes that ask."""
 _most_stopping = 64
 
 
@@ -467,6 +475,14 @@ def any_stops() -> bool:
     Usually none is, and then no flag has to be looked up.
     """
     return bool(_stopping)
+
+
+def any_news() -> bool:
+    """Whether any session of this process is stopped, or has what its runtime has not read yet.
+
+    Usually none has, and then no flag has to be looked up.
+    """
+    return bool(_stopping or _unheard)
 
 
 def _finish(future: asyncio.Future[None]) -> None:

@@ -17,7 +17,7 @@ from otel_loopguard._control.context import (
     named_session,
     trace_key,
 )
-from otel_loopguard._control.flag import BY_HAND, NOTHING, Control, Flag, any_stops, is_reserved
+from otel_loopguard._control.flag import BY_HAND, NOTHING, Control, Flag, any_news, is_reserved
 from otel_loopguard._control.pending import keep_early
 from otel_loopguard._util.clock import now
 from otel_loopguard._util.logger import warn_blind
@@ -45,7 +45,7 @@ def check() -> None:
     Raises:
         LoopGuardAbort: The session of the current context is aborted.
     """
-    if not any_stops():
+    if not any_news():
         return
     flag = asked_flag()
     if flag is not None:

@@ -122,7 +122,7 @@ def test_an_agent_that_goes_on_is_stopped_all_the_same(events: list[tuple[str, i
     agent.play([one for one in events if one[0] != "turn"])
     agent.is_late = False
     agent.judge()
-    for _ in range(40):
+    for _ in range(100):  # after news it takes forty
         agent.call("x", 1)
         agent.read()
     assert Action.ABORT in {one.action for one in agent.made}
