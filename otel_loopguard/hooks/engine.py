@@ -146,7 +146,8 @@ class HookEngine:
                 # The agent makes it.
                 self._state.put_call(session, call_id, call._replace(state="open", said=""))
                 self._open[session, call_id] = _step(event, call.begun)
-            self._tell_again(session, heard=False)
+            denial = self._denial(session) if answer.reply is Reply.DENY else None
+            self._tell_again(session, denial or self._control(session), heard=False)
 
     def ask(self, request: dict[str, object]) -> dict[str, object]:
         """Does what a person asks of a session, as `AdminHandlers.reply`.
@@ -359,21 +360,18 @@ class HookEngine:
             return  # its beginning and its end are two events
         self._compacted[session] = steps
         self.guard.compacted(session)
-        self._tell_again(session)
+        self._tell_again(session, self._control(session), heard=True)
 
-    def _tell_again(self, session: str, *, heard: bool = True) -> None:
-        """Has the next answer say again what was said last, which the agent has heard or not."""
+    def _tell_again(self, session: str, control: Control, *, heard: bool) -> None:
+        """Has the next answer say again what was said, which the agent has heard or not."""
         flag = self.guard.flag_of(session)
-        denial = self._denial(session)
-        control = self._control(session) if denial is None else denial
         if flag is None or control.decision is None:
             return
         decision_id = control.decision.id
         who, what = self._state.replies(session, decision_id)
-        what = what.replace("hint", "")
         if not heard:
             flag.unhear(decision_id)
-            what = ""
+        what = what.replace("hint", "") if heard else ""
         self._state.remember_replies(session, decision_id, who, what)
 
     def _said(self, event: HookEvent, at: int) -> None:

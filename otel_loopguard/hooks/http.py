@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from contextlib import AbstractContextManager
 
-    from otel_loopguard.hooks.process import Answer
+    from otel_loopguard.hooks.events import Answering
 
 _HOSTS: Final = ("127.0.0.1", "::1", "localhost")
 _LIMIT_S: Final = 10.0
@@ -45,7 +45,7 @@ def address_of(text: str) -> tuple[str, int]:
 
 def serving(
     text: str,
-) -> Callable[[Path, Answer], AbstractContextManager[None]]:
+) -> Callable[[Path, Answering], AbstractContextManager[None]]:
     """Answers at an address while the block runs.
 
     Raises:
@@ -54,7 +54,7 @@ def serving(
     address = address_of(text)
 
     @contextmanager
-    def serve(folder: Path, answer: Answer) -> Generator[None]:
+    def serve(folder: Path, answer: Answering) -> Generator[None]:
         with HookHttpServer(address, secret_of(folder / "token"), answer) as server:
             Thread(target=server.serve_forever, name="loopguard-hook-http", daemon=True).start()
             try:
@@ -81,7 +81,7 @@ class HookHttpServer(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, address: tuple[str, int], token: str, answer: Answer) -> None:
+    def __init__(self, address: tuple[str, int], token: str, answer: Answering) -> None:
         self.token = token
         self.answer = answer
         self._free = BoundedSemaphore(_MOST)

@@ -29,6 +29,7 @@ import orjson
 from otel_loopguard._util.bounded_json import oversized
 from otel_loopguard.errors import LoopGuardError
 from otel_loopguard.hooks.engine import HookEngine
+from otel_loopguard.hooks.events import Answering
 from otel_loopguard.hooks.state import HookState
 from otel_loopguard.hooks.state_folder import GREETING, MODES, MOST_BYTES, NOTHING, StateFolder
 from otel_loopguard.settings import Settings
@@ -47,9 +48,7 @@ try:
 except ImportError:  # Windows
     fcntl = None
 
-Answer = Callable[[bytes], "tuple[bytes, Callable[[], None] | None]"]
-"""Gives the answer to a request, and a callback for when it is not delivered."""
-Listener = Callable[[Path, Answer], "AbstractContextManager[object]"]
+Listener = Callable[[Path, Answering], "AbstractContextManager[object]"]
 """Another way in besides the socket, given the folder of the state and what answers a request."""
 
 _PROGRAM: Final = "otel-loopguard"

@@ -357,7 +357,11 @@ def test_calls_of_one_message_share_a_refusal(agent: Agent) -> None:
         made: list[dict[str, Any]] = []
         for place in range(4):
             agent.at -= SECOND
-            said = {"tool": "Bash", "args": COMMAND, "call_id": f"{message}-{place}"}
+            said: dict[str, Any] = {
+                "tool": "Bash",
+                "args": COMMAND,
+                "call_id": f"{message}-{place}",
+            }
             answers.append(agent.tell(EventKind.CALL, **said))
             if answers[-1].reply in (Reply.NOTHING, Reply.HINT):
                 made.append(said)
