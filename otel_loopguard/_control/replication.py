@@ -29,6 +29,8 @@ from otel_loopguard.core import Action
 from otel_loopguard.policy.hints import hint
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from otel_loopguard._control.flag import Control, Flag
     from otel_loopguard._util.errors import InternalErrors
     from otel_loopguard.settings import Settings
@@ -262,6 +264,11 @@ class ControlReplication:
             renamed = None if home is None else home.flag_of(session)
             if renamed is not None and renamed.stops:
                 self.changed(renamed)
+
+    def when_looked_up(self, then: Callable[[], None]) -> None:
+        """Calls back once what was looked up so far is answered."""
+        if self._writer is None or not self._writer.ask(lambda _: None, lambda _: then(), then):
+            then()
 
     def forget(self, session: str) -> None:
         """Forgets a session, and the messages about it."""

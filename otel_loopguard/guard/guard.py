@@ -494,6 +494,14 @@ class LoopGuard(SessionQueries):
         """
         self._sessions.recall(session, trace_id, self._clock())
 
+    def when_looked_up(self, then: Callable[[], None]) -> None:
+        """Calls back once the store has said what other processes decided of known sessions.
+
+        Args:
+            then: Called on another thread, or at once without a store.
+        """
+        self._replication.when_looked_up(then)
+
     def write_journals(self) -> None:
         """Writes pending journal entries now."""
         self._sessions.flush()
@@ -716,6 +724,8 @@ class LoopGuard(SessionQueries):
         decision = self._decisions.decide(session.key, finding, step, index=index, time=at)
         decision = session.noted(decision)
         _raise_flag(session, decision)
+        # Where something stronger stands, the loop is refused by that.
+        finding.verdict.loop.decision = "" if decision.shadow else session.flag.standing
         loop = finding.verdict.detection.own is None
         return self._record(session, decision, step, opened, loop=loop)
 
