@@ -18,7 +18,7 @@ from otel_loopguard._control.context import (
     questions,
     trace_key,
 )
-from otel_loopguard._control.flag import BY_HAND, NOTHING, Control, Flag, any_stops, is_reserved
+from otel_loopguard._control.flag import BY_HAND, NOTHING, Control, Flag, any_news, is_reserved
 from otel_loopguard._control.pending import keep_early
 from otel_loopguard._control.refusals import told
 from otel_loopguard._util.clock import now
@@ -38,7 +38,7 @@ def current() -> Control:
     The session is the one named by `otel_loopguard.session(...)`, else the one of the current span.
     """
     flag = asked_flag()
-    return NOTHING if flag is None else flag.control
+    return NOTHING if flag is None else flag.read()
 
 
 def check() -> None:
@@ -47,7 +47,7 @@ def check() -> None:
     Raises:
         LoopGuardAbort: The session of the current context is aborted.
     """
-    if not any_stops():
+    if not any_news():
         questions.count()
         return
     flag = asked_flag()
@@ -57,7 +57,7 @@ def check() -> None:
 
 def check_at(flag: Flag) -> None:
     """As `check`, for the session of a flag."""
-    control = flag.control
+    control = flag.read()
     if control.action is Action.ABORT:
         raise _abort(flag, control)
 
@@ -178,7 +178,7 @@ def gate(limit_s: float | None = None) -> Gate:
 
 def gate_at(flag: Flag, limit_s: float | None = None, *, block: bool = False) -> Gate:
     """As `gate`, for the session of a flag; `block` waits here even where a loop runs."""
-    control = flag.control
+    control = flag.read()
     if control.action is Action.ABORT:
         raise _abort(flag, control)
     if control.action is not Action.PAUSE:
@@ -203,8 +203,8 @@ def pause(
         session: Its key.
         reason: Why, in a sentence.
         by: Name of the person who does it.
-        limit_s: Seconds after which it goes on by itself, on the clock of the guard: those for
-            which the machine sleeps count. Not by itself by default.
+        limit_s: Seconds after which it goes on by itself; those for which the machine sleeps count,
+            and setting its clock back prolongs nothing. Not by itself by default.
 
     Returns:
         False if it is not known here.
@@ -357,18 +357,24 @@ def refused_at(flag: Flag | None, tool: str, args: object = None) -> Control | N
 
 
 def flag_refuses(flag: Flag | None, tool: str, args: object = None) -> Control | None:
-    """Checks the flag alone: it refuses all calls of a stopped session, or of a denied loop."""
-    if flag is None or not flag.stops:
+    """Checks the flag alone: it refuses all calls of a stopped session, or of a denied loop.
+
+    A loop stays denied while other calls lower the flag.
+    """
+    if flag is None:
         return None
-    control = flag.control
-    if control.action is Action.DENY:
-        session, span = control.session or "", _span()
-        if not any(one.denies(session, tool, args, span_id=span) for one in _knowing(flag)):
-            return None
-    elif control.action not in (Action.PAUSE, Action.ABORT):
+    control = flag.read()
+    if control.action in (Action.PAUSE, Action.ABORT):
+        told(flag, control.hint, control.reason)
+        return control
+    denial = control if control.action is Action.DENY else flag.denial
+    if denial is None:
         return None
-    told(flag, control.hint, control.reason)
-    return control
+    session, span = control.session or "", _span()
+    if not any(one.denies(session, tool, args, span_id=span) for one in _knowing(flag)):
+        return None
+    told(flag, denial.hint, denial.reason)
+    return denial
 
 
 def objected(flag: Flag | None, tool: str, args: object = None) -> Control | None:

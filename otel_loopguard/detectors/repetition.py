@@ -141,8 +141,8 @@ class ExactRepeat(BaseDetector):
             confidence=0.6,
             reason="waited_long",
             max_action=Action.ASK,
-            advice=f"You have waited {waited / 60:.0f} minutes: say what is still missing and finish "
-            "with what you have, or ask the user how long to wait.",
+            advice=f"You have waited {waited / 60:.0f} minutes: say what is still missing and "
+            "finish with what you have, or ask the user how long to wait.",
         )
 
 

@@ -182,8 +182,8 @@ def looks_at_files(tool: str, arguments: object) -> bool:
 
 
 _SHELL_READS: Final = re.compile(
-    r"\A\s*(?:cd \S+ && )?(?:ls|cat|head|tail|less|grep|rg|find|pwd|wc|tree|stat|file|which|awk|sort|"
-    r"sed -n|nl|git (?:status|diff|log|show|blame|branch|ls-files))\b"
+    r"\A\s*(?:cd \S+ && )?(?:ls|cat|head|tail|less|grep|rg|find|pwd|wc|tree|stat|file|which|awk|"
+    r"sort|sed -n|nl|git (?:status|diff|log|show|blame|branch|ls-files))\b"
 )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from otel_loopguard._control.flag import Control
 from otel_loopguard._util.clock import now
 from otel_loopguard.core.task import Task
 from otel_loopguard.evidence import parsed
@@ -65,6 +66,20 @@ class SessionQueries:
         """Returns the flag of a session, or None if the session is not known."""
         found = self._sessions.find(session)
         return None if found is None else found.flag
+
+    def read(self, session: str) -> Control:
+        """Returns the control of a session to its runtime, which has heard it then.
+
+        Args:
+            session: Its key; that it was asked for is known once the session is.
+        """
+        found = self._sessions.find(session)
+        if found is None:
+            with self._lock:
+                found = self._sessions.find(session)
+                if found is None:
+                    self._sessions.awaited[session] = None
+        return Control(session) if found is None else found.flag.read()
 
     def flag_named(self, session: str) -> Flag:
         """Returns the flag of a session by its final key; creates the session if needed."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING
 
-from otel_loopguard._util.errors import InternalErrors
-from otel_loopguard._util.locks import new_lock
+from otel_loopguard._util.errors import InternalErrors, swallow
+from otel_loopguard._util.locks import Signal, new_lock, start_thread
 from otel_loopguard.core import ErrorClass, Kind
 from otel_loopguard.evidence import error_class, is_runner, prepare, signature_of
 from otel_loopguard.resilience.breaker import Breakers, Guarding, Of
@@ -31,6 +31,7 @@ class ResilienceRegistry:
         self.settings = settings
         self._faults = faults
         self._recoveries: Recoveries | None = None
+        self._shares = store is not None
         self.breakers = Breakers(settings, store, faults)
         self.checks = Checks(settings, faults)
 
@@ -63,9 +64,22 @@ class ResilienceRegistry:
         named = step.error and args is not None and error is not ErrorClass.TRANSIENT
         checks.finished(name, args, step.error, error, signature_of(step) if named else None)
 
-    def close(self) -> None:
-        """Sends other processes what they do not know yet."""
-        self.breakers.close()
+    def close(self, limit_s: float) -> None:
+        """Sends other processes what they do not know yet, for so many seconds at most."""
+        if not self._shares:
+            return
+        closed = Signal()
+
+        def close() -> None:
+            with swallow(self._faults, "breakers"):
+                self.breakers.close()
+            closed.set()
+
+        # The store may hang in the middle of an answer.
+        if start_thread("closing", close):
+            closed.wait(limit_s)
+        else:
+            close()
 
 
 # Held weakly: a guard that is gone leaves nothing behind.

@@ -33,7 +33,7 @@ from otel_loopguard.evidence import (
     ToolCallExtractor,
     UsageExtractor,
 )
-from otel_loopguard.policy import Policy
+from otel_loopguard.policy import UNASKED, Hearing, Policy
 from otel_loopguard.policy.hints import hint
 from otel_loopguard.sessions.agent_cycles import (
     CycleLog,
@@ -51,7 +51,7 @@ from otel_loopguard.settings import Settings
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from otel_loopguard.core import Decision, Detection, Remaining, SavedMilestones
     from otel_loopguard.core.report import Report
@@ -433,10 +433,7 @@ class Session:
         found = self.detectors.observe(step) if self._registry.of(step.kind) else []
         if found and journal is not None:
             found = journal.covered(found)
-        for extractor in self.extractors.get(step):
-            evidence = extractor.extract(step)
-            if evidence is None:
-                continue
+        for evidence in self._told_by(step):
             if isinstance(evidence, Evidence):
                 self._note(step, evidence)
                 seen, moment = evidence, evidence.round
@@ -455,6 +452,17 @@ class Session:
         if troubled and step.kind is _TOOL:
             self._calm(seen, number)
         return ()
+
+    def _told_by(self, step: Step) -> Iterator[Any]:
+        """Returns the evidence of a step; an extractor that fails leaves it to the others."""
+        for extractor in self.extractors.get(step):
+            try:
+                evidence = extractor.extract(step)
+            except Exception as fault:  # noqa: BLE001  # counted, and logged once a kind
+                self._faults.caught(type(extractor).__name__, fault)
+                continue
+            if evidence is not None:
+                yield evidence
 
     def _made_again(self, step: Step, seen: Evidence, number: int) -> Sequence[Finding] | None:
         """Returns the verdict on a call of a denied loop; None for any other call."""
@@ -526,7 +534,7 @@ class Session:
     ) -> list[Finding]:
         """Returns the verdict on a call that ran although its loop is denied."""
         self._unsettled = True
-        defied = self.policy.defied(key, name, number, moment)
+        defied = self.policy.defied(key, name, number, moment, self._hearing(step))
         self._write_loops(moment)
         return [self._found(verdict, step, seen) for verdict in defied]
 
@@ -548,7 +556,7 @@ class Session:
             found = [one for one in found if not one.keys & self.allowed]
         self.detected = found = attended(found, self._settings, live=self.live)
         self._unsettled = True
-        verdicts = self.policy.judge(found, number, moment, step.end or 0)
+        verdicts = self.policy.judge(found, number, moment, step.end or 0, self._hearing(step))
         self._write_loops(moment)
         if any(map(is_cycle, found)):
             if self.cycles is None:
@@ -556,6 +564,13 @@ class Session:
             self.cycles.observe(found, verdicts, self.progress.steps - 1)
         self.troubled = self.troubled or any(one.own is not Action.ALLOW for one in found)
         return [self._found(verdict, step, seen) for verdict in verdicts]
+
+    def _hearing(self, step: Step) -> Hearing:
+        """Returns what the runtime had heard when a step began."""
+        flag = self.flag
+        if not flag.asked:
+            return UNASKED
+        return Hearing(flag.heard, flag.standing, step.opened or step.start)
 
     def _found(self, verdict: Verdict, step: Step, seen: Evidence | None) -> Finding:
         """Returns a verdict with the spans that first showed the parts of its loop."""
@@ -582,7 +597,7 @@ class Session:
         """
         if self._silence is not None:
             self._silence.broken()
-        asked = self.flag.asked > 0
+        asked = self.flag.escalations > 0
         if asked and not prompted:
             return
         by = self.flag.control.by
@@ -591,7 +606,11 @@ class Session:
             # Only a person's control stays.
             if self.policy.ended:
                 self.policy.start_over()
-        elif self.policy.ended or (ruled and self.flag.stops):
+        elif (
+            self.policy.ended
+            or (ruled and self.flag.stops)
+            or (self.flag.asked and self.policy.stops)
+        ):
             self.flag.clear(by=PROMPT if asked else None)
             self._cleared = self.flag.cleared
             self.policy.start_over()
@@ -607,7 +626,7 @@ class Session:
             return ()
         moment = -self.progress.steps
         self._unsettled = True
-        unheeded = self.policy.unheeded(turns, self._number, moment)
+        unheeded = self.policy.unheeded(turns, self._number, moment, self._hearing(step))
         self._write_loops(moment)
         return [Finding(verdict) for verdict in unheeded]
 
@@ -616,7 +635,7 @@ class Session:
         over = self.policy.calm(number, succeeded=seen is not None and self._succeeded(seen))
         outside = seen is None or not self.policy.knows(seen.call)
         outside = outside and not stops_handoffs(self.flag.control)
-        if self.flag.raised and (over or outside):
+        if self.flag.raised and (over or (outside and self.flag.is_heard)):
             self.flag.lower()
             self._mark("LOWERED")
 
