@@ -52,7 +52,7 @@ from otel_loopguard.evidence.outcomes import (
     says_nothing_found,
     score_of,
 )
-from otel_loopguard.evidence.weight import Pace, RepeatBaseline, weigh
+from otel_loopguard.evidence.weight import Pace, RepeatBaseline, news_of, weigh
 
 if TYPE_CHECKING:
     from otel_loopguard.evidence.outcomes import Outcome
@@ -230,9 +230,7 @@ class ToolCallExtractor:
         )
         since = self._pace.add(
             call.key, outcome.key, step.start, step.end or 0,
-            # What is not known to read may have changed something, whatever it answers.
-            news=0.0 if failing else 1.0 if novelty is None or effect is not _READ else novelty,
-            waits=effect is Effect.WAIT,
+            news=news_of(novelty, effect, failing=failing), waits=effect is Effect.WAIT,
         )  # fmt: skip
         line = refusal or (error_line(step) if failing else None)
         call_error = step.error and not name.runs_code and is_call_error(step)
