@@ -6,7 +6,7 @@ SHELL  := /bin/bash
 UV     := VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/uv
 
 .PHONY: help demo demo-serve demo-hook test test-all environments frameworks check docs site golden bench house eval dist lock clean
-.PHONY: collector balancer jaeger stack demo-stack e2e phoenix mlflow kafka pictures
+.PHONY: collector balancer jaeger jaeger-ui stack demo-stack e2e phoenix mlflow kafka pictures
 .DEFAULT_GOAL := help
 
 help: ## what there is
@@ -65,6 +65,9 @@ balancer: $(VENV)/.dev ## builds the Collector for the first of two layers
 
 jaeger: $(VENV)/.dev ## builds Jaeger
 	$(STACK) build jaeger
+
+jaeger-ui: $(VENV)/.dev ## keeps Jaeger's page for the stack, from a folder that has it: UI=DIR
+	$(STACK) page $(if $(UI),"$(UI)")
 
 phoenix: $(VENV)/.dev ## installs Arize Phoenix, in an environment of its own
 	$(STACK) build phoenix
