@@ -117,7 +117,7 @@ eval: $(VENV)/.dev ## detection on ../shared/traces, beside the baselines
 	  --curve build/curve.jsonl
 	$(BIN)/python bench/curve.py build/curve.jsonl docs/project/evaluation.svg
 
-pictures: collector jaeger ## draws the pictures of README.md and docs/operations.md
+pictures: collector jaeger phoenix ## makes the pictures of README.md and docs/
 	PYTHONPATH=collector-config $(BIN)/python -m tests.operations.pictures
 
 dist: $(BIN)/uv ## builds sdist and wheel, and checks them in an empty environment

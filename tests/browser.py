@@ -8,9 +8,11 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, expect, sync_playwright
 
 _CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+
+_LIMIT_MS = 60_000
 
 needs_chromium = pytest.mark.skipif(
     _CHROMIUM is None and "CI" not in os.environ, reason="there is no chromium"
@@ -21,6 +23,7 @@ needs_chromium = pytest.mark.skipif(
 def browser() -> Generator[Browser]:
     """A browser that reaches nothing but this machine."""
     assert _CHROMIUM is not None, "CI needs chromium"
+    expect.set_options(timeout=_LIMIT_MS)
     with sync_playwright() as playwright:
         opened = playwright.chromium.launch(
             executable_path=_CHROMIUM,

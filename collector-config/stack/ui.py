@@ -16,7 +16,7 @@ VARIABLE = "JAEGER_UI"
 WITHOUT = "this Jaeger has its API and no page: see `make jaeger-ui`"
 
 _ROOT = 'id="jaeger-ui-root"'
-_WHERE = (
+WHERE = (
     f"No registry has Jaeger's page: unpack `assets.tar.gz` of jaeger-ui's release "
     f"{JAEGER_VERSION}, and name the folder in it that has `index.html` and `static/`: "
     "make jaeger-ui UI=DIR"
@@ -42,10 +42,10 @@ def keep(folder: Path | None) -> Path:
     kept = _kept()
     if folder is None:
         if not _is_page(kept):
-            raise MissingError(_WHERE)
+            raise MissingError(WHERE)
         return kept
     if not _is_page(folder):
-        msg = f"{folder} is not Jaeger's page. {_WHERE}"
+        msg = f"{folder} is not Jaeger's page. {WHERE}"
         raise MissingError(msg)
     kept.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=kept.parent, prefix="build-") as name:
