@@ -100,8 +100,6 @@ def _run(folder: Path | None, *, with_demo: bool) -> None:
         with _ended_by_hand():
             for start in (stack.jaeger, stack.gateway, stack.prometheus):
                 _say(start(), ports)
-            if not ui.has_page(ports.jaeger_query):
-                print(f"{'':13} {ui.WITHOUT}", flush=True)
             for start in (stack.alertmanager, stack.redis):
                 _say(start(), ports)
             print(f"{'Decisions':13} {stack.decisions}\n", flush=True)
@@ -121,6 +119,8 @@ def _ended_by_hand() -> Generator[None]:
 
 def _say(program: Program, ports: Ports) -> None:
     print(_WHAT[program.name].format(ports), flush=True)
+    if program.name == "jaeger" and not ui.has_page(ports.jaeger_query):
+        print(f"{'':13} {ui.WITHOUT}", flush=True)
 
 
 def _usual_ports() -> Ports:

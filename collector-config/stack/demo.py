@@ -70,7 +70,7 @@ def show_trace(port: int, trace_id: str) -> None:
         print(f"all such      {jaeger}/search?{search}", flush=True)
         return
     print(f"its trace     {jaeger}/api/traces/{trace_id} (JSON)")
-    print(f"              {WITHOUT}; as Jaeger has it:")
+    print(f"as it has it ({WITHOUT}):")
     Console().print(_tree(trace(port, trace_id)))
 
 
