@@ -237,3 +237,8 @@ METRIC_EXPORTER_SPANS: Final = "loopguard.exporter.spans"
 METRIC_EXPORTER_QUEUE_SIZE: Final = "loopguard.exporter.queue.size"
 METRIC_EXPORTER_QUEUE_CAPACITY: Final = "loopguard.exporter.queue.capacity"
 METRIC_FAULTS: Final = "loopguard.faults"
+
+
+def decided(action: object, message: object) -> str:
+    """Description of the status of a span that a deny, pause or abort turns to ERROR."""
+    return f"loopguard {action}: {message}"

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from opentelemetry import trace
     from opentelemetry.trace import Tracer
 
@@ -34,10 +36,11 @@ def provider_with(*processors: SpanProcessor) -> TracerProvider:
 
 
 def tool_call(
-    tracer: Tracer, tool: str = "search", args: object = '{"q": "x"}', result: object = "nothing"
-) -> trace.Span:
+    tracer: Tracer, tool: str = "search", args: object = '{"q": "x"}', result: object = "nothing",
+    more: Mapping[str, str] | None = None,
+) -> trace.Span:  # fmt: skip
     """One ended tool span with arguments at its start and the result at its end."""
-    attributes = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": tool}
+    attributes = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": tool, **(more or {})}
     if args is not None:
         attributes["gen_ai.tool.call.arguments"] = args  # type: ignore[assignment]
     with tracer.start_as_current_span(f"execute_tool {tool}", attributes=attributes) as span:

@@ -93,6 +93,17 @@ def test_a_wrong_value_is_not_repeated(given: dict[str, Any]) -> None:
     assert "5131313" not in chained(error.value)
 
 
+@pytest.mark.parametrize("name", ["nosuch", "tuning.nosuch", "tuning.stores.nosuch", "wheather"])
+def test_the_value_of_what_is_no_setting_is_not_shown(name: str) -> None:
+    """Its name is what is wrong."""
+    given: Any = "SeCrEt"
+    for part in reversed(name.split(".")):
+        given = {part: given}
+    with pytest.raises(LoopGuardSettingsError, match=f"{name}: there is no such setting") as error:
+        Settings(**given)
+    assert "SeCrEt" not in chained(error.value)
+
+
 @pytest.mark.parametrize("sign", ["/", "#", "?", "@", ":", "//", "/#?@", "%2", " ", "\n"])
 @pytest.mark.parametrize(
     "address",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._control.pending import claimed, early
 from otel_loopguard._util.clock import now as clock
-from otel_loopguard._util.clock import waits
+from otel_loopguard._util.clock import steady, waits
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.values import dataclass
 from otel_loopguard._util.worker import weak_reference
@@ -62,6 +62,7 @@ TIME_LIMIT: Final = "time limit"
 PROMPT: Final = "the user's next message"
 RESERVED: Final = frozenset({POLICY, BY_HAND, APPLICATION, TIME_LIMIT, PROMPT, "baggage"})
 _PARTS: Final = 20
+_HEARD: Final = 64
 # Longest wait: an interrupt may precede the wake-up.
 _LONGEST_S: Final = 10.0
 # Longest wait for the machine's clock, which may be set and runs while the machine sleeps.
@@ -79,7 +80,8 @@ class Control:
         hint: Text for the model's next messages; None for `allow`.
         decision: The decision behind it; None for `allow` and where a person set it.
         by: Who set it: `policy`, or the name of a person; None for `allow`.
-        until: When it ends by itself, nanoseconds since the epoch; None: not by itself.
+        until: When it ends by itself, nanoseconds since the epoch, even if the machine's clock is
+            set back; None: not by itself.
         recalled: Whether it comes from the journal, so that it is not replicated again.
         remote_decision_id: Id of the decision behind it, if another process made it.
     """
@@ -119,9 +121,13 @@ class Flag:
     Only `clear` lifts an abort.
 
     Attributes:
+        asked: Whether its runtime ever asked. Then a rung counts only once it was heard.
+        heard: When decisions were heard first, by id, nanoseconds since the epoch; the newest 64.
+        denial: The deny that was lowered last. Its loop may still be denied.
         limit_s: Seconds that a gate waits at most, by default.
         cleared: How often it was cleared.
         parts: Results so far, which a stop carries along; the newest 20.
+        refusals: What the session was told in place of results of calls; the newest 16.
         plan: The tasks that a person gave in place of the plan; empty: nobody did.
         raised_budgets: Limits of budgets that a person raised, by name.
         asked: How many open escalations hold the session.
@@ -131,20 +137,28 @@ class Flag:
         "__weakref__",
         "_changed",
         "_control",
+        "_ends",
         "_hint_taken",
         "_lock",
         "_milestones",
+        "_read",
         "_waiters",
         "asked",
         "cleared",
+        "denial",
+        "escalations",
+        "heard",
         "limit_s",
         "parts",
         "plan",
         "raised_budgets",
+        "refusals",
     )  # fmt: skip
 
     def __init__(self, session: str, limit_s: float) -> None:
         self._control = Control(session)
+        # By the steady clock: who sets the machine's back holds nobody.
+        self._ends = 0
         self._changed: threading.Condition | None = None
         self._lock: threading.RLock | None = None
         self._waiters: tuple[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]], ...] = ()
@@ -152,18 +166,56 @@ class Flag:
         self.cleared = 0
         self._milestones = claimed(session)
         self.parts: deque[object] | None = early(session)
+        self.refusals: tuple[str, ...] = ()
         self.plan: tuple[Task, ...] = ()
         self.raised_budgets: Mapping[str, float] = {}
-        self.asked = 0
+        self.escalations = 0  # about this session, and open
         self._hint_taken: Control | None = None
+        self._read: Control | None = None  # the one that was read last
+        self.asked = False
+        self.heard: Mapping[str, int] = {}
+        self.denial: Control | None = None
 
     @property
     def control(self) -> Control:
         """The control as it is now."""
         now = self._control
-        if now.until is not None and clock() >= now.until:
-            return self._run_out(now)
+        return self._run_out(now) if self._is_over(now) else now
+
+    def read(self) -> Control:
+        """Returns the control to the runtime, which has heard it then."""
+        now = self.control
+        if now is not self._read:
+            self.asked, self._read = True, now
+            _unheard.pop(id(self), None)
+            if now.decision_id is not None:
+                self.hear(now.decision_id, clock())
         return now
+
+    def hear(self, decision_id: str, at: int) -> None:
+        """Notes when a decision was heard; the first time counts."""
+        with _changing:
+            newest = [(known, when) for known, when in self.heard.items() if known != decision_id]
+            at = self.heard.get(decision_id, at)
+            self.heard = dict([*newest, (decision_id, at)][-_HEARD:])
+
+    def unhear(self, decision_id: str) -> None:
+        """Takes back that a decision was heard: its answer did not arrive."""
+        with _changing:
+            self._read = None
+            self.heard = {known: at for known, at in self.heard.items() if known != decision_id}
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether the runtime has heard what stands now, or never asked."""
+        decision_id = self._control.decision_id
+        return not self.asked or decision_id is None or decision_id in self.heard
+
+    @property
+    def standing(self) -> str:
+        """Id of the decision that it stands for; empty for none."""
+        # Called with the guard's lock held, so an expired control is not cleared here.
+        return self._control.decision_id or ""
 
     @property
     def milestones(self) -> Milestones:
@@ -193,8 +245,7 @@ class Flag:
         """Whether the session is paused."""
         # Called with the condition held, so an expired control is not cleared here.
         now = self._control
-        ends = now.until is not None and clock() >= now.until
-        return now.action is Action.PAUSE and not ends
+        return now.action is Action.PAUSE and not self._is_over(now)
 
     @property
     def waits_for_people(self) -> bool:
@@ -219,7 +270,7 @@ class Flag:
 
     def take_hint(self) -> str | None:
         """Returns the hint once; None afterwards, or if there is none."""
-        now = self.control
+        now = self.read()
         with _changing:
             if now.hint is None or now is self._hint_taken:
                 return None
@@ -291,6 +342,8 @@ class Flag:
             now = self._control
             if now.action in (Action.ALLOW, Action.PAUSE, Action.ABORT):
                 return
+            if now.action is Action.DENY:
+                self.denial = now
             self._put(Control(now.session))
         self._wake()
 
@@ -306,6 +359,7 @@ class Flag:
         """
         with _changing:
             self.cleared += 1
+            self.denial = None
             action = Action.ALLOW if hint is None else Action.HINT
             self._put(Control(self._control.session, action, reason, hint, None, by))
         self._wake()
@@ -313,7 +367,8 @@ class Flag:
     def wait(self, limit_s: float) -> bool:
         """Blocks while the session is paused, at most `limit_s` seconds; False at the limit.
 
-        The limit is on a clock that nobody sets; when the pause itself ends, on the guard's.
+        The limit is on a clock that nobody sets; the pause itself ends on that or on the guard's,
+        whichever comes first.
         """
         changed = self._condition()
         deadline = time.monotonic() + waits(limit_s)
@@ -352,7 +407,13 @@ class Flag:
     def _next_check_s(self) -> float:
         """Seconds until the next check whether the control has expired."""
         until = self._control.until
-        return _LONGEST_S if until is None else min(max((until - clock()) / 1e9, 0.001), _LOOK_S)
+        if until is None:
+            return _LONGEST_S
+        left = min(until - clock(), self._ends - steady())
+        return min(max(left / 1e9, 0.001), _LOOK_S)
+
+    def _is_over(self, now: Control) -> bool:
+        return now.until is not None and (clock() >= now.until or steady() >= self._ends)
 
     def _run_out(self, over: Control) -> Control:
         """Clears an expired control, unless it was changed meanwhile."""
@@ -363,6 +424,14 @@ class Flag:
         return self._control
 
     def _put(self, control: Control) -> None:
+        if control.until is not None:
+            # First: who reads meanwhile must not end the new one by the time of the old.
+            self._ends = steady() + control.until - clock()
+        key = id(self)
+        if self.asked and control.action is not Action.ALLOW:
+            _unheard[key] = weakref.ref(self, lambda _: _unheard.pop(key, None))
+        else:
+            _unheard.pop(key, None)
         # In this order an interrupt leaves a stale entry, and never a missing one.
         if control.action.stops:
             if len(_stopping) >= _most_stopping:
@@ -395,6 +464,8 @@ class Flag:
 # One for all flags, held for an assignment or two. Re-entrant: a finalizer may end a span in there.
 _changing = new_lock()
 _stopping: dict[int, weakref.ref[Flag]] = {}
+_unheard: dict[int, weakref.ref[Flag]] = {}
+"""Flags that are raised and were not read since, of runtimes that ask."""
 _most_stopping = 64
 
 
@@ -436,6 +507,14 @@ def asks() -> None:
 def anybody_asks() -> bool:
     """Whether anything of this process ever asked: else what is decided stops nothing."""
     return _asked
+
+
+def any_news() -> bool:
+    """Whether any session of this process is stopped, or has what its runtime has not read yet.
+
+    Usually none has, and then no flag has to be looked up.
+    """
+    return bool(_stopping or _unheard)
 
 
 def _finish(future: asyncio.Future[None]) -> None:

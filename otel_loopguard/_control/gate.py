@@ -18,8 +18,9 @@ from otel_loopguard._control.context import (
     questions,
     trace_key,
 )
-from otel_loopguard._control.flag import BY_HAND, NOTHING, Control, Flag, any_stops, is_reserved
+from otel_loopguard._control.flag import BY_HAND, NOTHING, Control, Flag, any_news, is_reserved
 from otel_loopguard._control.pending import keep_early
+from otel_loopguard._control.refusals import told
 from otel_loopguard._util.clock import now
 from otel_loopguard._util.logger import warn_blind
 from otel_loopguard.core import Action
@@ -37,7 +38,7 @@ def current() -> Control:
     The session is the one named by `otel_loopguard.session(...)`, else the one of the current span.
     """
     flag = asked_flag()
-    return NOTHING if flag is None else flag.control
+    return NOTHING if flag is None else flag.read()
 
 
 def check() -> None:
@@ -46,7 +47,7 @@ def check() -> None:
     Raises:
         LoopGuardAbort: The session of the current context is aborted.
     """
-    if not any_stops():
+    if not any_news():
         questions.count()
         return
     flag = asked_flag()
@@ -56,7 +57,7 @@ def check() -> None:
 
 def check_at(flag: Flag) -> None:
     """As `check`, for the session of a flag."""
-    control = flag.control
+    control = flag.read()
     if control.action is Action.ABORT:
         raise _abort(flag, control)
 
@@ -177,7 +178,7 @@ def gate(limit_s: float | None = None) -> Gate:
 
 def gate_at(flag: Flag, limit_s: float | None = None, *, block: bool = False) -> Gate:
     """As `gate`, for the session of a flag; `block` waits here even where a loop runs."""
-    control = flag.control
+    control = flag.read()
     if control.action is Action.ABORT:
         raise _abort(flag, control)
     if control.action is not Action.PAUSE:
@@ -202,8 +203,8 @@ def pause(
         session: Its key.
         reason: Why, in a sentence.
         by: Name of the person who does it.
-        limit_s: Seconds after which it goes on by itself, on the clock of the guard: those for
-            which the machine sleeps count. Not by itself by default.
+        limit_s: Seconds after which it goes on by itself; those for which the machine sleeps count,
+            and setting its clock back prolongs nothing. Not by itself by default.
 
     Returns:
         False if it is not known here.
@@ -284,7 +285,8 @@ def _passed(flag: Flag, *, in_time: bool) -> Control:
         raise _abort(flag, control)
     if not in_time:
         flag.adopt_parts(trace_key())
-        msg = _told(control, "was paused and not resumed in time")
+        msg = _reason(control, "was paused and not resumed in time")
+        told(flag, msg)
         parts = flag.parts or ()
         raise LoopGuardPaused(msg, control.session or "", control.decision, parts, control.by)
     return control
@@ -292,12 +294,13 @@ def _passed(flag: Flag, *, in_time: bool) -> Control:
 
 def _abort(flag: Flag, control: Control) -> LoopGuardAbort:
     flag.adopt_parts(trace_key())
+    msg = _reason(control, "aborted")
+    told(flag, msg)
     parts = flag.parts or ()
-    told = _told(control, "aborted")
-    return LoopGuardAbort(told, control.session or "", control.decision, parts, control.by)
+    return LoopGuardAbort(msg, control.session or "", control.decision, parts, control.by)
 
 
-def _told(control: Control, happened: str) -> str:
+def _reason(control: Control, happened: str) -> str:
     """The reason first: lists of errors show the first words only."""
     return f"{control.reason} (session {control.session!r} {happened})"
 
@@ -321,8 +324,10 @@ def refused(tool: str, args: object = None) -> Control | None:
     * the flag: a session that is paused or aborted makes no call;
     * the loop: while a session is denied, calls of the denied loop are refused, and others may run,
       for they are what the model was told to do instead;
-    * the breaker of the tool, where it is open;
-    * checks before a call, learned and registered.
+    * breakers: one that code named (`resilience.breaker`), and with the setting `breaker` those of
+      the host that the call names, or of the same call;
+    * checks before a call that were registered, and with `recovery_check_learned` = `deny` those
+      that were learned.
 
     In mode `shadow`, and where `max_action` is below `deny`, nothing is refused but what a person
     paused or aborted. A refused call must leave a failed span, or the guard does not learn that its
@@ -352,28 +357,36 @@ def refused_at(flag: Flag | None, tool: str, args: object = None) -> Control | N
 
 
 def flag_refuses(flag: Flag | None, tool: str, args: object = None) -> Control | None:
-    """Checks the flag alone: it refuses all calls of a stopped session, or of a denied loop."""
-    if flag is None or not flag.stops:
+    """Checks the flag alone: it refuses all calls of a stopped session, or of a denied loop.
+
+    A loop stays denied while other calls lower the flag.
+    """
+    if flag is None:
         return None
-    control = flag.control
+    control = flag.read()
     if control.action in (Action.PAUSE, Action.ABORT):
+        told(flag, control.hint, control.reason)
         return control
-    if control.action is not Action.DENY:
+    denial = control if control.action is Action.DENY else flag.denial
+    if denial is None:
         return None
     session, span = control.session or "", _span()
-    denied = any(one.denies(session, tool, args, span_id=span) for one in _knowing(flag))
-    return control if denied else None
+    if not any(one.denies(session, tool, args, span_id=span) for one in _knowing(flag)):
+        return None
+    told(flag, denial.hint, denial.reason)
+    return denial
 
 
 def objected(flag: Flag | None, tool: str, args: object = None) -> Control | None:
     """Checks breakers and checks, whatever the flag says."""
+    session = None if flag is None else flag.control.session
     for keeper in _knowing(flag) or keepers()[-1:]:
-        found = keeper.objection(tool, args, span_id=_span())
+        found = keeper.objection(tool, args, session=session, span_id=_span())
         if found is not None:
             by = _REASONS.get(found.reason, found.reason)
             # The message of a check may contain arguments: for the model, not for a log.
             reason = found.message if by == "breaker" else f"a check speaks against {tool!r}"
-            session = None if flag is None else flag.control.session
+            told(flag, found.message)
             return Control(session, Action.DENY, reason, found.message, by=by)
     return None
 

@@ -21,6 +21,7 @@ from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.errors import swallow
 from otel_loopguard._util.fork import reset_after_fork
 from otel_loopguard._util.locks import new_lock
+from otel_loopguard._util.logger import logger
 from otel_loopguard._util.values import dataclass
 from otel_loopguard._util.weak import WeakList
 from otel_loopguard._util.worker import weak_callback
@@ -28,6 +29,8 @@ from otel_loopguard.core import Action
 from otel_loopguard.policy.hints import hint
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from otel_loopguard._control.flag import Control, Flag
     from otel_loopguard._util.errors import InternalErrors
     from otel_loopguard.settings import Settings
@@ -208,9 +211,7 @@ class ControlReplication:
     process would give the same hint to the model once more.
     """
 
-    def __init__(
-        self, home: Home, writer: Writer | None, *, live: bool = True, hints: bool = False
-    ) -> None:
+    def __init__(self, home: Home, writer: Writer | None, *, hints: bool = False) -> None:
         self._home = weakref.ref(home)
         self._hints = hints
         self._settings = home.settings
@@ -218,14 +219,17 @@ class ControlReplication:
         self._keys_in = writer if home.settings.propagation_trust == "store" else None
         shares = home.settings.share_control and _published(writer) is not None
         self._writer = writer if shares else None
+        self.unread = 0
         self._subscriptions: list[Subscription] = []
         self._parents: list[Subscription] = []
         self.forked()
         reset_after_fork(self)
-        if live:
-            OBSERVERS.add(self.changed)
-            _replications.add(self)
-            self._share_keys()
+
+    def start(self) -> None:
+        """Hears of flags and of other processes from here on: the guard has its sessions."""
+        OBSERVERS.add(self.changed)
+        _replications.add(self)
+        self._share_keys()
 
     def forked(self) -> None:
         """Resets in the child of a fork: its thread is gone, its lock may be held."""
@@ -260,6 +264,11 @@ class ControlReplication:
             renamed = None if home is None else home.flag_of(session)
             if renamed is not None and renamed.stops:
                 self.changed(renamed)
+
+    def when_looked_up(self, then: Callable[[], None]) -> None:
+        """Calls back once what was looked up so far is answered."""
+        if self._writer is None or not self._writer.ask(lambda _: None, lambda _: then(), then):
+            then()
 
     def forget(self, session: str) -> None:
         """Forgets a session, and the messages about it."""
@@ -413,10 +422,13 @@ class ControlReplication:
         """Handles a published message, or a `late` one that was looked up."""
         with swallow(self.faults, "sharing"):
             notice = ControlMessage.decode(raw)
-            if notice is None:
-                msg = f"no notice: {raw[:100]!r}"
-                raise ValueError(msg)
-            self.hear(notice, late=late)
+            if notice is not None:
+                self.hear(notice, late=late)
+                return
+            # Of another version, or damaged on the way; its content is not for the log.
+            self.unread += 1
+            if self.unread == 1:
+                logger.warning("a notice of another process is garbage and was skipped")
 
     def _receive_late(self, raw: bytes | None) -> None:
         if raw is not None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final, NoReturn, Optional
 
 import typer
 
+from otel_loopguard._util.text import printable
 from otel_loopguard.cli import hook
 from otel_loopguard.cli.output import Format, drop_output, keep_faults, open_streams, say
 from otel_loopguard.errors import LoopGuardError
@@ -564,7 +565,7 @@ def _settings(file: str | None) -> Settings:
     if file is None:
         return Settings()
     if not Path(file).is_file():
-        msg = f"--settings {file}: there is no such file"
+        msg = printable(f"--settings {file}: there is no such file")
         raise typer.BadParameter(msg)
     os.environ["LOOPGUARD_SETTINGS_FILE"] = file
     return Settings()

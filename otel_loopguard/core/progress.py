@@ -70,6 +70,7 @@ class Progress:
     # Finished tool calls. Windows and fading count these, so that it does not matter how many other
     # spans a framework writes in between.
     calls: int = 0
+    refused: int = 0  # calls that the guard refused: the model asked for them, nothing was made
     models: int = 0
     answers: int = 0  # tool outcomes that were captured
     unseen: int = 0  # those that were not

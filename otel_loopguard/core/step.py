@@ -6,6 +6,7 @@ from dataclasses import field
 from enum import Enum
 
 from otel_loopguard._util.values import dataclass
+from otel_loopguard.semconv import ERROR_DENY
 
 
 class Kind(str, Enum):
@@ -97,6 +98,14 @@ class Step:
     task: str | None = None
     tasks: tuple[object, ...] | None = None
     reading: object = field(default=None, repr=False, compare=False)
+
+    @property
+    def refused(self) -> bool:
+        """Whether the guard refused it: it was not made, and its error is the guard's own word.
+
+        Evidence of nothing, except that a denied loop goes on.
+        """
+        return self.error_type == ERROR_DENY and self.error
 
     @property
     def lacks(self) -> tuple[str, ...]:

@@ -53,6 +53,10 @@ class DeliveryQueue:
         self.dropped += not taken
         return taken
 
+    def flush(self, limit_s: float) -> bool:
+        """Waits until all is delivered or given up, so many seconds at most; whether it is."""
+        return self._worker.flush(limit_s)
+
     def _attempt(self, item: tuple[int, Escalation]) -> None:
         attempt, escalation = item
         if self._deliver(escalation):

@@ -84,7 +84,7 @@ class EscalationRegistry:
             if sent:
                 self._sent[found.session] = case
             if found.held and case.flag is not None:
-                case.flag.asked += 1
+                case.flag.escalations += 1
             return True
 
     def resolve(self, escalation_id: str, reply: Reply, now: int) -> Case:
@@ -138,7 +138,7 @@ class EscalationRegistry:
     def _end(self, case: Case, reply: Reply, now: int) -> Case:
         del self._open[case.escalation.id]
         if case.escalation.held and case.flag is not None:
-            case.flag.asked -= 1
+            case.flag.escalations -= 1
         case.reply, case.over, case.flag = reply, now, None
         self._over[case.escalation.id] = case
         return case

@@ -81,6 +81,14 @@ class EscalationService:
         if self.listeners.closed:
             self.listeners.open(self.admin)
 
+    def flush(self, limit_s: float) -> bool:
+        """Waits until the webhook has what waits for it, so many seconds at most; whether it has.
+
+        Callbacks are not waited for: one may ask a person.
+        """
+        webhook = self.escalations.channels.webhook
+        return webhook is None or webhook.flush(limit_s)
+
     def close(self) -> None:
         """Closes the listeners."""
         self.listeners.close()

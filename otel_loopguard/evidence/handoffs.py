@@ -7,7 +7,6 @@ from array import array
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, cast
 
-from otel_loopguard import semconv
 from otel_loopguard._util.bounded import keep
 from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core import Exchange, Kind, Progress, Step
@@ -83,7 +82,7 @@ class HandoffExtractor:
         """The exchange that a step is; None if it is none, or says too little."""
         if step.kind is Kind.HANDOFF:
             self._announced = True
-            if step.error_type == semconv.ERROR_DENY:
+            if step.refused:
                 return None
             return self._handed(step)
         if step.kind is Kind.MODEL:

@@ -409,7 +409,7 @@ class ModelTextExtractor:
             promise=promise_in(plain),
             tail=tail,
             chant=chant,
-            acts=self._acts + progress.calls,
+            acts=self._acts + progress.calls + progress.refused,
             calls=progress.calls,
             gain=gain,
         )

@@ -346,6 +346,13 @@ class ToolCallExtractor:
         known = self._novelty[agent] = self._novelty.get(agent) or Novelty()
         return known
 
+    def refused(self, step: Step) -> int:
+        """Round of a call that was refused, of which nothing else is noted."""
+        exact = self._calls.identify(
+            step, prepare(step, self._settings.max_value_chars), None
+        ).exact
+        return self._rounds.add(step.start, step.end or 0, agent_key(step.agent), exact)
+
     def call_of(self, step: Step) -> int | None:
         """Key of a call before it has an outcome; None if its arguments are not known yet."""
         reading = prepare(step, self._settings.max_value_chars)

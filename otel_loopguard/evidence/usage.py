@@ -68,7 +68,7 @@ class UsageExtractor:
         progress = self._progress
         spending.step_tokens, spending.raised = None, progress.raised
         spending.late = progress.late
-        if kind is Kind.TOOL:
+        if kind is Kind.TOOL and not step.refused:
             spending.errors = spending.errors + 1 if step.error else 0
         elif kind is Kind.MODEL:
             self._model(step)
@@ -138,7 +138,7 @@ class UsageExtractor:
         """What the agent of a step used, where it has limits of its own."""
         spending = self._spending
         own = spending.own = self._owns.get(spending.agent or "")
-        if own is None:
+        if own is None or step.refused:
             return
         if step.kind is Kind.TOOL:
             own.actions += 1

@@ -7,7 +7,8 @@ import secrets
 import time
 import weakref
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import orjson
@@ -134,7 +135,7 @@ def _concerns(session: Session, decision: Decision, task: Task, agent: str | Non
 
 
 def pre_check(task: Task) -> Objection | None:
-    """What a breaker or a registered check says against a call. No trial is begun by asking."""
+    """What a breaker that code named, or a registered check, says against a call."""
     known = registry.current()
     if not known.breakers.idle:
         found = _open_breaker(task.tool, "tool") or _open_breaker(task.agent, "agent")
@@ -151,11 +152,24 @@ def _open_breaker(name: str | None, kind: Literal["tool", "agent"]) -> Objection
     """The objection of an open breaker; a half-open one permits the call."""
     if name is None:
         return None
-    standing = registry.current().breakers.standing(name, kind)
+    breakers = registry.current().breakers
+    standing = breakers.standing(name, kind)
     if standing.state != "open":
         return None
-    failures = standing.failures
-    message = f"the breaker of the {kind} {name!r} is open after {failures} failures in a row"
+    failed = f"after {standing.failures} failures in a row: {breakers.again_in(standing.until)}"
+    return _breaker_open(f"the breaker of the {kind} {name!r} is open {failed}")
+
+
+def _failing(task: Task, session: str | None) -> Objection | None:
+    """The objection of a breaker of what the call is about, where the settings ask for those."""
+    breakers = registry.current().breakers
+    if task.tool is None or not breakers.watches:
+        return None
+    message = breakers.refusal(session, task.tool, task.args)
+    return None if message is None else _breaker_open(message)
+
+
+def _breaker_open(message: str) -> Objection:
     follow_ups = (FollowUp.QUEUE_FOR_LATER, FollowUp.NOTIFY_USER)
     return Objection("breaker_open", message, follow_ups=follow_ups)
 
@@ -332,10 +346,8 @@ class Admissions:
         candidates: list[Candidate] = []
         warnings: list[str] = []
         for task in tasks:
-            for ask in self.objectors:
-                objection = attempt(self._faults, "objector", ask, task)
-                if objection is not None:
-                    candidates.append(Candidate.from_objection(objection))
+            key = None if session is None else session.key
+            candidates += map(Candidate.from_objection, self._objections(task, key))
             said = _learned_warning(task)
             if said is not None:
                 warnings.append(said)
@@ -368,14 +380,20 @@ class Admissions:
         _log(admission)
         return admission
 
-    def forbidding(self, task: Task) -> Objection | None:
+    def _objections(self, task: Task, session: str | None) -> Iterator[Objection]:
+        """Everything that speaks against a call of a session."""
+        asked = (partial(_failing, session=session), *self.objectors)
+        found = (attempt(self._faults, "objector", ask, task) for ask in asked)
+        return (one for one in found if one)
+
+    def forbidding(self, task: Task, session: str | None = None) -> Objection | None:
         """What speaks against a call so that it is not to be made; None where nothing does."""
         settings = self._settings
         denies = Action(settings.max_action).rank >= Action.DENY.rank
         if not settings.enabled or settings.mode == "shadow" or not denies:
             return None
-        found = (attempt(self._faults, "objector", ask, task) for ask in self.objectors)
-        return next((one for one in found if one and one.choice is Choice.DENY), None)
+        found = self._objections(task, session)
+        return next((one for one in found if one.choice is Choice.DENY), None)
 
     def answered(self, admission_id: str, choice: Choice) -> bool:
         """Counts and remembers what a user chose about a call."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, cast
@@ -157,15 +158,14 @@ class LoopGuard(SessionQueries):
             misses=self.profiler.misses, fields=self._admissions.fields,
             meters=meter_provider, loggers=logger_provider,
         )  # fmt: skip
-        self._replication = ControlReplication(
-            self, self._writer, live=live, hints=journal_store is not None
-        )
+        self._replication = ControlReplication(self, self._writer, hints=journal_store is not None)
         store = None if self._writer is None else self._writer.store
         self._resilience = ResilienceRegistry(settings, faults, store) if live else None
         if self._resilience is not None:
             offer(self._resilience)
         self._start()
         if live:
+            self._replication.start()
             if local:
                 keep(self)
             else:
@@ -494,6 +494,14 @@ class LoopGuard(SessionQueries):
         """
         self._sessions.recall(session, trace_id, self._clock())
 
+    def when_looked_up(self, then: Callable[[], None]) -> None:
+        """Calls back once the store has said what other processes decided of known sessions.
+
+        Args:
+            then: Called on another thread, or at once without a store.
+        """
+        self._replication.when_looked_up(then)
+
     def write_journals(self) -> None:
         """Writes pending journal entries now."""
         self._sessions.flush()
@@ -517,25 +525,50 @@ class LoopGuard(SessionQueries):
             overdue = self._dedup.overdue(2**63)
         self._count(overdue)
 
+    def flush(self, limit_s: float | None = None) -> bool:
+        """Stores and sends what waits: journals, profiles, controls, escalations. Blocks.
+
+        Args:
+            limit_s: How long, at most; never longer than `tuning.stores.flush_s`, also the default.
+
+        Returns:
+            Whether the store and the webhook have taken everything.
+        """
+        most_s = self.settings.tuning.stores.flush_s
+        until = time.monotonic() + (most_s if limit_s is None else min(limit_s, most_s))
+        self._sessions.flush()
+        parts = [part for part in (self._writer, self._escalation) if part is not None]
+        flushed = [part.flush(max(until - time.monotonic(), 0)) for part in parts]
+        return all(flushed)
+
     def shutdown(self) -> None:
         """Counts the calls still held back. The guard remains usable."""
-        self.count_held()
-        if self._live:
-            warn_of_misnamed(self.settings, self.profiler.tools)
-        self._admissions.resources.stop()
-        self._sessions.close()
-        if self._resilience is not None:
-            self._resilience.close()
-        self._replication.close()
-        if self._escalation is not None:
-            self._escalation.close()
-        if self._writer is not None:
-            self._writer.close()
+        most_s = self.settings.tuning.stores.flush_s
+        until = time.monotonic() + most_s
+        resilience, escalation, writer = self._resilience, self._escalation, self._writer
+        parts: list[tuple[str, Callable[[], object]]] = [
+            ("held", self.count_held),
+            ("names", lambda: self._live and warn_of_misnamed(self.settings, self.profiler.tools)),
+            ("resources", self._admissions.resources.stop),
+            ("journal", self._sessions.close),
+            # Both wait for the store: what the first leaves is the second's.
+            ("resilience", lambda: resilience and resilience.close(most_s / 2)),
+            ("sharing", self._replication.close),
+            ("escalation", lambda: escalation and escalation.close()),
+            ("store", lambda: writer and writer.close(until - time.monotonic())),
+            ("verdicts", self._end_all),
+            ("telemetry", self.telemetry.close),
+            ("settle", settle),
+        ]
+        for name, close in parts:
+            # One that fails keeps none of the others from its end.
+            with swallow(self.faults, f"shutdown.{name}"):
+                close()
+
+    def _end_all(self) -> None:
         if self.telemetry.verdicts is not None:
             for session in self._sessions.all:
                 self._over(session)
-        self.telemetry.close()
-        settle()
 
     def forked(self) -> None:
         """Resets in the child of a fork, where locks may be held by threads that are gone."""
@@ -609,7 +642,7 @@ class LoopGuard(SessionQueries):
             decisions.append(("telemetry", self.telemetry.numbers.on_decision))
         steps.append(("profile", self._profile))
         if resilience is not None:
-            steps.append(("lessons", lambda seen: resilience.learn(seen.step)))
+            steps.append(("lessons", lambda seen: resilience.learn(seen.step, seen.session.key)))
         if on_step is not None:
             steps.append(("on_step", lambda seen: on_step(seen.session, seen.number, seen.step)))
         if self._live:
@@ -691,6 +724,8 @@ class LoopGuard(SessionQueries):
         decision = self._decisions.decide(session.key, finding, step, index=index, time=at)
         decision = session.noted(decision)
         _raise_flag(session, decision)
+        # Where something stronger stands, the loop is refused by that.
+        finding.verdict.loop.decision = "" if decision.shadow else session.flag.standing
         loop = finding.verdict.detection.own is None
         return self._record(session, decision, step, opened, loop=loop)
 
@@ -771,7 +806,7 @@ class LoopGuard(SessionQueries):
     def _profile(self, seen: Observation) -> None:
         """Profiles a call; one that only a message reports has no duration."""
         step = seen.step
-        if step.kind is not _MODEL and step.dialect != MESSAGES:
+        if step.kind is not _MODEL and step.dialect != MESSAGES and not step.refused:
             self.profiler.finished(step, seen.session.key)
 
     def _clock(self, known: int | None = None) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from otel_loopguard._control.flag import Control
 from otel_loopguard._util.clock import now
 from otel_loopguard.core.task import Task
 from otel_loopguard.evidence import parsed
@@ -65,6 +66,20 @@ class SessionQueries:
         """Returns the flag of a session, or None if the session is not known."""
         found = self._sessions.find(session)
         return None if found is None else found.flag
+
+    def read(self, session: str) -> Control:
+        """Returns the control of a session to its runtime, which has heard it then.
+
+        Args:
+            session: Its key; that it was asked for is known once the session is.
+        """
+        found = self._sessions.find(session)
+        if found is None:
+            with self._lock:
+                found = self._sessions.find(session)
+                if found is None:
+                    self._sessions.awaited[session] = None
+        return Control(session) if found is None else found.flag.read()
 
     def flag_named(self, session: str) -> Flag:
         """Returns the flag of a session by its final key; creates the session if needed."""
@@ -351,12 +366,15 @@ class SessionQueries:
             if found is not None:
                 found.allowed = calls
 
-    def objection(self, tool: str, args: object, *, span_id: int = 0) -> Objection | None:
+    def objection(
+        self, tool: str, args: object, *, session: str | None = None, span_id: int = 0
+    ) -> Objection | None:
         """Returns the objection of a breaker or a check to a call that is about to run.
 
         Args:
             tool: Name of the tool.
             args: Its arguments; None if they are not known.
+            session: Key of its session; None if it is not known.
             span_id: The current span, which identifies the calling agent.
 
         Returns:
@@ -364,7 +382,8 @@ class SessionQueries:
         """
         opened = self._opened(span_id)
         agent = None if opened is None else opened.agent
-        return self._admissions.forbidding(Task("0", tool, args=args, agent=agent))
+        task = Task("0", tool, args=args, agent=agent)
+        return self._admissions.forbidding(task, session)
 
     def answered(self, admission_id: str, choice: Choice) -> bool:
         """Records a user's choice about calls; False if they are no longer known."""

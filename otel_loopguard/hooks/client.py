@@ -69,14 +69,14 @@ def main(arguments: list[str]) -> NoReturn:
             signal.signal(number, _on_signal)
     answer = NOTHING
     try:
-        answer = run(arguments, read_all(0))
+        answer = run(arguments, read_all(0)) or b""
     except BaseException as error:  # noqa: BLE001  # whatever it is: the agent goes on
         print_error(error)
     _write(answer)
 
 
-def run(arguments: list[str], payload: bytes | None) -> bytes:
-    """The answer to an event.
+def run(arguments: list[str], payload: bytes | None) -> bytes | None:
+    """The answer to an event; None if it is written already.
 
     Args:
         arguments: The arguments after `hook run`.
@@ -272,11 +272,11 @@ def _detach(folder: str) -> None:
         signal.signal(getattr(signal, name), signal.SIG_DFL)
 
 
-def _judged_here(folder: StateFolder, options: Options, payload: bytes) -> bytes:
-    """The answer of this process itself, if no other can run; slow."""
+def _judged_here(folder: StateFolder, options: Options, payload: bytes) -> None:
+    """Writes the answer of this process itself, if no other can run; slow."""
     from otel_loopguard.hooks.process import judge_here  # noqa: PLC0415  # the whole guard
 
-    return judge_here(folder, options.agent, options.mode, payload)
+    judge_here(folder, options.agent, options.mode, payload, _deliver)
 
 
 def _on_signal(number: int, frame: object) -> None:
@@ -284,12 +284,28 @@ def _on_signal(number: int, frame: object) -> None:
     _write(NOTHING)
 
 
+_begun = False
+
+
+def _deliver(answer: bytes) -> None:
+    """Writes the answer, once.
+
+    Raises:
+        OSError: Nobody reads it.
+    """
+    global _begun  # noqa: PLW0603
+    if _begun:
+        return
+    _begun = True
+    left = memoryview(answer + b"\n")
+    while left:
+        left = left[os.write(1, left) :]
+
+
 def _write(answer: bytes) -> NoReturn:
     """Writes the answer and exits without finalising the interpreter."""
-    left = memoryview(answer + b"\n")
-    try:
-        while left:
-            left = left[os.write(1, left) :]
+    try:  # noqa: SIM105  # contextlib is not loaded
+        _deliver(answer)
     except BaseException:  # noqa: BLE001, S110  # nobody reads it
         pass
     os._exit(0)

@@ -1,7 +1,8 @@
 """Judges the events of coding agents: calls become steps, decisions become answers.
 
 A refused call is not a step; a refused call that is made again shows that the refusal was not
-heeded. A call without a result is closed, its outcome unknown, when its agent ends its turn.
+heeded. A call without a result is closed, its outcome unknown, when its agent ends its turn. A hint
+is heard with the answer that has it, a deny with a refusal; what was not delivered was not heard.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ NOTHING: Final = HookAnswer()
 _OPEN: Final = 2048
 _COMPACTED: Final = 1024
 _SAME_NS: Final = 1_000_000_000
-"""Calls without ids that are refused within this time are one call, from several hooks."""
+"""Calls that are refused within this time were asked for together: they share one refusal, and
+without ids they are one call, from several hooks."""
+_HEARD: Final = "heard"
 _HELD: Final = (Action.PAUSE, Action.ABORT)
 _FALSE_ALARM: Final = "A person who sees a false alarm lets it through with: {}"
 
@@ -105,35 +108,47 @@ class HookEngine:
         self._open: BoundedDict[tuple[str, str], Step] = BoundedDict(_OPEN)
         self._compacted: BoundedDict[str, int] = BoundedDict(_COMPACTED)
 
-    def handle(self, event: HookEvent, at: int | None = None) -> HookAnswer:
+    def handle(
+        self, event: HookEvent, at: int | None = None, *, answered: bool = True
+    ) -> HookAnswer:
         """Returns the answer to an event; nothing where its session is not known.
 
         Args:
             event: The event.
             at: When it was, nanoseconds since the epoch; now by default.
+            answered: Whether the agent waits for the answer; else it went on, and was told nothing.
 
         Raises:
             StoreError: The state can be neither read nor written.
         """
         if not event.session or event.kind is EventKind.OTHER:
             return NOTHING
+        if not answered:
+            event = replace(event, accepts_hint=False)
         with self._lock, self._state.together():
             self._recall(event.session)
-            answer = self._handle(event, at or now())
+            answer = self._handle(event, at or now(), answered=answered)
             self.guard.write_journals()
         return NOTHING if self._mode == "shadow" else answer
 
     def undelivered(self, event: HookEvent, answer: HookAnswer) -> None:
-        """An answer was not delivered: the next one repeats it.
+        """An answer was not delivered: nobody has heard it, and the next one repeats it.
 
         Args:
             event: What was answered.
             answer: What it was.
         """
-        if not (answer.hint or answer.reason):
+        if answer.reply is Reply.NOTHING:
             return
         with self._lock, suppress(StoreError), self._state.together():
-            self._tell_again(event.session)
+            session, call_id = event.session, event.call_id or self._refused_as(event)
+            call = None if call_id is None else self._state.call(session, call_id)
+            if call_id is not None and call is not None and call.state == "refused":
+                # The agent makes it.
+                self._state.put_call(session, call_id, call._replace(state="open", said=""))
+                self._open[session, call_id] = _step(event, call.begun)
+            denial = self._denial(session) if answer.reply is Reply.DENY else None
+            self._tell_again(session, denial or self._control(session), heard=False)
 
     def ask(self, request: dict[str, object]) -> dict[str, object]:
         """Does what a person asks of a session, as `AdminHandlers.reply`.
@@ -168,12 +183,16 @@ class HookEngine:
             self.guard.recall(session, 0)
             self.guard.recall_allowed(session, self._state.allowed(session))
             self._known[session] = None
+            flag = self.guard.flag_named(session)
+            flag.asked = True
+            for decision_id in self._state.decisions(session, _HEARD):
+                flag.hear(decision_id, 0)
         self._state.use(session, self._mode)
 
-    def _handle(self, event: HookEvent, at: int) -> HookAnswer:
+    def _handle(self, event: HookEvent, at: int, *, answered: bool) -> HookAnswer:
         kind, session = event.kind, event.session
         if kind is EventKind.CALL:
-            return self._call(event, at)
+            return self._call(event, at, answered=answered)
         if kind is EventKind.RESULT:
             return self._result(event, at)
         if kind is EventKind.COMPACTION:
@@ -182,9 +201,9 @@ class HookEngine:
             self._said(event, at)
         elif kind in (EventKind.PROMPT, EventKind.STOP, EventKind.SESSION_END):
             self._turn(event, at)
-        return self._hint(event)
+        return self._hint(event, at)
 
-    def _call(self, event: HookEvent, at: int) -> HookAnswer:
+    def _call(self, event: HookEvent, at: int, *, answered: bool) -> HookAnswer:
         session, step = event.session, _step(event, at)
         call_id = event.call_id or self._nameless(step, event)
         known = self._state.call(session, call_id)
@@ -192,9 +211,9 @@ class HookEngine:
             return NOTHING  # the same event again, by another hook of the same agent
         if known is not None and (event.call_id or at - known.begun < _SAME_NS):
             return HookAnswer(Reply.DENY, known.said)
-        answer = self._refusal(event, step)
+        answer = self._refusal(event, step) if answered else NOTHING
         who = event.sub_agent or ""
-        if answer.reply is Reply.DENY and self._insists(session):
+        if answer.reply is Reply.DENY and self._insists(session, at):
             self._observe(_refused(step, answer.reason), event, call_id)
             answer = self._refusal(event, step)
         elif answer.reply in (Reply.DENY, Reply.STOP) and self._spans is not None:
@@ -202,10 +221,13 @@ class HookEngine:
             self._spans.end(self._spans.start(event, step), step, None)
         if answer.reply in (Reply.DENY, Reply.STOP):
             self._state.put_call(session, call_id, KnownCall("refused", at, who, answer.reason))
+            denial = self._denial(session)
+            if denial is not None and denial.decision is not None:
+                self._hear(session, denial.decision, at)
             return answer
         self._state.put_call(session, call_id, KnownCall("open", at, who))
         self._open[session, call_id] = step
-        return self._hint(event) if answer.reply is Reply.NOTHING else answer
+        return self._hint(event, at) if answer.reply is Reply.NOTHING else answer
 
     def _result(self, event: HookEvent, at: int) -> HookAnswer:
         session = event.session
@@ -228,25 +250,42 @@ class HookEngine:
         call_id = call_id or self._nameless(step, event)
         self._observe(step, event, call_id)
         self._state.put_call(session, call_id, KnownCall("done", at, event.sub_agent or ""))
-        return self._after(event)
+        return self._after(event, at)
 
-    def _insists(self, session: str) -> bool:
-        """Whether a call of a denied loop was refused before, since the loop was denied."""
-        decision = self._control(session).decision
-        return decision is not None and not self._first("deny", session, decision)
+    def _denial(self, session: str) -> Control | None:
+        """The deny that calls of denied loops are refused with, also once it was lowered."""
+        flag = self.guard.flag_of(session)
+        if flag is None:
+            return None
+        return flag.control if flag.control.action is Action.DENY else flag.denial
+
+    def _insists(self, session: str, at: int) -> bool:
+        """Whether a refusal was heard before this call was asked for."""
+        flag, denial = self.guard.flag_of(session), self._denial(session)
+        if flag is None or denial is None or denial.decision is None:
+            return False
+        heard = flag.heard.get(denial.decision.id)
+        return heard is not None and at - heard >= _SAME_NS
+
+    def _hear(self, session: str, decision: Decision, at: int) -> None:
+        """Notes that the agent has heard a decision, with the answer to an event."""
+        flag = self.guard.flag_of(session)
+        if flag is not None:
+            flag.hear(decision.id, at)
+        self._first(_HEARD, session, decision)
 
     def _refusal(self, event: HookEvent, step: Step) -> HookAnswer:
         """Returns the refusal of a call, or nothing."""
         control = self._control(event.session)
         if control.action in _HELD:
             return self._held(event, control)
-        if control.action is Action.DENY:
-            name = step.name or ""
-            denied = self.guard.denies(event.session, name, step.args, agent=step.agent)
-            if denied:
-                said = control.hint or control.reason or "refused"
-                return HookAnswer(Reply.DENY, self._with_way_out(said, event.session))
-        elif control.action is Action.ASK and control.decision is not None:
+        denial = self._denial(event.session)
+        if denial is not None and self.guard.denies(
+            event.session, step.name or "", step.args, agent=step.agent
+        ):
+            said = denial.hint or denial.reason or "refused"
+            return HookAnswer(Reply.DENY, self._with_way_out(said, event.session))
+        if control.action is Action.ASK and control.decision is not None:
             return self._question(event, step, control.decision)
         return NOTHING
 
@@ -268,16 +307,16 @@ class HookEngine:
             return NOTHING
         return HookAnswer(Reply.ASK, decision.question or decision.message)
 
-    def _after(self, event: HookEvent) -> HookAnswer:
+    def _after(self, event: HookEvent, at: int) -> HookAnswer:
         """Returns the answer to a call that has ended."""
         control = self._control(event.session)
         if control.action in _HELD:
             answer = self._held(event, control)
             if answer.reply is not Reply.NOTHING:
                 return answer
-        return self._hint(event)
+        return self._hint(event, at)
 
-    def _hint(self, event: HookEvent) -> HookAnswer:
+    def _hint(self, event: HookEvent, at: int) -> HookAnswer:
         """Returns the hint for the model, once per decision, at an event that can carry it."""
         session, control = event.session, self._control(event.session)
         who = self._about(session, control)
@@ -288,6 +327,8 @@ class HookEngine:
             is_new = flag is not None and flag.take_hint() is not None
         else:
             is_new = self._first("hint", session, control.decision)
+            if is_new and control.action is not Action.DENY:
+                self._hear(session, control.decision, at)
         return HookAnswer(Reply.HINT, hint=control.hint) if is_new else NOTHING
 
     def _first(self, what: str, session: str, decision: Decision) -> bool:
@@ -320,13 +361,19 @@ class HookEngine:
             return  # its beginning and its end are two events
         self._compacted[session] = steps
         self.guard.compacted(session)
-        self._tell_again(session)
+        self._tell_again(session, self._control(session), heard=True)
 
-    def _tell_again(self, session: str) -> None:
-        decision = self._control(session).decision
-        if decision is not None:
-            who, what = self._state.replies(session, decision.id)
-            self._state.remember_replies(session, decision.id, who, what.replace("hint", ""))
+    def _tell_again(self, session: str, control: Control, *, heard: bool) -> None:
+        """Has the next answer say again what was said, which the agent has heard or not."""
+        flag = self.guard.flag_of(session)
+        if flag is None or control.decision is None:
+            return
+        decision_id = control.decision.id
+        who, what = self._state.replies(session, decision_id)
+        if not heard:
+            flag.unhear(decision_id)
+        what = what.replace("hint", "") if heard else ""
+        self._state.remember_replies(session, decision_id, who, what)
 
     def _said(self, event: HookEvent, at: int) -> None:
         """Handles text of the model."""
@@ -364,6 +411,11 @@ class HookEngine:
     def _nameless(self, step: Step, event: HookEvent) -> str:
         """Returns an id for a call without one; the next equal call gets another."""
         return f"{_digest(event, step)} {self._steps(event.session)}"
+
+    def _refused_as(self, event: HookEvent) -> str | None:
+        """The id of a call without one that was refused last."""
+        call_id = self._nameless(_step(event, 0), event)
+        return call_id if event.kind is EventKind.CALL else None
 
     def _begun_as(self, event: HookEvent) -> str | None:
         """The id of the oldest open call that an answer without one may belong to."""

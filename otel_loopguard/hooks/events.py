@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
+
+Answering = Callable[[bytes], "tuple[bytes, Callable[[], None] | None]"]
+"""Gives the answer to a request, and a callback for when it is not delivered."""
 
 
 class EventKind(enum.Enum):

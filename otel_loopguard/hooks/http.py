@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from contextlib import AbstractContextManager
 
+    from otel_loopguard.hooks.events import Answering
+
 _HOSTS: Final = ("127.0.0.1", "::1", "localhost")
 _LIMIT_S: Final = 10.0
 _MOST: Final = 64
@@ -43,7 +45,7 @@ def address_of(text: str) -> tuple[str, int]:
 
 def serving(
     text: str,
-) -> Callable[[Path, Callable[[bytes], bytes]], AbstractContextManager[None]]:
+) -> Callable[[Path, Answering], AbstractContextManager[None]]:
     """Answers at an address while the block runs.
 
     Raises:
@@ -52,7 +54,7 @@ def serving(
     address = address_of(text)
 
     @contextmanager
-    def serve(folder: Path, answer: Callable[[bytes], bytes]) -> Generator[None]:
+    def serve(folder: Path, answer: Answering) -> Generator[None]:
         with HookHttpServer(address, secret_of(folder / "token"), answer) as server:
             Thread(target=server.serve_forever, name="loopguard-hook-http", daemon=True).start()
             try:
@@ -72,15 +74,14 @@ class HookHttpServer(ThreadingHTTPServer):
     Args:
         address: Host and port.
         token: What a request has to carry.
-        answer: Gives the answer to a request, as it stands on the socket.
+        answer: Gives the answer to a request, as it stands on the socket, and a callback for when
+            it is not delivered.
     """
 
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(
-        self, address: tuple[str, int], token: str, answer: Callable[[bytes], bytes]
-    ) -> None:
+    def __init__(self, address: tuple[str, int], token: str, answer: Answering) -> None:
         self.token = token
         self.answer = answer
         self._free = BoundedSemaphore(_MOST)
@@ -156,7 +157,13 @@ class _Handler(BaseHTTPRequestHandler):
             self._reply(404)
             return
         header = f"{GREETING} {__version__} {agent} {mode}\n"
-        self._reply(200, self.server.answer(header.encode() + payload))
+        answer, undelivered = self.server.answer(header.encode() + payload)
+        try:
+            self._reply(200, answer)
+        except OSError:
+            self.close_connection = True
+            if undelivered is not None:
+                undelivered()
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # of the base
         """Says nothing: a request may hold anything."""

@@ -29,6 +29,7 @@ import orjson
 from otel_loopguard._util.bounded_json import oversized
 from otel_loopguard.errors import LoopGuardError
 from otel_loopguard.hooks.engine import HookEngine
+from otel_loopguard.hooks.events import Answering
 from otel_loopguard.hooks.state import HookState
 from otel_loopguard.hooks.state_folder import GREETING, MODES, MOST_BYTES, NOTHING, StateFolder
 from otel_loopguard.settings import Settings
@@ -47,7 +48,7 @@ try:
 except ImportError:  # Windows
     fcntl = None
 
-Listener = Callable[[Path, Callable[[bytes], bytes]], "AbstractContextManager[object]"]
+Listener = Callable[[Path, Answering], "AbstractContextManager[object]"]
 """Another way in besides the socket, given the folder of the state and what answers a request."""
 
 _PROGRAM: Final = "otel-loopguard"
@@ -95,7 +96,8 @@ class RequestHandler:
 
         Args:
             request: A greeting and an event, or what a person asks, as one JSON object.
-            at: When it was made, nanoseconds since the epoch; now by default.
+            at: When it was made, nanoseconds since the epoch, where it was stored and nobody waits
+                for the answer any more.
         """
         try:
             if request[:1] == b"{":
@@ -139,9 +141,7 @@ class RequestHandler:
             with suppress(OSError):
                 request = path.read_bytes()
                 path.unlink()
-                _, undelivered = self.handle(request, int(when) if when.isdigit() else None)
-                if undelivered is not None:
-                    undelivered()
+                self.handle(request, int(when) if when.isdigit() else time.time_ns())
 
     def _call_spans(self) -> CallSpans | None:
         """The writer of spans; None if none are configured, or a package is missing."""
@@ -189,7 +189,7 @@ class RequestHandler:
         event = agent.read(written)
         if event is None:
             return NOTHING, None
-        answer = engine.handle(event, at)
+        answer = engine.handle(event, at, answered=at is None)
         data = json.dumps(agent.answer(written, answer)).encode()
         return data, partial(_repeat_later, engine, event, answer)
 
@@ -325,7 +325,7 @@ def serve(folder: StateFolder, idle_s: float = _IDLE_S, listener: Listener | Non
         _unlink(folder.starting)
         handler.handle_spooled()
         if listener is not None:
-            stack.enter_context(listener(Path(folder.path), lambda data: handler.handle(data)[0]))
+            stack.enter_context(listener(Path(folder.path), handler.handle))
         _Server(handler, listening, idle_s).run()
     return 0
 
@@ -372,12 +372,23 @@ class _Server:
         self._used = time.monotonic()
 
 
-def judge_here(folder: StateFolder, agent: str, mode: str, payload: bytes) -> bytes:
-    """Judges one event in this process, after those that still wait."""
+def judge_here(
+    folder: StateFolder, agent: str, mode: str, payload: bytes, write: Callable[[bytes], object]
+) -> None:
+    """Judges one event in this process, after those that still wait.
+
+    Args:
+        folder: The folder of the state.
+        agent: Name of the coding agent.
+        mode: `observe` or `enforce`.
+        payload: The event.
+        write: Delivers the answer, or raises `OSError`.
+    """
     os.umask(0o077)
     with _locked(folder, _LOCK_S) as alone:
         if not alone:
-            return NOTHING
+            write(NOTHING)
+            return
         try:
             handler = RequestHandler(folder)
         except LoopGuardError:
@@ -387,7 +398,12 @@ def judge_here(folder: StateFolder, agent: str, mode: str, payload: bytes) -> by
         try:
             handler.handle_spooled()
             header = f"{GREETING} {__version__} {agent} {mode}\n".encode()
-            return handler.handle(header + payload)[0]
+            answer, undelivered = handler.handle(header + payload)
+            try:
+                write(answer)
+            except OSError:
+                if undelivered is not None:
+                    undelivered()
         finally:
             handler.close()
 

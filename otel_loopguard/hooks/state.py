@@ -204,6 +204,15 @@ class HookState:
             ).fetchone()
         return found or ("", "")
 
+    def decisions(self, session: str, what: str) -> list[str]:
+        """The decisions of a session for which a reply was sent."""
+        with self._storing():
+            rows = self._file.execute(
+                "SELECT decision FROM told WHERE session = ? AND instr(what, ?) ORDER BY place",
+                (session, what),
+            ).fetchall()
+        return [decision for (decision,) in rows]
+
     def forget_old(self) -> None:
         """Forgets the sessions that were not used for seven days."""
         with self.together(), self._storing():

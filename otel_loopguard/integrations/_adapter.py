@@ -36,6 +36,7 @@ from otel_loopguard._control.context import (
 )
 from otel_loopguard._control.flag import asks
 from otel_loopguard._control.gate import flag_refuses, gate_at, objected, spellings
+from otel_loopguard._control.refusals import told
 from otel_loopguard._util.clock import off
 from otel_loopguard._util.logger import logger, warn_blind
 from otel_loopguard.core.admission import Choice
@@ -417,6 +418,7 @@ class Adapter:
             self._context(call.session, call.parent),
             kind=SpanKind.INTERNAL,
             attributes=attributes,
+            start_time=call.began,
         )
         tell_content(span, call.args, None)
         return span
@@ -518,20 +520,24 @@ class ToolCall:
         self._own = False
         self._outcome: object = None
         self._part_owed = False
+        # When a refused call was asked for; None for one that runs, whose span begins with it.
+        self.began: int | None = None
         self._block: AbstractContextManager[object] | None = None
         self._outer: CurrentCall | None = None
 
     def refusal(self) -> str | None:
         """Before the call: waits while the session is paused; returns the text of a refusal."""
+        began = time.time_ns()
         if self._flag is not None:
             gate_at(self._flag, self._adapter.limit_s, block=True)
-        return self._refused()
+        return self._refused(began)
 
     async def refusal_async(self) -> str | None:
         """As `refusal`, without blocking the event loop."""
+        began = time.time_ns()
         if self._flag is not None:
             await gate_at(self._flag, self._adapter.limit_s)
-        return self._refused()
+        return self._refused(began)
 
     def start(self) -> Self:
         """Starts the call, as `with` does, without making its span the current one."""
@@ -605,7 +611,7 @@ class ToolCall:
             self._block.__exit__(None, None, None)
         self.end(None if isinstance(error, self._adapter.passing) else error)
 
-    def _refused(self) -> str | None:
+    def _refused(self, began: int) -> str | None:
         on_choice = self._adapter.on_choice
         refused = None
         for args in spellings(self.args):
@@ -623,6 +629,9 @@ class ToolCall:
         if refused is None:
             return None
         said = refused.hint or f"refused: {refused.reason}"
+        told(self._flag, said)
+        # Whoever made it could not have heard of the refusal.
+        self.began = began
         self._leave_failed(said)
         return said
 

@@ -107,7 +107,7 @@ class turn(Block):  # noqa: N801  # reads as a statement: `with otel_loopguard.t
     def control(self) -> Control:
         """What the guard says of the session now; `allow` where nothing is known."""
         flag = flag_at(self.session) if self.session else None
-        return NOTHING if flag is None else flag.control
+        return NOTHING if flag is None else flag.read()
 
     def hint(self) -> str | None:
         """Call it before each call of the model: waits while the session is paused.

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from otel_loopguard.policy.diagnosis import DIAGNOSES, Diagnose, Diagnoser, diagnose, diagnoser
 from otel_loopguard.policy.hints import STRATEGIES, alternatives
-from otel_loopguard.policy.ladder import Ladder, Loop, Verdict, at_once
+from otel_loopguard.policy.ladder import UNASKED, Hearing, Ladder, Loop, Verdict, at_once
 from otel_loopguard.policy.policy import Policy, certainty_of, follow_ups_of, place_of, source_of
 
 __all__ = [
     "DIAGNOSES",
     "STRATEGIES",
+    "UNASKED",
     "Diagnose",
     "Diagnoser",
+    "Hearing",
     "Ladder",
     "Loop",
     "Policy",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._util.values import dataclass
@@ -43,6 +43,7 @@ class Loop:
         shown: Rounds that showed it since it came to its rung.
         since: When it came to its rung, nanoseconds since the epoch; 0 without times.
         descents: How often it went down a rung.
+        decision: Id of the decision by which its rung is heard; empty where nobody is to hear it.
     """
 
     keys: frozenset[int]
@@ -54,6 +55,39 @@ class Loop:
     shown: int = 0
     since: int = 0
     descents: int = 0
+    decision: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Hearing:
+    """What the runtime of a session had heard when a call began.
+
+    Attributes:
+        heard: When decisions were heard first, by id, nanoseconds since the epoch; None where
+            nobody asks: there a rung counts as soon as it is reached.
+        standing: The decision that the flag stands for; empty for none.
+        began: When the call began, nanoseconds since the epoch; 0 where that is not known.
+    """
+
+    heard: Mapping[str, int] | None = None
+    standing: str = ""
+    began: int = 0
+
+    def counts(self, loop: Loop) -> bool:
+        """Whether the call confirms a loop: it began after the loop's rung was heard."""
+        if self.heard is None or not loop.decision:
+            return True
+        at = self.heard.get(loop.decision)
+        return at is not None and (not self.began or self.began > at)
+
+    def owes(self, loop: Loop) -> bool:
+        """Whether a loop's rung was not heard, and cannot be any more: the flag was changed."""
+        if self.heard is None or not loop.decision:
+            return False
+        return loop.decision != self.standing and loop.decision not in self.heard
+
+
+UNASKED: Final = Hearing()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +109,9 @@ class Ladder:
     depends on the strongest action that the detection allows. Parallel calls confirm once, for the
     agent can react between rounds only. Detections are not added up: the strongest one speaks, and
     what was not said is not spent. No abort comes without a deny before it.
+
+    Where the runtime asks, a rung counts once it was heard: the ladder waits there until then, only
+    a call that began after that confirms it, and what can no longer be heard is said again.
 
     A success that brings something new takes one confirmation of every loop back, and each goes
     down to the rung that it then stands on, at most `tuning.policy.descend_limit` times and never
@@ -100,14 +137,16 @@ class Ladder:
         self._warned: frozenset[tuple[str, int]] = frozenset()
 
     def judge(
-        self, detections: Iterable[Detection], number: int, moment: int, time: int = 0
-    ) -> Verdict | None:
+        self, detections: Iterable[Detection], number: int, moment: int, time: int = 0,
+        hearing: Hearing = UNASKED,
+    ) -> Verdict | None:  # fmt: skip
         """Returns the verdict on the detections of one step; None if it is not a new one."""
         best: Verdict | None = None
         for detection in detections:
-            loop = self._observe(detection, number, moment)
-            action = self._action(loop, detection, time)
-            further = action.rank > loop.action.rank
+            loop = self._observe(detection, number, moment, hearing)
+            counts = hearing.counts(loop)
+            action = self._action(loop, detection, time) if counts else loop.action
+            further = action.rank > loop.action.rank or hearing.owes(loop)
             if further and (best is None or action.rank > best.action.rank):
                 best = Verdict(action, detection, loop)
         if best is not None:
@@ -150,16 +189,20 @@ class Ladder:
         for loop in self.loops:
             loop.confirmed //= 2
 
-    def defied(self, call: int, tool: str, number: int, moment: int) -> Verdict | None:
+    def defied(
+        self, call: int, tool: str, number: int, moment: int, hearing: Hearing = UNASKED
+    ) -> Verdict | None:
         """Returns the verdict when a denied call is repeated without success.
 
         The refusal itself is no outcome that detectors could compare: it is a confirmation.
         """
         loop = next(loop for loop in self.loops if call in loop.keys and loop.action.stops)
         message = f"{tool!r} was called again, without success, after its loop was denied"
-        return self.judge([_defiance(loop, message)], number, moment)
+        return self.judge([_defiance(loop, message)], number, moment, hearing=hearing)
 
-    def unheeded(self, turns: int, number: int, moment: int) -> Verdict | None:
+    def unheeded(
+        self, turns: int, number: int, moment: int, hearing: Hearing = UNASKED
+    ) -> Verdict | None:
         """Returns the verdict when a model is called on after a deny, and no call is seen.
 
         Where a framework refuses a call without a span, this is all there is to see of it; without
@@ -170,7 +213,7 @@ class Ladder:
             return None
         loop.confirmed = max(loop.confirmed, self._settings.abort_after)
         message = f"the model was asked {turns} times after a deny, and no call was seen to run"
-        return self.judge([_defiance(loop, message)], number, moment)
+        return self.judge([_defiance(loop, message)], number, moment, hearing=hearing)
 
     def knows(self, call: int | None) -> bool:
         """Whether a call belongs to a loop that is remembered."""
@@ -210,8 +253,8 @@ class Ladder:
             own=Action.ABORT,
         )
 
-    def _observe(self, detection: Detection, number: int, moment: int) -> Loop:
-        """The loop of a detection; a round that shows it again confirms it."""
+    def _observe(self, detection: Detection, number: int, moment: int, hearing: Hearing) -> Loop:
+        """The loop of a detection; a round that shows it again confirms it, if it counts."""
         keys = _keys(detection)
         self.fade(number)
         for place, loop in enumerate(self.loops):
@@ -225,7 +268,7 @@ class Ladder:
             loop = Loop(keys, min(keys), Action.ALLOW, 0, number, moment)
             self.loops.append(loop)
             del self.loops[:-_LOOPS]
-        again = loop.moment != moment
+        again = loop.moment != moment and hearing.counts(loop)
         loop.confirmed += again
         loop.shown += again
         loop.last, loop.moment = number, moment

@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard.core import Action, FollowUp, Source
-from otel_loopguard.policy.ladder import Ladder, Loop, Verdict, at_once, climb
+from otel_loopguard.policy.ladder import (
+    UNASKED,
+    Hearing,
+    Ladder,
+    Loop,
+    Verdict,
+    at_once,
+    climb,
+)
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Detection
@@ -123,8 +131,9 @@ class Policy:
         return self.owed
 
     def judge(
-        self, found: list[Detection], number: int, moment: int, time: int = 0
-    ) -> list[Verdict]:
+        self, found: list[Detection], number: int, moment: int, time: int = 0,
+        hearing: Hearing = UNASKED,
+    ) -> list[Verdict]:  # fmt: skip
         """Everything new that follows from the detections of one step, the weakest first."""
         if self.ended:
             return []
@@ -132,17 +141,21 @@ class Policy:
         found = sorted(found, key=_place)
         verdicts = [at_once(one, number, self._strongest) for one in found if one.own is not None]
         climbed = self._ladder.judge(
-            (one for one in found if one.own is None), number, moment, time
+            (one for one in found if one.own is None), number, moment, time, hearing
         )
         return self._give(verdicts if climbed is None else [*verdicts, climbed], number)
 
-    def defied(self, call: int, tool: str, number: int, moment: int) -> list[Verdict]:
+    def defied(
+        self, call: int, tool: str, number: int, moment: int, hearing: Hearing = UNASKED
+    ) -> list[Verdict]:
         """As `Ladder.defied`; nothing after an abort."""
-        return self._climbed(self._ladder.defied(call, tool, number, moment))
+        return self._climbed(self._ladder.defied(call, tool, number, moment, hearing))
 
-    def unheeded(self, turns: int, number: int, moment: int) -> list[Verdict]:
+    def unheeded(
+        self, turns: int, number: int, moment: int, hearing: Hearing = UNASKED
+    ) -> list[Verdict]:
         """As `Ladder.unheeded`; nothing after an abort."""
-        return self._climbed(self._ladder.unheeded(turns, number, moment))
+        return self._climbed(self._ladder.unheeded(turns, number, moment, hearing))
 
     def calm(self, number: int, *, succeeded: bool) -> bool:
         """A call that shows no loop. Whether no loop is denied or worse after it."""
@@ -174,7 +187,12 @@ class Policy:
 
     def recall(self, loop: Loop) -> None:
         """Puts a loop back as a journal has it; what was known of it before is over."""
-        others = [one for one in self._ladder.loops if one.id != loop.id]
+        others: list[Loop] = []
+        for one in self._ladder.loops:
+            if one.id != loop.id:
+                others.append(one)
+            elif one.action is loop.action:
+                loop.decision = one.decision
         self._ladder.loops = [*others, loop]
 
     def follow(self, past: Policy) -> None:

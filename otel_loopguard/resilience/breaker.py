@@ -1,16 +1,22 @@
-"""Circuit breakers per tool and agent, shared between processes."""
+"""Circuit breakers: those that code names, and those of hosts and calls that fail."""
 
 from __future__ import annotations
 
+import hashlib
+import re
 import threading
 import time
 import uuid
+from collections.abc import Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, cast
 
 import orjson
 
+from otel_loopguard._control.context import current_flag
+from otel_loopguard._control.refusals import told
 from otel_loopguard._util.bounded import BoundedDict
+from otel_loopguard._util.clock import now as clock_now
 from otel_loopguard._util.errors import InternalErrors
 from otel_loopguard._util.fork import reset_after_fork
 from otel_loopguard._util.locks import new_lock
@@ -20,9 +26,11 @@ from otel_loopguard._util.worker import BackgroundThread, suppress_instrumentati
 from otel_loopguard.core import ErrorClass
 from otel_loopguard.core.error_kinds import exception_class
 from otel_loopguard.errors import BreakerOpenError, StoreError
+from otel_loopguard.evidence import is_runner
+from otel_loopguard.evidence.normalize import canonical, parsed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from types import TracebackType
 
     from otel_loopguard.settings import Settings
@@ -63,8 +71,9 @@ class Record(NamedTuple):
 
 @dataclass(slots=True)
 class Breaker:
-    """The breaker of one tool or agent. Times are nanoseconds since the epoch. Takes no lock."""
+    """One breaker. Times are nanoseconds since the epoch. Takes no lock."""
 
+    name: str  # of the tool or agent
     failures: int = 0  # in a row, that counted
     until: int = 0  # end of the time that it is open; 0 if it is closed
     changed: int = 0  # when it was opened or closed last; 0 if it never was
@@ -76,14 +85,22 @@ class Breaker:
             return BreakerState.CLOSED
         return BreakerState.OPEN if now < self.until else BreakerState.HALF_OPEN
 
-    def failed(self, now: int, most: int, open_ns: int) -> bool:
-        """Counts a failure; whether it opened (again). While it is open nothing changes."""
+    def failed(self, now: int, most: int, longest_ns: int, first_ns: int | None = None) -> bool:
+        """Counts a failure; whether it opened (again). While it is open nothing changes.
+
+        It opens for `longest_ns`; where `first_ns` is given, for that the first time, and for twice
+        as long with each failure after it.
+        """
         state = self.state(now)
         if state is BreakerState.OPEN:
             return False
         self.failures += 1
         if state is BreakerState.CLOSED and self.failures < most:
             return False
+        open_ns = longest_ns
+        if first_ns is not None:
+            again = min(max(self.failures - most, 0), _DOUBLED)
+            open_ns = min(first_ns << again, longest_ns)
         self._change(now, now + open_ns)
         return True
 
@@ -116,6 +133,8 @@ class Breaker:
 
 _KIND: Final = "breaker"
 _MOST: Final = 1024
+_DOUBLED: Final = 32
+"""Times that a wait is doubled at most: any first one is the longest by then."""
 
 
 class BreakerReplication:
@@ -252,17 +271,60 @@ Of = Literal["tool", "agent"]
 
 _NAMED: Final = 200
 _NOTHING: Final = BreakerStatus()
+_NAMED_KEYS: Final = ("tool:", "agent:")
+_HOST_KEY: Final = "host:"
+_CALL_KEY: Final = "call:"
+_LOOK: Final = 10_000
+"""Characters of an argument that are looked through for an address."""
+_ADDRESS: Final = re.compile(
+    r"\b[a-z][a-z0-9+.-]{1,15}://(?:[^\s/@'\"]{1,200}@)?(\[[0-9a-f:.]{2,45}\]|[\w.-]{1,253})(:\d{1,5})?",
+    re.IGNORECASE,
+)
+
+
+def host_of(tool: str, arguments: object) -> str | None:
+    """Host and port of the address that a call is about; None if it names none, or several.
+
+    An address is looked for where an argument begins, and anywhere in a command.
+    """
+    find = _ADDRESS.finditer if is_runner(tool) else _at_start
+    texts = (value[:_LOOK] for value in _values(arguments) if isinstance(value, str))
+    hosts = {(found[1] + (found[2] or "")).lower() for text in texts for found in find(text)}
+    return hosts.pop() if len(hosts) == 1 else None
+
+
+def _at_start(text: str) -> Iterable[re.Match[str]]:
+    found = _ADDRESS.match(text)
+    return () if found is None else (found,)
+
+
+def _unwrapped(arguments: object) -> object:
+    """A single text in place of the map around it, as some instrumentations write it."""
+    values = _values(arguments)
+    return values[0] if len(values) == 1 and isinstance(values[0], str) else arguments
+
+
+def _values(arguments: object) -> list[object]:
+    named = isinstance(arguments, Mapping)
+    return list(cast("Mapping[str, object]", arguments).values()) if named else [arguments]
 
 
 class Breakers:
-    """The breakers of a process, of all its runs. Any thread may call it.
+    """The breakers of a process. Any thread may call it.
 
-    A breaker opens after `breaker_failures` (3) failures in a row that count, for `breaker_open_s`
-    (300) seconds. Then one call is let through, of all threads and, with a store, of all
-    processes: it closes the breaker or opens it again. Which errors count says `breaker_errors`:
-    by default only those where trying again may help, for three calls with wrong arguments say
-    nothing about a tool that other runs use. Such an error is an answer: it starts the count anew.
-    An error of unknown kind neither counts nor starts anew.
+    One that code names (`resilience.breaker("search")`) is shared by all runs: it opens after
+    `breaker_failures` (3) failures in a row that count, for `breaker_open_s` (300) seconds. Then
+    one call is let through, of all threads and, with a store, of all processes: it closes the
+    breaker or opens it again.
+
+    With the setting `breaker` there is one, fed by spans, for each host that a call names by its
+    address, and for the exact arguments of calls that name none: what fails is a host or a call,
+    and not all of a shell. It opens for `tuning.resilience.breaker_first_s` (5) seconds first, and
+    twice as long after each further failure, up to `breaker_open_s`. `session` keeps runs apart.
+
+    Which errors count says `breaker_errors`: by default only those where trying again may help, for
+    three calls with wrong arguments say nothing about a tool that other runs use. Such an error is
+    an answer: it starts the count anew. An error of unknown kind neither counts nor starts anew.
 
     The newest 1024 that have failed are kept. In mode `shadow` they are counted and let all pass.
     """
@@ -272,15 +334,16 @@ class Breakers:
         settings: Settings,
         store: Store | None = None,
         faults: InternalErrors | None = None,
-        clock: Callable[[], int] = time.time_ns,
+        clock: Callable[[], int] = clock_now,
     ) -> None:
         self._settings = settings
         self._clock = clock
         self._open_ns = int(settings.breaker_open_s * 1e9)
+        self._first_ns = int(settings.tuning.resilience.breaker_first_s * 1e9)
         self._trial_s = settings.tuning.resilience.breaker_trial_s
         self._shadow = settings.mode == "shadow"
+        self._digest_key = settings.digest_key.get_secret_value().encode()[:64]
         self._breakers: BoundedDict[str, Breaker] = BoundedDict(_MOST)
-        self._manual: BoundedDict[str, None] = BoundedDict(_MOST)
         self._sharing: BreakerReplication | None = None
         self.forked()
         if store is not None:
@@ -310,13 +373,10 @@ class Breakers:
         """Whether nothing has failed here, and no other process can say that it has."""
         return self._sharing is None and not self._breakers
 
-    def is_well(self, name: str, of: Of) -> bool:
-        """Whether a successful call changes nothing, as far as is known of other processes."""
-        if self.idle:
-            return True
-        key = _key(name, of)
-        self._look(key)
-        return key not in self._breakers
+    @property
+    def watches(self) -> bool:
+        """Whether spans feed breakers."""
+        return self._settings.breaker != "off"
 
     @property
     def all(self) -> list[tuple[str, Of, bool]]:
@@ -325,9 +385,12 @@ class Breakers:
         with self._lock:
             known = list(self._breakers.items())
         return [
-            (name, "agent" if of == "agent" else "tool", breaker.state(now) is BreakerState.OPEN)
+            (
+                breaker.name,
+                "agent" if key.startswith("agent:") else "tool",
+                breaker.state(now) is BreakerState.OPEN,
+            )
             for key, breaker in known
-            for of, _, name in [key.partition(":")]
         ]
 
     def allow(self, name: str, of: Of = "tool") -> bool:
@@ -353,51 +416,75 @@ class Breakers:
         if self.allow(name, of):
             return
         standing = self.standing(name, of)
-        left = (standing.until - self._clock()) / 1e9
-        wait = f"for another {left:.0f} s" if left > 0 else "until the trial has an outcome"
+        wait = self.again_in(standing.until) or "no call passes until the trial has an outcome"
         failed = f"after {standing.failures} failures in a row"
-        msg = f"breaker of {of} {name!r} is {standing.state} {failed}: no call passes {wait}"
+        msg = f"breaker of {of} {name!r} is {standing.state} {failed}: {wait}"
+        told(current_flag(), msg)
         raise BreakerOpenError(msg)
 
-    def guarding(self, name: str, of: Of = "tool") -> Guarding:
-        """A `with` block that runs if its breaker lets it, and that counts by how it ends.
+    def again_in(self, until: int) -> str:
+        """When to try again; empty where it may be tried now."""
+        left_s = -((self._clock() - until) // 1_000_000_000)
+        return f"try again in {left_s} s" if left_s > 0 else ""
 
-        From then on spans of that tool do not count here: the block does.
-        """
+    def refusal(self, session: str | None, tool: str, args: object) -> str | None:
+        """Why a call is not to be made now, in a sentence; None if it may be. From memory."""
+        key = self._failing_key(session, tool, args)
+        if key is None or self._shadow:
+            return None
+        self._look(key)
+        breaker = self._breakers.get(key)
+        if breaker is None or breaker.state(self._clock()) is not BreakerState.OPEN:
+            return None
+        what = "calls of this host" if key.startswith(_HOST_KEY) else f"this call of {tool!r}"
+        return f"{what} failed {breaker.failures} times in a row: {self.again_in(breaker.until)}"
+
+    def finished(
+        self, session: str, tool: str, args: object, *, error: bool, error_class: ErrorClass
+    ) -> None:
+        """Counts a call that ended, from its span. Does not wait."""
+        key = self._failing_key(session, tool, args)
+        if key is None:
+            return
+        self._look(key)
+        if error or key in self._breakers:
+            self._ended(key, error_class if error else None, tool)
+
+    def _failing_key(self, session: str | None, tool: str, args: object) -> str | None:
+        """Key of what fails when a call does: its host, or the call; None where none is kept."""
+        settings = self._settings
+        kept = settings.breaker == "shared" or (settings.breaker == "session" and session)
+        if not kept or args is None or tool in settings.exempt:
+            return None
+        arguments = parsed(args)
+        host = host_of(tool, arguments)
+        if host is None:
+            kind, what = _CALL_KEY, f"{tool}\0".encode() + canonical(_unwrapped(arguments))
+        else:
+            kind, what = _HOST_KEY, host.encode()
+        digest = hashlib.blake2b(key=self._digest_key, digest_size=16)
+        digest.update(b"" if settings.breaker == "shared" else f"{session}\0".encode())
+        digest.update(what)
+        return kind + digest.hexdigest()
+
+    def guarding(self, name: str, of: Of = "tool") -> Guarding:
+        """A `with` block that runs if its breaker lets it, and that counts by how it ends."""
         return Guarding(self, name, of)
 
     def ended(self, name: str, of: Of, error: BaseException | None) -> None:
-        """Counts the outcome of a call that is counted manually. Waits for nothing."""
+        """Counts the outcome of a call of a tool or agent. Waits for nothing."""
         key = _key(name, of)
         if error is None or isinstance(error, Exception):
-            self._ended(key, None if error is None else exception_class(error))
+            self._look(key)
+            self._ended(key, None if error is None else exception_class(error), name)
             return
         with self._lock:
             if key in self._breakers:
                 self._breakers[key].trial = 0
 
-    def count_manually(self, name: str, of: Of = "tool") -> None:
-        """Says that calls are counted by `ended`, so that their spans do not count as well."""
-        key = _key(name, of)
-        if key not in self._manual:
-            with self._lock:
-                self._manual[key] = None
-
-    def finished(
-        self, tool: str | None, agent: str | None, error: bool, error_class: ErrorClass
-    ) -> None:
-        """Counts a call that ended, from its span. Does not wait."""
-        name = tool or agent
-        if not name or name in self._settings.exempt:
-            return
-        key = _key(name, "tool" if tool else "agent")
-        self._look(key)
-        if (error or key in self._breakers) and key not in self._manual:
-            self._ended(key, error_class if error else None)
-
     def reset(self, name: str, of: Of = "tool") -> None:
         """Closes a breaker manually, in all processes."""
-        self._ended(_key(name, of), None)
+        self._ended(_key(name, of), None, name)
 
     def sync(self) -> None:
         """Exchanges with the store now, on the caller's thread."""
@@ -409,23 +496,25 @@ class Breakers:
         if self._sharing is not None:
             self._sharing.stop()
 
-    def _ended(self, key: str, error: ErrorClass | None) -> None:
+    def _ended(self, key: str, error: ErrorClass | None, name: str) -> None:
+        first_ns = None if key.startswith(_NAMED_KEYS) else self._first_ns
         now, counts = self._clock(), self._counts(error)
         with self._lock:
             breaker = self._breakers.get(key)
             if breaker is None:
                 if not counts:
                     return
-                breaker = self._breakers[key] = Breaker()
+                breaker = self._breakers[key] = Breaker(name[:_NAMED])
             if counts:
-                changed = breaker.failed(now, self._settings.breaker_failures, self._open_ns)
+                most = self._settings.breaker_failures
+                changed = breaker.failed(now, most, self._open_ns, first_ns)
             elif error is None or self._answers(error, breaker.state(now)):
                 changed = breaker.succeeded(now)
             else:
                 return
             record = breaker.record
         if changed:
-            self._changed(key, record)
+            self._changed(key, name, record, now)
 
     def _counts(self, error: ErrorClass | None) -> bool:
         which = self._settings.breaker_errors
@@ -443,16 +532,26 @@ class Breakers:
         # It is no outage any more: a trial has to have an outcome.
         return state is BreakerState.HALF_OPEN
 
-    def _changed(self, key: str, record: Record) -> None:
-        of, _, name = key.partition(":")
+    def _changed(self, key: str, name: str, record: Record, now: int) -> None:
+        of = "agent" if key.startswith("agent:") else "tool"
+        what = "" if key.startswith(_NAMED_KEYS) else "a host or call of "
         if record.until:
-            open_s = self._settings.breaker_open_s
-            said = "breaker of %s %r is open for %.0f s after %d failures in a row"
-            logger.warning(said, of, name, open_s, record.failures)
+            said = "breaker of %s%s %r is open for %.0f s after %d failures in a row"
+            logger.warning(said, what, of, name, (record.until - now) / 1e9, record.failures)
         else:
-            logger.info("breaker of %s %r is closed", of, name)
-        if self._sharing is not None:
-            self._sharing.publish(key, record)
+            logger.info("breaker of %s%s %r is closed", what, of, name)
+        if self._shares(key):
+            cast("BreakerReplication", self._sharing).publish(key, record)
+
+    def _shares(self, key: str) -> bool:
+        """Whether a breaker is exchanged with other processes.
+
+        One fed by spans only where it is declared shared, under a digest that nobody can guess.
+        """
+        if self._sharing is None:
+            return False
+        declared = self._settings.breaker == "shared" and bool(self._digest_key)
+        return declared or key.startswith(_NAMED_KEYS)
 
     def _may_try(
         self, sharing: BreakerReplication, key: str, breaker: Breaker, opened: int
@@ -466,12 +565,13 @@ class Breakers:
     def _learn(self, key: str, record: Record) -> None:
         """Applies the record of another process."""
         with self._lock:
-            breaker = self._breakers.setdefault(key, Breaker())
+            known = key.partition(":")[2] if key.startswith(_NAMED_KEYS) else ""
+            breaker = self._breakers.setdefault(key, Breaker(known))
             breaker.learn(record, self._clock() + self._open_ns)
 
     def _look(self, key: str) -> None:
-        if self._sharing is not None:
-            self._sharing.look(key)
+        if self._shares(key):
+            cast("BreakerReplication", self._sharing).look(key)
 
 
 class Guarding:
@@ -486,7 +586,6 @@ class Guarding:
 
     def __enter__(self) -> None:
         self._breakers.check(self._name, self._of)
-        self._breakers.count_manually(self._name, self._of)
 
     def __exit__(
         self,

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from otel_loopguard import semconv
-from otel_loopguard._util.errors import InternalErrors
-from otel_loopguard._util.locks import new_lock
+from otel_loopguard._util.errors import InternalErrors, swallow
+from otel_loopguard._util.locks import Signal, new_lock, start_thread
 from otel_loopguard.core import ErrorClass, Kind
 from otel_loopguard.evidence import error_class, is_runner, prepare, signature_of
 from otel_loopguard.resilience.breaker import Breakers, Guarding, Of
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
     from otel_loopguard.resilience.recovery import Recoveries, Recovering
     from otel_loopguard.stores import Store
 
-_LEARNED: Final = (Kind.TOOL, Kind.AGENT)
-
 
 class ResilienceRegistry:
     """Breakers, recoveries and checks of one guard; a store shares breakers between processes."""
@@ -34,6 +31,7 @@ class ResilienceRegistry:
         self.settings = settings
         self._faults = faults
         self._recoveries: Recoveries | None = None
+        self._shares = store is not None
         self.breakers = Breakers(settings, store, faults)
         self.checks = Checks(settings, faults)
 
@@ -47,32 +45,41 @@ class ResilienceRegistry:
                 self._recoveries = Recoveries(self.settings, self._faults)
             return self._recoveries
 
-    def learn(self, step: Step) -> None:
-        """Learns from a step that ended: a tool call or a run of an agent.
+    def learn(self, step: Step, session: str) -> None:
+        """Learns from a tool call that ended; one that was refused says nothing of its tool.
 
         Of a tool that runs what the agent wrote (a shell, an interpreter) the kind of arguments is
-        always the same and says nothing: no error pattern is learned there. A call that was refused
-        was not made: it says nothing of its tool.
+        always the same and says nothing: no error pattern is learned there.
         """
-        kind, name, breakers, checks = step.kind, step.name, self.breakers, self.checks
-        if kind not in _LEARNED or not name or step.error_type == semconv.ERROR_DENY:
+        name, breakers, checks = step.name, self.breakers, self.checks
+        if step.kind is not Kind.TOOL or not name or step.refused:
             return
-        of: Of = "agent" if step.kind is Kind.AGENT else "tool"
-        if not step.error and checks.has_good(name) and breakers.is_well(name, of):
+        if not step.error and checks.has_good(name) and not breakers.watches:
             return
         error = error_class(step) if step.error else ErrorClass.UNKNOWN
-        if kind is Kind.AGENT:
-            breakers.finished(None, name, step.error, error)
-        else:
-            args = None if is_runner(name) else prepare(step).arguments
-            # It costs more than all the rest, and only checks of such errors want it.
-            named = step.error and args is not None and error is not ErrorClass.TRANSIENT
-            breakers.finished(name, step.agent, step.error, error)
-            checks.finished(name, args, step.error, error, signature_of(step) if named else None)
+        if breakers.watches:
+            breakers.finished(session, name, step.args, error=step.error, error_class=error)
+        args = None if is_runner(name) else prepare(step).arguments
+        # It costs more than all the rest, and only checks of such errors want it.
+        named = step.error and args is not None and error is not ErrorClass.TRANSIENT
+        checks.finished(name, args, step.error, error, signature_of(step) if named else None)
 
-    def close(self) -> None:
-        """Sends other processes what they do not know yet."""
-        self.breakers.close()
+    def close(self, limit_s: float) -> None:
+        """Sends other processes what they do not know yet, for so many seconds at most."""
+        if not self._shares:
+            return
+        closed = Signal()
+
+        def close() -> None:
+            with swallow(self._faults, "breakers"):
+                self.breakers.close()
+            closed.set()
+
+        # The store may hang in the middle of an answer.
+        if start_thread("closing", close):
+            closed.wait(limit_s)
+        else:
+            close()
 
 
 # Held weakly: a guard that is gone leaves nothing behind.
@@ -121,7 +128,8 @@ def breaker(name: str, of: Of = "tool") -> Guarding:
         with resilience.breaker("search"):
             found = search(query)
 
-    How it ends counts; spans of that tool do not count any more then.
+    How it ends counts. While it is open, `control.refused`, `execution.admit` and adapters refuse
+    calls of that tool, too.
 
     Args:
         name: Name of the tool or agent.

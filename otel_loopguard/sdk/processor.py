@@ -11,6 +11,7 @@ from opentelemetry.trace import get_current_span
 from otel_loopguard._control.context import making, named_session
 from otel_loopguard._control.flag import any_stops
 from otel_loopguard._util.clock import now, off
+from otel_loopguard._util.errors import attempt, swallow
 from otel_loopguard._util.locks import held, later, settle, waiting
 from otel_loopguard.evidence.normalize import compile_patterns
 from otel_loopguard.guard.guard import LoopGuard
@@ -139,13 +140,22 @@ class LoopGuardSpanProcessor(SpanProcessor):
     def shutdown(self) -> None:
         """Counts the calls held back, and stops."""
         self._on = False
-        self._timer.stop()
+        with swallow(self.faults, "shutdown.timer"):
+            self._timer.stop()
         self.guard.shutdown()
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """There is nothing to flush: every span is judged when it ends."""
-        del timeout_millis
-        return True
+        """Stores and sends what waits; every span is judged when it ends.
+
+        Args:
+            timeout_millis: How long, at most; never longer than `tuning.stores.flush_s`.
+
+        Returns:
+            Whether the store and the webhook have taken everything. After a False the SDK flushes
+            none of the processors that were added later.
+        """
+        flushed = attempt(self.faults, "force_flush", self.guard.flush, timeout_millis / 1e3)
+        return flushed is True
 
     def _started(
         self, span: Span, context: Context | None, scope: str, attributes: Mapping[str, object]

@@ -12,7 +12,7 @@ import orjson
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from otel_loopguard._control.flag import OBSERVERS, Control, Flag
+from otel_loopguard._control.flag import OBSERVERS
 from otel_loopguard.core import Action
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
+    from otel_loopguard._control.flag import Control, Flag
     from otel_loopguard.server.engine import Engine
 
     Endpoint = Callable[[Request], Awaitable[Response]]
@@ -36,9 +37,8 @@ _STATUS: Final = {
 _ACTIONS: Final = ("pause", "resume", "abort", "answer", "allow")
 
 
-def control_row(session: str, control: Control | None) -> dict[str, Any]:
+def control_row(session: str, control: Control) -> dict[str, Any]:
     """A control as JSON; `version` differs after every change, and is equal in all workers."""
-    control = control or Control(session)
     decision = control.decision
     row: dict[str, Any] = {
         "session": control.session or session,
@@ -158,7 +158,7 @@ class ControlApi:
         since = request.query_params.get("since")
         until = time.monotonic() + wait_s
         while True:
-            row = self._row(request)
+            row = await self._row(request)
             changed = row["version"] != since if since else row["action"] != Action.ALLOW.value
             left = until - time.monotonic()
             if changed or self._closed or not left > 0:
@@ -197,15 +197,14 @@ class ControlApi:
             return JSONResponse(reply, headers={"cache-control": "no-store"})
         return problem(_STATUS.get(reply["error"], 422), reply["message"])
 
-    def _row(self, request: Request) -> dict[str, Any]:
+    async def _row(self, request: Request) -> dict[str, Any]:
         session = request.state.session
-        flag = self._engine(request).flag(session)
-        return control_row(session, None if flag is None else flag.control)
+        return control_row(session, await self._engine(request).read(session))
 
     async def _events(self, request: Request) -> AsyncIterator[bytes]:
         version = ""
         while not (self._closed or await request.is_disconnected()):
-            row = self._row(request)
+            row = await self._row(request)
             if row["version"] != version:
                 version = row["version"]
                 data = orjson.dumps(row).decode()

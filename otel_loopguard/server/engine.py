@@ -23,7 +23,7 @@ from otel_loopguard.server.open_calls import OpenCalls, SharedCalls, unpacked
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Sequence
 
-    from otel_loopguard._control.flag import Flag
+    from otel_loopguard._control.flag import Control
     from otel_loopguard.core import Annotation, Step
     from otel_loopguard.guard.guard import LoopGuard
     from otel_loopguard.server.events import DecisionLog
@@ -38,6 +38,9 @@ Read = tuple["RecordedSpan", "Step | None"]
 
 _SEEN: Final = 200_000
 _DECIDED: Final = 10_000
+_LOOK_UP_S: Final = 0.2
+_WAITING: Final = 20_000
+"""Spans and log records that wait for one tenant: what is judged within a second or two."""
 
 
 class Busy(Exception):  # noqa: N818  # named after what it says
@@ -104,6 +107,7 @@ class Engine:
         self._calls = OpenCalls(guard)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="loopguard-server")
         self._batch: _Batch | None = None
+        self._waiting = 0
         self._log = log
         self._leases = leases
         self._made: list[DecisionRecord] = []
@@ -120,7 +124,22 @@ class Engine:
 
         Returns:
             The annotations of the spans, by trace and span id.
+
+        Raises:
+            Busy: Too many wait already; a request that is alone may have any number.
         """
+        count = len(spans) + len(steps)
+        if self._waiting and self._waiting + count > _WAITING:
+            raise Busy
+        self._waiting += count
+        try:
+            return await self._judged(spans, steps)
+        finally:
+            self._waiting -= count
+
+    async def _judged(
+        self, spans: Sequence[RecordedSpan], steps: Sequence[tuple[str, Step]]
+    ) -> dict[SpanId, Annotation]:
         batch = self._batch
         if batch is None:
             batch = self._batch = _Batch()
@@ -131,13 +150,16 @@ class Engine:
         own = {(span.trace_id, span.span_id) for span in spans}
         return {place: annotation for place, annotation in found.items() if place in own}
 
-    def flag(self, session: str) -> Flag | None:
-        """Returns the flag of a session, or None if it is not known."""
-        flag = self.guard.flag_of(session)
-        if flag is None and self._leases is not None:
+    async def read(self, session: str) -> Control:
+        """Returns the control of a session to its runtime, which has heard it then.
+
+        Of a session that is not known it waits for what the store has, for 0.2 s at most.
+        """
+        if self._leases is not None and self.guard.flag_of(session) is None:
             # Another worker may judge it; its messages arrive for known sessions only.
-            flag = self.guard.flag_named(session)
-        return flag
+            self.guard.flag_named(session)
+            await self._look_up()
+        return self.guard.read(session)
 
     async def close(self) -> None:
         """Judges pending spans, and shuts the guard down."""
@@ -160,6 +182,18 @@ class Engine:
             self._log.sent(decisions)
         if self._leases is not None:
             await asyncio.get_running_loop().run_in_executor(self._thread, self._sent, decisions)
+
+    async def _look_up(self) -> None:
+        loop = asyncio.get_running_loop()
+        answered = asyncio.Event()
+
+        def answer() -> None:
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(answered.set)
+
+        self.guard.when_looked_up(answer)
+        with suppress(TimeoutError, asyncio.TimeoutError):  # two classes on Python 3.10
+            await asyncio.wait_for(answered.wait(), _LOOK_UP_S)
 
     async def _run(self, batch: _Batch) -> dict[SpanId, Annotation]:
         await asyncio.sleep(self._lateness_s)

@@ -30,7 +30,7 @@ from otel_loopguard.server.forward import (
 )
 from otel_loopguard.server.grpc import grpc_server
 from otel_loopguard.server.kafka import KafkaConsumer, KafkaSettings
-from otel_loopguard.server.protocol import HttpProtocol
+from otel_loopguard.server.protocol import BACKLOG, HttpProtocol, shortage_told_once_a_minute
 from otel_loopguard.server.readiness import Readiness
 from otel_loopguard.server.receiver import Mode, Receiver
 from otel_loopguard.server.tenants import DEFAULT, Tenants, is_loopback
@@ -171,6 +171,7 @@ class Server:
         self._tasks.append(asyncio.create_task(self._tick(receiver)))
         self._reading = [asyncio.create_task(one.run()) for one in self._consumers]
         self._signals.enter_context(_signals_set(self._stop_requested))
+        self._signals.enter_context(shortage_told_once_a_minute())
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -226,6 +227,7 @@ class Server:
             app, log_level="warning", access_log=False, lifespan="off",
             ssl_certfile=settings.certificate or None, ssl_keyfile=settings.key or None,
             timeout_graceful_shutdown=_GRACE_S, timeout_keep_alive=KEEP_ALIVE_S, http=HttpProtocol,
+            backlog=BACKLOG,
         )  # fmt: skip
         self._http = _Http(config)
         running = asyncio.create_task(self._http.serve([listening]))

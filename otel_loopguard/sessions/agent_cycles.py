@@ -7,7 +7,6 @@ from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from otel_loopguard import semconv
 from otel_loopguard._control.escalation import can_answer
 from otel_loopguard._util.logger import logger
 from otel_loopguard._util.values import dataclass
@@ -37,7 +36,7 @@ def receiver(tool: str, args: object) -> int:
 
 def refused_to(step: Step) -> int | None:
     """Key of the agent that a refused hand-off would have gone to; None for any other step."""
-    if step.kind is not Kind.HANDOFF or step.error_type != semconv.ERROR_DENY or not step.name:
+    if step.kind is not Kind.HANDOFF or not step.refused or not step.name:
         return None
     return agent_key(step.name[:_NAMED])
 

@@ -16,7 +16,7 @@ from otel_loopguard.policy.hints import question
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Detection, Diagnosis, Evidence, Step
-    from otel_loopguard.policy import Diagnoser, Verdict
+    from otel_loopguard.policy import Diagnoser, Loop, Verdict
     from otel_loopguard.settings import Settings
 
 
@@ -52,8 +52,7 @@ class Decisions:
         # Who judges the same spans elsewhere makes decisions of the same ids.
         self._derived = derived
         self._shadow = settings.mode == "shadow"
-        key = settings.digest_key.get_secret_value()
-        self._key = key.encode()[:64] or secrets.token_bytes(32)
+        self._key = _key_of(settings) or secrets.token_bytes(32)
         self._strategies = settings.strategies
         self._diagnoser = diagnoser
 
@@ -121,9 +120,23 @@ class Decisions:
         return self._diagnoser.get(finding.error, text)
 
     def digest(self, key: int) -> str:
-        """Keyed digest of an identity, 16 hex digits: it cannot be searched for an argument."""
-        raw = (key & 0xFFFF_FFFF_FFFF_FFFF).to_bytes(8, "big")
-        return hashlib.blake2b(raw, key=self._key, digest_size=8).hexdigest()
+        """Keyed digest of an identity."""
+        return digest_of(key, self._key)
+
+
+def _key_of(settings: Settings) -> bytes:
+    return settings.digest_key.get_secret_value().encode()[:64]
+
+
+def digest_of(identity: int, key: bytes) -> str:
+    """Keyed digest of an identity, 16 hex digits: it cannot be searched for an argument."""
+    raw = (identity & 0xFFFF_FFFF_FFFF_FFFF).to_bytes(8, "big")
+    return hashlib.blake2b(raw, key=key, digest_size=8).hexdigest()
+
+
+def is_about(decision: Decision, loop: Loop, settings: Settings) -> bool:
+    """Whether a decision of any process with these settings is about a loop."""
+    return digest_of(loop.id, _key_of(settings)) == decision.loop
 
 
 def annotation(decision: Decision, *, with_session: bool, status: bool = True) -> Annotation:
@@ -157,7 +170,7 @@ def annotation(decision: Decision, *, with_session: bool, status: bool = True) -
         return Annotation(attributes, links=decision.earlier)
     aborts = decision.action is Action.ABORT
     attributes[semconv.ERROR_TYPE] = semconv.ERROR_ABORT if aborts else semconv.ERROR_DENY
-    said = f"loopguard {decision.action}: {decision.message}"
+    said = semconv.decided(decision.action, decision.message)
     return Annotation(attributes, said, decision.earlier)
 
 

@@ -11,6 +11,7 @@ from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard.core import Action, Decision
 from otel_loopguard.evidence import Rounds
 from otel_loopguard.policy import Loop, Policy
+from otel_loopguard.sessions.decisions import is_about
 from otel_loopguard.sessions.detector_set import DetectorSet
 from otel_loopguard.sessions.journal_codec import CallEntry, Codec, Mark, Pseudonymizer, instant
 
@@ -210,6 +211,8 @@ class JournalReplay:
         # The decision that the flag stood for; None if it was down.
         self.standing: Decision | None = None
         self.troubled = False
+        # Loops whose rung was only noted by a guard in mode shadow: nobody has heard it.
+        self._noted: set[int] = set()
 
     def take(self, entry: Entry) -> None:
         """Takes the next entry."""
@@ -218,6 +221,8 @@ class JournalReplay:
         elif isinstance(entry, Loop):
             self.troubled = True
             entry.last, entry.moment = self.calls - 1, self.round
+            if entry.id in self._noted:
+                entry.action = Action.ALLOW
             self.policy.recall(entry)
         elif isinstance(entry, Decision):
             self._decided(entry)
@@ -250,7 +255,17 @@ class JournalReplay:
 
     def _decided(self, decision: Decision) -> None:
         self.troubled = True
-        self.policy.ended = self.policy.ended or decision.action is Action.ABORT
+        shadow = decision.shadow and self._settings.mode != "shadow"
+        for loop in self.policy.shown(self.round):
+            if is_about(decision, loop, self._settings):
+                loop.decision = "" if decision.shadow else decision.id
+                if shadow:
+                    loop.action = Action.ALLOW
+                    self._noted.add(loop.id)
+                else:
+                    self._noted.discard(loop.id)
+        if not shadow:
+            self.policy.ended = self.policy.ended or decision.action is Action.ABORT
         if decision.shadow:
             return
         standing = self.standing

@@ -7,6 +7,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._control.pending import early_notes
+from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.logger import warn_blind
 from otel_loopguard.core import Kind
 from otel_loopguard.sessions.session import Session
@@ -94,6 +95,8 @@ class SessionRegistry:
         self._by_trace: OrderedDict[int, Session] = OrderedDict()
         self.of_trace: Callable[[int], Session | None] = self._by_trace.get
         self._explicit: OrderedDict[int, None] = OrderedDict()
+        # What runtimes asked for before anything was known of it.
+        self.awaited: BoundedDict[str, None] = BoundedDict(settings.max_sessions)
         self.begun: Callable[[str], None] | None = None
         self.gone: Callable[[Session], None] | None = None
         self.is_open: Callable[[Session], bool] = _is_not_open
@@ -243,6 +246,9 @@ class SessionRegistry:
         return session
 
     def _begin(self, session: Session) -> None:
+        if self.awaited and session.key in self.awaited:
+            session.flag.asked = True
+            del self.awaited[session.key]
         if self._journal_worker is not None:
             self._journal_worker.begin(session)
         if self.begun is not None:

@@ -8,8 +8,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
-from otel_loopguard import semconv
 from otel_loopguard._control.flag import POLICY, PROMPT, Flag, any_stops
+from otel_loopguard._control.refusals import recognise
 from otel_loopguard._util.errors import InternalErrors, attempt
 from otel_loopguard._util.packing import pack, unpack
 from otel_loopguard._util.values import NamedTuple, dataclass
@@ -33,7 +33,7 @@ from otel_loopguard.evidence import (
     ToolCallExtractor,
     UsageExtractor,
 )
-from otel_loopguard.policy import Policy
+from otel_loopguard.policy import UNASKED, Hearing, Policy
 from otel_loopguard.policy.hints import hint
 from otel_loopguard.sessions.agent_cycles import (
     CycleLog,
@@ -51,7 +51,7 @@ from otel_loopguard.settings import Settings
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from otel_loopguard.core import Decision, Detection, Remaining, SavedMilestones
     from otel_loopguard.core.report import Report
@@ -258,6 +258,7 @@ class Session:
     def observe(self, step: Step) -> tuple[int, Sequence[Finding]]:
         """Counts a canonical step and judges it."""
         kind, index = step.kind, self.progress.steps
+        recognise(step, self.flag)
         if self._unsettled:
             self.unruled = [Finding(verdict) for verdict in self.policy.left()]
         self.evidence, self.detected, self.shrunk = None, (), False
@@ -268,8 +269,7 @@ class Session:
             self._read(step)
         if self.cycles is not None:
             self.cycles.pass_by(index)
-        found = self._insisted(step) if self.troubled else ()
-        found = found or self._seen(step)
+        found = self._refused(step) if step.refused else self._seen(step)
         if kind is _MODEL and any_stops() and self.flag.stops and not found:
             found = self._model_called(step)
         return index, found
@@ -300,7 +300,7 @@ class Session:
             if self._silence is not None:
                 self._silence.broken()
             name, callers = (step.name or "")[:_NAMED], self._callers
-            if step.error_type == semconv.ERROR_DENY:
+            if step.refused:
                 # One that was refused is given to who made it before.
                 step.agent = callers.get(name, step.agent)
             elif len(callers) < _MOST or name in callers:
@@ -433,10 +433,7 @@ class Session:
         found = self.detectors.observe(step) if self._registry.of(step.kind) else []
         if found and journal is not None:
             found = journal.covered(found)
-        for extractor in self.extractors.get(step):
-            evidence = extractor.extract(step)
-            if evidence is None:
-                continue
+        for evidence in self._told_by(step):
             if isinstance(evidence, Evidence):
                 self._note(step, evidence)
                 seen, moment = evidence, evidence.round
@@ -455,6 +452,17 @@ class Session:
         if troubled and step.kind is _TOOL:
             self._calm(seen, number)
         return ()
+
+    def _told_by(self, step: Step) -> Iterator[Any]:
+        """Returns the evidence of a step; an extractor that fails leaves it to the others."""
+        for extractor in self.extractors.get(step):
+            try:
+                evidence = extractor.extract(step)
+            except Exception as fault:  # noqa: BLE001  # counted, and logged once a kind
+                self._faults.caught(type(extractor).__name__, fault)
+                continue
+            if evidence is not None:
+                yield evidence
 
     def _made_again(self, step: Step, seen: Evidence, number: int) -> Sequence[Finding] | None:
         """Returns the verdict on a call of a denied loop; None for any other call."""
@@ -496,20 +504,37 @@ class Session:
                 if len(firsts) > _FIRSTS:
                     del firsts[next(iter(firsts))]
 
-    def _insisted(self, step: Step) -> Sequence[Finding]:
-        """Returns the verdict on a refused hand-off of a denied loop."""
-        agent = refused_to(step)
-        if agent is None or not self.policy.denies(agent):
-            return ()
-        moment = -self.progress.steps
-        return self._defied(agent, step.name or "", self._number, moment, step, None)
+    def _refused(self, step: Step) -> Sequence[Finding]:
+        """Returns the verdict on a refused call of a denied loop: evidence of nothing else."""
+        progress = self.progress
+        progress.refused += 1
+        found: list[Detection] = []
+        for extractor in self.extractors.get(step):
+            # Time goes by, whatever is refused.
+            if isinstance(extractor, UsageExtractor):
+                found = self.detectors.observe(extractor.extract(step))
+        moment = self._round_of(step)
+        key = refused_to(step) if step.kind is Kind.HANDOFF else self.call_of(step)
+        if self.troubled and key is not None and self.policy.denies(key):
+            name = step.name or ""
+            defied = self._defied(key, name, self._number, moment, step, None)
+            return [one._replace(call=key, tool=name) for one in defied]
+        return self._judged(found, self._number, moment, step, None) if found else ()
+
+    def _round_of(self, step: Step) -> int:
+        """Round of a refused call; a hand-off is a moment of its own."""
+        extractors = self.extractors.get(step)
+        calls = next((one for one in extractors if isinstance(one, ToolCallExtractor)), None)
+        if calls is None:
+            return -self.progress.steps
+        return calls.refused(step) + (0 if self.journal is None else self.journal.before.rounds)
 
     def _defied(  # noqa: PLR0913, PLR0917
         self, key: int, name: str, number: int, moment: int, step: Step, seen: Evidence | None
     ) -> list[Finding]:
         """Returns the verdict on a call that ran although its loop is denied."""
         self._unsettled = True
-        defied = self.policy.defied(key, name, number, moment)
+        defied = self.policy.defied(key, name, number, moment, self._hearing(step))
         self._write_loops(moment)
         return [self._found(verdict, step, seen) for verdict in defied]
 
@@ -531,7 +556,7 @@ class Session:
             found = [one for one in found if not one.keys & self.allowed]
         self.detected = found = attended(found, self._settings, live=self.live)
         self._unsettled = True
-        verdicts = self.policy.judge(found, number, moment, step.end or 0)
+        verdicts = self.policy.judge(found, number, moment, step.end or 0, self._hearing(step))
         self._write_loops(moment)
         if any(map(is_cycle, found)):
             if self.cycles is None:
@@ -539,6 +564,11 @@ class Session:
             self.cycles.observe(found, verdicts, self.progress.steps - 1)
         self.troubled = self.troubled or any(one.own is not Action.ALLOW for one in found)
         return [self._found(verdict, step, seen) for verdict in verdicts]
+
+    def _hearing(self, step: Step) -> Hearing:
+        """Returns what the runtime had heard when a step began."""
+        flag = self.flag
+        return Hearing(flag.heard, flag.standing, step.start) if flag.asked else UNASKED
 
     def _found(self, verdict: Verdict, step: Step, seen: Evidence | None) -> Finding:
         """Returns a verdict with the spans that first showed the parts of its loop."""
@@ -565,7 +595,7 @@ class Session:
         """
         if self._silence is not None:
             self._silence.broken()
-        asked = self.flag.asked > 0
+        asked = self.flag.escalations > 0
         if asked and not prompted:
             return
         by = self.flag.control.by
@@ -574,7 +604,11 @@ class Session:
             # Only a person's control stays.
             if self.policy.ended:
                 self.policy.start_over()
-        elif self.policy.ended or (ruled and self.flag.stops):
+        elif (
+            self.policy.ended
+            or (ruled and self.flag.stops)
+            or (self.flag.asked and self.policy.stops)
+        ):
             self.flag.clear(by=PROMPT if asked else None)
             self._cleared = self.flag.cleared
             self.policy.start_over()
@@ -590,7 +624,7 @@ class Session:
             return ()
         moment = -self.progress.steps
         self._unsettled = True
-        unheeded = self.policy.unheeded(turns, self._number, moment)
+        unheeded = self.policy.unheeded(turns, self._number, moment, self._hearing(step))
         self._write_loops(moment)
         return [Finding(verdict) for verdict in unheeded]
 
@@ -599,7 +633,7 @@ class Session:
         over = self.policy.calm(number, succeeded=seen is not None and self._succeeded(seen))
         outside = seen is None or not self.policy.knows(seen.call)
         outside = outside and not stops_handoffs(self.flag.control)
-        if self.flag.raised and (over or outside):
+        if self.flag.raised and (over or (outside and self.flag.is_heard)):
             self.flag.lower()
             self._mark("LOWERED")
 

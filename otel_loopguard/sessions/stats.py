@@ -304,6 +304,9 @@ class SessionStats:
         return action in (Action.PAUSE, Action.ABORT) or (shadow and self._stopped)
 
     def _call(self, step: Step, name: str, start: int, end: int) -> None:
+        if step.refused:
+            self._act(step, name, start, end)
+            return
         error, tools, left = step.error, self._tools, self._left
         calls, errors, failing = tools.get(name, _UNUSED)
         if not calls and len(tools) >= _TOOLS:
@@ -330,7 +333,11 @@ class SessionStats:
                 self._last_call = start
             if start < self._first_call or not self._first_call:
                 self._first_call = start
-        settings, acts = self._settings, self._acts
+        self._act(step, name, start, end)
+
+    def _act(self, step: Step, name: str, start: int, end: int) -> None:
+        """Notes one of the last calls, for people."""
+        settings, acts, error = self._settings, self._acts, step.error
         content = truncate(step.args, _CONTENT) if settings.escalation_content else None
         acts.append((name, step.agent, error, step.outcome is not None or error, step.error_type,
                      start, end, content))  # fmt: skip

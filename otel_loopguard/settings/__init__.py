@@ -194,7 +194,8 @@ class Settings(Group):
     enabled: bool = value(True, "Whether the guard runs at all; if not, spans pass untouched.")
     mode: Literal["guard", "shadow"] = value(
         "guard",
-        "`guard` decides and sets the flag; `shadow` decides and annotates, and never sets it.",
+        "`guard` decides and sets the flag; `shadow` decides and annotates, never sets it, and "
+        "refuses no call.",
     )
     max_sessions: int = value(
         10_000, "Sessions kept; the least recently used one is dropped first.", ge=1
@@ -265,7 +266,8 @@ class Settings(Group):
 
     # Policy.
     max_action: Literal["hint", "steer", "ask", "deny", "pause", "abort"] = value(
-        "abort", "Strongest action the policy may take."
+        "abort",
+        "Strongest action the policy may take; below `deny`, breakers and checks refuse nothing.",
     )
     sensitivity: float = value(
         1.0, "Divides all thresholds: above 1, loops are noticed sooner.", ge=0.25, le=4
@@ -457,8 +459,16 @@ class Settings(Group):
         2.0, "Seconds before the first retry; each next delay is twice as long."
     )
     retry_max_delay_s: Seconds = value(30.0, "Longest delay between two attempts, in seconds.")
+    breaker: Literal["off", "session", "shared"] = value(
+        "off",
+        "Refuses calls of a host that fails, or the same call where none names a host: in the "
+        "`session` where it failed, or in all (`shared`). `resilience.breaker(...)` needs no "
+        "setting.",
+    )
     breaker_failures: int = value(3, "Failures in a row that open a breaker.", ge=1, le=1000)
-    breaker_open_s: Seconds = value(300.0, "Seconds a breaker stays open before one trial.")
+    breaker_open_s: Seconds = value(
+        300.0, "Seconds a breaker stays open before one trial, at most."
+    )
     breaker_errors: Literal["transient", "unclear", "all"] = value(
         "transient",
         "Errors that count: `transient` ones; those and errors of unknown kind (`unclear`); or "

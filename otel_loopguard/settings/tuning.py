@@ -373,6 +373,10 @@ class ResilienceTuning(Group):
     retry_jitter_s: float = value(
         0.0, "Random seconds, up to this, added to a delay between tries.", ge=0, le=3600
     )
+    # A limit of requests or a restart is over in seconds; doubled six times it is `breaker_open_s`.
+    breaker_first_s: Seconds = value(
+        5.0, "Seconds that a breaker fed by spans is open first; each next time twice as long."
+    )
     breaker_trial_s: Seconds = value(60.0, "Seconds until a trial without outcome is replaced.")
     breaker_sync_s: Seconds = value(1.0, "Seconds between reads of other processes' breakers.")
     check_failures: int = value(

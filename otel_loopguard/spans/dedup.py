@@ -334,7 +334,7 @@ def absorb(step: Step, other: Step) -> None:
         step.outcome = other.outcome
     step.error = step.error or other.error
     step.error_text = step.error_text or other.error_text
-    step.error_type = step.error_type or other.error_type
+    step.error_type = other.error_type if other.refused else step.error_type or other.error_type
     if step.trace_id == other.trace_id:
         step.session = step.session or other.session
     step.agent = step.agent or other.agent

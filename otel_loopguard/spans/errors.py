@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from otel_loopguard.semconv import DECISION_ACTION, DECISION_MESSAGE, decided
 from otel_loopguard.spans.values import hidden, text
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ def failed(step: Step, span: SpanView) -> Step:
     OK was handled and is no failure.
     """
     events, kind = span.events, text(span.attributes.get("error.type"))
+    if _decided(span):
+        return step
     if not events and kind is None and span.status != "error":
         return step
     thrown = next((found for name, found in events if name == "exception"), None)
@@ -42,6 +45,14 @@ def failed(step: Step, span: SpanView) -> Step:
     step.error_text = None if message in _VAGUE else headline(message)
     step.error_type = kind if kind and kind not in _VAGUE else _named(step.error_text) or kind
     return step
+
+
+def _decided(span: SpanView) -> bool:
+    """Whether the status is an exporter's mark of a decision about a call that went well."""
+    message = span.attributes.get(DECISION_MESSAGE)
+    if message is None or span.status != "error":
+        return False
+    return span.description == decided(span.attributes.get(DECISION_ACTION), message)
 
 
 def fail(step: Step, reason: object, kind: str | None = None) -> Step:

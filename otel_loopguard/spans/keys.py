@@ -128,10 +128,12 @@ TASK_KEYS: Final = (semconv.TASK, "crewai.task.id", "task_id")
 
 _CHARS: Final = 200_000
 _TASKS: Final = 500
+_LEVELS: Final = 32
+"""Plans are compared and read level by level, down to where Python ends it."""
 
 
 def plan_of(span: SpanView) -> tuple[object, ...] | None:
-    """The tasks that a span declares, as maps; None without any, and for more than 500.
+    """The tasks that a span declares, as maps; None without any, for more than 500, or deep ones.
 
     CrewAI names what a task needs by the descriptions of the other tasks; they are written as ids.
     """
@@ -142,9 +144,15 @@ def plan_of(span: SpanView) -> tuple[object, ...] | None:
         plan = parsed(written)
         named = mapping(plan)
         found = listing(plan if named is None else named.get("tasks"))
-        if found and len(found) <= _TASKS:
+        if found and len(found) <= _TASKS and not _is_deeper(found, _LEVELS):
             return _crew(found) if key == _OPENINFERENCE_CREW else tuple(found)
     return None
+
+
+def _is_deeper(value: object, levels: int) -> bool:
+    named = mapping(value)
+    parts = listing(value) if named is None else named.values()
+    return parts is not None and (not levels or any(_is_deeper(one, levels - 1) for one in parts))
 
 
 def plan_above(spans: Iterable[SpanView]) -> tuple[object, ...] | None:

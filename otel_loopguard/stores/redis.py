@@ -6,7 +6,7 @@ import hashlib
 import re
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import xxhash
 
@@ -129,7 +129,7 @@ class RedisStore:
         """The profile of a tool, oldest first; see `Store.records`."""
         key = self._keys.profile(tool)
         since = f"{time.time() * 1e3 - self._records_ms:.3f}"
-        return self._read("ZRANGEBYSCORE", key, since, "+inf") or []
+        return self._read_list("ZRANGEBYSCORE", key, since, "+inf")
 
     def append(self, session: str, entries: Sequence[tuple[str, bytes]]) -> None:
         """Adds to the journal of a session; see `Store.append`."""
@@ -138,7 +138,8 @@ class RedisStore:
         keys = self._keys.journal(session)
         stored = self._redis.run(scripts.APPEND, keys, self.packed(entries))
         if stored != len(entries):
-            msg = f"key {keys[0]!r}: {stored!r} of {len(entries)} entries were stored"
+            many = stored if isinstance(stored, int) else "who knows how many"
+            msg = f"key {keys[0]!r}: {many} of {len(entries)} entries were stored"
             raise StoreError(msg, "down")
 
     def packed(self, entries: Sequence[tuple[str, bytes]]) -> list[object]:
@@ -174,11 +175,10 @@ class RedisStore:
         with self._lock:
             known, position = self._positions.get(session, (None, b"-"))
         start = position if after is not None and known == after else b"-"
-        found: list[Any] = self._read("XRANGE", key, start, "+") or []
-        entries = self._entries_of(key, found)
+        entries = self._entries_of(key, self._read_list("XRANGE", key, start, "+"))
         if start != b"-" and (not entries or entries[0][1] != after):
             # The stream is another one than the one that was read before.
-            entries = self._entries_of(key, self._read("XRANGE", key, "-", "+") or [])
+            entries = self._entries_of(key, self._read_list("XRANGE", key, "-", "+"))
         if entries:
             # The next read begins where the last entry lies.
             number, entry_id, _ = entries[-1]
@@ -247,16 +247,29 @@ class RedisStore:
             self._log_once.log(key, f"{error}; it is taken as missing, and left as it is")
             return None
 
+    def _read_list(self, command: str, key: str, *values: object) -> list[Any]:
+        """As `_read`; an answer of another type is taken as empty."""
+        found = self._read(command, key, *values)
+        if found is not None and not isinstance(found, list):
+            self._log_once.log(key, f"key {key!r}: the answer to {command} is no list: left out")
+            return []
+        return cast("list[Any]", found or [])
+
     def _entries_of(self, key: str, found: Sequence[Any]) -> list[tuple[bytes, str, bytes]]:
         """Number, id and value of each; what is no entry is left out."""
-        entries: list[tuple[bytes, str, bytes]] = []
-        for number, fields in found:
-            if len(fields or ()) != 1:
-                self._log_once.log(key, f"key {key!r}: {number!r} is no journal entry: left out")
-                continue
-            ((entry_id, value),) = fields.items()
-            entries.append((number, _decoded(entry_id), value))
+        entries = [entry for one in found if (entry := _entry_of(one)) is not None]
+        if len(entries) < len(found):
+            self._log_once.log(key, f"key {key!r}: what is no journal entry is left out")
         return entries
+
+
+def _entry_of(found: Any) -> tuple[bytes, str, bytes] | None:
+    try:
+        number, fields = found
+        ((entry_id, value),) = fields.items()
+        return number, _decoded(entry_id), value
+    except (TypeError, ValueError, AttributeError):
+        return None
 
 
 def _milliseconds(seconds: float) -> int:

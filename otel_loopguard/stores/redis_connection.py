@@ -17,6 +17,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.cluster import ClusterNode, RedisCluster
 from redis.exceptions import (
+    InvalidResponse,
     NoPermissionError,
     NoScriptError,
     OutOfMemoryError,
@@ -156,6 +157,9 @@ _FINAL: Final = frozenset({"WRONGTYPE", "LOOPGUARD"})
 _REPEATED: Final = "with args beginning with"
 """How servers reject an unknown command; the rest of the text may be half a password."""
 
+_SAID: Final = (RedisError, RedisClusterException, OSError)
+"""What redis-py says of a server."""
+
 _Reason = Literal["down", "slow", "full", "read_only", "refused"]
 
 
@@ -219,7 +223,7 @@ class Connection:
                 pubsub.subscribe(topic)
                 yield pubsub
             finally:
-                with suppress(RedisError, RedisClusterException, OSError):
+                with suppress(Exception):
                     pubsub.close()
                     client.close()
 
@@ -237,12 +241,18 @@ class Connection:
                 client.close()
 
     def _open(self) -> Any:
+        if (client := self._client) is not None:
+            return client
+        # Not under the lock: `close` waits for no server.
+        client = self._connect()
+        self._check(client)
         with self._lock:
             if self._client is None:
-                client = self._connect()
-                self._check(client)
                 self._client = client
-            return self._client
+            found = self._client
+        if found is not client:
+            client.close()
+        return found
 
     def _connect(self) -> Any:
         place, options = self._place, self._options
@@ -271,12 +281,16 @@ class Connection:
 
     @contextmanager
     def _translated(self, key: str) -> Generator[None]:
-        """Raises `StoreError` for what redis-py raises."""
+        """Raises `StoreError` for whatever redis-py raises."""
         try:
             yield
-        except (RedisError, RedisClusterException, OSError) as error:
+        except StoreError:
+            raise
+        except Exception as error:  # noqa: BLE001  # of an odd answer it is whatever Python raises
             where = f"{self._place.shown}, key {key!r}" if key else self._place.shown
-            text = _without_secrets(error, self._secrets)
+            said = isinstance(error, _SAID) and not isinstance(error, InvalidResponse)
+            # Else the text may have a part of the answer.
+            text = _without_secrets(error, self._secrets) if said else "not understood"
             msg = f"{where}: {type(error).__name__}: {text}"
             translated = StoreError(msg, _reason(error))
             # With its cause a traceback would print the secret all the same.
@@ -395,16 +409,19 @@ def _listen(  # noqa: PLR0913, PLR0917
     """The thread of a subscription: receives messages until it is closed."""
     failures = 0
     while not closed.is_set():
+        joined_at: float | None = None
         try:
             with connection.subscribed(topic) as pubsub:
                 for message in _messages(pubsub, closed):
                     if message["type"] == "subscribe":
-                        failures = 0
+                        joined_at = time.monotonic()
                         if joined is not None:
                             joined()
                     elif message["type"] == "message" and isinstance(message["data"], bytes):
                         take(message["data"])
-        except StoreError as error:
+        except Exception as error:  # noqa: BLE001  # without this thread nobody is heard any more
+            if joined_at is not None and time.monotonic() - joined_at > most_pause_s:
+                failures = 0
             failures += 1
             if failures == 1:
                 logger.warning("other processes are not heard while the store fails: %s", error)

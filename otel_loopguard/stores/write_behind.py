@@ -169,18 +169,22 @@ _SPREAD: Final = random.SystemRandom()
 """Spreads processes over time; the state of `random` is the application's."""
 _BROKEN: Final = StoreError("the code of the store failed", "refused")
 
+_URGENT: Final = frozenset({"notice", "journal"})
+"""What is not gathered: a stop, and entries that their journal has gathered before."""
+
 _Found = TypeVar("_Found")
 
 
 class Writer:
     """Writes to a store on a daemon thread of its own.
 
-    Nothing that adds to it waits, calls the network or raises. Writes are gathered for
-    `store_delay_s`, joined by place, and written again and again, with pauses that grow up to
-    `store_retry_s`, until the store acknowledges them. Past `store_queue` writes that wait, more
-    are dropped and counted. The thread is started by the first write, ends when it is idle, and is
-    started again in the child of a fork; what waits in the parent, the parent writes. With `direct`
-    the store never blocks (memory): everything is done at once, with no thread.
+    Nothing that adds to it waits, calls the network or raises. Records and values are gathered for
+    `tuning.stores.delay_s`, joined by place, and written again and again, with pauses that grow up
+    to `tuning.stores.retry_s`, until the store acknowledges them. Past `tuning.stores.queue` writes
+    that wait, more are dropped and counted. The thread is started by the first write, ends when it
+    is idle, and is started again in the child of a fork; what waits in the parent, the parent
+    writes. With `direct` the store never blocks (memory): everything is done at once, with no
+    thread.
     """
 
     def __init__(
@@ -341,7 +345,7 @@ class Writer:
                 self._dropped += write.writes
                 return False
             self._writes.append(write)
-            self._urgent = self._urgent or write.family == "notice"
+            self._urgent = self._urgent or write.family in _URGENT
             self._waiting += write.writes
             self._bytes += write.size
         self._wake()

@@ -34,3 +34,12 @@ def test_closed_streams_are_no_fault(runs: Path, closed: str) -> None:
     done = run(closed, "replay", runs)
     assert done.returncode == 0
     assert done.stderr == ""
+
+
+def test_a_path_that_is_none_is_told_without_its_signs(runs: Path) -> None:
+    """A terminal would do what they say."""
+    done = run("", "replay", runs, "--settings", "\x1b]0;title\x07\x1b[2Jnowhere.toml")
+    assert done.returncode == 2
+    assert "nowhere.toml" in done.stderr
+    assert "\x1b" not in done.stderr
+    assert "\x07" not in done.stderr

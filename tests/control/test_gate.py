@@ -171,6 +171,18 @@ def test_a_pause_ends_by_the_clock_of_the_guard(run: str) -> None:
     assert waiting.action == "allow"
 
 
+def test_a_clock_that_is_set_back_prolongs_no_pause(
+    run: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its end is on a clock that nobody sets, too."""
+    real = time.time_ns
+    assert control.pause(run, limit_s=0.5)
+    monkeypatch.setattr(time, "time_ns", lambda: real() - 3600 * 10**9)
+    with otel_loopguard.session(run):
+        control.gate(limit_s=60)
+        assert control.current().action == "allow"
+
+
 def _gate_at(run: str) -> None:
     with otel_loopguard.session(run):
         control.gate(limit_s=600)

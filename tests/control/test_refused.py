@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,6 +17,7 @@ from otel_loopguard import (
     resilience,
     session,
 )
+from otel_loopguard._control.context import flag_at
 from tests.agents import provider_with, tool_call
 
 if TYPE_CHECKING:
@@ -120,6 +122,35 @@ def test_a_hint_is_given_once_per_decision(run: Run) -> None:
     run.calls(1)
     second = control.hint()
     assert second not in {None, first}
+
+
+@pytest.mark.parametrize("ask", [control.check, control.hint, control.gate, control.current])
+def test_whoever_asks_hears_each_rung_before_the_next(run: Run, ask: Callable[[], object]) -> None:
+    """Ten equal calls that nobody could hear of are one hint."""
+    run.calls(1)
+    control.current()
+    said: list[str] = []
+    for _ in range(3):
+        run.calls(10)
+        flag = flag_at(run.key)
+        assert flag is not None
+        said.append(flag.control.action.value)
+        with suppress(LoopGuardAbort):
+            ask()
+    assert said == ["hint", "deny", "abort"]
+
+
+def test_a_denied_call_is_refused_also_after_others(run: Run) -> None:
+    """They lower the flag, and the loop stays denied: the call is not let through, then ended."""
+    name, args = _the_call()
+    run.calls(4)
+    assert control.current().action == "deny"
+    tool_call(run.tracer, "list", '{"path": "a"}', "nothing")
+    assert control.current().action == "allow"
+    refusal = control.refused(name, args)
+    assert refusal is not None
+    assert refusal.action == "deny"
+    assert control.refused("list", {"path": "b"}) is None
 
 
 def test_results_so_far_come_with_the_stop(run: Run) -> None:

@@ -71,6 +71,15 @@ def test_every_page_is_in_the_navigation() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_no_paragraph_says_a_sentence_twice(page: Path) -> None:
+    """As one that was written anew beside the old one."""
+    prose = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    for paragraph in re.split(r"\n\s*\n|\n(?=[-*|] ?)", prose):
+        found = [one for one in re.split(r"(?<=\.) ", " ".join(paragraph.split())) if len(one) > 40]
+        assert len(found) == len(set(found)), paragraph
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_no_place_on_somebodys_machine(page: Path) -> None:
     """No path of a machine, and no note to ourselves."""
     text = page.read_text(encoding="utf-8")

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.hooks.running import Home
+from tests.hooks.running import MESSAGE_S, Home
 
 RECORDED = Path(__file__).with_name("data") / "claude-code-stuck.jsonl"
 _PAUSE_S = 0.5
@@ -52,6 +52,7 @@ def played(home: Home) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
         answer = json.loads(done.stdout)
         if answer.get("hookSpecificOutput", {}).get("permissionDecision") == "deny":
             refused.add(call)
+            time.sleep(MESSAGE_S)
         ended = ended or answer.get("continue") is False
         yield event, answer
         if name == "SessionStart":

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from otel_loopguard.hooks.state_folder import StateFolder
 from tests.stores.servers import wait_for
 
 PROGRAM = Path(sys.executable).with_name("otel-loopguard")
+MESSAGE_S = 1.0
+"""A model takes longer to ask again: what is asked for sooner is of the same message."""
 FAILED = {"stdout": "1 failed", "stderr": "", "interrupted": False}
 
 
@@ -57,6 +60,7 @@ class Home:
         }  # fmt: skip
         before = self.event("PreToolUse", *options, **said)
         if is_denied(before):
+            time.sleep(MESSAGE_S)
             return (before,)
         return before, self.event("PostToolUse", *options, tool_response=FAILED, **said)
 

@@ -324,6 +324,72 @@ def test_a_person_stops_a_session(agent: Agent) -> None:
     assert "enough" in before.reason
 
 
+@pytest.mark.parametrize("between", ["read", "edit there and back", "new edit"])
+def test_a_stop_has_a_refusal_before_it_whatever_lowers_the_flag(
+    agent: Agent, between: str
+) -> None:
+    """Other calls that succeed lower the flag, and the loop stays denied."""
+    heard: list[Reply] = []
+    for number in range(60):
+        if between == "read":
+            other = {"file_path": f"f{number}.py"}
+            found = {"stdout": f"def part_{number}(): return {number * 7919}", "stderr": ""}
+            agent.call(other, found, tool="Read")
+        elif between == "edit there and back" or number > 3:
+            old, new = number, number + 1
+            if between == "edit there and back":
+                old, new = number % 2, 1 - number % 2
+            edit = {"file_path": "a.py", "old_string": f"x = {old}", "new_string": f"x = {new}"}
+            agent.call(edit, "edited", tool="Edit")
+        heard += [answer.reply for answer in agent.call() if answer is not None]
+        if Reply.STOP in heard:
+            break
+    assert Reply.HINT in heard
+    assert Reply.STOP not in heard or Reply.DENY in heard
+
+
+def test_calls_of_one_message_share_a_refusal(agent: Agent) -> None:
+    """Who asks for four equal calls at once does not insist with the second."""
+    told: list[set[Reply]] = []
+    for message in range(8):
+        agent.at += 5 * SECOND
+        answers: list[HookAnswer] = []
+        made: list[dict[str, Any]] = []
+        for place in range(4):
+            agent.at -= SECOND
+            said: dict[str, Any] = {
+                "tool": "Bash",
+                "args": COMMAND,
+                "call_id": f"{message}-{place}",
+            }
+            answers.append(agent.tell(EventKind.CALL, **said))
+            if answers[-1].reply in (Reply.NOTHING, Reply.HINT):
+                made.append(said)
+        answers += [agent.tell(EventKind.RESULT, outcome=FAILED, **said) for said in made]
+        told.append({answer.reply for answer in answers} - {Reply.NOTHING})
+    rungs = [one for one in told if one]
+    assert rungs[0] == {Reply.HINT}
+    first = rungs.index({Reply.DENY})
+    assert rungs[first + 1 :] == [{Reply.STOP}] * (len(rungs) - first - 1)
+
+
+@pytest.mark.parametrize("times", [3, 5, 8])
+def test_what_was_only_noted_is_said_once_somebody_is_to_hear_it(
+    tmp_path: Path, times: int
+) -> None:
+    """As the README has it: observe first, then enforce. What was counted counts."""
+    agent = Agent(tmp_path, mode="shadow")
+    for _ in range(times):
+        assert agent.call() == (HookAnswer(), HookAnswer())
+    agent.end()
+    agent.settings = Settings()
+    agent.begin()
+    answers = [answer for _ in range(4) for answer in agent.call() if answer is not None]
+    agent.end()
+    rungs = dict.fromkeys(answer.reply for answer in answers if answer.reply is not Reply.NOTHING)
+    assert list(rungs) == [Reply.HINT, Reply.DENY, Reply.STOP]
+
+
 def test_mode_observe_answers_nothing_and_says_what_it_would_do(tmp_path: Path) -> None:
     made: list[str] = []
     state = HookState(tmp_path)

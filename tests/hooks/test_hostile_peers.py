@@ -27,7 +27,7 @@ TOKEN = "t" * 40
 
 @pytest.fixture
 def server() -> Iterator[HookHttpServer]:
-    with HookHttpServer(("127.0.0.1", 0), TOKEN, lambda _: b'{"answered": true}') as made:
+    with HookHttpServer(("127.0.0.1", 0), TOKEN, lambda _: (b'{"answered": true}', None)) as made:
         thread = threading.Thread(target=made.serve_forever, args=(0.05,))
         thread.start()
         yield made

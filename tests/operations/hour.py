@@ -32,7 +32,6 @@ from otel_loopguard import (
     Settings,
     control,
     execution,
-    resilience,
     session,
     sessions,
 )
@@ -198,7 +197,6 @@ class Agents:
     def crawls(self, name: str, key: str, *, well: bool) -> None:
         """A run with a tool that may be out of order, and then helps itself; or tries again."""
         with session(key), self._run(name):
-            resilience.breakers()  # asked for, they are fed by what is seen on spans
             about = {"url": f"https://example.com/{key}"}
             if not well or self._dice.random() < 0.1:
                 self._call(name, "crawl", about, None)
@@ -284,6 +282,7 @@ def _settings(store: str) -> Settings:
         store_timeout_s=0.1,
         step_timeout_s=0.1,
         execution_resources=False,
+        breaker="shared",
         breaker_open_s=0.5,
         tuning={"stores": {"delay_s": 0.02, "retry_s": 0.2}, "telemetry": {"sample": 4}},
     )

@@ -13,7 +13,16 @@ from typing import Any
 import orjson
 import pytest
 
-from otel_loopguard import BreakerOpenError, LoopGuard, Settings, resilience
+from otel_loopguard import (
+    BreakerOpenError,
+    LoopGuard,
+    Settings,
+    control,
+    execution,
+    resilience,
+    session,
+    set_testing,
+)
 from otel_loopguard.core import ErrorClass, Kind, Step
 from otel_loopguard.errors import StoreError
 from otel_loopguard.resilience.breaker import Breakers, BreakerState, BreakerStatus
@@ -21,6 +30,11 @@ from otel_loopguard.stores import MemoryStore
 from tests.stores.servers import Server, need_redis, wait_for
 
 TRANSIENT, WRONG, UNKNOWN = ErrorClass.TRANSIENT, ErrorClass.DETERMINISTIC, ErrorClass.UNKNOWN
+ERRORS = {
+    TRANSIENT: ConnectionError("reset"),
+    WRONG: ValueError("invalid"),
+    UNKNOWN: RuntimeError(),
+}
 
 
 class Clock:
@@ -45,12 +59,12 @@ def clock() -> Clock:
 def fail(breakers: Breakers, times: int = 1, kind: ErrorClass = TRANSIENT) -> None:
     """Calls of `search` that fail."""
     for _ in range(times):
-        breakers.finished("search", "agent", True, kind)
+        breakers.ended("search", "tool", ERRORS[kind])
 
 
 def succeed(breakers: Breakers) -> None:
     """A call of `search` that goes well."""
-    breakers.finished("search", "agent", False, UNKNOWN)
+    breakers.ended("search", "tool", None)
 
 
 def test_three_failures_in_a_row_open_it_for_300_seconds(clock: Clock) -> None:
@@ -133,7 +147,7 @@ def test_tools_and_agents_have_breakers_of_their_own(clock: Clock) -> None:
     breakers = Breakers(Settings(), clock=clock)
     fail(breakers, 3)
     for _ in range(3):
-        breakers.finished(None, "helper", True, TRANSIENT)
+        breakers.ended("helper", "agent", ERRORS[TRANSIENT])
     assert not breakers.allow("search")
     assert not breakers.allow("helper", "agent")
     assert breakers.allow("helper")
@@ -142,21 +156,19 @@ def test_tools_and_agents_have_breakers_of_their_own(clock: Clock) -> None:
     assert breakers.allow("search")
 
 
-@pytest.mark.parametrize(
-    "settings", [{"mode": "shadow"}, {"exempt_tools": "search"}], ids=["shadow", "exempt"]
-)
-def test_it_lets_pass_what_is_only_watched(clock: Clock, settings: dict[str, Any]) -> None:
-    """In shadow mode, and for tools that are never judged."""
-    breakers = Breakers(Settings(**settings), clock=clock)
+def test_it_lets_all_pass_in_shadow_mode(clock: Clock) -> None:
+    """It is counted all the same."""
+    breakers = Breakers(Settings(mode="shadow"), clock=clock)
     fail(breakers, 9)
     assert breakers.allow("search")
+    assert breakers.standing("search").state == "open"
 
 
 def test_the_table_is_bounded() -> None:
     """The newest 1024 tools are kept."""
     breakers = Breakers(Settings())
     for number in range(3000):
-        breakers.finished(f"tool {number}", None, True, TRANSIENT)
+        breakers.ended(f"tool {number}", "tool", ERRORS[TRANSIENT])
     assert len(breakers._breakers) == 1024
 
 
@@ -182,7 +194,9 @@ def test_a_block_counts_and_refuses() -> None:
     for _ in range(3):
         with pytest.raises(TimeoutError), resilience.breaker("search"):
             raise TimeoutError
-    with pytest.raises(BreakerOpenError, match=r"tool 'search' is open after 3 .* another 300 s"):
+    with pytest.raises(
+        BreakerOpenError, match=r"tool 'search' is open after 3 .* try again in 300 s"
+    ):
         resilience.breaker("search").__enter__()
     assert resilience.breakers().standing("search").state == "open"
     assert guard.faults.counts == {}
@@ -198,38 +212,149 @@ def test_a_cancelled_trial_is_given_back(clock: Clock) -> None:
     assert breakers.allow("search")
 
 
-def call(error: str | None = None, kind: Kind = Kind.TOOL) -> Step:
-    """A finished step, as spans give it."""
-    return Step(kind, "search", args={"q": 1}, error=error is not None, error_text=error)
+def call(args: object, error: str | None = "503 Service Unavailable", tool: str = "bash") -> Step:
+    """A finished call, as spans give it."""
+    return Step(Kind.TOOL, tool, args=args, error=error is not None, error_text=error)
 
 
-@pytest.mark.parametrize(("kind", "of"), [(Kind.TOOL, "tool"), (Kind.AGENT, "agent")])
-def test_spans_feed_it(kind: Kind, of: Any) -> None:
-    """Of all runs together."""
-    guard = LoopGuard(Settings())
-    for number in range(3):
-        guard.observe(call("503 Service Unavailable", kind), f"run {number}")
-    assert not resilience.breakers().allow("search", of)
+CURL = {"command": "curl -s https://ada:pw@Down.example/a | head"}
+
+
+def failing(guard: LoopGuard, times: int, args: object = CURL, session: str = "run") -> None:
+    """Calls of a session that fail."""
+    for _ in range(times):
+        guard.observe(call(args), session)
+
+
+def said(session_key: str, tool: str = "bash", args: object = CURL) -> str | None:
+    """What a session is told by a breaker in place of a call."""
+    return resilience.breakers().refusal(session_key, tool, args)
+
+
+def refused(session_key: str, tool: str = "bash", args: object = CURL) -> str | None:
+    """What an agent's loop is told, which a loop's deny may refuse, too."""
+    with session(session_key):
+        found = control.refused(tool, args)
+    assert found is None or found.by == "breaker"
+    return None if found is None else found.hint
+
+
+def test_none_is_on_by_default() -> None:
+    """However often a call fails, of whatever run."""
+    guard = LoopGuard()
+    for number in range(9):
+        failing(guard, 1, session=f"run {number % 3}")
+    assert said("run 1") is None
+    assert refused("run 1") is None
+    assert resilience.breakers().all == []
     assert guard.faults.counts == {}
 
 
-def test_a_call_counts_once() -> None:
-    """Where a block counts it, its span does not."""
-    guard = LoopGuard(Settings())
+def test_it_is_kept_for_what_fails() -> None:
+    """A host, whoever asks it and how; not the shell, nor the fetching of other pages."""
+    guard = LoopGuard(Settings(breaker="session"))
+    failing(guard, 3)
+    expected = "calls of this host failed 3 times in a row: try again in 5 s"
+    assert said("run") == expected
+    assert said("run", args='{"command": "wget https://down.example/b"}') == expected
+    assert said("run", "fetch", {"url": "http://down.example"}) == expected
+    assert said("run", "fetch", "https://down.example?q=1") == expected
+    for other in ("cat a.txt", "curl https://up.example", "curl https://down.example:8080"):
+        assert said("run", args={"command": other}) is None
+    assert said("run", "write", {"text": "see https://down.example"}) is None
+    assert refused("run") == expected
+    assert execution.admit("bash", CURL, session="run").objection == "breaker_open"
+    assert said("another run") is None
+
+
+def test_a_call_without_a_host_is_kept_by_its_arguments() -> None:
+    """As one selector, one task of a sub-agent; also where an instrumentation unwraps a text."""
+    guard = LoopGuard(Settings(breaker="session"))
+    for number in range(3):
+        guard.observe(call({"selector": f"#{number}"}, "Timeout 30000ms", "click"), "run")
+    assert said("run", "click", {"selector": "#0"}) is None
+    for _ in range(2):
+        guard.observe(call({"selector": "#0"}, "Timeout 30000ms", "click"), "run")
+    expected = "this call of 'click' failed 3 times in a row: try again in 5 s"
+    assert said("run", "click", {"selector": "#0"}) == expected
+    assert said("run", "click", "#0") == expected
+    assert said("run", "click", {"selector": "#1"}) is None
+    assert said("run", "click", None) is None
+
+
+def test_it_opens_for_seconds_and_backs_off() -> None:
+    """Twice as long after each failure that follows, up to `breaker_open_s`; a success ends it."""
+    with set_testing(True) as clock:
+        guard = LoopGuard(Settings(breaker="session", breaker_open_s=60))
+        failing(guard, 3)
+        for seconds in (5, 10, 20, 40, 60, 60):
+            assert f"try again in {seconds} s" in (said("run") or "")
+            clock.advance(seconds - 1)
+            assert "try again in 1 s" in (said("run") or "")
+            clock.advance(1)
+            assert said("run") is None
+            failing(guard, 1)
+        clock.advance(60)
+        guard.observe(call(CURL, None), "run")
+        failing(guard, 2)
+        assert said("run") is None
+
+
+def test_one_that_is_declared_shared_holds_for_all_runs() -> None:
+    """And, with a store and a key that covers what failed, for other processes."""
+    store = MemoryStore()
+    settings = Settings(breaker="shared", digest_key="k" * 32)
+    one, other = (Breakers(settings, store) for _ in range(2))
+    for number in range(3):
+        one.finished(f"run {number}", "bash", CURL, error=True, error_class=TRANSIENT)
+    assert one.refusal("another", "bash", CURL)
+    assert one.refusal(None, "bash", CURL)
+    one.sync()
+    other.refusal("one", "bash", CURL)
+    wait_for(lambda: other.refusal("one", "bash", CURL) is not None)
+    one.close()
+    other.close()
+
+
+@pytest.mark.parametrize("settings", [{"breaker": "session"}, {"breaker": "shared"}])
+def test_what_is_not_covered_or_not_shared_stays_in_the_process(settings: dict[str, Any]) -> None:
+    """Without a `digest_key` anybody could guess what is behind a digest in the store."""
+    store = MemoryStore()
+    breakers = Breakers(Settings(**settings), store)
+    for _ in range(3):
+        breakers.finished("run", "bash", CURL, error=True, error_class=TRANSIENT)
+    assert breakers.refusal("run", "bash", CURL)
+    breakers.close()
+    assert not breakers._sharing or not breakers._sharing._waiting
+
+
+def test_exempt_tools_are_never_refused() -> None:
+    """What is declared never to be judged has no breaker that spans feed."""
+    guard = LoopGuard(Settings(breaker="session", exempt_tools="bash"))
+    failing(guard, 9)
+    assert said("run") is None
+
+
+def test_one_that_code_names_is_asked_by_everybody() -> None:
+    """`resilience.breaker` needs no setting; spans do not count for it, the block does."""
+    guard = LoopGuard()
     for _ in range(2):
         with pytest.raises(ConnectionError), resilience.breaker("search"):
-            guard.observe(call("connection refused"), "run")
+            guard.observe(call({"q": 1}, "connection refused", "search"), "run")
             raise ConnectionError
     assert resilience.breakers().standing("search").failures == 2
+    with pytest.raises(ConnectionError), resilience.breaker("search"):
+        raise ConnectionError
+    expected = "the breaker of the tool 'search' is open after 3 failures in a row: try again in"
+    assert expected in (refused("any run", "search", {"q": 2}) or "")
 
 
 def test_a_replay_shuts_nothing() -> None:
     """What it shows is long over."""
-    live = LoopGuard(Settings())
-    replay = LoopGuard(Settings(), clock="replay")
-    for _ in range(5):
-        replay.observe(call("503"), "run")
-    assert resilience.breakers().allow("search")
+    live = LoopGuard(Settings(breaker="shared"))
+    replay = LoopGuard(Settings(breaker="shared"), clock="replay")
+    failing(replay, 5)
+    assert said("run") is None
     assert live.faults.counts == {}
 
 
@@ -415,7 +540,7 @@ def test_a_frozen_store_makes_no_span_wait(tmp_path: Path) -> None:
         server.process.send_signal(19)
         began = time.monotonic()
         for number in range(1000):
-            breakers.finished(f"tool {number % 50}", None, True, TRANSIENT)
+            breakers.ended(f"tool {number % 50}", "tool", ERRORS[TRANSIENT])
             breakers.standing(f"tool {number % 50}")
         # A thousand answers that nobody gives would take minutes.
         assert time.monotonic() - began < 60

@@ -227,6 +227,160 @@ def test_hooks_and_the_environment_of_a_hook_do_nothing(
     assert not (tmp_path / "elsewhere").exists()
 
 
+def _filter(place: str, said: str) -> Callable[[Path], None]:
+    """Has git run a program for each file, where the repository's configuration is read."""
+
+    def plant(folder: Path) -> None:
+        (folder / ".gitattributes").write_text("* filter=x\n")
+        path = folder / place
+        if place != ".git/config":
+            with (folder / ".git/config").open("a") as config:
+                config.write(f"[include]\npath = {path}\n")
+        with path.open("a") as config:
+            config.write(f'[filter "x"]\n{said} = {folder.parent}/evil.sh\n')
+
+    return plant
+
+
+def _attributes_aside(folder: Path) -> None:
+    """As `git lfs install --local` does, without a file in the working tree."""
+    _filter(".git/config", "clean")(folder)
+    (folder / ".gitattributes").unlink()
+    (folder / ".git/info/attributes").write_text("* filter=x\n")
+
+
+def _for_the_user(folder: Path) -> None:
+    """In the configuration that holds for all repositories of a user."""
+    (folder / ".gitattributes").write_text("* filter=x\n")
+    Path(os.environ["GIT_CONFIG_GLOBAL"]).write_text(
+        f'[filter "x"]\nclean = {folder.parent}/evil.sh\nsmudge = {folder.parent}/evil.sh\n'
+    )
+
+
+def _monitor(folder: Path) -> None:
+    with (folder / ".git/config").open("a") as config:
+        config.write(f"[core]\nfsmonitor = {folder.parent}/evil.sh\n")
+
+
+def _nested(folder: Path) -> None:
+    """A repository inside, which the one outside knows."""
+    inner = Repository(folder / "inner")
+    inner.write("b.txt", "one\n")
+    inner.git("add", "-A")
+    inner.git("commit", "-qm", "inner")
+    Repository(folder).git("add", "inner")
+    _filter(".git/config", "clean")(folder / "inner")
+    _monitor(folder / "inner")
+    shutil.copy(folder.parent / "evil.sh", folder / "evil.sh")
+    inner.write("b.txt", "two\n")
+
+
+def _elsewhere(folder: Path) -> None:
+    """The working tree is another one, as the configuration says."""
+    _filter(".git/config", "clean")(folder)
+    with (folder / ".git/config").open("a") as config:
+        config.write(f"[core]\nworktree = {folder.parent}\n")
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [
+        pytest.param(_filter(".git/config", "clean"), id="clean"),
+        pytest.param(_filter(".git/config", "smudge"), id="smudge"),
+        pytest.param(_filter(".git/config", "process"), id="process"),
+        pytest.param(_filter("more.ini", "clean"), id="include.path"),
+        pytest.param(_attributes_aside, id="info/attributes"),
+        pytest.param(_for_the_user, id="user's configuration"),
+        pytest.param(_monitor, id="fsmonitor"),
+        pytest.param(_nested, id="nested"),
+        pytest.param(_elsewhere, id="core.worktree"),
+    ],
+)
+def test_no_program_of_the_workspace_is_started(
+    repository: Repository,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    plant: Callable[[Path], None],
+) -> None:
+    """Neither by a checkpoint nor by a restore, and files come back as they were."""
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
+    evil = repository.write("../evil.sh", f"#!/bin/sh\ntouch {tmp_path}/ran\ncat\n")
+    evil.chmod(0o755)
+    plant(repository.folder)
+    checkpoints = points(repository.folder)
+    made = checkpoints.create()
+    repository.write("a.txt", "spoilt\n")
+    checkpoints.restore(made, ["a.txt"])
+    assert checkpoints.list()
+    assert not (tmp_path / "ran").exists()
+    assert (repository.folder / "a.txt").read_text() == "not staged\n"
+
+
+def test_a_bare_repository_inside_the_workspace_is_none(tmp_path: Path) -> None:
+    """Files that look like one are not taken for one, whatever working tree they name."""
+    made = Repository(tmp_path / "work")
+    subprocess.run(["git", "init", "-q", "--bare", "bare"], cwd=made.folder, check=True)
+    made.write("bare/config", "[core]\nbare = false\nworktree = .\n")
+    with pytest.raises(CheckpointError, match="bare"):
+        resilience.GitWorkspace(made.folder / "bare")
+
+
+@pytest.mark.parametrize(
+    ("attributes", "content", "as_committed"),
+    [("* text eol=crlf", b"one\r\ntwo\r\n", b"one\ntwo\n"), ("* filter=up", b"up\n", b"UP\n")],
+    ids=["line ends", "filter"],
+)
+def test_files_are_kept_byte_for_byte(
+    tmp_path: Path, attributes: str, content: bytes, as_committed: bytes
+) -> None:
+    """Also where a commit has something else in their place, as with large files."""
+    made = Repository(tmp_path / "work")
+    made.git("config", "filter.up.clean", "tr a-z A-Z")
+    made.git("config", "filter.up.smudge", "tr A-Z a-z")
+    made.write(".gitattributes", attributes + "\n")
+    (made.folder / "a.txt").write_bytes(content)
+    made.git("add", "-A")
+    made.git("commit", "-qm", "first")
+    assert made.git("cat-file", "-p", "HEAD:a.txt").encode() == as_committed
+    checkpoints = points(made.folder)
+    point = checkpoints.create()
+    (made.folder / "a.txt").write_bytes(b"spoilt")
+    checkpoints.restore(point, ["a.txt"])
+    assert (made.folder / "a.txt").read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("update-index", "--split-index"),
+        ("pack-refs", "--all"),
+        ("init", "-q", "--object-format=sha256", "."),
+        ("init", "-q", "--separate-git-dir=../aside", "."),
+    ],
+    ids=["split index", "packed refs", "sha256", "separate"],
+)
+def test_a_repository_of_another_form(tmp_path: Path, words: tuple[str, ...]) -> None:
+    """What git reads, a checkpoint has; a file that is tracked though it is ignored is in it."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    if words[0] == "init":
+        subprocess.run(["git", *words], cwd=folder, check=True)
+    made = Repository(folder)
+    made.write(".gitignore", "*.log\n")
+    made.write("kept.log", "one\n")
+    made.git("add", "-Af")
+    made.git("commit", "-qm", "first")
+    if words[0] != "init":
+        made.git(*words)
+    made.write("kept.log", "two\n")
+    checkpoints = points(folder)
+    point = checkpoints.create()
+    made.write("kept.log", "three\n")
+    checkpoints.restore(point, ["kept.log"])
+    assert (folder / "kept.log").read_text() == "two\n"
+    assert made.git("rev-parse", f"refs/loopguard/{point.id}^") == made.git("rev-parse", "HEAD")
+
+
 def test_a_merge_conflict_is_no_obstacle(repository: Repository) -> None:
     """The files are kept with their marks, and the index still has its three sides."""
     repository.git("reset", "-q", "--hard")

@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import json
 import threading
+import time
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 
 PROTOBUF = {"content-type": "application/x-protobuf"}
 SECOND = 1_000_000_000
-BEGIN = 1_790_000_000 * SECOND
+BEGIN = time.time_ns() + 24 * 3600 * SECOND
+"""After whatever a test asks: a call confirms what was heard before it began."""
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 import logging
@@ -17,11 +18,13 @@ import grpc
 import httpx
 import pytest
 
+from otel_loopguard import LoopGuard
 from otel_loopguard.errors import LoopGuardSettingsError
-from otel_loopguard.server import Server, ServerSettings, Tenants, protocol
+from otel_loopguard.server import Server, ServerSettings, Tenants, engine, protocol
 from otel_loopguard.server import app as server_app
 from otel_loopguard.server.receiver import Receiver
 from otel_loopguard.server.server import KEEP_ALIVE_S
+from otel_loopguard.spans.views import RecordedSpan
 from tests.server.serving import PROTOBUF, call, request, serving
 
 JSON = {"content-type": "application/json"}
@@ -137,6 +140,55 @@ def test_a_head_that_never_ends_is_given_up(
             while piece := line.recv(1000):
                 said += piece
         assert said.count(b"200 OK") == before
+
+
+def test_strangers_who_wait_take_no_descriptor_from_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Who has been idle for longest goes; requests are answered, with a connection in use too."""
+    monkeypatch.setattr(protocol, "HEAD_S", 600)
+    monkeypatch.setattr(protocol, "most_connections", lambda: 4)
+    with serving() as server, httpx.Client() as client:
+        assert client.get(f"{server.url}/healthz").is_success
+        host, _, port = server.url.removeprefix("http://").rpartition(":")
+        strangers = [socket.create_connection((host, int(port)), timeout=60) for _ in range(12)]
+        assert [line.recv(1) for line in strangers[:8]] == [b""] * 8
+        assert httpx.get(f"{server.url}/healthz").is_success
+        assert client.get(f"{server.url}/healthz").is_success
+        for line in strangers:
+            line.close()
+
+
+def test_a_shortage_of_descriptors_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """A stranger could fill the disk: asyncio says it for each connection that it cannot take."""
+    said = "socket.accept() out of system resource\nsocket: <socket.socket fd=6>"
+    with serving():
+        for _ in range(100):
+            logging.getLogger("asyncio").error(said)
+        logging.getLogger("asyncio").error("something else")
+    assert [line[:16] for line in caplog.messages].count("socket.accept() ") == 1
+    assert "something else" in caplog.messages
+
+
+def test_spans_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond that senders try again, and one request may have more; other tenants are served."""
+    monkeypatch.setattr(engine, "_WAITING", 3)
+    spans = [
+        RecordedSpan("x", trace_id=1, span_id=number, start=1, end=2) for number in range(1, 9)
+    ]
+
+    async def judged() -> list[object]:
+        one, other = (engine.Engine(LoopGuard(local=False), 0.05) for _ in range(2))
+        asked = [one.judge(spans[:6]), one.judge(spans[6:]), other.judge(spans[6:])]
+        found = await asyncio.gather(*asked, return_exceptions=True)
+        found.append(await one.judge(spans[6:]))
+        await one.close()
+        await other.close()
+        return list(found)
+
+    first, busy, elsewhere, again = asyncio.run(judged())
+    assert isinstance(busy, engine.Busy)
+    assert first == elsewhere == again == {}
 
 
 def test_a_connection_is_kept_for_as_long_as_clients_keep_it() -> None:

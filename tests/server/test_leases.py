@@ -139,6 +139,20 @@ def test_a_flag_is_heard_at_a_server_that_has_seen_nothing_of_its_session(guard:
         assert httpx.get(url).json()["action"] == "abort"
 
 
+@pytest.mark.parametrize("by", ["policy", "ann"])
+def test_a_server_that_is_new_says_at_once_what_was_decided(guard: Settings, by: str) -> None:
+    """Its first answer let an aborted agent make one more step."""
+    with serving(guard=guard) as before:
+        url = f"{before.url}/v1/sessions/chat-1"
+        assert send(before, *range(1 if by == "ann" else 6)).is_success
+        if by == "ann":
+            assert httpx.post(f"{url}/abort", json={"by": by}).is_success
+        assert control(before)["action"] == "abort"
+    with serving(guard=guard) as after:
+        said = control(after)
+        assert (said["action"], said["by"]) == ("abort", by)
+
+
 def test_a_hint_is_heard_at_a_server_that_has_seen_nothing_of_its_session(guard: Settings) -> None:
     with serving(guard=guard) as judging, serving(guard=guard) as asked:
         own, other = (f"{one.url}/v1/sessions/chat-1/control" for one in (judging, asked))

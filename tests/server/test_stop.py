@@ -52,5 +52,5 @@ def test_what_was_begun_is_answered_before_it_ends() -> None:
             answer = sender.submit(export, request(call(0)).SerializeToString(), timeout=60)
             wait_for(lambda: any(each._batch for each in server.engines.values()))
         assert answer.result() is not None
-        assert [each.flag("chat-1") is not None for each in hop.engines.values()] == [True]
+        assert [each.guard.flag_of("chat-1") is not None for each in hop.engines.values()] == [True]
         channel.close()

@@ -80,9 +80,9 @@ def test_a_killed_server_comes_back_with_all(start: Start, write: Callable[..., 
     thread.start()
     wait_for(lambda: writer.standing.stored > 1000)
     server.kill()
+    down.set()
     wait_for(lambda: writer.state == "down")
     acknowledged = writer.standing.stored
-    down.set()
     server.start()
     thread.join()
     assert done.is_set()

@@ -201,7 +201,7 @@ def test_shadow_is_a_loop_and_no_stop(loopguard):
     ("mark", "line", "message"),
     [
         ("mode='loud'", "", "*mode (LOOPGUARD_MODE) = 'loud'*"),
-        ("treshold=3", "", "*treshold = 3: there is no such setting*"),
+        ("treshold=3", "", "*treshold: there is no such setting*"),
         ("'shadow'", "", "*takes keywords only, got ('shadow',)*"),
         ("provider='none'", "", "*provider must be 'global', 'own' or a tracer provider*"),
         ("", "loopguard = mode", "*expected lines `name = value`, got 'mode'*"),

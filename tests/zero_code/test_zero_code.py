@@ -186,7 +186,7 @@ def test_the_instrumentor_takes_options_from_a_configuration_file(tmp_path: Path
             "{mode: shadow, repeat_threshold: often}",
             "repeat_threshold (LOOPGUARD_REPEAT_THRESHOLD)",
         ),
-        ("{treshold: 3}", "treshold = 3: there is no such setting"),
+        ("{treshold: 3}", "treshold: there is no such setting"),
     ],
     ids=["switched off", "bad value", "unknown name"],
 )

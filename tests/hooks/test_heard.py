@@ -1,0 +1,182 @@
+"""No turn is ended that was not hinted at and refused, in answers that were delivered."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from otel_loopguard import set_testing
+from otel_loopguard._util.clock import now
+from otel_loopguard.hooks.http import HookHttpServer
+from otel_loopguard.hooks.process import RequestHandler, judge_here
+from otel_loopguard.hooks.state_folder import GREETING, StateFolder
+from otel_loopguard.version import __version__
+from tests.hooks.running import FAILED, hint_of, is_denied
+from tests.stores.servers import wait_for
+
+SAID: dict[str, Any] = {"tool_name": "Bash", "tool_input": {"command": "pytest -q tests/test_a.py"}}
+CALLS = 60
+
+
+def event(name: str, call: int, **more: Any) -> bytes:
+    """An event of Claude Code, about a call that is the same each time."""
+    said = SAID | {"tool_use_id": f"toolu_{call}"} | more
+    payload = {"hook_event_name": name, "session_id": "chat", "cwd": "/app", **said}
+    return json.dumps(payload).encode()
+
+
+class Machine:
+    """What a client of the hooks meets: a process that is there, starts, is gone or is late."""
+
+    def __init__(self, folder: Path, clock: Any, starts_s: float) -> None:
+        self.folder = StateFolder(str(folder))
+        self.folder.make()
+        self.clock = clock
+        self.starts_s = starts_s
+        self.late = 0
+        self.loses = ""
+        self.handler: RequestHandler | None = None
+        self.calls = 0
+        self._ready: int | None = None
+
+    def end(self) -> None:
+        if self.handler is not None:
+            self.handler.close()
+        self.handler = self._ready = None
+
+    def answer(self, payload: bytes) -> dict[str, Any]:
+        request = f"{GREETING} {__version__} claude-code enforce\n".encode() + payload
+        self._ready = self._ready or now() + round(self.starts_s * 1e9)
+        if self.handler is None and now() >= self._ready:
+            self.handler = RequestHandler(self.folder)
+            self.handler.handle_spooled()
+        if self.handler is None:
+            Path(self.folder.spool, f"{now():020d}-1").write_bytes(request)
+            return {}
+        answer, undelivered = self.handler.handle(request)
+        said = json.loads(answer)
+        if self.late or _kind(said) == self.loses:
+            self.late, self.loses = max(self.late - 1, 0), ""
+            assert undelivered is not None
+            undelivered()
+            return {}
+        return said
+
+    def call(self, number: int, pace_s: float) -> list[str]:
+        """Makes a call; returns what was heard."""
+        self.clock.advance(pace_s / 2)
+        before = _kind(self.answer(event("PreToolUse", number)))
+        self.clock.advance(pace_s / 2)
+        if before in {"deny", "abort"}:
+            return [before]
+        after = _kind(self.answer(event("PostToolUse", number, tool_response=FAILED)))
+        return [said for said in (before, after) if said]
+
+    def run(self, pace_s: float) -> list[str]:
+        """Makes calls until the turn is ended; returns what was heard, each once."""
+        heard: list[str] = []
+        while "abort" not in heard and self.calls < CALLS:
+            heard += self.call(self.calls, pace_s)
+            self.calls += 1
+        self.end()
+        return list(dict.fromkeys(heard))
+
+
+def _kind(said: dict[str, Any]) -> str:
+    if said.get("continue") is False:
+        return "abort"
+    return "deny" if is_denied(said) else "hint" if hint_of(said) else ""
+
+
+@pytest.fixture
+def clock() -> Iterator[Any]:
+    with set_testing(True) as clock:
+        yield clock
+
+
+@pytest.mark.parametrize(
+    ("starts_s", "pace_s", "gone", "late"),
+    [
+        pytest.param(0, 1, 0, 0, id="warm"),
+        pytest.param(1.2, 0.1, 0, 0, id="cold, no pause"),
+        pytest.param(1.2, 0.2, 0, 0, id="cold, 0.2 s"),
+        pytest.param(1.2, 0.5, 0, 0, id="cold, 0.5 s"),
+        pytest.param(1.2, 1, 0, 0, id="cold, 1 s"),
+        pytest.param(6, 1.3, 0, 0, id="slow start"),
+        pytest.param(1.2, 0.35, 2, 0, id="ended"),
+        pytest.param(1.2, 0.1, 2, 0, id="killed"),
+        pytest.param(0, 1, 0, 10, id="late"),
+        pytest.param(0, 1, 4, 0, id="gone after the hint"),
+    ],
+)
+def test_whatever_becomes_of_the_process_a_stop_has_a_refusal_before_it(
+    tmp_path: Path, clock: Any, *, starts_s: float, pace_s: float, gone: int, late: int
+) -> None:
+    """It may be gone after some calls, and answer some events too late."""
+    machine = Machine(tmp_path, clock, 0 if gone else starts_s)
+    machine.late = late
+    heard: list[str] = []
+    for number in range(gone):
+        heard += machine.call(number, pace_s)
+    machine.calls = gone
+    if gone:
+        machine.end()
+        machine.starts_s = starts_s
+    assert [*dict.fromkeys([*heard, *machine.run(pace_s)])] == ["hint", "deny", "abort"]
+
+
+@pytest.mark.parametrize("lost", ["hint", "deny"])
+def test_an_answer_that_was_not_delivered_is_given_again(
+    tmp_path: Path, clock: Any, lost: str
+) -> None:
+    """The agent made its call, which is evidence all the same."""
+    machine = Machine(tmp_path, clock, 0)
+    machine.loses = lost
+    assert machine.run(2) == ["hint", "deny", "abort"]
+    assert not machine.loses
+
+
+def test_an_answer_that_http_cannot_deliver_is_known_to_be_lost() -> None:
+    lost: list[bool] = []
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+    def answer(request: bytes) -> tuple[bytes, Any]:
+        del request
+        client.close()
+        return b"x" * 50_000_000, lambda: lost.append(True)
+
+    token = "t" * 32
+    with HookHttpServer(("127.0.0.1", 0), token, answer) as server:
+        client.connect(server.server_address)
+        head = f"POST /hook/claude-code?mode=enforce HTTP/1.1\r\nAuthorization: Bearer {token}\r\n"
+        client.sendall(f"{head}Content-Length: 2\r\n\r\n{{}}".encode())
+        server.handle_request()
+        wait_for(lambda: lost)
+
+
+def test_an_answer_that_nobody_reads_is_given_again(tmp_path: Path) -> None:
+    """Where a client judges by itself, as without a process."""
+    folder = StateFolder(str(tmp_path))
+    folder.make()
+    answers: list[dict[str, Any]] = []
+
+    def write(answer: bytes) -> None:
+        answers.append(json.loads(answer))
+        if hint_of(answers[-1]) and sum(bool(hint_of(one)) for one in answers) == 1:
+            raise BrokenPipeError
+
+    for number in range(4):
+        judge_here(folder, "claude-code", "enforce", event("PreToolUse", number), write)
+        if number < 3:
+            done = event("PostToolUse", number, tool_response=FAILED)
+            judge_here(folder, "claude-code", "enforce", done, write)
+    hints = [hint_of(one) for one in answers if hint_of(one)]
+    assert len(hints) == 2
+    assert all("decided before" in hint or "3 times" in hint for hint in map(str.lower, hints))
