@@ -58,11 +58,6 @@ def first(decisions: list[Decision]) -> int | None:
         ({"tools": {"search": {"effect": "maybe"}}}, "tools.search.effect", "'maybe'"),
         ({"tools": {"search": {"key": "q"}}}, "tools.search.key", "'q'"),
         ({"tools": {"search": {"polls": "often"}}}, "tools.search.polls", "'often'"),
-        (
-            {"tools": {"search": {"repeat_treshold": 4}}},
-            "tools.search.repeat_treshold",
-            "no such setting",
-        ),
         ({"tools": {"search": 4}}, "tools.search", "4"),
         ({"tools": ["search"]}, "tools", "['search']"),
         ({"sensitivity": 0}, "sensitivity", "0"),
