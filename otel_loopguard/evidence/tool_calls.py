@@ -15,6 +15,7 @@ from otel_loopguard.evidence.calls import (
     Calls,
     Items,
     Revisions,
+    Variants,
     agent_key,
     is_another,
     is_numbered,
@@ -26,6 +27,7 @@ from otel_loopguard.evidence.effects import (
     file_of,
     is_compound,
     looks_at_files,
+    makes_something,
     reads_files,
     runs_code,
     tool_name,
@@ -169,7 +171,7 @@ class ToolCallExtractor:
 
     __slots__ = (
         "_calls", "_habits", "_items", "_novelty", "_pace", "_progress", "_revisions", "_rounds",
-        "_settings", "_viewer", "_writes",
+        "_settings", "_variants", "_viewer", "_writes",
     )  # fmt: skip
 
     def __init__(self, settings: Settings, progress: Progress | None = None) -> None:
@@ -181,6 +183,7 @@ class ToolCallExtractor:
         self._habits = RepeatBaseline()
         self._items = Items()
         self._revisions = Revisions()
+        self._variants = Variants()
         self._novelty: dict[int, Novelty] = {}
         self._viewer = False
         self._writes: dict[int, None] = {}
@@ -305,6 +308,8 @@ class ToolCallExtractor:
                 and name.words.isdisjoint(_SEARCHING)
                 and place is None
             ),
+            variant=self._variants.alike(call, outcome, changed=since.changed),
+            makes=tool in settings.once or (effect is _WRITE and makes_something(tool)),
             own=effect is Effect.READ and reads_files(tool, arguments),
             empty=outcome.size <= _RECORD and is_empty(said),
             transient=(

@@ -56,8 +56,8 @@ _AMID: Final = 0.8
 _LEAST_READ: Final = 0.03
 # How much of a hint patience takes away from who tries again what came to nothing.
 _PATIENT: Final = 0.7
-# The least that any captured answer says for a hint: six words "ok" in a row are a loop.
-_LEAST: Final = 0.4
+# The least that any captured answer says for a hint: five words "ok" in a row are a loop.
+_LEAST: Final = 0.5
 
 
 def is_accused(call: Evidence) -> bool:

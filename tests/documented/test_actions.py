@@ -146,7 +146,7 @@ def test_nothing_is_put_into_the_conversation() -> None:
         }
         assert {k for k in foreign if k != "error.type"} <= {
             "gen_ai.operation.name", "gen_ai.tool.name", "gen_ai.tool.call.arguments",
-            "gen_ai.tool.call.result",
+            "gen_ai.tool.call.result", "gen_ai.agent.name",
         }  # fmt: skip
         assert foreign.get("gen_ai.tool.call.result", "nothing") == "nothing"
 

@@ -130,6 +130,7 @@ def test_a_held_escalation_outlives_the_turn(app: App) -> None:
         with otel_loopguard.session(app.key), run:
             begun = control.current().action
             for _ in range(calls):
+                control.hint()
                 tool_call(tracer, result=ANSWER)
             return begun
 
