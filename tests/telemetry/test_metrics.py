@@ -394,7 +394,7 @@ class Throws(ApiMeterProvider):
 def test_a_meter_provider_that_throws_is_swallowed_and_counted() -> None:
     """The guard works, and says once that the meter did not."""
     raise_faults(False)
-    guard = LoopGuard(meter_provider=Throws())
+    guard = LoopGuard(Settings(abort_after=2), meter_provider=Throws())
     tracer = provider_with(LoopGuardSpanProcessor(guard)).get_tracer("agent")
     with agent(tracer):
         for _ in range(5):
