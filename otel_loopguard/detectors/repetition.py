@@ -164,7 +164,7 @@ _AGAIN: Final = key_of(b"made_again")
 _TWICE: Final = 2
 """Things that are sent or ordered twice are one too many."""
 _STARTS: Final = 4
-"""What was started so often, and each time is under way under another name, was to be waited for."""
+"""Starts of what is under way by then, each time under another name."""
 
 
 class MadeAgain(BaseDetector):

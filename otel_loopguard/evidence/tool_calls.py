@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final, cast
 from otel_loopguard._util.bounded import keep
 from otel_loopguard._util.values import dataclass
 from otel_loopguard.core import Effect, ErrorClass, Evidence, Kind, Progress, Step
-from otel_loopguard.core.error_kinds import text_class
 from otel_loopguard.evidence.calls import (
     NAMED,
     Call,
@@ -38,6 +37,7 @@ from otel_loopguard.evidence.errors import (
     error_shape,
     failure_of,
     is_call_error,
+    is_transient,
     says_absent,
 )
 from otel_loopguard.evidence.model_text import Novelty
@@ -62,7 +62,6 @@ if TYPE_CHECKING:
 
 _TOOL: Final = Kind.TOOL
 _READ, _WRITE, _UNKNOWN = Effect.READ, Effect.WRITE, ErrorClass.UNKNOWN
-_TRANSIENT: Final = ErrorClass.TRANSIENT
 _HOUR: Final = 3_600_000_000_000
 _AGENTS: Final = 32
 _CALLS: Final = 24
@@ -239,11 +238,10 @@ class ToolCallExtractor:
         )  # fmt: skip
         line = refusal or (error_line(step) if failing else None)
         call_error = step.error and not name.runs_code and is_call_error(step)
-        nothing = (tells and says_nothing_found(outcome)) or (
-            outcome.size <= _RECORD and not name.words.isdisjoint(_SEARCHING) and is_empty(said)
-        )
         place = place_of(call)
-        nothing = nothing or (place is not None and outcome.size <= _RECORD and is_empty(said))
+        empty = outcome.size <= _RECORD and is_empty(said)
+        searches = place is not None or not name.words.isdisjoint(_SEARCHING)
+        nothing = (tells and says_nothing_found(outcome)) or (empty and searches)
         missing = nothing or step.error
         matters = missing or outcome.size < _BRIEF
         item = self._is_item(tool, call, outcome, novelty, matters=matters, missing=missing)
@@ -251,7 +249,6 @@ class ToolCallExtractor:
         # What is left of a threshold as a budget is used.
         tightened = 1.0 - settings.tuning.budget.tighten * progress.used
         ease = self._habits.ease(tool, again=not since.fresh, changed=since.changed)
-        kind = error_class(step) if step.error else _UNKNOWN
         turned_down = tells and rejects(outcome)
         progress.call = found = object.__new__(Evidence)
         # To call the class would make a dictionary of all these first.
@@ -273,7 +270,7 @@ class ToolCallExtractor:
             rejects=turned_down,
             failing=failing,
             error=step.error,
-            error_class=kind,
+            error_class=error_class(step) if step.error else _UNKNOWN,
             error_line=None if line is None else error_shape(line),
             error_shape=None if line is None else error_shape(line, call.raw),
             call_error=call_error,
@@ -313,16 +310,8 @@ class ToolCallExtractor:
             variant=self._variants.alike(call, outcome, changed=since.changed),
             makes=tool in settings.once or (effect is _WRITE and makes_something(tool)),
             own=effect is Effect.READ and reads_files(tool, arguments),
-            empty=outcome.size <= _RECORD and is_empty(said),
-            transient=(
-                kind is _TRANSIENT
-                or (
-                    not step.error
-                    and outcome.size <= 400
-                    and (failing or turned_down)
-                    and text_class(outcome.low) is _TRANSIENT
-                )
-            ),
+            empty=empty,
+            transient=is_transient(step, outcome.low if failing or turned_down else ""),
             cut=outcome.cut,
         )
         weigh(found, since)

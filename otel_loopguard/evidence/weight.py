@@ -194,7 +194,7 @@ class Pace:
         changed = outcome is not None and None not in answers and outcome not in answers
         if not between:
             return Since(False, changed, rest)
-        longest = max(rest, max(self._rests[-2 * between :]))
+        longest = max(rest, *self._rests[-2 * between :])
         return Since(False, changed, longest, (self._news - news) / between)
 
 
