@@ -22,6 +22,7 @@ from otel_loopguard.evidence.calls import (
     place_of,
 )
 from otel_loopguard.evidence.effects import (
+    ToolName,
     effect_of,
     file_of,
     is_compound,
@@ -54,7 +55,7 @@ from otel_loopguard.evidence.outcomes import (
     says_nothing_found,
     score_of,
 )
-from otel_loopguard.evidence.weight import Pace, RepeatBaseline, weigh
+from otel_loopguard.evidence.weight import Pace, RepeatBaseline, news_of, weigh
 
 if TYPE_CHECKING:
     from otel_loopguard.evidence.outcomes import Outcome
@@ -212,13 +213,7 @@ class ToolCallExtractor:
         refusal = refusal_of(step, said, arguments, shell=name.shell) if speaks else None
         if refusal is not None and not step.error:
             step = replace(step, error=True)
-        declared = settings.effects.get(tool)
-        if declared is not None:
-            effect = Effect(declared)
-        elif name.moves or name.runs_code or name.asks:
-            effect = self._effect(tool, arguments)
-        else:
-            effect = name.effect
+        effect = self._effect(tool, name, arguments)
         writes = effect is _WRITE
         novelty, echo = None, False
         if outcome.key is not None:
@@ -232,9 +227,7 @@ class ToolCallExtractor:
         )
         since = self._pace.add(
             call.key, outcome.key, step.start, step.end or 0,
-            # What is not known to read may have changed something, whatever it answers.
-            news=0.0 if failing else 1.0 if novelty is None or effect is not _READ else novelty,
-            waits=effect is Effect.WAIT,
+            news=news_of(novelty, effect, failing=failing), waits=effect is Effect.WAIT,
         )  # fmt: skip
         line = refusal or (error_line(step) if failing else None)
         call_error = step.error and not name.runs_code and is_call_error(step)
@@ -369,7 +362,12 @@ class ToolCallExtractor:
         reading = prepare(step, self._settings.max_value_chars)
         return self._calls.identify(step, reading, None).key
 
-    def _effect(self, tool: str, arguments: object) -> Effect:
+    def _effect(self, tool: str, name: ToolName, arguments: object) -> Effect:
+        declared = self._settings.effects.get(tool)
+        if declared is not None:
+            return Effect(declared)
+        if not (name.moves or name.runs_code or name.asks):
+            return name.effect
         if looks_at_files(tool, arguments):
             self._viewer = True
         elif self._viewer and not arguments and tool_name(tool).moves:

@@ -71,6 +71,13 @@ def is_accused(call: Evidence) -> bool:
     )
 
 
+def news_of(novelty: float | None, effect: Effect, *, failing: bool) -> float:
+    """How much a call brought: what is not known to read may have changed something."""
+    if failing:
+        return 0.0
+    return 1.0 if novelty is None or effect is not _READ else novelty
+
+
 def says(call: Evidence) -> float:
     """How much an answer says by its length, from a word to a line."""
     return min(max((call.outcome_size - _WORD) / (_LINE - _WORD), 0.0), 1.0)
@@ -126,6 +133,8 @@ class Since(NamedTuple):
     """Whether there was none before, as far back as is remembered."""
     changed: bool = False
     """Whether it never had this outcome before."""
+    equal: bool = False
+    """Whether it had this outcome before."""
     pause: float = 0.0
     """The longest rest in between, in seconds. A model that thinks does not rest, and neither does
     the call itself; another call gives it time."""
@@ -191,11 +200,12 @@ class Pace:
     ) -> Since:
         answers, calls, news = before
         between = self._calls - calls
-        changed = outcome is not None and None not in answers and outcome not in answers
+        equal = outcome is not None and outcome in answers
+        changed = outcome is not None and not equal and None not in answers
         if not between:
-            return Since(False, changed, rest)
+            return Since(False, changed, equal, rest)
         longest = max(rest, *self._rests[-2 * between :])
-        return Since(False, changed, longest, (self._news - news) / between)
+        return Since(False, changed, equal, longest, (self._news - news) / between)
 
 
 _TRACKED: Final = 64
