@@ -193,7 +193,8 @@ class MadeAgain(BaseDetector):
             return None
         count, calls, last = self._made.get(call, (float(not evidence.makes), 0, -1))
         if evidence.round != last:
-            count, calls = count + 1.0 - evidence.rested, calls + 1
+            # What is started again under another name was not waited for, however long it took.
+            count, calls = count + (1.0 if starts else 1.0 - evidence.rested), calls + 1
         keep(self._made, call, (count, calls, evidence.round), 64)
         threshold = _TWICE if evidence.makes else _STARTS
         if evidence.round == last or count < evidence.needs(threshold) - 0.1:
