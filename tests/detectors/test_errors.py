@@ -141,7 +141,7 @@ def test_two_tools_do_not_share_an_error() -> None:
 
 def test_parallel_failures_count_once() -> None:
     """A fan-out that fails is one failure."""
-    steps = [failing(n, at=0.001 * n, took=1) for n in range(6)]
+    steps = [failing(0, at=0.001 * n, took=1) for n in range(6)]
     assert alone("error_repeat", *steps) == []
 
 
