@@ -86,13 +86,12 @@ class _Message:
 class Rounds:
     """Numbers the rounds of one session: by its model calls where they are seen, else by times."""
 
-    __slots__ = ("_asked", "_equal", "_messages", "_models", "_number", "_open")
+    __slots__ = ("_asked", "_messages", "_models", "_number", "_open")
 
     def __init__(self) -> None:
         self._number = 0
         # By agent: the first end of its round, and the number of that.
         self._open: dict[int, tuple[int, int]] = {}
-        self._equal: dict[int, dict[int, int]] = {}
         self._models = 0
         # By agent, and under 0 of those of which it is not known whose they are.
         self._asked: dict[int, int] = {}
@@ -106,21 +105,16 @@ class Rounds:
     def add(self, start: int, end: int, agent: int = 0, call: int | None = None) -> int:
         """Number of the round; a clock that jumped by an hour or more begins a new one."""
         first, number = self._open.get(agent, (0, 0))
-        equal = self._equal.get(agent, {})
-        # Begun before anything of the round came back, and not for the fourth time in it.
-        beside = bool(start) and -_HOUR < start - first < 0 and equal.get(call or 0, 0) < _EQUAL + 1
+        # Begun before anything of the round came back.
+        beside = bool(start) and -_HOUR < start - first < 0
         paused = bool(start and first) and start - first > _PAUSE
         message = self._message(agent, call, paused=paused) if self._models else None
         if not beside:
-            equal = {}
             if message is not None and message.calls > 1:
                 number, end = message.round, max(end, first)
             else:
                 self._number += 1
                 number = self._number
-        if call is not None:
-            equal[call] = equal.get(call, 0) + 1
-        keep(self._equal, agent, equal, _AGENTS)
         keep(self._open, agent, (min(first, end) if beside else end, number), _AGENTS)
         if message is not None:
             message.round = number
