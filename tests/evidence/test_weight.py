@@ -170,7 +170,7 @@ def test_pending_is_said_in_many_words(said: str) -> None:
 
 def paused(*calls: tuple[str, float, float], model: float | None = None) -> Since:
     """What was between the newest call and the same before it: each has a name, start and end."""
-    pace = Pace()
+    pace, since = Pace(), Since(fresh=True)
     for name, start, end in calls:
         since = pace.add(
             hash(name), 7, EPOCH + round(start * SECOND), EPOCH + round(end * SECOND),
