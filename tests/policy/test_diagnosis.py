@@ -234,7 +234,7 @@ def test_a_setting_names_the_function() -> None:
     guard = LoopGuard(
         Settings(diagnoser=f"{__name__}:because"), on_decision=lambda _, found: seen.append(found)
     )
-    step = call("warp", {"to": "mars"}, error="flux capacitor misaligned")
+    step = call("warp", {"to": "mars"}, error="flux capacitor not found")
     for _ in range(3):
         guard.observe(step, "run")
     assert seen[-1].diagnosis is None

@@ -52,7 +52,7 @@ class Scene:
         self.provider.add_span_processor(SimpleSpanProcessor(out))
         self.tracer = self.provider.get_tracer("agent")
 
-    def loop(self, calls: int = 5, tool: str = "search") -> None:
+    def loop(self, calls: int = 7, tool: str = "search") -> None:
         """Makes one call again and again."""
         for _ in range(calls):
             tool_call(self.tracer, tool)
