@@ -21,6 +21,7 @@ ABOUT: dict[str, tuple[Action, str]] = {
         "repeat_threshold tuning.calls.repeat_window wait_budget_s transient_budget_s",
     ),
     "cycle": (Action.ABORT, "cycle_repeats tuning.calls.cycle_max_period"),
+    "made_again": (Action.DENY, "once_tools"),
     "similar_repeat": (
         Action.STEER,
         "similar_threshold tuning.calls.similar_ratio tuning.calls.similar_novelty",
@@ -41,6 +42,7 @@ ABOUT: dict[str, tuple[Action, str]] = {
     "sweep": (Action.HINT, "tuning.calls.sweep_threshold"),
     "grinding": (Action.HINT, "tuning.calls.grinding_calls tuning.calls.grinding_novelty"),
     "repeated_edit": (Action.HINT, "tuning.calls.edit_threshold"),
+    "back_to_state": (Action.HINT, ""),
     "no_better_score": (Action.ALLOW, "tuning.calls.score_threshold"),
     "revised_in_vain": (Action.HINT, "tuning.calls.revision_threshold"),
     "idle_command": (Action.ABORT, "tuning.calls.idle_threshold tuning.calls.idle_window"),
