@@ -6,7 +6,7 @@ SHELL  := /bin/bash
 UV     := VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/uv
 
 .PHONY: help demo demo-serve demo-hook test test-all environments frameworks check docs site golden bench house eval eval-stable dist lock clean
-.PHONY: collector balancer jaeger stack demo-stack e2e phoenix mlflow kafka pictures
+.PHONY: collector balancer jaeger jaeger-ui stack demo-stack e2e phoenix mlflow kafka pictures
 .DEFAULT_GOAL := help
 
 help: ## what there is
@@ -66,6 +66,9 @@ balancer: $(VENV)/.dev ## builds the Collector for the first of two layers
 jaeger: $(VENV)/.dev ## builds Jaeger
 	$(STACK) build jaeger
 
+jaeger-ui: $(VENV)/.dev ## keeps Jaeger's page for the stack, from a folder that has it: UI=DIR
+	$(STACK) page $(if $(UI),"$(UI)")
+
 phoenix: $(VENV)/.dev ## installs Arize Phoenix, in an environment of its own
 	$(STACK) build phoenix
 
@@ -117,7 +120,7 @@ eval: $(VENV)/.dev ## detection on ../shared/traces, beside the baselines
 eval-stable: $(VENV)/.dev ## which runs in scenarios/ are judged otherwise after a change that changes nothing
 	$(BIN)/python -m lab.stable scenarios/*.jsonl.gz
 
-pictures: collector jaeger ## draws the pictures of README.md and docs/operations.md
+pictures: collector jaeger phoenix ## makes the pictures of README.md and docs/
 	PYTHONPATH=collector-config $(BIN)/python -m tests.operations.pictures
 
 dist: $(BIN)/uv ## builds sdist and wheel, and checks them in an empty environment

@@ -64,7 +64,9 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     questions = context.Questions()
     for module in (context, gate):
         monkeypatch.setattr(module, "questions", questions)
-        monkeypatch.setattr(module, "any_stops", lambda: False)  # in sessions of other tests
+    # In sessions of other tests.
+    monkeypatch.setattr(context, "any_stops", lambda: False)
+    monkeypatch.setattr(gate, "any_news", lambda: False)
 
 
 QUESTIONS: dict[str, Callable[[], object]] = {

@@ -404,13 +404,13 @@ def test_prompts_and_completions_of_older_openllmetry_are_read() -> None:
         "gen_ai.prompt.1.tool_calls.0.arguments": '{"query": "x"}',
         "gen_ai.prompt.2.role": "tool",
         "gen_ai.prompt.2.tool_call_id": "c0",
-        "gen_ai.prompt.2.content": "nothing",
+        "gen_ai.prompt.2.content": "nothing found",
         "gen_ai.completion.0.role": "assistant",
         "gen_ai.completion.0.content": "done",
     }
     seen.end(loop.span(asks), loop.span(hears))
     assert [(step.name, step.args, step.outcome) for step in seen.calls] == [
-        ("search", '{"query": "x"}', "nothing")
+        ("search", '{"query": "x"}', "nothing found")
     ]
 
 

@@ -1,6 +1,7 @@
 """The command line: builds what has to be built, runs the stack, sends a demonstration through.
 
     python -m stack build [collector] [balancer] [jaeger] [phoenix] [mlflow] [kafka]
+    python -m stack page [DIR]
     python -m stack up
     python -m stack demo
 
@@ -21,7 +22,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stack import demo
+from stack import demo, ui
 from stack.builds import BALANCER, COLLECTOR, JAEGER, MissingError
 from stack.environments import MLFLOW, PHOENIX
 from stack.jars import KAFKA
@@ -56,6 +57,8 @@ def main() -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     build = commands.add_parser("build", help="builds programs, unless they are there")
     build.add_argument("names", nargs="+", choices=_BUILDS)
+    page = commands.add_parser("page", help="keeps Jaeger's page, for the Jaeger that is built")
+    page.add_argument("folder", nargs="?", type=Path, help="with its index.html and static/")
     for name, what in (
         ("up", "runs everything until Ctrl-C"),
         ("demo", "runs everything, sends a looping agent through, says where to look"),
@@ -66,6 +69,8 @@ def main() -> int:
     try:
         if given.command == "build":
             _build(given.names)
+        elif given.command == "page":
+            print(f"jaeger-ui: {ui.keep(given.folder)}")
         else:
             _run(given.folder, with_demo=given.command == "demo")
     except (MissingError, OSError, RuntimeError) as error:
@@ -114,6 +119,8 @@ def _ended_by_hand() -> Generator[None]:
 
 def _say(program: Program, ports: Ports) -> None:
     print(_WHAT[program.name].format(ports), flush=True)
+    if program.name == "jaeger" and not ui.has_page(ports.jaeger_query):
+        print(f"{'':13} {ui.WITHOUT}", flush=True)
 
 
 def _usual_ports() -> Ports:

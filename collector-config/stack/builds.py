@@ -22,7 +22,7 @@ _BUILDER = "go.opentelemetry.io/collector/cmd/builder"
 _CORE = "go.opentelemetry.io/collector/otelcol"
 _JAEGER = "github.com/jaegertracing/jaeger"
 # The last tag that is valid for Go; it is the commit of v2.13.0, whose module path lacks the /v2.
-_JAEGER_VERSION = "v1.76.0"
+JAEGER_VERSION = "v1.76.0"
 
 
 class MissingError(Exception):
@@ -73,7 +73,7 @@ class Build:
         given = os.environ.get(self.variable)
         if given:
             return Path(given)
-        made_of = self.manifest.read_text() if self.manifest else f"{_JAEGER}@{_JAEGER_VERSION}"
+        made_of = self.manifest.read_text() if self.manifest else f"{_JAEGER}@{JAEGER_VERSION}"
         version = _run(go(), "env", "GOVERSION", "GOOS", "GOARCH")
         digest = hashlib.sha256(f"{made_of}\n{version}".encode()).hexdigest()[:16]
         return cache() / f"{self.name}-{digest}"
@@ -135,7 +135,7 @@ def _collector(folder: Path, manifest: Path) -> Path:
 
 def _jaeger(folder: Path) -> Path:
     """Builds Jaeger in a copy of its module, so that its own go.mod and go.sum hold."""
-    said = _run(go(), "mod", "download", "-json", f"{_JAEGER}@{_JAEGER_VERSION}")
+    said = _run(go(), "mod", "download", "-json", f"{_JAEGER}@{JAEGER_VERSION}")
     source = folder / "source"
     shutil.copytree(json.loads(said)["Dir"], source)
     for place in (source, *source.rglob("*")):

@@ -9,9 +9,14 @@ import sys
 import urllib.parse
 from typing import TYPE_CHECKING
 
+from rich.console import Console
+from rich.text import Text
+from rich.tree import Tree
+
 from stack.builds import HERE
 from stack.programs import wait_for
-from stack.views import events, total, trace, traces
+from stack.ui import WITHOUT, has_page
+from stack.views import Seen, events, total, trace, traces
 
 if TYPE_CHECKING:
     from stack.stack import Stack
@@ -38,15 +43,7 @@ def show(stack: Stack, hook: Webhook) -> None:
     decisions = [each for each in send(stack, "loop") if each["action"] != "allow"]
     print(f"an agent ran, and was stopped: {', '.join(each['action'] for each in decisions)}\n")
     wait_for(lambda: traces(at.jaeger_query, _SERVICE, _TAG), "the trace is in Jaeger")
-    jaeger = f"http://127.0.0.1:{at.jaeger_query}"
-    found = f"{jaeger}/trace/{decisions[-1]['trace']}"
-    search = urllib.parse.urlencode({"service": _SERVICE, "tags": json.dumps(_TAG)})
-    print(f"its trace     {found}")
-    print(f"              {jaeger}/api/traces/{decisions[-1]['trace']} (JSON)")
-    print(f"all such      {jaeger}/search?{search}")
-    print("as Jaeger has it:")
-    for span in trace(at.jaeger_query, decisions[-1]["trace"]):
-        print(f"    {'red' if span.red else '   '} {span.name:24} {' '.join(span.warnings)}")
+    show_trace(at.jaeger_query, decisions[-1]["trace"])
     wait_for(lambda: total(at.prometheus, _COUNT), "Prometheus has counted it")
     graph = urllib.parse.urlencode({"g0.expr": _COUNT, "g0.tab": 1})
     print(f"counted       http://127.0.0.1:{at.prometheus}/graph?{graph}")
@@ -57,6 +54,43 @@ def show(stack: Stack, hook: Webhook) -> None:
         f"alert         http://127.0.0.1:{at.alertmanager}/#/alerts ({_ALERT}, told to the webhook)"
     )
     wait_for(lambda: hook.named(_ALERT, "resolved"), f"{_ALERT} is over")
+
+
+def show_trace(port: int, trace_id: str) -> None:
+    """Says where a trace is seen; shows it here, as `replay --tree` does, if Jaeger has no page.
+
+    Args:
+        port: Where Jaeger answers queries.
+        trace_id: Its id, 32 hex digits.
+    """
+    jaeger = f"http://127.0.0.1:{port}"
+    if has_page(port):
+        search = urllib.parse.urlencode({"service": _SERVICE, "tags": json.dumps(_TAG)})
+        print(f"its trace     {jaeger}/trace/{trace_id}")
+        print(f"all such      {jaeger}/search?{search}", flush=True)
+        return
+    print(f"its trace     {jaeger}/api/traces/{trace_id} (JSON)")
+    print(f"as it has it ({WITHOUT}):")
+    Console().print(_tree(trace(port, trace_id)))
+
+
+def _tree(spans: list[Seen]) -> Tree:
+    """Spans below their parents, which have begun before them, with what was decided."""
+    top = Tree("", hide_root=True)
+    branches: dict[str, Tree] = {}
+    for span in spans:
+        parents = (branches.get(other) for kind, other in span.references if kind == "CHILD_OF")
+        branches[span.id] = next(filter(None, parents), top).add(_label(span))
+    return top
+
+
+def _label(span: Seen) -> Text:
+    label = Text(span.name)
+    action = str(span.tags.get("loopguard.decision.action", ""))
+    if action:
+        label.append(f"\n◆ {action}", style="red" if span.red else "yellow")
+        label.append(f"  {span.tags['loopguard.decision.message']}")
+    return label
 
 
 def send(stack: Stack, *words: str) -> list[dict[str, str]]:

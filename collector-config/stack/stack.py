@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
+from stack import ui
 from stack.builds import BALANCER, COLLECTOR, HERE, JAEGER, Build, MissingError
 from stack.certificates import self_signed
 from stack.environments import MLFLOW, PHOENIX, Environment
@@ -196,7 +197,7 @@ class Stack:
         return self._start(name, command, answers(http, "/healthz"), env)
 
     def jaeger(self) -> Program:
-        """Jaeger with jaeger/jaeger.yaml."""
+        """Jaeger with jaeger/jaeger.yaml, and with its page where there is one."""
         at = self.ports
         env = {
             "JAEGER_GRPC": _local(at.jaeger_grpc),
@@ -206,6 +207,8 @@ class Stack:
             "JAEGER_HEALTH": _local(at.jaeger_health),
             "JAEGER_SELF_PORT": str(at.jaeger_self),
             "JAEGER_STATE": str(self.folder / "jaeger"),
+            ui.VARIABLE: str(ui.page() or ""),
+            "JAEGER_UI_CONFIG": str(HERE / "jaeger" / "ui.json"),
         }
         command = [_binary(JAEGER), "--config", str(HERE / "jaeger" / "jaeger.yaml")]
         return self._start("jaeger", command, answers(at.jaeger_query, "/api/services"), env)

@@ -132,6 +132,10 @@ class Evidence:
     """Whether it failed for a while, by its status or by what it says."""
     cut: bool = False
     """Whether a limit cut its outcome: what stood behind may be another."""
+    variant: bool = False
+    """Whether it was made before, and its short answer differs from the last in a name or two."""
+    makes: bool = False
+    """Whether it creates, sends, orders or pays, by its name or as declared."""
     rested: float = 0.0
     """How much of a rest was between it and the same call before, 0 to 1; see `evidence.weight`."""
     hint_weight: float = 0.0

@@ -160,6 +160,60 @@ def _elapsed(seen: _Repeated, evidence: Evidence) -> float:
     return (evidence.time - seen.since) / 1e9 if seen.since else 0.0
 
 
+_AGAIN: Final = key_of(b"made_again")
+_TWICE: Final = 2
+"""Things that are sent or ordered twice are one too many."""
+_STARTS: Final = 4
+"""Starts of what is under way by then, each time under another name."""
+
+
+class MadeAgain(BaseDetector):
+    """Counts equal calls that succeeded and did or started something once more.
+
+    A message sent, an order placed, a ticket created a second time: an id in the answer, of
+    whatever shape, is no news. Of other calls four whose pending answers name another run each
+    time. What a user asks for anew, and what one message of the model asks for several times, is
+    meant. A hint, and a refusal of the third where `once_tools` declares the tool.
+    """
+
+    name = "made_again"
+    family = "repetition"
+    sure = (0.95, 0.6, 0.05)
+    __slots__ = ("_made",)
+
+    def reset(self) -> None:
+        self._made: dict[int, tuple[float, int, int]] = {}
+
+    def observe(self, evidence: Evidence) -> Detection | None:
+        call = evidence.call_exact
+        if call is None or evidence.failing:
+            return None
+        starts = evidence.variant and evidence.pending
+        if not evidence.makes and not starts:
+            return None
+        count, calls, last = self._made.get(call, (float(not evidence.makes), 0, -1))
+        if evidence.round != last:
+            # What is started again under another name was not waited for, however long it took.
+            count, calls = count + (1.0 if starts else 1.0 - evidence.rested), calls + 1
+        keep(self._made, call, (count, calls, evidence.round), 64)
+        threshold = _TWICE if evidence.makes else _STARTS
+        if evidence.round == last or count < evidence.needs(threshold) - 0.1:
+            return None
+        return self.found(
+            f"{evidence.tool!r} was called {calls + (not evidence.makes)} times with equal "
+            "arguments, and succeeded each time",
+            count,
+            threshold,
+            # A loop of its own: what is done again need not be a call that goes round.
+            call ^ _AGAIN,
+            evidence,
+            reason="done_before" if evidence.makes else "started_again",
+            max_action=Action.DENY if evidence.tool in self._settings.once else Action.HINT,
+            advice="It was done before: look at what came of it, and do it again only if that is "
+            "meant.",
+        )
+
+
 _WORDS: Final = re.compile(r"(?:[^\W\d_]{2,40} ){2}[^\W\d_]{2}")
 
 

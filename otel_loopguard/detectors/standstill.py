@@ -214,6 +214,8 @@ class FoundNothing(_LeakyDetector):
 
 _GRINDING: Final = key_of(b"grinding")
 _QUESTIONS: Final = 8
+_KNOWN: Final = 0.05
+"""New share of an answer whose parts were only put in another order."""
 _LONG: Final = 200
 _IN_WORDS: Final = re.compile(r"(?:[^\W\d_]{2,40} ){2}[^\W\d_]{2}")
 
@@ -295,7 +297,7 @@ class Grinding(BaseDetector):
                 newest.sum -= news.pop(0)
             news.append(novelty)
             newest.sum += novelty
-            newest.questions = newest.questions + 1 if _asks(evidence) and not novelty else 0
+            newest.questions = newest.questions + 1 if _asks(evidence) and novelty <= _KNOWN else 0
         known = len(news)
         if newest.questions >= evidence.needs(_QUESTIONS):
             known = newest.questions
@@ -459,6 +461,43 @@ class RepeatedEdit(BaseDetector):
         if failed.call is None or failed.call == evidence.call or not failed.sample:
             return True
         return fuzz.ratio(failed.sample, evidence.sample, score_cutoff=_ALIKE) > 0
+
+
+_RETURNS: Final = 3
+"""Times that a file is changed back: once or twice is how people try things out."""
+
+
+class BackToState(BaseDetector):
+    """Counts changes of a file that were made before, with another change of it in between.
+
+    Every edit succeeds, and the file goes through the same versions again. A hint at most: to
+    switch something on and off may be the work.
+    """
+
+    name = "back_to_state"
+    family = "standstill"
+    signs = ("file",)
+    sure = (0.85, 0.6, 0.05)
+    reason = "state_seen_before"
+    advice = "Say what each version was tried for, and try one that is new."
+    __slots__ = ("_files",)
+
+    def reset(self) -> None:
+        self._files: dict[int, tuple[tuple[int, ...], int]] = {}
+
+    def observe(self, evidence: Evidence) -> Detection | None:
+        file, change = evidence.file, evidence.call
+        if file is None or change is None or evidence.failing:
+            return None
+        made, returns = self._files.get(file, ((), 0))
+        if made and made[-1] == change:
+            return None
+        returns += change in made
+        keep(self._files, file, ((*made[-15:], change), returns), 64)
+        if change not in made or returns < evidence.needs(_RETURNS):
+            return None
+        message = f"one file was changed back to what it had been {returns} times"
+        return self.found(message, returns, _RETURNS, file, evidence)
 
 
 class SameVerdict(BaseDetector):

@@ -181,6 +181,11 @@ def looks_at_files(tool: str, arguments: object) -> bool:
     return isinstance(arguments, str) and _A_PLACE.match(arguments[:400]) is not None
 
 
+_MAKES: Final = frozenset(
+    "create send pay order buy book transfer refund charge publish invite reply submit spawn mail "
+    "email".split()
+)
+"""Words of calls that do something for others to see: made twice, it is done twice."""
 _SHELL_READS: Final = re.compile(
     r"\A\s*(?:cd \S+ && )?(?:ls|cat|head|tail|less|grep|rg|find|pwd|wc|tree|stat|file|which|awk|"
     r"sort|sed -n|nl|git (?:status|diff|log|show|blame|branch|ls-files))\b"
@@ -191,7 +196,14 @@ def reads_files(tool: str, arguments: object) -> bool:
     """Whether a call that reads is known to read files, by an argument or by its command."""
     if tool_name(tool).shell:
         return _SHELL_READS.match(command_of(arguments) or "") is not None
-    return isinstance(arguments, dict) and not FILE_ARGUMENTS.isdisjoint(arguments)
+    if not isinstance(arguments, dict):
+        return False
+    return not FILE_ARGUMENTS.isdisjoint(cast("dict[str, object]", arguments))
+
+
+def makes_something(tool: str) -> bool:
+    """Whether a call creates, sends, orders or pays, by its name."""
+    return not tool_name(tool).words.isdisjoint(_MAKES)
 
 
 def runs_code(tool: str, arguments: object) -> bool:

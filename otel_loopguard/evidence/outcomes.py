@@ -348,8 +348,7 @@ _REJECTS: Final = PrefilteredPattern(
     r"\b(?:did(?: not|n't) pass|not pass(?:ed)?|(?:[1-9]\d{0,5}|tests?|checks?|case|build) "
     r"fail(?:ed|ures?|ing)?|(?:\w{1,20}_)?fail(?:ed|ure)\b|incorrect|wrong|rejected|declined|"
     r"unsolved goals|captcha|checking your browser|verify (?:that )?you are (?:a )?human|"
-    r"not a robot|(?:correct|accepted|valid|success)\W{1,4}false|nothing happened|no effect|not clickable|(?:is|are|remains?) unchanged|"
-    r"(?:illegal|invalid) (?:move|action)|"
+    r"not a robot|(?:illegal|invalid) (?:move|action)|"
     r"not (?:correct|accepted|valid)|invalid (?:user ?name|user|password|pass ?phrase|login|"
     r"credentials|code|pin|token|key|answer|guess))",
     of_bytes=True,

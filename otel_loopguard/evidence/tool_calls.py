@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Final, cast
 from otel_loopguard._util.bounded import keep
 from otel_loopguard._util.values import dataclass
 from otel_loopguard.core import Effect, ErrorClass, Evidence, Kind, Progress, Step
-from otel_loopguard.core.error_kinds import text_class
 from otel_loopguard.evidence.calls import (
     NAMED,
     Call,
     Calls,
     Items,
     Revisions,
+    Variants,
     agent_key,
     is_another,
     is_numbered,
@@ -22,10 +22,12 @@ from otel_loopguard.evidence.calls import (
     place_of,
 )
 from otel_loopguard.evidence.effects import (
+    ToolName,
     effect_of,
     file_of,
     is_compound,
     looks_at_files,
+    makes_something,
     reads_files,
     runs_code,
     tool_name,
@@ -36,6 +38,7 @@ from otel_loopguard.evidence.errors import (
     error_shape,
     failure_of,
     is_call_error,
+    is_transient,
     says_absent,
 )
 from otel_loopguard.evidence.model_text import Novelty
@@ -52,7 +55,7 @@ from otel_loopguard.evidence.outcomes import (
     says_nothing_found,
     score_of,
 )
-from otel_loopguard.evidence.weight import Pace, RepeatBaseline, weigh
+from otel_loopguard.evidence.weight import Pace, RepeatBaseline, news_of, weigh
 
 if TYPE_CHECKING:
     from otel_loopguard.evidence.outcomes import Outcome
@@ -60,7 +63,6 @@ if TYPE_CHECKING:
 
 _TOOL: Final = Kind.TOOL
 _READ, _WRITE, _UNKNOWN = Effect.READ, Effect.WRITE, ErrorClass.UNKNOWN
-_TRANSIENT: Final = ErrorClass.TRANSIENT
 _HOUR: Final = 3_600_000_000_000
 _AGENTS: Final = 32
 _CALLS: Final = 24
@@ -169,7 +171,7 @@ class ToolCallExtractor:
 
     __slots__ = (
         "_calls", "_habits", "_items", "_novelty", "_pace", "_progress", "_revisions", "_rounds",
-        "_settings", "_viewer", "_writes",
+        "_settings", "_variants", "_viewer", "_writes",
     )  # fmt: skip
 
     def __init__(self, settings: Settings, progress: Progress | None = None) -> None:
@@ -181,6 +183,7 @@ class ToolCallExtractor:
         self._habits = RepeatBaseline()
         self._items = Items()
         self._revisions = Revisions()
+        self._variants = Variants()
         self._novelty: dict[int, Novelty] = {}
         self._viewer = False
         self._writes: dict[int, None] = {}
@@ -210,13 +213,7 @@ class ToolCallExtractor:
         refusal = refusal_of(step, said, arguments, shell=name.shell) if speaks else None
         if refusal is not None and not step.error:
             step = replace(step, error=True)
-        declared = settings.effects.get(tool)
-        if declared is not None:
-            effect = Effect(declared)
-        elif name.moves or name.runs_code or name.asks:
-            effect = self._effect(tool, arguments)
-        else:
-            effect = name.effect
+        effect = self._effect(tool, name, arguments)
         writes = effect is _WRITE
         novelty, echo = None, False
         if outcome.key is not None:
@@ -230,17 +227,14 @@ class ToolCallExtractor:
         )
         since = self._pace.add(
             call.key, outcome.key, step.start, step.end or 0,
-            # What is not known to read may have changed something, whatever it answers.
-            news=0.0 if failing else 1.0 if novelty is None or effect is not _READ else novelty,
-            waits=effect is Effect.WAIT,
+            news=news_of(novelty, effect, failing=failing), waits=effect is Effect.WAIT,
         )  # fmt: skip
         line = refusal or (error_line(step) if failing else None)
         call_error = step.error and not name.runs_code and is_call_error(step)
-        nothing = (tells and says_nothing_found(outcome)) or (
-            outcome.size <= _RECORD and not name.words.isdisjoint(_SEARCHING) and is_empty(said)
-        )
         place = place_of(call)
-        nothing = nothing or (place is not None and outcome.size <= _RECORD and is_empty(said))
+        empty = outcome.size <= _RECORD and is_empty(said)
+        searches = place is not None or not name.words.isdisjoint(_SEARCHING)
+        nothing = (tells and says_nothing_found(outcome)) or (empty and searches)
         missing = nothing or step.error
         matters = missing or outcome.size < _BRIEF
         item = self._is_item(tool, call, outcome, novelty, matters=matters, missing=missing)
@@ -248,7 +242,6 @@ class ToolCallExtractor:
         # What is left of a threshold as a budget is used.
         tightened = 1.0 - settings.tuning.budget.tighten * progress.used
         ease = self._habits.ease(tool, again=not since.fresh, changed=since.changed)
-        kind = error_class(step) if step.error else _UNKNOWN
         turned_down = tells and rejects(outcome)
         progress.call = found = object.__new__(Evidence)
         # To call the class would make a dictionary of all these first.
@@ -270,7 +263,7 @@ class ToolCallExtractor:
             rejects=turned_down,
             failing=failing,
             error=step.error,
-            error_class=kind,
+            error_class=error_class(step) if step.error else _UNKNOWN,
             error_line=None if line is None else error_shape(line),
             error_shape=None if line is None else error_shape(line, call.raw),
             call_error=call_error,
@@ -307,17 +300,11 @@ class ToolCallExtractor:
                 and name.words.isdisjoint(_SEARCHING)
                 and place is None
             ),
+            variant=self._variants.alike(call, outcome, changed=since.changed),
+            makes=tool in settings.once or (effect is _WRITE and makes_something(tool)),
             own=effect is Effect.READ and reads_files(tool, arguments),
-            empty=outcome.size <= _RECORD and is_empty(said),
-            transient=(
-                kind is _TRANSIENT
-                or (
-                    not step.error
-                    and outcome.size <= 400
-                    and (failing or turned_down)
-                    and text_class(outcome.low) is _TRANSIENT
-                )
-            ),
+            empty=empty,
+            transient=is_transient(step, outcome.low if failing or turned_down else ""),
             cut=outcome.cut,
         )
         weigh(found, since)
@@ -375,7 +362,12 @@ class ToolCallExtractor:
         reading = prepare(step, self._settings.max_value_chars)
         return self._calls.identify(step, reading, None).key
 
-    def _effect(self, tool: str, arguments: object) -> Effect:
+    def _effect(self, tool: str, name: ToolName, arguments: object) -> Effect:
+        declared = self._settings.effects.get(tool)
+        if declared is not None:
+            return Effect(declared)
+        if not (name.moves or name.runs_code or name.asks):
+            return name.effect
         if looks_at_files(tool, arguments):
             self._viewer = True
         elif self._viewer and not arguments and tool_name(tool).moves:

@@ -56,8 +56,8 @@ _AMID: Final = 0.8
 _LEAST_READ: Final = 0.03
 # How much of a hint patience takes away from who tries again what came to nothing.
 _PATIENT: Final = 0.7
-# The least that any captured answer says for a hint: six words "ok" in a row are a loop.
-_LEAST: Final = 0.4
+# The least that any captured answer says for a hint: five words "ok" in a row are a loop.
+_LEAST: Final = 0.5
 
 
 def is_accused(call: Evidence) -> bool:
@@ -69,6 +69,13 @@ def is_accused(call: Evidence) -> bool:
         or call.refused
         or (call.empty and call.effect is _READ)
     )
+
+
+def news_of(novelty: float | None, effect: Effect, *, failing: bool) -> float:
+    """How much a call brought: what is not known to read may have changed something."""
+    if failing:
+        return 0.0
+    return 1.0 if novelty is None or effect is not _READ else novelty
 
 
 def says(call: Evidence) -> float:
@@ -128,6 +135,8 @@ class Since(NamedTuple):
     """Whether there was none before, as far back as is remembered."""
     changed: bool = False
     """Whether it never had this outcome before."""
+    equal: bool = False
+    """Whether it had this outcome before."""
     pause: float = 0.0
     """The longest rest in between, in seconds. A model that thinks does not rest, and neither does
     the call itself; another call gives it time."""
@@ -196,11 +205,12 @@ class Pace:
     ) -> Since:  # fmt: skip
         answers, calls, news = before
         between = self._calls - calls
-        changed = outcome is not None and None not in answers and outcome not in answers
+        equal = outcome is not None and outcome in answers
+        changed = outcome is not None and not equal and None not in answers
         if not between:
-            return Since(False, changed, rest, took=took)
-        longest = max(rest, max(self._rests[-2 * between :]))
-        return Since(False, changed, longest, (self._news - news) / between, took)
+            return Since(False, changed, equal, rest, took=took)
+        longest = max(rest, *self._rests[-2 * between :])
+        return Since(False, changed, equal, longest, (self._news - news) / between, took)
 
 
 _TRACKED: Final = 64

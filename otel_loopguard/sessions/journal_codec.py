@@ -53,7 +53,7 @@ _TEXTS: Final = (("detector", 32), ("reason", 32), ("tool", 36))
 
 _HEAD: Final = struct.Struct("<BB2sI")
 _CALL: Final = struct.Struct("<QIBBHIIBBfIB")
-_LOOP: Final = struct.Struct("<QQBHHHB")
+_LOOP: Final = struct.Struct("<QQBfHHHB")
 _DECISION: Final = struct.Struct("<QQQQBBBfffHI")
 _PAIR: Final = struct.Struct("<Qd")
 _WORDS: Final = tuple(struct.Struct(f"<{count}Q") for count in range(len(_KEYS) + 1))
@@ -186,8 +186,9 @@ class Codec:
         """Where a loop stands on the ladder; of its keys 16 at most."""
         keys = sorted(loop.keys - {loop.id})[: _LOOP_KEYS - 1]
         body = _LOOP.pack(
-            loop.id, instant(loop.since), _ACTIONS.index(loop.action), min(int(loop.confirmed), _SHORT),
-            min(loop.shown, _SHORT), min(loop.descents, _SHORT), len(keys),
+            loop.id, instant(loop.since), _ACTIONS.index(loop.action), loop.confirmed,
+            min(loop.rounds, _SHORT), min(loop.shown, _SHORT), min(loop.descents, _SHORT),
+            len(keys),
         )  # fmt: skip
         return self._sealed(Mark.LOOP, body + struct.pack(f"<{len(keys)}Q", *keys))
 
@@ -294,11 +295,12 @@ _NO_KEY: Final = {name: None if "None" in _DECLARED[name] else 0 for name in _KE
 
 
 def _loop(body: bytes) -> Loop:
-    key, since, action, confirmed, shown, descents, more = _LOOP.unpack_from(body)
+    key, since, action, confirmed, rounds, shown, descents, more = _LOOP.unpack_from(body)
     keys = struct.unpack(f"<{more}Q", body[_LOOP.size :])
     return Loop(
-        frozenset((key, *keys)), key, _ACTIONS[int(action)], confirmed, 0, 0, shown, since, descents
-    )
+        frozenset((key, *keys)), key, _ACTIONS[int(action)], confirmed, 0, 0, shown, since,
+        descents, rounds=rounds,
+    )  # fmt: skip
 
 
 def _decision(body: bytes, session: str) -> Decision:

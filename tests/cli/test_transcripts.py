@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.sync_api import expect
+
+from tests.browser import browser, needs_chromium
 
 CAPTURES = Path(__file__).parents[1] / "replay/transcripts/captures"
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 KEY = "996c115b-4f4b-4a0e-9161-c4e20b794525"
 
 
@@ -175,20 +177,16 @@ def test_a_page_that_cannot_be_written_is_one_line(home: Path, command: Any) -> 
     assert f"--html {place}: cannot be written: No such file" in result.stderr
 
 
-@pytest.mark.skipif(CHROMIUM is None and "CI" not in os.environ, reason="there is no chromium")
+@needs_chromium
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_page_opens_in_a_browser(scheme: Any, home: Path, command: Any) -> None:
-    from playwright.sync_api import expect, sync_playwright
-
-    assert CHROMIUM is not None, "CI needs chromium"
     (path,) = (home / ".claude").rglob(f"{KEY}.jsonl")
     # What a transcript says is shown as text.
     path.write_text(path.read_text().replace('"/app"', json.dumps("/home/<img src=x>")))
     page = home / "sessions.html"
     assert command("transcripts", "--html", page, "--jobs", "1").exit_code == 0
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        opened = browser.new_page(color_scheme=scheme)
+    with browser() as started:
+        opened = started.new_page(color_scheme=scheme)
         asked: list[str] = []
         opened.on("request", lambda request: asked.append(request.url))
         opened.goto(page.as_uri())
@@ -204,4 +202,3 @@ def test_the_page_opens_in_a_browser(scheme: Any, home: Path, command: Any) -> N
         colours = opened.evaluate("getComputedStyle(document.body).backgroundColor")
         assert colours == ("rgb(255, 255, 255)" if scheme == "light" else "rgb(20, 24, 29)")
         assert asked == [page.as_uri()]
-        browser.close()

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from otel_loopguard.evidence.polling import RepeatBaseline
 
 from otel_loopguard import Settings
 from otel_loopguard.core import Effect, Evidence, Kind, Step
 from otel_loopguard.evidence import ToolCallExtractor
-from otel_loopguard.evidence.polling import RepeatBaseline
 from tests.calls import EPOCH, SECOND, Run, call
 
 PENDING = "the build is in progress"

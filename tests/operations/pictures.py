@@ -1,8 +1,9 @@
-"""Draws the pictures of README.md and docs/operations.md: `make pictures`.
+"""Makes the pictures of README.md, docs/opentelemetry.md and docs/operations.md: `make pictures`.
 
-The decision is a trace that went through a real Collector into a real Jaeger; what Jaeger's query
-API answers is kept beside the picture, and the picture is drawn from it. The dashboards show what a
-real Prometheus answers about the metrics of a real guard, in an hour that is played in seconds.
+The trace of an agent that is stopped goes through a real Collector into a real Jaeger and a real
+Phoenix; their own pages are shown by Chromium, and what Jaeger's query API answers is kept beside
+the pictures. The dashboards are drawn from what a real Prometheus answers about the metrics of a
+real guard, in an hour that is played in seconds.
 """
 
 from __future__ import annotations
@@ -10,42 +11,47 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
 import tempfile
 import time
-import urllib.request
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from stack.ports import Ports
+from playwright.sync_api import expect
+from stack import ui
+from stack.builds import HERE, MissingError
+from stack.ports import Ports, free_ports
+from stack.programs import wait_for
 from stack.stack import Stack
+from stack.views import trace
+from stack.web import get
 
 from otel_loopguard import (
     LoopGuard,
     LoopGuardAbort,
     LoopGuardSpanExporter,
     LoopGuardSpanProcessor,
+    Settings,
     control,
     session,
 )
+from tests.browser import browser
 from tests.operations import boards
 from tests.operations.drawing.panels import Prometheus as Source
 from tests.operations.drawing.panels import drawn
-from tests.operations.drawing.waterfall import waterfall
 from tests.operations.hour import STEP_S, Shop
 from tests.operations.programs import ROOT
 from tests.operations.servers import Prometheus
-from tests.stores.servers import wait_for
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 FOLDER: Final = ROOT / "docs/pictures"
 DECISION: Final = FOLDER / "decision.json"
-_NOTE: Final = (
-    "Drawn by tests/operations/pictures.py from what Jaeger's query API answers; "
-    "it is not Jaeger's own user interface."
-)
 _BOARD: Final = (
     "Drawn by tests/operations/pictures.py from the dashboard's JSON and what a real Prometheus "
     "answers; not by Grafana. The hour is played in seconds."
@@ -59,39 +65,76 @@ _CALL: Final = {
 _WITHOUT: Final = {"operators": "", "health": "Collector"}
 
 
-def decision() -> str:
-    """The picture of the decision that is kept."""
-    return waterfall(json.loads(DECISION.read_text(encoding="utf-8")), _NOTE)
+def pages() -> None:
+    """Sends an agent that is stopped to Jaeger and Phoenix; takes pictures of their pages.
 
-
-def record() -> None:
-    """Sends an agent that is stopped through Collector and Jaeger, and keeps the answer."""
+    Raises:
+        MissingError: Jaeger's page is not there.
+    """
+    if ui.page() is None:
+        raise MissingError(ui.WHERE)
+    port, grpc_port = free_ports(2)
     with tempfile.TemporaryDirectory() as folder, Stack(Path(folder), Ports.free()) as stack:
+        jaeger = stack.ports.jaeger_query
         stack.jaeger()
-        stack.gateway()
-        trace = _looping(f"127.0.0.1:{stack.ports.gateway_grpc}")
-        url = f"http://127.0.0.1:{stack.ports.jaeger_query}/api/traces/{trace:032x}"
-        answers: list[dict[str, Any]] = []
-        wait_for(lambda: answers.append(_get(url)) or _complete(answers[-1]), 60)
-    text = json.dumps(answers[-1], indent=1, sort_keys=True, ensure_ascii=False)
+        stack.phoenix(port, grpc_port)
+        phoenix = f"http://127.0.0.1:{port}"
+        stack.gateway(HERE / "backends" / "otlp.yaml", ALSO_ENDPOINT=phoenix)
+        os.environ["PHOENIX_COLLECTOR_ENDPOINT"] = phoenix
+        found = f"{_looping(f'127.0.0.1:{stack.ports.gateway_grpc}'):032x}"
+        wait_for(lambda: len(trace(jaeger, found)) == _SPANS, "the trace is in Jaeger, whole")
+        calls = [span.id for span in trace(jaeger, found) if span.name == "execute_tool search"]
+        wait_for(lambda: len(_verdicts(port, calls)) == 3, "the verdicts are in Phoenix", 180)
+        with browser() as opened:
+            _take_jaeger(opened, f"http://127.0.0.1:{jaeger}/trace/{found}")
+            _take_phoenix(opened, f"{phoenix}/redirects/traces/{found}")
+        answer = get(jaeger, f"/api/traces/{found}")
+    text = json.dumps(answer, indent=1, sort_keys=True, ensure_ascii=False)
     DECISION.write_text(f"{text}\n", encoding="utf-8")
 
 
-def _get(url: str) -> dict[str, Any]:
-    try:
-        with urllib.request.urlopen(url, timeout=10) as answer:
-            found: dict[str, Any] = json.loads(answer.read())
-            return found
-    except OSError:  # 404 until the first span is there
-        return {"data": []}
+def _verdicts(port: int, spans: list[str]) -> list[Any]:
+    ids = "&".join(f"span_ids={span}" for span in spans)
+    found: list[Any] = get(port, f"/v1/projects/default/span_annotations?{ids}")["data"]
+    return found
 
 
-def _complete(answer: dict[str, Any]) -> bool:
-    return bool(answer["data"]) and len(answer["data"][0]["spans"]) == _SPANS
+def _take_jaeger(opened: Browser, url: str) -> None:
+    """The rows of a trace, and the last call with what was decided about it."""
+    page = opened.new_page(viewport={"width": 1000, "height": 1000}, device_scale_factor=1.5)
+    page.goto(url)
+    rows = page.locator(".span-row .span-name")
+    expect(rows).to_have_count(_SPANS)
+    rows.last.click()
+    page.get_by_text("Warnings").click()
+    names = page.locator(".VerticalResizer--dragger").bounding_box()
+    assert names is not None
+    page.mouse.move(names["x"] + names["width"] / 2, names["y"] + 10)
+    page.mouse.down()
+    page.mouse.move(330, names["y"] + 10)
+    page.mouse.up()
+    end = page.locator(".detail-row").bounding_box()
+    assert end is not None
+    page.screenshot(
+        path=FOLDER / "jaeger.png",
+        clip={"x": 0, "y": 0, "width": 1000, "height": end["y"] + end["height"]},
+    )
+
+
+def _take_phoenix(opened: Browser, url: str) -> None:
+    """The tree of a trace with its verdicts, and the agent with why it was stopped."""
+    context = opened.new_context(viewport={"width": 1180, "height": 640}, device_scale_factor=1.5)
+    context.add_init_script("localStorage.setItem('arize-phoenix-theme', 'light')")
+    page = context.new_page()
+    page.goto(url)
+    expect(page.get_by_text("execute_tool search")).to_have_count(5)
+    page.wait_for_timeout(2000)  # until its rings are drawn
+    page.get_by_role("dialog").screenshot(path=FOLDER / "phoenix.png")
 
 
 def _watched(endpoint: str) -> TracerProvider:
-    guard = LoopGuard()
+    tuning = {"telemetry": {"verdict_flush_s": 60}}  # Phoenix takes them once it has the spans
+    guard = LoopGuard(Settings(span_events=True, verdicts="phoenix", tuning=tuning))
     provider = TracerProvider(resource=Resource.create({"service.name": "support-agent"}))
     provider.add_span_processor(LoopGuardSpanProcessor(guard))
     exporter = OTLPSpanExporter(endpoint=endpoint, insecure=True)
@@ -117,6 +160,7 @@ def _looping(endpoint: str) -> int:
                     span.set_attribute("gen_ai.tool.call.result", "No results.")
         except LoopGuardAbort:
             pass
+    provider.force_flush()
     provider.shutdown()
     return top.get_span_context().trace_id
 
@@ -148,17 +192,18 @@ def shown(server: Prometheus, end: float) -> dict[str, str]:
 
 
 def main() -> None:
-    """Draws what is asked for, or everything."""
+    """Makes what is asked for, or everything."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", nargs="?", choices=("record", "decision", "dashboards"))
+    parser.add_argument("what", nargs="?", choices=("pages", "dashboards"))
     what = parser.parse_args().what
     logging.disable(logging.CRITICAL)
     FOLDER.mkdir(exist_ok=True)
-    if what in (None, "record"):
-        record()
     if what != "dashboards":
-        (FOLDER / "decision.svg").write_text(decision(), encoding="utf-8")
-    if what in (None, "dashboards"):
+        try:
+            pages()
+        except MissingError as error:
+            print(f"no pictures of Jaeger and Phoenix: {error}")
+    if what != "pages":
         for name, picture in dashboards().items():
             (FOLDER / f"{name}.svg").write_text(picture, encoding="utf-8")
 

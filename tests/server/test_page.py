@@ -2,38 +2,29 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator
 
 import httpx
 import pytest
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import Page, expect
 
 from otel_loopguard.server import Tenants
+from tests.browser import browser, needs_chromium
 from tests.server.serving import PROTOBUF, call, request, serving
 
 TOKEN = "a token of sixteen signs or more"
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None and "CI" not in os.environ, reason="there is no chromium"
-)
+pytestmark = needs_chromium
 
 
 @pytest.fixture
 def page() -> Iterator[Page]:
-    assert CHROMIUM is not None, "CI needs chromium"
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-background-networking"]
-        )
-        opened = browser.new_page()
-        problems: list[str] = []
+    problems: list[str] = []
+    with browser() as started:
+        opened = started.new_page()
         opened.on("pageerror", lambda error: problems.append(str(error)))
         yield opened
-        browser.close()
-        assert not problems
+    assert not problems
 
 
 def send(url: str, *numbers: int, session: str = "chat-1", **headers: str) -> None:

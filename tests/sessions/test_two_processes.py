@@ -103,7 +103,7 @@ def test_two_guards_share_a_session_while_both_run(address: str) -> None:
                 on_decision=lambda _, d: decided.append(d.action.value),
             )
         )
-    for number in range(4):
+    for number in range(6):
         mine, other = guards[number % 2], guards[1 - number % 2]
         mine.observe(call(number), "run")
         session = session_of(other)

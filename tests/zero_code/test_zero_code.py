@@ -92,7 +92,7 @@ def actions(output: str, name: str = TOOL) -> list[str | None]:
 
 def announced(log: str) -> Counter[str]:
     """Counts the decisions that the guard logged, by action."""
-    return Counter(re.findall(r"^otel-loopguard: (deny|abort): session", log, re.MULTILINE))
+    return Counter(re.findall(r"^otel-loopguard: (deny|abort)\b.*: session", log, re.MULTILINE))
 
 
 def decided(output: str) -> Counter[str]:

@@ -11,17 +11,13 @@ WIDTH_OF_A_LETTER: Final = 6.1
 
 _STYLE: Final = """
   text { fill: #24292f; font: 12px system-ui, 'DejaVu Sans', sans-serif }
-  .mono { font-family: ui-monospace, 'DejaVu Sans Mono', monospace; font-size: 11px }
   .head { font-size: 15px; font-weight: 600 } .title { font-weight: 600 }
-  .small { font-size: 10.5px } .quiet { fill: #57606a } .bad { fill: #cf222e; font-weight: 600 }
-  .huge { font-size: 30px; font-weight: 600 } .on { fill: #ffffff; font-weight: 600 }
+  .small { font-size: 10.5px } .quiet { fill: #57606a }
+  .huge { font-size: 30px; font-weight: 600 }
   .end { text-anchor: end } .middle { text-anchor: middle }
   .ground { fill: #ffffff } .card { fill: #f6f8fa; stroke: #d0d7de }
-  .stripe { fill: #f6f8fa } .grid { stroke: #d8dee4 } .axis { stroke: #8c959f }
+  .grid { stroke: #d8dee4 } .axis { stroke: #8c959f }
   .line { fill: none; stroke-width: 1.8; stroke-linejoin: round }
-  .agent { fill: #54aeff } .model { fill: #c297ff } .tool { fill: #4ac26b } .error { fill: #cf222e }
-  .hint { fill: #9a6700 } .steer { fill: #9a6700 } .ask { fill: #9a6700 }
-  .deny { fill: #bc4c00 } .pause { fill: #bc4c00 } .abort { fill: #cf222e }
   .fill-green { fill: #1a7f37 } .fill-yellow { fill: #9a6700 } .fill-orange { fill: #bc4c00 }
   .fill-red { fill: #cf222e } .fill-blue { fill: #0969da } .fill-text { fill: #24292f }
   .s0 { stroke: #0969da } .s1 { stroke: #bc4c00 } .s2 { stroke: #1a7f37 } .s3 { stroke: #8250df }
@@ -29,11 +25,9 @@ _STYLE: Final = """
   .f0 { fill: #0969da } .f1 { fill: #bc4c00 } .f2 { fill: #1a7f37 } .f3 { fill: #8250df }
   .f4 { fill: #bf3989 } .f5 { fill: #7d6608 } .f6 { fill: #cf222e } .f7 { fill: #57606a }
   @media (prefers-color-scheme: dark) {
-    text, .fill-text { fill: #e6edf3 } .quiet { fill: #9da7b3 } .bad { fill: #ff7b72 }
-    .on { fill: #ffffff }
+    text, .fill-text { fill: #e6edf3 } .quiet { fill: #9da7b3 }
     .ground { fill: #0d1117 } .card { fill: #161b22; stroke: #30363d }
-    .stripe { fill: #161b22 } .grid { stroke: #30363d } .axis { stroke: #6e7681 }
-    .agent { fill: #388bfd } .model { fill: #8957e5 } .tool { fill: #2ea043 }
+    .grid { stroke: #30363d } .axis { stroke: #6e7681 }
     .fill-green { fill: #3fb950 } .fill-yellow { fill: #d29922 } .fill-orange { fill: #f0883e }
     .fill-red { fill: #ff7b72 } .fill-blue { fill: #58a6ff }
     .s0 { stroke: #58a6ff } .s1 { stroke: #f0883e } .s2 { stroke: #3fb950 } .s3 { stroke: #bc8cff }
@@ -87,10 +81,3 @@ def cut(said: str, width: float, letter: float = WIDTH_OF_A_LETTER) -> str:
     """Text that fits into a width in pixels; what is too long ends in an ellipsis."""
     fits = int(width / letter)
     return said if len(said) <= fits else f"{said[: max(0, fits - 1)].rstrip()}…"
-
-
-def pill(x: float, y: float, said: str, kind: str) -> tuple[float, str]:
-    """A word on a coloured ground; `y` is its middle. Also how wide it is."""
-    width = len(said) * 6.6 + 14
-    drawn = box(x, y - 8, width, 16, kind, round_=8)
-    return width, drawn + text(x + width / 2, y + 4, said, "small on middle")
