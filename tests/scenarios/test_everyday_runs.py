@@ -20,13 +20,8 @@ RUNS = [
     for run in load(path)
 ]
 LATE = {
-    "back-to-a-state-seen": "never noticed",
-    "empty-todo-list": "noticed at 7 and not by 6",
-    "order placed again and again, a number each time": "never noticed",
     "paraphrased search, same three links in another order": "noticed at 19 and not by 12",
-    "started-again-instead-of-polled": "never noticed",
     "think tool over and over, other words": "never noticed",
-    "ticket-again": "never noticed",
     "waits for what never comes: sleep tool 30 s and check, 5 h": "never stopped",
 }
 """What is wanted of a run and not so yet. What is mended leaves this list."""
