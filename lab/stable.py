@@ -8,6 +8,7 @@ healthy run that is stopped after a change only, and every stuck one that a four
 from __future__ import annotations
 
 import json
+import logging
 import random
 import re
 import sys
@@ -190,7 +191,7 @@ def main() -> None:
     """Lists the flips of the scenarios in files."""
     runs = [one for path in map(Path, sys.argv[1:]) for one in load(path)]
     tried = turned = 0
-    with ProcessPoolExecutor() as pool:
+    with ProcessPoolExecutor(initializer=logging.disable) as pool:
         for count, found in pool.map(flips, runs):
             tried += count
             turned += len(found)
