@@ -197,7 +197,8 @@ class MadeAgain(BaseDetector):
             count, calls = count + (1.0 if starts else 1.0 - evidence.rested), calls + 1
         keep(self._made, call, (count, calls, evidence.round), 64)
         threshold = _TWICE if evidence.makes else _STARTS
-        if evidence.round == last or count < evidence.needs(threshold) - 0.1:
+        # Not by how well repeats of the tool pay off: that each brings another answer is the sign.
+        if evidence.round == last or count * self._settings.sensitivity < threshold - 0.1:
             return None
         return self.found(
             f"{evidence.tool!r} was called {calls + (not evidence.makes)} times with equal "

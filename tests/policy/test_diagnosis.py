@@ -241,7 +241,8 @@ def test_a_setting_names_the_function() -> None:
     decisions = guard._decisions
     assert decisions._diagnoser is not None
     until(lambda: any(decisions._diagnoser._answers.values()))  # type: ignore[union-attr]
-    guard.observe(step, "run")
+    for _ in range(4):
+        guard.observe(step, "run")
     assert seen[-1].diagnosis == Diagnosis("custom", "because of flux capac")
 
 
