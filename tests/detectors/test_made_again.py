@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 
 from otel_loopguard import Settings
-from otel_loopguard.core import Step
 from tests.calls import Run, call
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from otel_loopguard.core import Step
 
 ORDER = {"sku": "A1", "qty": 1}
 MAIL = {"to": "ann", "text": "The report is ready."}
