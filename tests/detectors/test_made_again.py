@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from otel_loopguard import Settings
 from tests.calls import Run, call
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Step
