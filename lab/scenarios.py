@@ -1,26 +1,40 @@
 """Everyday runs as data, and what the guard makes of them.
 
-A file holds a run a line (`scenarios/README.md` has the format). Each is played as agents are
-guarded: real spans of the GenAI conventions with the run's own times through the processor, with
-default settings; `control.refused` before each tool call, whose refusal becomes a failed span, and
-`control.check` and `control.hint` after each call of the model.
+    python -m lab.scenarios scenarios/*.jsonl.gz
+
+plays the runs of files (`scenarios/README.md` has the format) and says which are not as wanted.
+Each is played as agents are guarded: real spans with the run's own times through the processor, by
+the run's own clock, with default settings; `control.refused` before each tool call, whose refusal
+becomes a failed span, and `control.check` and `control.hint` after each call of the model.
 """
 
 from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterable, Iterator, Mapping
+import logging
+import sys
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 from opentelemetry import context as otel_context
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import Span, StatusCode, set_span_in_context
 
-from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings, control, semconv
+from otel_loopguard import (
+    LoopGuard,
+    LoopGuardSpanProcessor,
+    Settings,
+    control,
+    semconv,
+    set_testing,
+)
+from otel_loopguard._util import clock
 from otel_loopguard.core import Action, Decision
 from otel_loopguard.errors import LoopGuardStop
 
@@ -37,7 +51,7 @@ class Scenario:
     Attributes:
         id: Its name; also that of its session.
         stuck: Whether it is one that ought to be noticed.
-        seen_by: Call by which a stuck one is to be noticed; None where that is all the same.
+        seen_by: Call by which a stuck one is to be noticed.
         stopped_by: Call by which it is to be denied or aborted; None where a hint will do.
         steps: What is done, in order.
     """
@@ -55,7 +69,7 @@ class Played:
 
     Attributes:
         decisions: Every decision that says something, with the call that it came at.
-        refused: Calls that were refused, and by what.
+        refused: Calls that were refused, and by what: of the policy, the detector.
         calls: Tool calls that were asked for.
     """
 
@@ -66,8 +80,7 @@ class Played:
     @property
     def noticed(self) -> int | None:
         """The call at which something was said first."""
-        said = [at for at, one in self.decisions if one.action is not Action.ALLOW]
-        return min(said, default=None)
+        return min((at for at, _ in self.decisions), default=None)
 
     @property
     def stopped(self) -> int | None:
@@ -75,15 +88,19 @@ class Played:
         stops = [at for at, one in self.decisions if one.action.stops]
         return min([*stops, *(at for at, _ in self.refused)], default=None)
 
-    def meets(self, scenario: Scenario) -> bool:
-        """Whether this is what is wanted of a run."""
+    def faults(self, scenario: Scenario) -> list[str]:
+        """What is not as wanted; empty where all is."""
         if not scenario.stuck:
-            return self.stopped is None
-        late = self.noticed is None or self.noticed > (scenario.seen_by or self.calls)
-        never = scenario.stopped_by is not None and (
-            self.stopped is None or self.stopped > scenario.stopped_by
+            return [] if self.stopped is None else [f"stopped at {self.stopped}"]
+        wanted = (
+            ("noticed", self.noticed, scenario.seen_by),
+            ("stopped", self.stopped, scenario.stopped_by),
         )
-        return not late and not never
+        return [
+            f"{what} at {at} and not by {by}" if at is not None else f"never {what}"
+            for what, at, by in wanted
+            if by is not None and (at is None or at > by)
+        ]
 
 
 def load(path: Path) -> Iterator[Scenario]:
@@ -132,8 +149,11 @@ def _spelled_out(steps: Iterable[Row]) -> Iterator[Row]:
 
 
 def play(scenario: Scenario, **settings: Any) -> Played:
-    """Plays a run through the processor of a guard of its own."""
-    return _Player(scenario, settings).play()
+    """Plays a run through the processor of a guard of its own, until the guard ends it."""
+    player = _Player(scenario, settings)
+    # Not `advance`: the machine's own time would come on top of the run's.
+    with set_testing(), patch.object(clock, "time", SimpleNamespace(time_ns=player.nanoseconds)):
+        return player.play()
 
 
 class _Player:
@@ -145,13 +165,13 @@ class _Player:
         self.now = 0.0
         self.open: dict[str, list[Span]] = {}
         self.over: set[str] = set()
-        # Spans that began years ago are no stalls.
-        guard = LoopGuard(
-            Settings(**{"step_timeout_s": 1e9, **settings}), on_decision=self._decided
-        )
+        guard = LoopGuard(Settings(**settings), on_decision=self._decided)
         self.provider = TracerProvider(shutdown_on_exit=False)
         self.provider.add_span_processor(LoopGuardSpanProcessor(guard))
         self.tracer = self.provider.get_tracer("scenarios")
+
+    def nanoseconds(self) -> int:
+        return EPOCH + round(self.now * SECOND)
 
     def play(self) -> Played:
         try:
@@ -162,88 +182,81 @@ class _Player:
                 elif "begin" in step:
                     self._begin(session, step)
                 elif "end" in step:
-                    spans = self.open[session]
-                    spans.pop().end(self._nanoseconds())
+                    self.open[session].pop().end(self.nanoseconds())
                 elif session not in self.over:
                     with self._within(session), suppress(LoopGuardStop):
-                        self._model(step["model"]) if "model" in step else self._tool(step)
+                        self._model(step) if "model" in step else self._tool(step)
                         continue
                     self.over.add(session)
         finally:
             for spans in self.open.values():
                 for span in reversed(spans):
-                    span.end(self._nanoseconds())
+                    span.end(self.nanoseconds())
             self.provider.shutdown()
         return self.played
 
     def _begin(self, session: str, step: Row) -> None:
         spans = self.open.setdefault(session, [])
-        own = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": step["begin"]}
+        said: Row = {"gen_ai.agent.name": step["begin"]}
         if not step.get("nested"):
-            own["gen_ai.conversation.id"] = session
+            said["gen_ai.conversation.id"] = session
         if "user" in step:
-            own["gen_ai.input.messages"] = _message("user", step["user"])
-        above = set_span_in_context(spans[-1]) if spans else None
-        name = f"invoke_agent {step['begin']}"
-        spans.append(
-            self.tracer.start_span(name, above, attributes=own, start_time=self._nanoseconds())
-        )
+            parts = [{"type": "text", "content": step["user"]}]
+            said["gen_ai.input.messages"] = [{"role": "user", "parts": parts}]
+        with self._within(session):
+            spans.append(self._start("invoke_agent", step["begin"], said, step))
 
-    def _model(self, model: Row) -> None:
-        own: dict[str, Any] = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"}
+    def _model(self, step: Row) -> None:
+        model = step["model"]
+        said: Row = {"gen_ai.request.model": "m"}
         if model.get("tokens_in"):
-            own["gen_ai.usage.input_tokens"] = model["tokens_in"]
+            said["gen_ai.usage.input_tokens"] = model["tokens_in"]
         parts: list[Row] = []
         if model.get("text"):
             parts.append({"type": "text", "content": model["text"]})
         if model.get("call"):
             parts.append({"type": "tool_call", **model["call"]})
         if parts:
-            own["gen_ai.output.messages"] = json.dumps([{"role": "assistant", "parts": parts}])
-        began = self._nanoseconds()
+            said["gen_ai.output.messages"] = [{"role": "assistant", "parts": parts}]
+        span = self._start("chat", "m", said, step)
         self.now += model["seconds"]
-        span = self.tracer.start_span("chat m", attributes=own, start_time=began)
         if model.get("error"):
-            span.set_attribute("error.type", "ModelError")
-            span.set_status(StatusCode.ERROR, model["error"])
-        span.end(self._nanoseconds())
+            _fail(span, "ModelError", model["error"])
+        span.end(self.nanoseconds())
         control.check()
         control.hint()
 
     def _tool(self, step: Row) -> None:
         self.played.calls += 1
         tool, args = step["tool"], step["args"]
-        own = {
-            "gen_ai.operation.name": "execute_tool",
-            "gen_ai.tool.name": tool,
-            "gen_ai.tool.call.id": step["id"],
-        }
+        said = {"gen_ai.tool.name": tool, "gen_ai.tool.call.id": step["id"]}
         if args is not None:
-            own["gen_ai.tool.call.arguments"] = args if isinstance(args, str) else json.dumps(args)
+            said["gen_ai.tool.call.arguments"] = args
         if step.get("agent"):
-            own["gen_ai.agent.name"] = step["agent"]
-        began = self._nanoseconds()
+            said["gen_ai.agent.name"] = step["agent"]
         refused = control.refused(tool, args)
-        span = self.tracer.start_span(f"execute_tool {tool}", attributes=own, start_time=began)
+        span = self._start("execute_tool", tool, said, step)
         if refused is not None:
-            self.played.refused.append((self.played.calls, refused.by or "unknown"))
-            span.set_attribute("error.type", semconv.ERROR_DENY)
-            span.set_status(StatusCode.ERROR, refused.hint or refused.reason)
+            by = refused.decision.detector if refused.decision is not None else str(refused.by)
+            self.played.refused.append((self.played.calls, by))
+            _fail(span, semconv.ERROR_DENY, refused.hint or refused.reason)
         else:
             self.now += step["seconds"]
             if "error" in step:
-                span.set_attribute("error.type", "ToolError")
-                span.set_status(StatusCode.ERROR, step["error"])
+                _fail(span, "ToolError", step["error"])
             if step.get("result") is not None:
-                result = step["result"]
-                span.set_attribute(
-                    "gen_ai.tool.call.result",
-                    result if isinstance(result, str) else json.dumps(result),
-                )
-        span.end(self._nanoseconds())
+                span.set_attributes(_told({"gen_ai.tool.call.result": step["result"]}, step))
+        span.end(self.nanoseconds())
+
+    def _start(self, operation: str, name: str, said: Row, step: Row) -> Span:
+        """A span of the conventions that the step is told by."""
+        own = _told({"gen_ai.operation.name": operation, **said}, step)
+        return self.tracer.start_span(
+            f"{operation} {name}", attributes=own, start_time=self.nanoseconds()
+        )
 
     @contextmanager
-    def _within(self, session: str) -> Iterator[None]:
+    def _within(self, session: str) -> Generator[None, None, None]:
         spans = self.open.get(session)
         if not spans:
             yield
@@ -256,39 +269,88 @@ class _Player:
 
     def _decided(self, session: object, decision: Decision) -> None:
         del session
-        self.played.decisions.append((self.played.calls, decision))
-
-    def _nanoseconds(self) -> int:
-        return EPOCH + round(self.now * SECOND)
+        if decision.action is not Action.ALLOW:
+            self.played.decisions.append((self.played.calls, decision))
 
 
-def _message(role: str, text: str) -> str:
-    return json.dumps([{"role": role, "parts": [{"type": "text", "content": text}]}])
+def _fail(span: Span, kind: str, said: str | None) -> None:
+    span.set_attribute("error.type", kind)
+    span.set_status(StatusCode.ERROR, said)
+
+
+_OPENINFERENCE = {
+    "gen_ai.agent.name": "agent.name",
+    "gen_ai.conversation.id": "session.id",
+    "gen_ai.input.messages": "input.value",
+    "gen_ai.operation.name": "openinference.span.kind",
+    "gen_ai.request.model": "llm.model_name",
+    "gen_ai.tool.call.arguments": "input.value",
+    "gen_ai.tool.call.id": "tool_call.id",
+    "gen_ai.tool.call.result": "output.value",
+    "gen_ai.tool.name": "tool.name",
+    "gen_ai.usage.input_tokens": "llm.token_count.prompt",
+}
+_KINDS = {"invoke_agent": "AGENT", "chat": "LLM", "execute_tool": "TOOL"}
+
+
+def _told(said: Row, step: Row) -> Row:
+    """Attributes of a span: of the GenAI conventions, or what says the same in OpenInference."""
+    if step.get("dialect") == "openinference":
+        said = dict(said)
+        messages = said.pop("gen_ai.output.messages", [])
+        operation = said.get("gen_ai.operation.name")
+        if operation is not None:
+            said["gen_ai.operation.name"] = _KINDS[operation]
+        said = {_OPENINFERENCE[name]: value for name, value in said.items()}
+        if operation == "chat":
+            # A model call is known by its answer, though nothing of what it says is captured.
+            said |= _flat(messages or [{"role": "assistant", "parts": []}])
+    return {
+        name: value if isinstance(value, (str, int)) else json.dumps(value)
+        for name, value in said.items()
+    }
+
+
+def _flat(messages: Iterable[Row]) -> Row:
+    """Messages that a model wrote, as OpenInference spreads them over attributes."""
+    said: Row = {}
+    for number, message in enumerate(messages):
+        place = f"llm.output_messages.{number}.message"
+        said[f"{place}.role"] = message["role"]
+        for part in message["parts"]:
+            if part["type"] == "text":
+                said[f"{place}.content"] = part["content"]
+            else:
+                call = f"{place}.tool_calls.0.tool_call"
+                said[f"{call}.id"] = part["id"]
+                said[f"{call}.function.name"] = part["name"]
+                said[f"{call}.function.arguments"] = part["arguments"]
+    return said
 
 
 def main() -> None:
     """Plays the runs of files and says which are not as wanted."""
-    import sys  # noqa: PLC0415
-
+    logging.disable(logging.ERROR)
     for path in map(Path, sys.argv[1:]):
-        good = {True: 0, False: 0}
+        good = {"healthy": 0, "stuck": 0}
+        runs = dict(good)
         hinted = 0
-        runs = {True: 0, False: 0}
         for one in load(path):
             played = play(one)
-            runs[one.stuck] += 1
-            good[one.stuck] += played.meets(one)
+            kind, faults = "stuck" if one.stuck else "healthy", played.faults(one)
+            runs[kind] += 1
+            good[kind] += not faults
             hinted += not one.stuck and played.noticed is not None
-            if not played.meets(one):
+            if faults:
                 said = [
                     f"{at} {found.action} {found.detector}/{found.reason}"
                     for at, found in played.decisions
                 ]
                 by = played.refused[:1]
-                print(f"{'stuck' if one.stuck else 'healthy'} {one.id!r}: {said[:6]} {by}")
+                print(f"{kind} {one.id!r}: {' and '.join(faults)}: {said[:6]} {by}")
         print(
-            f"{path.name}: healthy {good[False]}/{runs[False]} ({hinted} noticed), "
-            f"stuck {good[True]}/{runs[True]}"
+            f"{path.name}: healthy {good['healthy']}/{runs['healthy']} ({hinted} noticed), "
+            f"stuck {good['stuck']}/{runs['stuck']}"
         )
 
 

@@ -1,14 +1,14 @@
 """Changes that change nothing: a healthy run that was let through must be let through again.
 
 Each scenario is played as it is and once for each change: in words of no language, in capitals,
-wrapped, slower, with other ids, told by another convention. `python -m lab.stable FILE …` lists
-every healthy run that is stopped after a change only, and every stuck one that a fourfold pace
-hides.
+wrapped, slower, with other ids, told by another convention. `make eval-stable` lists every
+healthy run that is stopped after a change only, and every stuck one that a fourfold pace hides.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import random
 import re
 import sys
@@ -17,7 +17,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from lab.scenarios import Row, Scenario, load, play
 
@@ -42,9 +42,10 @@ def _deep(value: Any, change: Callable[[str], str]) -> Any:
                 pass
         return change(value)
     if isinstance(value, dict):
-        return {change(name): _deep(item, change) for name, item in value.items()}
+        fields = cast("dict[str, Any]", value)
+        return {change(name): _deep(item, change) for name, item in fields.items()}
     if isinstance(value, list):
-        return [_deep(item, change) for item in value]
+        return [_deep(item, change) for item in cast("list[Any]", value)]
     return value
 
 
@@ -73,8 +74,9 @@ def _tools(scenario: Scenario, *, whole: bool) -> Scenario:
             if whole:
                 call["arguments"] = _deep(call["arguments"], _invented)
             step["model"] = {**step["model"], "call": call}
-        if whole and step.get("model", {}).get("text"):
-            step["model"] = {**step["model"], "text": _invented(step["model"]["text"])}
+        text: str = step.get("model", {}).get("text") or ""
+        if whole and text:
+            step["model"] = {**step["model"], "text": _invented(text)}
         return step
 
     changed = replace(scenario, steps=tuple(map(one, scenario.steps)))
@@ -189,7 +191,7 @@ def main() -> None:
     """Lists the flips of the scenarios in files."""
     runs = [one for path in map(Path, sys.argv[1:]) for one in load(path)]
     tried = turned = 0
-    with ProcessPoolExecutor() as pool:
+    with ProcessPoolExecutor(initializer=logging.disable) as pool:
         for count, found in pool.map(flips, runs):
             tried += count
             turned += len(found)

@@ -21,7 +21,7 @@ GUESSED: Final = 0.6
 """The same of calls that are equal but for a value that only looks like a nonce."""
 VALUES: Final = 0.15
 """The same of calls whose answers are equal but for ids and times in them: each may be new."""
-OTHER: Final = 0.15
+OTHER: Final = 0.1
 """The same of another call with an equal error, or that is turned down in the same words."""
 
 

@@ -153,7 +153,7 @@ class ErrorRepeat(BaseDetector):
         confidence = min(0.99, (0.75 if deterministic else 0.65) + 0.05 * failing.count)
         reason = "call_error" if evidence.call_error else "equal_error"
         severity = critical_if(failing.count >= limit + 2)
-        identity = 1.0 if again or not others else OTHER * (_ABSENT if evidence.absent else 1.0)
+        identity = 1.0 if again or not others else 0.0 if evidence.absent else OTHER
         return self.found(
             message,
             failing.count,

@@ -164,7 +164,7 @@ _AGAIN: Final = key_of(b"made_again")
 _TWICE: Final = 2
 """Things that are sent or ordered twice are one too many."""
 _STARTS: Final = 4
-"""What was started so often, and each time is under way under another name, was to be waited for."""
+"""Starts of what is under way by then, each time under another name."""
 
 
 class MadeAgain(BaseDetector):
@@ -193,10 +193,12 @@ class MadeAgain(BaseDetector):
             return None
         count, calls, last = self._made.get(call, (float(not evidence.makes), 0, -1))
         if evidence.round != last:
-            count, calls = count + 1.0 - evidence.rested, calls + 1
+            # What is started again under another name was not waited for, however long it took.
+            count, calls = count + (1.0 if starts else 1.0 - evidence.rested), calls + 1
         keep(self._made, call, (count, calls, evidence.round), 64)
         threshold = _TWICE if evidence.makes else _STARTS
-        if evidence.round == last or count < evidence.needs(threshold) - 0.1:
+        # Not by how well repeats of the tool pay off: that each brings another answer is the sign.
+        if evidence.round == last or count * self._settings.sensitivity < threshold - 0.1:
             return None
         return self.found(
             f"{evidence.tool!r} was called {calls + (not evidence.makes)} times with equal "

@@ -196,7 +196,9 @@ def reads_files(tool: str, arguments: object) -> bool:
     """Whether a call that reads is known to read files, by an argument or by its command."""
     if tool_name(tool).shell:
         return _SHELL_READS.match(command_of(arguments) or "") is not None
-    return isinstance(arguments, dict) and not FILE_ARGUMENTS.isdisjoint(arguments)
+    if not isinstance(arguments, dict):
+        return False
+    return not FILE_ARGUMENTS.isdisjoint(cast("dict[str, object]", arguments))
 
 
 def makes_something(tool: str) -> bool:

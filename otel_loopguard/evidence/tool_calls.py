@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final, cast
 from otel_loopguard._util.bounded import keep
 from otel_loopguard._util.values import dataclass
 from otel_loopguard.core import Effect, ErrorClass, Evidence, Kind, Progress, Step
-from otel_loopguard.core.error_kinds import text_class
 from otel_loopguard.evidence.calls import (
     NAMED,
     Call,
@@ -23,6 +22,7 @@ from otel_loopguard.evidence.calls import (
     place_of,
 )
 from otel_loopguard.evidence.effects import (
+    ToolName,
     effect_of,
     file_of,
     is_compound,
@@ -38,6 +38,7 @@ from otel_loopguard.evidence.errors import (
     error_shape,
     failure_of,
     is_call_error,
+    is_transient,
     says_absent,
 )
 from otel_loopguard.evidence.model_text import Novelty
@@ -62,7 +63,6 @@ if TYPE_CHECKING:
 
 _TOOL: Final = Kind.TOOL
 _READ, _WRITE, _UNKNOWN = Effect.READ, Effect.WRITE, ErrorClass.UNKNOWN
-_TRANSIENT: Final = ErrorClass.TRANSIENT
 _HOUR: Final = 3_600_000_000_000
 _AGENTS: Final = 32
 _CALLS: Final = 24
@@ -86,13 +86,12 @@ class _Message:
 class Rounds:
     """Numbers the rounds of one session: by its model calls where they are seen, else by times."""
 
-    __slots__ = ("_asked", "_equal", "_messages", "_models", "_number", "_open")
+    __slots__ = ("_asked", "_messages", "_models", "_number", "_open")
 
     def __init__(self) -> None:
         self._number = 0
         # By agent: the first end of its round, and the number of that.
         self._open: dict[int, tuple[int, int]] = {}
-        self._equal: dict[int, dict[int, int]] = {}
         self._models = 0
         # By agent, and under 0 of those of which it is not known whose they are.
         self._asked: dict[int, int] = {}
@@ -106,21 +105,16 @@ class Rounds:
     def add(self, start: int, end: int, agent: int = 0, call: int | None = None) -> int:
         """Number of the round; a clock that jumped by an hour or more begins a new one."""
         first, number = self._open.get(agent, (0, 0))
-        equal = self._equal.get(agent, {})
-        # Begun before anything of the round came back, and not for the fourth time in it.
-        beside = bool(start) and -_HOUR < start - first < 0 and equal.get(call or 0, 0) < _EQUAL + 1
+        # Begun before anything of the round came back.
+        beside = bool(start) and -_HOUR < start - first < 0
         paused = bool(start and first) and start - first > _PAUSE
         message = self._message(agent, call, paused=paused) if self._models else None
         if not beside:
-            equal = {}
             if message is not None and message.calls > 1:
                 number, end = message.round, max(end, first)
             else:
                 self._number += 1
                 number = self._number
-        if call is not None:
-            equal[call] = equal.get(call, 0) + 1
-        keep(self._equal, agent, equal, _AGENTS)
         keep(self._open, agent, (min(first, end) if beside else end, number), _AGENTS)
         if message is not None:
             message.round = number
@@ -213,13 +207,7 @@ class ToolCallExtractor:
         refusal = refusal_of(step, said, arguments, shell=name.shell) if speaks else None
         if refusal is not None and not step.error:
             step = replace(step, error=True)
-        declared = settings.effects.get(tool)
-        if declared is not None:
-            effect = Effect(declared)
-        elif name.moves or name.runs_code or name.asks:
-            effect = self._effect(tool, arguments)
-        else:
-            effect = name.effect
+        effect = self._effect(tool, name, arguments)
         writes = effect is _WRITE
         novelty, echo = None, False
         if outcome.key is not None:
@@ -237,11 +225,10 @@ class ToolCallExtractor:
         )  # fmt: skip
         line = refusal or (error_line(step) if failing else None)
         call_error = step.error and not name.runs_code and is_call_error(step)
-        nothing = (tells and says_nothing_found(outcome)) or (
-            outcome.size <= _RECORD and not name.words.isdisjoint(_SEARCHING) and is_empty(said)
-        )
         place = place_of(call)
-        nothing = nothing or (place is not None and outcome.size <= _RECORD and is_empty(said))
+        empty = outcome.size <= _RECORD and is_empty(said)
+        searches = place is not None or not name.words.isdisjoint(_SEARCHING)
+        nothing = (tells and says_nothing_found(outcome)) or (empty and searches)
         missing = nothing or step.error
         matters = missing or outcome.size < _BRIEF
         item = self._is_item(tool, call, outcome, novelty, matters=matters, missing=missing)
@@ -249,7 +236,6 @@ class ToolCallExtractor:
         # What is left of a threshold as a budget is used.
         tightened = 1.0 - settings.tuning.budget.tighten * progress.used
         ease = self._habits.ease(tool, again=not since.fresh, changed=since.changed)
-        kind = error_class(step) if step.error else _UNKNOWN
         turned_down = tells and rejects(outcome)
         progress.call = found = object.__new__(Evidence)
         # To call the class would make a dictionary of all these first.
@@ -271,7 +257,7 @@ class ToolCallExtractor:
             rejects=turned_down,
             failing=failing,
             error=step.error,
-            error_class=kind,
+            error_class=error_class(step) if step.error else _UNKNOWN,
             error_line=None if line is None else error_shape(line),
             error_shape=None if line is None else error_shape(line, call.raw),
             call_error=call_error,
@@ -311,16 +297,8 @@ class ToolCallExtractor:
             variant=self._variants.alike(call, outcome, changed=since.changed),
             makes=tool in settings.once or (effect is _WRITE and makes_something(tool)),
             own=effect is Effect.READ and reads_files(tool, arguments),
-            empty=outcome.size <= _RECORD and is_empty(said),
-            transient=(
-                kind is _TRANSIENT
-                or (
-                    not step.error
-                    and outcome.size <= 400
-                    and (failing or turned_down)
-                    and text_class(outcome.low) is _TRANSIENT
-                )
-            ),
+            empty=empty,
+            transient=is_transient(step, outcome.low if failing or turned_down else ""),
             cut=outcome.cut,
         )
         weigh(found, since)
@@ -378,7 +356,12 @@ class ToolCallExtractor:
         reading = prepare(step, self._settings.max_value_chars)
         return self._calls.identify(step, reading, None).key
 
-    def _effect(self, tool: str, arguments: object) -> Effect:
+    def _effect(self, tool: str, name: ToolName, arguments: object) -> Effect:
+        declared = self._settings.effects.get(tool)
+        if declared is not None:
+            return Effect(declared)
+        if not (name.moves or name.runs_code or name.asks):
+            return name.effect
         if looks_at_files(tool, arguments):
             self._viewer = True
         elif self._viewer and not arguments and tool_name(tool).moves:

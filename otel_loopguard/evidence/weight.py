@@ -86,7 +86,9 @@ def says(call: Evidence) -> float:
 def weigh(call: Evidence, since: Since) -> None:
     """Sets what a call weighs: its haste, and what it says for a hint and for a stop."""
     accused = is_accused(call)
-    call.rested = rested = _rested(call, since.pause, accused=accused)
+    # Who is told that it is not ready after a minute in the call has waited for a minute.
+    pause = since.pause + since.took if call.pending else since.pause
+    call.rested = rested = _rested(call, pause, accused=accused)
     watches = rested >= _RESTED and not accused
     call.waits = call.effect is _WAIT or (not call.fresh and (call.pending or watches))
     # Who was told that the call itself is wrong has not heard it, whatever else it does.
@@ -140,6 +142,8 @@ class Since(NamedTuple):
     the call itself; another call gives it time."""
     news: float = 0.0
     """How much the calls in between brought that was new, each 0 to 1, on the average."""
+    took: float = 0.0
+    """What the call itself took, in seconds: which is a rest of who was told to wait."""
 
 
 _FIRST: Final = Since(fresh=True)
@@ -180,12 +184,12 @@ class Pace:
             rest /= 2
         self._thought, self._end = min(self._thought, 0), max(self._end, end)
         before = None if call is None else self._known.get(call)
-        since = _FIRST if before is None else self._since(before, outcome, rest)
+        took = max(end - start, 0) / 1e9 if start else 0.0
+        since = _FIRST if before is None else self._since(before, outcome, rest, took)
         if call is None:
             since = Since(fresh=False)
         self._calls += 1
         self._news += news if since.fresh or since.changed else 0.0
-        took = max(end - start, 0) / 1e9 if start else 0.0
         if waits:
             # Who calls a tool that does nothing else means to give it time, however long that is.
             took = max(took, _TRIES_S)
@@ -196,16 +200,17 @@ class Pace:
         return since
 
     def _since(
-        self, before: tuple[tuple[int | None, ...], int, float], outcome: int | None, rest: float
-    ) -> Since:
+        self, before: tuple[tuple[int | None, ...], int, float], outcome: int | None, rest: float,
+        took: float,
+    ) -> Since:  # fmt: skip
         answers, calls, news = before
         between = self._calls - calls
         equal = outcome is not None and outcome in answers
         changed = outcome is not None and not equal and None not in answers
         if not between:
-            return Since(False, changed, equal, rest)
-        longest = max(rest, max(self._rests[-2 * between :]))
-        return Since(False, changed, equal, longest, (self._news - news) / between)
+            return Since(False, changed, equal, rest, took=took)
+        longest = max(rest, *self._rests[-2 * between :])
+        return Since(False, changed, equal, longest, (self._news - news) / between, took)
 
 
 _TRACKED: Final = 64

@@ -264,8 +264,8 @@ class Settings(Group):
     )
     tools: Mapping[str, ToolSettings] = value(
         {},
-        "Single tools by name (JSON in the variable): `exempt`, `polls`, `once`, `effect`, `key` and "
-        "their own thresholds.",
+        "Single tools by name (JSON in the variable): `exempt`, `polls`, `once`, `effect`, `key` "
+        "and their own thresholds.",
     )
 
     # Policy.
