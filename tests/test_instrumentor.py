@@ -115,7 +115,7 @@ def test_an_exporter_made_later_writes_its_decisions(instrumentor: LoopGuardInst
     provider, memory = TracerProvider(), InMemorySpanExporter()
     instrumentor.instrument(tracer_provider=provider, repeat_threshold=4)
     provider.add_span_processor(BatchSpanProcessor(LoopGuardSpanExporter(memory)))
-    loop(provider)
+    loop(provider, calls=5)
     provider.force_flush()
     assert reported(memory) == ["hint", "deny"]
     provider.shutdown()
