@@ -36,8 +36,7 @@ def provider_with(*processors: SpanProcessor) -> TracerProvider:
 
 
 def tool_call(
-    tracer: Tracer, tool: str = "search", args: object = '{"q": "x"}',
-    result: object = "nothing found",
+    tracer: Tracer, tool: str = "search", args: object = '{"q": "x"}', result: object = "nothing",
     more: Mapping[str, str] | None = None,
 ) -> trace.Span:  # fmt: skip
     """One ended tool span with arguments at its start and the result at its end."""

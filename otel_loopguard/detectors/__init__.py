@@ -26,7 +26,6 @@ from otel_loopguard.detectors.stalls import (
 DETECTORS: tuple[Factory, ...] = (
     repetition.ExactRepeat,
     repetition.Cycle,
-    repetition.MadeAgain,
     errors.ErrorRepeat,
     standstill.Stagnation,
     errors.Outage,
@@ -42,7 +41,6 @@ DETECTORS: tuple[Factory, ...] = (
     errors.SameFailure,
     errors.FailingModel,
     standstill.RepeatedEdit,
-    standstill.BackToState,
     standstill.NoBetterScore,
     standstill.RevisedInVain,
     graph.NodeCycle,

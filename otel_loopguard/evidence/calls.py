@@ -21,7 +21,6 @@ from otel_loopguard.evidence.normalize import (
     is_cut_json,
     key_of,
     masked_call,
-    masked_numbers,
     may_hold_nonces,
     text_bytes,
     without_nonces,
@@ -93,9 +92,6 @@ def place_of(call: Call) -> tuple[int, float] | None:
         return None
     named = without_volatile(cast("dict[str, object]", arguments))
     paging = [name for name in named if name in _PAGING]
-    if len(paging) > 1:
-        # One number beside texts is the place.
-        paging = [name for name in paging if type(named[name]) in (int, float)]
     if len(paging) != 1:
         return None
     value = named[paging[0]]
@@ -103,7 +99,7 @@ def place_of(call: Call) -> tuple[int, float] | None:
         value = cast("list[object]", value)[0]
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    rest = {name: item for name, item in named.items() if name not in _PAGING and name not in _ENDS}
+    rest = {name: item for name, item in named.items() if name != paging[0] and name not in _ENDS}
     return key_of(canonical(rest), call.seed), float(value)
 
 
@@ -327,41 +323,8 @@ class Revisions:
         )
 
 
-_COMPARED: Final = 8
-_ANSWER: Final = 400
-_VARIANT: Final = 85.0
-"""Percent of two short answers that are common where only values in them differ."""
-
-
-class Variants:
-    """Compares the answers that one call gets, of the newest 8 that got another one.
-
-    Of each the shape of its last short answer is kept, in the process only.
-    """
-
-    __slots__ = ("_last",)
-
-    def __init__(self) -> None:
-        self._last: dict[int, str] = {}
-
-    def alike(self, call: Call, outcome: Outcome, *, changed: bool) -> bool:
-        """Whether a call that was made before got an answer that differs in a name or two."""
-        if not changed or call.exact is None or not 0 < outcome.size <= _ANSWER:
-            return False
-        before = self._last.get(call.exact)
-        shape = masked_numbers(outcome.raw).decode("utf-8", "replace")
-        keep(self._last, call.exact, shape, _COMPARED)
-        if before is None or before == shape:
-            # Numbers alone are how far something has come.
-            return False
-        return fuzz.ratio(before, shape, score_cutoff=_VARIANT) > 0
-
-
 def _sample(raw: bytes) -> str:
     return cut(raw[: 1 << 16].decode("utf-8", "replace"), _EACH)
-
-
-_ROUNDS: Final = frozenset("round iteration revision version turn step pass n".split())
 
 
 def _others(arguments: object) -> int:
@@ -374,7 +337,6 @@ def _others(arguments: object) -> int:
             {
                 name: None if isinstance(value, str) and len(value) >= _LEAST else value
                 for name, value in named.items()
-                if name not in _ROUNDS
             }
         )
     )

@@ -23,7 +23,7 @@ from otel_loopguard.policy import Loop
 if TYPE_CHECKING:
     from otel_loopguard.core import Detection
 
-VERSION: Final = 4
+VERSION: Final = 3
 """Version of what is written. An entry of another one is not read."""
 
 _DECLARED: Final = {field.name: str(field.type) for field in fields(Evidence) if field.init}
@@ -40,6 +40,7 @@ _SAME: Final = 16
 _PAIRED: Final = 12
 _UNSIGNED: Final = 0xFFFF_FFFF_FFFF_FFFF
 _MOST: Final = 0xFFFF_FFFF
+_UNKNOWN: Final = _MOST
 _SHORT: Final = 0xFFFF
 _LARGEST: Final = 3.0e38
 _SHARES: Final = 254
@@ -52,8 +53,8 @@ _TEXTS: Final = (("detector", 32), ("reason", 32), ("tool", 36))
 """Texts of a decision, and how many bytes of each are kept."""
 
 _HEAD: Final = struct.Struct("<BB2sI")
-_CALL: Final = struct.Struct("<QIBBHIIBBfIB")
-_LOOP: Final = struct.Struct("<QQBfHHHB")
+_CALL: Final = struct.Struct("<QIIIIBBfIB")
+_LOOP: Final = struct.Struct("<QQBHHHB")
 _DECISION: Final = struct.Struct("<QQQQBBBfffHI")
 _PAIR: Final = struct.Struct("<Qd")
 _WORDS: Final = tuple(struct.Struct(f"<{count}Q") for count in range(len(_KEYS) + 1))
@@ -174,10 +175,10 @@ class Codec:
         tool = tool[: min(_NAMED, _SIZE - _CALL.size - len(keys))]
         body = _CALL.pack(
             instant(seen.time), _micros(took),
-            _share_of(seen.rested), _share_of(seen.hint_weight), round(seen.stop_weight * _SHORT),
+            _UNKNOWN if seen.gap is None else min(_micros(seen.gap), _UNKNOWN - 1),
             sum(compress(_BITS, _flags_of(seen)), int(opened)), present,
             _EFFECTS.index(seen.effect) | _CLASSES.index(seen.error_class) << 3,
-            _NO_SHARE if share is None else _share_of(share),
+            _NO_SHARE if share is None else round(min(max(share, 0), 1) * _SHARES),
             min(seen.ease, _LARGEST), min(seen.outcome_size, _MOST), len(tool),
         )  # fmt: skip
         return self._sealed(Mark.CALL, body + keys + tool)
@@ -186,9 +187,8 @@ class Codec:
         """Where a loop stands on the ladder; of its keys 16 at most."""
         keys = sorted(loop.keys - {loop.id})[: _LOOP_KEYS - 1]
         body = _LOOP.pack(
-            loop.id, instant(loop.since), _ACTIONS.index(loop.action), loop.confirmed,
-            min(loop.rounds, _SHORT), min(loop.shown, _SHORT), min(loop.descents, _SHORT),
-            len(keys),
+            loop.id, instant(loop.since), _ACTIONS.index(loop.action), min(loop.confirmed, _SHORT),
+            min(loop.shown, _SHORT), min(loop.descents, _SHORT), len(keys),
         )  # fmt: skip
         return self._sealed(Mark.LOOP, body + struct.pack(f"<{len(keys)}Q", *keys))
 
@@ -263,9 +263,7 @@ def _packed_keys(seen: Evidence) -> tuple[int, bytes]:
 
 
 def _call(body: bytes) -> CallEntry:
-    (
-        time, took, rested, hint, stop, flags, present, kinds, share, ease, size, named,
-    ) = _CALL.unpack_from(body)  # fmt: skip
+    time, took, gap, flags, present, kinds, share, ease, size, named = _CALL.unpack_from(body)
     found: dict[str, Any] = {name: bool(flags >> place & 1) for place, name in enumerate(_FLAGS, 1)}
     at, key = _CALL.size, 0
     for place, name in enumerate(_KEYS):
@@ -285,8 +283,7 @@ def _call(body: bytes) -> CallEntry:
         number=0, tool=body[at:].decode("utf-8", "ignore"), outcome_size=size,
         novelty=None if share == _NO_SHARE else share / _SHARES,
         error_class=_CLASSES[int(kinds) >> 3], effect=_EFFECTS[int(kinds) & 7], sample="", epoch=0,
-        rested=rested / _SHARES, hint_weight=hint / _SHARES, stop_weight=stop / _SHORT,
-        time=time, round=0, ease=ease, **found,
+        gap=None if gap == _UNKNOWN else gap * 1000, time=time, round=0, ease=ease, **found,
     )  # fmt: skip
     return CallEntry(seen, took * 1000, bool(flags & 1))
 
@@ -295,12 +292,11 @@ _NO_KEY: Final = {name: None if "None" in _DECLARED[name] else 0 for name in _KE
 
 
 def _loop(body: bytes) -> Loop:
-    key, since, action, confirmed, rounds, shown, descents, more = _LOOP.unpack_from(body)
+    key, since, action, confirmed, shown, descents, more = _LOOP.unpack_from(body)
     keys = struct.unpack(f"<{more}Q", body[_LOOP.size :])
     return Loop(
-        frozenset((key, *keys)), key, _ACTIONS[int(action)], confirmed, 0, 0, shown, since,
-        descents, rounds=rounds,
-    )  # fmt: skip
+        frozenset((key, *keys)), key, _ACTIONS[int(action)], confirmed, 0, 0, shown, since, descents
+    )
 
 
 def _decision(body: bytes, session: str) -> Decision:
@@ -317,10 +313,6 @@ def _decision(body: bytes, session: str) -> Decision:
         threshold=round(threshold, 2), period=period, step=step, time=time,
         fingerprint=f"{call:016x}" if flags & 2 else None, shadow=bool(flags & 1), tool=tool,
     )  # fmt: skip
-
-
-def _share_of(share: float) -> int:
-    return round(min(max(share, 0.0), 1.0) * _SHARES)
 
 
 def _micros(nanoseconds: int) -> int:

@@ -568,9 +568,7 @@ class Session:
     def _hearing(self, step: Step) -> Hearing:
         """Returns what the runtime had heard when a step began."""
         flag = self.flag
-        if not flag.asked:
-            return UNASKED
-        return Hearing(flag.heard, flag.standing, step.opened or step.start)
+        return Hearing(flag.heard, flag.standing, step.start) if flag.asked else UNASKED
 
     def _found(self, verdict: Verdict, step: Step, seen: Evidence | None) -> Finding:
         """Returns a verdict with the spans that first showed the parts of its loop."""
@@ -641,7 +639,7 @@ class Session:
 
     def _succeeded(self, seen: Evidence) -> bool:
         """Whether a call brought something new, or changed the world."""
-        if seen.error or seen.waits:
+        if seen.error or seen.waiting:
             return False
         new = (
             seen.novelty is not None
