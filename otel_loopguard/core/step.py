@@ -67,6 +67,8 @@ class Step:
         task: Id of the task of a plan that it is the work of, if its span names one.
         tasks: Plan that its span declares: tasks as maps.
         reading: What `identity.prepare` found in arguments and outcome; never part of it.
+        opened: When it was seen to begin, nanoseconds since the epoch by the guard's clock; 0 where
+            its start was not seen. A span may be given any time of its own.
     """
 
     kind: Kind
@@ -98,6 +100,7 @@ class Step:
     task: str | None = None
     tasks: tuple[object, ...] | None = None
     reading: object = field(default=None, repr=False, compare=False)
+    opened: int = field(default=0, repr=False, compare=False)
 
     @property
     def refused(self) -> bool:

@@ -92,6 +92,9 @@ def place_of(call: Call) -> tuple[int, float] | None:
         return None
     named = without_volatile(cast("dict[str, object]", arguments))
     paging = [name for name in named if name in _PAGING]
+    if len(paging) > 1:
+        # One number beside texts is the place.
+        paging = [name for name in paging if type(named[name]) in (int, float)]
     if len(paging) != 1:
         return None
     value = named[paging[0]]
@@ -99,7 +102,7 @@ def place_of(call: Call) -> tuple[int, float] | None:
         value = cast("list[object]", value)[0]
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    rest = {name: item for name, item in named.items() if name != paging[0] and name not in _ENDS}
+    rest = {name: item for name, item in named.items() if name not in _PAGING and name not in _ENDS}
     return key_of(canonical(rest), call.seed), float(value)
 
 
@@ -327,6 +330,9 @@ def _sample(raw: bytes) -> str:
     return cut(raw[: 1 << 16].decode("utf-8", "replace"), _EACH)
 
 
+_ROUNDS: Final = frozenset("round iteration revision version turn step pass n".split())
+
+
 def _others(arguments: object) -> int:
     """Key of all arguments but long texts and volatile values."""
     if not isinstance(arguments, dict):
@@ -337,6 +343,7 @@ def _others(arguments: object) -> int:
             {
                 name: None if isinstance(value, str) and len(value) >= _LEAST else value
                 for name, value in named.items()
+                if name not in _ROUNDS
             }
         )
     )

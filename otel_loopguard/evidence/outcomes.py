@@ -712,7 +712,8 @@ def is_empty(said: object) -> bool:
     if isinstance(said, dict):
         named = cast("dict[str, object]", said)
         return any(value == [] for value in named.values()) and all(
-            not value or name in _STATES for name, value in named.items()
+            not value or name in _STATES or isinstance(value, (int, float))
+            for name, value in named.items()
         )
     return said == []
 

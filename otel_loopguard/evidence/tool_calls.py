@@ -85,11 +85,12 @@ class _Message:
 class Rounds:
     """Numbers the rounds of one session: by its model calls where they are seen, else by times."""
 
-    __slots__ = ("_asked", "_end", "_messages", "_models", "_number")
+    __slots__ = ("_asked", "_messages", "_models", "_number", "_open")
 
     def __init__(self) -> None:
         self._number = 0
-        self._end = 0
+        # By agent: the first end of its round, and the number of that.
+        self._open: dict[int, tuple[int, int]] = {}
         self._models = 0
         # By agent, and under 0 of those of which it is not known whose they are.
         self._asked: dict[int, int] = {}
@@ -102,17 +103,21 @@ class Rounds:
 
     def add(self, start: int, end: int, agent: int = 0, call: int | None = None) -> int:
         """Number of the round; a clock that jumped by an hour or more begins a new one."""
-        beside = bool(start) and -_HOUR < start - self._end < 0
-        paused = bool(start and self._end) and start - self._end > _PAUSE
+        first, number = self._open.get(agent, (0, 0))
+        # Begun before anything of the round came back.
+        beside = bool(start) and -_HOUR < start - first < 0
+        paused = bool(start and first) and start - first > _PAUSE
         message = self._message(agent, call, paused=paused) if self._models else None
-        self._end = max(self._end, end) if beside else end
-        if message is not None and message.calls > 1 and not beside:
-            return message.round
         if not beside:
-            self._number += 1
+            if message is not None and message.calls > 1:
+                number, end = message.round, max(end, first)
+            else:
+                self._number += 1
+                number = self._number
+        keep(self._open, agent, (min(first, end) if beside else end, number), _AGENTS)
         if message is not None:
-            message.round = self._number
-        return self._number
+            message.round = number
+        return number
 
     def _message(self, agent: int, call: int | None, *, paused: bool) -> _Message | None:
         """What the agent's model was asked last, with this call; None if that asks for no more."""
@@ -221,10 +226,12 @@ class ToolCallExtractor:
         )
         line = refusal or (error_line(step) if failing else None)
         call_error = step.error and not name.runs_code and is_call_error(step)
-        nothing = (tells and says_nothing_found(outcome)) or (
-            outcome.size <= _RECORD and not name.words.isdisjoint(_SEARCHING) and is_empty(said)
-        )
         place = place_of(call)
+        nothing = (tells and says_nothing_found(outcome)) or (
+            outcome.size <= _RECORD
+            and (place is not None or not name.words.isdisjoint(_SEARCHING))
+            and is_empty(said)
+        )
         missing = nothing or step.error
         matters = missing or outcome.size < _BRIEF
         item = self._is_item(tool, call, outcome, novelty, matters=matters, missing=missing)

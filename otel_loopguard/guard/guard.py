@@ -355,6 +355,7 @@ class LoopGuard(SessionQueries):
             if step is None:
                 return None, None
             if opened is not None:
+                step.opened = opened.since
                 if step.kind is _TOOL and step.agent is None:
                     step.agent = opened.agent
                 if opened.captured is not None or opened.call is not None:

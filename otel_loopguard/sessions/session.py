@@ -568,7 +568,9 @@ class Session:
     def _hearing(self, step: Step) -> Hearing:
         """Returns what the runtime had heard when a step began."""
         flag = self.flag
-        return Hearing(flag.heard, flag.standing, step.start) if flag.asked else UNASKED
+        if not flag.asked:
+            return UNASKED
+        return Hearing(flag.heard, flag.standing, step.opened or step.start)
 
     def _found(self, verdict: Verdict, step: Step, seen: Evidence | None) -> Finding:
         """Returns a verdict with the spans that first showed the parts of its loop."""

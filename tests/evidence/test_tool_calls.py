@@ -1,10 +1,17 @@
-"""Rounds of tool calls, by times and by the messages of models."""
+"""Rounds of tool calls, by times and by the messages of models; and what single calls are."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import product
+
 import pytest
 
+from otel_loopguard import Settings
+from otel_loopguard.core import Kind, Step
+from otel_loopguard.evidence import ToolCallExtractor
 from otel_loopguard.evidence.tool_calls import Rounds
+from tests.calls import EPOCH, Run, call
 
 HOUR = 3_600_000_000_000
 
@@ -14,8 +21,7 @@ HOUR = 3_600_000_000_000
     [
         pytest.param([(10, 20), (20, 30), (31, 40)], [1, 2, 3], id="one after the other"),
         pytest.param([(10, 20), (11, 21), (12, 22)], [1, 1, 1], id="side by side"),
-        pytest.param([(10, 40), (11, 15), (16, 20), (39, 50)], [1, 1, 1, 1], id="inside of one"),
-        pytest.param([(10, 40), (11, 15), (41, 50)], [1, 1, 2], id="after the longest"),
+        pytest.param([(10, 40), (11, 15), (12, 20), (16, 50)], [1, 1, 1, 2], id="after the first"),
         pytest.param([(0, 0), (0, 0), (0, 0)], [1, 2, 3], id="without times"),
         pytest.param([(10, 20), (0, 0), (11, 15)], [1, 2, 3], id="one without times"),
         pytest.param(
@@ -24,12 +30,13 @@ HOUR = 3_600_000_000_000
     ],
 )
 def test_rounds(spans: list[tuple[int, int]], expected: list[int]) -> None:
-    """A call that began before the newest end of its round belongs to it."""
+    """A call belongs to a round if it began before anything of it came back."""
     rounds = Rounds()
     assert [rounds.add(start, end) for start, end in spans] == expected
 
 
 SECOND = 1_000_000_000
+IN_VAIN = "no results for weather in Paris"
 
 
 def numbers(rounds: Rounds, *calls: tuple[float, float], agent: int = 0) -> list[int]:
@@ -96,3 +103,91 @@ def test_models_of_another_name_count_for_who_has_none() -> None:
         seen += numbers(rounds, (second, second + 0.9))
         seen += numbers(rounds, (second + 0.95, second + 0.99), agent=2)
     assert len(set(seen)) == 6
+
+
+def equal(*starts: float, took: float = 1.0, error: str | None = None) -> list[Step]:
+    """Equal calls with an equal outcome."""
+    said = None if error else IN_VAIN
+    return [call("search", {"q": "x"}, said, error=error, at=at, took=took) for at in starts]
+
+
+@pytest.mark.parametrize(
+    ("steps", "noticed"),
+    [
+        pytest.param(equal(*range(20), took=0.9), True, id="one after the other"),
+        pytest.param(equal(*(n / 1000 for n in range(12))), False, id="a fan-out of twelve"),
+        pytest.param(equal(*(n // 2 * 2 for n in range(20))), True, id="pairs"),
+        pytest.param(equal(*(0.9 * n for n in range(20))), True, id="each overlaps the next"),
+        pytest.param(equal(*(0.999 * n for n in range(20))), True, id="by a millisecond"),
+        pytest.param(equal(*(0.2 * n for n in range(40))), True, id="five in flight"),
+        pytest.param(equal(*(30 * n for n in range(120)), took=33), True, id="for an hour"),
+        pytest.param(equal(*(0.9 * n for n in range(20)), error="denied"), True, id="errors"),
+    ],
+)
+def test_overlapping_calls_are_rounds(steps: list[Step], noticed: bool) -> None:
+    """A round ends with the first call of it that comes back."""
+    assert bool(Run().calls(*steps)) is noticed
+
+
+@pytest.mark.parametrize(
+    ("named", "models", "healthy"), [*product((True, False), repeat=3)], ids=str
+)
+def test_two_agents_side_by_side_are_noticed(named: bool, models: bool, healthy: bool) -> None:
+    """Each calls one after the other, and always while the other's call runs."""
+    steps: list[Step] = []
+    for number in range(60):
+        agent, at = number % 2, number / 2
+        step = call(("search", "fetch")[agent], {"q": "x"}, IN_VAIN, at=at, took=0.9)
+        if agent and healthy:
+            page = f"page {number} is about subject {number * 7919:x}"
+            step = call("read", {"page": number}, page, at=at, took=0.9)
+        name = "ab"[agent] if named else None
+        if models:
+            start = EPOCH + round((at - 0.05) * SECOND)
+            steps.append(Step(Kind.MODEL, "m", start=start, end=start + 10_000_000, agent=name))
+        steps.append(replace(step, agent=name))
+    run = Run()
+    run.calls(*sorted(steps, key=lambda step: step.end or 0))
+    told = {one.detector for one in run.decisions}
+    assert "exact_repeat" in told
+
+
+def test_one_number_beside_texts_is_the_place() -> None:
+    """A call may have two arguments that page."""
+    given = {"cursor": "c", "path": "a.txt"}
+    observer = ToolCallExtractor(Settings())
+    first, second, both = (
+        observer.evidence(call("read", {**given, **more}, f"text {more}")).place
+        for more in ({"offset": 1}, {"offset": 9}, {"offset": 1, "page": 2})
+    )
+    assert first is not None
+    assert second is not None
+    assert first[0] == second[0]
+    assert (first[1], second[1], both) == (1.0, 9.0, None)
+
+
+@pytest.mark.parametrize(
+    ("tool", "given", "nothing"),
+    [
+        ("orders", {"page": 7}, True),
+        ("search", {"q": "x"}, True),
+        ("orders", {"customer": "x"}, False),
+    ],
+)
+def test_an_empty_page_is_nothing_found(tool: str, given: dict[str, object], nothing: bool) -> None:
+    """Also of a tool whose name does not search, where it was asked for a place."""
+    observer = ToolCallExtractor(Settings())
+    assert observer.evidence(call(tool, given, {"items": [], "next": None})).nothing is nothing
+
+
+@pytest.mark.parametrize("name", ["round", "iteration", "version", "n"])
+def test_a_revision_may_count_itself(name: str) -> None:
+    """The counter of a draft is no part of what is revised; another number is."""
+    text = "The kettle boils a litre of water in two minutes, and it keeps the water warm. " * 4
+    for argument, revises in ((name, True), ("chapter", False)):
+        observer = ToolCallExtractor(Settings())
+        found = [
+            observer.evidence(call("revise", {argument: n, "text": f"{text}{n}"}, f"{text}({n})"))
+            for n in range(3)
+        ]
+        assert [one.revises for one in found] == [False, revises, revises]
