@@ -17,7 +17,8 @@ JSON = {"content-type": "application/json"}
 RECORDS: dict[str, dict[str, Any]] = {
     "codex.tool_result": {
         "conversation.id": "run-1", "tool_name": "shell", "call_id": "call-{}",
-        "arguments": '{"command": ["make", "test"]}', "output": "make: test: No such file or directory",
+        "arguments": '{"command": ["make", "test"]}',
+        "output": "make: test: No such file or directory",
         "success": "false", "duration_ms": "120",
     },
     "claude_code.tool_result": {
