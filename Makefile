@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 SHELL  := /bin/bash
 UV     := VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/uv
 
-.PHONY: help demo demo-serve demo-hook test test-all environments frameworks check docs site golden bench house eval dist lock clean
+.PHONY: help demo demo-serve demo-hook test test-all environments frameworks check docs site golden bench house eval eval-stable dist lock clean
 .PHONY: collector balancer jaeger jaeger-ui stack demo-stack e2e phoenix mlflow kafka pictures
 .DEFAULT_GOAL := help
 
@@ -116,6 +116,9 @@ eval: $(VENV)/.dev ## detection on ../shared/traces, beside the baselines
 	  ../shared/eval/scenarios.jsonl build/everyday.jsonl.gz --baselines ../shared/eval/baselines.py --leave-one-out --cost --errors \
 	  --curve build/curve.jsonl
 	$(BIN)/python bench/curve.py build/curve.jsonl docs/project/evaluation.svg
+
+eval-stable: $(VENV)/.dev ## which runs in scenarios/ are judged otherwise after a change that changes nothing
+	$(BIN)/python -m lab.stable scenarios/*.jsonl.gz
 
 pictures: collector jaeger phoenix ## makes the pictures of README.md and docs/
 	PYTHONPATH=collector-config $(BIN)/python -m tests.operations.pictures

@@ -18,8 +18,8 @@ set_trace_processors([])  # nothing goes to OpenAI
 
 
 class StuckModel(Model):
-    async def get_response(self, *_request, **_options) -> ModelResponse:
-        asked, turn = '{"query": "weather in Paris"}', f"call_{len(searches)}"
+    async def get_response(self, *_request, **options) -> ModelResponse:
+        asked, turn = '{"query": "weather in Paris"}', f"call_{len(options['input'])}"
         call = ResponseFunctionToolCall(
             type="function_call", name="search", arguments=asked, call_id=turn)  # fmt: skip
         return ModelResponse(output=[call], usage=Usage(), response_id=None)

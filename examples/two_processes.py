@@ -2,9 +2,9 @@
 
     LOOPGUARD_STORE_URL=redis://127.0.0.1:6379 python examples/two_processes.py
 
-A researcher asks twice the same and is killed. A planner works on the same session, in a process of
-its own, and then waits for the researcher's next process. That knows what was before: its first
-equal question is the third one. When it is stopped, so is the planner.
+A planner works on a session and then waits for a researcher, in a process of its own, that asks
+twice the same and is killed. The researcher's next process knows what was before: its first equal
+question is the third one. When it is stopped, so is the planner.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def ask(tracer: Tracer, question: str) -> None:
         span.set_attribute("gen_ai.operation.name", "execute_tool")
         span.set_attribute("gen_ai.tool.name", "search")
         span.set_attribute("gen_ai.tool.call.arguments", f'{{"q": "{question}"}}')
-        span.set_attribute("gen_ai.tool.call.result", f"Nothing is known of {question}.")
+        span.set_attribute("gen_ai.tool.call.result", f"No results found for {question}.")
     time.sleep(0.5)
 
 
@@ -70,8 +70,8 @@ def begin(name: str, *questions: str) -> subprocess.Popen[str]:
 if __name__ == "__main__":
     if len(sys.argv) > 1:
         work(sys.argv[1], sys.argv[2:])
-    print(begin("researcher", "loops", "loops").communicate()[0], end="")
     planner = begin("planner", "rain")
     print(planner.stdout.readline(), end="")
-    print(begin("researcher", "loops", "loops", "loops").communicate()[0], end="")
+    print(begin("researcher", "loops", "loops").communicate()[0], end="")
+    print(begin("researcher", *["loops"] * 5).communicate()[0], end="")
     print(planner.communicate()[0], end="")

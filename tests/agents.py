@@ -36,7 +36,8 @@ def provider_with(*processors: SpanProcessor) -> TracerProvider:
 
 
 def tool_call(
-    tracer: Tracer, tool: str = "search", args: object = '{"q": "x"}', result: object = "nothing",
+    tracer: Tracer, tool: str = "search", args: object = '{"q": "x"}',
+    result: object = "nothing found",
     more: Mapping[str, str] | None = None,
 ) -> trace.Span:  # fmt: skip
     """One ended tool span with arguments at its start and the result at its end."""

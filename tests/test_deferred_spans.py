@@ -108,7 +108,7 @@ class Run:
         if kind in ("tool", "late tool", "known"):
             span.set_attributes(TOOL)
             span.set_attribute("gen_ai.tool.call.arguments", '{"q": "x"}')
-            span.set_attribute("gen_ai.tool.call.result", "nothing")
+            span.set_attribute("gen_ai.tool.call.result", "nothing found")
         elif kind == "bare tool":
             span.set_attributes(TOOL)
         elif kind == "late agent":

@@ -201,6 +201,6 @@ def test_volatile_values_hide_next_to_nothing(shared: Path, tier: str) -> None:
 
 @pytest.mark.parametrize("tier", HEALTHY)
 def test_volatile_values_make_no_loops(shared: Path, tier: str) -> None:
-    """Nor is a healthy run taken for stuck because of them, but for one."""
+    """Nor is a healthy run hinted at because of them, but for two: a short answer gets longer."""
     plain, volatile = (judged(shared, change) for change in (as_recorded, with_volatile_values))
-    assert volatile[f"{tier} noticed"] <= plain[f"{tier} noticed"] + 1
+    assert volatile[f"{tier} noticed"] <= plain[f"{tier} noticed"] + 2

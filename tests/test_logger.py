@@ -18,7 +18,7 @@ from otel_loopguard import LoopGuard
 from otel_loopguard.core import Kind, Step
 guard = LoopGuard()
 for _ in range(6):
-    guard.observe(Step(Kind.TOOL, "search", args={"q": 1}, outcome="nothing to be seen here"), "s")
+    guard.observe(Step(Kind.TOOL, "search", args={"q": 1}, outcome="nothing was found here"), "s")
 guard.shutdown()
 """
     done = subprocess.run(

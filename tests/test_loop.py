@@ -98,7 +98,7 @@ def test_its_spans_say_what_happened_without_content(house: House) -> None:
     *calls, agent = house.ended.spans
     assert agent.name == "invoke_agent agent"
     assert _said(agent)["gen_ai.conversation.id"] == house.key
-    assert [span.name for span in calls] == ["execute_tool search"] * 5
+    assert {span.name for span in calls} == {"execute_tool search"}
     assert {span.parent and span.parent.span_id for span in calls} == {agent.context.span_id}
     assert calls[4].status.status_code is StatusCode.ERROR
     assert _said(calls[4])["error.type"] == "loopguard_deny"

@@ -43,8 +43,8 @@ def test_one_line_stops_a_stuck_agent() -> None:
             control.check()
             seen.append(control.current().action.value)
             tool_call(tracer)
-    assert seen == ["allow", "allow", "allow", "hint", "deny"]
-    assert "'search' was called 5 times" in str(stop.value)
+    assert seen == [*["allow"] * 3, "hint", *["deny"] * 3]
+    assert "'search' was called 7 times" in str(stop.value)
     assert stop.value.decision is not None
     assert stop.value.decision.action == "abort"
 
@@ -58,11 +58,11 @@ def test_the_place_among_the_processors_does_not_matter(first: bool) -> None:
     provider = provider_with(*(both if first else reversed(both)))
     tracer = provider.get_tracer("my.agent")
     with agent(tracer):
-        for _ in range(6):
+        for _ in range(8):
             tool_call(tracer)
     provider.force_flush()
     assert [decision.action.value for decision in found] == ["hint", "deny", "abort"]
-    assert len(exporter.get_finished_spans()) == 7
+    assert len(exporter.get_finished_spans()) == 9
     provider.shutdown()
 
 
@@ -77,7 +77,7 @@ def test_the_open_agent_span_says_what_was_decided(span_events: bool) -> None:
     tracer = provider.get_tracer("my.agent")
     with agent(tracer):
         for _ in range(8):
-            tool_call(tracer, args='{"q": "s3cret"}', result="cl4ssified")
+            tool_call(tracer, args='{"q": "s3cret"}', result="no cl4ssified data found")
     (root,) = ended.named("invoke_agent")
     attributes = dict(root.attributes or {})
     assert attributes["loopguard.decision.action"] == "abort"
@@ -111,7 +111,7 @@ def test_the_topmost_span_and_the_agent_are_both_marked() -> None:
     provider = provider_with(LoopGuardSpanProcessor(), ended)
     web, tracer = provider.get_tracer("my.web"), provider.get_tracer("my.agent")
     with web.start_as_current_span("POST /chat"), agent(tracer):
-        for _ in range(6):
+        for _ in range(8):
             tool_call(tracer)
     for name, status in (("invoke_agent", StatusCode.ERROR), ("POST /chat", StatusCode.UNSET)):
         (span,) = ended.named(name)
@@ -125,7 +125,7 @@ def test_a_deny_leaves_the_agent_alone() -> None:
     provider = provider_with(LoopGuardSpanProcessor(max_action="deny"), ended)
     tracer = provider.get_tracer("my.agent")
     with agent(tracer):
-        for _ in range(6):
+        for _ in range(8):
             tool_call(tracer)
     (root,) = ended.named("invoke_agent")
     assert (root.attributes or {})["loopguard.decision.action"] == "deny"
@@ -138,7 +138,7 @@ def test_a_denied_call_is_marked_at_its_start() -> None:
     provider = provider_with(LoopGuardSpanProcessor(max_action="deny"), ended)
     tracer = provider.get_tracer("my.agent")
     with agent(tracer):
-        for _ in range(6):
+        for _ in range(8):
             tool_call(tracer)
     attributes = ended.named("execute_tool")[5].attributes or {}
     assert attributes["loopguard.decision.action"] == "deny"
@@ -150,7 +150,7 @@ def test_several_providers_in_one_process() -> None:
     first, second = provider_with(LoopGuardSpanProcessor()), provider_with(LoopGuardSpanProcessor())
     one, other = first.get_tracer("my.agent"), second.get_tracer("my.agent")
     with agent(one):
-        for _ in range(6):
+        for _ in range(8):
             tool_call(one)
         assert control.current().action == "abort"
         with agent(other):
@@ -166,7 +166,7 @@ def test_two_processors_may_share_a_guard() -> None:
     guard, found = listening()
     tracers = [provider_with(LoopGuardSpanProcessor(guard)).get_tracer("my.agent") for _ in "12"]
     with otel_loopguard.session("run"):
-        for number in range(6):
+        for number in range(8):
             tool_call(tracers[number % 2])
     assert [decision.session for decision in found] == ["run"] * 3
 
@@ -183,7 +183,7 @@ def test_sessions_by_conversation_id() -> None:
                 "gen_ai.tool.name": "s",
                 "gen_ai.conversation.id": f"c{number % 2}",
                 "gen_ai.tool.call.arguments": "{}",
-                "gen_ai.tool.call.result": "nothing at all",
+                "gen_ai.tool.call.result": "nothing was found",
             },
         ):
             pass
@@ -231,7 +231,7 @@ def test_the_flag_is_seen_from_threads_tasks_and_where_no_span_is_current() -> N
         return list(await asyncio.gather(*(in_task() for _ in range(3))))
 
     with otel_loopguard.session("run"):
-        for _ in range(6):
+        for _ in range(8):
             tool_call(tracer)
         assert control.current().action == "abort"
         assert asyncio.run(from_tasks()) == ["abort"] * 3
@@ -256,14 +256,14 @@ def test_32_threads_end_spans_at_once() -> None:
         with agent(tracer, gen_ai__conversation__id=f"c{number}"):
             for step in range(200):
                 tool_call(tracer, args=f'{{"n": {step}}}', result=f"answer {step} of {number}")
-            for _ in range(6):
+            for _ in range(8):
                 tool_call(tracer)
                 seen.append(control.current().action.value)
         return seen
 
     with concurrent.futures.ThreadPoolExecutor(32) as pool:
         seen = list(pool.map(run, range(32)))
-    assert seen == [["allow", "allow", "hint", "deny", "abort", "abort"]] * 32
+    assert seen == [["allow", "allow", "hint", "deny", "deny", "deny", "abort", "abort"]] * 32
     assert len([decision for decision in found if decision.action != "allow"]) == 96
     assert guard.faults.counts == {}
     assert len({decision.session for decision in found}) == 32
@@ -315,7 +315,7 @@ def test_the_guard_survives_a_fork() -> None:
     child = os.fork()
     if child == 0:
         with agent(tracer):
-            for _ in range(6):
+            for _ in range(8):
                 tool_call(tracer)
             action = control.current().action.value
         with (
@@ -392,7 +392,7 @@ def test_a_scope_that_shows_itself_late_belongs_to_the_named_session() -> None:
                 span.set_attribute("gen_ai.operation.name", "execute_tool")
                 span.set_attribute("gen_ai.tool.name", "work")
                 span.set_attribute("gen_ai.tool.call.arguments", "{}")
-                span.set_attribute("gen_ai.tool.call.result", "nothing came of it")
+                span.set_attribute("gen_ai.tool.call.result", "nothing was found")
     assert [decision.session for decision in found] == ["mine"]
     assert found[0].step == 2
 
@@ -402,7 +402,7 @@ def test_a_sub_agent_with_a_trace_of_its_own_is_no_turn_of_the_user() -> None:
     guard, found = listening()
     tracer = provider_with(LoopGuardSpanProcessor(guard)).get_tracer("my.agent")
     with agent(tracer, gen_ai__conversation__id="c"):
-        for _ in range(6):
+        for _ in range(8):
             attributes = {"gen_ai.operation.name": "invoke_agent", "gen_ai.conversation.id": "c"}
             root = tracer.start_span("invoke_agent sub", Context(), attributes=attributes)
             with trace.use_span(root, end_on_exit=True):

@@ -114,7 +114,7 @@ with session("s"):
     for _ in range(3):
         attributes = {"gen_ai.tool.name": "t", "gen_ai.tool.call.arguments": "{}"}
         with tracer.start_as_current_span("execute_tool t", attributes=attributes) as span:
-            span.set_attribute("gen_ai.tool.call.result", "nothing")
+            span.set_attribute("gen_ai.tool.call.result", "nothing found")
     print("now:", control.current().action)
 """
 

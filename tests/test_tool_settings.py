@@ -14,7 +14,7 @@ from tests.detectors.alone import actions, alone
 if TYPE_CHECKING:
     from otel_loopguard.core import Decision, Step
 
-ANSWER = "no weather is known for the city of Paris"
+ANSWER = "light rain in the west, twenty degrees, and a little wind"
 DENIED = "Permission denied (publickey)"
 BUSY = "429 Too Many Requests"
 TOML = """
@@ -150,14 +150,14 @@ def test_a_settings_file_and_variables_say_the_same(
             "exact_repeat",
             {"wait_budget_s": 60},
             [call("get", {"q": "x"}, "pending", at=30 * n) for n in range(12)],
-            (None, 4),
+            (None, 3),
             id="wait_budget_s",
         ),
         pytest.param(
-            "error_repeat",
+            "exact_repeat",
             {"transient_budget_s": 600},
-            [call("get", {"q": "x"}, error=BUSY, at=12 * n) for n in range(12)],
-            (7, None),
+            [call("get", {"q": "x"}, error=BUSY, at=30 * n) for n in range(30)],
+            (3, 21),
             id="transient_budget_s",
         ),
     ],
@@ -197,14 +197,14 @@ def test_an_exempt_tool_is_never_judged() -> None:
 
 def test_a_tool_that_polls_may_wait() -> None:
     """After a pause an unchanged answer is waiting; without a clock it is told to wait."""
-    patient = repeats("get", 8)
+    patient = repeats("get", 12)
     for n, step in enumerate(patient):
         step.start, step.end = call(at=8 * n).start, call(at=8 * n).end
-    assert first(alone("exact_repeat", *patient)) == 2
+    assert actions(alone("exact_repeat", *patient)) == ["hint"]
     tools = {"get": {"polls": True}}
     assert alone("exact_repeat", *patient, tools=tools) == []
     found = alone("exact_repeat", *repeats("get"), tools=tools)
-    assert (first(found), found[0].reason) == (4, "polled_too_soon")
+    assert (first(found), found[0].reason) == (2, "polled_too_soon")
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,8 @@ def test_a_declared_effect_goes_before_the_name(
 
 def test_a_declared_key_says_what_the_same_call_is() -> None:
     """What else is in the arguments does not matter then: it is no guess, and weighs as much."""
-    steps = [call("get", {"q": "x", "mood": f"calm {n}"}, ANSWER) for n in range(8)]
+    said = "No results were found."
+    steps = [call("get", {"q": "x", "mood": f"calm {n}"}, said) for n in range(8)]
     assert alone("exact_repeat", *steps) == []
     decisions = alone("exact_repeat", *steps, tools={"get": {"key": ["q"]}})
     assert actions(decisions) == ["hint", "deny", "abort"]

@@ -150,6 +150,7 @@ class Detection:
         intervention: What is to be done about it, a short code (`break_cycle`, …), if there is one.
         family: Group that the detector belongs to; set by who asks the detectors.
         among: The agents of a cycle of agents.
+        weight: What this showing weighs towards a stop, 0 to 1.
     """
 
     detector: str
@@ -168,6 +169,7 @@ class Detection:
     intervention: str | None = None
     family: str = ""
     among: AgentsInCycle | None = None
+    weight: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from array import array
-from dataclasses import field
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -59,7 +58,7 @@ class Evidence:
     changed: bool
     """Whether the same call was made before, and never had this outcome."""
     pending: bool
-    """Whether it may be waiting, and no clock tells a wait from a loop."""
+    """Whether its answer is not there yet by its own words, or its tool is declared to poll."""
     outcome: Key | None
     """Key of the masked outcome (or error)."""
     outcome_exact: Key | None
@@ -94,11 +93,6 @@ class Evidence:
     """Identity of all arguments but the one that pages, and its value; None if none does."""
     epoch: int
     """How often the world was changed before this call, as far as can be told."""
-    gap: int | None
-    """Nanoseconds before it in which neither a call nor a model ran; None for the first of its
-    kind, or without times."""
-    waiting: bool
-    """Whether it is a wait, or asks again, after a pause, for an answer that is pending."""
     time: int
     """End of the call, nanoseconds since the epoch."""
     round: int
@@ -115,16 +109,6 @@ class Evidence:
     failure: Key | None = None
     """Key of the line that names the error, its numbers too, also where only the outcome says that
     the call failed."""
-    polls: bool = False
-    """Whether its answer is pending by its own words, its tool is declared to poll, or something
-    else was pending since it was made last."""
-    spaced: bool = False
-    """Whether the session rested for five minutes or more since it was made last."""
-    bare: bool = False
-    """Whether its outcome only acknowledges the call: ok, done, true, nothing at all."""
-    acts: bool = False
-    """Whether it presses, clicks, scrolls, types, did a batch of many ("5000 rows deleted") again,
-    or is declared to write: equal calls are work."""
     item: bool = False
     """Whether it asks the same of another item than the call of its tool before. Told only of what
     found nothing, failed, or was answered by a word or two; of another number or id also where up
@@ -140,18 +124,26 @@ class Evidence:
     """Whether its long arguments and outcome are nearly those of the call of its tool before."""
     brief: bool = False
     """Whether it asks for another item, is no search, and was answered by a word or two."""
-    addressed: bool = False
-    """Whether its outcome is short and gives a link or a path with an id in it: of something new,
-    if that id is another one."""
-    passes: bool = False
-    """Whether it asks again, and its outcome says that tests passed and none failed."""
+    own: bool = False
+    """Whether it is known to read what the agent alone changes: its files."""
+    empty: bool = False
+    """Whether its outcome is an empty list, or a record that holds no more."""
+    transient: bool = False
+    """Whether it failed for a while, by its status or by what it says."""
     cut: bool = False
     """Whether a limit cut its outcome: what stood behind may be another."""
-    waits: bool = field(init=False)
-    """Whether it is a wait, or a look again at what may change by itself."""
-
-    def __post_init__(self) -> None:
-        self.waits = self.waiting or self.spaced or (self.polls and not self.fresh)
+    variant: bool = False
+    """Whether it was made before, and its short answer differs from the last in a name or two."""
+    makes: bool = False
+    """Whether it creates, sends, orders or pays, by its name or as declared."""
+    rested: float = 0.0
+    """How much of a rest was between it and the same call before, 0 to 1; see `evidence.weight`."""
+    hint_weight: float = 0.0
+    """What it says towards a hint as a repeat, 0 to 1."""
+    stop_weight: float = 0.0
+    """What it says towards a stop as a repeat, 0 to 1."""
+    waits: bool = False
+    """Whether it is a wait, or a look again at what is pending or may change by itself."""
 
     def needs(self, threshold: float) -> float:
         """How much it takes for this call where a threshold stands; never less than two calls."""

@@ -26,6 +26,7 @@ from otel_loopguard.detectors.stalls import (
 DETECTORS: tuple[Factory, ...] = (
     repetition.ExactRepeat,
     repetition.Cycle,
+    repetition.MadeAgain,
     errors.ErrorRepeat,
     standstill.Stagnation,
     errors.Outage,
@@ -41,6 +42,7 @@ DETECTORS: tuple[Factory, ...] = (
     errors.SameFailure,
     errors.FailingModel,
     standstill.RepeatedEdit,
+    standstill.BackToState,
     standstill.NoBetterScore,
     standstill.RevisedInVain,
     graph.NodeCycle,

@@ -64,6 +64,7 @@ class BaseDetector:
         severity: Severity = Severity.WARNING, max_action: Action | None = None,
         own: Action | None = None, unanswered: Action | None = None, period: int = 1,
         advice: str = "", intervention: str | None = None, among: AgentsInCycle | None = None,
+        weight: float = 1.0,
     ) -> Detection:  # fmt: skip
         """A detection: as the class says unless given, the threshold as it holds for a call."""
         if confidence is None:
@@ -75,15 +76,8 @@ class BaseDetector:
             frozenset((keys,)) if isinstance(keys, int) else keys, round(count, self.digits),
             threshold if evidence is None else evidence.shown(threshold), message, period,
             max_action or self.max_action, unanswered, own, advice or self.advice,
-            intervention or self.intervention, among=among,
+            intervention or self.intervention, among=among, weight=weight,
         )  # fmt: skip
-
-
-def is_patient(evidence: Evidence, settings: Settings) -> bool:
-    """Whether a call tries again, after a pause, what failed for a while."""
-    if evidence.error_class is not TRANSIENT or evidence.gap is None:
-        return False
-    return evidence.gap >= settings.tuning.calls.wait_gap_s * 1e9
 
 
 def critical_if(condition: bool) -> Severity:

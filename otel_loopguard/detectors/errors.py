@@ -17,10 +17,10 @@ from otel_loopguard.detectors.base import (
     answer_of,
     critical_if,
     error_of,
-    is_patient,
 )
 from otel_loopguard.detectors.counters import (
     ITEM,
+    OTHER,
     BestScores,
     Counted,
     DecayingCounter,
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 _FADE: Final = 0.985
 _WINDOW: Final = 50
 _TRACKED: Final = 64
+_BACK_OFF: Final = 1.5
+"""Of two pauses the second is longer on purpose if it is half as long again."""
 _EARLIER_EPOCH: Final = 1 / 3
 _AFTER_SUCCESS: Final = 0.6
 _SOON: Final = 2
@@ -113,11 +115,9 @@ class ErrorRepeat(BaseDetector):
         count = failing.count * _FADE ** (evidence.number - failing.number - 1)
         if evidence.epoch != failing.epoch:
             count *= _EARLIER_EPOCH
-        if evidence.round != failing.round and not self._has_time(failing, evidence):
-            if evidence.absent:
-                count += _ABSENT
-            else:
-                count += 1.0 if evidence.error_line == failing.line else _QUOTING
+        if evidence.round != failing.round:
+            alike = 1.0 if evidence.error_line == failing.line else _QUOTING
+            count += evidence.hint_weight * (_ABSENT if evidence.absent else alike)
         failing.times += 1
         failing.count, failing.epoch = count, evidence.epoch
         failing.round, failing.number = evidence.round, evidence.number
@@ -130,13 +130,6 @@ class ErrorRepeat(BaseDetector):
         elif evidence.fresh:
             # Past the bound of the set a call is another one if the session has not seen it.
             failing.different += 1
-
-    def _has_time(self, failing: _Failing, evidence: Evidence) -> bool:
-        """Whether a transient error is still within its budget of time."""
-        if evidence.error_class is not TRANSIENT or not failing.since:
-            return False
-        budget = self._settings.of(evidence.tool).transient_budget_s
-        return (evidence.time - failing.since) / 1e9 <= budget
 
     def _succeeded(self, caller: tuple[int, str]) -> None:
         for place, failing in [*self._failing.items()]:
@@ -152,12 +145,7 @@ class ErrorRepeat(BaseDetector):
         threshold = min(_SOON, limit) if soon else limit
         if failing.count < evidence.needs(threshold) - 0.1:
             return None
-        others = (
-            (failing.different >= failing.count - 0.5 and not evidence.call_error)
-            or evidence.call is None
-            or evidence.guessed
-            or evidence.cut
-        )
+        others = failing.different >= failing.count - 0.5 and not evidence.call_error
         message = (
             f"{evidence.tool!r} failed {failing.times} times with an equal {error_of(evidence)}"
         )
@@ -165,11 +153,7 @@ class ErrorRepeat(BaseDetector):
         confidence = min(0.99, (0.75 if deterministic else 0.65) + 0.05 * failing.count)
         reason = "call_error" if evidence.call_error else "equal_error"
         severity = critical_if(failing.count >= limit + 2)
-        budget = self._settings.of(evidence.tool).wait_budget_s
-        waits = (evidence.pending or is_patient(evidence, self._settings)) and (
-            evidence.time - failing.since
-        ) / 1e9 <= budget
-        most = Action.HINT if waits or (others and not again) else Action.ABORT
+        identity = 1.0 if again or not others else 0.0 if evidence.absent else OTHER
         return self.found(
             message,
             failing.count,
@@ -179,7 +163,8 @@ class ErrorRepeat(BaseDetector):
             confidence=confidence,
             reason=reason,
             severity=severity,
-            max_action=most,
+            max_action=Action.ABORT,
+            weight=identity * evidence.stop_weight if evidence.call is not None else 0.0,
         )
 
 
@@ -218,7 +203,7 @@ class ErrorRate(BaseDetector):
         self._rounds = self._settings.tuning.calls.error_rate_rounds
 
     def observe(self, evidence: Evidence) -> Detection | None:
-        if evidence.waits or evidence.absent or is_patient(evidence, self._settings):
+        if evidence.waits or evidence.absent or (evidence.transient and evidence.rested):
             return None
         newest = self._agents.get(evidence.agent)
         if newest is None:
@@ -262,28 +247,25 @@ class ErrorRate(BaseDetector):
 _LONG: Final = 40
 _ODD: Final = 0x9E37_79B9_7F4A_7C15
 _BITS: Final = 0xFFFF_FFFF_FFFF_FFFF
-_BACK_OFF: Final = 1.5
 
 
 class Outage(BaseDetector):
     """Counts equal errors and equal long answers across tools, and retries without a pause.
 
     Two tools that say the same do not speak of what they were asked: something behind them is down.
-    The longer the pause before a retry, the less it counts; with `wait_gap_s` between, or pauses
-    that grow by half, it has a budget of its own. A success ends the outage. It pauses at most, as
-    the agent is not stuck by its own doing, and hints where nobody could let it go on.
+    The longer the pause before a retry, the less it counts. A success ends the outage. It pauses
+    at most, as the agent is not stuck by its own doing, and hints where nobody could let it go on.
     """
 
     name = "outage"
     family = "errors"
     sure = (0.9, 0.65, 0.05)
-    __slots__ = ("_answers", "_ended", "_errors", "_gap")
+    __slots__ = ("_answers", "_ended", "_errors")
 
     def reset(self) -> None:
         self._answers = DecayingCounter()
         self._errors = DecayingCounter()
         self._ended = 0
-        self._gap = 0
 
     def user_turn(self) -> None:
         self._answers.halve()
@@ -305,34 +287,19 @@ class Outage(BaseDetector):
         if key is None or evidence.waits:
             return None
         transient = evidence.error_class is TRANSIENT
-        patient = transient and not evidence.fresh and self._paused(key, evidence)
-        weight = 0.0 if patient else self._weight(evidence, transient=transient)
-        self._gap = evidence.gap or 0
-        counted = counter.add(place, evidence, weight)
+        missing = evidence.absent or (evidence.item and evidence.nothing)
+        last = counter.last(place)
+        retried = transient and last is not None and last.tools == (evidence.tool,)
+        rested = evidence.rested if retried else 0.0
+        counted = counter.add(place, evidence, ITEM if missing else 1.0 - rested)
         if counted is None:
             return None
         threshold = self._settings.error_threshold
         if counted.count < evidence.needs(threshold) - 0.1:
             return None
-        if len(counted.tools) < 2 and not (transient and not patient):
+        if len(counted.tools) < 2 and not transient:
             return None
         return self._detection(key, counted, evidence, threshold)
-
-    def _weight(self, evidence: Evidence, *, transient: bool) -> float:
-        if evidence.absent or (evidence.item and evidence.nothing):
-            return ITEM
-        if not transient:
-            return 1.0
-        # A fifth of the gap is no pause.
-        patience = self._settings.tuning.calls.wait_gap_s * 1e9
-        return min(max(1.2 - (evidence.gap or 0) / patience, 0.0), 1.0)
-
-    def _paused(self, key: int, evidence: Evidence) -> bool:
-        last = self._errors.last(key)
-        if last is None or not last.time:
-            return False
-        grows = evidence.gap is not None and evidence.gap >= _BACK_OFF * self._gap > 0
-        return grows or evidence.time - last.time >= self._settings.tuning.calls.wait_gap_s * 1e9
 
     def _detection(
         self, key: int, counted: Counted, evidence: Evidence, threshold: float
@@ -359,8 +326,7 @@ class Outage(BaseDetector):
 
 def _is_carried_out(evidence: Evidence) -> bool:
     """Whether it says that something was done, as all such calls of one program may."""
-    writes = evidence.acts or evidence.effect is WRITE
-    return writes and not evidence.failing and not evidence.rejects
+    return evidence.effect is WRITE and not evidence.failing and not evidence.rejects
 
 
 class RefusedCall(BaseDetector):

@@ -12,50 +12,29 @@ from xxhash import xxh3_64_intdigest as key_of
 from otel_loopguard._util.bounded import keep
 from otel_loopguard._util.values import dataclass
 from otel_loopguard.core import Action, Evidence
-from otel_loopguard.detectors.base import (
-    READ,
-    TRANSIENT,
-    BaseDetector,
-    answer_of,
-    critical_if,
-    is_patient,
-)
-from otel_loopguard.detectors.counters import Periods
+from otel_loopguard.detectors.base import READ, BaseDetector, answer_of, critical_if
+from otel_loopguard.detectors.counters import GUESSED, MASKED, VALUES, Periods, surer
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Detection
 
-_MASKED: Final = 0.8
 _FADE: Final = 0.985
-_ACKNOWLEDGED: Final = 80
-_WORD: Final = 40
-_UNSEEN: Final = 10
-_ACTS: Final = 20
-_UNSURE: Final = 1.5
-_SPACED_S: Final = 60.0
+"""What a count keeps for each call in between: after 46 calls half."""
+_SHORTEST_WAIT_S, _LONGEST_WAIT_S = 10.0, 60.0
+"""Seconds that a hint may tell to wait."""
 
 
 @dataclass(slots=True)
 class _Repeated:
-    """Equal calls with an equal outcome.
-
-    `began` and `since` are number and time of the first; `moves` how often the call got another
-    answer before; `fresh` and `acted` what the session had done when it came again.
-    """
+    """Equal calls with an equal outcome in one epoch; `since` is when the first ended."""
 
     call_exact: int | None
     outcome: int | None
     outcome_exact: int | None
     epoch: int
-    unsure: bool
-    began: int
     since: int
     round: int
     number: int
-    time: int
-    moves: int = 0
-    fresh: int = 0
-    acted: int = 0
     count: float = 1.0
     repeats: int = 0
 
@@ -63,22 +42,20 @@ class _Repeated:
 class ExactRepeat(BaseDetector):
     """Counts equal calls with an equal outcome in one epoch, whatever stands between them.
 
-    Counted in equivalents of one repeat: byte-equal 1.0, equal after masking 0.8, fading by 1.5 %
-    per call in between. A wait counts once its budget is used up, and so does a transient error; a
-    poll that is still pending counts the more the sooner it comes, for a hint to wait. Where the
-    outcome says nothing ("ok", or not captured) no count stops: polling looks the same.
+    What one of them counts and weighs is said in `evidence.weight`: less after a rest and amid
+    news, less where the answer is a mere word or was not captured, less where it is equal by a
+    guess. Who has waited for longer than `wait_budget_s` is told so.
     """
 
     name = "exact_repeat"
     family = "repetition"
-    __slots__ = ("_acted", "_fresh", "_seen", "_window")
+    sure = (0.99, 0.8, 0.04)
+    __slots__ = ("_seen", "_window")
 
     def reset(self) -> None:
         self._window = self._settings.tuning.calls.repeat_window
         # Most calls never come again: of those a tuple is enough, which no collector looks at.
         self._seen: dict[int, _Repeated | tuple[Any, ...]] = {}
-        self._fresh = 0
-        self._acted = 0
 
     def user_turn(self) -> None:
         for call, seen in [*self._seen.items()]:
@@ -92,177 +69,150 @@ class ExactRepeat(BaseDetector):
         call = evidence.call
         if call is None:
             return None
-        if not evidence.error:
-            self._fresh += evidence.fresh or evidence.changed
-            self._acted += evidence.acts
         known = self._seen.pop(call, None)
         seen = _Repeated(*known) if isinstance(known, tuple) else known
         if (
             seen is None
-            or evidence.spaced
             or seen.outcome != evidence.outcome
             or seen.epoch != evidence.epoch
             or evidence.number - seen.number > self._window
         ):
             self._seen[call] = (
                 evidence.call_exact, evidence.outcome, evidence.outcome_exact, evidence.epoch,
-                evidence.pending, evidence.number, evidence.time, evidence.round, evidence.number,
-                evidence.time, _moves(seen, evidence),
+                evidence.time, evidence.round, evidence.number,
             )  # fmt: skip
             if len(self._seen) > self._window:
                 del self._seen[next(iter(self._seen))]
             return None
         self._seen[call] = seen
-        if not seen.repeats:
-            seen.fresh, seen.acted = self._fresh, self._acted
-        counts = self._counts(seen, evidence)
-        if counts and seen.round != evidence.round:
-            fade = _FADE ** (evidence.number - seen.number - 1)
-            seen.count = seen.count * fade + self._weight(seen, evidence)
-        apart = (evidence.time - seen.time) / 1e9 if seen.time and evidence.time else None
         seen.repeats += 1
-        seen.round, seen.number, seen.time = evidence.round, evidence.number, evidence.time
-        seen.unsure = seen.unsure or evidence.pending
-        return self._judge(seen, evidence, apart) if counts else None
-
-    def _counts(self, seen: _Repeated, evidence: Evidence) -> bool:
-        transient = evidence.error_class is TRANSIENT and seen.since
-        if not evidence.waiting and not transient:
-            return True
+        alike, identity = _identity(seen, evidence)
+        if seen.round != evidence.round:
+            fade = _FADE ** (evidence.number - seen.number - 1)
+            seen.count = seen.count * fade + alike * evidence.hint_weight
+        seen.round, seen.number = evidence.round, evidence.number
         own = self._settings.of(evidence.tool)
-        budget = own.wait_budget_s if evidence.waiting else own.transient_budget_s
-        return _elapsed(seen, evidence) > budget
-
-    def _may_wait(self, seen: _Repeated, evidence: Evidence) -> bool:
-        """Whether it polls, and its wait budget is not used up."""
-        return evidence.polls and self._has_time(seen, evidence)
-
-    def _has_time(self, seen: _Repeated, evidence: Evidence) -> bool:
-        return _elapsed(seen, evidence) <= self._settings.of(evidence.tool).wait_budget_s
-
-    def _weight(self, seen: _Repeated, evidence: Evidence) -> float:
-        if self._may_wait(seen, evidence):
-            if not seen.time or not evidence.time:
-                return 0.5
-            apart = max(evidence.time - seen.time, 0) / 1e9
-            return max(1.0 - 2 * apart / self._settings.tuning.calls.wait_gap_s, 0.0)
-        equal = (
-            seen.outcome_exact == evidence.outcome_exact and seen.call_exact == evidence.call_exact
-        )
-        return 1.0 if equal else _MASKED
-
-    def _judge(self, seen: _Repeated, evidence: Evidence, apart: float | None) -> Detection | None:
-        threshold = self._settings.of(evidence.tool).repeat_threshold
-        if self._may_wait(seen, evidence):
-            found = seen.count >= evidence.needs(threshold) - 0.1
-            return self._too_soon(seen, evidence, threshold) if found else None
-        known = evidence.outcome is not None
-        silent = evidence.bare or (evidence.acts and evidence.outcome_size < _ACKNOWLEDGED)
-        if silent or not known:
-            # A look after each press or click is as much work as the press.
-            amid = self._acted - seen.acted >= max(seen.repeats - 1, 1)
-            threshold = _ACTS if (known and evidence.acts) or amid else _UNSEEN
-        # A word that was another one before, as what dice say, comes again by chance.
-        chance = seen.moves >= 2 and evidence.outcome_size < _WORD
-        needed = evidence.needs(threshold) * (_UNSURE if seen.unsure or chance else 1.0)
-        if seen.count < needed - 0.1:
+        budget = own.transient_budget_s if evidence.transient else own.wait_budget_s
+        if (evidence.pending or evidence.transient) and _elapsed(seen, evidence) > budget:
+            return self._waited(seen, evidence, budget)
+        if seen.count < evidence.needs(own.repeat_threshold) - 0.1:
             return None
-        called = f"{evidence.tool!r} was called {seen.repeats + 1} times with equal arguments"
-        if silent or not known:
-            message = f"{called}; its outcomes are not captured"
-            if known:
-                message = (
-                    f"{called} and an equal {answer_of(evidence)}, which does not say whether "
-                    "anything came of it"
-                )
-            reason = "identical_call_acknowledged" if known else "identical_call_unseen_outcome"
-            if known and self._amid_news(seen, evidence):
-                return None
-            return self.found(
-                message,
-                seen.count,
-                threshold,
-                evidence.call or 0,
-                evidence,
-                confidence=0.3,
-                reason=reason,
+        return self._repeated(seen, evidence, identity)
+
+    def _repeated(self, seen: _Repeated, evidence: Evidence, identity: float) -> Detection:
+        threshold = self._settings.of(evidence.tool).repeat_threshold
+        advice, reason = "", "identical_call"
+        says = f"and an equal {answer_of(evidence)}, and nothing was changed in between"
+        if evidence.outcome is None:
+            reason = "identical_call_unseen_outcome"
+            says = "and its outcomes are not captured"
+        elif evidence.pending:
+            reason = "polled_too_soon"
+            says = f"with hardly a pause, and its {answer_of(evidence)} says that it is not ready"
+            wait = max(_SHORTEST_WAIT_S, _elapsed(seen, evidence) / 3)
+            advice = (
+                f"Wait {round(min(wait, _LONGEST_WAIT_S))} seconds before you ask again, and as "
+                "long each time: to ask sooner does not change it."
             )
-        mild = (
-            evidence.guessed
-            or evidence.cut
-            or evidence.acts
-            or seen.unsure
-            or evidence.passes
-            or (evidence.waiting and apart is not None and apart >= _SPACED_S)
-            or (is_patient(evidence, self._settings) and self._has_time(seen, evidence))
-            or (evidence.addressed and seen.outcome_exact != evidence.outcome_exact)
-            or self._amid_news(seen, evidence)
-        )
-        message = f"{called} and an equal {answer_of(evidence)}, and nothing was changed in between"
-        confidence = min(0.99, 0.8 + 0.04 * (seen.count - threshold))
-        severity = critical_if(seen.count >= threshold + 2)
-        most = Action.HINT if mild else Action.ABORT
         return self.found(
-            message,
+            f"{evidence.tool!r} was called {seen.repeats + 1} times with equal arguments {says}",
             seen.count,
             threshold,
             evidence.call or 0,
             evidence,
-            confidence=confidence,
-            reason="identical_call",
-            severity=severity,
-            max_action=most,
-            advice=_waited(_elapsed(seen, evidence)) if evidence.waiting else "",
-        )
-
-    def _too_soon(self, seen: _Repeated, evidence: Evidence, threshold: float) -> Detection:
-        gap = self._settings.tuning.calls.wait_gap_s
-        wait = min(max(2 * gap, _elapsed(seen, evidence) / 3), _SPACED_S)
-        message = (
-            f"{evidence.tool!r} was asked again and again with hardly a pause, and its "
-            f"{answer_of(evidence)} is still pending"
-        )
-        advice = (
-            f"Wait {round(wait)} seconds before you ask again, and wait as long each time; "
-            "it is not ready yet, and asking sooner does not change that."
-        )
-        return self.found(
-            message,
-            seen.count,
-            threshold,
-            evidence.call or 0,
-            evidence,
-            confidence=0.6,
-            reason="polled_too_soon",
+            reason=reason,
+            severity=critical_if(seen.count >= threshold + 2),
             advice=advice,
+            max_action=Action.HINT if evidence.pending else Action.ABORT,
+            weight=identity * evidence.stop_weight,
         )
 
-    def _amid_news(self, seen: _Repeated, evidence: Evidence) -> bool:
-        """Whether most of the calls in between were new: the work goes on beside it."""
-        between = evidence.number - seen.began - seen.repeats
-        fresh = self._fresh - seen.fresh
-        return between > 0 and 2 * fresh >= between and 2 * fresh >= seen.repeats
+    def _waited(self, seen: _Repeated, evidence: Evidence, budget: float) -> Detection:
+        waited = _elapsed(seen, evidence)
+        message = (
+            f"{evidence.tool!r} was asked {seen.repeats + 1} times in {waited / 60:.0f} minutes, "
+            f"and its {answer_of(evidence)} is still the same"
+        )
+        return self.found(
+            message,
+            waited,
+            budget,
+            evidence.call or 0,
+            confidence=0.6,
+            reason="waited_long",
+            max_action=Action.ASK,
+            advice=f"You have waited {waited / 60:.0f} minutes: say what is still missing and "
+            "finish with what you have, or ask the user how long to wait.",
+        )
 
 
-def _moves(before: _Repeated | None, evidence: Evidence) -> int:
-    """How often a call got another answer than the one before."""
-    if before is None:
-        return 0
-    return before.moves + (before.outcome != evidence.outcome)
-
-
-def _waited(seconds: float) -> str:
-    """What helps who has waited for so long."""
-    long = f"{seconds / 60:.0f} minutes" if seconds >= 120 else f"{seconds:.0f} seconds"
-    return (
-        f"You have waited {long}: say what is still missing and finish with what you have, or ask "
-        "the user how long to wait."
-    )
+def _identity(seen: _Repeated, evidence: Evidence) -> tuple[float, float]:
+    """How alike a call and its outcome are to those before, for a hint and for a stop."""
+    if seen.outcome_exact != evidence.outcome_exact:
+        return MASKED, surer(VALUES, seen.repeats)
+    if seen.call_exact == evidence.call_exact:
+        return 1.0, 1.0
+    return MASKED, surer(GUESSED if evidence.guessed else MASKED, seen.repeats)
 
 
 def _elapsed(seen: _Repeated, evidence: Evidence) -> float:
     """Seconds since the first call of the row; 0 without times."""
     return (evidence.time - seen.since) / 1e9 if seen.since else 0.0
+
+
+_AGAIN: Final = key_of(b"made_again")
+_TWICE: Final = 2
+"""Things that are sent or ordered twice are one too many."""
+_STARTS: Final = 4
+"""Starts of what is under way by then, each time under another name."""
+
+
+class MadeAgain(BaseDetector):
+    """Counts equal calls that succeeded and did or started something once more.
+
+    A message sent, an order placed, a ticket created a second time: an id in the answer, of
+    whatever shape, is no news. Of other calls four whose pending answers name another run each
+    time. What a user asks for anew, and what one message of the model asks for several times, is
+    meant. A hint, and a refusal of the third where `once_tools` declares the tool.
+    """
+
+    name = "made_again"
+    family = "repetition"
+    sure = (0.95, 0.6, 0.05)
+    __slots__ = ("_made",)
+
+    def reset(self) -> None:
+        self._made: dict[int, tuple[float, int, int]] = {}
+
+    def observe(self, evidence: Evidence) -> Detection | None:
+        call = evidence.call_exact
+        if call is None or evidence.failing:
+            return None
+        starts = evidence.variant and evidence.pending
+        if not evidence.makes and not starts:
+            return None
+        count, calls, last = self._made.get(call, (float(not evidence.makes), 0, -1))
+        if evidence.round != last:
+            # What is started again under another name was not waited for, however long it took.
+            count, calls = count + (1.0 if starts else 1.0 - evidence.rested), calls + 1
+        keep(self._made, call, (count, calls, evidence.round), 64)
+        threshold = _TWICE if evidence.makes else _STARTS
+        # Not by how well repeats of the tool pay off: that each brings another answer is the sign.
+        if evidence.round == last or count * self._settings.sensitivity < threshold - 0.1:
+            return None
+        return self.found(
+            f"{evidence.tool!r} was called {calls + (not evidence.makes)} times with equal "
+            "arguments, and succeeded each time",
+            count,
+            threshold,
+            # A loop of its own: what is done again need not be a call that goes round.
+            call ^ _AGAIN,
+            evidence,
+            reason="done_before" if evidence.makes else "started_again",
+            max_action=Action.DENY if evidence.tool in self._settings.once else Action.HINT,
+            advice="It was done before: look at what came of it, and do it again only if that is "
+            "meant.",
+        )
 
 
 _WORDS: Final = re.compile(r"(?:[^\W\d_]{2,40} ){2}[^\W\d_]{2}")
@@ -324,7 +274,9 @@ class SimilarRepeat(BaseDetector):
         return self.found(message, alike, threshold, keys, evidence)
 
 
-_UNKNOWN: Final = (0, False, False, False)
+_UNKNOWN: Final = (0, 0.0, 0.0)
+_TELLING: Final = 0.9
+"""What the calls of a cycle count on the average where it is found after its turns; less, later."""
 
 
 @lru_cache(maxsize=16)
@@ -339,14 +291,16 @@ class Cycle(BaseDetector):
     """Finds cycles of calls with equal outcomes in one epoch, of any period from 2.
 
     It takes half a turn less from period 4 and a turn less from period 9: a long cycle is less
-    likely by chance. Waits and parallel duplicates are skipped; what was not captured breaks the
-    cycle. Where no answer tells anything ("ok") it takes ten turns, with presses and clicks in it
-    twenty, for a hint at most.
+    likely by chance. A turn counts and weighs what its calls do on the average; see
+    `evidence.weight`. Waits and parallel duplicates are skipped; what was not captured breaks the
+    cycle.
     """
 
     name = "cycle"
     family = "repetition"
     reason = "cycle"
+    sure = (0.99, 0.85, 0.04)
+    max_action = Action.ABORT
     __slots__ = ("_last_round", "_need", "_periods")
 
     def reset(self) -> None:
@@ -368,36 +322,27 @@ class Cycle(BaseDetector):
         if evidence.round == self._last_round and symbol in self._periods:
             return None
         self._last_round = evidence.round
-        tells = not evidence.bare and not evidence.acts
-        label = evidence.call, tells, evidence.acts, evidence.pending
+        sure = GUESSED if evidence.guessed else 1.0
+        label = evidence.call, sure * evidence.hint_weight, sure * evidence.stop_weight
         period = self._periods.add(symbol, label)
         return self._judge(period, evidence) if period else None
 
     def _judge(self, period: int, evidence: Evidence) -> Detection | None:
         turns = self._periods.run(period) / period + 1
-        keys, telling, acting, pending = zip(*self._periods.labels(period), strict=True)
-        tells = any(telling)
-        if not tells and turns < (_ACTS if any(acting) else _UNSEEN):
-            return None
+        keys, hints, stops = zip(*self._periods.labels(period), strict=True)
         threshold = self._need[period] / period + 1
+        if 1 + (turns - 1) * sum(hints) / period < 1 + (threshold - 1) * _TELLING:
+            return None
         message = (
             f"a cycle of {period} calls that ends with {evidence.tool!r} went round "
             f"{int(turns)} times with equal arguments and equal outcomes"
         )
-        confidence = min(0.99, 0.85 + 0.04 * (turns - threshold))
-        severity = critical_if(turns >= threshold + 1)
-        # Of presses and moves equal answers may be equal moves of a game.
-        moves = 2 * sum(acting) > period
-        guessed = evidence.guessed or evidence.cut
-        mild = guessed or not tells or moves or any(pending)
-        most = Action.HINT if mild else Action.ABORT
         return self.found(
             message,
             turns,
             round(threshold, 2),
             frozenset(keys),
-            confidence=confidence,
-            severity=severity,
+            severity=critical_if(turns >= threshold + 1),
             period=period,
-            max_action=most,
+            weight=sum(stops) / period,
         )

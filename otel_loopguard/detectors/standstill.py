@@ -32,7 +32,10 @@ if TYPE_CHECKING:
     from otel_loopguard.core import Detection, Evidence
 
 _OTHER: Final = 0.7
-_TELLING: Final = 40
+_TELLING: Final = 50
+"""Characters from which an equal answer is no chance; a shorter one says as much less."""
+_SHORT: Final = 0.38
+"""What a mere word says: of nine questions with one, it is noticed."""
 _VIEW: Final = 200
 _VIEWS: Final = 8
 _ELSEWHERE: Final = 0.3
@@ -67,11 +70,11 @@ class Stagnation(BaseDetector):
         self._views.halve()
 
     def observe(self, evidence: Evidence) -> Detection | None:
-        if evidence.error or evidence.waits or evidence.bare:
+        if evidence.error or evidence.waits:
             return None
         if evidence.outcome is None or evidence.call is None:
             return None
-        if evidence.acts and evidence.outcome_size >= _VIEW:
+        if evidence.effect is WRITE and evidence.outcome_size >= _VIEW:
             return self._act(evidence.outcome, evidence)
         # What was cut behind an equal beginning may differ.
         if evidence.effect is not READ or evidence.cut:
@@ -116,7 +119,7 @@ class Stagnation(BaseDetector):
 
     def _weight(self, key: tuple[int, str, int], evidence: Evidence) -> float:
         size = evidence.outcome_size
-        weight = 1.0 if size >= _TELLING else 0.7 if size >= 16 else 0.45
+        weight = min(max(size / _TELLING, _SHORT), 1.0)
         last = self._answers.last(key) if weight < 1.0 else None
         if (
             last is not None
@@ -212,6 +215,8 @@ class FoundNothing(_LeakyDetector):
 
 _GRINDING: Final = key_of(b"grinding")
 _QUESTIONS: Final = 8
+_KNOWN: Final = 0.05
+"""New share of an answer whose parts were only put in another order."""
 _LONG: Final = 200
 _IN_WORDS: Final = re.compile(r"(?:[^\W\d_]{2,40} ){2}[^\W\d_]{2}")
 
@@ -279,7 +284,7 @@ class Grinding(BaseDetector):
         known = evidence.novelty <= tuning.grinding_novelty
         well = evidence.outcome_size >= _TELLING and not evidence.failing and not evidence.rejects
         brief = (evidence.brief and known) or (evidence.item and (evidence.nothing or well))
-        if transient or hidden or evidence.bare or evidence.acts or brief:
+        if transient or hidden or evidence.effect is WRITE or brief:
             return None
         # Another answer than ever to an equal call is news, be it one digit.
         news, novelty = newest.news, 1.0 if evidence.changed else evidence.novelty
@@ -293,7 +298,7 @@ class Grinding(BaseDetector):
                 newest.sum -= news.pop(0)
             news.append(novelty)
             newest.sum += novelty
-            newest.questions = newest.questions + 1 if _asks(evidence) and not novelty else 0
+            newest.questions = newest.questions + 1 if _asks(evidence) and novelty <= _KNOWN else 0
         known = len(news)
         if newest.questions >= evidence.needs(_QUESTIONS):
             known = newest.questions
@@ -333,14 +338,15 @@ class IdleCommand(BaseDetector):
         threshold = self._settings.tuning.calls.idle_threshold
         if rounds * self._settings.sensitivity < threshold:
             return None
-        mostly = 2 * rounds >= evidence.number - self._recent.first + 1
+        share = rounds / max(evidence.number - self._recent.first + 1, 1)
         message = (
             f"{rounds} of the last commands of {evidence.tool!r} do nothing, whatever "
             "stands behind them"
         )
         keys = self._recent.calls | {_IDLE_COMMAND}
-        most = Action.ABORT if mostly and evidence.call is not None else Action.HINT
-        return self.found(message, rounds, threshold, keys, max_action=most)
+        # Half of it work, half of it remarks: who writes notes is not stuck.
+        weight = min(max(4 * share - 2, 0.0), 1.0) if evidence.call is not None else 0.0
+        return self.found(message, rounds, threshold, keys, max_action=Action.ABORT, weight=weight)
 
 
 _NO_BETTER_SCORE: Final = key_of(b"no_better_score")
@@ -458,17 +464,50 @@ class RepeatedEdit(BaseDetector):
         return fuzz.ratio(failed.sample, evidence.sample, score_cutoff=_ALIKE) > 0
 
 
-_CLIMB: Final = ((0, Action.STEER), (2, Action.ASK), (4, Action.ABORT))
-"""The strongest action by tries beyond `verdict_climb`."""
+_RETURNS: Final = 3
+"""Times that a file is changed back: once or twice is how people try things out."""
+
+
+class BackToState(BaseDetector):
+    """Counts changes of a file that were made before, with another change of it in between.
+
+    Every edit succeeds, and the file goes through the same versions again. A hint at most: to
+    switch something on and off may be the work.
+    """
+
+    name = "back_to_state"
+    family = "standstill"
+    signs = ("file",)
+    sure = (0.85, 0.6, 0.05)
+    reason = "state_seen_before"
+    advice = "Say what each version was tried for, and try one that is new."
+    __slots__ = ("_files",)
+
+    def reset(self) -> None:
+        self._files: dict[int, tuple[tuple[int, ...], int]] = {}
+
+    def observe(self, evidence: Evidence) -> Detection | None:
+        file, change = evidence.file, evidence.call
+        if file is None or change is None or evidence.failing:
+            return None
+        made, returns = self._files.get(file, ((), 0))
+        if made and made[-1] == change:
+            return None
+        returns += change in made
+        keep(self._files, file, ((*made[-15:], change), returns), 64)
+        if change not in made or returns < evidence.needs(_RETURNS):
+            return None
+        message = f"one file was changed back to what it had been {returns} times"
+        return self.found(message, returns, _RETURNS, file, evidence)
 
 
 class SameVerdict(BaseDetector):
     """Counts equal answers of one tool that turn down what was tried ("failed", "wrong").
 
     A test that fails in the same way after every edit is work for a while: changes in between do
-    not matter, and it leads to a hint. Only after many tries with no change between them does it
-    stop: who types in one password after another (278 in a recorded run) does not stop by being
-    told so. Failures of the call itself are `error_repeat`'s, except for those tries.
+    not matter, and it leads to a hint. Tries with no change between them reach a stop together at
+    `verdict_climb`: who types in one password after another (278 in a recorded run) does not stop
+    by being told so. Failures of the call itself are `error_repeat`'s.
     """
 
     name = "same_verdict"
@@ -476,48 +515,45 @@ class SameVerdict(BaseDetector):
     signs = ("rejects",)
     sure = (0.8, 0.6, 0.03)
     reason = "same_verdict"
-    __slots__ = ("_guesses", "_verdicts")
+    __slots__ = ("_verdicts",)
 
     def reset(self) -> None:
         self._verdicts = DecayingCounter(across_changes=True)
-        self._guesses: dict[tuple[int, str, int, bool], tuple[int, float]] = {}
 
     def user_turn(self) -> None:
         self._verdicts.halve()
-        self._guesses.clear()
 
     def observe(self, evidence: Evidence) -> Detection | None:
-        if evidence.outcome is None or evidence.waits:
+        if evidence.outcome is None or evidence.waits or evidence.error:
             return None
         if not evidence.rejects or evidence.outcome_size < 12:
             return None
-        key = (evidence.agent, evidence.tool, evidence.outcome, evidence.error)
+        key = (evidence.agent, evidence.tool, evidence.outcome)
         last = self._verdicts.last(key)
+        changed = last is not None and evidence.epoch != last.epoch
         another_try = last is None or evidence.fresh or evidence.epoch != last.epoch
         weight = 1.0 if another_try else 0.5
         counted = self._verdicts.add(key, evidence, weight)
-        # Tries with this answer since the last change of the world.
-        epoch, guesses = self._guesses.get(key, (evidence.epoch, 0.0))
-        guesses = guesses + weight if epoch == evidence.epoch else weight
-        keep(self._guesses, key, (evidence.epoch, guesses), 32)
         if counted is None:
             return None
         tuning = self._settings.tuning.calls
-        climb = evidence.needs(tuning.verdict_climb) - 0.1
-        reached = [action for beyond, action in _CLIMB if guesses >= climb + beyond]
-        strongest = reached[-1] if reached and evidence.call is not None else Action.HINT
         threshold = tuning.verdict_threshold
         if counted.count < evidence.needs(threshold) - 0.1:
             return None
-        if evidence.error and strongest is Action.HINT:
-            return None
-        failed = evidence.error or evidence.failing
-        what = "failed" if failed else "turned down what was tried"
+        tries = evidence.needs(tuning.verdict_climb) - evidence.needs(threshold)
+        identity = 0.0 if changed or evidence.call is None else 1.0 / max(tries, 1.0)
+        what = "failed" if evidence.failing else "turned down what was tried"
         message = (
             f"{evidence.tool!r} {what} {counted.times} times with an equal {answer_of(evidence)}"
         )
         return self.found(
-            message, counted.count, threshold, evidence.outcome, evidence, max_action=strongest
+            message,
+            counted.count,
+            threshold,
+            evidence.outcome,
+            evidence,
+            max_action=Action.ABORT,
+            weight=identity * evidence.stop_weight,
         )
 
 

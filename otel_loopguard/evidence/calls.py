@@ -21,6 +21,7 @@ from otel_loopguard.evidence.normalize import (
     is_cut_json,
     key_of,
     masked_call,
+    masked_numbers,
     may_hold_nonces,
     text_bytes,
     without_nonces,
@@ -324,6 +325,36 @@ class Revisions:
             and fuzz.ratio(before[0], now[0], score_cutoff=_ALIKE) > 0
             and fuzz.ratio(before[1], now[1], score_cutoff=_ALIKE) > 0
         )
+
+
+_COMPARED: Final = 8
+_ANSWER: Final = 400
+_VARIANT: Final = 85.0
+"""Percent of two short answers that are common where only values in them differ."""
+
+
+class Variants:
+    """Compares the answers that one call gets, of the newest 8 that got another one.
+
+    Of each the shape of its last short answer is kept, in the process only.
+    """
+
+    __slots__ = ("_last",)
+
+    def __init__(self) -> None:
+        self._last: dict[int, str] = {}
+
+    def alike(self, call: Call, outcome: Outcome, *, changed: bool) -> bool:
+        """Whether a call that was made before got an answer that differs in a name or two."""
+        if not changed or call.exact is None or not 0 < outcome.size <= _ANSWER:
+            return False
+        before = self._last.get(call.exact)
+        shape = masked_numbers(outcome.raw).decode("utf-8", "replace")
+        keep(self._last, call.exact, shape, _COMPARED)
+        if before is None or before == shape:
+            # Numbers alone are how far something has come.
+            return False
+        return fuzz.ratio(before, shape, score_cutoff=_VARIANT) > 0
 
 
 def _sample(raw: bytes) -> str:

@@ -102,26 +102,6 @@ _PYTHON_WRITES: Final = re.compile(
 )
 _COMMANDS: Final = ("command", "cmd", "code", "query", "sql", "statement", "script", "input")
 _COMPOUND: Final = re.compile(r"&&|;|\n|<<|\|\|")
-_ACTS: Final = frozenset(
-    "press pressed click clicked dblclick doubleclick tap tapped scroll scrolled swipe type typing "
-    "typed key keys keypress keystroke keyboard hotkey sendkeys mouse wheel drag drop hover touch "
-    "pinch zoom pan hold release move moves moved rotate turn steer drive walk step jump strafe "
-    "forward backward back left right up down grip grasp lift lower push pull nudge "
-    "joystick gamepad increment decrement toggle advance navigate shift spin tilt throttle dig "
-    "place attack play pick chop mine swing kick punch shoot craft new go cast "
-    "fish throw roll flip deal".split()
-)
-_HARMLESS: Final = frozenset(
-    "file files get list read search find fetch lookup query directory folder row record copy step "
-    "steps test tests build".split()
-)
-_CHOOSES: Final = ("action", "act", "op", "operation", "gesture", "command", "event", "type")
-_GENERAL: Final = frozenset(
-    "computer browser desktop device phone ui gui screen action act robot arm game env environment "
-    "emulator controller remote simulator puppeteer playwright web page app".split()
-)
-_LONGEST: Final = 120
-"""Characters of the name of an action."""
 
 
 class ToolName(NamedTuple):
@@ -133,10 +113,6 @@ class ToolName(NamedTuple):
     runs_code: bool
     moves: bool
     """Only goes elsewhere: it opens, closes, scrolls; in a browser that acts."""
-    acts: bool
-    """Presses, clicks, scrolls, types or moves."""
-    may_act: bool
-    """Does so by its name, or by an action among its arguments."""
     asks: bool
     """May ask a database, as `query` does: SQL that it is given says whether it changes."""
 
@@ -146,7 +122,6 @@ def tool_name(tool: str) -> ToolName:
     """What is read from the name of a tool; the callers cut it to 200 characters."""
     named = [word.lower() for word in _WORDS.findall(tool)]
     words = frozenset(named)
-    acts = not words.isdisjoint(_ACTS) and words.isdisjoint(_HARMLESS)
     effects = (
         effect
         for word in named
@@ -161,8 +136,6 @@ def tool_name(tool: str) -> ToolName:
         shell=not words.isdisjoint(_SHELLS),
         runs_code=not words.isdisjoint(_RUNNERS),
         moves=not words.isdisjoint(_MOVES) and words.isdisjoint(_NO_MOVES),
-        acts=acts,
-        may_act=acts or not words.isdisjoint(_GENERAL),
         asks=not words.isdisjoint(_DATABASES),
     )
 
@@ -208,25 +181,35 @@ def looks_at_files(tool: str, arguments: object) -> bool:
     return isinstance(arguments, str) and _A_PLACE.match(arguments[:400]) is not None
 
 
+_MAKES: Final = frozenset(
+    "create send pay order buy book transfer refund charge publish invite reply submit spawn mail "
+    "email".split()
+)
+"""Words of calls that do something for others to see: made twice, it is done twice."""
+_SHELL_READS: Final = re.compile(
+    r"\A\s*(?:cd \S+ && )?(?:ls|cat|head|tail|less|grep|rg|find|pwd|wc|tree|stat|file|which|awk|"
+    r"sort|sed -n|nl|git (?:status|diff|log|show|blame|branch|ls-files))\b"
+)
+
+
+def reads_files(tool: str, arguments: object) -> bool:
+    """Whether a call that reads is known to read files, by an argument or by its command."""
+    if tool_name(tool).shell:
+        return _SHELL_READS.match(command_of(arguments) or "") is not None
+    if not isinstance(arguments, dict):
+        return False
+    return not FILE_ARGUMENTS.isdisjoint(cast("dict[str, object]", arguments))
+
+
+def makes_something(tool: str) -> bool:
+    """Whether a call creates, sends, orders or pays, by its name."""
+    return not tool_name(tool).words.isdisjoint(_MAKES)
+
+
 def runs_code(tool: str, arguments: object) -> bool:
     """Whether a call runs what the agent wrote: in a shell, an interpreter, a database."""
     name = tool_name(tool)
     return name.runs_code or (name.asks and _effect_of_sql(arguments) is not None)
-
-
-def is_acting(tool: str, arguments: object, effect: Effect) -> bool:
-    """Whether a call presses, clicks, scrolls, types or moves, by its name or its action."""
-    name = tool_name(tool)
-    if name.acts:
-        return effect is not Effect.READ
-    if not name.may_act or not isinstance(arguments, dict):
-        return False
-    given = cast("dict[str, object]", arguments)
-    for one in _CHOOSES:
-        chosen = given.get(one)
-        if isinstance(chosen, str) and len(chosen) <= _LONGEST:
-            return tool_name(chosen).acts
-    return False
 
 
 def file_of(arguments: object) -> str | None:

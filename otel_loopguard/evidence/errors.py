@@ -48,6 +48,13 @@ def error_class(step: Step) -> ErrorClass:
     return text_class(" ".join(part for part in (step.error_type, error_text(step)) if part))
 
 
+def is_transient(step: Step, said: str) -> bool:
+    """Whether a call failed for a while, by its error or by what a short answer says of it."""
+    if step.error:
+        return error_class(step) is ErrorClass.TRANSIENT
+    return 0 < len(said) <= _BRIEF and text_class(said) is ErrorClass.TRANSIENT
+
+
 def error_text(step: Step) -> str | None:
     """What a failed step said: the error text, or an outcome that is text."""
     if step.error_text:

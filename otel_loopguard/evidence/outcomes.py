@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from otel_loopguard._util.bounded_json import LONGEST, MANY
 from otel_loopguard._util.values import NamedTuple
-from otel_loopguard.core import Effect, Kind
+from otel_loopguard.core import Kind
 from otel_loopguard.evidence.effects import command_of, is_compound
 from otel_loopguard.evidence.errors import error_text, is_call_error
 from otel_loopguard.evidence.normalize import (
@@ -36,228 +36,40 @@ if TYPE_CHECKING:
 
 _LOOK: Final = 2_000
 _SENTENCE: Final = 400
-_WORD: Final = 120
-_WORDS: Final = (
-    r"pending|in[ _-]?progress|(?:en)?queued?|running|waiting|processing|working|starting|"
-    r"scheduled|provisioning|initiali[sz]ing|creating|submitted|accepted|"
-    r"preparing|building|deploying|rolling|uploading|downloading|compiling|indexing|rendering|"
-    r"training|syncing|updating|installing|loading|pulling|transcoding|converting|exporting|"
-    r"importing|generating|validating|verifying|awaiting\w*|ongoing|incomplete|"
-    r"unfinished|delayed|deferred|retrying|warming|booting|executing|in[ _-]?review|"
-    r"under[ _-]review|not[ _-](?:yet[ _-]|ready|started|finished|done|complete)\w*|dispatched|"
-    r"on[ _-]hold"
-)
-_STATE_NAME: Final = r"(?:sta(?:tus|te|ge)|phase|progress|lifecycle)"
-_SAYS_STATE: Final = (
-    _STATE_NAME + r"\b[\"']?(?: is)?(?:\s{0,3}[:=>]|[^<>\n]{0,40}>| )\s{0,3}[\"']?"
-    r"(?:" + _WORDS + r")\b"
-)
-_STATE: Final = PrefilteredPattern(
-    r"\b(?:\w{1,20}[_ .-]?)?" + _SAYS_STATE, _SAYS_STATE, of_bytes=True
-)
-"""Fields that say so, whatever stands around them; likewise `_NOT_DONE`."""
-_NOT_DONE: Final = PrefilteredPattern(
-    r"\b(?:is_?)?(?:done|ready|finished|completed?|available|approved|terminal|resolved)[\"']?"
-    r"\s{0,3}[:=>]\s{0,3}[\"']?(?:false|no|0|null|none)\b",
+_NOTE: Final = 120
+_PENDING: Final = PrefilteredPattern(
+    r"\b(?:pending|in[ _-]?progress|(?:en)?queued|running|waiting|processing|working|starting|"
+    r"scheduled|provisioning|initiali[sz]ing|creating|preparing|building|deploying|uploading|"
+    r"downloading|compiling|indexing|training|syncing|loading|awaiting|ongoing|incomplete|"
+    r"unfinished|retrying|booting|accepted|dispatched|on[ _-]hold|(?:under|in)[ _-]review|"
+    r"not[ _-](?:yet|ready|started|finished|done|complete|available)\w*|no new \w+|still \w+|"
+    r"(?:is_?)?(?:done|ready|finished|completed?|available|approved)[\"']?\s{0,3}[:=]\s{0,3}"
+    r"[\"']?(?:false|no|0)\b|(?:no|not|nothing)\b.{0,60}\byet|please wait|check (?:back|again)|"
+    r"(?:try|ask|come) (?:again|back) (?:later|in|soon)|retry[- _]?after|202\b)",
     of_bytes=True,
-)
-_ACCEPTED: Final = PrefilteredPattern(
-    r"(?:status|code|http)[\w/. \"']{0,12}[:=>\s]\s{0,3}[\"']?202\b|\b202 accepted|"
-    r"^\W{0,3}202(?!\w)\W{0,3}$",
-    of_bytes=True,
-)
-_SAYS: Final = PrefilteredPattern(
-    r"\b(?:pending|in[ _-]progress|(?:en)?queued|not (?:yet )?(?:ready|available|finished|done|"
-    r"complete|completed|started|processed|approved|answered|arrived|there)|"
-    r"(?:isn|hasn|aren|haven)'t (?:\w{1,20} ){0,3}yet|(?:no|not|nothing)\b.{0,60}\byet|"
-    r"still \w+|awaiting|waiting (?:for|on|to)|please wait|check (?:back|again)|"
-    r"(?:try|ask|come|look) (?:again|back) (?:later|in|soon|shortly)|retry[- _]?after|"
-    r"under review|in (?:the )?queue|being \w+ed|no new output|eta\b ?[:=~]? ?\d|"
-    r"(?:container|pod)(?:creat|initializ)ing|"
-    r"\d+(?:\.\d+)? ?(?:s|secs?|seconds?|m|mins?|minutes?|h|hours?|%) (?:remaining|left|to go))",
-    # Without what may be of any length: that takes Rust's engine ten times as long.
-    r"pending|progress|queue|not (?:yet )?(?:ready|available|finished|done|complete|started|"
-    r"processed|approved|answered|arrived|there)|yet|still |awaiting|waiting|please wait|"
-    r"check (?:back|again)|(?:again|back) (?:later|in|soon|shortly)|retry[- _]?after|under review|"
-    r"being |no new output|eta ?[:=~]? ?\d|creating|initializing|remaining| left| to go",
-    of_bytes=True,
-)
-_SHORT: Final = re.compile(
-    r"\b(?!\w{1,20}[\"']\s{0,3}:\s{0,3}(?:false|no|null|none|0)\b)(?:running|processing|waiting|working|starting|scheduled|provisioning|initiali[sz]ing|"
-    r"loading|active|ongoing|unfinished|incomplete|"
-    r"(?<![\d.])\d{1,2}(?:\.\d{1,3})? ?%|"
-    r"\d+ ?(?:/|of) ?\d+ (?:done|completed?|processed|ready|finished|jobs|steps|tasks))"
-    r"|^\W{0,4}(?!nothing|missing|warning|string|something|anything|everything|king|thing|"
-    r"meeting|listing|setting|morning|evening|spring)[a-z]{3,20}ing"
-    r"(?:\W{0,4}$|[^\n]{0,80}(?:\.\.\.|\xe2\x80\xa6)\W{0,4}$)",
-    re.ASCII,
-)
-_NOT_OVER: Final = re.compile(
-    r"\b(?:not|no|n't|0|until|when|once|if|after|before|for) (?:\w{1,20} ){0,3}?"
-    r"(?:done|finished|completed?|success\w{0,5}|failed|failures?|errors?|stopped|exited)",
-    re.ASCII,
 )
 _OVER: Final = re.compile(
-    r"\b(?:fail(?:s|ed|ure|ures)?|errors?|exception|traceback|denied|crash\w{0,12}|abort(?:ed)?|"
-    r"cancell?ed|completed?|finished|done|success\w{0,5}|succeeded|exited|killed|timed out|"
-    r"not found|no such|stopped|rejected|invalid|refused|fatal|unavailable|expired|closed|"
-    r"not running|(?:read|run|call|open|log in|sign in|create|select)(?: it| them)? first)\b",
+    r"(?<!not )(?<!until )\b(?:failed|failure|error|exception|traceback|denied|crash\w*|aborted|"
+    r"cancell?ed|exited|killed|timed out|not found|no such|rejected|invalid|refused|fatal|expired|"
+    r"closed|not running|first)\b",
     re.ASCII,
 )
-_ASKS: Final = re.compile(
-    r"(?i)(?:^|_|\b)(?:is|has|are|await|poll|wait)(?:_?for)?_?(?:\w*_)?(?:ready|done|finished|"
-    r"completed?|available|approved|arrived|started|running|over)|poll|await"
-)
-_NO: Final = frozenset(("false", "no", "0", "null", "none", "no.", "not yet", "{}", "[]"))
 
 
-def is_pending(outcome: Outcome, tool: str) -> bool:
-    """Whether an outcome says by itself that it is not there yet: running, queued, not ready, 202.
+def is_pending(outcome: Outcome) -> bool:
+    """Whether a short outcome says that it is not there yet, and speaks of no end.
 
-    A field that says so counts wherever it stands in the first 2,000 bytes; words do in an answer
-    of at most 400 characters, and words that mean other things too in one of at most 120. What
-    speaks of an end, good or bad, is not pending.
+    It chooses words, and how soon a hint is given: no stop depends on it.
     """
-    if outcome.key is None:
+    if outcome.key is None or outcome.size > _SENTENCE or not outcome.tells:
         return False
-    low, said = outcome.low, outcome.said
-    if outcome.size <= _WORD and said.strip(" \"'\n") in _NO:
-        return _ASKS.search(tool) is not None
-    if outcome.tells and (_says_pending(low) or (said is not low and _says_pending(said))):
-        return True
-    if outcome.size > _SENTENCE:
-        return False
-    says = outcome.tells and _SAYS.found_in(low)
-    if not says and (outcome.size > _WORD or _SHORT.search(said) is None):
-        return False
-    return _OVER.search(_NOT_OVER.sub("", low)) is None
+    return _PENDING.found_in(outcome.low) and _OVER.search(outcome.low) is None
 
 
-_FAILED_STATE: Final = re.compile(
-    _STATE_NAME + r"\b[\"']?(?: is)?(?:\s{0,3}[:=>]| )\s{0,3}[\"']?"
-    r"(?:fail(?:ed|ure)|cancell?ed|aborted|crashed|errored|terminated|rejected)\b",
-    re.ASCII,
-)
-_HAS_FAILED: Final = re.compile(
-    r"\b(?:deployment|deploy|build|job|task|run|pipeline|export|import|upload|render|training|"
-    r"process|workflow|request|order|payment)\b[^.\n]{0,40} (?:has |was |is )?"
-    r"(?:failed|cancell?ed|aborted|crashed|terminated|rejected)\b",
-    re.ASCII,
-)
-
-
-def has_failed(outcome: Outcome) -> bool:
-    """Whether an outcome says that what is asked about has failed for good."""
-    if outcome.key is None or outcome.size > _SENTENCE:
-        return False
-    low = outcome.low
-    if _FAILED_STATE.search(low) is not None:
-        return True
-    return outcome.size <= _WORD and _HAS_FAILED.search(_NOT_OVER.sub("", low)) is not None
-
-
-def _says_pending(low: str) -> bool:
-    """Whether a field says so, or the status 202; a year is no status."""
-    return _STATE.found_in(low) or _NOT_DONE.found_in(low) or _ACCEPTED.found_in(low)
-
-
-_LONGEST: Final = 120
-_MAPPED: Final = 6
-_NONE: Final = frozenset((b"none", b"nil", b"undefined", b"void", b"yes"))
-_ACKNOWLEDGES: Final = frozenset(
-    "ok okay done success successful successfully succeeded true yes null none nil undefined void "
-    "ack acknowledged acked completed complete executed performed sent clicked pressed tapped "
-    "scrolled typed moved swiped dragged dropped entered submitted accepted saved stored written "
-    "created updated inserted added deleted removed uploaded posted published applied processed "
-    "received delivered queued finished 200 201 204 0".split()
-)
-_BARE_WORDS: Final = _ACKNOWLEDGES.union(
-    "set action command operation request event call key keys message email mail file record row "
-    "item entry result status the a an was is has been have it all with code exit output no and "
-    "now good great fine thanks input tool http response returned returns empty nothing to "
-    "report".split()
-)
-_IDS: Final = ("_id", "-id", "Id", "ID", "uuid", "guid")
-_TOKEN: Final = re.compile(rb"[a-z]+|\d+(?:\.\d+)?")
-_IMAGE: Final = re.compile(
-    rb"^\W{0,4}(?:(?:binary|base64|png|jpe?g|inline|new)\W{1,2}){0,2}(?:image|screenshot|picture|"
-    rb"screen ?shot|screen|frame|photo|figure size)\b.{0,60}$|"
-    rb"^\W{0,4}(?:took|taken|captured|here is|got|saved)\b.{0,20}"
-    rb"\b(?:screenshot|image|picture|photo)\b.{0,60}$|^data:image/|"
-    rb'^[\[{]?\{?"(?:type|kind)":"(?:image|image_url|input_image)"'
-)
 _STATES: Final = frozenset(
     "status success ok result done sent state message code error data response acknowledged "
     "completed output value detail details content isError is_error errors".split()
 )
-_ASIDE: Final = frozenset(
-    "error errors warning warnings detail details message messages meta metadata".split()
-)
-
-
-def is_bare(outcome: Outcome, effect: Effect = Effect.UNKNOWN) -> bool:
-    """Whether an outcome only acknowledges: ok, done, true, null, nothing, {"status": "ok"}.
-
-    A placeholder for an image that was left out says as little. Where something was read, "none"
-    and the like are answers.
-    """
-    if outcome.key is None or outcome.size > _LONGEST:
-        return False
-    raw = outcome.said.encode("latin-1")
-    if effect is Effect.READ and raw.strip(b" \"'`.!") in _NONE:
-        return False
-    if raw[:1] in (b"{", b"["):
-        found = parsed(raw.decode("utf-8", "replace"))
-        if isinstance(found, dict):
-            fields = cast("dict[str, object]", found).items()
-            silent = len(fields) <= _MAPPED and all(_says_nothing(*field) for field in fields)
-            return silent or _IMAGE.search(raw) is not None
-        if isinstance(found, list):
-            # An empty list is an answer to a question, and a list of one text is that text.
-            items = cast("list[object]", found)
-            return len(items) == 1 and isinstance(items[0], str) and _is_bare_text(items[0])
-    return _is_bare_raw(raw)
-
-
-def _is_bare_raw(raw: bytes) -> bool:
-    if not raw.strip(b" \"'`.!#") or _IMAGE.search(raw) is not None:
-        return True
-    words = [word.decode() for word in _TOKEN.findall(raw)]
-    # What has no word of this alphabet says something that is not known here.
-    if not words or len(words) > 8 or not raw.isascii():
-        return raw.strip() in ("✓".encode(), "✅".encode(), "👍".encode())
-    return not _ACKNOWLEDGES.isdisjoint(words) and _BARE_WORDS.issuperset(words)
-
-
-def _is_bare_text(text: str) -> bool:
-    return _is_bare_raw(text.strip().lower().encode("utf-8", "replace"))
-
-
-def _says_nothing(name: str, value: object) -> bool:
-    if value is None or value == "":
-        return True
-    if isinstance(value, bool):
-        # "error": false is as good as "ok": true.
-        return value if "err" not in name else not value
-    if isinstance(value, str):
-        # Something was made if it has an id.
-        return _is_bare_text(value) and name != "id" and not name.endswith(_IDS)
-    if isinstance(value, int):
-        return name in _STATES and value in (0, 1, 200, 201, 204)
-    # An empty list of rows is an answer to a question; of errors it is not.
-    return isinstance(value, (dict, list)) and not value and name in _ASIDE
-
-
-_ADDRESS: Final = re.compile(
-    rb"/[^\s\"'<>]{0,200}?(?:[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}|[0-9a-fA-F]{16})"
-)
-
-
-def is_address(outcome: Outcome) -> bool:
-    """Whether a short outcome gives a link or a path with an id in it that is masked."""
-    if outcome.masked is outcome.raw or outcome.size > _SENTENCE:
-        return False
-    return _ADDRESS.search(outcome.raw) is not None
 
 
 class Reading(NamedTuple):
@@ -545,19 +357,6 @@ _NONE_FAILED: Final = re.compile(
     r'\b(?:0|no|zero|none) (?:\w{1,12} )?fail\w{0,5}|"?fail\w{0,5}"?\.{0,40}[:=] ?0\b',
     re.ASCII,
 )
-_PASSED: Final = re.compile(
-    r"\b[1-9]\d{0,6} (?:\w{1,20} )?pass(?:ed|ing)?\b|\btest result: ok\b|"
-    r"\ball (?:\w{1,20} ){0,3}pass(?:ed|ing)?\b|(?:\A|\n)\W{0,3}(?:ok[ \t]{1,8}\w|pass(?:ed)?\b)",
-    re.ASCII,
-)
-_GONE: Final = (
-    r"(?:deleted?|removed|purged|archived|processed|inserted|imported|migrated|moved|sent|drained)"
-)
-_SEVERAL: Final = r"(?:[2-9]|[1-9]\d)\d{0,9}"
-_BATCH: Final = re.compile(
-    rf"\b{_GONE}\b[\"']?\W{{0,4}}{_SEVERAL}\b|\b{_SEVERAL}(?: \w{{1,20}}){{0,2}} {_GONE}\b",
-    re.ASCII,
-)
 _CODES: Final = ("exit_code", "exitcode", "returncode", "return_code")
 _FAILED: Final = frozenset({"error", "failed", "failure", "fatal"})
 _SAYS_FAILED: Final = re.compile(
@@ -606,8 +405,8 @@ _MAY_TELL: Final = (
     prefilter(
         _REFUSES,
         re.escape(_TRACEBACK),
-        *(one.outline for one in (_STATE, _NOTHING)),
-        *(outline(one.pattern) for one in (_FAILED_STATE, _ZERO, _COUNTED)),
+        *(one.outline for one in (_PENDING, _NOTHING)),
+        *(outline(one.pattern) for one in (_ZERO, _COUNTED)),
         # An outcome has no space in front of it any more. Not `\w`: 42 times all of Unicode's
         # letters take 15 ms to compile.
         r"\A(?:error|exception|fatal|failed|failure|traceback|exit ?code|e_[a-z]{3}|0x8|"
@@ -615,8 +414,7 @@ _MAY_TELL: Final = (
         of_bytes=True,
     ),
     prefilter(VOLATILE, of_bytes=True),
-    prefilter(*(one.outline for one in (_SAYS, _REJECTS)), of_bytes=True),
-    prefilter(*(one.outline for one in (_NOT_DONE, _ACCEPTED)), of_bytes=True),
+    prefilter(_REJECTS.outline, of_bytes=True),
     prefilter(*(one.outline for one in (_NOTHING_ELSEWHERE, _MEASURED)), of_bytes=True),
 )
 
@@ -675,7 +473,7 @@ def outcome_of(step: Step, limit: int, said: object = None) -> Outcome:
     # One look for all that this module and the masks look for, unless not all of it is here.
     whole = len(raw) <= MASKED_BYTES and (text is None or len(text) <= limit)
     tells = not whole or _may_tell(raw.decode("latin-1"))
-    if not tells and size > _LONGEST:
+    if not tells and size > _NOTE:
         return Outcome(exact, key, size, raw, raw, False, "", "", cut)
     head = raw[:_LOOK].lower()
     low = head.decode("latin-1")
@@ -729,19 +527,6 @@ def rejects(outcome: Outcome) -> bool:
         if _REJECTS.may_match(end) and _REJECTS.pattern.search(_NONE_FAILED.sub("", end)):
             return True
     return False
-
-
-def says_passed(outcome: Outcome) -> bool:
-    """Whether an outcome says that tests passed, and rejects nothing, in its head or its tail."""
-    if outcome.key is None:
-        return False
-    tail = outcome.raw[-_SHORT_OUTCOME:].lower().decode("latin-1")
-    return _PASSED.search(tail) is not None and not rejects(outcome)
-
-
-def counts_batch(outcome: Outcome) -> bool:
-    """Whether a short outcome says how many things were deleted, moved, processed: a batch."""
-    return outcome.size <= _LONGEST and _BATCH.search(outcome.low) is not None
 
 
 def score_of(outcome: Outcome) -> tuple[int, float] | None:

@@ -14,6 +14,7 @@ from otel_loopguard.evidence.calls import (
     Calls,
     Items,
     Revisions,
+    Variants,
     agent_key,
     is_another,
     is_numbered,
@@ -21,11 +22,13 @@ from otel_loopguard.evidence.calls import (
     place_of,
 )
 from otel_loopguard.evidence.effects import (
+    ToolName,
     effect_of,
     file_of,
-    is_acting,
     is_compound,
     looks_at_files,
+    makes_something,
+    reads_files,
     runs_code,
     tool_name,
 )
@@ -35,33 +38,31 @@ from otel_loopguard.evidence.errors import (
     error_shape,
     failure_of,
     is_call_error,
+    is_transient,
     says_absent,
 )
 from otel_loopguard.evidence.model_text import Novelty
 from otel_loopguard.evidence.normalize import key_of, text_bytes
 from otel_loopguard.evidence.outcomes import (
     changed_nothing,
-    counts_batch,
     does_nothing,
-    is_address,
-    is_bare,
     is_empty,
+    is_pending,
     prepare,
     refusal_of,
     rejects,
     reports_failure,
     says_nothing_found,
-    says_passed,
     score_of,
 )
-from otel_loopguard.evidence.polling import Polling, RepeatBaseline
+from otel_loopguard.evidence.weight import Pace, RepeatBaseline, news_of, weigh
 
 if TYPE_CHECKING:
     from otel_loopguard.evidence.outcomes import Outcome
     from otel_loopguard.settings import Settings
 
 _TOOL: Final = Kind.TOOL
-_WRITE, _WAIT, _UNKNOWN = Effect.WRITE, Effect.WAIT, ErrorClass.UNKNOWN
+_READ, _WRITE, _UNKNOWN = Effect.READ, Effect.WRITE, ErrorClass.UNKNOWN
 _HOUR: Final = 3_600_000_000_000
 _AGENTS: Final = 32
 _CALLS: Final = 24
@@ -163,19 +164,20 @@ class ToolCallExtractor:
     """
 
     __slots__ = (
-        "_calls", "_habits", "_items", "_novelty", "_progress", "_revisions", "_rounds",
-        "_settings", "_viewer", "_waits", "_writes",
+        "_calls", "_habits", "_items", "_novelty", "_pace", "_progress", "_revisions", "_rounds",
+        "_settings", "_variants", "_viewer", "_writes",
     )  # fmt: skip
 
     def __init__(self, settings: Settings, progress: Progress | None = None) -> None:
         self._settings = settings
         self._progress = progress or Progress()
         self._calls = Calls(settings)
-        self._waits = Polling(settings)
         self._rounds = Rounds()
+        self._pace = Pace()
         self._habits = RepeatBaseline()
         self._items = Items()
         self._revisions = Revisions()
+        self._variants = Variants()
         self._novelty: dict[int, Novelty] = {}
         self._viewer = False
         self._writes: dict[int, None] = {}
@@ -186,7 +188,7 @@ class ToolCallExtractor:
             return self.evidence(step)
         if step.start and step.end:
             # Without its start nobody knows how long it thought.
-            self._waits.thought(step.end - step.start)
+            self._pace.thought(step.end - step.start)
         self._rounds.asked(agent_key(step.agent))
         return None
 
@@ -205,15 +207,8 @@ class ToolCallExtractor:
         refusal = refusal_of(step, said, arguments, shell=name.shell) if speaks else None
         if refusal is not None and not step.error:
             step = replace(step, error=True)
-        declared = settings.effects.get(tool)
-        if declared is not None:
-            effect = Effect(declared)
-        elif name.moves or name.runs_code or name.asks:
-            effect = self._effect(tool, arguments)
-        else:
-            effect = name.effect
+        effect = self._effect(tool, name, arguments)
         writes = effect is _WRITE
-        asked = self._waits.asked(step, call, outcome, effect)
         novelty, echo = None, False
         if outcome.key is not None:
             seen = self._novelty.get(agent) or self._seen_by(agent)
@@ -224,21 +219,24 @@ class ToolCallExtractor:
             # What ends a build is looked for in the words of a shell only.
             (speaks or name.shell) and reports_failure(step.outcome, said, shell=name.shell)
         )
+        since = self._pace.add(
+            call.key, outcome.key, step.start, step.end or 0,
+            news=news_of(novelty, effect, failing=failing), waits=effect is Effect.WAIT,
+        )  # fmt: skip
         line = refusal or (error_line(step) if failing else None)
         call_error = step.error and not name.runs_code and is_call_error(step)
         place = place_of(call)
-        nothing = (tells and says_nothing_found(outcome)) or (
-            outcome.size <= _RECORD
-            and (place is not None or not name.words.isdisjoint(_SEARCHING))
-            and is_empty(said)
-        )
+        empty = outcome.size <= _RECORD and is_empty(said)
+        searches = place is not None or not name.words.isdisjoint(_SEARCHING)
+        nothing = (tells and says_nothing_found(outcome)) or (empty and searches)
         missing = nothing or step.error
         matters = missing or outcome.size < _BRIEF
         item = self._is_item(tool, call, outcome, novelty, matters=matters, missing=missing)
         file = file_of(arguments) if item or writes else None
         # What is left of a threshold as a budget is used.
         tightened = 1.0 - settings.tuning.budget.tighten * progress.used
-        ease = self._habits.ease(tool, again=not asked.fresh, changed=asked.changed)
+        ease = self._habits.ease(tool, again=not since.fresh, changed=since.changed)
+        turned_down = tells and rejects(outcome)
         progress.call = found = object.__new__(Evidence)
         # To call the class would make a dictionary of all these first.
         found.__init__(
@@ -247,16 +245,16 @@ class ToolCallExtractor:
             call=call.key,
             call_exact=call.exact,
             guessed=call.guessed,
-            fresh=asked.fresh,
-            changed=asked.changed,
-            pending=asked.pending,
+            fresh=since.fresh,
+            changed=since.changed,
+            pending=tool in settings.polling or (not step.error and is_pending(outcome)),
             outcome=outcome.key,
             outcome_exact=outcome.exact,
             outcome_size=outcome.size,
             novelty=novelty,
             echo=echo,
             nothing=nothing,
-            rejects=tells and rejects(outcome),
+            rejects=turned_down,
             failing=failing,
             error=step.error,
             error_class=error_class(step) if step.error else _UNKNOWN,
@@ -268,8 +266,6 @@ class ToolCallExtractor:
             sample=call.sample,
             place=place,
             epoch=progress.epoch,
-            gap=asked.gap,
-            waiting=asked.waiting or effect is _WAIT,
             time=step.end or 0,
             round=self._rounds.add(step.start, step.end or 0, agent, call.exact),
             ease=ease * tightened / settings.sensitivity,
@@ -277,19 +273,10 @@ class ToolCallExtractor:
             refused=refusal is not None,
             idle=name.shell and does_nothing(step, said, arguments),
             failure=failure_of(step, line) if failing else None,
-            polls=asked.polls,
-            spaced=asked.spaced,
-            bare=is_bare(outcome, effect),
-            acts=(
-                writes
-                if declared is not None
-                else (name.may_act and is_acting(tool, arguments, effect))
-                or (not asked.fresh and effect is not Effect.READ and counts_batch(outcome))
-            ),
             item=item,
             absent=(
                 item
-                and asked.fresh
+                and since.fresh
                 and not call_error
                 and not writes
                 # Who guesses paths and addresses looks for one thing, not for many items.
@@ -307,10 +294,14 @@ class ToolCallExtractor:
                 and name.words.isdisjoint(_SEARCHING)
                 and place is None
             ),
-            passes=not asked.fresh and says_passed(outcome),
-            addressed=is_address(outcome),
+            variant=self._variants.alike(call, outcome, changed=since.changed),
+            makes=tool in settings.once or (effect is _WRITE and makes_something(tool)),
+            own=effect is Effect.READ and reads_files(tool, arguments),
+            empty=empty,
+            transient=is_transient(step, outcome.low if failing or turned_down else ""),
             cut=outcome.cut,
         )
+        weigh(found, since)
         if writes and (
             refusal is None or not changed_nothing(refusal, arguments, shell=name.shell)
         ):
@@ -365,7 +356,12 @@ class ToolCallExtractor:
         reading = prepare(step, self._settings.max_value_chars)
         return self._calls.identify(step, reading, None).key
 
-    def _effect(self, tool: str, arguments: object) -> Effect:
+    def _effect(self, tool: str, name: ToolName, arguments: object) -> Effect:
+        declared = self._settings.effects.get(tool)
+        if declared is not None:
+            return Effect(declared)
+        if not (name.moves or name.runs_code or name.asks):
+            return name.effect
         if looks_at_files(tool, arguments):
             self._viewer = True
         elif self._viewer and not arguments and tool_name(tool).moves:

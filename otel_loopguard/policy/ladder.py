@@ -49,12 +49,14 @@ class Loop:
     keys: frozenset[int]
     id: int
     action: Action
-    confirmed: int
+    confirmed: float
     last: int
     moment: int
     shown: int = 0
     since: int = 0
     descents: int = 0
+    newest: float = 0.0
+    rounds: int = 0
     decision: str = ""
 
 
@@ -161,12 +163,13 @@ class Ladder:
             limit = self._settings.tuning.policy.descend_limit
             if loop.action in _LASTING or loop.descents >= limit or not loop.confirmed:
                 continue
-            loop.confirmed -= 1
-            if self._needs(loop.action) > loop.confirmed:
+            loop.confirmed = max(loop.confirmed - 1, 0)
+            if self._needs(loop.action) > loop.confirmed + 0.01:
                 # The highest rung that its confirmations still reach.
                 below = [rung for rung in _RUNGS if rung.rank < loop.action.rank]
                 loop.action = max(
-                    (rung for rung in below if self._needs(rung) <= loop.confirmed), key=_rank
+                    (rung for rung in below if self._needs(rung) <= loop.confirmed + 0.01),
+                    key=_rank,
                 )
                 loop.descents += 1
                 loop.shown = 0
@@ -187,7 +190,7 @@ class Ladder:
         """Halves confirmations and resets warnings after a user's message."""
         self._warned = frozenset()
         for loop in self.loops:
-            loop.confirmed //= 2
+            loop.confirmed /= 2
 
     def defied(
         self, call: int, tool: str, number: int, moment: int, hearing: Hearing = UNASKED
@@ -269,7 +272,13 @@ class Ladder:
             self.loops.append(loop)
             del self.loops[:-_LOOPS]
         again = loop.moment != moment and hearing.counts(loop)
-        loop.confirmed += again
+        # Of one round the strongest detection counts.
+        before = 0.0 if again else loop.newest
+        # What may only speak is counted apart: it adds nothing to a stop.
+        weight = detection.weight if detection.max_action.stops and hearing.counts(loop) else 0.0
+        loop.newest = max(weight, before)
+        loop.confirmed += loop.newest - before
+        loop.rounds += again
         loop.shown += again
         loop.last, loop.moment = number, moment
         return loop
@@ -280,7 +289,8 @@ class Ladder:
         if self._cools(loop, time):
             return loop.action
         way = _WAYS[min(detection.max_action, self._strongest, key=_rank)]
-        reached = [action for action in way if loop.confirmed >= self._needs(action)]
+        weight = loop.confirmed if detection.max_action.stops else loop.rounds
+        reached = [action for action in way if weight + 0.01 >= self._needs(action)]
         furthest = max(reached, key=_rank)
         # What piled up under weak evidence, or in a cooldown, does not skip the refusal.
         skips = furthest is Action.ABORT and not loop.action.stops
@@ -312,7 +322,7 @@ def climb(verdict: Verdict, time: int) -> None:
     """Puts the loop of a verdict on its rung; what is counted after a hint begins with it."""
     loop = verdict.loop
     if loop.action is Action.ALLOW:
-        loop.confirmed = 0
+        loop.confirmed = loop.rounds = 0
     loop.action, loop.shown, loop.since = verdict.action, 0, time
 
 

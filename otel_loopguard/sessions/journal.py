@@ -7,9 +7,9 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from otel_loopguard._util.bounded import BoundedDict
-from otel_loopguard.core import Action, Decision
+from otel_loopguard.core import Action, Decision, Effect
 from otel_loopguard.evidence import Rounds
+from otel_loopguard.evidence.weight import Pace, news_of, weigh
 from otel_loopguard.policy import Loop, Policy
 from otel_loopguard.sessions.decisions import is_about
 from otel_loopguard.sessions.detector_set import DetectorSet
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from otel_loopguard._util.errors import InternalErrors
     from otel_loopguard.core import Detection, Evidence, Progress, Step
     from otel_loopguard.detectors import Registry
+    from otel_loopguard.evidence.weight import Since
     from otel_loopguard.sessions.journal_codec import Entry
     from otel_loopguard.settings import Settings
 
@@ -32,50 +33,31 @@ Noted = tuple[str, bytes | CallEntry]
 
 MarkName = Literal["TURN", "CLEARED", "LOWERED", "RESTORED"]
 
-_REMEMBERED: Final = 128
-_WORDINGS: Final = 4
-
-
-class Answers(NamedTuple):
-    """What the past knows of one call: its four newest answers, and whether it was a wait."""
-
-    outcomes: tuple[int | None, ...]
-    waiting: bool
-    pending: bool
-
 
 class Known:
-    """The answers of the newest 128 different calls of the past."""
+    """What the past tells of the calls that come after it."""
 
-    __slots__ = ("_calls",)
+    __slots__ = ("_pace",)
 
     def __init__(self) -> None:
-        self._calls: BoundedDict[int, Answers] = BoundedDict(_REMEMBERED)
+        self._pace = Pace()
 
-    def note(self, seen: Evidence) -> None:
-        """Notes a call of the past."""
-        if seen.call is not None:
-            before = self._calls.get(seen.call)
-            outcomes = () if before is None else before.outcomes[1 - _WORDINGS :]
-            self._calls[seen.call] = Answers((*outcomes, seen.outcome), seen.waiting, seen.pending)
+    def note(self, seen: Evidence, took: int) -> Since:
+        """Notes a call, and says what was between it and the same call before."""
+        news = news_of(seen.novelty, seen.effect, failing=seen.failing)
+        start = max(seen.time - took, 0) if took else 0
+        waits = seen.effect is Effect.WAIT
+        return self._pace.add(seen.call, seen.outcome, start, seen.time, news=news, waits=waits)
 
-    def tell(self, seen: Evidence) -> None:
-        """A call that this process has not seen before is none that is made for the first time.
-
-        Who polled before the restart still does: an unchanged answer is taken as it was then.
-        """
-        past = self._calls.pop(seen.call or 0, None)
-        if past is None or not seen.fresh:
+    def tell(self, seen: Evidence, took: int) -> None:
+        """A call that this process has not seen before is none that is made for the first time."""
+        since = self.note(seen, took)
+        if since.fresh or not seen.fresh:
             return
-        seen.fresh = False
-        outcome = seen.outcome
-        seen.changed = (
-            outcome is not None and None not in past.outcomes and (outcome not in past.outcomes)
-        )
-        if outcome is not None and outcome in past.outcomes and seen.novelty is not None:
+        seen.fresh, seen.changed = False, since.changed
+        if since.equal and seen.novelty is not None:
             seen.novelty = 0.0
-        if outcome is not None and outcome == past.outcomes[-1]:
-            seen.waiting, seen.pending = seen.waiting or past.waiting, seen.pending or past.pending
+        weigh(seen, since)
 
 
 class Before(NamedTuple):
@@ -122,9 +104,9 @@ class JournalBuffer:
         seen.number += before.calls
         seen.epoch += before.epochs
         seen.round += before.rounds
-        if self.known is not None:
-            self.known.tell(seen)
         took = seen.time - step.start if step.start else 0
+        if self.known is not None:
+            self.known.tell(seen, took)
         self._add(CallEntry(seen, took, opened), seen.time)
 
     def loops(self, loops: Iterable[Loop]) -> None:
@@ -233,7 +215,7 @@ class JournalReplay:
         seen = entry.evidence
         seen.number, seen.epoch, seen.sample = self.calls, self.epochs, str(self.calls)
         seen.round = self.round = self._rounds.add(max(seen.time - entry.took, 0), seen.time)
-        self.known.note(seen)
+        self.known.note(seen, entry.took)
         if seen.tool not in self._settings.exempt:
             self.detectors.observe(seen)
             self._calm(seen, opened=entry.opened)
@@ -250,7 +232,7 @@ class JournalReplay:
             seen.novelty is not None
             and seen.novelty >= self._settings.tuning.policy.descend_novelty
         )
-        succeeded = not (seen.error or seen.waiting) and (new or opened)
+        succeeded = not (seen.error or seen.waits) and (new or opened)
         self.policy.calm(seen.number, succeeded=succeeded)
 
     def _decided(self, decision: Decision) -> None:

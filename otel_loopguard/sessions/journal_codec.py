@@ -23,7 +23,7 @@ from otel_loopguard.policy import Loop
 if TYPE_CHECKING:
     from otel_loopguard.core import Detection
 
-VERSION: Final = 3
+VERSION: Final = 4
 """Version of what is written. An entry of another one is not read."""
 
 _DECLARED: Final = {field.name: str(field.type) for field in fields(Evidence) if field.init}
@@ -40,7 +40,6 @@ _SAME: Final = 16
 _PAIRED: Final = 12
 _UNSIGNED: Final = 0xFFFF_FFFF_FFFF_FFFF
 _MOST: Final = 0xFFFF_FFFF
-_UNKNOWN: Final = _MOST
 _SHORT: Final = 0xFFFF
 _LARGEST: Final = 3.0e38
 _SHARES: Final = 254
@@ -53,8 +52,8 @@ _TEXTS: Final = (("detector", 32), ("reason", 32), ("tool", 36))
 """Texts of a decision, and how many bytes of each are kept."""
 
 _HEAD: Final = struct.Struct("<BB2sI")
-_CALL: Final = struct.Struct("<QIIIIBBfIB")
-_LOOP: Final = struct.Struct("<QQBHHHB")
+_CALL: Final = struct.Struct("<QIBBHIIBBfIB")
+_LOOP: Final = struct.Struct("<QQBfHHHB")
 _DECISION: Final = struct.Struct("<QQQQBBBfffHI")
 _PAIR: Final = struct.Struct("<Qd")
 _WORDS: Final = tuple(struct.Struct(f"<{count}Q") for count in range(len(_KEYS) + 1))
@@ -175,10 +174,10 @@ class Codec:
         tool = tool[: min(_NAMED, _SIZE - _CALL.size - len(keys))]
         body = _CALL.pack(
             instant(seen.time), _micros(took),
-            _UNKNOWN if seen.gap is None else min(_micros(seen.gap), _UNKNOWN - 1),
+            _share_of(seen.rested), _share_of(seen.hint_weight), round(seen.stop_weight * _SHORT),
             sum(compress(_BITS, _flags_of(seen)), int(opened)), present,
             _EFFECTS.index(seen.effect) | _CLASSES.index(seen.error_class) << 3,
-            _NO_SHARE if share is None else round(min(max(share, 0), 1) * _SHARES),
+            _NO_SHARE if share is None else _share_of(share),
             min(seen.ease, _LARGEST), min(seen.outcome_size, _MOST), len(tool),
         )  # fmt: skip
         return self._sealed(Mark.CALL, body + keys + tool)
@@ -187,8 +186,9 @@ class Codec:
         """Where a loop stands on the ladder; of its keys 16 at most."""
         keys = sorted(loop.keys - {loop.id})[: _LOOP_KEYS - 1]
         body = _LOOP.pack(
-            loop.id, instant(loop.since), _ACTIONS.index(loop.action), min(loop.confirmed, _SHORT),
-            min(loop.shown, _SHORT), min(loop.descents, _SHORT), len(keys),
+            loop.id, instant(loop.since), _ACTIONS.index(loop.action), loop.confirmed,
+            min(loop.rounds, _SHORT), min(loop.shown, _SHORT), min(loop.descents, _SHORT),
+            len(keys),
         )  # fmt: skip
         return self._sealed(Mark.LOOP, body + struct.pack(f"<{len(keys)}Q", *keys))
 
@@ -263,7 +263,9 @@ def _packed_keys(seen: Evidence) -> tuple[int, bytes]:
 
 
 def _call(body: bytes) -> CallEntry:
-    time, took, gap, flags, present, kinds, share, ease, size, named = _CALL.unpack_from(body)
+    (
+        time, took, rested, hint, stop, flags, present, kinds, share, ease, size, named,
+    ) = _CALL.unpack_from(body)  # fmt: skip
     found: dict[str, Any] = {name: bool(flags >> place & 1) for place, name in enumerate(_FLAGS, 1)}
     at, key = _CALL.size, 0
     for place, name in enumerate(_KEYS):
@@ -283,7 +285,8 @@ def _call(body: bytes) -> CallEntry:
         number=0, tool=body[at:].decode("utf-8", "ignore"), outcome_size=size,
         novelty=None if share == _NO_SHARE else share / _SHARES,
         error_class=_CLASSES[int(kinds) >> 3], effect=_EFFECTS[int(kinds) & 7], sample="", epoch=0,
-        gap=None if gap == _UNKNOWN else gap * 1000, time=time, round=0, ease=ease, **found,
+        rested=rested / _SHARES, hint_weight=hint / _SHARES, stop_weight=stop / _SHORT,
+        time=time, round=0, ease=ease, **found,
     )  # fmt: skip
     return CallEntry(seen, took * 1000, bool(flags & 1))
 
@@ -292,11 +295,12 @@ _NO_KEY: Final = {name: None if "None" in _DECLARED[name] else 0 for name in _KE
 
 
 def _loop(body: bytes) -> Loop:
-    key, since, action, confirmed, shown, descents, more = _LOOP.unpack_from(body)
+    key, since, action, confirmed, rounds, shown, descents, more = _LOOP.unpack_from(body)
     keys = struct.unpack(f"<{more}Q", body[_LOOP.size :])
     return Loop(
-        frozenset((key, *keys)), key, _ACTIONS[int(action)], confirmed, 0, 0, shown, since, descents
-    )
+        frozenset((key, *keys)), key, _ACTIONS[int(action)], confirmed, 0, 0, shown, since,
+        descents, rounds=rounds,
+    )  # fmt: skip
 
 
 def _decision(body: bytes, session: str) -> Decision:
@@ -313,6 +317,10 @@ def _decision(body: bytes, session: str) -> Decision:
         threshold=round(threshold, 2), period=period, step=step, time=time,
         fingerprint=f"{call:016x}" if flags & 2 else None, shadow=bool(flags & 1), tool=tool,
     )  # fmt: skip
+
+
+def _share_of(share: float) -> int:
+    return round(min(max(share, 0.0), 1.0) * _SHARES)
 
 
 def _micros(nanoseconds: int) -> int:

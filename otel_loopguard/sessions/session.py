@@ -641,7 +641,7 @@ class Session:
 
     def _succeeded(self, seen: Evidence) -> bool:
         """Whether a call brought something new, or changed the world."""
-        if seen.error or seen.waiting:
+        if seen.error or seen.waits:
             return False
         new = (
             seen.novelty is not None

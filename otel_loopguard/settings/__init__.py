@@ -84,6 +84,7 @@ class ToolSettings(Group):
 
     exempt: bool = value(False, "Never judged.")
     polls: bool = value(False, "An unchanged answer after a pause is waiting.")
+    once: bool = value(False, "The third equal call that succeeds is refused.")
     effect: Literal["read", "write", "wait"] | None = value(
         None, "Whether it changes something; inferred from its name or command by default."
     )
@@ -258,10 +259,13 @@ class Settings(Group):
     write_tools: Names = value(
         frozenset(), "Tools that change something, so that progress is possible."
     )
+    once_tools: Names = value(
+        frozenset(), "Tools that do something only once: the third equal call is refused."
+    )
     tools: Mapping[str, ToolSettings] = value(
         {},
-        "Single tools by name (JSON in the variable): `exempt`, `polls`, `effect`, `key` and "
-        "their own thresholds.",
+        "Single tools by name (JSON in the variable): `exempt`, `polls`, `once`, `effect`, `key` "
+        "and their own thresholds.",
     )
 
     # Policy.
@@ -292,7 +296,7 @@ class Settings(Group):
         le=100,
     )
     abort_after: int = value(
-        2, "Confirming rounds after a hint before the session is aborted.", ge=1, le=100
+        4, "Confirming rounds after a hint before the session is aborted.", ge=1, le=100
     )
     warning_limit: int = value(
         0,
@@ -621,6 +625,11 @@ class Settings(Group):
         return self.poll_tools | {name for name, tool in self.tools.items() if tool.polls}
 
     @cached_property
+    def once(self) -> frozenset[str]:
+        """Tools of which an equal call is not to succeed again and again."""
+        return self.once_tools | {name for name, tool in self.tools.items() if tool.once}
+
+    @cached_property
     def exempt(self) -> frozenset[str]:
         """Tools that are never judged."""
         return self.exempt_tools | {name for name, tool in self.tools.items() if tool.exempt}
@@ -637,7 +646,7 @@ class Settings(Group):
         return {
             **dict.fromkeys(self.poll_tools, "read"),
             **dict.fromkeys(self.read_tools, "read"),
-            **dict.fromkeys(self.write_tools, "write"),
+            **dict.fromkeys(self.write_tools | self.once, "write"),
             **{name: tool.effect for name, tool in self.tools.items() if tool.effect},
         }
 

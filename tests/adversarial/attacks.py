@@ -71,7 +71,7 @@ NOVELTY = (
     ),
     Attack(
         "a field of a known volatile name in the answer",
-        "stopped",
+        "hint",
         lambda n: _ask(n, answer=f'{{"hits": [], "request_id": "r-{n}"}}'),
     ),
     Attack(
@@ -191,7 +191,7 @@ WAITING = (
     ),
     Attack(
         "the same for 45 minutes",
-        "stopped",
+        "hint",
         lambda n: _ask(n, answer='{"state": "pending"}', tool="get_state", every=10),
         270,
     ),

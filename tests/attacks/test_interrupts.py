@@ -27,7 +27,7 @@ OURS = str(Path(otel_loopguard.__file__).parent)
 def again(guard: LoopGuard, session: str, times: int = 1) -> None:
     """The same call, with the same outcome."""
     for _ in range(times):
-        guard.observe(Step(Kind.TOOL, "search", args={"q": 1}, outcome="the same"), session)
+        guard.observe(Step(Kind.TOOL, "search", args={"q": 1}, outcome="none found"), session)
 
 
 def flag_of(guard: LoopGuard, session: str) -> Flag:

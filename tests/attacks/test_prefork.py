@@ -47,7 +47,7 @@ for thread in threads:
 def child(number):
     key, actions = f"child-{number}", []
     with agent(tracer, gen_ai__conversation__id=key):
-        for _ in range(6):
+        for _ in range(8):
             tool_call(tracer, "search", '{"q": "x"}', "nothing was found here")
             actions.append(guard.flag_of(key).control.action.value)
     healthy = f"healthy-{number}"

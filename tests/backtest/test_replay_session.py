@@ -154,7 +154,7 @@ def test_a_table_of_steps() -> None:
         "kind": "tool",
         "tool": "search",
         "args": {"q": "x"},
-        "output": "nothing",
+        "output": "nothing found",
         "loop": True,
     }
     rows = [(ENTRY, {**entry, "t_start": i, "t_end": i + 0.5}) for i in range(8)]

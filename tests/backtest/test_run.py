@@ -56,7 +56,7 @@ def test_json_lines_and_parquet_come_to_the_same(capture: Path, tmp_path: Path) 
     assert one.pop("source") == "spans.parquet"
     assert other.pop("source") == "s.jsonl"
     assert one == other
-    assert (one["session"], one["strongest"], one["steps"]) == ("thread-42", "abort", 28)
+    assert (one["session"], one["strongest"], one["steps"]) == ("thread-42", "deny", 28)
     assert (one["stop_action"], one["stop_rule"]) == ("deny", "identical_call")
     assert (one["calls"], one["calls_after"]) == (13, 9)
     assert (one["guard_version"], one["settings_hash"]) == (__version__, settings_hash(Settings()))
@@ -75,8 +75,8 @@ def test_a_conversation_in_several_files_is_one_session(capture: Path, tmp_path:
 def test_a_table_of_steps(tmp_path: Path) -> None:
     steps = [
         {"session": name, "index": index, "kind": "tool", "tool": "search", "args": '{"q": "x"}',
-         "output": "none" if name == "stuck" else f"row {index}", "loop": name == "stuck"}
-        for index in range(6) for name in ("stuck", "fine")
+         "output": "no rows found" if name == "stuck" else f"row {index}", "loop": name == "stuck"}
+        for index in range(8) for name in ("stuck", "fine")
     ]  # fmt: skip
     parquet.write_table(pa.Table.from_pylist(steps[::-1]), tmp_path / "steps.parquet")
     found = rows_of(run(str(tmp_path / "steps.parquet"), Settings(), tmp_path / "out", jobs=1))

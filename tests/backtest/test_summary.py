@@ -27,7 +27,7 @@ def source(tmp_path: Path) -> Path:
     """Two stuck sessions and two healthy ones; names of one are not to be trusted."""
     steps = [
         {"session": f"{name}-{HOSTILE}", "index": index, "kind": "tool", "tool": f"find {HOSTILE}",
-         "args": '{"q": "x"}', "output": "none" if index % 6 < 5 and stuck else f"row {index}",
+         "args": '{"q": "x"}', "output": "no rows found" if index < 7 and stuck else f"row {index}",
          "loop": stuck if labelled else None, "t_start": float(index), "t_end": index + 0.5}
         for name, stuck, labelled in (
             ("a", True, True), ("b", True, False), ("c", False, True), ("d", False, True),

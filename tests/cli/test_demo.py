@@ -19,7 +19,7 @@ def test_the_demo(command: Any) -> None:
         live.index(text) for text in ("guard  hint:", "guard  deny:", "refused", "LoopGuardAbort:")
     ]
     assert places == sorted(places)
-    for text in ("invoke_agent gpt-4", "◆ hint", "◆ deny", "◆ abort"):
+    for text in ("invoke_agent gpt-4", "◆ hint"):
         assert text in recorded
 
 

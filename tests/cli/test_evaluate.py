@@ -353,7 +353,7 @@ def test_few_runs_need_no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(("calls", "stopped_up_to"), [(0, 0), (9, 3)])
 def test_trials(calls: int, stopped_up_to: int) -> None:
     """At each sensitivity the highest stop line that stops a run, of those that are tried."""
-    run = Run("a", steps=[Step(Kind.TOOL, "t", args={}, outcome="x" * 50)] * calls)
+    run = Run("a", steps=[Step(Kind.TOOL, "search", args={}, outcome="none found")] * calls)
     for lines in (0, 3):
         last = tried(run, Settings(), lines, result_of(run, Settings()))[-1]
         assert (last.noticed, last.line) == (calls > 0, min(lines, stopped_up_to))

@@ -191,7 +191,6 @@ def test_the_tree(command: Any) -> None:
     assert lines[1].endswith("invoke_agent gpt-4")
     hint = next(number for number, line in enumerate(lines) if "◆ hint" in line)
     assert "execute_tool sql" in lines[hint - 1]
-    assert "◆ abort" in result.stdout
 
 
 def test_a_real_process(runs: Path) -> None:

@@ -16,7 +16,7 @@ from tests.agents import provider_with, tool_call
 from tests.stores.servers import wait_for
 
 
-def _loop(key: str, calls: int = 6) -> LoopGuardSpanProcessor:
+def _loop(key: str, calls: int = 8) -> LoopGuardSpanProcessor:
     processor = LoopGuardSpanProcessor()
     tracer = provider_with(processor).get_tracer("my.agent")
     with named(key):

@@ -194,7 +194,7 @@ def test_an_exporters_mark_is_no_failure_of_the_call() -> None:
     provider = provider_with(LoopGuardSpanProcessor(), exporting)
     with turn(uuid.uuid4().hex, tracer_provider=provider, content=True) as now:
         for _ in range(4):
-            now.tool("search", {"q": "x"}, lambda q: f"Nothing about {q}.")
+            now.tool("search", {"q": "x"}, lambda q: f"No results about {q}.")
     provider.shutdown()
     calls = [span for span in memory.get_finished_spans() if span.name.endswith("search")]
     own = calls[3].attributes or {}

@@ -64,7 +64,7 @@ def test_calls_of_the_loop_are_refused_and_others_are_not(run: Run) -> None:
 def test_a_session_that_is_held_makes_no_call(run: Run) -> None:
     """Paused or aborted, by a person or by the policy: neither the call of the loop nor another."""
     name, args = _the_call()
-    run.calls(5)
+    run.calls(7)
     refusal = control.refused(name, args)
     assert refusal is not None
     assert refusal.action == "abort"
@@ -145,7 +145,7 @@ def test_a_denied_call_is_refused_also_after_others(run: Run) -> None:
     name, args = _the_call()
     run.calls(4)
     assert control.current().action == "deny"
-    tool_call(run.tracer, "list", '{"path": "a"}', "nothing")
+    tool_call(run.tracer, "list", '{"path": "a"}', "nothing found")
     assert control.current().action == "allow"
     refusal = control.refused(name, args)
     assert refusal is not None

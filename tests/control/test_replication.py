@@ -58,7 +58,8 @@ def test_a_stop_of_the_policy_travels(guards: Guards) -> None:
     assert action_of(here, run) is Action.DENY
     wait_for(lambda: action_of(there, run) is Action.DENY, SOON_S)
     assert control_of(there, run).by == "policy"
-    here.observe(call(), run)
+    for _ in range(3):
+        here.observe(call(), run)
     wait_for(lambda: action_of(there, run) is Action.ABORT, SOON_S)
 
 
@@ -211,7 +212,7 @@ def test_the_next_turn_is_not_stopped_by_what_stopped_the_last(guards: Guards) -
     here, there = guards(), guards()
     conversation = new_name("conversation")
     begin(conversation, here)
-    for _ in range(5):
+    for _ in range(7):
         here.observe(call(), conversation)
     assert action_of(here, conversation) is Action.ABORT
     store = open_store(here.settings)

@@ -36,7 +36,7 @@ def evidence(number: int, **given: Any) -> Evidence:
         "outcome_size": 50, "novelty": 0.0, "echo": False, "nothing": False, "rejects": False,
         "failing": False, "error": False, "error_class": ErrorClass.UNKNOWN, "error_line": None,
         "error_shape": None, "call_error": False, "effect": Effect.READ, "runs_code": False,
-        "sample": "", "place": None, "epoch": 0, "gap": None, "waiting": False, "time": 0,
-        "round": number,
+        "sample": "", "place": None, "epoch": 0, "time": 0,
+        "round": number, "hint_weight": 1.0, "stop_weight": 1.0,
     }  # fmt: skip
     return Evidence(**{**plain, **given})

@@ -254,9 +254,9 @@ def test_more_than_three_exchanges_on_one_topic_are_a_cycle() -> None:
 def test_where_nobody_can_be_asked_it_climbs_to_an_end() -> None:
     """A critical cycle is denied, and aborted when it goes on: no pause waits for nobody."""
     run = Run(Settings(**ONLY))
-    run.calls(*rally(14))
+    run.calls(*rally(18))
     found = [(one.step + 1, one.action.value, one.intervention) for one in pairs(run)]
-    assert found[-2:] == [(12, "deny", "escalate_human"), (13, "abort", "escalate_human")]
+    assert found[-2:] == [(12, "deny", "escalate_human"), (15, "abort", "escalate_human")]
 
 
 def test_what_brings_news_in_part_is_denied_and_not_aborted() -> None:

@@ -47,8 +47,8 @@ def decided(case: Case) -> list[Decision]:
 
 
 @shown(
-    ["9 hint cycle", "10 deny cycle", "11 abort cycle"],
-    "a cycle of 4 calls that ends with 'read_page' went round 3 times with equal arguments and "
+    ["9 hint cycle"],
+    "a cycle of 4 calls that ends with 'read_page' went round 2 times with equal arguments and "
     "equal outcomes",
 )
 def cycle() -> Iterator[Step]:
@@ -83,8 +83,8 @@ def outage() -> Iterator[Step]:
 
 
 @shown(
-    ["2 hint equal_error", "3 deny same_refusal", "4 abort same_refusal"],
-    ("'edit' refused 5 calls in the same words: it did not understand them, and did nothing"),
+    ["2 hint equal_error", "3 deny same_refusal"],
+    ("'edit' refused 4 calls in the same words: it did not understand them, and did nothing"),
 )
 def refused_call() -> Iterator[Step]:
     for number in range(5):
@@ -153,8 +153,8 @@ def revised_in_vain() -> Iterator[Step]:
 
 
 @shown(
-    ["3 hint does_nothing", "4 deny does_nothing", "5 abort does_nothing"],
-    ("6 of the last commands of 'bash' do nothing, whatever stands behind them"),
+    ["3 hint does_nothing", "4 deny does_nothing"],
+    ("5 of the last commands of 'bash' do nothing, whatever stands behind them"),
 )
 def idle_command() -> Iterator[Step]:
     for command in (":", ": ls -la", "echo test", ": python3 run.py", ":", ": pwd"):

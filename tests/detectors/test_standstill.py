@@ -76,14 +76,13 @@ def test_a_short_answer_to_other_items_is_a_list_that_is_checked() -> None:
 
 
 def test_a_short_answer_to_other_questions_counts_less() -> None:
-    """From 16 characters on an answer weighs 0.7, below that 0.45."""
-    words = ("the first part", "of what, and why", "who said so?", "in which year; where", "really")
-    steps = [call("lookup", {"q": f"{word} {word[::-1]}"}, "it is not known") for word in words]
-    assert alone("stagnation", *steps) == []
-    steps = [
-        call("lookup", {"q": f"{word} {word[::-1]}"}, "it is not known here") for word in words
-    ]
-    assert [(one.step, one.count) for one in alone("stagnation", *steps)] == [(4, 3.5)]
+    """As much less as it is shorter than fifty characters."""
+    words = "the first part,of what and why,who said so,in which year,really,how old".split(",")
+    first = []
+    for said in ("it is a secret", "it is a well kept secret of ours", "nobody knows it" * 4):
+        steps = [call("lookup", {"q": f"{word} {word[::-1]}"}, said) for word in words]
+        first += [one.step for one in alone("stagnation", *steps)] or [99]
+    assert first == [99, 4, 2]
 
 
 def test_another_answer_takes_three_tenths() -> None:
@@ -456,7 +455,7 @@ def test_commands_that_do_nothing_are_equal_to_each_other() -> None:
     """Whatever stands behind the colon."""
     decisions = alone("idle_command", *NOTHING)
     assert [(decision.step, decision.action) for decision in decisions] == [
-        (3, "hint"), (4, "deny"), (5, "abort"),
+        (3, "hint"), (4, "deny"),
     ]  # fmt: skip
     assert decisions[0].reason == "does_nothing"
 
@@ -692,15 +691,12 @@ def test_six_equal_verdicts_give_a_hint() -> None:
     )
 
 
-@pytest.mark.parametrize("given", ["error", "outcome"])
-def test_what_cannot_be_reached_turned_nothing_down(given: str) -> None:
-    """An error says nothing about what was tried, with a status or without."""
-    said: dict[str, Any] = {given: "Error: connection to 10.0.0.5, port 5432 failed: refused"}
-    decisions = alone("same_verdict", *[call("query_db", {"of": n}, **said) for n in range(30)])
-    kind = "error" if given == "error" else "answer"
-    assert decisions
+def test_what_cannot_be_reached_turned_nothing_down() -> None:
+    """An error says nothing about what was tried."""
+    said = "Error: connection to 10.0.0.5, port 5432 failed: refused"
+    decisions = alone("same_verdict", *[call("query_db", {"of": n}, said) for n in range(30)])
     assert re.fullmatch(
-        rf"'query_db' failed \d+ times with an equal 56-character {kind}", decisions[0].message
+        r"'query_db' failed \d+ times with an equal 56-character answer", decisions[0].message
     )
 
 
@@ -713,8 +709,7 @@ def test_changes_in_between_do_not_matter() -> None:
 def test_the_same_check_without_a_change_is_half_a_try() -> None:
     """Nothing was tried in between."""
     steps = [call("look_at_tests", {}, VERDICT) for _ in range(20)]
-    decisions = alone("same_verdict", *steps)
-    assert [(decision.step, decision.action) for decision in decisions] == [(10, "hint")]
+    assert alone("same_verdict", *steps)[0].step == 10
 
 
 def test_a_clock_in_the_verdict_does_not_hide_it() -> None:
@@ -775,19 +770,8 @@ def test_guesses_typed_by_hand_climb_from_twenty_on() -> None:
     steps = [call("unlock", {"password": f"secret{n}"}, "Wrong password?") for n in range(30)]
     decisions = alone("same_verdict", *steps)
     assert [(decision.step, decision.action) for decision in decisions] == [
-        (5, "hint"), (19, "steer"), (21, "ask"), (23, "deny"), (24, "abort"),
+        (5, "hint"), (19, "deny"),
     ]  # fmt: skip
-
-
-def test_guesses_that_fail_as_calls_climb_as_well() -> None:
-    """A shell that exits with 1 says the same; below twenty it is left to `error_repeat`."""
-    steps = [
-        call("bash", {"command": f"unzip -P s{n} a.zip"}, error="Exit code 82\nincorrect password")
-        for n in range(30)
-    ]
-    decisions = alone("same_verdict", *steps)
-    assert decisions[0].step == 19
-    assert actions(decisions) == ["hint", "steer", "deny", "abort"]
 
 
 def test_tries_after_changes_do_not_climb() -> None:
@@ -812,7 +796,7 @@ def test_the_setting_says_from_when_it_climbs() -> None:
     steps = [call("unlock", {"password": f"secret{n}"}, "Wrong password?") for n in range(12)]
     decisions = alone("same_verdict", *steps, tuning={"calls": {"verdict_climb": 8}})
     assert [(decision.step, decision.action) for decision in decisions][:2] == [
-        (5, "hint"), (7, "steer"),
+        (5, "hint"), (7, "deny"),
     ]  # fmt: skip
 
 
@@ -892,7 +876,7 @@ def test_a_search_that_halves_a_range_is_no_sweep() -> None:
 def test_waits_and_writes_do_not_count() -> None:
     """Neither asks for a place of a range."""
     wrapped = [n % 10 for n in range(40)]
-    assert places(*wrapped, waiting=True) == []
+    assert places(*wrapped, waits=True) == []
     assert places(*wrapped, effect=Effect.WRITE) == []
 
 

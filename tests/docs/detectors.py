@@ -16,18 +16,22 @@ OTHERS = {"stall": ("stall", "open spans"), "judge": ("", "steps")}
 """Detectors outside of the registry: family, and what they look at."""
 
 ABOUT: dict[str, tuple[Action, str]] = {
-    "exact_repeat": (Action.ABORT, "repeat_threshold tuning.calls.repeat_window"),
+    "exact_repeat": (
+        Action.ABORT,
+        "repeat_threshold tuning.calls.repeat_window wait_budget_s transient_budget_s",
+    ),
     "cycle": (Action.ABORT, "cycle_repeats tuning.calls.cycle_max_period"),
+    "made_again": (Action.DENY, "once_tools"),
     "similar_repeat": (
         Action.STEER,
         "similar_threshold tuning.calls.similar_ratio tuning.calls.similar_novelty",
     ),
-    "error_repeat": (Action.ABORT, "error_threshold transient_budget_s"),
+    "error_repeat": (Action.ABORT, "error_threshold"),
     "error_rate": (
         Action.STEER,
         "tuning.calls.error_rate tuning.calls.error_rate_rounds tuning.calls.error_streak",
     ),
-    "outage": (Action.PAUSE, "error_threshold tuning.calls.wait_gap_s"),
+    "outage": (Action.PAUSE, "error_threshold"),
     "refused_call": (Action.ABORT, "tuning.calls.refused_threshold tuning.calls.refused_window"),
     "same_failure": (Action.STEER, "tuning.calls.failure_threshold tuning.calls.failure_steer"),
     "failing_model": (Action.DENY, "tuning.calls.error_streak tuning.calls.wait_gap_s"),
@@ -38,6 +42,7 @@ ABOUT: dict[str, tuple[Action, str]] = {
     "sweep": (Action.HINT, "tuning.calls.sweep_threshold"),
     "grinding": (Action.HINT, "tuning.calls.grinding_calls tuning.calls.grinding_novelty"),
     "repeated_edit": (Action.HINT, "tuning.calls.edit_threshold"),
+    "back_to_state": (Action.HINT, ""),
     "no_better_score": (Action.ALLOW, "tuning.calls.score_threshold"),
     "revised_in_vain": (Action.HINT, "tuning.calls.revision_threshold"),
     "idle_command": (Action.ABORT, "tuning.calls.idle_threshold tuning.calls.idle_window"),

@@ -12,11 +12,12 @@ from tests.documented.acting import Run
 from tests.documented.traced import Traced
 
 STOPS = {action.value for action in Action if action.stops}
+NOTHING = "No results found."
 
 
 def same(number: int = 0) -> Step:
     """One repeat of the loop with this number."""
-    return call("search", {"q": f"x{number}"}, f"nothing about x{number}")
+    return call("search", {"q": f"x{number}"}, f"No results for x{number}.")
 
 
 # Users say: A hard stop destroys the context
@@ -33,8 +34,8 @@ def test_a_session_that_was_stopped_can_go_on() -> None:
     """Who resumes it keeps the session; only what was counted begins anew."""
     agent = Traced()
     with session("chat"), agent.running():
-        for _ in range(6):
-            agent.call("search", '{"q": "x"}', "nothing")
+        for _ in range(8):
+            agent.call("search", '{"q": "x"}', NOTHING)
         assert control.current().action is Action.ABORT
         assert control.resume("chat")
         control.check()
@@ -121,7 +122,7 @@ def test_a_hint_that_was_obeyed_is_taken_back() -> None:
     agent = Traced()
     with session("obeyed"), agent.running():
         for _ in range(3):
-            agent.call("search", '{"q": "x"}', "nothing")
+            agent.call("search", '{"q": "x"}', NOTHING)
         assert control.current().action is Action.HINT
         agent.call("read", '{"path": "a"}', "text")
         assert control.current().action is Action.ALLOW
@@ -139,7 +140,7 @@ def test_nothing_is_put_into_the_conversation() -> None:
         for _ in range(5):
             own = {"gen_ai.tool.name": "search", "gen_ai.tool.call.arguments": '{"q": "x"}'}
             with rig.tracer.start_as_current_span("execute_tool search", attributes=own) as span:
-                span.set_attribute("gen_ai.tool.call.result", "nothing")
+                span.set_attribute("gen_ai.tool.call.result", NOTHING)
     for span in rig.exported:
         foreign = {
             k: v for k, v in (span.attributes or {}).items() if not k.startswith("loopguard.")
@@ -148,7 +149,7 @@ def test_nothing_is_put_into_the_conversation() -> None:
             "gen_ai.operation.name", "gen_ai.tool.name", "gen_ai.tool.call.arguments",
             "gen_ai.tool.call.result", "gen_ai.agent.name",
         }  # fmt: skip
-        assert foreign.get("gen_ai.tool.call.result", "nothing") == "nothing"
+        assert foreign.get("gen_ai.tool.call.result", NOTHING) == NOTHING
 
 
 def test_a_run_does_not_end_silently() -> None:
@@ -156,7 +157,7 @@ def test_a_run_does_not_end_silently() -> None:
     agent = Traced()
     with session("loud"), agent.running():
         for _ in range(8):
-            agent.call("search", '{"q": "x"}', "nothing")
+            agent.call("search", '{"q": "x"}', NOTHING)
         with pytest.raises(LoopGuardAbort) as stop:
             control.check()
     assert "'search' was called" in str(stop.value)
@@ -168,7 +169,7 @@ def test_a_hint_quotes_what_was_seen() -> None:
     agent = Traced()
     with session("quoted"), agent.running():
         for _ in range(3):
-            agent.call("search", '{"q": "x"}', "nothing")
+            agent.call("search", '{"q": "x"}', NOTHING)
         said = control.current().hint
     assert said is not None
     assert "search" in said

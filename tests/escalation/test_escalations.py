@@ -288,7 +288,7 @@ def test_what_is_not_put_before_people() -> None:
 def test_from_a_severity() -> None:
     """Every decision as bad as that is put before people; an aborted run may be let go on."""
     guard = watched(max_action="abort", escalate_severity="fatal", escalate_on="")
-    stuck(guard, "a", calls=5)
+    stuck(guard, "a", calls=7)
     found = only()
     assert (found.cause, found.held) == ("severity", False)
     assert guard.flag_of("a").control.action is Action.ABORT

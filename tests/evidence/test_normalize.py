@@ -23,7 +23,7 @@ from otel_loopguard.evidence.normalize import (
     without_volatile,
 )
 from tests.calls import call
-from tests.detectors.alone import actions, alone
+from tests.detectors.alone import alone
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(),
@@ -295,10 +295,14 @@ def test_memory_is_bounded() -> None:
     assert len(volatile._runs) <= 64
 
 
-def test_what_rests_on_it_hints_at_most() -> None:
-    """A guess stops nothing: the value may have been what the call was about."""
-    steps = [call("job", {"user": "u", "zz": nonce(n)}, ANSWER) for n in range(20)]
-    assert actions(alone("exact_repeat", *steps)) == ["hint"]
+def test_what_rests_on_it_stops_later() -> None:
+    """The value may have been what the call was about: the guess has to be confirmed."""
+    first = []
+    for value in (nonce, lambda _: "x"):
+        steps = [call("job", {"user": "u", "zz": value(n)}, ANSWER) for n in range(20)]
+        stops = [one for one in alone("exact_repeat", *steps) if one.action.stops]
+        first.append(stops[0].step)
+    assert first[0] > first[1] + 1
 
 
 FIELDS = ("took", "elapsed", "duration", "latency", "uptime", "created_at", "updated_at",

@@ -32,6 +32,8 @@ class Home:
         # As in a program that is installed: compiled once, and not at each event.
         self.environment.pop("PYTHONDONTWRITEBYTECODE", None)
         self.environment["LOOPGUARD_TUNING__HOOKS__ANSWER_S"] = "60"  # on a slow machine too
+        # One call against the refusal is enough: each takes two processes.
+        self.environment["LOOPGUARD_ABORT_AFTER"] = "2"
         self.calls = 0
 
     def run(self, *arguments: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:

@@ -182,6 +182,7 @@ def test_hand_offs_that_cannot_be_refused_end_the_run() -> None:
 def test_other_calls_may_run_while_a_hand_off_is_denied() -> None:
     """The deny is about the agents of the loop, and stays until something new came."""
     adapter = make_adapter()
+    assert search(adapter) is None
     assert [_hand_over(adapter, number) for number in range(12)] == [None] * 12
     assert search(adapter) is None
     flag = adapter.flag("chat-1")

@@ -234,14 +234,15 @@ def test_a_setting_names_the_function() -> None:
     guard = LoopGuard(
         Settings(diagnoser=f"{__name__}:because"), on_decision=lambda _, found: seen.append(found)
     )
-    step = call("warp", {"to": "mars"}, error="flux capacitor misaligned")
+    step = call("warp", {"to": "mars"}, error="flux capacitor is upset")
     for _ in range(3):
         guard.observe(step, "run")
     assert seen[-1].diagnosis is None
     decisions = guard._decisions
     assert decisions._diagnoser is not None
     until(lambda: any(decisions._diagnoser._answers.values()))  # type: ignore[union-attr]
-    guard.observe(step, "run")
+    for _ in range(20):
+        guard.observe(step, "run")
     assert seen[-1].diagnosis == Diagnosis("custom", "because of flux capac")
 
 

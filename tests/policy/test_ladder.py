@@ -12,12 +12,13 @@ from otel_loopguard.policy import Ladder
 from tests.calls import SECOND
 
 HINT, STEER, ASK, DENY, PAUSE, ABORT = list(Action)[1:]
+SOON = Settings(abort_after=2)
 
 
-def found(*keys: int, most: Action = Action.ABORT) -> Detection:
+def found(*keys: int, most: Action = Action.ABORT, weight: float = 1.0) -> Detection:
     return Detection(
         "exact_repeat", "identical_call", Severity.WARNING, 0.9, frozenset(keys), 3, 3, "m",
-        max_action=most,
+        max_action=most, weight=weight,
     )  # fmt: skip
 
 
@@ -28,9 +29,18 @@ def climb(ladder: Ladder, detection: Detection, start: int, steps: int) -> list[
 
 
 def test_a_hint_is_spent_and_confirmations_deny_and_abort() -> None:
-    """Notice and one confirmation deny, one more aborts, then there is silence."""
-    actions = climb(Ladder(Settings()), found(1), 0, 5)
-    assert actions == [HINT, DENY, ABORT, None, None]
+    """Notice and one confirmation deny, three more abort, then there is silence."""
+    actions = climb(Ladder(Settings()), found(1), 0, 7)
+    assert actions == [HINT, DENY, None, None, ABORT, None, None]
+
+
+@pytest.mark.parametrize("weight", [0.9, 0.3, 0.05])
+def test_what_weighs_less_leads_later_to_the_same(weight: float) -> None:
+    """Weights are added up, of whatever size, without a least one."""
+    said = climb(Ladder(Settings()), found(1, weight=weight), 0, 90)
+    assert [action for action in said if action] == [HINT, DENY, ABORT]
+    assert said.index(DENY) == pytest.approx(1 / weight, abs=1)
+    assert said.index(ABORT) == pytest.approx(4 / weight, abs=1)
 
 
 def test_every_rung_can_be_put_on_the_way() -> None:
@@ -67,7 +77,7 @@ def test_a_detection_says_how_far_it_may_lead(most: Action, way: list[Action]) -
 
 def test_detections_that_share_a_call_are_one_loop() -> None:
     """A cycle and the repeats inside it climb one ladder."""
-    ladder = Ladder(Settings())
+    ladder = Ladder(SOON)
     assert climb(ladder, found(1), 0, 1) == [HINT]
     assert climb(ladder, found(1, 2), 1, 1) == [DENY]
     assert climb(ladder, found(2), 2, 1) == [ABORT]
@@ -135,7 +145,7 @@ def test_memory_is_bounded() -> None:
 
 def test_a_denied_call_that_comes_again_ends_in_an_abort() -> None:
     """A deny is bounded: calling on against it is a confirmation, and no outcome."""
-    ladder = Ladder(Settings())
+    ladder = Ladder(SOON)
     climb(ladder, found(1), 0, 2)
     verdict = ladder.defied(1, "search", 2, 2)
     assert verdict is not None
@@ -150,7 +160,7 @@ def test_a_detection_without_keys_is_known_by_its_rule() -> None:
 
 def test_a_success_takes_a_confirmation_back() -> None:
     """A denied loop goes down to its hint, and has to be shown again before it is denied again."""
-    ladder = Ladder(Settings())
+    ladder = Ladder(SOON)
     climb(ladder, found(1), 0, 2)
     ladder.descend()
     assert not ladder.denies(1)
@@ -171,7 +181,7 @@ def test_one_rung_at_a_time() -> None:
 
 def test_a_loop_goes_down_so_often_and_no_more() -> None:
     """Something new beside a loop does not keep it alive for ever: a deny has an end."""
-    ladder = Ladder(Settings(tuning={"policy": {"descend_limit": 3}}))
+    ladder = Ladder(Settings(abort_after=2, tuning={"policy": {"descend_limit": 3}}))
     said: list[Action | None] = []
     for number in range(8):
         said += climb(ladder, found(1), number, 1)
@@ -183,10 +193,10 @@ def test_a_loop_goes_down_so_often_and_no_more() -> None:
 def test_a_pause_and_an_abort_stay(most: Action) -> None:
     """Only a person lets it go on."""
     ladder = Ladder(Settings())
-    climb(ladder, found(1, most=most), 0, 4)
+    climb(ladder, found(1, most=most), 0, 5)
     for _ in range(5):
         ladder.descend()
-    assert climb(ladder, found(1, most=most), 4, 3) == [None, None, None]
+    assert climb(ladder, found(1, most=most), 5, 3) == [None, None, None]
 
 
 def test_no_descent_where_it_is_switched_off() -> None:
@@ -199,13 +209,14 @@ def test_no_descent_where_it_is_switched_off() -> None:
 
 def test_a_cooldown_in_rounds_leaves_time_to_react() -> None:
     """Two rounds after the hint are free, one after the deny."""
-    ladder = Ladder(Settings(tuning={"policy": {"cooldown_rounds": {"hint": 2, "deny": 1}}}))
+    cooldowns = {"cooldown_rounds": {"hint": 2, "deny": 1}}
+    ladder = Ladder(Settings(abort_after=2, tuning={"policy": cooldowns}))
     assert climb(ladder, found(1), 0, 6) == [HINT, None, None, DENY, None, ABORT]
 
 
 def test_a_cooldown_in_seconds_goes_by_the_clock() -> None:
     """Rounds within ten seconds after a hint lead nowhere, however many they are."""
-    ladder = Ladder(Settings(tuning={"policy": {"cooldown_s": {"hint": 10}}}))
+    ladder = Ladder(Settings(abort_after=2, tuning={"policy": {"cooldown_s": {"hint": 10}}}))
     said = [
         ladder.judge([found(1)], number, number, (1000 + second) * SECOND)
         for number, second in enumerate((0, 1, 2, 9, 11, 12))
@@ -217,7 +228,7 @@ def test_a_cooldown_in_seconds_goes_by_the_clock() -> None:
 
 def test_no_abort_without_a_deny_before_it() -> None:
     """Ten rounds of weak evidence and one of strong evidence are a refusal first."""
-    ladder = Ladder(Settings())
+    ladder = Ladder(SOON)
     climb(ladder, found(1, most=HINT), 0, 10)
     assert climb(ladder, found(1), 10, 2) == [DENY, ABORT]
 

@@ -14,13 +14,15 @@ if TYPE_CHECKING:
 HINTED: Final = frozenset(
     "poll_that_spins_for_a_while everybody_is_looked_up "
     "everybody_is_looked_up_by_a_tool_that_raises press_one_key_many_times "
-    "cut_result_of_a_growing_log click_that_adds_one move_step_by_step many_hosts_are_down".split()
+    "cut_result_of_a_growing_log click_that_adds_one move_step_by_step many_hosts_are_down "
+    "poll_while_a_model_thinks poll_and_a_look_at_the_log keys_and_screenshots".split()
 )
 """Families in which a hint may be given: without a pause, or where nobody can tell."""
 
 CLOCKED: Final = frozenset(
     "look_on_a_schedule several_looks_on_a_schedule log_that_stands_still_for_a_while "
-    "retries_with_patience retries_that_back_off side_by_side_alike".split()
+    "poll_and_a_look_at_the_log retries_with_patience retries_that_back_off "
+    "side_by_side_alike".split()
 )
 """Families that only a clock distinguishes from a loop."""
 CUT: Final = frozenset({"cut_result_of_a_growing_log"})

@@ -20,11 +20,13 @@ from tests.scenarios.families import EVERYDAY, HEALTHY, HINTED, OPEN, STUCK, Fam
 from tests.scenarios.healthy_everyday import CLOCKED, CUT
 
 STOPPED = (
-    "exact_repeat nonce_by_name volatile_answer short_cycle cycle_with_nonce "
-    "same_failing_call wrong_arguments unknown_tool retry_storm dead_button_on_a_screen "
-    "fan_out_again usage_again command_in_wrong_syntax refused_without_a_flag "
-    "commands_that_do_nothing passwords_by_hand forty_hand_offs_of_a_swarm "
-    "a_worker_with_one_answer a_ring_without_end ping_pong ring_of_agents handed_over_again"
+    "nonce_by_name volatile_answer short_cycle cycle_with_nonce same_failing_call wrong_arguments "
+    "unknown_tool retry_storm dead_button_on_a_screen usage_again command_in_wrong_syntax "
+    "refused_without_a_flag commands_that_do_nothing passwords_by_hand forty_hand_offs_of_a_swarm "
+    "a_worker_with_one_answer a_ring_without_end ping_pong ring_of_agents handed_over_again "
+    "nonce_in_value middle_cycle long_cycle two_answers_by_turns same_error_other_arguments "
+    "edit_that_does_not_match edit_and_undo dead_button scroll_at_the_bottom "
+    "several_tools_one_outage each_agent_in_its_own_loop"
 ).split()
 """Families whose loop is stopped, not only noticed, if the hint is not heeded."""
 

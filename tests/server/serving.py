@@ -15,12 +15,11 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
+from otel_loopguard import Settings
 from otel_loopguard.server import Server, ServerSettings, Tenants
 
 if TYPE_CHECKING:
     from collections.abc import Generator
-
-    from otel_loopguard import Settings
 
 PROTOBUF = {"content-type": "application/x-protobuf"}
 SECOND = 1_000_000_000
@@ -39,7 +38,9 @@ def serving(
 
     async def run() -> None:
         try:
-            async with Server(ServerSettings(**given), guard, tenants) as server:
+            # One call against the refusal is enough.
+            own = guard or Settings(abort_after=2)
+            async with Server(ServerSettings(**given), own, tenants) as server:
                 started.append(server)
                 ready.set()
                 await asyncio.to_thread(stop.wait)

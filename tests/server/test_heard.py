@@ -78,7 +78,7 @@ def test_where_nobody_asks_decisions_are_as_ever() -> None:
             Settings(), local=False, on_decision=lambda _, found: made.append(found.action.value)
         )
         engine = Engine(guard, lateness_s=0)
-        await engine.judge([span(number, now() + number * 10**9) for number in range(6)])
+        await engine.judge([span(number, now() + number * 10**9) for number in range(8)])
         await engine.close()
 
     asyncio.run(run())

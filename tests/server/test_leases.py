@@ -47,7 +47,9 @@ def redis(tmp_path: Path) -> Iterator[Redis]:
 
 @pytest.fixture
 def guard(redis: Redis) -> Settings:
-    return Settings(store_url=redis.url, digest_key="a key of all workers", store_timeout_s=0.5)
+    return Settings(
+        abort_after=2, store_url=redis.url, digest_key="a key of all workers", store_timeout_s=0.5
+    )
 
 
 @pytest.fixture

@@ -17,18 +17,19 @@ JSON = {"content-type": "application/json"}
 RECORDS: dict[str, dict[str, Any]] = {
     "codex.tool_result": {
         "conversation.id": "run-1", "tool_name": "shell", "call_id": "call-{}",
-        "arguments": '{"command": ["make", "test"]}', "output": "make: *** No rule. Stop.",
+        "arguments": '{"command": ["make", "test"]}',
+        "output": "make: test: No such file or directory",
         "success": "false", "duration_ms": "120",
     },
     "claude_code.tool_result": {
         "session.id": "run-1", "tool_name": "Bash", "tool_use_id": "toolu_{}", "success": "false",
-        "tool_input": '{"command": "make test"}', "error": "make: *** No rule. Stop.",
+        "tool_input": '{"command": "make test"}', "error": "make: test: No such file or directory",
         "duration_ms": 120,
     },
     "gemini_cli.tool_call": {
         "session.id": "run-1", "function_name": "run_shell_command", "event.sequence": 0,
         "function_args": '{"command": "make test"}', "success": "false",
-        "error": "make: *** No rule. Stop.", "duration_ms": 120,
+        "error": "make: test: No such file or directory", "duration_ms": 120,
     },
 }  # fmt: skip
 PROMPTS = {

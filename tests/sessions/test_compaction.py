@@ -53,6 +53,7 @@ def test_advice_is_a_hint_where_it_was_asked_for() -> None:
     assert advice(run) == [("compact_tokens", "hint")]
 
 
+ANSWER = "No results were found for this question."
 SHRINKS = [60_000, 9_000, 10_000]
 
 
@@ -74,7 +75,7 @@ def test_after_a_compaction_counts_weigh_half(between: list[Step], action: str) 
     """Four equal calls are a deny; a model that forgot the first ones gets a hint first."""
     run = Run(Settings(switched_off="budget"))
     # Each call is asked for by a message of its own, or two would be one round.
-    twice = [call(args={"q": 1}, outcome="x" * 50), Step(Kind.MODEL, "m")] * 2
+    twice = [call(args={"q": 1}, outcome=ANSWER), Step(Kind.MODEL, "m")] * 2
     run.calls(*twice)
     run.calls(*between)
     run.calls(*twice)
@@ -87,10 +88,10 @@ def test_the_application_says_that_it_compacted() -> None:
 
     guard = LoopGuard()
     for _ in range(2):
-        guard.observe(call(args={"q": 1}, outcome="x" * 50), "s")
+        guard.observe(call(args={"q": 1}, outcome=ANSWER), "s")
     assert control.compacted("s") is True
     for _ in range(2):
-        guard.observe(call(args={"q": 1}, outcome="x" * 50), "s")
+        guard.observe(call(args={"q": 1}, outcome=ANSWER), "s")
     flag = guard.flag_of("s")
     assert flag is not None
     assert flag.control.action == "hint"

@@ -77,7 +77,7 @@ def test_the_ladder_goes_on_where_it_stood() -> None:
 
 def test_the_same_run_in_one_process_says_the_same() -> None:
     """Restarted after every step, or not at all."""
-    steps = [call(number) for number in range(6)]
+    steps = [call(number) for number in range(9)]
     whole, parts = JournalsInMemory(), JournalsInMemory()
     together = observed(whole, *steps)
     apart = observed(parts, steps[0])
@@ -115,12 +115,12 @@ def test_the_flag_is_raised_again() -> None:
 def test_a_new_run_of_the_agent_is_the_users_next_turn() -> None:
     """No run outlives its process: an abort of before does not stop the run after it."""
     journals = JournalsInMemory()
-    assert observed(journals, *map(call, range(5)))[-1] == "abort"
+    assert observed(journals, *map(call, range(7)))[-1] == "abort"
     new = guard(journals)
     session = session_of(new)
     with session.lock:
         session.next_run(77)
-    until(lambda: session.journal and session.journal.before.calls == 5)
+    until(lambda: session.journal and session.journal.before.calls == 7)
     assert session.flag.control.action is Action.ALLOW
     found: list[Decision] = []
     listen(new, found.append)

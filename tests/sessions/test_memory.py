@@ -11,7 +11,7 @@ from otel_loopguard.core.report import Context, Memory
 from otel_loopguard.sessions.stats import written_path
 from tests.calls import Run, call
 
-ANSWER = "light rain in the west, twenty degrees, and a little wind"
+ANSWER = "No results were found for this question, in any of the sources."
 
 
 def context_of(run: Run) -> Context:

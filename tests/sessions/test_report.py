@@ -12,7 +12,7 @@ from otel_loopguard.core.report import Report
 from otel_loopguard.sessions.stats import SessionStats
 from tests.calls import EPOCH, SECOND, Run, call
 
-ANSWER = "light rain in the west, twenty degrees, and a little wind"
+ANSWER = "No results were found for this question, in any of the sources."
 
 
 def report_of(*steps: Step, **settings: object) -> Report:
@@ -74,7 +74,8 @@ def test_in_shadow_nothing_is_prevented_and_the_report_says_what_would_be() -> N
 
 def test_a_cycle_is_listed_by_its_length() -> None:
     """Three calls that come back in the same order, with the same answers."""
-    turn = [call(tool, {"q": tool}, f"{ANSWER} {tool}") for tool in ("a", "b", "c")]
+    said = "light rain in the west, twenty degrees, and a little wind"
+    turn = [call(tool, {"q": tool}, f"{said} {tool}") for tool in ("a", "b", "c")]
     report = report_of(*turn * 6)
     assert 3 in report.cycles
     assert report.loops_detected >= 1

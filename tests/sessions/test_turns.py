@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from otel_loopguard.core import Decision
     from otel_loopguard.core.escalation import Escalation
 
-ANSWER = "sunny and warm in Paris, 21 degrees, light wind from the west"
+ANSWER = "No results were found for Paris, in any of the sources that were asked."
 KINDS = {
     "genai": {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "looper"},
     "workflow": {"gen_ai.operation.name": "invoke_workflow"},

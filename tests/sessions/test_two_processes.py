@@ -103,7 +103,7 @@ def test_two_guards_share_a_session_while_both_run(address: str) -> None:
                 on_decision=lambda _, d: decided.append(d.action.value),
             )
         )
-    for number in range(4):
+    for number in range(6):
         mine, other = guards[number % 2], guards[1 - number % 2]
         mine.observe(call(number), "run")
         session = session_of(other)
@@ -124,10 +124,10 @@ def test_the_example_runs(address: str) -> None:
     *said, last = done.stdout.splitlines()
     assert last.startswith("planner is stopped by the policy: ")
     assert said == [
-        "researcher asked for loops: allow",
-        "researcher asked for loops: allow",
         "planner asked for rain: allow",
+        "researcher asked for loops: allow",
+        "researcher asked for loops: allow",
         "researcher asked for loops: hint",
-        "researcher asked for loops: deny",
+        *["researcher asked for loops: deny"] * 3,
         "researcher asked for loops: abort",
     ]

@@ -42,6 +42,8 @@ class Scene:
         self.logs = InMemoryLogRecordExporter()
         self.loggers = LoggerProvider(shutdown_on_exit=False)
         self.loggers.add_log_record_processor(SimpleLogRecordProcessor(self.logs))
+        # Five calls of a loop have every rung: one call against the refusal is enough.
+        settings = {"abort_after": 2, **settings}
         self.guard = LoopGuard(
             Settings(**settings), meter_provider=self.meters, logger_provider=self.loggers
         )

@@ -182,7 +182,7 @@ def test_a_logger_that_hangs_or_throws_does_not_slow_the_agent(fault: str) -> No
     processor = Troubled(fault)
     loggers = LoggerProvider(shutdown_on_exit=False)
     loggers.add_log_record_processor(processor)
-    settings = Settings(tuning={"telemetry": {"queue": 2, "flush_s": 0.2}})
+    settings = Settings(abort_after=2, tuning={"telemetry": {"queue": 2, "flush_s": 0.2}})
     guard = LoopGuard(settings, logger_provider=loggers)
     tracer = provider_with(LoopGuardSpanProcessor(guard)).get_tracer("agent")
     for _ in range(4):
@@ -337,7 +337,7 @@ def test_there_is_no_decision_span_where_a_decision_has_a_place(
 
 def test_a_span_that_is_not_exported_keeps_nothing_waiting() -> None:
     """Head sampling: decisions on spans that no exporter gets do not fill the queue."""
-    guard = LoopGuard()
+    guard = LoopGuard(Settings(abort_after=2))
     ended = Ended()
     provider = TracerProvider(sampler=LoopGuardSampler(ALWAYS_OFF), shutdown_on_exit=False)
     provider.add_span_processor(LoopGuardSpanProcessor(guard))

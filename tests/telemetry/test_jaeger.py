@@ -42,7 +42,7 @@ def _nested(tracer: Tracer) -> None:
     with tracer.start_as_current_span("execute_tool search", attributes=attributes) as span:
         for _ in range(4):
             tool_call(tracer)
-        span.set_attribute("gen_ai.tool.call.result", "nothing")
+        span.set_attribute("gen_ai.tool.call.result", "nothing found")
 
 
 def _hands_off(tracer: Tracer) -> None:

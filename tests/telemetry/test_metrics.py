@@ -146,7 +146,9 @@ def test_a_stop_saves_as_much_as_the_loop_took() -> None:
         at = start + number * 10_000_000_000
         model = Step(Kind.MODEL, "m", start=at, end=at + 1, tokens_in=90, tokens_out=10)
         scene.guard.observe(model, "s")
-        call = Step(Kind.TOOL, "t", args={"q": 1}, outcome="no", start=at + 2, end=at + 10**10)
+        call = Step(
+            Kind.TOOL, "search", args={"q": 1}, outcome="no results", start=at + 2, end=at + 10**10
+        )  # fmt: skip
         scene.guard.observe(call, "s")
     assert scene.total("loopguard.loops.prevented") == 1
     assert scene.total("loopguard.saved.tokens") == 400
@@ -394,7 +396,7 @@ class Throws(ApiMeterProvider):
 def test_a_meter_provider_that_throws_is_swallowed_and_counted() -> None:
     """The guard works, and says once that the meter did not."""
     raise_faults(False)
-    guard = LoopGuard(meter_provider=Throws())
+    guard = LoopGuard(Settings(abort_after=2), meter_provider=Throws())
     tracer = provider_with(LoopGuardSpanProcessor(guard)).get_tracer("agent")
     with agent(tracer):
         for _ in range(5):

@@ -74,7 +74,9 @@ def looped(scene: Scene, **attributes: str) -> list[SpanContext]:
     """Makes five equal calls and waits for the verdicts on three of them; the calls."""
     with agent(scene.tracer, **attributes):
         spans = [
-            tool_call(scene.tracer, args=f'{{"q": "{SECRET}"}}', result=SECRET).get_span_context()
+            tool_call(
+                scene.tracer, args=f'{{"q": "{SECRET}"}}', result=f"no results: {SECRET}"
+            ).get_span_context()
             for _ in range(5)
         ]
     scene.guard.telemetry.close()

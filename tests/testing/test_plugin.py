@@ -105,8 +105,8 @@ def test_stopped(loopguard):
     assert decision.action == "abort"
     assert outcome.stop.session == decision.session
     assert [one.action for one in loopguard.decisions] == ["hint", "deny", "abort"]
-    assert loopguard.spans[4].attributes["loopguard.decision.action"] == "abort"
-    assert len(loopguard.spans) == 6
+    assert loopguard.spans[6].attributes["loopguard.decision.action"] == "abort"
+    assert len(loopguard.spans) == 8
 def test_it_raises_as_in_production(loopguard):
     with pytest.raises(LoopGuardAbort):
         run(60)
@@ -144,13 +144,13 @@ def test_nothing_seen(loopguard):
     )
     done.assert_outcomes(failed=4)
     done.stdout.fnmatch_lines([
-        "E*AssertionError: the agent loops: abort, 'search' was called 5 times with equal argu*",
+        "E*AssertionError: the agent loops: abort, 'search' was called 7 times with equal argu*",
         "E*invoke_agent helper*",
         'E*├─ execute_tool search  {"q": "x"}*',
         'E*├─ ◆ execute_tool search  {"q": "x"}*',
         "E*hint (warning) by exact_repeat: 'search' was called 3 times*",
         "E*└─ ◆ execute_tool search*",
-        "E*abort (fatal) by exact_repeat: 'search' was called 5 times*",
+        "E*abort (fatal) by exact_repeat: 'search' was called 7 times*",
         "E*nothing was stopped; decided was: hint by exact_repeat*",
         "E*nothing was stopped by cycle; decided was: hint by exact_repeat, deny by*",
         "E*0 steps of an agent were seen, expected at least 1*",

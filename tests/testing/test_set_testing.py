@@ -55,7 +55,8 @@ def guarded(**settings: object) -> tuple[LoopGuard, TracerProvider, list[str]]:
     """A guard, the provider that feeds it, and the actions it decides."""
     found: list[str] = []
     guard = LoopGuard(
-        Settings(**settings), on_decision=lambda _, decision: found.append(decision.action.value)
+        Settings(**{"abort_after": 2, **settings}),
+        on_decision=lambda _, decision: found.append(decision.action.value),
     )
     return guard, provider_with(LoopGuardSpanProcessor(guard)), found
 
@@ -147,7 +148,7 @@ def test_spans_are_told_by_the_moved_clock() -> None:
     assert "deny" not in found
     assert "abort" not in found
     with set_testing(True), agent(tracer):
-        for _ in range(6):
+        for _ in range(8):
             tool_call(tracer, tool="look_up", result="there is no row of this name")
     assert "abort" in found
 

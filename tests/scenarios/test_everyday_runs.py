@@ -1,32 +1,83 @@
-"""Runs written down as data: what no setting asked for refuses none of them."""
+"""Runs written down as data: honest work is let through, and who is stuck is noticed."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from lab.scenarios import Row, Scenario, load, play
+from lab.stable import CHANGES, flips
 from otel_loopguard import LoopGuardSpanProcessor, set_testing, turn
-from otel_loopguard.detectors.budget import OwnLimit, SpendingLimit
 from otel_loopguard.integrations.own_loop import Refusal
 from tests.agents import provider_with
-from tests.scenarios.shared_runs import Row, Run, load, play, written_out
 
-UNASKED = {"breaker", "check", OwnLimit.name, SpendingLimit.name}
+RUNS = [
+    run
+    for path in sorted((Path(__file__).parents[2] / "scenarios").glob("*.jsonl.gz"))
+    for run in load(path)
+]
+LATE = {
+    "paraphrased search, same three links in another order": "noticed at 19 and not by 12",
+    "think tool over and over, other words": "never noticed",
+    "waits for what never comes: sleep tool 30 s and check, 5 h": "never stopped",
+}
+"""What is wanted of a run and not so yet. What is mended leaves this list."""
+OFTEN = {
+    "blocked-path",
+    "breaker: five sessions, each gets one 429 at the same time and then works",
+    "grep: 12 patterns, nine without a match, then found",
+    "poll-every-5-min",
+    "rows-without-arguments",
+    "server start: 'curl localhost:8000/health' refused 12 times, 2 s apart, then 200",
+}
+"""Few runs, for which all changes are tried each time; for the others they are a rare test."""
 
 
-@pytest.mark.parametrize("name", ["everyday", "field"])
-def test_no_breaker_check_or_limit_refuses_healthy_work(shared: Path, name: str) -> None:
-    """By default none is on: whatever else stops a healthy run, it is none of these."""
-    runs = [run for run in load(shared / "scenarios" / f"{name}.jsonl.gz") if not run.stuck]
-    refused = {
-        run.id: parts
-        for run in runs
-        if (parts := UNASKED & {one.part for one in play(run).refusals})
-    }
-    assert len(runs) > 20
-    assert refused == {}
+def named(run: Scenario) -> str:
+    return run.id
+
+
+@pytest.fixture(autouse=True)
+def quiet(caplog: pytest.LogCaptureFixture) -> None:
+    """What is decided is seen by the test, and need not be printed for each run."""
+    caplog.set_level(logging.CRITICAL, "otel_loopguard")
+
+
+@pytest.mark.parametrize("run", [run for run in RUNS if not run.stuck], ids=named)
+def test_honest_work_is_let_through(run: Scenario) -> None:
+    """No call is refused, by whatever part, and nothing is denied, paused or aborted."""
+    assert play(run).faults(run) == []
+
+
+@pytest.mark.parametrize("run", [run for run in RUNS if run.stuck], ids=named)
+def test_who_is_stuck_is_noticed_in_time(run: Scenario) -> None:
+    """And stopped, where that is wanted."""
+    assert ", ".join(play(run).faults(run)) == LATE.get(run.id, "")
+
+
+@pytest.mark.parametrize(
+    "run",
+    [pytest.param(one, marks=() if one.id in OFTEN else pytest.mark.rare) for one in RUNS],
+    ids=named,
+)
+def test_a_change_that_changes_nothing_changes_no_judgement(run: Scenario) -> None:
+    """Honest work in words of no language, slower, by another convention; a loop that is slower."""
+    tried, found = flips(run)
+    assert tried or run.id in LATE
+    assert found == []
+
+
+def test_a_run_is_told_by_either_convention() -> None:
+    """The same is decided at the same call."""
+    run = next(one for one in RUNS if one.id == "rows-without-arguments")
+    one, other = play(run), play(CHANGES["openinference"](run))
+    assert [(at, said.action, said.reason) for at, said in one.decisions] == [
+        (at, said.action, said.reason) for at, said in other.decisions
+    ]
+    assert one.refused == other.refused != []
 
 
 def call(tool: str, args: Row, said: str, *, ok: bool = True, wait: float = 0) -> Row:
@@ -115,21 +166,24 @@ TROUBLED = [
 ]  # fmt: skip
 
 
-def apart(steps: Iterator[Row]) -> Iterator[Row]:
-    """The steps, with an agent's span and model calls for each session."""
-    rows = list(steps)
-    for session in dict.fromkeys(row.get("session") for row in rows):
-        yield {"begin": "assistant", "session": session}
-    for row in written_out(rows):
-        if "begin" not in row and "end" not in row:
-            yield {**row, "session": row.get("session")}
+def written_out(steps: Iterator[Row]) -> Iterator[Row]:
+    """The steps, with an agent's span for each session and a model call before each call."""
+    begun: set[str] = set()
+    for number, step in enumerate(steps):
+        session = step.get("session", "all")
+        if session not in begun:
+            begun.add(session)
+            yield {"begin": "assistant", "session": session}
+        yield {"wait": step["wait"]}
+        yield {"model": {"seconds": 1.5}, "session": session}
+        yield {"id": f"call-{number}", "seconds": 0.05, **step, "session": session}
 
 
 @pytest.mark.parametrize("steps", TROUBLED)
 def test_trouble_that_passes_refuses_no_call(steps: Callable[[], Iterator[Row]]) -> None:
     """Asked by `control.refused`, with default settings."""
-    run = Run(steps.__name__, False, None, None, tuple(apart(steps())))
-    assert play(run).refusals == []
+    run = Scenario(steps.__name__, False, None, None, tuple(written_out(steps())))
+    assert play(run).refused == []
 
 
 @pytest.mark.parametrize("steps", TROUBLED)

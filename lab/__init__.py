@@ -1,0 +1,1 @@
+"""What judges the guard itself: scenarios, curves, other detectors. Not part of the package."""

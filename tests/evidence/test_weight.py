@@ -1,0 +1,297 @@
+"""What a repeat weighs, what was between two calls, and tools whose repeats pay off."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise, product
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from otel_loopguard import Settings
+from otel_loopguard.core import Effect, ErrorClass, Evidence, Kind, Step
+from otel_loopguard.evidence import ToolCallExtractor
+from otel_loopguard.evidence.weight import Pace, RepeatBaseline, Since, weigh
+from tests.calls import EPOCH, SECOND, Run, call
+from tests.detectors.alone import evidence
+
+KINDS: dict[str, dict[str, Any]] = {
+    "own": {"effect": Effect.READ, "own": True},
+    "read": {"effect": Effect.READ},
+    "shell": {"effect": Effect.READ, "runs_code": True},
+    "unknown": {"effect": Effect.UNKNOWN},
+    "write": {"effect": Effect.WRITE},
+}
+ANSWERS: dict[str, dict[str, Any]] = {
+    "captured": {},
+    "pending": {"pending": True},
+    "nothing": {"nothing": True},
+    "cut": {"cut": True},
+    "failed": {"failing": True, "error": True, "error_class": ErrorClass.DETERMINISTIC},
+    "unclear": {"failing": True, "error": True},
+    "transient": {
+        "failing": True, "error": True, "error_class": ErrorClass.TRANSIENT, "transient": True,
+    },
+    "unseen": {"outcome": None},
+}  # fmt: skip
+PAUSES = [n / 10 for n in range(400)]
+SIZES = range(600)
+CASES = [*product(KINDS, ANSWERS)]
+
+
+def weights(
+    pause: float = 0.0, size: int = 50, news: float = 0.0, **given: Any
+) -> tuple[float, float]:
+    """What a call weighs towards a hint and towards a stop, after the same call before it."""
+    found = evidence(1, fresh=False, outcome_size=size, **given)
+    weigh(found, Since(fresh=False, pause=pause, news=news))
+    return found.hint_weight, found.stop_weight
+
+
+def columns(rows: Iterator[tuple[float, float]]) -> Iterator[list[float]]:
+    """The weights towards a hint, and those towards a stop."""
+    yield from map(list, zip(*rows, strict=True))
+
+
+@pytest.mark.parametrize(("kind", "answer"), CASES)
+def test_weights_have_no_cliff_and_point_one_way(kind: str, answer: str) -> None:
+    """The longer the pause and the more news, the less; the longer the answer, the more.
+
+    No tenth of a second, no character and no hundredth of news changes a weight by a tenth.
+    """
+    given = {**KINDS[kind], **ANSWERS[answer]}
+    falling = [(weights(pause, **given) for pause in PAUSES)]
+    falling += [(weights(news=n / 100, **given) for n in range(101))]
+    rising = [(weights(size=size, **given) for size in SIZES)]
+    for sign, tables in ((-1, falling), (1, rising)):
+        for column in (column for rows in tables for column in columns(rows)):
+            steps = [(after - before) * sign for before, after in pairwise(column)]
+            assert min(steps) >= -1e-12
+            assert max(steps) <= 0.1
+
+
+@given(
+    case=st.sampled_from(CASES), pause=st.floats(0, 1e6), size=st.integers(0, 10**7),
+    news=st.floats(0, 1), refused=st.booleans(), effect=st.sampled_from([*Effect]),
+)  # fmt: skip
+def test_weights_stay_within_their_bounds(
+    *, case: tuple[str, str], pause: float, size: int, news: float, refused: bool, effect: Effect
+) -> None:
+    """From 0 to 1, and what nobody knows to read never weighs more than what is known to."""
+    kind, answer = case
+    given = {**KINDS[kind], **ANSWERS[answer], "refused": refused, "effect": effect}
+    found = weights(pause, size, news, **given)
+    assert all(0 <= weight <= 1 for weight in found)
+    known = weights(pause, size, news, **{**given, "effect": Effect.READ, "runs_code": False})
+    assert effect is not Effect.UNKNOWN or all(
+        less <= more for less, more in zip(found, known, strict=True)
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "least", "most"),
+    [
+        ({**KINDS["own"]}, 1.0, 1.0),
+        ({**KINDS["own"], "pause": 60}, 0.0, 0.01),
+        ({**KINDS["read"], "size": 100}, 0.3, 0.5),
+        ({**KINDS["read"], "size": 2000}, 0.5, 0.7),
+        ({**KINDS["unknown"], "size": 10}, 0.0, 0.0),
+        ({**KINDS["unknown"], "size": 100}, 0.01, 0.1),
+        ({**ANSWERS["failed"], **KINDS["unknown"]}, 1.0, 1.0),
+        ({**ANSWERS["failed"], "pause": 60}, 0.0, 0.01),
+        ({**ANSWERS["transient"]}, 0.1, 0.1),
+        ({**ANSWERS["unseen"]}, 0.01, 0.05),
+        ({**KINDS["own"], "news": 1.0}, 0.0, 0.0),
+        ({**KINDS["own"], "news": 1.0, "refused": True}, 0.4, 0.6),
+        ({"effect": Effect.WAIT}, 0.0, 0.0),
+    ],
+)
+def test_what_a_stop_hears(given: dict[str, Any], least: float, most: float) -> None:
+    """What is known to be in vain weighs most; a rest, news, and what is not known weigh less."""
+    assert least <= weights(**given)[1] <= most
+
+
+def model(at: float, took: float) -> Step:
+    """A model call."""
+    start = EPOCH + round(at * SECOND)
+    return Step(Kind.MODEL, "m", start=start, end=start + round(took * SECOND))
+
+
+def seen(*steps: Step, **settings: Any) -> list[Evidence]:
+    """Evidence of the tool calls among steps."""
+    observer = ToolCallExtractor(Settings(**settings))
+    return [found for step in steps if (found := observer.extract(step)) is not None]
+
+
+PENDING = "the build is in progress"
+UNCHANGED = "the build has 12 parts"
+
+
+def twice(pause: float, said: object = UNCHANGED, tool: str = "job", **given: Any) -> list[Step]:
+    """A call, and the same call again after a pause in seconds."""
+    return [
+        call(tool, {"id": 9}, said, at=at, **given) for at in (0, pause + given.get("took", 0.5))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("steps", "settings", "waits"),
+    [
+        pytest.param(twice(8, PENDING), {}, True, id="pending"),
+        pytest.param(twice(0, PENDING), {}, True, id="pending, without a pause"),
+        pytest.param(twice(0), {"poll_tools": ["job"]}, True, id="declared to poll"),
+        pytest.param(twice(0), {"tools": {"job": {"polls": True}}}, True, id="declared by tool"),
+        pytest.param(twice(2), {}, False, id="a short rest"),
+        pytest.param(twice(30), {}, True, id="a long rest"),
+        pytest.param(twice(0, took=30), {}, False, id="the call took long"),
+        pytest.param(twice(30, "no results found"), {}, False, id="in vain, after a rest"),
+        pytest.param(twice(0, tool="sleep"), {}, True, id="a tool that waits"),
+    ],
+)
+def test_waits(steps: list[Step], settings: dict[str, Any], waits: bool) -> None:
+    """An answer that is pending, a look after a rest, and a wait."""
+    assert seen(*steps, **settings)[1].waits is waits
+
+
+def test_a_changed_answer_is_no_repeat() -> None:
+    """It is progress, whatever the pause."""
+    first, second = seen(*(call("job", {"id": 9}, f"{n} % done", at=n) for n in (0, 30)))
+    assert (first.fresh, first.changed) == (True, False)
+    assert (second.fresh, second.changed) == (False, True)
+
+
+@pytest.mark.parametrize("said", "pending,In progress,queued,not yet ready,PROCESSING".split(","))
+def test_pending_is_said_in_many_words(said: str) -> None:
+    """Words for what is not done yet."""
+    assert seen(*twice(6, said))[1].pending
+
+
+def paused(*calls: tuple[str, float, float], model: float | None = None) -> Since:
+    """What was between the newest call and the same before it: each has a name, start and end."""
+    pace, since = Pace(), Since(fresh=True)
+    for name, start, end in calls:
+        since = pace.add(
+            hash(name), 7, EPOCH + round(start * SECOND), EPOCH + round(end * SECOND),
+            news=0.5, waits=name == "wait",
+        )  # fmt: skip
+        if model is not None:
+            pace.thought(round(model * SECOND))
+    return since
+
+
+@pytest.mark.parametrize(
+    ("between", "model", "rested"),
+    [
+        ([], None, 5.0),
+        ([], 0.0, 10.0),
+        ([], 4.0, 6.0),
+        ([], 20.0, 0.0),
+        ([("other", 5, 12)], 5.0, 7.0),
+        ([("other", 5, 5)], 0.0, 6.0),
+        ([("other", 1, 11)], 0.0, 10.0),
+        ([("wait", 1, 1.1)], 0.0, 12.0),
+    ],
+    ids=[
+        "half of it where no model is seen",
+        "a model that takes no time",
+        "without a model's time",
+        "a model that thinks for longer",
+        "what another call takes",
+        "the longer one of two",
+        "another call beside both",
+        "a wait, however short",
+    ],
+)
+def test_the_pause(
+    between: list[tuple[str, float, float]], model: float | None, rested: float
+) -> None:
+    """The longest rest from the end of a call to the next: no model, and not the call itself."""
+    last = max([1.0, *(end for _, _, end in between)])
+    again = max(11.0, last)
+    since = paused(("same", -30, 1), *between, ("same", again, again + 40), model=model)
+    assert since.pause == pytest.approx(rested)
+
+
+def test_a_model_call_of_unknown_start_or_end_took_no_time() -> None:
+    """Its end alone would make it longer than every pause."""
+    first, again = twice(6)
+    plain = seen(first, again)[1].rested
+    for start, end in ((0, EPOCH), (EPOCH, None)):
+        assert seen(first, Step(Kind.MODEL, "m", start=start, end=end), again)[1].rested == plain
+    assert seen(first, model(1, 5.4), again)[1].rested < plain
+
+
+def test_what_is_not_known_is_no_pause() -> None:
+    """A clock that goes back, no clock at all, no arguments."""
+    assert paused(("same", 60, 61), ("same", 0, 1)).pause == 0
+    assert seen(*[call("job", {"id": 9}, UNCHANGED)] * 2)[1].rested == 0
+    unknown = seen(*[call("job", None, UNCHANGED, at=at) for at in (0, 60)])
+    assert [(one.fresh, one.rested) for one in unknown] == [(False, 0.0)] * 2
+
+
+def test_news_is_what_other_calls_brought() -> None:
+    """Each counts once, where it is made first or answered otherwise."""
+    pace = Pace()
+
+    def add(name: str, outcome: int, news: float) -> Since:
+        return pace.add(hash(name), outcome, 0, 0, news=news, waits=False)
+
+    add("same", 1, 1.0)
+    add("a", 1, 1.0)
+    add("b", 1, 0.5)
+    assert add("same", 1, 1.0).news == 0.75
+    add("a", 1, 1.0)
+    assert add("same", 1, 1.0).news == 0.0
+    assert add("a", 2, 1.0).changed
+    assert add("same", 1, 1.0).news == 1.0
+
+
+def test_memory_is_bounded() -> None:
+    """After 64 other calls a call is fresh again."""
+    pace = Pace()
+    for number in range(200):
+        assert pace.add(number, 1, 0, 0, news=1.0, waits=False).fresh
+    assert not pace.add(150, 1, 0, 0, news=1.0, waits=False).fresh
+    assert pace.add(1, 1, 0, 0, news=1.0, waits=False).fresh
+
+
+ANSWER = "nothing to be seen in this part of the log"
+
+
+def eased(*repeats: bool) -> list[float]:
+    """What a tool's thresholds are multiplied by, after repeats that brought news or not."""
+    habits = RepeatBaseline()
+    return [habits.ease("tail", again=True, changed=changed) for changed in repeats]
+
+
+def test_a_tool_whose_repeats_pay_gets_half_as_much_again() -> None:
+    """From four repeats on, if half of them brought another answer; and it is lost again."""
+    assert eased(True, True, True, True, True) == [1.0, 1.0, 1.0, 1.5, 1.5]
+    assert eased(True, False, True, False, True, True)[3:] == [1.0, 1.5, 1.5]
+    assert set(eased(*[False] * 20)) == {1.0}
+    assert eased(*[True] * 8, *[False] * 12)[-1] == 1.0
+
+
+def test_a_tool_has_a_habit_of_its_own_by_its_repeats() -> None:
+    """A first call says nothing; of a thousand tools 64 are remembered."""
+    habits = RepeatBaseline()
+    assert {habits.ease("tail", again=False, changed=False) for _ in range(20)} == {1.0}
+    for number in range(8_000):
+        habits.ease(f"tool {number // 8}", again=True, changed=True)
+    assert habits.ease("search", again=True, changed=False) == 1.0
+    assert len(habits._tools) == 64
+
+
+def test_it_takes_more_repeats_of_such_a_tool() -> None:
+    """What is watched through it moves: its unchanged answers count later as a loop."""
+    moving = [call("tail", {"file": "a.log"}, f"line {n} of the log") for n in range(8)]
+    still = [call("tail", {"file": "b.log"}, ANSWER) for _ in range(8)]
+    run = Run()
+    run.calls(*moving, *still)
+    eased_step = next(one.step for one in run.decisions if one.detector == "exact_repeat")
+    plain = Run()
+    plain.calls(*still)
+    assert plain.decisions[0].step == 2
+    assert eased_step - len(moving) > 2
