@@ -144,6 +144,18 @@ class Evidence:
     """What it says towards a stop as a repeat, 0 to 1."""
     waits: bool = False
     """Whether it is a wait, or a look again at what is pending or may change by itself."""
+    seen: bool = False
+    """True if an equal outcome, volatile values masked, was given to its agent before, whatever the
+    call; False also where the outcome was not captured."""
+    digits: Key | None = None
+    """Key of the outcome without its digits; None for a call that was not made before, and where
+    nothing but digits is said."""
+    state: Key | None = None
+    """Key of what a call leaves in the file that it writes, of another that works of what it shows,
+    from 200 characters on: a page, a screen."""
+    terms: frozenset[int] = frozenset()
+    """Keys of the content words of a question (four letters or more, 32 at most); empty for code,
+    for changes and for fewer than two words. No part of a loop's identity: they are not digests."""
 
     def needs(self, threshold: float) -> float:
         """How much it takes for this call where a threshold stands; never less than two calls."""

@@ -292,6 +292,25 @@ def _pairs(sample: str) -> Sequence[tuple[str, str]]:
     return (_PAIR if "\\" in sample else _PLAIN_PAIR).findall(sample)
 
 
+_NAME: Final = re.compile(r'"[^"\\]{0,64}":')
+_TERM: Final = re.compile(r"[^\W\d_]{4,}|[\u3040-\u9fff\uac00-\ud7a3]{2,3}")
+"""Words that carry content are longer than those that join them, except where words are not
+written apart."""
+_TERMS: Final = 32
+"""A sample of 256 characters has no more of them."""
+_NO_TERMS: Final = frozenset[int]()
+
+
+def terms_of(sample: str) -> frozenset[int]:
+    """Keys of the content words in the beginning of arguments; empty for fewer than two."""
+    if " " not in sample and sample.isascii():
+        return _NO_TERMS
+    words = set(_TERM.findall(_NAME.sub(" ", sample).lower()))
+    if len(words) < 2:
+        return _NO_TERMS
+    return frozenset(sorted(key_of(word.encode("utf-8", "replace")) for word in words)[:_TERMS])
+
+
 _LEAST: Final = 200
 _EACH: Final = 1_000
 _TOOLS: Final = 4

@@ -271,11 +271,18 @@ _PIECES: Final = bytes.maketrans(
 )
 
 
+_OF_ALL: Final = 0x616C_6C21
+
+
 class News(NamedTuple):
-    """The part of an outcome that is new, 0 to 1, and whether half or more echoes the call."""
+    """What is new in an outcome."""
 
     share: float
+    """The part of it that is new, 0 to 1."""
     echo: bool
+    """Whether half or more of it stood in the call's own arguments."""
+    seen: bool
+    """Whether all of it was given before."""
 
 
 class Novelty:
@@ -291,12 +298,19 @@ class Novelty:
     def __init__(self) -> None:
         self._seen = BloomSketch()
 
-    def add(self, outcome: bytes, arguments: bytes = b"") -> News:
-        """What is new in an outcome; it counts as seen from then on."""
+    def add(self, outcome: bytes, arguments: bytes = b"", key: int | None = None) -> News:
+        """What is new in an outcome, and in its `key`; it counts as seen from then on."""
         asked = set(map(key_of, _pieces(arguments.replace(b"\\n", b"\n"))))
         said = _pieces(outcome)
         keys = list(map(key_of, said))
-        new = self._seen.add(asked.union(keys)) - asked
+        shown = asked.union(keys)
+        # An outcome of one piece is not that piece: others may have it among theirs.
+        whole = None if key is None else key ^ _OF_ALL
+        if whole is not None:
+            shown.add(whole)
+        new = self._seen.add(shown) - asked
+        seen = whole is not None and whole not in new
+        new.discard(whole)  # type: ignore[arg-type]
         if not new:
             share = 0.0
         elif len(new) == len(keys):
@@ -304,7 +318,8 @@ class Novelty:
         else:
             sizes = list(map(len, said))
             share = sum(compress(sizes, map(new.__contains__, keys))) / sum(sizes)
-        return News(share, bool(keys) and 2 * len(asked.intersection(keys)) >= len(keys))
+        echo = bool(keys) and 2 * len(asked.intersection(keys)) >= len(keys)
+        return News(share, echo, seen)
 
 
 def _pieces(raw: bytes) -> Collection[bytes]:

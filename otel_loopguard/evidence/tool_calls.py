@@ -20,6 +20,7 @@ from otel_loopguard.evidence.calls import (
     is_numbered,
     is_respelled,
     place_of,
+    terms_of,
 )
 from otel_loopguard.evidence.effects import (
     ToolName,
@@ -156,6 +157,26 @@ def _is_record(said: object) -> bool:
     return isinstance(said, dict)
 
 
+_NO_TERMS: Final = frozenset[int]()
+_PAGE: Final = 200
+"""Characters from which an answer is a state of things: shorter ones coincide."""
+_DIGITS: Final = b"0123456789"
+_AROUND_NUMBERS: Final = b" .,:;%/#+-()[]{}\"'\n\t"
+
+
+def without_digits(masked: bytes) -> int | None:
+    """Key of an outcome without its digits; None of one that is nothing but digits."""
+    rest = masked.translate(None, _DIGITS)
+    return key_of(rest) if rest.strip(_AROUND_NUMBERS) else None
+
+
+def _state(call: Call, outcome: Outcome, file: int | None) -> int | None:
+    """Key of what a call leaves in a file, or else of the page or screen that it shows."""
+    if file is not None:
+        return call.change
+    return outcome.key if outcome.size >= _PAGE else None
+
+
 class ToolCallExtractor:
     """Evidence of one session. Not thread-safe: the session's lock is held.
 
@@ -209,10 +230,10 @@ class ToolCallExtractor:
             step = replace(step, error=True)
         effect = self._effect(tool, name, arguments)
         writes = effect is _WRITE
-        novelty, echo = None, False
+        novelty, echo, seen = None, False, False
         if outcome.key is not None:
-            seen = self._novelty.get(agent) or self._seen_by(agent)
-            novelty, echo = seen.add(outcome.masked, call.raw)
+            known = self._novelty.get(agent) or self._seen_by(agent)
+            novelty, echo, seen = known.add(outcome.masked, call.raw, outcome.key)
             # A record that names what was asked for is an answer, and so is a list of them.
             echo = echo and (name.runs_code or not _is_record(reading.said))
         failing = step.error or (
@@ -237,6 +258,8 @@ class ToolCallExtractor:
         tightened = 1.0 - settings.tuning.budget.tighten * progress.used
         ease = self._habits.ease(tool, again=not since.fresh, changed=since.changed)
         turned_down = tells and rejects(outcome)
+        code = runs_code(tool, arguments)
+        edited = None if file is None or not writes or name.runs_code else key_of(text_bytes(file))
         progress.call = found = object.__new__(Evidence)
         # To call the class would make a dictionary of all these first.
         found.__init__(
@@ -262,7 +285,7 @@ class ToolCallExtractor:
             error_shape=None if line is None else error_shape(line, call.raw),
             call_error=call_error,
             effect=effect,
-            runs_code=runs_code(tool, arguments),
+            runs_code=code,
             sample=call.sample,
             place=place,
             epoch=progress.epoch,
@@ -284,7 +307,7 @@ class ToolCallExtractor:
                 and file is None
                 and says_absent(step)
             ),
-            file=None if file is None or not writes or name.runs_code else key_of(text_bytes(file)),
+            file=edited,
             score=score_of(outcome) if tells else None,
             revises=self._revisions.revises(call, outcome),
             brief=(
@@ -300,6 +323,10 @@ class ToolCallExtractor:
             empty=empty,
             transient=is_transient(step, outcome.low if failing or turned_down else ""),
             cut=outcome.cut,
+            seen=seen,
+            digits=None if since.fresh else without_digits(outcome.masked),
+            state=_state(call, outcome, edited) if not failing else None,
+            terms=_NO_TERMS if writes or code else terms_of(call.sample),
         )
         weigh(found, since)
         if writes and (
@@ -313,9 +340,9 @@ class ToolCallExtractor:
             progress.answers += 1
             # Of a file that was changed no answer says more than that it was, and one word about
             # another item is all that can be said of it.
-            edited = found.file is not None and progress.epoch != found.epoch
+            changed = edited is not None and progress.epoch != found.epoch
             told = found.brief and found.fresh and not nothing
-            progress.news += 1.0 if edited or told else novelty
+            progress.news += 1.0 if changed or told else novelty
         return found
 
     def _is_item(  # noqa: PLR0913

@@ -225,17 +225,17 @@ def test_short_answers_are_told_apart_as_a_whole() -> None:
 
 def test_an_empty_answer_brings_nothing() -> None:
     """And it is no echo."""
-    assert Novelty().add(b"") == (0.0, False)
-    assert Novelty().add(b"", b'{"q":"x"}') == (0.0, False)
+    assert Novelty().add(b"") == (0.0, False, False)
+    assert Novelty().add(b"", b'{"q":"x"}') == (0.0, False, False)
 
 
 def test_what_stood_in_the_arguments_is_not_new() -> None:
     """An answer that only repeats its call is an echo and brings nothing."""
     novelty = Novelty()
     asked = b'{"text":"the sum is the answer"}'
-    assert novelty.add(b"The sum is the answer", asked) == (0.0, True)
+    assert novelty.add(b"The sum is the answer", asked) == (0.0, True, False)
     said = b"the sum is the answer\nand it is exactly 42\nas you thought"
-    assert novelty.add(said, asked) == (pytest.approx(34 / 55), False)
+    assert novelty.add(said, asked) == (pytest.approx(34 / 55), False, False)
 
 
 def test_a_piece_weighs_as_much_as_it_is_long() -> None:
