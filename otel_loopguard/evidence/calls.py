@@ -11,22 +11,11 @@ from rapidfuzz import fuzz
 
 from otel_loopguard._util.bounded import keep
 from otel_loopguard._util.values import NamedTuple
-from otel_loopguard.evidence.effects import FILE_ARGUMENTS
+from otel_loopguard.evidence import normalize
+from otel_loopguard.evidence.effects import NAMED
 from otel_loopguard.evidence.model_text import cut
-from otel_loopguard.evidence.normalize import (
-    VOLATILE_ARGUMENTS,
-    VolatileArguments,
-    bounded,
-    canonical,
-    is_cut_json,
-    key_of,
-    masked_call,
-    masked_numbers,
-    may_hold_nonces,
-    text_bytes,
-    without_nonces,
-    without_volatile,
-)
+from otel_loopguard.evidence.normalize import canonical, key_of, text_bytes, without_volatile
+from otel_loopguard.evidence.vocabulary import FILE_ARGUMENTS, WORDS, pattern_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,22 +24,10 @@ if TYPE_CHECKING:
     from otel_loopguard.evidence.outcomes import Outcome, Reading
     from otel_loopguard.settings import Settings
 
-NAMED: Final = 200
-"""Characters of a name that count."""
-
 _SAMPLE: Final = 256
-_PAGING: Final = frozenset(
-    {
-        "offset", "page", "page_number", "pageNumber", "page_no", "start", "start_line",
-        "startLine", "from_line", "line", "line_number", "skip", "cursor", "position", "index",
-        "start_index", "chunk", "part", "view_range", "line_range",
-    }
-)  # fmt: skip
-"""Arguments that page through something, where they are numbers, or lists that begin with one."""
-_ENDS: Final = frozenset(
-    {"end", "end_line", "endLine", "to_line", "end_index", "last_line", "lineEnd"}
-)
-"""Arguments that say how far a page reaches."""
+"""Bytes of arguments that are kept to be compared: what a call is about stands in front."""
+_PAGING, _ENDS = WORDS["paging"], WORDS["ends"]
+"""Arguments that page, where they are numbers or lists that begin with one; and how far."""
 
 
 @lru_cache(maxsize=4096)
@@ -115,7 +92,7 @@ class Calls:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._limit = settings.max_value_chars
-        self._volatile = VolatileArguments()
+        self._volatile = normalize.VolatileArguments()
 
     def identify(self, step: Step, reading: Reading, outcome: int | None) -> Call:
         """The identity of a call."""
@@ -123,32 +100,32 @@ class Calls:
         if arguments is None:
             return Call(None, None, None, False, b"", None, "", 0)
         if isinstance(step.args, str) and len(step.args) > self._limit:
-            raw = None
-            arguments = bounded(text_bytes(step.args), self._limit).decode("utf-8", "replace")
+            kept = normalize.bounded(text_bytes(step.args), self._limit)
+            arguments, raw = kept.decode("utf-8", "replace"), None
         if raw is None:
             raw = self._raw(arguments)
         sample = raw[:_SAMPLE].decode("utf-8", "replace")
         seed = seed_of((step.name or "")[:NAMED], (step.agent or "")[:NAMED])
         exact = key_of(raw, seed)
         if not isinstance(arguments, dict):
-            masked = masked_call(raw)
+            masked = normalize.masked_call(raw)
             key = exact if masked is raw else key_of(masked, seed)
-            guessed = masked is not raw or is_cut_json(raw)
+            guessed = masked is not raw or normalize.is_cut_json(raw)
             return Call(exact, key, exact, guessed, raw, arguments, sample, seed)
         named = known = cast("dict[str, object]", arguments)
         if self._settings.tools:
             known = self._identity(step.name, named)
             if known is not named:
                 exact = key_of(self._raw(known), seed)
-        if known is named and not VOLATILE_ARGUMENTS.isdisjoint(named):
+        if known is named and not WORDS["volatile"].isdisjoint(named):
             known = without_volatile(named)
-        if (b"./" in raw or b"//" in raw) and not FILE_ARGUMENTS.isdisjoint(known):
+        if (b"./" in raw or b"//" in raw) and any(name in known for name in FILE_ARGUMENTS):
             known = {name: _plain_path(name, value) for name, value in known.items()}
         change = exact if known is named else key_of(self._raw(known), seed)
         # A value that only looks volatile may be what the call is about: that is a guess.
         kept = known
-        if self._volatile.learned or len(raw) > self._limit or may_hold_nonces(raw):
-            kept = without_nonces(self._volatile.without(seed, known, outcome))
+        if self._volatile.learned or len(raw) > self._limit or normalize.may_hold_nonces(raw):
+            kept = normalize.without_nonces(self._volatile.without(seed, known, outcome))
         key = change if kept is known else key_of(self._raw(kept), seed)
         return Call(exact, key, change, kept is not known, raw, arguments, sample, seed)
 
@@ -161,7 +138,7 @@ class Calls:
 
     def _raw(self, arguments: object) -> bytes:
         raw = canonical(arguments)
-        return raw if len(raw) <= self._limit else bounded(raw, self._limit)
+        return raw if len(raw) <= self._limit else normalize.bounded(raw, self._limit)
 
 
 def _plain_path(name: str, value: object) -> object:
@@ -175,12 +152,8 @@ _TRACKED: Final = 64
 _PAIR: Final = re.compile(r'"((?:[^"\\]|\\.){1,64})":("(?:[^"\\]|\\.){0,200}"?|[^,{}\[\]]{1,64})')
 _PLAIN_PAIR: Final = re.compile(r'"([^"]{1,64})":("[^"]{0,200}"?|[^,{}\[\]]{1,64})')
 """The same where there is no backslash, in a fraction of the time."""
-_SEARCHES: Final = re.compile(
-    r"(?i)quer|search|\bq\b|question|keyword|prompt|text|term|phrase|pattern|command|cmd|code|"
-    r"script|sql|input|expression|such|frage|busca|recherche|requ[eê]te|关键|搜|查询|检索|キーワード|検索|質問|"
-    r"검색|질문|запрос|سؤال|بحث|खोज|प्रश्न"
-)
-_IDENTIFIES: Final = re.compile(r"(?i)(?:_|\b)(?:id|no|nr|number|index)$|[a-z]Id$")
+_SEARCHES: Final = re.compile(pattern_of("searches"))
+_IDENTIFIES: Final = re.compile(pattern_of("identifies"))
 _NUMBERED: Final = re.compile(
     r'\A(?:"?(?=[^\s"]{4})(?=[^\s"]*[a-zA-Z])[^\s"]*\d\d[^\s"]*"?|"?[^\s"@]+@[^\s"]+"?|"?\d{3,}"?)'
 )
@@ -368,7 +341,7 @@ class Variants:
         if not changed or call.exact is None or not 0 < outcome.size <= _ANSWER:
             return False
         before = self._last.get(call.exact)
-        shape = masked_numbers(outcome.raw).decode("utf-8", "replace")
+        shape = normalize.masked_numbers(outcome.raw).decode("utf-8", "replace")
         keep(self._last, call.exact, shape, _COMPARED)
         if before is None or before == shape:
             # Numbers alone are how far something has come.
@@ -380,20 +353,17 @@ def _sample(raw: bytes) -> str:
     return cut(raw[: 1 << 16].decode("utf-8", "replace"), _EACH)
 
 
-_ROUNDS: Final = frozenset("round iteration revision version turn step pass n".split())
-
-
 def _others(arguments: object) -> int:
     """Key of all arguments but long texts and volatile values."""
     if not isinstance(arguments, dict):
         return 0
-    named = without_nonces(without_volatile(cast("dict[str, object]", arguments)))
+    named = normalize.without_nonces(without_volatile(cast("dict[str, object]", arguments)))
     return key_of(
         canonical(
             {
                 name: None if isinstance(value, str) and len(value) >= _LEAST else value
                 for name, value in named.items()
-                if name not in _ROUNDS
+                if name not in WORDS["revision"]
             }
         )
     )

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final
 from otel_loopguard._util.bounded import BloomSketch, keep
 from otel_loopguard._util.values import dataclass
 from otel_loopguard.core import Effect, Kind, NodeVisit
-from otel_loopguard.evidence.calls import NAMED, seed_of
+from otel_loopguard.evidence.calls import seed_of
+from otel_loopguard.evidence.effects import NAMED
 from otel_loopguard.evidence.normalize import bounded, canonical, key_of, masked_outcome, text_bytes
 from otel_loopguard.evidence.outcomes import leaves_of, prepare
 

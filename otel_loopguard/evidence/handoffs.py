@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final, cast
 from otel_loopguard._util.bounded import keep
 from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core import Exchange, Kind, Progress, Step
-from otel_loopguard.evidence.calls import NAMED, agent_key
+from otel_loopguard.evidence.calls import agent_key
+from otel_loopguard.evidence.effects import NAMED
 from otel_loopguard.evidence.model_text import Novelty
 from otel_loopguard.evidence.normalize import canonical, key_of, masked_call, text_bytes
 from otel_loopguard.evidence.outcomes import prepare

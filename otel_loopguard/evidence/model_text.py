@@ -23,6 +23,7 @@ from otel_loopguard.evidence.normalize import (
     prefilter,
     text_bytes,
 )
+from otel_loopguard.evidence.vocabulary import WORDS, pattern_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -46,66 +47,18 @@ def speaker_of(step: Step) -> tuple[int, str]:
     return _key(agent, node, model), repr(agent or node) if agent or node else "the model"
 
 
-_HEDGES: Final = PrefilteredPattern(
-    r"\b(?:i(?:'m| am) not (?:entirely |completely |quite |really )?(?:sure|certain)"
-    r"|i (?:might|may|could) be (?:wrong|mistaken)|not (?:entirely |completely )?(?:sure|certain)"
-    r"|i (?:guess|suppose|suspect|assume)|(?:it|that|this) (?:seems|appears|might be|may be"
-    r"|could be)|it(?:'s| is) (?:unclear|possible that|hard to (?:say|tell))|unclear"
-    r"|perhaps|maybe|possibly|presumably)\b",
-)
-_APOLOGIES: Final = PrefilteredPattern(
-    r"(?:\bi(?:'m| am)? (?:(?:truly|sincerely|deeply|very|so|really) )?(?:apologi[sz]e|sorry)"
-    r"|\b(?:my|sincere) apolog(?:y|ies)|\bmy (?:mistake|bad)"
-    r"|(?:\b(?:apologies|sorry) (?:for|about|again))"
-    r"|(?:^|[.!?] )(?:apologies|sorry))\b",
-)
-_PERSONAL: Final = re.compile(
-    r"(?:i(?<!\wi)|we(?<!\wwe)|my(?<!\wmy)|our(?<!\wour)|let(?<!\wlet)(?:'s| me))\b"
-)
-"""The boundary before a word is looked for behind it: only its first letter is searched for."""
+_HEDGES: Final = PrefilteredPattern(pattern_of("hedges"))
+_APOLOGIES: Final = PrefilteredPattern(pattern_of("apologizes"))
+_PERSONAL: Final = re.compile(pattern_of("personal"))
 _may_be_personal: Final = prefilter(r"(?-u:\b)(?:i|we|my|our|let(?:'s| me))(?-u:\b)")
-_BEGIN: Final = (
-    "begin|start|proceed|continue|resume|kick off|get (?:started|going|to work|to it|on with|right "
-    "on)|go ahead|dive|move|jump|work|tackle|handle|take care|address"
-)
-_SAY: Final = (
-    "know|explain|say|tell|think|assume|suggest|recommend|note|mention|see|help|answer|describe|"
-    "summari[sz]e|outline|share|ask|point|clarify|elaborate|wait|have|assist|provide|give|show|"
-    "now|first|next|then|also|just|again|immediately|quickly|carefully|go|try|be|get"
-)
-_LEAD: Final = (
-    r"(?:now |first |next |then |also |just |again |immediately |quickly |carefully |go ahead and |"
-    r"proceed to |try to |get ready to |be )"
-)
-_PROMISE: Final = PrefilteredPattern(
-    rf"\b(?:(?:i|we)(?:'ll| will| am going to|'m going to| are going to|'re going to| shall|"
-    rf" need to| am about to|'m about to| am ready to|'m ready to| have to| should| must| plan to|"
-    rf" intend to| want to|'d like to| would like to)|let me|let's|let us|allow me to|time to|"
-    rf"(?:about|ready|going) to) {_LEAD}?{_LEAD}?(?:(?P<begin>{_BEGIN})(?:ing)?|"
-    rf"(?!(?:{_SAY})\b)[a-z]{{2,20}})\b",
-)
-_ONGOING: Final = PrefilteredPattern(
-    r"(?:^|\b(?:i am|i'm|we are|we're) )(?:(?:still|now|currently|just) ){0,2}"
-    r"(?:(?P<begin>starting|beginning|proceeding|continuing|resuming|working|thinking|planning|"
-    r"getting|moving|preparing|processing)|searching|looking|checking|running|opening|reading|"
-    r"calling|fetching|querying|executing|browsing|creating|writing|implementing|fixing|"
-    r"analy[sz]ing|investigating|loading|gathering)\b",
-)
+_PROMISE: Final = PrefilteredPattern(pattern_of("promises"))
+_ONGOING: Final = PrefilteredPattern(pattern_of("is at"))
 _EXCUSES: Final = PrefilteredPattern(f"{_HEDGES.outline}|{_APOLOGIES.outline}")
 _ANNOUNCES: Final = PrefilteredPattern(f"{_PROMISE.outline}|{_ONGOING.outline}")
 """Most texts need one look for both of them."""
 _WORDS: Final = re.compile(r"[^\W\d_]{2,40}")
 _AHEAD: Final = 160
 _BRIEF: Final = 600
-_EMPTY: Final = frozenset(
-    "the a an to on in of for with and or by at it its this that these those is are be now next "
-    "first then also just again right away out up into as so my our your me us you we will ll am "
-    "going let task tasks work job request requested problem assignment step steps plan process "
-    "begin beginning start starting started proceed proceeding continue continuing resume working "
-    "get getting go ahead move moving do doing immediately soon shortly asked given assigned "
-    "required gave "
-    "everything thing things what".split()
-)  # fmt: skip
 
 
 def _count(phrases: PrefilteredPattern, plain: str) -> int:
@@ -127,7 +80,7 @@ def promise_in(plain: str) -> Promise | None:
     if found is None:
         return None
     ahead = re.split(r"[.!?:;\n]", plain[found.end() : found.end() + _AHEAD], maxsplit=1)[0]
-    named = [word for word in _WORDS.findall(ahead) if word not in _EMPTY]
+    named = [word for word in _WORDS.findall(ahead) if word not in WORDS["empty"]]
     begins = found.group("begin") is not None
     said = named if begins else [*named, found.group().rsplit(" ", 1)[-1]]
     keys = frozenset(key_of(word.encode("utf-8", "replace")) for word in said)

@@ -23,6 +23,7 @@ from pydantic_core import SchemaValidator, core_schema
 
 from otel_loopguard._util.bounded import keep
 from otel_loopguard._util.bounded_json import VALUES, loads
+from otel_loopguard.evidence.vocabulary import WORDS, pattern_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -312,20 +313,7 @@ VOLATILE: Final = "|".join(
 _may_be_volatile: Final = prefilter(VOLATILE, of_bytes=True)
 _NUMBERS: Final = re.compile(rb"\d+")
 
-VOLATILE_ARGUMENTS: Final = frozenset(
-    {
-        "request_id", "requestId", "req_id", "correlation_id", "correlationId", "trace_id",
-        "traceId", "idempotency_key", "idempotencyKey", "nonce", "timestamp", "ts", "current_time",
-        "tool_call_id", "reason", "reasoning", "description", "thought", "thoughts", "explanation",
-        "rationale", "justification", "task_progress", "attempt", "retry_count",
-    }
-)  # fmt: skip
-"""Names of arguments that say who asks, when, or why, but not what for."""
-
-
-_ASKING: Final = re.compile(
-    r"(?i)req|trace|span|corr|nonce|idemp|attempt|call_?id|stamp|seed|salt|etag|cache|^rid$|_rid$"
-)
+_MARKS: Final = re.compile(pattern_of("marks"))
 
 
 def masked_outcome(raw: bytes) -> bytes:
@@ -365,9 +353,9 @@ def masked_numbers(raw: bytes) -> bytes:
 
 def without_volatile(arguments: dict[str, object]) -> dict[str, object]:
     """The arguments without those that are volatile by name, if any others remain."""
-    if VOLATILE_ARGUMENTS.isdisjoint(arguments):
+    if WORDS["volatile"].isdisjoint(arguments):
         return arguments
-    kept = {name: item for name, item in arguments.items() if name not in VOLATILE_ARGUMENTS}
+    kept = {name: item for name, item in arguments.items() if name not in WORDS["volatile"]}
     return kept or arguments
 
 
@@ -385,7 +373,7 @@ def without_nonces(arguments: dict[str, object]) -> dict[str, object]:
         if not isinstance(value, str) or len(value) < _VOLATILE:
             continue
         # Keys that are no text come from what is no JSON.
-        if " " in value or _ASKING.search(str(name)):
+        if " " in value or _MARKS.search(str(name)):
             raw = value.encode("utf-8", "surrogatepass")
             found = _masked(raw, call=True) if len(raw) <= MASKED_BYTES else masked_call(raw)
             if found is not raw:
@@ -436,11 +424,8 @@ _MOST: Final = 32
 _NONCE: Final = re.compile(r"(?=[\w:#-]{8,64}$)(?:[A-Za-z_#:-]*\d+[A-Za-z]+\d+[A-Za-z])[\w:#-]*")
 
 
-_THING: Final = re.compile(
-    r"(?i)(?:^|_)(?:id|uuid|guid|sha|hash|path|file|url|uri|key|name)s?$|Id$"
-)
+_THING: Final = re.compile(pattern_of("thing"))
 """Names of arguments that say what is asked for."""
-
 
 _may_hold_nonce: Final = prefilter(VOLATILE, "[0-9][a-z]+[0-9]+[a-z]", of_bytes=True)
 

@@ -11,6 +11,7 @@ from otel_loopguard.core.task import read
 from otel_loopguard.evidence.model_text import look_of, speaker_of
 from otel_loopguard.evidence.normalize import key_of, text_bytes
 from otel_loopguard.evidence.outcomes import prepare
+from otel_loopguard.evidence.vocabulary import WORDS, pattern_of
 from otel_loopguard.plans.plans import follow, validate
 
 if TYPE_CHECKING:
@@ -23,17 +24,13 @@ _FEW: Final = 2
 _ITEM: Final = re.compile(
     r"[ \t]{0,12}(?:[-*+]|\d{1,3}[.)])[ \t]{1,4}(?:\[(?P<box>[ xX~-]?)\][ \t]{1,4})?(?P<task>\S.*)"
 )
-_HEADING: Final = re.compile(
-    r"(?i)\A[^\n]{0,60}\b(?:plan|to-?dos?|tasks?|next steps|remaining|steps)\b[^\n]{0,30}[:*]?"
-)
-_DONE: Final = re.compile(
-    r"(?i)\u2705|\u2714|~~|\((?:done|completed)\)|\b(?:done|completed)\W{0,3}$"
-)
+_HEADING: Final = re.compile(pattern_of("plan"))
+_DONE: Final = re.compile(pattern_of("done"))
 _PLAIN: Final = re.compile(r"[^\W_]+")
-_TOOL: Final = re.compile(r"(?i)to-?_?do|task_?list|(?:write|update|set|make|create)_?plan|plan_")
+_TOOL: Final = re.compile(pattern_of("keeps plans"))
 _LISTS: Final = ("todos", "tasks", "plan", "steps", "items")
 _NAMES: Final = ("content", "title", "task", "step", "description", "text", "name")
-_FINISHED: Final = frozenset({"completed", "complete", "done", "finished", "closed"})
+_FINISHED: Final = WORDS["finished"]
 _CHARS: Final = 200
 
 _Task = tuple[str, bool]

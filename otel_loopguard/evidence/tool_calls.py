@@ -8,54 +8,12 @@ from typing import TYPE_CHECKING, Final, cast
 from otel_loopguard._util.bounded import keep
 from otel_loopguard._util.values import dataclass
 from otel_loopguard.core import Effect, ErrorClass, Evidence, Kind, Progress, Step
-from otel_loopguard.evidence.calls import (
-    NAMED,
-    Call,
-    Calls,
-    Items,
-    Revisions,
-    Variants,
-    agent_key,
-    is_another,
-    is_numbered,
-    is_respelled,
-    place_of,
-    terms_of,
-)
-from otel_loopguard.evidence.effects import (
-    ToolName,
-    effect_of,
-    file_of,
-    is_compound,
-    looks_at_files,
-    makes_something,
-    reads_files,
-    runs_code,
-    tool_name,
-)
-from otel_loopguard.evidence.errors import (
-    error_class,
-    error_line,
-    error_shape,
-    failure_of,
-    is_call_error,
-    is_transient,
-    says_absent,
-)
+from otel_loopguard.evidence import calls, effects, errors, outcomes
+from otel_loopguard.evidence.calls import Call, agent_key
+from otel_loopguard.evidence.effects import NAMED, ToolName, tool_name
 from otel_loopguard.evidence.model_text import Novelty
 from otel_loopguard.evidence.normalize import key_of, text_bytes
-from otel_loopguard.evidence.outcomes import (
-    changed_nothing,
-    does_nothing,
-    is_empty,
-    is_pending,
-    prepare,
-    refusal_of,
-    rejects,
-    reports_failure,
-    says_nothing_found,
-    score_of,
-)
+from otel_loopguard.evidence.outcomes import prepare
 from otel_loopguard.evidence.weight import Pace, RepeatBaseline, news_of, weigh
 
 if TYPE_CHECKING:
@@ -141,11 +99,6 @@ class Rounds:
 _BRIEF: Final = 40
 _NOTE: Final = 200
 _RECORD: Final = 120
-_SEARCHING: Final = frozenset(("search", "grep", "find"))
-_JUDGING: Final = frozenset(
-    "grade translate classify proofread grammar spell spelling moderate sentiment label".split()
-)
-"""Tools that look at one text after the other."""
 _REMEMBERED: Final = 128
 _READERS: Final = 8
 """Agents of which it is known what each has seen; of those beyond, it is what the rest have."""
@@ -192,13 +145,13 @@ class ToolCallExtractor:
     def __init__(self, settings: Settings, progress: Progress | None = None) -> None:
         self._settings = settings
         self._progress = progress or Progress()
-        self._calls = Calls(settings)
+        self._calls = calls.Calls(settings)
         self._rounds = Rounds()
         self._pace = Pace()
         self._habits = RepeatBaseline()
-        self._items = Items()
-        self._revisions = Revisions()
-        self._variants = Variants()
+        self._items = calls.Items()
+        self._revisions = calls.Revisions()
+        self._variants = calls.Variants()
         self._novelty: dict[int, Novelty] = {}
         self._viewer = False
         self._writes: dict[int, None] = {}
@@ -225,7 +178,7 @@ class ToolCallExtractor:
         # Text that tells nothing neither refuses nor failed; values of JSON may be escaped in it.
         tells = outcome.tells
         speaks = tells or step.error or not isinstance(said, str)
-        refusal = refusal_of(step, said, arguments, shell=name.shell) if speaks else None
+        refusal = outcomes.refusal_of(step, said, arguments, shell=name.shell) if speaks else None
         if refusal is not None and not step.error:
             step = replace(step, error=True)
         effect = self._effect(tool, name, arguments)
@@ -238,27 +191,28 @@ class ToolCallExtractor:
             echo = echo and (name.runs_code or not _is_record(reading.said))
         failing = step.error or (
             # What ends a build is looked for in the words of a shell only.
-            (speaks or name.shell) and reports_failure(step.outcome, said, shell=name.shell)
+            (speaks or name.shell)
+            and outcomes.reports_failure(step.outcome, said, shell=name.shell)
         )
         since = self._pace.add(
             call.key, outcome.key, step.start, step.end or 0,
             news=news_of(novelty, effect, failing=failing), waits=effect is Effect.WAIT,
         )  # fmt: skip
-        line = refusal or (error_line(step) if failing else None)
-        call_error = step.error and not name.runs_code and is_call_error(step)
-        place = place_of(call)
-        empty = outcome.size <= _RECORD and is_empty(said)
-        searches = place is not None or not name.words.isdisjoint(_SEARCHING)
-        nothing = (tells and says_nothing_found(outcome)) or (empty and searches)
+        line = refusal or (errors.error_line(step) if failing else None)
+        call_error = step.error and not name.runs_code and errors.is_call_error(step)
+        place = calls.place_of(call)
+        empty = outcome.size <= _RECORD and outcomes.is_empty(said)
+        searches = place is not None or name.has("searches")
+        nothing = (tells and outcomes.says_nothing_found(outcome)) or (empty and searches)
         missing = nothing or step.error
         matters = missing or outcome.size < _BRIEF
         item = self._is_item(tool, call, outcome, novelty, matters=matters, missing=missing)
-        file = file_of(arguments) if item or writes else None
+        file = effects.file_of(arguments) if item or writes else None
         # What is left of a threshold as a budget is used.
         tightened = 1.0 - settings.tuning.budget.tighten * progress.used
         ease = self._habits.ease(tool, again=not since.fresh, changed=since.changed)
-        turned_down = tells and rejects(outcome)
-        code = runs_code(tool, arguments)
+        turned_down = tells and outcomes.rejects(outcome)
+        code = effects.runs_code(name, arguments)
         edited = None if file is None or not writes or name.runs_code else key_of(text_bytes(file))
         progress.call = found = object.__new__(Evidence)
         # To call the class would make a dictionary of all these first.
@@ -270,7 +224,7 @@ class ToolCallExtractor:
             guessed=call.guessed,
             fresh=since.fresh,
             changed=since.changed,
-            pending=tool in settings.polling or (not step.error and is_pending(outcome)),
+            pending=tool in settings.polling or (not step.error and outcomes.is_pending(outcome)),
             outcome=outcome.key,
             outcome_exact=outcome.exact,
             outcome_size=outcome.size,
@@ -280,9 +234,9 @@ class ToolCallExtractor:
             rejects=turned_down,
             failing=failing,
             error=step.error,
-            error_class=error_class(step) if step.error else _UNKNOWN,
-            error_line=None if line is None else error_shape(line),
-            error_shape=None if line is None else error_shape(line, call.raw),
+            error_class=errors.error_class(step) if step.error else _UNKNOWN,
+            error_line=None if line is None else errors.error_shape(line),
+            error_shape=None if line is None else errors.error_shape(line, call.raw),
             call_error=call_error,
             effect=effect,
             runs_code=code,
@@ -294,8 +248,8 @@ class ToolCallExtractor:
             ease=ease * tightened / settings.sensitivity,
             agent=agent,
             refused=refusal is not None,
-            idle=name.shell and does_nothing(step, said, arguments),
-            failure=failure_of(step, line) if failing else None,
+            idle=name.shell and outcomes.does_nothing(step, said, arguments),
+            failure=errors.failure_of(step, line) if failing else None,
             item=item,
             absent=(
                 item
@@ -305,32 +259,32 @@ class ToolCallExtractor:
                 # Who guesses paths and addresses looks for one thing, not for many items.
                 and "/" not in call.sample
                 and file is None
-                and says_absent(step)
+                and errors.says_absent(step)
             ),
             file=edited,
-            score=score_of(outcome) if tells else None,
+            score=outcomes.score_of(outcome) if tells else None,
             revises=self._revisions.revises(call, outcome),
             brief=(
                 item
                 and not failing
                 and outcome.size < _BRIEF
-                and name.words.isdisjoint(_SEARCHING)
+                and not name.has("searches")
                 and place is None
             ),
             variant=self._variants.alike(call, outcome, changed=since.changed),
-            makes=tool in settings.once or (effect is _WRITE and makes_something(tool)),
-            own=effect is Effect.READ and reads_files(tool, arguments),
+            makes=tool in settings.once or (effect is _WRITE and name.has("makes")),
+            own=effect is Effect.READ and effects.reads_files(name, arguments),
             empty=empty,
-            transient=is_transient(step, outcome.low if failing or turned_down else ""),
+            transient=errors.is_transient(step, outcome.low if failing or turned_down else ""),
             cut=outcome.cut,
             seen=seen,
             digits=None if since.fresh else without_digits(outcome.masked),
             state=_state(call, outcome, edited) if not failing else None,
-            terms=_NO_TERMS if writes or code else terms_of(call.sample),
+            terms=_NO_TERMS if writes or code else calls.terms_of(call.sample),
         )
         weigh(found, since)
         if writes and (
-            refusal is None or not changed_nothing(refusal, arguments, shell=name.shell)
+            refusal is None or not outcomes.changed_nothing(refusal, arguments, shell=name.shell)
         ):
             self._open_epoch(found, call)
         progress.calls += 1
@@ -352,17 +306,21 @@ class ToolCallExtractor:
         """Whether it asks for another item, where that matters; else only where numbers tell it."""
         last = self._items.add(tool, call.sample)
         if matters:
-            if not missing and tool_name(tool).asks and runs_code(tool, call.arguments):
+            if (
+                not missing
+                and tool_name(tool).asks
+                and effects.runs_code(tool_name(tool), call.arguments)
+            ):
                 # Another query is another question, and one number all that it is answered by.
                 return last != call.sample
-            judges = not tool_name(tool).words.isdisjoint(_JUDGING)
+            judges = tool_name(tool).has("judges")
             # What is not there is asked for in other spellings before it is given up.
-            return is_another(last, call.sample, texts=judges) and not (
-                missing and is_respelled(last, call.sample)
+            return calls.is_another(last, call.sample, texts=judges) and not (
+                missing and calls.is_respelled(last, call.sample)
             )
         if novelty is None or novelty > self._settings.tuning.calls.grinding_novelty:
             return False
-        return outcome.size < _NOTE and is_numbered(last, call.sample)
+        return outcome.size < _NOTE and calls.is_numbered(last, call.sample)
 
     def _seen_by(self, agent: int) -> Novelty:
         """What an agent has seen: what is known to one is news to another."""
@@ -389,16 +347,16 @@ class ToolCallExtractor:
             return Effect(declared)
         if not (name.moves or name.runs_code or name.asks):
             return name.effect
-        if looks_at_files(tool, arguments):
+        if effects.looks_at_files(name, arguments):
             self._viewer = True
         elif self._viewer and not arguments and tool_name(tool).moves:
             # Beside `open a.py` a bare `scroll_down` is the viewer's.
             return Effect.READ
-        return effect_of(tool, arguments)
+        return effects.effect_of(tool, arguments)
 
     def _open_epoch(self, found: Evidence, call: Call) -> None:
         """Opens an epoch for a change that was not made before with the same outcome."""
-        if found.error and not is_compound(call.arguments):
+        if found.error and not effects.is_compound(call.arguments):
             return
         change = hash((call.change, found.outcome))
         if change not in self._writes:

@@ -16,7 +16,8 @@ from otel_loopguard.core import (
     Step,
     Usage,
 )
-from otel_loopguard.evidence.calls import NAMED, agent_key
+from otel_loopguard.evidence.calls import agent_key
+from otel_loopguard.evidence.effects import NAMED
 from otel_loopguard.evidence.errors import error_class, error_line, error_shape
 from otel_loopguard.evidence.normalize import key_of, text_bytes
 
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 _RUNS: Final = frozenset({Kind.AGENT, Kind.WORKFLOW})
 _MOST: Final = 1 << 40
-_NAMED: Final = 200
 _LEFT: Final = {
     "steps": "steps", "actions": "actions", "task_actions": "actions", "tokens": "tokens",
     "cost": "cost", "elapsed_s": "seconds",
@@ -76,9 +76,9 @@ class UsageExtractor:
         spending.models = progress.models
         spending.actions = progress.calls - self._first_call
         agent, start, end = step.agent, step.start, step.end or 0
-        spending.agent = None if agent is None else agent[:_NAMED]
+        spending.agent = None if agent is None else agent[:NAMED]
         if agent is not None:
-            self._phase(agent[:_NAMED], start, end)
+            self._phase(agent[:NAMED], start, end)
         if end > self._ended:  # noqa: PLR1730  # a tenth of the price of max()
             self._ended = end
         self._began = self._began or start
