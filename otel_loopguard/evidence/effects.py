@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from itertools import islice
 from typing import Final, cast
 
 from otel_loopguard._util.values import NamedTuple
@@ -23,6 +24,8 @@ NAMED: Final = 200
 """Characters of a name that count, of a tool, an agent, a file: longer ones are generated."""
 _COMMAND: Final = 4_000
 """Characters of a command that are looked through: two pages, for 0.1 ms at worst."""
+_FEW: Final = 8
+"""Arguments that are looked at for a command: tools that run one have few."""
 _WORDS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _EFFECTS: Final = tuple(
     (WORDS[says], effect)
@@ -111,6 +114,21 @@ def _effect_of_sql(arguments: object) -> Effect | None:
     return Effect.READ if _SQL_READS.match(command) else None
 
 
+_UNITS: Final = {"m": 60, "h": 3600, "d": 86400}
+_SLEEP: Final = re.compile(pattern_of("sleep"))
+
+
+def slept_in(name: ToolName, arguments: object) -> int:
+    """Nanoseconds that a command or a program says that it sleeps."""
+    if not name.runs_code:
+        return 0
+    command = command_of(arguments) or ""
+    if "sleep" not in command:
+        return 0
+    slept = (float(count) * _UNITS.get(unit, 1) for count, unit in _SLEEP.findall(command))
+    return round(min(sum(slept), 86400) * 1e9)
+
+
 def looks_at_files(name: ToolName, arguments: object) -> bool:
     """True if a call moves through files: `open a.py`, `goto 120`; those are reads."""
     if not name.moves:
@@ -153,8 +171,12 @@ def command_of(arguments: object) -> str | None:
     """The command, code or query among the arguments, bounded; None where there is none."""
     if isinstance(arguments, dict):
         named = cast("dict[str, object]", arguments)
-        found = (named.get(name) for name in COMMAND_ARGUMENTS)
-        return next((text[:_COMMAND] for text in found if isinstance(text, str)), None)
+        found = [text for name in COMMAND_ARGUMENTS if isinstance(text := named.get(name), str)]
+        if not found:
+            # Of one text alone there is no doubt, whatever its name is.
+            found = [text for text in islice(named.values(), _FEW) if isinstance(text, str)]
+            found = found if len(found) == 1 else []
+        return found[0][:_COMMAND] if found else None
     return arguments[:_COMMAND] if isinstance(arguments, str) else None
 
 

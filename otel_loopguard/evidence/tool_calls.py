@@ -14,7 +14,7 @@ from otel_loopguard.evidence.effects import NAMED, ToolName, tool_name
 from otel_loopguard.evidence.model_text import Novelty
 from otel_loopguard.evidence.normalize import key_of, text_bytes
 from otel_loopguard.evidence.outcomes import prepare
-from otel_loopguard.evidence.weight import Pace, RepeatBaseline, news_of, weigh
+from otel_loopguard.evidence.weight import Pace, RepeatBaseline, may_act, news_of, weigh
 
 if TYPE_CHECKING:
     from otel_loopguard.evidence.outcomes import Outcome
@@ -194,9 +194,14 @@ class ToolCallExtractor:
             (speaks or name.shell)
             and outcomes.reports_failure(step.outcome, said, shell=name.shell)
         )
+        # A command that sleeps first begins after that.
+        slept = effects.slept_in(name, arguments)
+        start = min(step.start + slept, step.end or 0) if slept and step.start else step.start
         since = self._pace.add(
-            call.key, outcome.key, step.start, step.end or 0,
-            news=news_of(novelty, effect, failing=failing), waits=effect is Effect.WAIT,
+            call.key, outcome.key, start, step.end or 0,
+            news=news_of(novelty, effect, failing=failing),
+            acts=may_act(effect, failing=failing), size=outcome.size,
+            waits=effect is Effect.WAIT,
         )  # fmt: skip
         line = refusal or (errors.error_line(step) if failing else None)
         call_error = step.error and not name.runs_code and errors.is_call_error(step)
@@ -210,7 +215,8 @@ class ToolCallExtractor:
         file = effects.file_of(arguments) if item or writes else None
         # What is left of a threshold as a budget is used.
         tightened = 1.0 - settings.tuning.budget.tighten * progress.used
-        ease = self._habits.ease(tool, again=not since.fresh, changed=since.changed)
+        paid = since.changed and not failing
+        ease = self._habits.ease(tool, again=not since.fresh, paid=paid)
         turned_down = tells and outcomes.rejects(outcome)
         code = effects.runs_code(name, arguments)
         edited = None if file is None or not writes or name.runs_code else key_of(text_bytes(file))

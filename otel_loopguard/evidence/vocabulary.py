@@ -221,6 +221,7 @@ PHRASES: Final = (
         r"\A\s*(?:cd \S+ && )?(?:ls|cat|head|tail|less|grep|rg|find|pwd|wc|tree|stat|file|which|"
         r"awk|sort|sed -n|nl|git (?:status|diff|log|show|blame|branch|ls-files))\b"),
     Phrase("sleeps", "shell", r"\A\s*sleep\s+[\d.]+\s*(?:[smh]\s*)?$"),
+    Phrase("sleep", "code", r"\bsleep[ (]{1,3}(\d{1,6}(?:\.\d{1,6})?)\s?([smhd]?)\b"),
     Phrase("asks for help", "shell",
         r"(?:^|[;&|]\s*)(?:help|man|info|cat|head|tail|less|more|grep|sed)\b|"
         r"\s(?:--?help|-h|-\?|/\?)(?:\s|$)"),
