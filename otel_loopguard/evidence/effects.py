@@ -12,12 +12,7 @@ from typing import Final, cast
 
 from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core import Effect
-from otel_loopguard.evidence.vocabulary import (
-    COMMAND_ARGUMENTS,
-    FILE_ARGUMENTS,
-    WORDS,
-    pattern_of,
-)
+from otel_loopguard.evidence.vocabulary import COMMAND_ARGUMENTS, FILE_ARGUMENTS, WORDS, pattern_of
 
 NAMED: Final = 200
 """Characters of a name that count, of a tool, an agent, a file: longer ones are generated."""

@@ -380,7 +380,7 @@ def outcome_of(step: Step, limit: int, said: object = None) -> Outcome:
     size = len(raw)
     if text is value is step.outcome and size <= MASKED_BYTES and isinstance(said, (dict, list)):
         # The same value is the same answer, whatever the order of its keys and the space in it.
-        raw = canonical(said)
+        raw = canonical(cast("object", said))
     exact = key = key_of(raw)
     # One look for all that this module and the masks look for, unless not all of it is here.
     whole = len(raw) <= MASKED_BYTES and (text is None or len(text) <= limit)

@@ -124,7 +124,8 @@ PHRASES: Final = (
     Phrase("nothing", "en",
         r"\b(?:(?:no|zero) " + _THINGS + r"|nothing (?:was )?found|not found|none found|"
         r"no such|does not exist|returned no|did not (?:find|match|return)|could not find|"
-        r"unable to locate|cannot be found|empty (?:set|result|list)|reached the (?:end|bottom|top) of)|"
+        r"unable to locate|cannot be found|empty (?:set|result|list)|"
+        r"reached the (?:end|bottom|top) of)|"
         # A number may end with 0: what is searched for is a 0 that stands alone.
         r"0 (?<!\w0 )" + _THINGS),
     Phrase("nothing", "de",
