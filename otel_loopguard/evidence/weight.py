@@ -17,58 +17,63 @@ from otel_loopguard.core import Effect, ErrorClass
 if TYPE_CHECKING:
     from otel_loopguard.core import Evidence
 
-_READ, _WAIT, _WRITE = Effect.READ, Effect.WAIT, Effect.WRITE
-_UNCLEAR, _TRANSIENT = ErrorClass.UNKNOWN, ErrorClass.TRANSIENT
+_READ: Final = Effect.READ
 
-# Seconds of rest after which a third of the haste is left. Who looks a few times a minute watches.
-# Who was told to wait, or met what a pause may mend, is a nuisance only within seconds.
 _WATCHES_S: Final = 2.5
-_WAITS_S: Final = 1.0
-# Who tries again what failed has less reason to: a rest of ten seconds halves it, of half a minute
-# leaves nothing.
+"""Seconds of rest after which a third of the haste is left: who looks a few times a minute watches.
+So for whatever may change by itself, known words or not; less lets hurried loops pass."""
 _TRIES_S: Final = 12.0
-# So much of a rest makes a look again a wait: seven seconds, or three where it is pending.
+"""The same of who tries again what surely failed or is not there: ten seconds halve it, half a
+minute leaves nothing. More stops patient retries."""
 _RESTED: Final = 0.95
+"""So much of a rest, seven seconds, makes a look again a wait; its weight is next to nothing by
+then, so that it makes no step."""
 
-# Characters of an answer: a word comes again by chance, a line seldom, and a page is a state of
-# things.
 _WORD, _LINE, _PAGE = 20, 100, 400
+"""Characters of an answer: a word comes again by chance, a line seldom, and a page is a state of
+things."""
 
-# What a call is, as far as that is known. Its own reads can only change by its own doing. Other
-# reads may change by themselves. A write, or a call of which nothing is known, is work as a rule,
-# and so is one that reaches other people, though it costs more to be wrong.
-_OWN: Final = 1.0
-_LOOKS: Final = 0.4
-_STATE: Final = 0.6
+# What an equal answer says towards a stop, which takes three and a few refusals:
 _UNKNOWN: Final = 0.05
-# An error that a pause may mend, or of which nothing is known, is as good as an unknown answer; a
-# dozen of them is no deny yet.
-_UNCLEAR_ERROR: Final = 0.1
-# What was cut may differ behind the cut, and what was not captured may be anything.
+"""Of a line of a call of which nothing is known: sixty in a row are a loop in any language."""
+_LOOKS: Final = 0.4
+"""Of a line that is read: eight in a row. It may change by itself, so less than what is its own."""
+_STATE: Final = 0.6
+"""Of a page, whatever the call is: five in a row."""
+_UNCLEAR: Final = 0.1
+"""Of an error that a pause may mend, or of which nothing is known: a dozen is no deny yet."""
 _CUT: Final = 0.1
-_UNSEEN_STOP: Final = 0.02
-_UNSEEN_HINT: Final = 0.2
-# Of an error that a pause may mend a hint hears half.
+"""What was cut may differ behind the cut."""
+_UNSEEN_STOP, _UNSEEN_HINT = 0.02, 0.2
+"""What was not captured may be anything; a hint at fifteen is worth a word about it."""
+# What it says towards a hint:
 _SOFT: Final = 0.5
-# How much of a hint news in between take away: what is asked again and again beside real work
-# deserves a word, late.
+"""Of an error that a pause may mend half: it has its own budget of time."""
 _AMID: Final = 0.8
-_LEAST_READ: Final = 0.03
-# How much of a hint patience takes away from who tries again what came to nothing.
+"""How much of a hint news in between take away: what is asked again and again beside real work
+deserves a word, late."""
 _PATIENT: Final = 0.7
-# The least that any captured answer says for a hint: five words "ok" in a row are a loop.
+"""How much of a hint patience takes away from who tries again what came to nothing."""
 _LEAST: Final = 0.5
+"""The least that any captured answer says for a hint: five words "ok" in a row are a loop."""
 
 
 def is_accused(call: Evidence) -> bool:
-    """Whether status, shape or known words of the outcome say that nothing came of it."""
+    """True if status, shape or known words of the outcome say that nothing came of it."""
     return (
-        call.failing
-        or call.rejects
-        or call.nothing
-        or call.refused
-        or (call.empty and call.effect is _READ)
+        call.failing or call.refused or _is_explained(call) or (call.empty and call.effect is _READ)
     )
+
+
+def _is_explained(call: Evidence) -> bool:
+    """True if the outcome says why nothing came of the call."""
+    return call.rejects or call.nothing or call.refused or call.call_error
+
+
+def _is_unclear(call: Evidence) -> bool:
+    """True for a failure that a pause may mend, for all that is known of it."""
+    of_nothing = call.error and call.error_class is ErrorClass.UNKNOWN
+    return call.transient or (of_nothing and not _is_explained(call))
 
 
 def news_of(novelty: float | None, effect: Effect, *, failing: bool) -> float:
@@ -78,25 +83,23 @@ def news_of(novelty: float | None, effect: Effect, *, failing: bool) -> float:
     return 1.0 if novelty is None or effect is not _READ else novelty
 
 
-def says(call: Evidence) -> float:
-    """How much an answer says by its length, from a word to a line."""
-    return min(max((call.outcome_size - _WORD) / (_LINE - _WORD), 0.0), 1.0)
-
-
 def weigh(call: Evidence, since: Since) -> None:
     """Sets what a call weighs: its haste, and what it says for a hint and for a stop."""
-    accused = is_accused(call)
-    # Who is told that it is not ready after a minute in the call has waited for a minute.
-    pause = since.pause + since.took if call.pending else since.pause
-    call.rested = rested = _rested(call, pause, accused=accused)
-    watches = rested >= _RESTED and not accused
-    call.waits = call.effect is _WAIT or (not call.fresh and (call.pending or watches))
+    accused, unclear = is_accused(call), _is_unclear(call)
+    firm = accused and not unclear
+    # Who was told that it is not ready after a minute in the call has waited for a minute.
+    rest = since.pause + since.took * call.pending
+    call.rested = rested = 1.0 - exp(-((rest / _TRIES_S) ** 2) if firm else -rest / _WATCHES_S)
+    waits = call.effect is Effect.WAIT
+    looks = call.pending or (rested >= _RESTED and not accused)
+    call.waits = waits or (looks and not call.fresh)
+    haste = 0.0 if waits else 1.0 - rested
+    heard = 1.0 - _PATIENT * rested if firm else haste
     # Who was told that the call itself is wrong has not heard it, whatever else it does.
     told = call.refused or call.call_error
-    haste = 0.0 if call.effect is _WAIT else 1.0 - rested
-    heard = 1.0 - _PATIENT * rested if accused and not (call.transient or call.pending) else haste
-    call.hint_weight = heard * (1.0 - _AMID * since.news)
-    call.stop_weight = haste * (1.0 - since.news * (0.5 if told else 1.0))
+    news = min(since.news, 1.0)
+    call.hint_weight = heard * (1.0 - _AMID * news)
+    call.stop_weight = haste * (1.0 - news * (0.5 if told else 1.0))
     if call.outcome is None:
         call.hint_weight *= _UNSEEN_HINT
         call.stop_weight *= _UNSEEN_STOP
@@ -104,28 +107,20 @@ def weigh(call: Evidence, since: Since) -> None:
     loud = accused or call.effect is _READ
     said = 1.0 if loud else max(min(call.outcome_size / _LINE, 1.0), _LEAST)
     call.hint_weight *= _SOFT if call.transient else said
-    call.stop_weight *= _kind(call, accused=accused) * (_CUT if call.cut else 1.0)
+    call.stop_weight *= _said(call, firm=firm, unclear=unclear) * (_CUT if call.cut else 1.0)
 
 
-def _rested(call: Evidence, pause: float, *, accused: bool) -> float:
-    if call.pending or call.transient:
-        return 1.0 - exp(-pause / _WAITS_S)
-    if accused:
-        return 1.0 - exp(-((pause / _TRIES_S) ** 2))
-    return 1.0 - exp(-pause / _WATCHES_S)
+def _said(call: Evidence, *, firm: bool, unclear: bool) -> float:
+    """What an equal answer says: all of it where nothing came of it, or only the agent changes it.
 
-
-def _kind(call: Evidence, *, accused: bool) -> float:
-    explained = call.rejects or call.nothing or call.refused or call.call_error
-    if call.transient or (call.error and call.error_class is _UNCLEAR and not explained):
-        return _UNCLEAR_ERROR
-    if accused or call.own:
-        return _OWN
+    Of any other call by its length.
+    """
+    if unclear or firm or call.own:
+        return _UNCLEAR if unclear else 1.0
+    line = min(max((call.outcome_size - _WORD) / (_LINE - _WORD), 0.0), 1.0)
     page = min(max((call.outcome_size - _LINE) / (_PAGE - _LINE), 0.0), 1.0)
     looks = call.effect is _READ and not call.runs_code
-    said = says(call)
-    known = _LOOKS * max(said, _LEAST_READ) if looks else _UNKNOWN * said**2
-    return max(known, _STATE * page)
+    return max((_LOOKS if looks else _UNKNOWN) * line**2, _STATE * page)
 
 
 class Since(NamedTuple):
