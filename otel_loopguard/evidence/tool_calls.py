@@ -109,6 +109,8 @@ _CHANGES: Final = 128
 """Changes that are remembered, to open no epoch twice: one made before is none."""
 _READERS: Final = 8
 """Agents of which it is known what each has seen, 8 KiB each; those beyond share one sketch."""
+_TOOLS: Final = 64
+"""Tools whose last arguments are kept, 256 bytes each: few agents have more."""
 _DIGITS: Final = b"0123456789"
 _AROUND_NUMBERS: Final = b" .,:;%/#+-()[]{}\"'\n\t"
 
@@ -134,9 +136,11 @@ class ToolCallExtractor:
     def __init__(self, settings: Settings, progress: Progress | None = None) -> None:
         self._settings = settings
         self._progress = progress or Progress()
-        self._calls, self._items = calls.Calls(settings), calls.Items()
+        self._calls = calls.Calls(settings)
         self._revisions, self._variants = calls.Revisions(), calls.Variants()
         self._rounds, self._pace, self._habits = Rounds(), Pace(), RepeatBaseline()
+        # By tool, the arguments of its last call.
+        self._items: dict[str, str] = {}
         self._novelty: dict[int, Novelty] = {}
         self._viewer = False
         self._writes: dict[int, None] = {}
@@ -280,7 +284,8 @@ class ToolCallExtractor:
 
     def _is_item(self, found: Evidence, call: Call, name: ToolName) -> bool:
         """Whether it asks for another item, where that matters; else only where numbers tell it."""
-        last, missing = self._items.add(found.tool, call.sample), found.nothing or found.error
+        last, missing = self._items.get(found.tool, ""), found.nothing or found.error
+        keep(self._items, found.tool, call.sample, _TOOLS)
         if missing or found.outcome_size < _BRIEF:
             if not missing and name.asks and found.runs_code:
                 # Another query is another question, and one number all that it is answered by.
