@@ -12,9 +12,8 @@ from rapidfuzz import fuzz
 from otel_loopguard._util.bounded import keep
 from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.evidence import normalize
-from otel_loopguard.evidence.effects import NAMED
 from otel_loopguard.evidence.model_text import cut
-from otel_loopguard.evidence.normalize import canonical, key_of, text_bytes, without_volatile
+from otel_loopguard.evidence.normalize import NAMED, canonical, key_of, text_bytes, without_volatile
 from otel_loopguard.evidence.vocabulary import FILE_ARGUMENTS, WORDS, pattern_of
 
 if TYPE_CHECKING:

@@ -12,10 +12,9 @@ from typing import Final, cast
 
 from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core import Effect
+from otel_loopguard.evidence.normalize import NAMED
 from otel_loopguard.evidence.vocabulary import COMMAND_ARGUMENTS, FILE_ARGUMENTS, WORDS, pattern_of
 
-NAMED: Final = 200
-"""Characters of a name that count, of a tool, an agent, a file: longer ones are generated."""
 _COMMAND: Final = 4_000
 """Characters of a command that are looked through: two pages, for 0.1 ms at worst."""
 _WORDS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")

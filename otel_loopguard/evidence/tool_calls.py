@@ -10,9 +10,9 @@ from otel_loopguard._util.values import dataclass
 from otel_loopguard.core import Effect, Evidence, Kind, Progress, Step
 from otel_loopguard.evidence import calls, effects, errors, outcomes
 from otel_loopguard.evidence.calls import Call, agent_key
-from otel_loopguard.evidence.effects import NAMED, ToolName, tool_name
+from otel_loopguard.evidence.effects import ToolName, tool_name
 from otel_loopguard.evidence.model_text import Novelty
-from otel_loopguard.evidence.normalize import key_of, text_bytes
+from otel_loopguard.evidence.normalize import AGENTS, CALLS, HOUR, NAMED, key_of, text_bytes
 from otel_loopguard.evidence.outcomes import prepare
 from otel_loopguard.evidence.weight import Pace, RepeatBaseline, news_of, weigh
 
@@ -22,10 +22,6 @@ if TYPE_CHECKING:
 
 _TOOL: Final = Kind.TOOL
 _WRITE: Final = Effect.WRITE
-_HOUR: Final = 3_600_000_000_000
-"""Nanoseconds by which no call is beside another: the clock was set."""
-_AGENTS: Final = 32
-"""Agents whose rounds are told apart; teams are smaller."""
 _CALLS: Final = 24
 """Calls that one message may ask for; more of them are a program's own loop."""
 _EQUAL: Final = 2
@@ -61,13 +57,13 @@ class Rounds:
     def asked(self, agent: int = 0) -> None:
         """A model was asked."""
         self._models += 1
-        keep(self._asked, agent, self._asked.get(agent, 0) + 1, _AGENTS)
+        keep(self._asked, agent, self._asked.get(agent, 0) + 1, AGENTS)
 
     def add(self, start: int, end: int, agent: int = 0, call: int | None = None) -> int:
         """Number of the round; a clock that jumped by an hour or more begins a new one."""
         first, number = self._open.get(agent, (0, 0))
         # Begun before anything of the round came back.
-        beside = bool(start) and -_HOUR < start - first < 0
+        beside = bool(start) and -HOUR < start - first < 0
         paused = bool(start and first) and start - first > _PAUSE
         message = self._message(agent, call, paused=paused) if self._models else None
         if not beside:
@@ -76,7 +72,7 @@ class Rounds:
             else:
                 self._number += 1
                 number = self._number
-        keep(self._open, agent, (min(first, end) if beside else end, number), _AGENTS)
+        keep(self._open, agent, (min(first, end) if beside else end, number), AGENTS)
         if message is not None:
             message.round = number
         return number
@@ -89,7 +85,7 @@ class Rounds:
         message = self._messages.get(agent)
         if message is None or message.asked != asked or paused:
             message = _Message(asked, 0)
-        keep(self._messages, agent, message, _AGENTS)
+        keep(self._messages, agent, message, AGENTS)
         message.calls += 1
         if call is not None and message.calls <= _CALLS:
             message.equal[call] = message.equal.get(call, 0) + 1
@@ -109,8 +105,6 @@ _CHANGES: Final = 128
 """Changes that are remembered, to open no epoch twice: one made before is none."""
 _READERS: Final = 8
 """Agents of which it is known what each has seen, 8 KiB each; those beyond share one sketch."""
-_TOOLS: Final = 64
-"""Tools whose last arguments are kept, 256 bytes each: few agents have more."""
 _DIGITS: Final = b"0123456789"
 _AROUND_NUMBERS: Final = b" .,:;%/#+-()[]{}\"'\n\t"
 
@@ -285,7 +279,7 @@ class ToolCallExtractor:
     def _is_item(self, found: Evidence, call: Call, name: ToolName) -> bool:
         """Whether it asks for another item, where that matters; else only where numbers tell it."""
         last, missing = self._items.get(found.tool, ""), found.nothing or found.error
-        keep(self._items, found.tool, call.sample, _TOOLS)
+        keep(self._items, found.tool, call.sample, CALLS)
         if missing or found.outcome_size < _BRIEF:
             if not missing and name.asks and found.runs_code:
                 # Another query is another question, and one number all that it is answered by.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from otel_loopguard._util.bounded import keep
 from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core import Effect, ErrorClass
+from otel_loopguard.evidence.normalize import CALLS
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Evidence
@@ -142,8 +143,8 @@ class Since(NamedTuple):
 
 
 _FIRST: Final = Since(fresh=True)
-_REMEMBERED: Final = 64
 _WORDINGS: Final = 4
+"""Answers of one call that are remembered: a lamp that goes on and off is no news."""
 
 
 class Pace:
@@ -188,10 +189,10 @@ class Pace:
         if waits:
             # Who calls a tool that does nothing else means to give it time, however long that is.
             took = max(took, _TRIES_S)
-        self._rests = [*self._rests[2 - 2 * _REMEMBERED :], rest, took]
+        self._rests = [*self._rests[2 - 2 * CALLS :], rest, took]
         if call is not None:
             answers = () if before is None else before[0][1 - _WORDINGS :]
-            keep(self._known, call, ((*answers, outcome), self._calls, self._news), _REMEMBERED)
+            keep(self._known, call, ((*answers, outcome), self._calls, self._news), CALLS)
         return since
 
     def _since(
@@ -208,11 +209,14 @@ class Pace:
         return Since(False, changed, equal, longest, (self._news - news) / between, took)
 
 
-_TRACKED: Final = 64
 _LEARNED: Final = 4.0
+"""Repeats from which a tool is known: fewer are chance."""
 _PAYS: Final = 0.5
+"""Share of them that brought another answer, from which what is watched through it moves."""
 _EASE: Final = 1.5
+"""What thresholds of such a tool are multiplied by: two repeats more."""
 _FADE: Final = 0.95
+"""What a repeat keeps for each one after it: the last twenty count."""
 
 
 class RepeatBaseline:
@@ -232,5 +236,5 @@ class RepeatBaseline:
         repeats, paid = self._tools.get(tool, (0.0, 0.0))
         if again:
             repeats, paid = repeats * _FADE + 1.0, paid * _FADE + changed
-            keep(self._tools, tool, (repeats, paid), _TRACKED)
+            keep(self._tools, tool, (repeats, paid), CALLS)
         return _EASE if repeats >= _LEARNED - 0.5 and paid >= _PAYS * repeats else 1.0
