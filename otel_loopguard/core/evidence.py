@@ -47,55 +47,55 @@ class Evidence:
     number: int
     """Number of the call in its session, from 0: windows and fading count calls, not spans."""
     tool: str
-    call: Key | None
+    call: Key | None = None
     """Key of agent, tool and masked arguments."""
-    call_exact: Key | None
+    call_exact: Key | None = None
     """Key of tool and arguments as they are."""
-    guessed: bool
+    guessed: bool = False
     """Whether the key rests on a value that looks like a nonce, or on arguments that were cut."""
-    fresh: bool
+    fresh: bool = True
     """Whether the call was not made before, as far back as the session remembers."""
-    changed: bool
+    changed: bool = False
     """Whether the same call was made before, and never had this outcome."""
-    pending: bool
+    pending: bool = False
     """Whether its answer is not there yet by its own words, or its tool is declared to poll."""
-    outcome: Key | None
+    outcome: Key | None = None
     """Key of the masked outcome (or error)."""
-    outcome_exact: Key | None
-    outcome_size: int
+    outcome_exact: Key | None = None
+    outcome_size: int = 0
     """Characters of the outcome."""
-    novelty: float | None
+    novelty: float | None = None
     """Part of the outcome that the session had not seen, 0 to 1; None if it is not known."""
-    echo: bool
+    echo: bool = False
     """Whether half or more of the outcome stood in the call's own arguments."""
-    nothing: bool
+    nothing: bool = False
     """Whether the outcome says that nothing was found."""
-    rejects: bool
+    rejects: bool = False
     """Whether the outcome turns down what was tried: a test that did not pass."""
-    failing: bool
+    failing: bool = False
     """Whether the call failed, or its outcome reports a failure."""
-    error: bool
-    error_class: ErrorClass
+    error: bool = False
+    error_class: ErrorClass = ErrorClass.UNKNOWN
     """Whether trying again can help; UNKNOWN for a call that did not fail."""
-    error_line: Key | None
+    error_line: Key | None = None
     """Key of the line that names the error, numbers and volatile values masked."""
-    error_shape: Key | None
+    error_shape: Key | None = None
     """Key of that line without what it quotes from the arguments."""
-    call_error: bool
+    call_error: bool = False
     """Whether the error is about the call itself: unknown tool, wrong arguments. Of a tool that
     runs what the agent wrote it is an error of that."""
-    effect: Effect
-    runs_code: bool
+    effect: Effect = Effect.UNKNOWN
+    runs_code: bool = False
     """Whether the tool runs what the agent wrote: a shell, an interpreter, a database."""
-    sample: str
+    sample: str = ""
     """The first 256 characters of the arguments. Content: it never leaves the process."""
-    place: tuple[Key, float] | None
+    place: tuple[Key, float] | None = None
     """Identity of all arguments but the one that pages, and its value; None if none does."""
-    epoch: int
+    epoch: int = 0
     """How often the world was changed before this call, as far as can be told."""
-    time: int
+    time: int = 0
     """End of the call, nanoseconds since the epoch."""
-    round: int
+    round: int = 0
     """Parallel calls share a round, and so do those that one message of a model asked for."""
     ease: float = 1.0
     """What thresholds are multiplied by: above 1 for a tool whose repeats pay off, below 1 where a

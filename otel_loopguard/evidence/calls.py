@@ -12,9 +12,8 @@ from rapidfuzz import fuzz
 from otel_loopguard._util.bounded import keep
 from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.evidence import normalize
-from otel_loopguard.evidence.effects import NAMED
 from otel_loopguard.evidence.model_text import cut
-from otel_loopguard.evidence.normalize import canonical, key_of, text_bytes, without_volatile
+from otel_loopguard.evidence.normalize import NAMED, canonical, key_of, text_bytes, without_volatile
 from otel_loopguard.evidence.vocabulary import FILE_ARGUMENTS, WORDS, pattern_of
 
 if TYPE_CHECKING:
@@ -148,7 +147,6 @@ def _plain_path(name: str, value: object) -> object:
     return normpath(value) if value else value
 
 
-_TRACKED: Final = 64
 _PAIR: Final = re.compile(r'"((?:[^"\\]|\\.){1,64})":("(?:[^"\\]|\\.){0,200}"?|[^,{}\[\]]{1,64})')
 _PLAIN_PAIR: Final = re.compile(r'"([^"]{1,64})":("[^"]{0,200}"?|[^,{}\[\]]{1,64})')
 """The same where there is no backslash, in a fraction of the time."""
@@ -161,24 +159,22 @@ _NONCE: Final = re.compile(
     r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-|[0-9a-fA-F]{16}|\d{4}-\d\d-\d\d[T ]\d|\b1[4-9]\d{8}|"
     r"/(?:tmp|var)/|(?:[a-zA-Z]{1,8}\d{1,8}){3}"
 )
+_IN_LETTERS: Final = re.compile(r'"[^\W\d_]+(?:[ .\'-]{1,2}[^\W\d_]+){0,4}\.?"')
+_SPELLED: Final = 80.0
+"""Percent of two names that are common where one is the other, spelled otherwise: one letter in
+five, as in Meier and Meyer."""
 
 
-class Items:
-    """Remembers the last arguments of the newest 64 tools of a session."""
-
-    __slots__ = ("_last",)
-
-    def __init__(self) -> None:
-        self._last: dict[str, str] = {}
-
-    def add(self, tool: str, sample: str) -> str:
-        """Remembers the beginning of a call's arguments; gives that of its tool's call before."""
-        known = self._last
-        last = known.pop(tool, "")
-        known[tool] = sample
-        if len(known) > _TRACKED:
-            del known[next(iter(known))]
-        return last
+def _differing(last: str, sample: str) -> list[tuple[str, str, str]]:
+    """Names and both values in which two calls differ; empty if other arguments are given."""
+    before, now = _pairs(last), _pairs(sample)
+    if [name for name, _ in before] != [name for name, _ in now]:
+        return []
+    return [
+        (name, was, value)
+        for (name, was), (_, value) in zip(before, now, strict=True)
+        if was != value
+    ]
 
 
 def is_another(last: str, sample: str, *, texts: bool = False) -> bool:
@@ -188,68 +184,39 @@ def is_another(last: str, sample: str, *, texts: bool = False) -> bool:
     words asks for the same, unless `texts` are what the tool is about. What looks like a nonce
     beside arguments that stay is none.
     """
-    if not last or not sample or last == sample:
-        return False
-    before, now = _pairs(last), _pairs(sample)
-    if not before or len(before) != len(now):
-        return False
-    differing: list[tuple[str, str, str]] = []
-    for (name, was), (other, value) in zip(before, now, strict=True):
-        if name != other:
-            return False
-        if was != value:
-            differing.append((name, was, value))
+    differing = _differing(last, sample)
     for name, was, value in differing:
-        if (
-            not texts
-            and _is_search(name)
-            and not (_NUMBERED.fullmatch(was) and _NUMBERED.fullmatch(value))
-        ):
+        numbered = _NUMBERED.fullmatch(was) and _NUMBERED.fullmatch(value)
+        if not (texts or numbered) and _is_search(name):
             return False
-    if len(differing) == len(now):
-        return True
-    return bool(differing) and not any(
-        _NONCE.search(was) or _NONCE.search(value) for _, was, value in differing
+    return bool(differing) and (
+        len(differing) == len(_pairs(sample))
+        or not any(_NONCE.search(was) or _NONCE.search(value) for _, was, value in differing)
     )
 
 
-_IN_LETTERS: Final = re.compile(r'"[^\W\d_]+(?:[ .\'-]{1,2}[^\W\d_]+){0,4}\.?"')
-_SPELLED: Final = 80.0
-"""Percent of two names that are common where one is the other, spelled otherwise."""
-
-
 def is_respelled(last: str, sample: str) -> bool:
-    """Whether all names in which a call differs from its tool's last are spelled nearly alike."""
-    differing = [
-        (one[1].lower(), other[1].lower())
-        for one, other in zip(_pairs(last), _pairs(sample), strict=False)
-        if one != other
-    ]
-    return bool(differing) and all(
+    """True if all names in which a call differs from its tool's last are spelled nearly alike."""
+    names = [(was.lower(), value.lower()) for _, was, value in _differing(last, sample)]
+    return bool(names) and all(
         _IN_LETTERS.fullmatch(was) is not None
         and _IN_LETTERS.fullmatch(now) is not None
         and (
             fuzz.ratio(was[1:-1], now[1:-1], score_cutoff=_SPELLED) > 0
             or fuzz.token_set_ratio(was[1:-1], now[1:-1], score_cutoff=_SPELLED) > 0
         )
-        for was, now in differing
+        for was, now in names
     )
 
 
 def is_numbered(last: str, sample: str) -> bool:
-    """Whether a call asks the same of another number or id than its tool's last, and no nonce."""
-    before, now = _pairs(last), _pairs(sample)
-    differing = [(one, other) for one, other in zip(before, now, strict=False) if one != other]
-    return (
-        bool(differing)
-        and len(before) == len(now)
-        and all(
-            one[0] == other[0]
-            and _NUMBERED.fullmatch(one[1]) is not None
-            and _NUMBERED.fullmatch(other[1]) is not None
-            and _NONCE.search(other[1]) is None
-            for one, other in differing
-        )
+    """True if a call asks the same of another number or id than its tool's last, and no nonce."""
+    differing = _differing(last, sample)
+    return bool(differing) and all(
+        _NUMBERED.fullmatch(was) is not None
+        and _NUMBERED.fullmatch(value) is not None
+        and _NONCE.search(value) is None
+        for _, was, value in differing
     )
 
 
@@ -266,29 +233,30 @@ def _pairs(sample: str) -> Sequence[tuple[str, str]]:
 
 
 _NAME: Final = re.compile(r'"[^"\\]{0,64}":')
-_TERM: Final = re.compile(r"[^\W\d_]{4,}|[\u3040-\u9fff\uac00-\ud7a3]{2,3}")
+_TERM: Final = re.compile(r"[\u3040-\u9fff\uac00-\ud7a3]{2}|[^\W\d_]{4,}")
 """Words that carry content are longer than those that join them, except where words are not
-written apart."""
+written apart: there pairs stand for them."""
 _TERMS: Final = 32
-"""A sample of 256 characters has no more of them."""
-_NO_TERMS: Final = frozenset[int]()
+"""A sample of 256 characters has no more of them, as a rule."""
 
 
 def terms_of(sample: str) -> frozenset[int]:
     """Keys of the content words in the beginning of arguments; empty for fewer than two."""
     if " " not in sample and sample.isascii():
-        return _NO_TERMS
+        return frozenset()
     words = set(_TERM.findall(_NAME.sub(" ", sample).lower()))
-    if len(words) < 2:
-        return _NO_TERMS
-    return frozenset(sorted(key_of(word.encode("utf-8", "replace")) for word in words)[:_TERMS])
+    keys = sorted(key_of(word.encode("utf-8", "replace")) for word in words)
+    return frozenset(keys[:_TERMS] if len(keys) > 1 else ())
 
 
 _LEAST: Final = 200
+"""Characters from which a text is a draft that can be revised; a shorter one is a value."""
 _EACH: Final = 1_000
+"""Characters of each end of a draft that are compared: more costs time and tells no more."""
 _TOOLS: Final = 4
+"""Tools of which the last draft is kept, 4,000 characters each."""
 _ALIKE: Final = 90.0
-"""Percent of both samples that are common where a call revises."""
+"""Percent of both samples that are common where a call revises: two words in twenty."""
 
 
 class Revisions:
@@ -320,9 +288,11 @@ class Revisions:
 
 
 _COMPARED: Final = 8
+"""Calls of which the last short answer is kept: what varies comes back soon."""
 _ANSWER: Final = 400
+"""Characters of an answer that is a record, not a document."""
 _VARIANT: Final = 85.0
-"""Percent of two short answers that are common where only values in them differ."""
+"""Percent of two such answers that are common where only values in them differ."""
 
 
 class Variants:

@@ -13,15 +13,9 @@ from typing import Final, cast
 
 from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core import Effect
-from otel_loopguard.evidence.vocabulary import (
-    COMMAND_ARGUMENTS,
-    FILE_ARGUMENTS,
-    WORDS,
-    pattern_of,
-)
+from otel_loopguard.evidence.normalize import NAMED
+from otel_loopguard.evidence.vocabulary import COMMAND_ARGUMENTS, FILE_ARGUMENTS, WORDS, pattern_of
 
-NAMED: Final = 200
-"""Characters of a name that count, of a tool, an agent, a file: longer ones are generated."""
 _COMMAND: Final = 4_000
 """Characters of a command that are looked through: two pages, for 0.1 ms at worst."""
 _FEW: Final = 8
@@ -42,6 +36,7 @@ _A_PLACE: Final = re.compile(
 )
 _SHELL_WRITES: Final = re.compile(pattern_of("writes", "shell"))
 _SHELL_READS: Final = re.compile(pattern_of("reads", "shell"))
+_PARTS: Final = re.compile(r"&&|\|\|?|;|\n")
 _SLEEPS: Final = re.compile(pattern_of("sleeps"))
 _SEVERAL: Final = re.compile(pattern_of("several"))
 _SQL_WRITES: Final = re.compile(pattern_of("writes", "sql"))
@@ -106,6 +101,12 @@ def effect_of(tool: str, arguments: object) -> Effect:
     return Effect.WRITE if writes else otherwise
 
 
+def _only_looks(command: str) -> bool:
+    """True if each program of a command is one that reads."""
+    parts = [part for part in _PARTS.split(command) if part.strip()]
+    return bool(parts) and all(map(_SHELL_READS.match, parts))
+
+
 def _effect_of_sql(arguments: object) -> Effect | None:
     """Effect of the SQL among the arguments; None where there is none."""
     command = command_of(arguments) or ""
@@ -142,7 +143,7 @@ def looks_at_files(name: ToolName, arguments: object) -> bool:
 def reads_files(name: ToolName, arguments: object) -> bool:
     """True if a call that reads is known to read files, by an argument or by its command."""
     if name.shell:
-        return _SHELL_READS.match(command_of(arguments) or "") is not None
+        return _only_looks(command_of(arguments) or "")
     return isinstance(arguments, dict) and any(one in arguments for one in FILE_ARGUMENTS)
 
 

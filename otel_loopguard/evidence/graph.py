@@ -9,8 +9,15 @@ from otel_loopguard._util.bounded import BloomSketch, keep
 from otel_loopguard._util.values import dataclass
 from otel_loopguard.core import Effect, Kind, NodeVisit
 from otel_loopguard.evidence.calls import seed_of
-from otel_loopguard.evidence.effects import NAMED
-from otel_loopguard.evidence.normalize import bounded, canonical, key_of, masked_outcome, text_bytes
+from otel_loopguard.evidence.normalize import (
+    HOUR,
+    NAMED,
+    bounded,
+    canonical,
+    key_of,
+    masked_outcome,
+    text_bytes,
+)
 from otel_loopguard.evidence.outcomes import leaves_of, prepare
 
 if TYPE_CHECKING:
@@ -18,10 +25,13 @@ if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
 
 _RUNS: Final = 4
+"""Graph runs that are told apart, the newest: graphs are nested, seldom deeper."""
 _PASSED: Final = 64
+"""Places that are remembered of a stretch without news: a cycle of nodes is shorter."""
 _FAR: Final = 16
+"""Visits after which a stretch has another home: graphs go round in fewer."""
 _LOOK: Final = 16_000
-_HOUR: Final = 3_600_000_000_000
+"""Bytes of a text or of arguments that are compared as they are; of more their ends."""
 _DIGITS: Final = "0123456789"
 _AGENT, _WORKFLOW, _NODE, _OTHER = Kind.AGENT, Kind.WORKFLOW, Kind.NODE, Kind.OTHER
 
@@ -92,7 +102,7 @@ class GraphExtractor:
     def _visited(self, step: Step) -> NodeVisit | None:
         run = self._run_of(step)
         # A visit began before the one before it ended; a jump of an hour is another clock.
-        beside = bool(step.start) and -_HOUR < step.start - run.end < 0
+        beside = bool(step.start) and -HOUR < step.start - run.end < 0
         if beside or not step.name:
             run.end = max(run.end, step.end or 0)
             return None

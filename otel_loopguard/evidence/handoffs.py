@@ -11,24 +11,35 @@ from otel_loopguard._util.bounded import keep
 from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core import Exchange, Kind, Progress, Step
 from otel_loopguard.evidence.calls import agent_key
-from otel_loopguard.evidence.effects import NAMED
 from otel_loopguard.evidence.model_text import Novelty
-from otel_loopguard.evidence.normalize import canonical, key_of, masked_call, text_bytes
+from otel_loopguard.evidence.normalize import (
+    AGENTS,
+    NAMED,
+    canonical,
+    key_of,
+    masked_call,
+    text_bytes,
+)
 from otel_loopguard.evidence.outcomes import prepare
 
 if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
 
 _LOOK: Final = 4_000
+"""Characters of an instruction that are read: a page and a half."""
 _PARSED: Final = 100_000
+"""Characters of arguments that are parsed for one: who hands over more hands over data."""
 _WORDS: Final = 64
+"""Words of it that are kept, 4 bytes each: a sample by key, so that both sides keep the same."""
 _ITEMS: Final = 16
+"""Numbers and names that are kept of it."""
 _FEW: Final = 3
-_AGENTS: Final = 32
+"""Words from which an instruction says what is to be done."""
 _ANSWER: Final = 80
 """Characters from which the outcome of a hand-off is an answer, and no note that it was made."""
 
 _SMALL: Final = 0xFFFF_FFFF
+"""The part of a key that is kept: two of 64 words are equal by chance once in a million texts."""
 _WORD: Final = re.compile(r"\w+")
 _DIGIT: Final = re.compile(r"\d")
 _BEGINS: Final = frozenset(".!?:\n")
@@ -122,7 +133,7 @@ class HandoffExtractor:
     def _beside(self, name: str, step: Step) -> bool:
         """Whether a run of this agent began before its run before had ended."""
         before = self._runs.get(name, 0)
-        keep(self._runs, name, max(before, step.end or 0), _AGENTS)
+        keep(self._runs, name, max(before, step.end or 0), AGENTS)
         return 0 < step.start < before
 
     def _turn(self, agent: str | None, text: str | None) -> None:

@@ -17,6 +17,7 @@ from otel_loopguard._util.bounded import BloomSketch, keep
 from otel_loopguard._util.values import NamedTuple, dataclass
 from otel_loopguard.core import Gain, Kind, ModelText, Progress, Promise, Step, Tail
 from otel_loopguard.evidence.normalize import (
+    NAMED,
     PrefilteredPattern,
     key_of,
     key_of_text,
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 
     from otel_loopguard.settings import Settings
 
-_NAMED: Final = 200
-
 
 @lru_cache(maxsize=1024)
 def _key(agent: str, node: str, model: str) -> int:
@@ -43,7 +42,7 @@ def speaker_of(step: Step) -> tuple[int, str]:
 
     Different agents are different speakers, and so are two models that are asked the same.
     """
-    agent, node, model = ((part or "")[:_NAMED] for part in (step.agent, step.node, step.model))
+    agent, node, model = ((part or "")[:NAMED] for part in (step.agent, step.node, step.model))
     return _key(agent, node, model), repr(agent or node) if agent or node else "the model"
 
 
@@ -58,7 +57,9 @@ _ANNOUNCES: Final = PrefilteredPattern(f"{_PROMISE.outline}|{_ONGOING.outline}")
 """Most texts need one look for both of them."""
 _WORDS: Final = re.compile(r"[^\W\d_]{2,40}")
 _AHEAD: Final = 160
+"""Characters behind an announcement that say of what: a sentence."""
 _BRIEF: Final = 600
+"""Characters of a text that may be an announcement: a longer one has done what it speaks of."""
 
 
 def _count(phrases: PrefilteredPattern, plain: str) -> int:
@@ -88,17 +89,26 @@ def promise_in(plain: str) -> Promise | None:
 
 
 _SAMPLE: Final = 1_000
+"""Characters of each end of a text that others are compared with: 0.1 ms for a pair of them."""
 _LOOK: Final = 4_000
+"""Characters of each end of a text in which patterns are looked for: three pages in all."""
 _PROBE: Final = 48
+"""Characters at the end of a text that are looked for before it: prose repeats fewer."""
 _FENCE: Final = "```"
 _MARKS: Final = frozenset("{}[]|<>=;`\t")
 _TABLE: Final = 0.5
+"""Share of lines with a column mark from which a text is a table."""
 _DIGITS: Final = re.compile(r"\d+")
 _CHANTED: Final = 16_000
+"""Characters of each end of a text in which sentences are compared."""
 _SENTENCES: Final = 500
+"""Sentences of each end that are compared, times `_VERSES`: 10 ms at worst."""
 _VERSES: Final = 24
+"""Sentences of the longest verse: models that repeat a page repeat it at the end, as a tail."""
 _LEAST: Final = 25
+"""Characters of the shortest verse: a shorter one is a word that a list begins with."""
 _WHOLE: Final = 12
+"""Characters that one of its sentences has: "Step 1." is none."""
 _DATA: Final = ("{", "[", "<")
 _BLOCK: Final = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
 _SENTENCE: Final = re.compile(r"[^.!?\n]+")
@@ -211,13 +221,16 @@ def _is_prose(unit: str) -> bool:
 
 
 def _fenced(text: str) -> bool:
-    """Whether the end of a text stands in a block of code, as far as its look tells."""
+    """True if the text ends inside an open code fence, as far as its look tells."""
     return look_of(text).count(_FENCE) % 2 == 1
 
 
 _NOVELTY_CHARS: Final = 2_000
+"""Bytes of each end of an answer that are looked at for news: to hash them is what a call costs."""
 _MOST: Final = 64
+"""Pieces of it that are remembered: of 2,500 that a sketch holds, forty answers."""
 _SHORTEST: Final = 3
+"""Bytes of a piece: what is shorter is in every answer."""
 _ENDS: Final = b".,;:!?{}[]()|\"'<>=\t\r"
 _PIECES: Final = bytes.maketrans(
     b"ABCDEFGHIJKLMNOPQRSTUVWXYZ" + _ENDS, b"abcdefghijklmnopqrstuvwxyz" + b"\n" * len(_ENDS)
@@ -225,6 +238,7 @@ _PIECES: Final = bytes.maketrans(
 
 
 _OF_ALL: Final = 0x616C_6C21
+"""Tells the key of a whole answer from that of a piece."""
 
 
 class News(NamedTuple):
@@ -303,6 +317,7 @@ def _differ_in_numbers(one: str, other: str) -> bool:
 
 
 _SPEAKERS: Final = 4
+"""Speakers whose last sample is kept, 2,000 characters each: few write in turn."""
 
 
 @dataclass(slots=True)

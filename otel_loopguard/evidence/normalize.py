@@ -28,11 +28,26 @@ from otel_loopguard.evidence.vocabulary import WORDS, pattern_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+NAMED: Final = 200
+"""Characters of a name that count, of a tool, an agent, a file: longer ones are generated."""
+AGENTS: Final = 32
+"""Agents of a session that are told apart, the newest: teams are smaller."""
+CALLS: Final = 64
+"""Different calls, tools or arguments of a session that are remembered, the newest: a loop has
+fewer, and each costs some hundred bytes."""
+HOUR: Final = 3_600_000_000_000
+"""Nanoseconds by which nothing is beside another: the clock was set."""
+
 _DEPTH: Final = 32
+"""Levels of a value that are written out: deeper ones are cycles."""
 _BUDGET: Final = 10_000
+"""Values that are written out in Python, for 10 ms at worst; what has more is equal to nothing."""
 _BYTES: Final = 4_096
+"""Bytes of a binary value that are written out as they are."""
 _REWRITTEN: Final = 8_192
+"""Bytes of JSON in which 1.0 and 1 are made equal, at Python's speed."""
 _WHOLE: Final = 65_536
+"""Characters that are encoded at once: what stays in the processor's cache."""
 _UNLIKE: Final = count()
 """Numbers the values that are not looked at to their end: they are equal to nothing."""
 
@@ -57,7 +72,7 @@ _NAMED: Final = re.compile(r"\(\?P<\w+>")
 
 
 def outline(pattern: str | bytes) -> str:
-    r"""A pattern for Rust, which is found wherever Python's is, and now and then elsewhere.
+    r"""Loosens a Python pattern for Rust: no misses, some false hits.
 
     Rust's engine has no looks behind or ahead, so that they are left out, and so are ends and
     boundaries of words. Only `(?!\w)`, which has to stand at the end, stays.
@@ -71,7 +86,7 @@ def outline(pattern: str | bytes) -> str:
 def prefilter(
     *outlines: str, of_bytes: bool = False, any_case: bool = True
 ) -> Callable[[str], bool]:
-    """What says whether one of some outlines stands in a text, in `any_case` or as it is written.
+    """Returns a predicate: does any of these outlines occur, in `any_case` or as it is written?
 
     Rust's engine, which pydantic has, looks for all of them at once: ten instructions a character,
     where Python's takes hundreds. `of_bytes` if the texts are bytes, as Latin-1.
@@ -90,7 +105,7 @@ def prefilter(
 
 
 class PrefilteredPattern:
-    """A pattern, for lower case, that is tried only where its outline stands, or that of its core.
+    """A regex behind a cheap prefilter; expects lower case.
 
     The core is a part that every match has; one without a name of any length in front is found
     sooner. Bytes are looked through as text of as many characters (Latin-1), in half the time.
@@ -269,6 +284,7 @@ def _number(value: float | None) -> object:
 
 
 _NAMES: Final = 1_000
+"""Arguments of a call that are looked at: one of more is a table."""
 _VOLATILE: Final = 6
 """Characters of the shortest value that is masked: a file in a temporary folder."""
 MASKED_BYTES: Final = 16_000
@@ -419,8 +435,9 @@ def _without_fields(raw: bytes, text: str) -> bytes:
 
 
 _ENOUGH: Final = 4
-_TRACKED: Final = 64
+"""New values by which an argument is learned: three coincide in an honest row."""
 _MOST: Final = 32
+"""Arguments of a call of which one may be learned: each costs a key of all others."""
 _NONCE: Final = re.compile(r"(?=[\w:#-]{8,64}$)(?:[A-Za-z_#:-]*\d+[A-Za-z]+\d+[A-Za-z])[\w:#-]*")
 
 
@@ -431,7 +448,7 @@ _may_hold_nonce: Final = prefilter(VOLATILE, "[0-9][a-z]+[0-9]+[a-z]", of_bytes=
 
 
 def may_hold_nonces(raw: bytes) -> bool:
-    """Whether one of the arguments, of which these are all bytes, may look like a nonce."""
+    """True if one of the arguments, of which these are all bytes, may look like a nonce."""
     return len(raw) > MASKED_BYTES or _may_hold_nonce(raw.decode("latin-1"))
 
 
@@ -485,7 +502,7 @@ class VolatileArguments:
     def _note(self, place: tuple[int, str], value: int, rest: int) -> None:
         known, values = self._runs.pop(place, (rest, frozenset[int]()))
         values = values | {value} if known == rest and value not in values else frozenset((value,))
-        if len(values) >= _ENOUGH and len(self._learned) < _TRACKED:
+        if len(values) >= _ENOUGH and len(self._learned) < CALLS:
             self._learned |= {place}
         else:
-            keep(self._runs, place, (rest, values), _TRACKED)
+            keep(self._runs, place, (rest, values), CALLS)

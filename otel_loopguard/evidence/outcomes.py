@@ -12,10 +12,11 @@ from otel_loopguard._util.bounded_json import LONGEST, MANY
 from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core import Kind
 from otel_loopguard.evidence import normalize
-from otel_loopguard.evidence.effects import NAMED, command_of, is_compound
+from otel_loopguard.evidence.effects import command_of, is_compound
 from otel_loopguard.evidence.errors import error_text, is_call_error
 from otel_loopguard.evidence.normalize import (
     MASKED_BYTES,
+    NAMED,
     VOLATILE,
     PrefilteredPattern,
     canonical,
@@ -234,7 +235,9 @@ def _is_silent(step: Step, said: object) -> bool:
 
 
 _MOST: Final = 256
-_MAX_STATE_CHARS: Final = 100_000
+"""Values of a state that are told apart: 1 ms; of more the whole is one of them."""
+_STATE: Final = 100_000
+"""Bytes of a value that are compared as they are."""
 _VOLATILE: Final = frozenset(
     ("tool_call_id", "run_id", "checkpoint_id", "checkpoint_ns", "langgraph_step",
      "usage_metadata", "response_metadata", "usage")
@@ -265,10 +268,10 @@ def leaves_of(state: object) -> frozenset[int]:
         else:
             raw = text_bytes(item) if isinstance(item, str) else canonical(item)
             # With its name before it, as the masks look for `took`, `created_at` and the like.
-            named = b"%b: %b" % (text_bytes(name), normalize.bounded(raw, _MAX_STATE_CHARS))
+            named = b"%b: %b" % (text_bytes(name), normalize.bounded(raw, _STATE))
             found.add(key_of(normalize.masked_outcome(named)))
     if waiting:
-        found.add(key_of(normalize.bounded(canonical(whole), _MAX_STATE_CHARS)))
+        found.add(key_of(normalize.bounded(canonical(whole), _STATE)))
     return frozenset(found)
 
 
@@ -380,7 +383,7 @@ def outcome_of(step: Step, limit: int, said: object = None) -> Outcome:
     size = len(raw)
     if text is value is step.outcome and size <= MASKED_BYTES and isinstance(said, (dict, list)):
         # The same value is the same answer, whatever the order of its keys and the space in it.
-        raw = canonical(said)
+        raw = canonical(cast("object", said))
     exact = key = key_of(raw)
     # One look for all that this module and the masks look for, unless not all of it is here.
     whole = len(raw) <= MASKED_BYTES and (text is None or len(text) <= limit)

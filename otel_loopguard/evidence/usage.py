@@ -17,9 +17,8 @@ from otel_loopguard.core import (
     Usage,
 )
 from otel_loopguard.evidence.calls import agent_key
-from otel_loopguard.evidence.effects import NAMED
 from otel_loopguard.evidence.errors import error_class, error_line, error_shape
-from otel_loopguard.evidence.normalize import key_of, text_bytes
+from otel_loopguard.evidence.normalize import AGENTS, NAMED, key_of, text_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
 
 _RUNS: Final = frozenset({Kind.AGENT, Kind.WORKFLOW})
 _MOST: Final = 1 << 40
+"""Tokens that a span may say: more is no number of tokens, and their sum stays exact."""
 _LEFT: Final = {
     "steps": "steps", "actions": "actions", "task_actions": "actions", "tokens": "tokens",
     "cost": "cost", "elapsed_s": "seconds",
@@ -222,8 +222,8 @@ class MilestoneExtractor:
         )
 
 
-_AGENTS: Final = 32
 _FAILING: Final = 0x6D6F_6465_6C21
+"""Tells the loop of an agent's failing model calls from the agent."""
 _OURS: Final = frozenset((semconv.ERROR_ABORT, semconv.ERROR_DENY))
 
 
@@ -253,7 +253,7 @@ class ModelAttemptExtractor:
         if not line or step.error_type in _OURS:
             return None
         agent = agent_key(step.agent)
-        keep(self._failing, agent, None, _AGENTS)
+        keep(self._failing, agent, None, AGENTS)
         return _attempt(step, agent, error_shape(line))
 
 

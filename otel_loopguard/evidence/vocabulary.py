@@ -124,7 +124,8 @@ PHRASES: Final = (
     Phrase("nothing", "en",
         r"\b(?:(?:no|zero) " + _THINGS + r"|nothing (?:was )?found|not found|none found|"
         r"no such|does not exist|returned no|did not (?:find|match|return)|could not find|"
-        r"unable to locate|cannot be found|empty (?:set|result|list)|reached the (?:end|bottom|top) of)|"
+        r"unable to locate|cannot be found|empty (?:set|result|list)|"
+        r"reached the (?:end|bottom|top) of)|"
         # A number may end with 0: what is searched for is a 0 that stands alone.
         r"0 (?<!\w0 )" + _THINGS),
     Phrase("nothing", "de",
@@ -218,8 +219,8 @@ PHRASES: Final = (
         r"make(?!\s+-n)|docker|kubectl\s+(?:apply|delete|create|patch)|systemctl|service|"
         r"export|cd|source|submit|edit|create)\b"),
     Phrase("reads", "shell",
-        r"\A\s*(?:cd \S+ && )?(?:ls|cat|head|tail|less|grep|rg|find|pwd|wc|tree|stat|file|which|"
-        r"awk|sort|sed -n|nl|git (?:status|diff|log|show|blame|branch|ls-files))\b"),
+        r"\A\s*(?:cd|echo|ls|cat|head|tail|less|grep|rg|find|pwd|wc|tree|stat|file|which|awk|sort|"
+        r"uniq|cut|tr|sed -n|nl|true|git (?:-C \S+ )?(?:status|diff|log|show|blame|branch|ls-files))\b"),
     Phrase("sleeps", "shell", r"\A\s*sleep\s+[\d.]+\s*(?:[smh]\s*)?$"),
     Phrase("sleep", "code", r"\bsleep[ (]{1,3}(\d{1,6}(?:\.\d{1,6})?)\s?([smhd]?)\b"),
     Phrase("asks for help", "shell",

@@ -13,84 +13,77 @@ from typing import TYPE_CHECKING, Final
 from otel_loopguard._util.bounded import keep
 from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core import Effect, ErrorClass
+from otel_loopguard.evidence.normalize import CALLS
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Evidence
 
-_READ, _WAIT, _WRITE = Effect.READ, Effect.WAIT, Effect.WRITE
-_UNCLEAR, _TRANSIENT = ErrorClass.UNKNOWN, ErrorClass.TRANSIENT
+_READ: Final = Effect.READ
 
-# Nobody rests by chance: an agent that goes round asks again as soon as its model has answered. A
-# rest of three seconds leaves a third of a weight and one of five a sixteenth, so that whoever
-# looks every five seconds may do so for minutes. Longer, and slow loops never end; shorter, and
-# who waits for a file or a message is stopped.
 _RESTS_S: Final = 3.0
-# Who was told to wait is a nuisance only within a second or two.
-_WAITS_S: Final = 1.5
-# What is wrong with the call itself no rest can mend; after half a minute somebody did other things.
+"""Seconds of rest after which a third of a weight is left, and of five a sixteenth. Nobody rests by
+chance: an agent that goes round asks again as soon as its model has answered, so that whoever looks
+every five seconds waits for something, be its answer good news, an error or in no known language.
+Longer, and who waits for a file or a message is stopped; shorter, and slow loops pass."""
 _WRONG_S: Final = 12.0
-# So much of a rest makes a look again a wait: five seconds, or two and a half where it is pending.
+"""The same of a call that is itself wrong, which no rest mends: after half a minute its agent did
+other things."""
 _RESTED: Final = 0.95
+"""So much of a rest, five seconds, makes a look again a wait; its weight is next to nothing by
+then, so that it makes no step."""
 
-# Characters: a word comes again by chance, a line of sixty seldom, and a page is a state of things.
 _LINE: Final = 60.0
-_LONG, _PAGE = 100, 400
-# An argument of a line is a button; a text of 250 characters (no more is kept) is not sent again
-# unchanged for a reason.
-_TEXT: Final = 250
+"""Characters of an answer: a word comes again by chance, a line of so many seldom."""
+_LONG, _PAGE, _TEXT = 100, 400, 250
+"""A page of 400 characters is a state of things, and so is a text among the arguments, of which no
+more than 256 are kept; one of 100 may still be a message or a button."""
 
-# What a call is, as far as that is known. Its own reads can only change by its own doing. Other
-# reads may change by themselves. A write, or a call of which nothing is known, is work as a rule,
-# and so is one that reaches other people, though it costs more to be wrong.
-_OWN: Final = 1.0
-_LOOKS: Final = 0.4
-_STATE: Final = 0.6
+# What an equal answer says towards a stop, which takes three and a few refusals:
 _UNKNOWN: Final = 0.05
+"""Of a line of a call of which nothing is known: sixty in a row are a loop in any language."""
+_LOOKS: Final = 0.4
+"""Of a line that is read: eight in a row. It may change by itself, so less than what is its own."""
+_STATE: Final = 0.6
+"""Of a page, whatever the call is: five in a row."""
 _SAME_TEXT: Final = 0.15
-# An error that a pause may mend, or of which nothing is known, is as good as an unknown answer; a
-# dozen of them is no deny yet.
-_UNCLEAR_ERROR: Final = 0.1
-# What was cut may differ behind the cut, and what was not captured may be anything.
+"""Of a word, where the call had a text of its own: a thought or a file once more, ten in a row."""
+_UNCLEAR: Final = 0.1
+"""Of an error that a pause may mend, or of which nothing is known: a dozen is no deny yet."""
 _CUT: Final = 0.1
-_UNSEEN_STOP: Final = 0.02
-_UNSEEN_HINT: Final = 0.2
-# Of an error that a pause may mend a hint hears half.
+"""What was cut may differ behind the cut."""
+_ACTED, _ACTED_IN_VAIN = 0.75, 0.5
+"""How much of a stop calls in between take away that were made before and may act: a key that is
+pressed once more may have moved something, though nothing shows it. Less, where all failed again."""
+_UNSEEN_STOP, _UNSEEN_HINT = 0.02, 0.2
+"""What was not captured may be anything; a hint at fifteen is worth a word about it."""
+# What it says towards a hint:
 _SOFT: Final = 0.5
-# How much of a hint news in between take away: what is asked again and again beside real work
-# deserves a word, late.
+"""Of an error that a pause may mend half: it has its own budget of time."""
 _AMID: Final = 0.8
-# How much of a hint patience takes away from who tries again what came to nothing.
+"""How much of a hint news in between take away: what is asked again and again beside real work
+deserves a word, late."""
 _PATIENT: Final = 0.7
-# The least that any captured answer says for a hint: five words "ok" in a row are a loop.
+"""How much of a hint patience takes away from who tries again what came to nothing."""
 _LEAST: Final = 0.5
-# How much of a stop calls in between take away that were done again: a key that was pressed once
-# more may have moved something, though nothing shows it. Less of what failed again all the same. A
-# hint hears of them in full.
-_ACTED: Final = 0.75
-_ACTED_IN_VAIN: Final = 0.5
+"""The least that any captured answer says for a hint: five words "ok" in a row are a loop."""
 
 
 def is_accused(call: Evidence) -> bool:
-    """Whether status, shape or known words of the outcome say that nothing came of it."""
+    """True if status, shape or known words of the outcome say that nothing came of it."""
     return (
-        call.failing
-        or call.rejects
-        or call.nothing
-        or call.refused
-        or (call.empty and call.effect is _READ)
+        call.failing or call.refused or _is_explained(call) or (call.empty and call.effect is _READ)
     )
 
 
-def news_of(novelty: float | None, effect: Effect, *, failing: bool) -> float:
-    """How much a call brought: what is not known to read may have changed something."""
-    if failing:
-        return 0.0
-    return 1.0 if novelty is None or effect is not _READ else novelty
+def _is_explained(call: Evidence) -> bool:
+    """True if the outcome says why nothing came of the call."""
+    return call.rejects or call.nothing or call.refused or call.call_error
 
 
-def may_act(effect: Effect, *, failing: bool) -> bool:
-    """True for a call that may have changed something, though it was made before."""
-    return not failing and effect is not _READ and effect is not _WAIT
+def _is_unclear(call: Evidence) -> bool:
+    """True for a failure that a pause may mend, for all that is known of it."""
+    of_nothing = call.error and call.error_class is ErrorClass.UNKNOWN
+    return call.transient or (of_nothing and not _is_explained(call))
 
 
 def says(size: int) -> float:
@@ -100,20 +93,21 @@ def says(size: int) -> float:
 
 def weigh(call: Evidence, since: Since) -> None:
     """Sets what a call weighs: its haste, and what it says for a hint and for a stop."""
-    accused = is_accused(call)
-    # Who is told that it is not ready after a minute in the call has waited for a minute.
-    pause = since.pause + since.took if call.pending else since.pause
+    accused, unclear = is_accused(call), _is_unclear(call)
+    firm = accused and not unclear
     # Who was told that the call itself is wrong has not heard it, whatever else it does.
     told = call.refused or call.call_error
-    soon = call.pending or call.transient
-    rests = _WAITS_S if soon else _WRONG_S if told else _RESTS_S
-    call.rested = rested = 1.0 - exp(-((pause / rests) ** 2))
-    watches = rested >= _RESTED and not accused
-    call.waits = call.effect is _WAIT or (not call.fresh and (call.pending or watches))
-    haste = 0.0 if call.effect is _WAIT else 1.0 - rested
-    heard = 1.0 - _PATIENT * rested if accused and not soon else haste
-    call.hint_weight = heard * (1.0 - _AMID * since.news)
-    call.stop_weight = haste * (1.0 - since.news * (0.5 if told else 1.0))
+    # Who was told that it is not ready after a minute in the call has waited for a minute.
+    rest = since.pause + since.took * call.pending
+    call.rested = rested = 1.0 - exp(-((rest / (_WRONG_S if told else _RESTS_S)) ** 2))
+    waits = call.effect is Effect.WAIT
+    looks = call.pending or (rested >= _RESTED and not accused)
+    call.waits = waits or (looks and not call.fresh)
+    haste = 0.0 if waits else 1.0 - rested
+    heard = 1.0 - _PATIENT * rested if firm else haste
+    news = min(since.news, 1.0)
+    call.hint_weight = heard * (1.0 - _AMID * news)
+    call.stop_weight = haste * (1.0 - news * (0.5 if told else 1.0))
     call.stop_weight *= 1.0 - since.acted * (_ACTED_IN_VAIN if accused else _ACTED)
     if call.outcome is None:
         call.hint_weight *= _UNSEEN_HINT
@@ -122,21 +116,24 @@ def weigh(call: Evidence, since: Since) -> None:
     loud = accused or call.effect is _READ
     said = 1.0 if loud else max(min(call.outcome_size / _LONG, 1.0), _LEAST)
     call.hint_weight *= _SOFT if call.transient else said
-    call.stop_weight *= _kind(call, accused=accused) * (_CUT if call.cut else 1.0)
+    call.stop_weight *= _said(call, firm=firm, unclear=unclear) * (_CUT if call.cut else 1.0)
 
 
-def _kind(call: Evidence, *, accused: bool) -> float:
-    explained = call.rejects or call.nothing or call.refused or call.call_error
-    if call.transient or (call.error and call.error_class is _UNCLEAR and not explained):
-        return _UNCLEAR_ERROR
-    if accused or call.own:
-        return _OWN
-    page = min(max((call.outcome_size - _LONG) / (_PAGE - _LONG), 0.0), 1.0)
-    text = min(max((len(call.sample) - _LONG) / (_TEXT - _LONG), 0.0), 1.0)
+def _said(call: Evidence, *, firm: bool, unclear: bool) -> float:
+    """What an equal answer says: all of it where nothing came of it, or only the agent changes it.
+
+    Of any other call by its length, and that of what was asked.
+    """
+    if unclear or firm or call.own:
+        return _UNCLEAR if unclear else 1.0
     looks = call.effect is _READ and not call.runs_code
-    said = says(call.outcome_size)
-    known = _LOOKS * said if looks else _UNKNOWN * said
-    return max(known, _STATE * page, _SAME_TEXT * text)
+    line = (_LOOKS if looks else _UNKNOWN) * says(call.outcome_size)
+    page = _STATE * _share(call.outcome_size, _PAGE)
+    return max(line, page, _SAME_TEXT * _share(len(call.sample), _TEXT))
+
+
+def _share(size: int, whole: int) -> float:
+    return min(max((size - _LONG) / (whole - _LONG), 0.0), 1.0)
 
 
 class Since(NamedTuple):
@@ -163,12 +160,12 @@ _Made = tuple[tuple[int | None, ...], int, float, int]
 """Answers of a call, and what was counted when it was made last: calls, news, acts."""
 
 _FIRST: Final = Since(fresh=True)
-_REMEMBERED: Final = 64
 _WORDINGS: Final = 4
-# Seconds that a model seldom takes longer than for one answer.
+"""Answers of one call that are remembered: a lamp that goes on and off is no news."""
 _THINKS_S: Final = 10.0
-# How much the newest gap counts in what is usual for an agent whose model is not seen.
+"""Seconds that a model seldom takes longer than, for one answer."""
 _NEWEST: Final = 0.25
+"""How much the newest gap counts in what is usual for an agent whose model is not seen."""
 
 
 class Pace:
@@ -190,35 +187,33 @@ class Pace:
         """A model took nanoseconds."""
         self._thought = max(self._thought, 0) + max(took, 0)
 
-    def add(  # noqa: PLR0913
-        self, call: int | None, outcome: int | None, start: int, end: int, *, news: float,
-        acts: bool, size: int, waits: bool,
-    ) -> Since:  # fmt: skip
-        """Notes a call, and says what was between it and the same call before.
-
-        Of a call that was not made before, or is answered otherwise, `news` is what it brings; of
-        one made again `acts` says that it may act. `size` are the characters of its answer.
-        """
-        before = None if call is None else self._known.get(call)
+    def add(self, call: Evidence, start: int) -> Since:
+        """Notes a call that started then (0 if unknown): what was between it and the same before."""
+        before = None if call.call is None else self._known.get(call.call)
         rest = self._rest(start, fresh=before is None)
-        self._end = max(self._end, end)
-        took = max(end - start, 0) / 1e9 if start else 0.0
-        since = _FIRST if before is None else self._since(before, outcome, rest, took)
-        if call is None:
+        self._end = max(self._end, call.time)
+        took = max(call.time - start, 0) / 1e9 if start else 0.0
+        since = _FIRST if before is None else self._since(before, call.outcome, rest, took)
+        if call.call is None:
             since = Since(fresh=False)
         self._calls += 1
-        if since.fresh or since.changed:
-            self._news += news
+        # A program of which nothing is known may change anything, whatever it answers.
+        looks = call.effect is _READ and (call.own or not call.runs_code)
+        waits = call.effect is Effect.WAIT
+        if call.failing:
+            pass
+        elif since.fresh or since.changed:
+            self._news += call.novelty if looks and call.novelty is not None else 1.0
         else:
-            self._acts += acts
+            self._acts += not (looks or waits)
         # Who calls a tool that does nothing else means to give it time, however long that is; and
         # what answers with a page has worked, and not waited.
-        gave = max(took, _WRONG_S) if waits else took * (1.0 - says(size))
-        self._rests = [*self._rests[2 - 2 * _REMEMBERED :], rest, gave]
-        if call is not None:
+        gave = max(took, _WRONG_S) if waits else took * (1.0 - says(call.outcome_size))
+        self._rests = [*self._rests[2 - 2 * CALLS :], rest, gave]
+        if call.call is not None:
             answers = () if before is None else before[0][1 - _WORDINGS :]
-            now = (*answers, outcome), self._calls, self._news, self._acts
-            keep(self._known, call, now, _REMEMBERED)
+            now = (*answers, call.outcome), self._calls, self._news, self._acts
+            keep(self._known, call.call, now, CALLS)
         return since
 
     def _rest(self, start: int, *, fresh: bool) -> float:
@@ -246,13 +241,12 @@ class Pace:
         return Since(False, changed, equal, longest, brought, acted, took)
 
 
-_TRACKED: Final = 64
-# What a repeat counts less with each that follows: twenty repeats later a third is left.
 _FADE: Final = 0.95
-# Repeats that say half of what is to be learned of a tool.
+"""What a repeat keeps for each one after it: the last twenty count."""
 _HALF: Final = 4.0
-# How many times as much it takes at most, of a tool all of whose repeats bring another answer.
+"""Repeats by which half is learned of a tool: fewer are chance."""
 _EASE: Final = 2.5
+"""What thresholds are multiplied by at most, of a tool all of whose repeats pay off."""
 
 
 class RepeatBaseline:
@@ -272,5 +266,5 @@ class RepeatBaseline:
         repeats, paying = self._tools.get(tool, (0.0, 0.0))
         if again:
             repeats, paying = repeats * _FADE + 1.0, paying * _FADE + paid
-            keep(self._tools, tool, (repeats, paying), _TRACKED)
+            keep(self._tools, tool, (repeats, paying), CALLS)
         return 1.0 + (_EASE - 1.0) * paying * repeats / (repeats**2 + _HALF**2)

@@ -174,14 +174,21 @@ def test_pending_is_said_in_many_words(said: str) -> None:
     assert seen(*twice(6, said))[1].pending
 
 
+def add(
+    pace: Pace, name: str, start: float = 0.0, end: float = 0.0, size: int = 50, **given: Any
+) -> Since:
+    """Notes a call by its name; without times where it took none."""
+    if name == "wait":
+        given["effect"] = Effect.WAIT
+    at = [EPOCH + round(moment * SECOND) if end else 0 for moment in (start, end)]
+    return pace.add(evidence(0, call=hash(name), time=at[1], outcome_size=size, **given), at[0])
+
+
 def paused(*calls: tuple[str, float, float], model: float | None = None) -> Since:
     """What was between the newest call and the same before it: each has a name, start and end."""
     pace, since = Pace(), Since(fresh=True)
     for name, start, end in calls:
-        since = pace.add(
-            hash(name), 7, EPOCH + round(start * SECOND), EPOCH + round(end * SECOND),
-            news=0.5, acts=False, size=4, waits=name == "wait",
-        )  # fmt: skip
+        since = add(pace, name, start, end, size=4, novelty=0.5)
         if model is not None:
             pace.thought(round(model * SECOND))
     return since
@@ -225,10 +232,7 @@ def test_what_answers_with_a_page_has_worked_and_not_waited() -> None:
     for size, least, most in ((2, 39, 40), (30, 20, 35), (400, 0, 0.1)):
         pace, since = Pace(), Since(fresh=True)
         for name, start, end in (("look", 0, 1), ("other", 1, 41), ("look", 41, 42)):
-            since = pace.add(
-                hash(name), 7, EPOCH + start * SECOND, EPOCH + end * SECOND,
-                news=0.0, acts=False, size=size, waits=False,
-            )  # fmt: skip
+            since = add(pace, name, start, end, size=size)
         assert least <= since.pause <= most
 
 
@@ -280,44 +284,32 @@ def test_what_is_not_known_is_no_pause() -> None:
 def test_news_is_what_other_calls_brought() -> None:
     """Each counts once, where it is made first or answered otherwise."""
     pace = Pace()
-
-    def add(name: str, outcome: int, news: float) -> Since:
-        return pace.add(hash(name), outcome, 0, 0, news=news, acts=False, size=0, waits=False)
-
-    add("same", 1, 1.0)
-    add("a", 1, 1.0)
-    add("b", 1, 0.5)
-    assert add("same", 1, 1.0).news == 0.75
-    add("a", 1, 1.0)
-    assert add("same", 1, 1.0).news == 0.0
-    assert add("a", 2, 1.0).changed
-    assert add("same", 1, 1.0).news == 1.0
+    add(pace, "same", novelty=1.0)
+    add(pace, "a", novelty=1.0)
+    add(pace, "b", novelty=0.5)
+    assert add(pace, "same").news == 0.75
+    add(pace, "a", novelty=1.0)
+    assert add(pace, "same").news == 0.0
+    assert add(pace, "a", outcome=2, novelty=1.0).changed
+    assert add(pace, "same").news == 1.0
 
 
 def test_what_is_done_again_may_have_done_something() -> None:
     """A key that is pressed once more brings no news, and may have moved something."""
-    pace = Pace()
-
-    def add(name: str, *, acts: bool) -> Since:
-        return pace.add(hash(name), 1, 0, 0, news=0.0, acts=acts, size=0, waits=False)
-
+    pace, since = Pace(), Since(fresh=True)
     for _ in range(3):
-        since = add("look", acts=False)
-        add("press", acts=True)
-        add("read", acts=False)
+        since = add(pace, "look")
+        add(pace, "press", effect=Effect.UNKNOWN)
+        add(pace, "read")
     assert (since.acted, since.news) == (0.5, 0.0)
 
 
 def test_memory_is_bounded() -> None:
     """After 64 other calls a call is fresh again."""
     pace = Pace()
-
-    def add(number: int) -> Since:
-        return pace.add(number, 1, 0, 0, news=1.0, acts=False, size=0, waits=False)
-
-    assert all(add(number).fresh for number in range(200))
-    assert not add(150).fresh
-    assert add(1).fresh
+    assert all(add(pace, str(number)).fresh for number in range(200))
+    assert not add(pace, "150").fresh
+    assert add(pace, "1").fresh
 
 
 ANSWER = "nothing to be seen in this part of the log"
