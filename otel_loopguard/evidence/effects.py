@@ -16,7 +16,7 @@ from otel_loopguard.evidence.normalize import NAMED
 from otel_loopguard.evidence.vocabulary import COMMAND_ARGUMENTS, FILE_ARGUMENTS, WORDS, pattern_of
 
 _COMMAND: Final = 4_000
-"""Characters of a command that are looked through: two pages, for 0.1 ms at worst."""
+"""Characters of a command that are looked through: two pages, for half a millisecond."""
 _WORDS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _EFFECTS: Final = tuple(
     (WORDS[says], effect)
