@@ -230,7 +230,8 @@ class ToolCallExtractor:
         if line is not None:
             found.error_line = errors.error_shape(line)
             found.error_shape = errors.error_shape(line, raw)
-            found.unanswered = error and text_signature(line.decode("utf-8", "replace")) == "timeout"
+            kind = text_signature(line.decode("utf-8", "replace"))
+            found.unanswered = error and kind == "timeout"
         found.failure = errors.failure_of(step, line) if failing else None
         return refusal
 

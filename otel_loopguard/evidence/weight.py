@@ -88,17 +88,19 @@ def weigh(call: Evidence, since: Since) -> None:
     """Sets what a call weighs: its haste, and what it says for a hint and for a stop."""
     accused, unclear = is_accused(call), _is_unclear(call)
     firm = accused and not unclear
-    # Who was told that it is not ready after a minute in the call has waited for a minute.
-    rest = since.pause + since.took * call.pending
-    call.rested = rested = 1.0 - exp(-((rest / _TRIES_S) ** 2) if firm else -rest / _WATCHES_S)
+    call.rested = rested = _rested(since.pause + since.took * call.pending, firm=firm)
     waits = call.effect is Effect.WAIT
     looks = call.pending or (rested >= _RESTED and not accused)
     call.waits = waits or (looks and not call.fresh)
-    haste = 0.0 if waits else 1.0 - rested
-    heard = 1.0 - _PATIENT * rested if firm else haste
+    # What has taken a minute to say that it is not ready, in whatever words, has waited for one; a
+    # page says more than that, and what is the agent's own does not wait.
+    page = min(max((call.outcome_size - _LINE) / (_PAGE - _LINE), 0.0), 1.0)
+    gave = since.took * (0.0 if firm or call.own else 1.0 - page)
+    haste = 0.0 if waits else 1.0 - _rested(since.pause + gave, firm=firm)
+    heard = 1.0 - _PATIENT * rested if firm else 0.0 if waits else 1.0 - rested
     # Who was told that the call itself is wrong has not heard it, whatever else it does.
     told = call.refused or call.call_error
-    news = min(since.news, 1.0)
+    news = min(max(since.news, 0.0), 1.0)
     call.hint_weight = heard * (1.0 - _AMID * news)
     call.stop_weight = haste * (1.0 - news * (0.5 if told else 1.0))
     if call.outcome is None:
@@ -108,20 +110,19 @@ def weigh(call: Evidence, since: Since) -> None:
     loud = accused or call.effect is _READ
     said = 1.0 if loud else max(min(call.outcome_size / _LINE, 1.0), _LEAST)
     call.hint_weight *= _SOFT if call.transient else said
-    call.stop_weight *= _said(call, firm=firm, unclear=unclear) * (_CUT if call.cut else 1.0)
+    if unclear:
+        call.stop_weight *= _UNCLEAR
+    elif not (firm or call.own):
+        line = min(max((call.outcome_size - _WORD) / (_LINE - _WORD), 0.0), 1.0)
+        looks = call.effect is _READ and not call.runs_code
+        call.stop_weight *= max((_LOOKS if looks else _UNKNOWN) * line**2, _STATE * page)
+    if call.cut:
+        call.stop_weight *= _CUT
 
 
-def _said(call: Evidence, *, firm: bool, unclear: bool) -> float:
-    """What an equal answer says: all of it where nothing came of it, or only the agent changes it.
-
-    Of any other call by its length.
-    """
-    if unclear or firm or call.own:
-        return _UNCLEAR if unclear else 1.0
-    line = min(max((call.outcome_size - _WORD) / (_LINE - _WORD), 0.0), 1.0)
-    page = min(max((call.outcome_size - _LINE) / (_PAGE - _LINE), 0.0), 1.0)
-    looks = call.effect is _READ and not call.runs_code
-    return max((_LOOKS if looks else _UNKNOWN) * line**2, _STATE * page)
+def _rested(rest: float, *, firm: bool) -> float:
+    """How much of a rest so many seconds are."""
+    return 1.0 - exp(-((rest / _TRIES_S) ** 2) if firm else -rest / _WATCHES_S)
 
 
 class Since(NamedTuple):
