@@ -20,6 +20,7 @@ _COMMAND: Final = 4_000
 """Characters of a command that are looked through: two pages, for 0.1 ms at worst."""
 _FEW: Final = 8
 """Arguments that are looked at for a command: tools that run one have few."""
+"""Characters of a command that are looked through: two pages, for half a millisecond."""
 _WORDS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _EFFECTS: Final = tuple(
     (WORDS[says], effect)

@@ -8,16 +8,9 @@ from typing import TYPE_CHECKING, Final
 from otel_loopguard._util.bounded import BloomSketch, keep
 from otel_loopguard._util.values import dataclass
 from otel_loopguard.core import Effect, Kind, NodeVisit
+from otel_loopguard.evidence import normalize
 from otel_loopguard.evidence.calls import seed_of
-from otel_loopguard.evidence.normalize import (
-    HOUR,
-    NAMED,
-    bounded,
-    canonical,
-    key_of,
-    masked_outcome,
-    text_bytes,
-)
+from otel_loopguard.evidence.normalize import HOUR, NAMED, key_of, text_bytes
 from otel_loopguard.evidence.outcomes import leaves_of, prepare
 
 if TYPE_CHECKING:
@@ -117,20 +110,11 @@ class GraphExtractor:
             run.home = None
         gap = step.start - run.start if step.start and run.start else None
         visit = NodeVisit(
-            kind=step.kind,
-            name=name,
-            key=key,
-            place=place,
-            graph=run.key,
-            state=state,
-            news=run.news,
-            known=run.known or state is not None,
-            unseen=run.unseen or (run.silent and state is None),
-            waiting=waiting,
-            again=place in run.passed,
-            home=_home(run, key, place),
-            gap=gap,
-        )
+            kind=step.kind, name=name, key=key, place=place, graph=run.key, state=state,
+            news=run.news, known=run.known or state is not None,
+            unseen=run.unseen or (run.silent and state is None), waiting=waiting,
+            again=place in run.passed, home=_home(run, key, place), gap=gap,
+        )  # fmt: skip
         self._start_anew(run, step)
         return visit
 
@@ -190,14 +174,14 @@ class GraphExtractor:
         elif step.kind is Kind.MODEL:
             self._model_time += max((step.end or 0) - step.start, 0) if step.start else 0
             if step.text:
-                text = bounded(text_bytes(step.text), _LOOK)
-                self._learn_all([key_of(masked_outcome(text))])
+                text = normalize.bounded(text_bytes(step.text), _LOOK)
+                self._learn_all([key_of(normalize.masked_outcome(text))])
             elif step.text is None:
                 # An empty text is one that only calls tools.
                 for run in self._runs.values():
                     run.silent = True
         elif step.args:
-            raw = bounded(canonical(prepare(step).arguments), _LOOK)
+            raw = normalize.bounded(normalize.canonical(prepare(step).arguments), _LOOK)
             self._learn_all([key_of(raw, seed_of((step.name or "")[:NAMED]))])
 
     def _called(self) -> None:

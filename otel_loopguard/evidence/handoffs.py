@@ -172,22 +172,13 @@ class HandoffExtractor:
         agent = step.name[:NAMED]
         progress = self._progress
         found = Exchange(
-            number=self._number,
-            source=source,
-            agent=agent,
-            source_key=None if source is None else agent_key(source),
-            key=agent_key(agent),
-            words=said.words,
-            numbers=said.numbers,
-            names=said.names,
-            size=said.size,
-            silent=silent and len(said.words) < _FEW,
-            step=progress.steps,
-            time=step.end or 0,
-            answers=progress.answers + self._answers,
-            unseen=progress.unseen + self._unseen,
+            number=self._number, source=source, agent=agent,
+            source_key=None if source is None else agent_key(source), key=agent_key(agent),
+            words=said.words, numbers=said.numbers, names=said.names, size=said.size,
+            silent=silent and len(said.words) < _FEW, step=progress.steps, time=step.end or 0,
+            answers=progress.answers + self._answers, unseen=progress.unseen + self._unseen,
             news=progress.news + self._news,
-        )
+        )  # fmt: skip
         self._number += 1
         self._giver, self._holder = source, agent
         self._begin()

@@ -16,14 +16,8 @@ from rapidfuzz import fuzz
 from otel_loopguard._util.bounded import BloomSketch, keep
 from otel_loopguard._util.values import NamedTuple, dataclass
 from otel_loopguard.core import Gain, Kind, ModelText, Progress, Promise, Step, Tail
-from otel_loopguard.evidence.normalize import (
-    NAMED,
-    PrefilteredPattern,
-    key_of,
-    key_of_text,
-    prefilter,
-    text_bytes,
-)
+from otel_loopguard.evidence import normalize
+from otel_loopguard.evidence.normalize import NAMED, PrefilteredPattern, key_of, text_bytes
 from otel_loopguard.evidence.vocabulary import WORDS, pattern_of
 
 if TYPE_CHECKING:
@@ -49,7 +43,7 @@ def speaker_of(step: Step) -> tuple[int, str]:
 _HEDGES: Final = PrefilteredPattern(pattern_of("hedges"))
 _APOLOGIES: Final = PrefilteredPattern(pattern_of("apologizes"))
 _PERSONAL: Final = re.compile(pattern_of("personal"))
-_may_be_personal: Final = prefilter(r"(?-u:\b)(?:i|we|my|our|let(?:'s| me))(?-u:\b)")
+_may_be_personal: Final = normalize.prefilter(r"(?-u:\b)(?:i|we|my|our|let(?:'s| me))(?-u:\b)")
 _PROMISE: Final = PrefilteredPattern(pattern_of("promises"))
 _ONGOING: Final = PrefilteredPattern(pattern_of("is at"))
 _EXCUSES: Final = PrefilteredPattern(f"{_HEDGES.outline}|{_APOLOGIES.outline}")
@@ -102,7 +96,7 @@ _DIGITS: Final = re.compile(r"\d+")
 _CHANTED: Final = 16_000
 """Characters of each end of a text in which sentences are compared."""
 _SENTENCES: Final = 500
-"""Sentences of each end that are compared, times `_VERSES`: 10 ms at worst."""
+"""Sentences of each end that are compared, for half a millisecond."""
 _VERSES: Final = 24
 """Sentences of the longest verse: models that repeat a page repeat it at the end, as a tail."""
 _LEAST: Final = 25
@@ -344,10 +338,7 @@ class ModelTextExtractor:
         self._settings = settings
         self._progress = progress
         self._last: dict[int, _Last] = {}
-        self._acts = 0
-        self._turn = 0
-        self._trace = 0
-        self._end = 0
+        self._acts = self._turn = self._trace = self._end = 0
 
     def extract(self, step: Step) -> ModelText | None:
         """Evidence of a model call that wrote something; of others that they were made.
@@ -363,7 +354,7 @@ class ModelTextExtractor:
         sample = sample_of(text)
         plain = sample.replace("\u2019", "'")
         # Of all of the text: a hash of ten megabytes takes less than a pattern of a page.
-        key = key_of_text(text.strip())
+        key = normalize.key_of_text(text.strip())
         gain = Gain(progress.answers, progress.unseen, progress.news, progress.epoch)
         now = _Last(sample, self._turn, step.end or 0, gain)
         before = self._last.get(speaker)
@@ -373,30 +364,16 @@ class ModelTextExtractor:
         tail = tail_of(text, tuning.tail_period, tuning.tail_times, tuning.tail_chars)
         chant = None if tail else chant_of(text, tuning.chant_times, tuning.tail_chars)
         excuses = _EXCUSES.may_match(plain)
-        found = object.__new__(ModelText)
-        # To call the class would make a dictionary of all these first.
-        found.__init__(
-            speaker=speaker,
-            name=name,
-            turn=self._turn,
-            key=key,
-            size=len(text),
-            words=sample.count(" ") + 1,
-            structured=is_structured(look_of(text)),
-            alike=alike,
-            renumbered=renumbered,
-            beside=before is not None and 0 < step.start < before.end,
+        return ModelText(
+            speaker=speaker, name=name, turn=self._turn, key=key, size=len(text),
+            words=sample.count(" ") + 1, structured=is_structured(look_of(text)), alike=alike,
+            renumbered=renumbered, beside=before is not None and 0 < step.start < before.end,
             hedges=_count(_HEDGES, plain) if excuses else 0,
             apologies=_count(_APOLOGIES, plain) if excuses else 0,
             personal=_may_be_personal(sample) and _PERSONAL.search(sample) is not None,
-            promise=promise_in(plain),
-            tail=tail,
-            chant=chant,
-            acts=self._acts + progress.calls + progress.refused,
-            calls=progress.calls,
-            gain=gain,
-        )
-        return found
+            promise=promise_in(plain), tail=tail, chant=chant,
+            acts=self._acts + progress.calls + progress.refused, calls=progress.calls, gain=gain,
+        )  # fmt: skip
 
     def _compared(self, before: _Last, now: _Last) -> tuple[float, bool]:
         """How much of two samples is common, and whether they differ in numbers only.

@@ -41,7 +41,7 @@ HOUR: Final = 3_600_000_000_000
 _DEPTH: Final = 32
 """Levels of a value that are written out: deeper ones are cycles."""
 _BUDGET: Final = 10_000
-"""Values that are written out in Python, for 10 ms at worst; what has more is equal to nothing."""
+"""Values that are written out in Python, for 6 ms at worst; what has more is equal to nothing."""
 _BYTES: Final = 4_096
 """Bytes of a binary value that are written out as they are."""
 _REWRITTEN: Final = 8_192
@@ -333,14 +333,7 @@ _MARKS: Final = re.compile(pattern_of("marks"))
 
 
 def masked_outcome(raw: bytes) -> bytes:
-    """An outcome with volatile values replaced; of a long one in its head and tail only.
-
-    Linear in the length; the middle of a long one counts as it is.
-    """
-    if len(raw) > MASKED_BYTES:
-        half = MASKED_BYTES // 2
-        middle = b"%x" % key_of(memoryview(raw)[half:-half])
-        return b"%b|%b|%b" % (_masked(raw[:half]), middle, _masked(raw[-half:]))
+    """An outcome with volatile values replaced. Linear in its length."""
     masked = _masked(raw)
     # Of an answer that is nothing but a time its mask leaves nothing: it is told by the time.
     return masked if masked is raw or masked.strip(_RIND) else raw
@@ -349,16 +342,8 @@ def masked_outcome(raw: bytes) -> bytes:
 def masked_call(raw: bytes) -> bytes:
     """Arguments with ids, full timestamps, pointers and temporary paths replaced.
 
-    Durations, dates, numbers and places stay: they are what a call asks for. The middle of what is
-    long counts as it is.
+    Durations, dates, numbers and places stay: they are what a call asks for.
     """
-    if len(raw) > MASKED_BYTES:
-        half = MASKED_BYTES // 2
-        head, tail = raw[:half], raw[-half:]
-        ends = masked_call(head), masked_call(tail)
-        if ends[0] is head and ends[1] is tail:
-            return raw
-        return b"%b|%x|%b" % (ends[0], key_of(memoryview(raw)[half:-half]), ends[1])
     return _masked(raw, call=True)
 
 
@@ -391,7 +376,7 @@ def without_nonces(arguments: dict[str, object]) -> dict[str, object]:
         # Keys that are no text come from what is no JSON.
         if " " in value or _MARKS.search(str(name)):
             raw = value.encode("utf-8", "surrogatepass")
-            found = _masked(raw, call=True) if len(raw) <= MASKED_BYTES else masked_call(raw)
+            found = masked_call(raw)
             if found is not raw:
                 masked = masked or dict(arguments)
                 masked[name] = found.decode("utf-8", "replace")
@@ -399,7 +384,17 @@ def without_nonces(arguments: dict[str, object]) -> dict[str, object]:
 
 
 def _masked(raw: bytes, *, call: bool = False) -> bytes:
-    """Bytes with volatile values replaced, of a call only those that nobody asks for."""
+    """Bytes with volatile values replaced, of a call only those that nobody asks for.
+
+    The middle of what is long counts as it is. The very same bytes if nothing is replaced.
+    """
+    if len(raw) > MASKED_BYTES:
+        half = MASKED_BYTES // 2
+        head, tail = raw[:half], raw[-half:]
+        ends = _masked(head, call=call), _masked(tail, call=call)
+        if ends[0] is head and ends[1] is tail:
+            return raw
+        return b"%b|%x|%b" % (ends[0], key_of(memoryview(raw)[half:-half]), ends[1])
     text = raw.decode("latin-1")
     if not _may_be_volatile(text):
         return raw
@@ -452,9 +447,6 @@ def may_hold_nonces(raw: bytes) -> bool:
     return len(raw) > MASKED_BYTES or _may_hold_nonce(raw.decode("latin-1"))
 
 
-_NOTHING_LEARNED: Final = frozenset[tuple[int, str]]()
-
-
 class VolatileArguments:
     """Learns, per tool, which arguments are nonces.
 
@@ -469,7 +461,7 @@ class VolatileArguments:
 
     def __init__(self) -> None:
         self._runs: dict[tuple[int, str], tuple[int, frozenset[int]]] = {}
-        self._learned = _NOTHING_LEARNED
+        self._learned = frozenset[tuple[int, str]]()
 
     @property
     def learned(self) -> bool:

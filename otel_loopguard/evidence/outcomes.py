@@ -14,18 +14,7 @@ from otel_loopguard.core import Kind
 from otel_loopguard.evidence import normalize
 from otel_loopguard.evidence.effects import command_of, is_compound
 from otel_loopguard.evidence.errors import error_text, is_call_error
-from otel_loopguard.evidence.normalize import (
-    MASKED_BYTES,
-    NAMED,
-    VOLATILE,
-    PrefilteredPattern,
-    canonical,
-    key_of,
-    outline,
-    parsed,
-    prefilter,
-    text_bytes,
-)
+from otel_loopguard.evidence.normalize import NAMED, canonical, key_of, text_bytes
 from otel_loopguard.evidence.vocabulary import LANGUAGES, WORDS, pattern_of
 
 if TYPE_CHECKING:
@@ -41,9 +30,9 @@ _NOTE: Final = 120
 """Characters of an answer of which the words are kept, whatever it tells."""
 
 
-def _spoken(says: str) -> PrefilteredPattern:
+def _spoken(says: str) -> normalize.PrefilteredPattern:
     """The pattern of all phrases that say something, for bytes as Latin-1."""
-    return PrefilteredPattern(_latin(pattern_of(says)), of_bytes=True)
+    return normalize.PrefilteredPattern(_latin(pattern_of(says)), of_bytes=True)
 
 
 def _latin(pattern: str) -> str:
@@ -108,8 +97,8 @@ def prepare(step: Step, limit: int | None = None) -> Reading:
         return known
     limit = LONGEST if limit is None else limit
     # The outcome first: a dialect that unwrapped it has just parsed it.
-    said = None if outcome is None else parsed(outcome)
-    arguments = None if args is None else parsed(args, MANY)
+    said = None if outcome is None else normalize.parsed(outcome)
+    arguments = None if args is None else normalize.parsed(args, MANY)
     raw, found, leaves = None, UNSEEN, _NO_LEAVES
     if step.kind is Kind.TOOL:
         found = outcome_of(step, limit, said)
@@ -138,11 +127,11 @@ _HEAD: Final = 1_200
 _MANUAL: Final = 600
 """Characters of a usage that a failed call gets; a longer one is a manual that was asked for."""
 _SKIPPED: Final = re.compile(r"(?i)exit ?code:? ?\d{1,3}$|\W*$")
-_REFUSED: Final = PrefilteredPattern(pattern_of("refused"))
+_REFUSED: Final = normalize.PrefilteredPattern(pattern_of("refused"))
 _USAGE: Final = re.compile(pattern_of("usage"))
 _SYNTAX: Final = re.compile(pattern_of("syntax"))
 _UNKNOWN: Final = re.compile(pattern_of("unknown"))
-_may_refuse: Final = prefilter(pattern_of("refuses"))
+_may_refuse: Final = normalize.prefilter(pattern_of("refuses"))
 _A_SHELL: Final = re.compile(r"sh(?:: |$)|command|cmdlet")
 _HELP: Final = re.compile(pattern_of("asks for help"))
 _QUIET: Final = re.compile(pattern_of("no output"))
@@ -235,7 +224,7 @@ def _is_silent(step: Step, said: object) -> bool:
 
 
 _MOST: Final = 256
-"""Values of a state that are told apart: 1 ms; of more the whole is one of them."""
+"""Values of a state that are told apart, for half a millisecond; of more the whole is one."""
 _STATE: Final = 100_000
 """Bytes of a value that are compared as they are."""
 _VOLATILE: Final = frozenset(
@@ -253,7 +242,7 @@ def leaves_of(state: object) -> frozenset[int]:
     already holds nothing new. Ids of messages and calls, token counts and values that `masks` takes
     for volatile do not count; numbers do.
     """
-    whole = parsed(state)
+    whole = normalize.parsed(state)
     waiting: list[tuple[str, object]] = [("", whole)]
     found: set[int] = set()
     for _ in range(_MOST):
@@ -302,7 +291,7 @@ _MEASURES: Final = (
 )
 _MEASURE_WORDS: Final = _MEASURES.split("|")
 _NUMBER: Final = r"-?\d{1,12}(?:\.\d{1,15})?(?:e[+-]?\d{1,3})?"
-_MEASURED: Final = PrefilteredPattern(
+_MEASURED: Final = normalize.PrefilteredPattern(
     rf"\b(\w{{0,20}}(?:{_MEASURES})s?)[\"']?\s{{0,3}}[:=]\s{{0,3}}({_NUMBER})(?![\w.]*\w)",
     rf"(?:{_MEASURES})s?[\"']?\s{{0,3}}[:=]\s{{0,3}}{_NUMBER}",
     of_bytes=True,
@@ -312,22 +301,22 @@ _TRACEBACK: Final = "Traceback (most recent call last)"
 # Several, as one for all of them has more states than the engine keeps: it then takes ten times as
 # long on texts of people.
 _MAY_TELL: Final = (
-    prefilter(
-        outline(pattern_of("refuses")),
+    normalize.prefilter(
+        normalize.outline(pattern_of("refuses")),
         re.escape(_TRACEBACK),
         _PENDING.outline,
-        outline(pattern_of("nothing", "en")),
-        outline(_COUNTED.pattern),
+        normalize.outline(pattern_of("nothing", "en")),
+        normalize.outline(_COUNTED.pattern),
         # An outcome has no space in front of it any more. Not `\w`: 42 times all of Unicode's
         # letters take 15 ms to compile.
         r"\A(?:error|exception|fatal|failed|failure|traceback|exit ?code|e_[a-z]{3}|0x8|"
         r"[0-9A-Za-z_]{1,42}(?:error|exception): )",
         of_bytes=True,
     ),
-    prefilter(VOLATILE, of_bytes=True),
-    prefilter(_REJECTS.outline, of_bytes=True),
-    prefilter(
-        outline(_latin(pattern_of("nothing", *LANGUAGES - {"en"}))),
+    normalize.prefilter(normalize.VOLATILE, of_bytes=True),
+    normalize.prefilter(_REJECTS.outline, of_bytes=True),
+    normalize.prefilter(
+        normalize.outline(_latin(pattern_of("nothing", *LANGUAGES - {"en"}))),
         _MEASURED.outline,
         of_bytes=True,
     ),
@@ -381,12 +370,16 @@ def outcome_of(step: Step, limit: int, said: object = None) -> Outcome:
         raw = normalize.bounded_text(text, limit)
     cut = text is not None and _is_cut(text, raw)
     size = len(raw)
-    if text is value is step.outcome and size <= MASKED_BYTES and isinstance(said, (dict, list)):
+    if (
+        text is value is step.outcome
+        and size <= normalize.MASKED_BYTES
+        and isinstance(said, (dict, list))
+    ):
         # The same value is the same answer, whatever the order of its keys and the space in it.
         raw = canonical(cast("object", said))
     exact = key = key_of(raw)
     # One look for all that this module and the masks look for, unless not all of it is here.
-    whole = len(raw) <= MASKED_BYTES and (text is None or len(text) <= limit)
+    whole = len(raw) <= normalize.MASKED_BYTES and (text is None or len(text) <= limit)
     tells = not whole or _may_tell(raw.decode("latin-1"))
     if not tells and size > _NOTE:
         return Outcome(exact, key, size, raw, raw, False, "", cut)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final, cast
 
 from otel_loopguard._util.bounded import keep
 from otel_loopguard._util.values import dataclass
 from otel_loopguard.core import Effect, Evidence, Kind, Progress, Step
+from otel_loopguard.core.error_kinds import text_signature
 from otel_loopguard.evidence import calls, effects, errors, outcomes
 from otel_loopguard.evidence.calls import Call, agent_key
 from otel_loopguard.evidence.effects import ToolName, tool_name
@@ -105,7 +107,10 @@ _CHANGES: Final = 128
 """Changes that are remembered, to open no epoch twice: one made before is none."""
 _READERS: Final = 8
 """Agents of which it is known what each has seen, 8 KiB each; those beyond share one sketch."""
+_NOTHING_NEW: Final = 0.1
+"""New share of an answer that is next to nothing."""
 _DIGITS: Final = b"0123456789"
+_AMOUNT: Final = re.compile(rb"\d{1,15}(?:\.\d{1,15})?")
 _AROUND_NUMBERS: Final = b" .,:;%/#+-()[]{}\"'\n\t"
 
 
@@ -226,6 +231,8 @@ class ToolCallExtractor:
         if line is not None:
             found.error_line = errors.error_shape(line)
             found.error_shape = errors.error_shape(line, raw)
+            kind = text_signature(line.decode("utf-8", "replace"))
+            found.unanswered = error and kind == "timeout"
         found.failure = errors.failure_of(step, line) if failing else None
         return refusal
 
@@ -256,7 +263,9 @@ class ToolCallExtractor:
         )
         if not found.fresh:
             rest = outcome.masked.translate(None, _DIGITS)
-            found.digits = key_of(rest) if rest.strip(_AROUND_NUMBERS) else None
+            if rest.strip(_AROUND_NUMBERS):
+                found.digits, amount = key_of(rest), _AMOUNT.search(outcome.masked)
+                found.amount = None if amount is None else float(amount[0])
         if not found.failing:
             shown = outcome.key if outcome.size >= _NOTE else None
             found.state = shown if found.file is None else call.change
@@ -289,7 +298,7 @@ class ToolCallExtractor:
             return calls.is_another(last, call.sample, texts=name.has("judges")) and not (
                 missing and calls.is_respelled(last, call.sample)
             )
-        if found.novelty is None or found.novelty > self._settings.tuning.calls.grinding_novelty:
+        if found.novelty is None or found.novelty > _NOTHING_NEW:
             return False
         return found.outcome_size < _NOTE and calls.is_numbered(last, call.sample)
 

@@ -220,7 +220,8 @@ PHRASES: Final = (
         r"export|cd|source|submit|edit|create)\b"),
     Phrase("reads", "shell",
         r"\A\s*(?:cd|echo|ls|cat|head|tail|less|grep|rg|find|pwd|wc|tree|stat|file|which|awk|sort|"
-        r"uniq|cut|tr|sed -n|nl|true|git (?:-C \S+ )?(?:status|diff|log|show|blame|branch|ls-files))\b"),
+        r"uniq|cut|tr|sed -n|nl|true|"
+        r"git (?:-C \S+ )?(?:status|diff|log|show|blame|branch|ls-files))\b"),
     Phrase("sleeps", "shell", r"\A\s*sleep\s+[\d.]+\s*(?:[smh]\s*)?$"),
     Phrase("sleep", "code", r"\bsleep[ (]{1,3}(\d{1,6}(?:\.\d{1,6})?)\s?([smhd]?)\b"),
     Phrase("asks for help", "shell",

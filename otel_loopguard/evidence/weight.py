@@ -52,8 +52,8 @@ _UNCLEAR: Final = 0.1
 _CUT: Final = 0.1
 """What was cut may differ behind the cut."""
 _ACTED, _ACTED_IN_VAIN = 0.75, 0.5
-"""How much of a stop calls in between take away that were made before and may act: a key that is
-pressed once more may have moved something, though nothing shows it. Less, where all failed again."""
+"""How much of a stop calls in between take away that were made before and may act: a key pressed
+once more may have moved something, though nothing shows it. Less, where all failed again."""
 _UNSEEN_STOP, _UNSEEN_HINT = 0.02, 0.2
 """What was not captured may be anything; a hint at fifteen is worth a word about it."""
 # What it says towards a hint:
@@ -97,14 +97,16 @@ def weigh(call: Evidence, since: Since) -> None:
     firm = accused and not unclear
     # Who was told that the call itself is wrong has not heard it, whatever else it does.
     told = call.refused or call.call_error
-    # Who was told that it is not ready after a minute in the call has waited for a minute.
-    rest = since.pause + since.took * call.pending
-    call.rested = rested = 1.0 - exp(-((rest / (_WRONG_S if told else _RESTS_S)) ** 2))
+    rests_s = _WRONG_S if told else _RESTS_S
+    call.rested = rested = _rested(since.pause + since.took * call.pending, rests_s)
     waits = call.effect is Effect.WAIT
     looks = call.pending or (rested >= _RESTED and not accused)
     call.waits = waits or (looks and not call.fresh)
-    haste = 0.0 if waits else 1.0 - rested
-    heard = 1.0 - _PATIENT * rested if firm else haste
+    # What takes a minute to say that it is not ready, in whatever words, has waited for one; a line
+    # says more than that, and what is the agent's own does not wait.
+    gave = 0.0 if firm or call.own else since.took * (1.0 - says(call.outcome_size))
+    haste = 0.0 if waits else 1.0 - _rested(since.pause + gave, rests_s)
+    heard = 1.0 - _PATIENT * rested if firm else 0.0 if waits else 1.0 - rested
     news = min(since.news, 1.0)
     call.hint_weight = heard * (1.0 - _AMID * news)
     call.stop_weight = haste * (1.0 - news * (0.5 if told else 1.0))
@@ -117,6 +119,11 @@ def weigh(call: Evidence, since: Since) -> None:
     said = 1.0 if loud else max(min(call.outcome_size / _LONG, 1.0), _LEAST)
     call.hint_weight *= _SOFT if call.transient else said
     call.stop_weight *= _said(call, firm=firm, unclear=unclear) * (_CUT if call.cut else 1.0)
+
+
+def _rested(rest: float, rests_s: float) -> float:
+    """How much of a rest so many seconds are."""
+    return 1.0 - exp(-((rest / rests_s) ** 2))
 
 
 def _said(call: Evidence, *, firm: bool, unclear: bool) -> float:
@@ -188,7 +195,7 @@ class Pace:
         self._thought = max(self._thought, 0) + max(took, 0)
 
     def add(self, call: Evidence, start: int) -> Since:
-        """Notes a call that started then (0 if unknown): what was between it and the same before."""
+        """Notes a call that began then (0: unknown): what was between it and the one before."""
         before = None if call.call is None else self._known.get(call.call)
         rest = self._rest(start, fresh=before is None)
         self._end = max(self._end, call.time)

@@ -37,7 +37,7 @@ ANSWERS: dict[str, dict[str, Any]] = {
     "unseen": {"outcome": None},
 }  # fmt: skip
 PAUSES = [n / 10 for n in range(400)]
-SIZES = range(600)
+SIZES = range(1000)
 CASES = [*product(KINDS, ANSWERS)]
 
 
@@ -89,6 +89,21 @@ def test_weights_stay_within_their_bounds(
     assert effect is not Effect.UNKNOWN or all(
         less <= more for less, more in zip(found, known, strict=True)
     )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("known", ["pending", "transient"])
+def test_words_do_not_acquit(kind: str, known: str) -> None:
+    """A wait and an error in words that nobody knows weigh no more than in known ones."""
+    unknown = {"pending": "captured", "transient": "unclear"}[known]
+    for pause, took, size in product((0, 1, 5, 60), (0, 30), (10, 60, 120, 390)):
+        one, other = (
+            evidence(1, fresh=False, outcome_size=size, **{**KINDS[kind], **ANSWERS[answer]})
+            for answer in (unknown, known)
+        )
+        for each in (one, other):
+            weigh(each, Since(fresh=False, pause=pause, took=took))
+        assert one.stop_weight <= other.stop_weight
 
 
 @pytest.mark.parametrize(
