@@ -84,16 +84,13 @@ class OpenHands:
             self.events.clear()
         if call.tool is None:
             if call.answers_user:
-                self.events.clear()
                 return None
             self.events.append(("message", ""))
         else:
             # The thought is a part of the action: another one makes it another action.
             self.events.append(("action", f"{call.tool} {canonical(call.args)} {call.text}"))
             failed = failure(call)
-            self.events.append(
-                ("result", outcome(call)) if failed is None else ("error", failed)
-            )
+            self.events.append(("result", outcome(call)) if failed is None else ("error", failed))
         return self._verdict()
 
     def _verdict(self) -> Verdict | None:
@@ -251,6 +248,8 @@ class RooCode:
 
     def observe(self, call: Call) -> Verdict | None:
         """Refuses the call and asks."""
+        if call.after_user:
+            self.mistakes = 0
         if call.tool is not None:
             now = f"{call.tool} {canonical(call.args)}"
             self.repeats = self.repeats + 1 if now == self.before else 0
@@ -259,7 +258,6 @@ class RooCode:
                 self.before, self.repeats = None, 0
                 return "stop"
         elif call.answers_user:
-            self.mistakes = 0
             return None
         missed = call.tool is None or failure(call) is not None
         self.mistakes = self.mistakes + 1 if missed else 0

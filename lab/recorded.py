@@ -1,9 +1,20 @@
-"""A scenario as steps, as it stands in a recording, and what the guard makes of them afterwards."""
+"""A scenario as steps, as it stands in a recording, and what the guard makes of them afterwards.
+
+    python -m lab.recorded scenarios/everyday-work.txt FILE
+
+writes eight runs of each table as labelled runs of `otel-loopguard eval`.
+"""
 
 from __future__ import annotations
 
+import gzip
+import json
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
+
+from lab import tables
 
 from lab.runs import Row, Scenario
 from lab.scenarios import EPOCH, SECOND, Played
@@ -101,3 +112,52 @@ class _Recorder:
         began, self.now = self.now, self.now + took
         times = {"start": EPOCH + round(began * SECOND), "end": EPOCH + round(self.now * SECOND)}
         return Step(kind, name, agent=agent, **times, **said)
+
+
+SEEDS = 8
+
+
+def labelled(table: tables.Table, seed: int) -> Row:
+    """One run as a line of a file of labelled runs."""
+    run = table.draw(seed)
+    return {
+        "id": f"everyday-{table.name}-{seed}",
+        "group": table.name,
+        "source": "everyday",
+        "license": "Apache-2.0",
+        "task": table.name,
+        "label": {"success": True, "label_quality": "made up", "tier": "neg_everyday"},
+        "loop": run.stuck,
+        "loop_reason": "",
+        "onset_step": None,
+        "steps": list(map(_labelled, steps(run))),
+    }
+
+
+def _labelled(step: Step) -> Row:
+    kinds = {Kind.MODEL: "llm", Kind.OTHER: "agent", Kind.HANDOFF: "agent"}
+    return {
+        "kind": kinds.get(step.kind, step.kind.value),
+        "agent": step.agent,
+        "tool": step.name,
+        "args": step.args,
+        "output": step.error_text if step.error else step.outcome,
+        "error": step.error,
+        "t_start": step.start / SECOND,
+        "t_end": (step.end or 0) / SECOND,
+        "tokens": None,
+        "text": step.text,
+    }
+
+
+def main() -> None:
+    """Writes the runs of a file of tables."""
+    source, target = map(Path, sys.argv[1:])
+    rows = [labelled(table, seed) for table in tables.load(source) for seed in range(SEEDS)]
+    raw = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
+    target.write_bytes(gzip.compress(raw, mtime=0) if target.suffix == ".gz" else raw)
+    print(f"{len(rows)} runs")
+
+
+if __name__ == "__main__":
+    main()

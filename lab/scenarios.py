@@ -45,6 +45,7 @@ from otel_loopguard.errors import LoopGuardStop
 SECOND = 1_000_000_000
 EPOCH = 1_700_000_000 * SECOND
 
+
 @dataclass
 class Played:
     """What became of a run: numbers of tool calls, from 1.
@@ -369,9 +370,7 @@ def tell(path: Path, make: Factory | None = None) -> None:
 
 
 def _decisions(played: Played) -> list[str]:
-    return [
-        f"{at} {one.action} {one.detector}/{one.reason}" for at, one in played.decisions[:6]
-    ]
+    return [f"{at} {one.action} {one.detector}/{one.reason}" for at, one in played.decisions[:6]]
 
 
 if __name__ == "__main__":

@@ -66,10 +66,10 @@ _BLANK = re.compile(
     r"|(?P<of>[nm\d+*/%() -]*[nm][nm\d+*/%() -]*) of (?P<list>[^{}]*)"
     r"|(?P<sum>[nm\d+*/%() -]*[nm][nm\d+*/%() -]*)(?P<form>:\w+)?)\}"
 )
-_CALL = re.compile(r"(?P<tool>(?:[\w.-]|\{[^{}]*\})+)\((?P<args>.*?)\)(?:\s+(?P<how>->|!!)(?: (?P<said>.*))?)?")
-_EXTRA = re.compile(
-    r"  +(x\d+|(?:after|took) [\d.]+(?:\.\.[\d.]+)?|(?:by|in) (?:\w|\{[^{}]*\})+)$"
+_CALL = re.compile(
+    r"(?P<tool>(?:[\w.-]|\{[^{}]*\})+)\((?P<args>.*?)\)(?:\s+(?P<how>->|!!)(?: (?P<said>.*))?)?"
 )
+_EXTRA = re.compile(r"  +(x\d+|(?:after|took) [\d.]+(?:\.\.[\d.]+)?|(?:by|in) (?:\w|\{[^{}]*\})+)$")
 _WANT = re.compile(r"(nothing|no stop|abort|hint|stop)(?:@(\d+))?")
 _EXPECTED = re.compile(
     rf"(?:^|\s):\s+(?P<want>{_WANT.pattern}(?:,\s*{_WANT.pattern})*)(?:\s+#.*)?$"
@@ -103,11 +103,6 @@ class Table:
     wanted: Scenario
     values: tuple[tuple[str, str], ...] = ()
     source: str = ""
-
-    @property
-    def drawn(self) -> bool:
-        """True if other seeds give other runs, but for what they begin with."""
-        return any(_BLANK.search(line.text) for line in _all(self.lines))
 
     def draw(self, seed: int = 0) -> Scenario:
         """One run of it."""
@@ -146,9 +141,8 @@ def load(path: Path) -> list[Table]:
 
 def _tables(name: str, lines: list[tuple[int, str]], source: str) -> Iterator[Table]:
     """A table, or one for each row of its values."""
-    rows = [[cell.strip() for cell in line[1:].split(" | ")] for _, line in lines if line[0] == "|"]
+    heads, values = _values([line[1:] for _, line in lines if line[0] == "|"])
     rest = _nested([one for one in lines if one[1][0] != "|"])
-    heads, *values = rows or [[], []]
     for number, cells in enumerate(values):
         if len(cells) != len(heads):
             _wrong(source, " | ".join(cells), f"expected {len(heads)} cells")
@@ -161,6 +155,15 @@ def _tables(name: str, lines: list[tuple[int, str]], source: str) -> Iterator[Ta
             yield Table(f"{name}: {which[:60]}", kept, wanted, given, source)
         else:
             yield Table(name, kept, wanted, given, source)
+
+
+def _values(lines: list[str]) -> tuple[list[str], list[list[str]]]:
+    """The names in the first line, and the cells of each other one; a lone cell may have bars."""
+    if not lines:
+        return [], [[]]
+    heads = [cell.strip() for cell in lines[0].split(" | ")]
+    most = -1 if len(heads) > 1 else 0
+    return heads, [[cell.strip() for cell in line.split(" | ", most)] for line in lines[1:]]
 
 
 def _nested(lines: list[tuple[int, str]]) -> tuple[Line, ...]:
@@ -182,10 +185,11 @@ def _indent(line: str) -> int:
     return len(line) - len(line.lstrip())
 
 
-def _all(lines: tuple[Line, ...]) -> Iterator[Line]:
+def every(lines: tuple[Line, ...]) -> Iterator[Line]:
+    """The lines with all that are below them."""
     for line in lines:
         yield line
-        yield from _all(line.below)
+        yield from every(line.below)
 
 
 def _wanted(
@@ -417,9 +421,7 @@ def _arguments(text: str) -> Any:
     if not heads:
         return text or {}
     ends = [*(head.start() for head in heads[1:]), len(text)]
-    return {
-        head[1]: _value(text[head.end() : end]) for head, end in zip(heads, ends, strict=True)
-    }
+    return {head[1]: _value(text[head.end() : end]) for head, end in zip(heads, ends, strict=True)}
 
 
 def _value(text: str) -> Any:
