@@ -124,7 +124,7 @@ def of_recording(steps: Sequence[Step]) -> Iterator[Call]:
 
 
 def _following(known: Sequence[Step]) -> tuple[list[Step | None], list[bool]]:
-    """For each step the next one of its agent before the user speaks, and if it is the very next."""
+    """For each step its agent's next one in the turn, and if that is the very next of all."""
     then: list[Step | None] = []
     adjacent: list[bool] = []
     newest: dict[str | None, Step] = {}

@@ -14,9 +14,10 @@ import json
 import re
 from collections import Counter, deque
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from lab.runs import Call, Detector, Factory, Verdict
+if TYPE_CHECKING:
+    from lab.runs import Call, Detector, Factory, Verdict
 
 PROGRAMS = frozenset(
     "bash sh shell terminal execute_bash run_command python execute_code code_executor sql run_sql"
@@ -380,33 +381,33 @@ PEERS = (
         "OpenHands",
         OpenHands,
         "OpenHands/software-agent-sdk, `stuck_detector.py`, 611629e (2026-08-22)",
-        "equal action and result ×4; an action that fails ×3 (nudge), ×4; A-B-A-B ×3; 3 messages",
+        "equal action and result x4; an action that fails x3 (nudge), x4; A-B-A-B x3; 3 messages",
     ),
     Peer(
         "gemini-cli",
         GeminiCli,
         "google-gemini/gemini-cli, `LoopDetectionService`, 5411f11 (2026-08-21)",
-        "the same 1 to 5 calls ×5; 50 characters ×10: feedback, then a halt",
+        "the same 1 to 5 calls x5; 50 characters x10: feedback, then a halt",
     ),
     Peer(
         "opencode",
         OpenCode,
         "opencode, `processor.ts`, 36160ef",
-        "equal call ×3: asks (as documented)",
+        "equal call x3: asks (as documented)",
     ),
     Peer(
         "goose",
         Goose,
         "goose, `RepetitionInspector`, 37c043b",
-        "equal call ×4 (as configured), equal error of a tool ×3: denies the call",
+        "equal call x4 (as configured), equal error of a tool x3: denies the call",
     ),
     Peer(
         "Roo Code",
         RooCode,
         "Roo Code, `ToolRepetitionDetector`, cb83656 (2026-04)",
-        "equal call ×4, or 3 mistakes in a row: asks",
+        "equal call x4, or 3 mistakes in a row: asks",
     ),
-    Peer("cline", Cline, "Cline SDK, 21cb8d2 (2026-08-22)", "equal call ×3: notice; ×5: stop"),
+    Peer("cline", Cline, "Cline SDK, 21cb8d2 (2026-08-22)", "equal call x3: notice; x5: stop"),
     Peer(
         "crush",
         Crush,
@@ -417,18 +418,18 @@ PEERS = (
         "deer-flow",
         DeerFlow,
         "bytedance/deer-flow, `loop_detection_middleware.py`, f1f4af9 (2026-08-22)",
-        "equal set of calls ×3 of 20: warning, ×5: final answer; one tool ×30, ×50 of 50",
+        "equal set of calls x3 of 20: warning, x5: final answer; one tool x30, x50 of 50",
     ),
 )
 
 
 def opencode_shipped() -> Detector:
-    """opencode as it ships."""
+    """Opencode as it ships."""
     return OpenCode(shipped=True)
 
 
 def goose_shipped() -> Detector:
-    """goose as it ships."""
+    """Goose as it ships."""
     return Goose(shipped=True)
 
 

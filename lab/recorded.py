@@ -10,16 +10,17 @@ from __future__ import annotations
 import gzip
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lab import tables
-
-from lab.runs import Row, Scenario
 from lab.scenarios import EPOCH, SECOND, Played
 from otel_loopguard import LoopGuard, Settings
 from otel_loopguard.core import Action, Decision, Kind, Step
+
+if TYPE_CHECKING:
+    from lab.runs import Row, Scenario
 
 
 def steps(scenario: Scenario) -> list[Step]:
@@ -54,43 +55,48 @@ class _Recorder:
         self.now = 0.0
         self.agents: list[str] = []
 
-    def steps(self, rows: tuple[Row, ...]) -> Iterator[Step]:
+    def steps(self, rows: Iterable[Row]) -> Iterator[Step]:
         for row in rows:
             if "wait" in row:
                 self.now += row["wait"]
-            elif "begin" in row:
-                if row.get("nested"):
-                    if "user" in row:
-                        giver = self.agents[-1] if self.agents else None
-                        yield self._step(Kind.HANDOFF, row["begin"], 0, giver, args=row["user"])
-                    self.agents.append(row["begin"])
-                elif "user" in row:
-                    yield self._step(Kind.OTHER, "user", 0, None, text=row["user"])
-            elif "end" in row:
-                if self.agents:
-                    self.agents.pop()
-            elif "model" in row:
-                model = row["model"]
-                said = {"text": model.get("text"), "model": "m"}
-                yield self._step(Kind.MODEL, "m", model["seconds"], self._agent(row), **said)
             elif "together" in row:
-                began = self.now
-                latest = began
-                for one in row["together"]:
-                    self.now = began
-                    yield self._call(one)
-                    latest = max(latest, self.now)
-                self.now = latest
-            elif "handoff" in row:
-                yield self._step(
-                    Kind.HANDOFF, row["handoff"], row["seconds"], row["agent"], args=row["args"]
-                )
-            elif "node" in row:
-                yield self._step(
-                    Kind.NODE, row["node"], row["seconds"], None, outcome=row["result"]
-                )
+                yield from self._together(row["together"])
+            elif "begin" in row:
+                yield from self._begin(row)
+            elif "end" in row:
+                del self.agents[-1:]
             else:
-                yield self._call(row)
+                yield self._one(row)
+
+    def _together(self, rows: Iterable[Row]) -> Iterator[Step]:
+        began = latest = self.now
+        for row in rows:
+            self.now = began
+            yield self._call(row)
+            latest = max(latest, self.now)
+        self.now = latest
+
+    def _begin(self, row: Row) -> Iterator[Step]:
+        if not row.get("nested"):
+            if "user" in row:
+                yield self._step(Kind.OTHER, "user", 0, None, text=row["user"])
+            return
+        if "user" in row:
+            giver = self.agents[-1] if self.agents else None
+            yield self._step(Kind.HANDOFF, row["begin"], 0, giver, args=row["user"])
+        self.agents.append(row["begin"])
+
+    def _one(self, row: Row) -> Step:
+        if "model" in row:
+            said = {"text": row["model"].get("text"), "model": "m"}
+            return self._step(Kind.MODEL, "m", row["model"]["seconds"], self._agent(row), **said)
+        if "handoff" in row:
+            said = {"args": row["args"]}
+            return self._step(Kind.HANDOFF, row["handoff"], row["seconds"], row["agent"], **said)
+        if "node" in row:
+            said = {"outcome": row["result"]}
+            return self._step(Kind.NODE, row["node"], row["seconds"], None, **said)
+        return self._call(row)
 
     def _call(self, row: Row) -> Step:
         failed = row.get("error")

@@ -1,9 +1,9 @@
 """Changes that change nothing: a healthy run that was let through must be let through again.
 
 Each scenario is played as it is and once for each change: in words of no language, in capitals,
-wrapped, slower, with other ids, shared by two agents, told by another convention. `make eval-stable`
-lists every healthy run that is stopped after a change only, and every stuck one that a fourfold pace
-hides.
+wrapped, slower, with other ids, shared by two agents, told by another convention. `make
+eval-stable` lists every healthy run that is stopped after a change only, and every stuck one that a
+fourfold pace hides.
 """
 
 from __future__ import annotations
@@ -201,10 +201,9 @@ def _shared(scenario: Scenario) -> Scenario:
     steps: list[Row] = []
     number = 0
     for step in scenario.steps:
-        if "tool" in step and "agent" not in step:
-            number += 1
-            step = {**step, "agent": ("one", "other")[number % 2]}
-        steps.append(step)
+        alone = "tool" in step and "agent" not in step
+        number += alone
+        steps.append({**step, "agent": ("one", "other")[number % 2]} if alone else step)
     return replace(scenario, steps=tuple(steps))
 
 

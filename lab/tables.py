@@ -11,7 +11,7 @@ import json
 import random
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -58,6 +58,7 @@ THOUGHTS = (
 MODEL_S = 1.5  # a short turn of a model
 CALL_S = 0.5
 HANDOFF_S = 0.1
+NODE_S = 0.4
 IDLE_S = 1.0  # between two calls where no model is seen
 
 _BLANK = re.compile(
@@ -268,31 +269,33 @@ class _Tape:
         elif found := re.fullmatch(r"([a-z_]+) = (.*)", text):
             self.values[found[1]] = self._fill(found[2])
         elif found := re.fullmatch(r"(.+?) >> (.+?):(?: (.*?))?(  x\d+)?", text):
-            for self.counters in self._times(found[4]):
-                giver, taker, said = (self._fill(found[group] or "") for group in (1, 2, 3))
-                self._add({"handoff": taker, "agent": giver, "args": said, "seconds": HANDOFF_S})
-            self.counters = self.counters[1:]
+            self._repeat(found[4], lambda: self._handoff(found[1], found[2], found[3] or ""))
         elif found := re.fullmatch(r"node (\S+)(?: -> (.*?))?(  x\d+)?", text):
-            for self.counters in self._times(found[3]):
-                state = None if found[2] is None else self._fill(found[2])
-                self._add({"node": self._fill(found[1]), "result": state, "seconds": 0.4})
-            self.counters = self.counters[1:]
+            self._repeat(found[3], lambda: self._node(found[1], found[2]))
         else:
             self.call(text, line.number)
 
-    def _times(self, extra: str | None) -> Iterator[tuple[int, ...]]:
+    def _repeat(self, extra: str | None, do: Callable[[], None]) -> None:
+        """Does something as often as `xN` says, counting; once without."""
         outer = self.counters
         for number in range(int(extra.strip()[1:]) if extra else 1):
-            yield (number, *outer)
+            if extra:
+                self.counters = (number, *outer)
+            do()
+        self.counters = outer
+
+    def _handoff(self, giver: str, taker: str, said: str) -> None:
+        giver, taker, said = self._fill(giver), self._fill(taker), self._fill(said)
+        self._add({"handoff": taker, "agent": giver, "args": said, "seconds": HANDOFF_S})
+
+    def _node(self, name: str, state: str | None) -> None:
+        result = None if state is None else self._fill(state)
+        self._add({"node": self._fill(name), "result": result, "seconds": NODE_S})
 
     def _block(self, line: Line) -> None:
         text = self._fill(line.text)
-        if found := re.fullmatch(r"x(\d+):", text):
-            outer = self.counters
-            for number in range(int(found[1])):
-                self.counters = (number, *outer)
-                self.lines(line.below)
-            self.counters = outer
+        if found := re.fullmatch(r"(x\d+):", text):
+            self._repeat(found[1], lambda: self.lines(line.below))
         elif found := re.fullmatch(r"agent (.+?):(?: (.*))?", text):
             task = {"user": found[2]} if found[2] else {}
             self.steps.append({"begin": found[1], "nested": True, **task})
@@ -320,19 +323,14 @@ class _Tape:
         found = _CALL.fullmatch(text)
         if found is None:
             _wrong(f"{self.source} (line {number})", text, "expected tool(name=value) -> answer")
-        outer = self.counters
-        for turn in range(int(extras.get("x", 1))):
-            if "x" in extras:
-                self.counters = (turn, *outer)
-            said = None if found["how"] is None else self._fill(found["said"] or "", lines=True)
-            self._tool(
-                self._fill(found["tool"]),
-                _arguments(self._fill(found["args"])),
-                "error" if found["how"] == "!!" else "result",
-                said,
-                extras,
-            )
-        self.counters = outer
+        tool, args, how, answer = found["tool"], found["args"], found["how"], found["said"] or ""
+
+        def once() -> None:
+            said = None if how is None else self._fill(answer, lines=True)
+            name = "error" if how == "!!" else "result"
+            self._tool(self._fill(tool), _arguments(self._fill(args)), name, said, extras)
+
+        self._repeat(f"x{extras['x']}" if "x" in extras else None, once)
 
     def _tool(self, tool: str, args: Any, how: str, said: str | None, extras: Row) -> None:
         if "after" in extras:
@@ -385,26 +383,29 @@ class _Tape:
         return _unescaped(text) if lines else text
 
     def _blank(self, found: re.Match[str]) -> str:
-        if found["name"] == "word":
-            return self.dice.choice(WORDS)
-        if found["name"] == "uuid":
-            return str(uuid.UUID(int=self.dice.getrandbits(128)))
-        if found["kind"] == "prose":
-            return " ".join(self.dice.choices(WORDS, k=int(found["size"]))).capitalize() + "."
-        if found["kind"] == "hex":
-            return "".join(self.dice.choices("0123456789abcdef", k=int(found["size"])))
-        if found["kind"] == "text":
-            return (" ".join(WORDS) * 10)[: int(found["size"])]
-        if found["times"] is not None:
+        if found["name"] or found["kind"]:
+            return self._drawn(found["name"] or found["kind"], int(found["size"] or 0))
+        if found["times"]:
             return found["what"] * int(found["times"])
-        if found["any"] is not None:
+        if found["any"]:
             return self.dice.choice(found["any"].split("|"))
         n, m = (*self.counters, 0, 0)[:2]
         number = eval(found["of"] or found["sum"], {"__builtins__": {}}, {"n": n, "m": m})
-        if found["list"] is not None:
+        if found["list"]:
             items = found["list"].split("|")
             return items[number % len(items)]
         return format(number, (found["form"] or ":")[1:])
+
+    def _drawn(self, kind: str, size: int) -> str:
+        """Something by chance, or a text of a length that is always the same."""
+        dice = self.dice
+        if kind == "text":
+            return (" ".join(WORDS) * 10)[:size]
+        if kind == "prose":
+            return " ".join(dice.choices(WORDS, k=size)).capitalize() + "."
+        if kind == "hex":
+            return "".join(dice.choices("0123456789abcdef", k=size))
+        return str(uuid.UUID(int=dice.getrandbits(128))) if kind == "uuid" else dice.choice(WORDS)
 
 
 def _unescaped(text: str) -> str:

@@ -11,15 +11,18 @@ import random
 import uuid
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from lab import tables
 from lab.recorded import replayed
-from lab.runs import Scenario
 from lab.scenarios import play
-from lab.tables import Table
 from otel_loopguard.core import Action, Kind, Step
+
+if TYPE_CHECKING:
+    from lab.runs import Scenario
+    from lab.tables import Table
 
 FOLDER = Path(__file__).parents[2] / "scenarios"
 FILES = {path.stem: tables.load(path) for path in sorted(FOLDER.glob("*.txt"))}

@@ -7,13 +7,12 @@ import weakref
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from lab import tables
 from lab.recorded import steps
-from lab.tables import Table
 from otel_loopguard import LoopGuard, Settings, execution
 from otel_loopguard.core import Detection, Evidence, Step
 from otel_loopguard.core.milestones import Reached
@@ -21,6 +20,9 @@ from otel_loopguard.sessions import Session
 from otel_loopguard.sessions import registry as table
 from tests.calls import call
 from tests.documented.acting import Run
+
+if TYPE_CHECKING:
+    from lab.tables import Table
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 ALL = [
