@@ -102,25 +102,32 @@ def of_recording(steps: Sequence[Step]) -> Iterator[Call]:
             after_user = {one.agent for one in known}
             continue
         calls_next = then is not None and then.kind in _CALLS
-        of = {
-            "run": step.agent or "",
-            "message": message,
-            "after_user": step.agent in after_user,
-        }
         if step.kind is Kind.MODEL and calls_next:
             text[step.agent] = step.text or ""
             continue
+        run, heard = step.agent or "", step.agent in after_user
         after_user.discard(step.agent)
         if step.kind is not Kind.MODEL:
             failed = (step.error_text or "error") if step.error else None
-            answer = None if failed is not None else step.outcome
-            said = step.text or text.pop(step.agent, "")
             # Calls of one message stand side by side, with no model's call between them.
             last = not (step.agent in speakers and calls_next and adjacent)
+            yield Call(
+                step.name or "",
+                step.args,
+                None if failed is not None else step.outcome,
+                failed,
+                step.text or text.pop(step.agent, ""),
+                run,
+                message,
+                last,
+                heard,
+            )
             message += last
-            yield Call(step.name or "", step.args, answer, failed, said, last=last, **of)
         elif step.text:
-            yield Call(None, text=step.text, answers_user=then is None or not adjacent, **of)
+            ends = then is None or not adjacent
+            yield Call(
+                None, text=step.text, run=run, message=message, after_user=heard, answers_user=ends
+            )
 
 
 def _following(known: Sequence[Step]) -> tuple[list[Step | None], list[bool]]:

@@ -14,7 +14,7 @@ import json
 import re
 from collections import Counter, deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from lab.runs import Call, Detector, Factory, Verdict
@@ -363,8 +363,11 @@ class DeerFlow:
         return None
 
     def _key(self, call: Call) -> str:
-        args = parsed(call.args)
-        if not isinstance(args, dict) or self._WRITES & args.keys():
+        given = parsed(call.args)
+        if not isinstance(given, dict):
+            return canonical(given)
+        args = cast("dict[str, Any]", given)
+        if self._WRITES & args.keys():
             return canonical(args)
         path = args.get("path") or args.get("file_path") or args.get("file")
         begin = args.get("start_line", args.get("offset"))

@@ -390,7 +390,8 @@ class _Tape:
         if found["any"]:
             return self.dice.choice(found["any"].split("|"))
         n, m = (*self.counters, 0, 0)[:2]
-        number = eval(found["of"] or found["sum"], {"__builtins__": {}}, {"n": n, "m": m})
+        sum_of: str = found["of"] or found["sum"]
+        number: int = eval(sum_of, {"__builtins__": {}}, {"n": n, "m": m})
         if found["list"]:
             items = found["list"].split("|")
             return items[number % len(items)]

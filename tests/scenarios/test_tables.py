@@ -143,9 +143,9 @@ def alike(table: Table) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("table", "drawn"), [one for one in parameters(*DRAWN) if alike(one.values[0])]
+    "table", [one for name in DRAWN for one in FILES[name] if alike(one)], ids=lambda one: one.name
 )
-def test_it_is_decided_as_in_a_recording(table: Table, drawn: bool) -> None:
+def test_it_is_decided_as_in_a_recording(table: Table) -> None:
     """Noticed for the same reason, and stopped or not; only a live pause needs somebody."""
     run = table.draw(1)
     live, recorded = play(run), replayed(run)
