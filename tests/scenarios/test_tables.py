@@ -91,7 +91,8 @@ def with_volatile_values(step: Step, dice: random.Random) -> None:
     """A fresh id in all arguments, a clock before and a duration behind every outcome."""
     if isinstance(step.args, dict):
         step.args = {**step.args, "request_id": str(uuid.UUID(int=dice.getrandbits(128)))}
-    if isinstance(step.outcome, str):
+    # A shell's record of a program stays one; what the program printed is a part of it.
+    if isinstance(step.outcome, str) and not step.outcome.startswith('{"exit_code"'):
         clock = f"10:{dice.randrange(60):02d}:{dice.randrange(60):02d}"
         step.outcome = f"{clock} {step.outcome} (took {dice.randrange(900)} ms)"
 
