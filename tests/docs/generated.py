@@ -198,7 +198,7 @@ def all_detectors() -> str:
 
 
 SECTIONS: dict[tuple[str, str], Write] = {
-    ("README.md", "measured"): evaluation.summary,
+    ("README.md", "measured"): evaluation.beside,
     ("docs/opentelemetry.md", "trace"): lambda: fenced(tree()),
     ("docs/opentelemetry.md", "metrics"): metrics,
     ("docs/opentelemetry.md", "attributes"): attributes,
@@ -213,6 +213,10 @@ SECTIONS: dict[tuple[str, str], Write] = {
     ("docs/execution.md", "learned"): learned,
     ("docs/project/evaluation.md", "targets"): evaluation.targets,
     ("docs/project/evaluation.md", "detectors"): evaluation.detectors,
+    ("docs/project/evaluation.md", "detectors-written"): evaluation.detectors_written,
+    ("docs/project/evaluation.md", "peers"): evaluation.peers,
+    ("docs/project/evaluation.md", "models"): evaluation.models,
+    ("docs/project/evaluation.md", "weak-labels"): evaluation.weak_labels,
     ("docs/project/evaluation.md", "intervals"): evaluation.intervals,
     ("docs/project/evaluation.md", "failed"): evaluation.failed,
     ("docs/project/evaluation.md", "robustness"): evaluation.robustness,
