@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from otel_loopguard.cli.output import Format, cell, console, json_line, say, table
+from otel_loopguard.cli.output import Format, console, json_line, say, table
 from otel_loopguard.errors import LoopGuardError, LoopGuardSettingsError
 from otel_loopguard.hooks.hook_files import HOOK_FILES
 
@@ -110,13 +110,13 @@ def status(
         for state in found:
             json_line(_row(state))
         return
-    known = table(("agent", "scope", "mode", "to do", "file"))
-    for state in found:
-        if state.mode or state.problem:
-            cells = (state.agent, state.scope, state.mode or "unknown", _todo(state), state.file)
-            known.add_row(*(cell(str(each), 200) for each in cells))
-    if known.row_count:
-        console().print(known)
+    known = [
+        (state.agent, state.scope, state.mode or "unknown", _todo(state), str(state.file))
+        for state in found
+        if state.mode or state.problem
+    ]
+    if known:
+        console().print(table(("agent", "scope", "mode", "to do~", "file"), known))
     without = sorted({state.agent for state in found} - {s.agent for s in found if s.mode})
     if without:
         say(f"no hooks: {', '.join(without)} (`otel-loopguard hook install AGENT` installs them)")
