@@ -143,6 +143,9 @@ def test_the_page_has_nothing_of_what_calls_held(home: Path, command: Any) -> No
     content = ("missing.txt", "note.txt", "hello there", "SUBTASK", "find it", "http:", "https:")
     assert not [each for each in content if each in text]
     assert "default-src 'none'" in text
+    # But the tool, and the sentence in the fold.
+    assert "at call 3 of 8: <code>Bash</code> identical_call" in text
+    assert "was called 3 times with equal arguments" in text
     assert not list(home.glob("*.tmp"))
 
 
