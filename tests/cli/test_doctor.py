@@ -55,26 +55,27 @@ def test_an_environment_that_lacks_nothing(ask: Callable[..., Found]) -> None:
     assert key["state"] == "ok"
 
 
+LACKING: list[tuple[dict[str, str], str, str]] = [
+    ({"OTEL_SDK_DISABLED": "true"}, "spans", "OTEL_SDK_DISABLED"),
+    ({"OTEL_TRACES_SAMPLER": "always_off"}, "spans", "OTEL_TRACES_SAMPLER=loopguard"),
+    ({"OPENINFERENCE_HIDE_INPUTS": "True"}, "content", "OPENINFERENCE_HIDE_INPUTS"),
+    ({"TRACELOOP_TRACE_CONTENT": "false"}, "content", "TRACELOOP_TRACE_CONTENT"),
+    ({"LOOPGUARD_MOED": SECRET}, "variables", "is LOOPGUARD_MODE meant?"),
+    ({"LOOPGUARD_REPEAT_THRESHOLD": "many"}, "settings", "repeat_threshold"),
+    ({"LOOPGUARD_DIGEST_KEY": "short"}, "settings", "digest_key"),
+    ({"LOOPGUARD_SETTINGS_FILE": "gone.toml"}, "settings", "gone.toml"),
+    ({"LOOPGUARD_ENABLED": "false"}, "settings", "LOOPGUARD_ENABLED=true"),
+    (
+        {"LOOPGUARD_STORE_URL": f"redis://:{SECRET}@[::1]:1/0", "LOOPGUARD_DIGEST_KEY": SECRET},
+        "store",
+        "[::1]:1",
+    ),
+]
+
+
 @pytest.mark.parametrize(
-    ("variables", "about", "part"),
-    [
-        ({"OTEL_SDK_DISABLED": "true"}, "spans", "OTEL_SDK_DISABLED"),
-        ({"OTEL_TRACES_SAMPLER": "always_off"}, "spans", "OTEL_TRACES_SAMPLER=loopguard"),
-        ({"OPENINFERENCE_HIDE_INPUTS": "True"}, "content", "OPENINFERENCE_HIDE_INPUTS"),
-        ({"TRACELOOP_TRACE_CONTENT": "false"}, "content", "TRACELOOP_TRACE_CONTENT"),
-        ({"LOOPGUARD_MOED": SECRET}, "variables", "is LOOPGUARD_MODE meant?"),
-        ({"LOOPGUARD_REPEAT_THRESHOLD": "many"}, "settings", "repeat_threshold"),
-        ({"LOOPGUARD_DIGEST_KEY": "short"}, "settings", "digest_key"),
-        ({"LOOPGUARD_SETTINGS_FILE": "gone.toml"}, "settings", "gone.toml"),
-        ({"LOOPGUARD_ENABLED": "false"}, "settings", "LOOPGUARD_ENABLED=true"),
-        (
-            {"LOOPGUARD_STORE_URL": f"redis://:{SECRET}@[::1]:1/0", "LOOPGUARD_DIGEST_KEY": SECRET},
-            "store",
-            "[::1]:1",
-        ),
-    ],
-    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
-)  # fmt: skip
+    ("variables", "about", "part"), LACKING, ids=[next(iter(each[0])) for each in LACKING]
+)
 def test_what_an_environment_lacks(
     ask: Callable[..., Found], variables: dict[str, str], about: str, part: str
 ) -> None:
