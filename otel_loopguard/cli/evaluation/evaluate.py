@@ -216,12 +216,12 @@ def _show_scores(rows: Sequence[_Row]) -> None:
     ]
     told += [f"{whole['unlabelled']} have no label"] if whole["unlabelled"] else []
     console().print(cell(f"{'; '.join(told)}."))
-    compared = ("detector",) if any(row["detector"] != whole["detector"] for row in rows) else ()
+    compared = any(row["detector"] != whole["detector"] for row in rows)
+    first = "tier, source: detector" if compared else "tier, source"
     for title, runs, kind, share, last in _TABLES:
         cells = [
             [
-                place,
-                *(row[name] for name in compared),
+                f"{place}: {row['detector']}" if compared else place,
                 row[runs],
                 *_rates(row, kind, share),
                 *(row[name] for name in last.values()),
@@ -229,7 +229,7 @@ def _show_scores(rows: Sequence[_Row]) -> None:
             for place, row in _listed(rows, runs)
         ]
         if cells:
-            _print(f"{title} runs", ("tier, source", *compared, *_RATES, *last), cells)
+            _print(f"{title} runs", (first, *_RATES, *last), cells)
 
 
 def _listed(rows: Sequence[_Row], runs: str) -> Iterator[tuple[str, _Row]]:
