@@ -414,6 +414,23 @@ def plan(
 
 
 @app.command()
+def doctor(
+    files: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Argument(
+            metavar="FILE", help="Recordings to look at; without any, this environment."
+        ),
+    ] = None,
+    form: Form = Format.TABLE,
+    json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
+) -> None:
+    """Checks an environment or a recording: what is there, what is missing, how to add it."""
+    from otel_loopguard.cli.doctor.command import print_findings  # noqa: PLC0415
+
+    _exit(lambda: print_findings(files or [], Format.JSON if json else form))
+
+
+@app.command()
 def demo() -> None:
     """Shows a live agent that gets stuck and is stopped, then a recorded run. Needs no server."""
     from otel_loopguard.cli.demo import run_demo  # noqa: PLC0415
