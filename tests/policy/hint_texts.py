@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from textwrap import wrap
-from typing import Final
+from typing import Any, Final
 
 from otel_loopguard import Settings
 from otel_loopguard.core import Step
@@ -19,7 +19,7 @@ _HEAD: Final = "# What a model is told\n\nWritten by `python -m tests.policy.hin
 _MINUTE: Final = 60.0
 
 
-def _same(times: int, tool: str, args: object, outcome: object = None, **more: str) -> list[Step]:
+def _same(times: int, tool: str, args: object, outcome: object = None, **more: Any) -> list[Step]:
     return [call(tool, args, outcome, at=number / 2, **more) for number in range(times)]
 
 

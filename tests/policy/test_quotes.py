@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from opentelemetry.sdk._logs import LoggerProvider
@@ -22,7 +23,7 @@ from tests.calls import Run, call
 from tests.policy import hint_texts
 
 SECRET = "swordfish-4711"
-ANSWER = f"No {SECRET} was found anywhere."
+ANSWER = f"No results for {SECRET}."
 NAMES = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"}
 
 
@@ -99,8 +100,8 @@ def out(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> dict[str, str]:
     """All that leaves a process with every output on, of a run that is denied and aborted."""
     caplog.set_level(logging.DEBUG)
     store = Recorded()
-    monkeypatch.setattr("otel_loopguard.stores.open_store", lambda _: store)
-    monkeypatch.setattr("otel_loopguard.escalation.service.Listeners.open", lambda *_: None)
+    monkeypatch.setattr("otel_loopguard.stores.open_store", MagicMock(return_value=store))
+    monkeypatch.setattr("otel_loopguard.escalation.service.Listeners.open", MagicMock())
     spans, logs, reader = (
         InMemorySpanExporter(),
         InMemoryLogRecordExporter(),
@@ -116,7 +117,8 @@ def out(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> dict[str, str]:
     provider = TracerProvider()
     provider.add_span_processor(processor)
     provider.add_span_processor(SimpleSpanProcessor(LoopGuardSpanExporter(spans, processor.guard)))
-    tracer, hints = provider.get_tracer("tests"), []
+    tracer = provider.get_tracer("tests")
+    hints: list[str | None] = []
     with (
         otel_loopguard.session("s"),
         tracer.start_as_current_span(
@@ -148,5 +150,6 @@ def out(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> dict[str, str]:
 def test_nothing_that_leaves_the_process_has_a_quote(out: dict[str, str]) -> None:
     """Span attributes, events and status, log records, metrics, the log, and the store."""
     assert SECRET in out.pop("hints")
+    assert '"loopguard.decision.action": "deny"' in out["spans"]
     assert [name for name, text in out.items() if not text] == []
     assert [name for name, text in out.items() if SECRET in text] == []
