@@ -118,7 +118,7 @@ def test_a_hint_is_given_once_per_decision(run: Run) -> None:
     first = control.hint()
     assert first is not None
     assert control.hint() is None
-    assert control.current().hint == first.replace(' The answer: "nothing found".', "")
+    assert control.current().hint == first.replace(' The last answer: "nothing found".', "")
     run.calls(1)
     second = control.hint()
     assert second not in {None, first}
