@@ -93,6 +93,8 @@ def send_request(transport: Transport, **request: str | None) -> int:
             else:
                 what = f"session {sent['session']} {_DONE[sent['op']]}, by {sent['by']}"
             say(f"{what} (process {process})" if process else what)
+            if reply.get("setting"):
+                say(f"to allow this for good, set {reply['setting']}")
         else:
             say(f"otel-loopguard: {reply.get('message')}", error=True)
     return 0 if all(reply.get("ok") for reply in replies) else 1

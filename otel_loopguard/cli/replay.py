@@ -24,6 +24,7 @@ from otel_loopguard.spans.reader import Reader
 if TYPE_CHECKING:
     from otel_loopguard.core import Step
     from otel_loopguard.core.report import Report
+    from otel_loopguard.policy.explain import Explanation
     from otel_loopguard.sessions import Session
     from otel_loopguard.settings import Settings
     from otel_loopguard.spans.views import RecordedSpan, SpanView
@@ -40,6 +41,7 @@ class ReplayResult(SessionResult):
 
     steps: int = 0
     report: Report | None = None  # None until the session is closed
+    explanation: Explanation | None = None  # the same
 
     @property
     def outcome(self) -> str | None:
@@ -291,7 +293,7 @@ def result_of(run: Run, settings: Settings) -> ReplayResult:
     )
     replay_run(guard, run)
     guard.shutdown()
-    result.report = guard.report(run.id)
+    result.report, result.explanation = guard.report(run.id), guard.explain(run.id)
     return result
 
 
@@ -344,6 +346,7 @@ class SpanResults:
         _, (session, result) = self._open.popitem(last=False)
         result.session = session.key
         result.report = session.report()
+        result.explanation = self._guard.explain(session.key)
         self._closed.append(result)
 
     def _pop_closed(self) -> Iterator[ReplayResult]:
