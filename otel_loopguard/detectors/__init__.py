@@ -12,16 +12,6 @@ from otel_loopguard.detectors import (
     text,
 )
 from otel_loopguard.detectors.registry import Detector, Entry, Factory, Registry
-from otel_loopguard.detectors.stalls import (
-    Clock,
-    agent_clocks,
-    idle_clocks,
-    model_clocks,
-    phase_clocks,
-    run_clocks,
-    stalled,
-    step_clocks,
-)
 
 DETECTORS: tuple[Factory, ...] = (
     repetition.ExactRepeat,
@@ -71,18 +61,4 @@ DETECTORS: tuple[Factory, ...] = (
 )
 """The detectors of finished steps, in the order in which they are asked; one line adds one."""
 
-__all__ = [
-    "DETECTORS",
-    "Clock",
-    "Detector",
-    "Entry",
-    "Factory",
-    "Registry",
-    "agent_clocks",
-    "idle_clocks",
-    "model_clocks",
-    "phase_clocks",
-    "run_clocks",
-    "stalled",
-    "step_clocks",
-]
+__all__ = ["DETECTORS", "Detector", "Entry", "Factory", "Registry"]

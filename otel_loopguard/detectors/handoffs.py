@@ -238,6 +238,7 @@ class _HandoffDetector(BaseDetector):
     family = "exchange"
     takes = Exchange
     absolute = True
+    strongest = Action.ABORT
     sure = (0.9, 0.6, 0.03)
     __slots__ = ("_responses", "_window")
 
@@ -276,16 +277,18 @@ _EARLIER: Final = 24
 
 
 class HandoffRepeat(_HandoffDetector):
-    """Counts earlier hand-offs to the same agent that say the same, by what came of them.
+    """Is the same work handed over again, in other words, with little news?
 
-    Each counts 1 less the mean novelty of what came back since: work that brings news is no loop,
-    however it is worded. It hints; with three alike, and not at the first sign, it may pause, or
-    deny where nobody could end a pause. What an agent hands on that was handed to it just before is
-    left to the detectors of cycles.
+    Counts: earlier handoffs to the same agent on the same topic, each less what came back since;
+    from three on it may stop.
+    Leaves alone: work that brings news; lists that are worked off; the next item; what an agent
+    passes on.
+    Cannot see: instructions that are not captured.
     """
 
     name = "handoff_repeat"
-    reason = "same_instruction"
+    rules = ("same_instruction",)
+    tuned_by = ("tuning.exchange.overlap", "tuning.exchange.news")
     sure = (0.85, 0.55, 0.05)
     __slots__ = ("_earlier", "_found")
 
@@ -339,15 +342,17 @@ class _Rally:
 
 
 class PairCycle(_HandoffDetector):
-    """Counts exchanges that go to and fro between two agents on one topic.
+    """Do two agents hand the same work back and forth?
 
-    Each must go back where the one before came from, on the topic of the last one in its own
-    direction, or be passed on without a word and without a call. It rests on two names and on the
-    words of two exchanges, and goes on where `exchange_ring` and `exchange_topic` fail.
+    Counts: exchanges back to where the one before came from, on the topic of the last one in their
+    own direction.
+    Leaves alone: turns of which either half brings news: who checks may only approve.
+    Cannot see: exchanges of which nothing is captured.
     """
 
     name = "exchange_pair"
-    reason = "pair_cycle"
+    rules = ("pair_cycle",)
+    tuned_by = ("exchange_low", "exchange_window_s")
     __slots__ = ("_rallies",)
 
     def reset(self) -> None:
@@ -399,15 +404,16 @@ _LARGEST: Final = 6
 
 
 class RingCycle(_HandoffDetector):
-    """Counts exchanges that repeat those of a turn ago, for rings of 3 to 6 agents.
+    """Does the same work go around a ring of 3 to 6 agents?
 
-    An exchange goes to the agent that got the one a turn ago, on its topic (or without a word and
-    without a call), and all agents of a turn are different; where one does not fit, the count
-    begins again.
+    Counts: exchanges with the agent that had the one a turn before, on its topic.
+    Leaves alone: turns that bring news; one that does not fit begins anew.
+    Cannot see: rings of more agents.
     """
 
     name = "exchange_ring"
-    reason = "agent_cycle"
+    rules = ("agent_cycle",)
+    tuned_by = ("exchange_low", "exchange_window_s")
     __slots__ = ("_newest", "_returns")
 
     def reset(self) -> None:
@@ -470,15 +476,16 @@ class _Issue:
 
 
 class TopicCycle(_HandoffDetector):
-    """Counts how often one topic comes back to an agent that held it before.
+    """Is one issue passed around, whoever holds it?
 
-    An exchange belongs to the topic of one of its newest four texts, or, passed on without a word
-    and without a call, to the topic of the exchange before. A task that goes down a line of agents
-    returns to nobody; nor does work count that is given to one and the same agent.
+    Counts: returns of a topic to an agent that had it.
+    Leaves alone: a task that goes down a line; one question to many experts.
+    Cannot see: a topic in ever other words.
     """
 
     name = "exchange_topic"
-    reason = "topic_cycle"
+    rules = ("topic_cycle",)
+    tuned_by = ("exchange_low", "tuning.exchange.overlap")
     sure = (0.85, 0.55, 0.03)
     __slots__ = ("_issues", "_number")
 

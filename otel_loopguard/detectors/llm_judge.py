@@ -290,17 +290,18 @@ class JudgeWorker:
 
 
 class JudgeDetector(BaseDetector):
-    """Asks the judge about one session, and follows its opinion when it gave it twice.
+    """Does a model of yours consider the run stuck?
 
-    It is asked when weak signs last, then every few steps, the sooner the surer it was. Nothing
-    waits: a step only looks whether the answer to the question before has come. A judge that fails
-    is not asked again in this session.
+    Counts: confident answers in a row; asked in the background while weak signs persist.
+    Leaves alone: runs without such signs; off by default, and after an answer that fails.
+    Cannot see: more than the newest 20 steps.
     """
 
-    name = "judge"
-    family = "judge"
+    name = family = "judge"
     takes = Step
-    reason = "judged_stuck"
+    rules = ("judged_stuck",)
+    tuned_by = ("judge", "judge_max_action", "tuning.judge.confidence")
+    strongest = Action.ASK
     __slots__ = (
         "_number", "_off", "_pending", "_signed", "_steps", "_sure", "_wait_until", "_worker",
     )  # fmt: skip
