@@ -171,6 +171,8 @@ class Exchange:
     """Key of the receiver's name, as part of the identity of a loop."""
     words: array[int]
     """Sorted keys of the words, volatile values masked; of more than 64 the smallest."""
+    terms: frozenset[int]
+    """Keys of the content words, of four letters and more, 64 at most."""
     numbers: frozenset[int]
     """Keys of the words with a digit in them, 16 at most."""
     names: frozenset[int]

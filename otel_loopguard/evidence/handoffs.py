@@ -24,6 +24,8 @@ _WORDS: Final = 64
 _ITEMS: Final = 16
 _FEW: Final = 3
 _AGENTS: Final = 32
+# Letters from which a word says what it is about, in most languages, and not how it is said.
+_CONTENT: Final = 4
 _ANSWER: Final = 80
 """Characters from which the outcome of a hand-off is an answer, and no note that it was made."""
 
@@ -38,12 +40,13 @@ class _Said(NamedTuple):
     """What a text says, as keys; see `Exchange`."""
 
     words: array[int]
+    terms: frozenset[int]
     numbers: frozenset[int]
     names: frozenset[int]
     size: int
 
 
-_NOTHING: Final = _Said(array("I"), frozenset(), frozenset(), 0)
+_NOTHING: Final = _Said(array("I"), frozenset(), frozenset(), frozenset(), 0)
 
 
 class HandoffExtractor:
@@ -166,6 +169,7 @@ class HandoffExtractor:
             source_key=None if source is None else agent_key(source),
             key=agent_key(agent),
             words=said.words,
+            terms=said.terms,
             numbers=said.numbers,
             names=said.names,
             size=said.size,
@@ -222,7 +226,7 @@ def _text_of(value: object) -> str | None:
 def _said(text: str, size: int, agent: str | None = None) -> _Said:
     """The words of a text, volatile values masked, without the name of the agent it goes to."""
     masked = masked_call(text_bytes(text[:_LOOK])).decode("utf-8", "replace")
-    words, numbers, names = set[int](), set[int](), set[int]()
+    words, terms, numbers, names = set[int](), set[int](), set[int](), set[int]()
     own = (agent or "").lower()
     for match in _WORD.finditer(masked):
         word = match[0].lower()
@@ -230,6 +234,8 @@ def _said(text: str, size: int, agent: str | None = None) -> _Said:
             continue
         key = key_of(word.encode()) & _SMALL
         words.add(key)
+        if len(word) >= _CONTENT:
+            terms.add(key)
         if _DIGIT.search(word):
             numbers.add(key)
         elif _is_file(masked, match) or (
@@ -238,6 +244,7 @@ def _said(text: str, size: int, agent: str | None = None) -> _Said:
             names.add(key)
     return _Said(
         array("I", sorted(words)[:_WORDS]),
+        frozenset(sorted(terms)[:_WORDS]),
         frozenset(sorted(numbers)[:_ITEMS]),
         frozenset(sorted(names)[:_ITEMS]),
         size,

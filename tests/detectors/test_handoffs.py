@@ -46,16 +46,6 @@ def test_the_same_at_once_again_is_noticed() -> None:
     assert [(one.action.value, one.count) for one in repeats(run)] == [("hint", 1.0)]
 
 
-def test_a_settings_line_moves_the_notice() -> None:
-    """A higher line waits for more repeats."""
-    run = Run(Settings(tuning={"exchange": {"repeat_notice": 2.5}}))
-    for words in WORDS[:3]:
-        run.calls(surfer(ASK.format(words)))
-    assert repeats(run) == []
-    run.calls(surfer(ASK.format(WORDS[3])))
-    assert len(repeats(run)) == 1
-
-
 HEALTHY: dict[str, list[Step]] = {
     "work that brings news": [
         step
@@ -162,7 +152,7 @@ def test_a_sub_agent_that_nothing_announced_counts_by_its_runs() -> None:
 
 def test_runs_that_a_hand_off_announced_are_counted_once() -> None:
     """The run's end is no second exchange."""
-    run = Run(Settings(tuning={"exchange": {"repeat_notice": 1.5}}))
+    run = Run(Settings(sensitivity=0.6))
     for number, words in enumerate(WORDS[:2]):
         text = ASK.format(words)
         run.calls(surfer(text), ran("WebSurfer", text, begin=number * 10, end=number * 10 + 9))
@@ -309,9 +299,9 @@ def test_the_window_is_of_ten_minutes() -> None:
 
 def test_without_times_the_window_is_in_steps() -> None:
     """A hundred steps by default."""
-    run = Run(Settings(tuning={"exchange": {"window_steps": 10}}, **ONLY))
+    run = Run(Settings(**ONLY))
     for step in rally(8):
-        run.calls(step, *[Step(Kind.NODE, f"node{number}") for number in range(11)])
+        run.calls(step, *[Step(Kind.NODE, f"node{number}") for number in range(101)])
     assert pairs(run) == []
 
 
