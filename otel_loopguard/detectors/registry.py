@@ -120,8 +120,7 @@ class Registry:
 
 def _entry(make: Factory) -> Entry:
     named: Any = make
-    shipped = isinstance(make, type) and issubclass(make, BaseDetector)
-    own = make if shipped else BaseDetector
+    own = make if isinstance(make, type) and issubclass(make, BaseDetector) else BaseDetector
     return Entry(
         str(getattr(named, "name", None) or getattr(named, "__name__", type(named).__name__)),
         getattr(named, "family", "custom"), getattr(named, "takes", Evidence), make, own,
