@@ -38,6 +38,29 @@ Key = int
 
 
 @dataclass(slots=True)
+class Waited:
+    """Looks at what was not ready yet, and what the model calls that asked for them used."""
+
+    looks: int = 0
+    tokens: int = 0
+    cost: float = 0.0  # USD, as far as spans say it
+    begin: int = 0  # start of the first, nanoseconds since the epoch; 0 without times
+    end: int = 0  # of the newest
+
+    def add(self, tokens: int, cost: float, begin: int, end: int) -> None:
+        """Counts one look."""
+        self.looks += 1
+        self.tokens += tokens
+        self.cost += cost
+        self.begin, self.end = self.begin or begin, max(self.end, end)
+
+    @property
+    def seconds(self) -> float:
+        """From the start of the first look to the end of the newest; 0 without times."""
+        return max(self.end - self.begin, 0) / 1e9 if self.begin else 0.0
+
+
+@dataclass(slots=True)
 class Evidence:
     """The identity of one tool call and its outcome, as integers that compare in O(1).
 
@@ -144,6 +167,10 @@ class Evidence:
     """What it says towards a stop as a repeat, 0 to 1."""
     waits: bool = False
     """Whether it is a wait, or a look again at what is pending or may change by itself."""
+    asked: int = 0
+    """Tokens of the model calls since the tool call before, as far as they are known."""
+    wait: Waited | None = None
+    """The wait that it belongs to, if it `waits`; counted on, never kept."""
 
     def needs(self, threshold: float) -> float:
         """How much it takes for this call where a threshold stands; never less than two calls."""

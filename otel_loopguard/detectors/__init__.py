@@ -24,7 +24,7 @@ DETECTORS: tuple[Factory, ...] = (
     graph.GraphLimit,
     handoffs.HandoffRepeat, handoffs.PairCycle, handoffs.RingCycle, handoffs.TopicCycle,
     budget.SpendingLimit, budget.OwnLimit, budget.TokenRate, budget.CheckpointAdvice,
-    budget.ContextSize, budget.MilestoneStall, budget.CannotSucceed,
+    budget.PriceOfWaiting, budget.ContextSize, budget.MilestoneStall, budget.CannotSucceed,
     text.RefinementSpiral, text.TextRepetition, text.TalkWithoutAction, text.Apologising,
     text.Hedging, text.ScopeCreep, text.ToolShopping,
 )  # fmt: skip

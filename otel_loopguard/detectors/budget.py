@@ -11,14 +11,14 @@ from xxhash import xxh3_64_intdigest as key_of
 
 from otel_loopguard._util.bounded import keep
 from otel_loopguard._util.values import NamedTuple
-from otel_loopguard.core import Action, Kind, MilestoneStatus, Severity, Step, Usage
+from otel_loopguard.core import Action, Evidence, Kind, MilestoneStatus, Severity, Step, Usage
 from otel_loopguard.detectors.base import BaseDetector, critical_if
 from otel_loopguard.settings import LIMITED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from otel_loopguard.core import Detection
+    from otel_loopguard.core import Detection, Waited
     from otel_loopguard.settings import AgentLimits, Settings
 
 _FINISH: Final = "Finish with what you have, or say what is missing and how much more it takes."
@@ -387,6 +387,67 @@ class TokenRate(_OwnVerdict):
         )
         rise = third / max(first, 1)
         return self.verdict(message, rise, _STEEP**2, 102, advised(self._settings))
+
+
+# Providers keep what they cached of a context for five minutes: a look each is the dearest pace.
+_LOOK_EVERY_S: Final = 300.0
+# Tokens below which a wait is cheap: a fifth of what one long context costs at list prices.
+_CHEAP: Final = 200_000
+
+
+class PriceOfWaiting(BaseDetector):
+    """Do looks at what is not ready cost more than a longer wait would?
+
+    Counts: tokens of the model calls that asked for looks since a wait began: 200,000, three times
+    what a look every five minutes would have cost, and again at four times as many.
+    Leaves alone: looks that bring news.
+    Cannot see: tokens that no span carries.
+    """
+
+    name = "price_of_waiting"
+    family = "budget"
+    signs = ("wait",)
+    sure = (0.6, 0.6, 0)
+    rules = ("looks_cost",)
+    tuned_by = ("wait_longer",)
+    __slots__ = ("_told",)
+
+    @classmethod
+    def wanted(cls, settings: Settings) -> bool:
+        return settings.wait_longer
+
+    def reset(self) -> None:
+        self._told = 0
+
+    def observe(self, evidence: Evidence) -> Detection | None:
+        wait = evidence.wait
+        if wait is None or not wait.seconds:
+            return None
+        if wait.tokens < self._told:
+            self._told = 0  # another wait
+        fewer = max(wait.seconds / _LOOK_EVERY_S, 1.0)
+        spared = round(wait.tokens / wait.looks * fewer)
+        if wait.tokens < max(_CHEAP, 4 * self._told, 3 * spared):
+            return None
+        self._told = wait.tokens
+        cost = f" ({wait.cost:.2f} USD)" if wait.cost else ""
+        return self.found(
+            f"{wait.looks} looks at what is not ready cost {wait.tokens:,} tokens{cost}; one look "
+            f"every {_LOOK_EVERY_S:.0f} s would have cost {spared:,}",
+            wait.tokens, max(_CHEAP, 3 * spared), _WAITING,
+            own=own_action(self._settings, Action.HINT),
+            advice=f"Wait {longer_wait(wait):.0f} seconds before the next look, or longer.",
+        )  # fmt: skip
+
+
+_WAITING: Final = 0x7761_6974
+# Nothing that is worth a look is over sooner.
+_SHORTEST_WAIT_S: Final = 10.0
+
+
+def longer_wait(wait: Waited) -> float:
+    """Seconds to wait before the next look: a third of the wait so far, from 10 s to 5 minutes."""
+    return min(max(wait.seconds / 3, _SHORTEST_WAIT_S), _LOOK_EVERY_S)
 
 
 class MilestoneStall(_OwnVerdict):

@@ -287,9 +287,6 @@ _REWORDED: Final = 0.25
 _NEWEST: Final = 6
 
 
-_EARLIER: Final = 24
-
-
 class HandoffRepeat(_HandoffDetector):
     """Is the same work handed over again, in other words, with little news?
 

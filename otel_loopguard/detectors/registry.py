@@ -123,7 +123,7 @@ def _entry(make: Factory) -> Entry:
     own = make if isinstance(make, type) and issubclass(make, BaseDetector) else BaseDetector
     return Entry(
         str(getattr(named, "name", None) or getattr(named, "__name__", type(named).__name__)),
-        getattr(named, "family", "custom"), getattr(named, "takes", Evidence), make, own,
+        getattr(named, "family", "custom"), getattr(named, "takes", Evidence), named, own,
         _getter(own.signs),
     )  # fmt: skip
 

@@ -24,6 +24,7 @@ from otel_loopguard.core import (
     Step,
 )
 from otel_loopguard.detectors import DetectorSet, Registry
+from otel_loopguard.detectors.budget import longer_wait
 from otel_loopguard.detectors.stalls import NAME as STALL
 from otel_loopguard.detectors.stalls import OPERATION
 from otel_loopguard.evidence import (
@@ -336,6 +337,11 @@ class Session:
         action = self.flag.control.action
         broken = self.detectors.broken if self._judging is None else self._broken
         return self.record.report(self.key, self.progress, action, broken)
+
+    def wait_advice(self) -> float:
+        """Returns the seconds to wait before the next look; 0 where nothing is waited for."""
+        wait = self.progress.wait
+        return longer_wait(wait) if wait is not None and self._settings.wait_longer else 0.0
 
     def remaining(self, now: int) -> Remaining:
         """Returns what is left of its limits, but for those of open runs."""

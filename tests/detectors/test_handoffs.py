@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 
 from otel_loopguard import Settings
@@ -600,3 +602,51 @@ def test_tables_do_not_grow_with_the_session() -> None:
     early, late = feed(0, 100), feed(100, 300)
     assert late < early * 1.05
     assert [one.message for one in run.decisions if one.detector.startswith("exchange")] == []
+
+
+REWORDED = (
+    "Please repair the failing login test in the billing service",
+    "The login test of billing still fails, look into it",
+    "Could somebody get the billing service through its login test?",
+    "Login in billing: test is red, find out why",
+    "We need that billing test for login green again",
+    "Have another look: login, billing, its test",
+)
+
+
+@pytest.mark.parametrize(
+    ("texts", "answer", "hinted"),
+    [
+        pytest.param(REWORDED, NOTHING, True, id="in other words"),
+        pytest.param(REWORDED[:3], NOTHING, False, id="three times"),
+        pytest.param(REWORDED, None, False, id="answers that are not captured"),
+        pytest.param(
+            [f"{text}, ticket {number}" for number, text in enumerate(REWORDED)],
+            NOTHING,
+            False,
+            id="the next number",
+        ),
+        pytest.param(
+            [
+                "Write the chapter about glaciers",
+                "Check spelling of everything so far",
+                "Draw a map for page nine",
+                "Ask the printer what paper costs",
+                "Send invoices to both authors",
+                "Book a room near the station",
+            ],
+            NOTHING,
+            False,
+            id="other work",
+        ),
+    ],
+)
+def test_the_same_work_in_other_words(
+    texts: Iterable[str], answer: str | None, *, hinted: bool
+) -> None:
+    """Five that share half of their content words are a hint, unless anything came of them."""
+    run = Run()
+    for number, text in enumerate(texts):
+        run.calls(surfer(text), call("scroll", {"by": number}, answer))
+    found = [one for one in repeats(run) if "in other words" in one.message]
+    assert [one.action.value for one in found] == ["hint"] * bool(hinted)
