@@ -86,9 +86,8 @@ class _OwnVerdict(BaseDetector):
 class CheckpointAdvice(_OwnVerdict):
     """Is it time to save what was achieved?
 
-    Counts: tool calls; says so at every multiple of the setting (0: never; with
-    `limits="standard"` every 25).
-    Leaves alone: everything else: it is advice.
+    Counts: tool calls; told at every multiple of the setting (0: never).
+    Leaves alone: everything else.
     Cannot see: whether anything was achieved.
     """
 
@@ -123,11 +122,10 @@ _MOST_TOKENS: Final = 1 << 40
 class ContextSize(_OwnVerdict):
     """Is it time to compact the context?
 
-    Counts: agents that completed their work within another run, since the last compaction or user
-    turn; and input tokens of one model call. Each is said once, tokens again after they were
-    halved.
-    Leaves alone: everything below; a hint with `limits="standard"` only.
-    Cannot see: compactions that neither tokens nor `control.compacted()` tell.
+    Counts: agents that completed their work since the last compaction or user turn; input tokens
+    of one model call.
+    Leaves alone: everything below; hints with `limits="standard"` only.
+    Cannot see: compactions that nobody tells.
     """
 
     name = "context_size"
@@ -342,8 +340,7 @@ _LEAST_TOKENS: Final = 8000
 class TokenRate(_OwnVerdict):
     """Do model calls take more and more tokens, far beyond a growing conversation?
 
-    Counts: the medians of the last three groups of five model calls of one agent: each three times
-    the one before, to 8,000 tokens or more. Said once; a hint with `limits="standard"`.
+    Counts: medians of five model calls of one agent that tripled twice, to 8,000 tokens or more.
     Leaves alone: steady growth; single large calls.
     Cannot see: what no span carries.
     """
@@ -398,8 +395,8 @@ _CHEAP: Final = 200_000
 class PriceOfWaiting(BaseDetector):
     """Do looks at what is not ready cost more than a longer wait would?
 
-    Counts: tokens of the model calls that asked for looks since a wait began: 200,000, three times
-    what a look every five minutes would have cost, and again at four times as many.
+    Counts: tokens of model calls that asked for looks: 200,000, and three times what a look every
+    five minutes would have cost.
     Leaves alone: looks that bring news.
     Cannot see: tokens that no span carries.
     """
@@ -485,9 +482,8 @@ class MilestoneStall(_OwnVerdict):
 class CannotSucceed(_OwnVerdict):
     """Can the run still succeed?
 
-    Counts: a required milestone, or a task of a plan, that failed while no other is open that could
-    still succeed.
-    Leaves alone: optional ones; one that is reached after all, or a new plan, takes it back.
+    Counts: a required milestone, or a task of a plan, that failed while no other is open.
+    Leaves alone: optional ones; what is reached after all.
     Cannot see: failures that nobody reports.
     """
 

@@ -66,10 +66,9 @@ _UNSEEN_TURNS: Final = 40.0
 class NodeCycle(_GraphDetector[_Turns]):
     """Do the same nodes, or agents, return in the same order, with nothing new?
 
-    Counts: turns of 1 to 16 nodes that a state, or a call with its answer, shows to be like those
-    before; of turns that nothing shows, 40 are a hint.
+    Counts: turns of 1 to 16 nodes with equal states or calls; 40 where neither is captured.
     Leaves alone: anything new; changes; waits.
-    Cannot see: what is new where neither state nor calls are captured.
+    Cannot see: what is new but not captured.
     """
 
     name = "node_cycle"
@@ -177,8 +176,7 @@ class _UnchangedDetector(_GraphDetector[dict[int, _Unchanged]]):
 class StateConvergence(_UnchangedDetector):
     """Does a node leave its state unchanged again and again?
 
-    Counts: visits in a row that gave (or got, where only that was captured) an equal set of named
-    values, with nothing else new.
+    Counts: visits in a row that gave equal values, with nothing else new.
     Leaves alone: anything new; changes; waits.
     Cannot see: work that no state shows.
     """
@@ -203,8 +201,8 @@ class NoProgress(_UnchangedDetector):
     """Does the graph go on with no new message, tool result or decision?
 
     Counts: visits of a node with the same result, on whatever path.
-    Leaves alone: anything new; changes; waits; what was not captured.
-    Cannot see: work that no state and no call shows.
+    Leaves alone: anything new; changes; waits.
+    Cannot see: work that no state or call shows.
     """
 
     name = "no_progress"
@@ -233,7 +231,7 @@ _GAPS: Final = 5
 class RapidIteration(_GraphDetector[deque[tuple[int, int]]]):
     """Does the graph spin faster than any work could be done?
 
-    Counts: five transitions in a row to known nodes with known results, by their mean time.
+    Counts: five transitions to known nodes with known results, by their mean time.
     Leaves alone: fast graphs that bring anything new.
     Cannot see: visits without times.
     """

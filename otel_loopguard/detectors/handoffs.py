@@ -290,10 +290,9 @@ _NEWEST: Final = 6
 class HandoffRepeat(_HandoffDetector):
     """Is the same work handed over again, in other words, with little news?
 
-    Counts: earlier handoffs to an agent on the same topic, each less what came back since; three
-    may stop it. Half of the content words in common count a quarter.
-    Leaves alone: work that brings news; lists that are worked off; the next item; what an agent
-    passes on.
+    Counts: earlier handoffs to an agent on the same topic, less what came back; a quarter where
+    only content words are common.
+    Leaves alone: news; lists that are worked off; the next item.
     Cannot see: instructions that are not captured.
     """
 
@@ -361,10 +360,9 @@ class _Rally:
 class PairCycle(_HandoffDetector):
     """Do two agents hand the same work back and forth?
 
-    Counts: exchanges back to where the one before came from, on the topic of the last one in their
-    own direction.
-    Leaves alone: turns of which either half brings news: who checks may only approve.
-    Cannot see: exchanges of which nothing is captured.
+    Counts: exchanges back to where the one before came from, on the topic of that direction.
+    Leaves alone: turns of which either half brings news.
+    Cannot see: exchanges that are not captured.
     """
 
     name = "exchange_pair"
@@ -424,8 +422,8 @@ class RingCycle(_HandoffDetector):
     """Does the same work go around a ring of 3 to 6 agents?
 
     Counts: exchanges with the agent that had the one a turn before, on its topic.
-    Leaves alone: turns that bring news; one that does not fit begins anew.
-    Cannot see: rings of more agents.
+    Leaves alone: turns that bring news.
+    Cannot see: larger rings.
     """
 
     name = "exchange_ring"

@@ -269,8 +269,8 @@ _KEY: Final = 0x6A75_6467_65
 class JudgeDetector(BaseDetector):
     """Does a model of yours consider the run stuck?
 
-    Counts: confident answers in a row; asked in the background while weak signs persist.
-    Leaves alone: runs without such signs; off by default, and after an answer that fails.
+    Counts: confident answers in a row, asked for while weak signs persist.
+    Leaves alone: runs without such signs; off by default.
     Cannot see: more than the newest 20 steps.
     """
 

@@ -109,10 +109,9 @@ def phase_clocks(settings: Settings, since: int) -> list[Clock]:
 class StallDetector(BaseDetector):
     """Does something run longer than it may?
 
-    Counts: seconds of open spans, by a thread, since what hangs emits nothing: once per span or
-    run, and near its limit.
-    Leaves alone: time without an open run; a tool known to be slow, up to three times its estimate.
-    Cannot see: whether it is slow or stuck, so that only limits which you set stop anything.
+    Counts: seconds of open spans; told once, and near a limit.
+    Leaves alone: time without an open run; tools known to be slow.
+    Cannot see: whether it is slow or stuck: only limits that you set stop anything.
     """
 
     name = family = NAME

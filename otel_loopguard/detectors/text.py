@@ -65,10 +65,9 @@ class _PhraseStreak(_TextDetector):
 class Apologising(_PhraseStreak):
     """Does a model apologise, text after text?
 
-    Counts: texts of one speaker in a row with a phrase such as "my mistake", or a sentence that
-    begins with "Sorry".
-    Leaves alone: texts without one between.
-    Cannot see: other languages than English.
+    Counts: texts in a row with a phrase such as "my mistake" or "Sorry".
+    Leaves alone: single ones.
+    Cannot see: languages other than English.
     """
 
     name = "apologising"
@@ -87,9 +86,9 @@ class Apologising(_PhraseStreak):
 class Hedging(_PhraseStreak):
     """Is a model in doubt, text after text?
 
-    Counts: texts of one speaker in a row with a phrase of doubt for every 100 words begun.
+    Counts: texts in a row with a phrase of doubt per 100 words.
     Leaves alone: long texts with a doubt or two.
-    Cannot see: other languages than English.
+    Cannot see: languages other than English.
     """
 
     name = "hedging"
@@ -108,11 +107,9 @@ class Hedging(_PhraseStreak):
 class RefinementSpiral(_TextDetector):
     """Is the same text written again and again, with hardly any change?
 
-    Counts: texts of one speaker in a row, each like the one before, from the fourth on, while
-    nothing came of what was done in between.
-    Leaves alone: short texts; data; other numbers after a tool call ("37 %" and "41 %" is
-    progress).
-    Cannot see: what was not captured in between.
+    Counts: texts in a row like the one before, while nothing came of what was done between.
+    Leaves alone: short texts; other numbers after a tool call.
+    Cannot see: what was not captured between.
     """
 
     name = "refinement_spiral"
@@ -159,8 +156,8 @@ class _Earlier(NamedTuple):
 class TextRepetition(_TextDetector):
     """Does a model repeat itself word by word?
 
-    Counts: equal prose of one speaker among its last eight texts, while nothing came of what was
-    done since; within one text, an end that repeats itself or sentences said over and over.
+    Counts: equal prose among the last eight texts, with nothing done between; a text's end, or
+    sentences, said over and over.
     Leaves alone: refrains; forms; lists; code.
     Cannot see: the same in other words.
     """
@@ -228,10 +225,9 @@ class _Growth(NamedTuple):
 class ScopeCreep(_TextDetector):
     """Does the plan keep growing while nothing of it is done?
 
-    Counts: how often in a row a plan grows that keeps 70 % of its tasks; or is handed to a tool
-    again, in whatever words, with no other call between.
+    Counts: how often in a row a plan grows, or is handed to a tool again with no other call.
     Leaves alone: plans that shrink; a task marked as done; any change.
-    Cannot see: plans that are neither lists nor arguments of a tool such as `write_todos`.
+    Cannot see: plans in prose.
     """
 
     name = "scope_creep"
@@ -298,11 +294,10 @@ class _Talk(NamedTuple):
 class TalkWithoutAction(_TextDetector):
     """Does a model talk and do nothing?
 
-    Counts: texts in a row, without a tool call or handoff of anybody: four that announce the same,
-    six that are alike and speak of their author, or ten announcements of different things where
-    tool calls are seen.
+    Counts: texts in a row, without a tool call or handoff: four that announce the same, six alike
+    that speak of their author, ten other announcements.
     Leaves alone: chats and pipelines, which announce nothing.
-    Cannot see: announcements in other languages than English.
+    Cannot see: languages other than English.
     """
 
     name = "talk_without_action"
@@ -367,10 +362,9 @@ _SHOPPING: Final = 0x73686F70
 class ToolShopping(_TextDetector):
     """Is one tool after the other tried once or twice, and none helps?
 
-    Counts: different tools in a row that failed, found nothing, echoed or said nothing new, each
-    called twice at most.
+    Counts: different tools in a row, each called twice at most, that brought nothing.
     Leaves alone: news; changes; transient errors.
-    Cannot see: answers that were not captured: they may be news.
+    Cannot see: answers that are not captured.
     """
 
     name = "tool_shopping"

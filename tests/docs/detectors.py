@@ -43,8 +43,8 @@ def _section(detector: Any) -> str:
     tuned = [f"`{name}`" + _default(fields[name].default) for name in detector.tuned_by]
     return (
         f"### {detector.name}\n\n*{question(detector)}*\n\n{said}\n"
-        f"Up to `{detector.strongest or detector.max_action}`: {rules}.\n"
-        f"{'Settings: ' + ', '.join(tuned) + '.' if tuned else ''}\n"
+        f"`{detector.strongest or detector.max_action}`: {rules}.\n"
+        f"{'Settings ' + ', '.join(tuned) + '.' if tuned else ''}\n"
     )
 
 
