@@ -28,7 +28,7 @@ from otel_loopguard._control.gate import (
 )
 from otel_loopguard._control.limits import cancelling, limit, limited
 from otel_loopguard._control.milestones import compacted, milestone, milestones, task_type
-from otel_loopguard._control.session_info import explain, remaining
+from otel_loopguard._control.session_info import explain, remaining, wait_advice
 from otel_loopguard._util.moved import warn_moved
 from otel_loopguard.core import Remaining
 
@@ -37,6 +37,7 @@ __all__ = [
     "cancelling", "check", "compacted", "current", "escalate", "escalations", "explain", "gate",
     "hint", "limit", "limited", "milestone", "milestones", "on_decision", "on_escalation", "pause",
     "plan", "refused", "remaining", "resume", "session", "task_type",
+    "wait_advice",
 ]  # fmt: skip
 
 _MOVED: Final = {

@@ -77,6 +77,26 @@ def explain(session: str | None = None) -> Explanation | None:
     return next((one for one in found if one is not None), None)
 
 
+def wait_advice(session: str | None = None) -> float:
+    """Returns how long to wait at least before the next look at what is not ready yet.
+
+    For a loop that polls by itself, and pays for a model call with each look::
+
+        time.sleep(max(delay_s, control.wait_advice()))
+
+    Args:
+        session: Key of the session; by default the session of the current context.
+
+    Returns:
+        Seconds, a third of the wait so far: from 10 to 300. 0 if the session waits for nothing, is
+        not known, or `wait_longer` is off.
+    """
+    key = current_key(session)
+    return (
+        0.0 if key is None else max((keeper.wait_advice(key) for keeper in keepers()), default=0.0)
+    )
+
+
 def cycles(session: str | None = None) -> tuple[AgentCycle, ...]:
     """Returns the agent cycles of a session, with the state of each."""
     key = current_key(session)

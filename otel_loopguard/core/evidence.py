@@ -38,6 +38,29 @@ Key = int
 
 
 @dataclass(slots=True)
+class Waited:
+    """Looks at what was not ready yet, and what the model calls that asked for them used."""
+
+    looks: int = 0
+    tokens: int = 0
+    cost: float = 0.0  # USD, as far as spans say it
+    begin: int = 0  # start of the first, nanoseconds since the epoch; 0 without times
+    end: int = 0  # of the newest
+
+    def add(self, tokens: int, cost: float, begin: int, end: int) -> None:
+        """Counts one look."""
+        self.looks += 1
+        self.tokens += tokens
+        self.cost += cost
+        self.begin, self.end = self.begin or begin, max(self.end, end)
+
+    @property
+    def seconds(self) -> float:
+        """From the start of the first look to the end of the newest; 0 without times."""
+        return max(self.end - self.begin, 0) / 1e9 if self.begin else 0.0
+
+
+@dataclass(slots=True)
 class Evidence:
     """The identity of one tool call and its outcome, as integers that compare in O(1).
 
@@ -161,6 +184,10 @@ class Evidence:
 
     unanswered: bool = False
     """True if it failed because no answer came in time: it may have been done."""
+    asked: int = 0
+    """Tokens of the model calls since the tool call before, as far as they are known."""
+    wait: Waited | None = None
+    """The wait that it belongs to, if it `waits`; counted on, never kept."""
 
     def needs(self, threshold: float) -> float:
         """How much it takes for this call where a threshold stands; never less than two calls."""
@@ -188,6 +215,8 @@ class Exchange:
     """Key of the receiver's name, as part of the identity of a loop."""
     words: array[int]
     """Sorted keys of the words, volatile values masked; of more than 64 the smallest."""
+    terms: frozenset[int]
+    """Keys of the content words, of four letters and more, 64 at most."""
     numbers: frozenset[int]
     """Keys of the words with a digit in them, 16 at most."""
     names: frozenset[int]

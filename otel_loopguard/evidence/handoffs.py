@@ -35,6 +35,8 @@ _ITEMS: Final = 16
 """Numbers and names that are kept of it."""
 _FEW: Final = 3
 """Words from which an instruction says what is to be done."""
+_CONTENT: Final = 4
+"""Letters from which a word says what it is about, in most languages, and not how it is said."""
 _ANSWER: Final = 80
 """Characters from which the outcome of a hand-off is an answer, and no note that it was made."""
 
@@ -50,12 +52,13 @@ class _Said(NamedTuple):
     """What a text says, as keys; see `Exchange`."""
 
     words: array[int]
+    terms: frozenset[int]
     numbers: frozenset[int]
     names: frozenset[int]
     size: int
 
 
-_NOTHING: Final = _Said(array("I"), frozenset(), frozenset(), 0)
+_NOTHING: Final = _Said(array("I"), frozenset(), frozenset(), frozenset(), 0)
 
 
 class HandoffExtractor:
@@ -174,8 +177,9 @@ class HandoffExtractor:
         found = Exchange(
             number=self._number, source=source, agent=agent,
             source_key=None if source is None else agent_key(source), key=agent_key(agent),
-            words=said.words, numbers=said.numbers, names=said.names, size=said.size,
-            silent=silent and len(said.words) < _FEW, step=progress.steps, time=step.end or 0,
+            words=said.words, terms=said.terms, numbers=said.numbers, names=said.names,
+            size=said.size, silent=silent and len(said.words) < _FEW,
+            step=progress.steps, time=step.end or 0,
             answers=progress.answers + self._answers, unseen=progress.unseen + self._unseen,
             news=progress.news + self._news,
         )  # fmt: skip
@@ -225,7 +229,7 @@ def _text_of(value: object) -> str | None:
 def _said(text: str, size: int, agent: str | None = None) -> _Said:
     """The words of a text, volatile values masked, without the name of the agent it goes to."""
     masked = masked_call(text_bytes(text[:_LOOK])).decode("utf-8", "replace")
-    words, numbers, names = set[int](), set[int](), set[int]()
+    words, terms, numbers, names = set[int](), set[int](), set[int](), set[int]()
     own = (agent or "").lower()
     for match in _WORD.finditer(masked):
         word = match[0].lower()
@@ -233,6 +237,8 @@ def _said(text: str, size: int, agent: str | None = None) -> _Said:
             continue
         key = key_of(word.encode()) & _SMALL
         words.add(key)
+        if len(word) >= _CONTENT:
+            terms.add(key)
         if _DIGIT.search(word):
             numbers.add(key)
         elif _is_file(masked, match) or (
@@ -241,6 +247,7 @@ def _said(text: str, size: int, agent: str | None = None) -> _Said:
             names.add(key)
     return _Said(
         array("I", sorted(words)[:_WORDS]),
+        frozenset(sorted(terms)[:_WORDS]),
         frozenset(sorted(numbers)[:_ITEMS]),
         frozenset(sorted(names)[:_ITEMS]),
         size,

@@ -312,6 +312,10 @@ def _differ_in_numbers(one: str, other: str) -> bool:
 
 _SPEAKERS: Final = 4
 """Speakers whose last sample is kept, 2,000 characters each: few write in turn."""
+_REPEATED: Final = 400
+"""Characters that a repeated end or chant covers at least: a refrain is shorter."""
+_TURN_GAP_S: Final = 2.0
+"""A pause between two traces in which a user may have spoken: nobody reads and answers faster."""
 
 
 @dataclass(slots=True)
@@ -361,8 +365,8 @@ class ModelTextExtractor:
         keep(self._last, speaker, now, _SPEAKERS)
         alike, renumbered = (0.0, False) if before is None else self._compared(before, now)
         tuning = self._settings.tuning.text
-        tail = tail_of(text, tuning.tail_period, tuning.tail_times, tuning.tail_chars)
-        chant = None if tail else chant_of(text, tuning.chant_times, tuning.tail_chars)
+        tail = tail_of(text, tuning.tail_period, tuning.tail_times, _REPEATED)
+        chant = None if tail else chant_of(text, tuning.chant_times, _REPEATED)
         excuses = _EXCUSES.may_match(plain)
         return ModelText(
             speaker=speaker, name=name, turn=self._turn, key=key, size=len(text),
@@ -395,7 +399,7 @@ class ModelTextExtractor:
     def _next_turn(self, step: Step) -> None:
         """Another trace after a pause: a user may have spoken, and nothing says so."""
         pause = step.start - self._end
-        if step.trace_id != self._trace and pause >= self._settings.tuning.text.turn_gap_s * 1e9:
+        if step.trace_id != self._trace and pause >= _TURN_GAP_S * 1e9:
             self._turn += 1
         self._trace = step.trace_id
         self._end = max(self._end, step.end or 0)

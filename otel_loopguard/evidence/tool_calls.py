@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from otel_loopguard._util.bounded import keep
 from otel_loopguard._util.values import dataclass
-from otel_loopguard.core import Effect, Evidence, Kind, Progress, Step
+from otel_loopguard.core import Effect, Evidence, Kind, Progress, Step, Waited
 from otel_loopguard.core.error_kinds import text_signature
 from otel_loopguard.evidence import calls, effects, errors, outcomes
 from otel_loopguard.evidence.calls import Call, agent_key
@@ -120,6 +120,12 @@ def _is_record(said: object) -> bool:
     return isinstance(said, dict)
 
 
+# As where a ladder descends: less is the date or the spinner of the same answer.
+_NEWS: Final = 0.3
+# A span may say anything.
+_MOST_TOKENS: Final = 1 << 40
+
+
 class ToolCallExtractor:
     """Evidence of one session. Not thread-safe: the session's lock is held.
 
@@ -128,8 +134,8 @@ class ToolCallExtractor:
     """
 
     __slots__ = (
-        "_calls", "_habits", "_items", "_novelty", "_pace", "_progress", "_revisions", "_rounds",
-        "_settings", "_variants", "_viewer", "_writes",
+        "_asked", "_calls", "_habits", "_items", "_novelty", "_pace", "_paid", "_progress",
+        "_revisions", "_rounds", "_settings", "_variants", "_viewer", "_writes",
     )  # fmt: skip
 
     def __init__(self, settings: Settings, progress: Progress | None = None) -> None:
@@ -142,12 +148,16 @@ class ToolCallExtractor:
         self._items: dict[str, str] = {}
         self._novelty: dict[int, Novelty] = {}
         self._viewer = False
+        # Tokens and money of the model calls since the newest tool call.
+        self._asked, self._paid = 0, 0.0
         self._writes: dict[int, None] = {}
 
     def extract(self, step: Step) -> Evidence | None:
         """Evidence of a tool call; of a model call only its time, and that it was made."""
         if step.kind is _TOOL:
             return self.evidence(step)
+        self._asked += step.tokens or 0
+        self._paid += step.cost or 0.0
         if step.start and step.end:
             # Without its start nobody knows how long it thought.
             self._pace.thought(step.end - step.start)
@@ -189,6 +199,7 @@ class ToolCallExtractor:
         found.ease = ease * tightened / self._settings.sensitivity
         self._compare(found, step, call, outcome, name)
         weigh(found, since)
+        self._wait(step, found)
         if found.effect is _WRITE and (
             refusal is None
             or not outcomes.changed_nothing(refusal, call.arguments, shell=name.shell)
@@ -196,6 +207,18 @@ class ToolCallExtractor:
             self._open_epoch(found, call)
         self._count(found)
         return found
+
+    def _wait(self, step: Step, found: Evidence) -> None:
+        """Counts a look at what is not ready; a wait is over once something came of a call."""
+        progress, found.asked = self._progress, min(max(self._asked, 0), _MOST_TOKENS)
+        news = found.novelty is not None and found.novelty >= _NEWS
+        if found.waits and not news:
+            found.wait = progress.wait = progress.wait or Waited()
+            for wait in (progress.wait, progress.waited):
+                wait.add(found.asked, self._paid, step.start, step.end or 0)
+        elif news or found.novelty is None:
+            progress.wait = None
+        self._asked, self._paid = 0, 0.0
 
     def _told(
         self, found: Evidence, step: Step, reading: Reading, raw: bytes, name: ToolName

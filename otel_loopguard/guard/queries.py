@@ -144,6 +144,16 @@ class SessionQueries:
                 return None
             return replace(found.report(), execution=self._admissions.acceptance(found.record))
 
+    def wait_advice(self, session: str) -> float:
+        """Returns the seconds to wait before the next look, 0 if nothing is waited for.
+
+        Args:
+            session: Key of the session.
+        """
+        with self._lock:
+            found = self._sessions.find(session)
+            return 0.0 if found is None else found.wait_advice()
+
     def remaining(self, session: str) -> Remaining | None:
         """Returns what is left of the limits of a session, or None if it is not known.
 

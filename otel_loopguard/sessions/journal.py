@@ -8,11 +8,11 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from otel_loopguard.core import Action, Decision
+from otel_loopguard.detectors import DetectorSet
 from otel_loopguard.evidence import Rounds
 from otel_loopguard.evidence.weight import Pace, weigh
 from otel_loopguard.policy import Loop, Policy
 from otel_loopguard.sessions.decisions import is_about
-from otel_loopguard.sessions.detector_set import DetectorSet
 from otel_loopguard.sessions.journal_codec import CallEntry, Codec, Mark, Pseudonymizer, instant
 
 if TYPE_CHECKING:

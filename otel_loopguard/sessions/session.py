@@ -23,7 +23,8 @@ from otel_loopguard.core import (
     Progress,
     Step,
 )
-from otel_loopguard.detectors import Registry
+from otel_loopguard.detectors import DetectorSet, Registry
+from otel_loopguard.detectors.budget import longer_wait
 from otel_loopguard.detectors.stalls import NAME as STALL
 from otel_loopguard.detectors.stalls import OPERATION
 from otel_loopguard.evidence import (
@@ -44,7 +45,6 @@ from otel_loopguard.sessions.agent_cycles import (
     stops_handoffs,
 )
 from otel_loopguard.sessions.decisions import Finding, finding_of
-from otel_loopguard.sessions.detector_set import DetectorSet
 from otel_loopguard.sessions.stats import SessionStats
 from otel_loopguard.sessions.turns import ContextSizes, Silence, Turns
 from otel_loopguard.settings import Settings
@@ -311,7 +311,7 @@ class Session:
         if step.tokens_in is None:
             return False
         if self._contexts is None:
-            self._contexts = ContextSizes(self._settings)
+            self._contexts = ContextSizes()
         return self._contexts.compacted(step)
 
     def call_of(self, step: Step) -> int | None:
@@ -337,6 +337,11 @@ class Session:
         action = self.flag.control.action
         broken = self.detectors.broken if self._judging is None else self._broken
         return self.record.report(self.key, self.progress, action, broken)
+
+    def wait_advice(self) -> float:
+        """Returns the seconds to wait before the next look; 0 where nothing is waited for."""
+        wait = self.progress.wait
+        return longer_wait(wait) if wait is not None and self._settings.wait_longer else 0.0
 
     def remaining(self, now: int) -> Remaining:
         """Returns what is left of its limits, but for those of open runs."""
@@ -572,7 +577,7 @@ class Session:
         self._write_loops(moment)
         if any(map(is_cycle, found)):
             if self.cycles is None:
-                self.cycles = CycleLog(self._settings.tuning.exchange.window_steps)
+                self.cycles = CycleLog()
             self.cycles.observe(found, verdicts, self.progress.steps - 1)
         self.troubled = self.troubled or any(one.own is not Action.ALLOW for one in found)
         return [self._found(verdict, step, seen) for verdict in verdicts]

@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from collections.abc import Container
 
     from otel_loopguard.core import Step
-    from otel_loopguard.settings import Settings
 
 
 class Silence:
@@ -45,32 +44,33 @@ _MAX_CONTEXTS: Final = 1 << 40
 _Speaker = tuple[int, str, str, str]
 
 
+# Smaller contexts are a few pages: they halve with a question that is shorter.
+_LEAST: Final = 8000
+
+
 class ContextSizes:
     """The size of the context of each speaker of a session, the newest 64.
 
     A context is compacted when the input tokens of one speaker (agent, node and model, within one
-    trace) fall to `tuning.stalls.compact_drop` (half) of the most that they were, twice in a row,
-    from at least `tuning.stalls.compact_least` (8000) on. Once is no sign: a short question aside
-    is not the context.
+    trace) fall to half of the most that they were, twice in a row, from at least 8,000 on. Once is
+    no sign: a short question aside is not the context.
     """
 
-    __slots__ = ("_drop", "_least", "_sizes")
+    __slots__ = ("_sizes",)
 
-    def __init__(self, settings: Settings) -> None:
-        self._drop = settings.tuning.stalls.compact_drop
-        self._least = settings.tuning.stalls.compact_least
+    def __init__(self) -> None:
         self._sizes: dict[_Speaker, tuple[int, bool]] = {}
 
     def compacted(self, step: Step) -> bool:
         """Takes a model call; whether it shows that the context was compacted."""
         tokens = step.tokens_in
-        if tokens is None or not self._drop:
+        if tokens is None:
             return False
         # A span may say anything.
         tokens = min(max(tokens, 0), _MAX_CONTEXTS)
         speaker = _speaker(step)
         most, fell = self._sizes.get(speaker, (0, False))
-        falls = most >= self._least and tokens <= most * self._drop
+        falls = most >= _LEAST and tokens <= most / 2
         over = falls and fell
         size = (tokens if over else max(most, tokens), falls and not over)
         keep(self._sizes, speaker, size, _SPEAKERS)

@@ -247,6 +247,9 @@ class Settings(Group):
         60.0, "Seconds that transient errors (429, 5xx, timeout) may continue."
     )
     wait_budget_s: Seconds = value(1800.0, "Seconds that polling an unchanged answer may continue.")
+    wait_longer: bool = value(
+        True, "Whether a longer wait is advised where looks at what is not ready cost much."
+    )
 
     step_timeout_s: Seconds = value(60.0, "Seconds a tool call may take before it is a stall.")
 

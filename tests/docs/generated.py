@@ -7,6 +7,7 @@ import itertools
 import json
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args, get_origin
 
 import typer
@@ -191,12 +192,6 @@ def metrics() -> str:
     )
 
 
-def all_detectors() -> str:
-    """The table of all detectors."""
-    heads = ("detector", "family", "looks at", "strongest", "main settings and defaults")
-    return table(heads, detectors.rows())
-
-
 SECTIONS: dict[tuple[str, str], Write] = {
     ("README.md", "measured"): evaluation.beside,
     ("docs/opentelemetry.md", "trace"): lambda: fenced(tree()),
@@ -210,7 +205,7 @@ SECTIONS: dict[tuple[str, str], Write] = {
     ("docs/reference.md", "steps"): shown("steps", SAMPLE, head=8),
     ("docs/reference.md", "replay"): shown("replay", SAMPLE, "--tree"),
     ("docs/project/calibration.md", "calibrate"): calibrated,
-    ("docs/detectors.md", "detectors"): all_detectors,
+    **{("docs/detectors.md", one): partial(detectors.section, one) for one in detectors.FAMILIES},
     ("docs/execution.md", "learned"): learned,
     ("docs/project/evaluation.md", "targets"): evaluation.targets,
     ("docs/project/evaluation.md", "detectors"): evaluation.detectors,
