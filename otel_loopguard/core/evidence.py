@@ -150,12 +150,17 @@ class Evidence:
     digits: Key | None = None
     """Key of the outcome without its digits; None for a call that was not made before, and where
     nothing but digits is said."""
+    amount: float | None = None
+    """The first number in an outcome that has `digits`."""
     state: Key | None = None
     """Key of what a call leaves in the file that it writes, of another that works of what it shows,
     from 200 characters on: a page, a screen."""
     terms: frozenset[int] = frozenset()
     """Keys of the content words of a question (four letters or more, 32 at most); empty for code,
     for changes and for fewer than two words. No part of a loop's identity: they are not digests."""
+
+    unanswered: bool = False
+    """True if it failed because no answer came in time: it may have been done."""
 
     def needs(self, threshold: float) -> float:
         """How much it takes for this call where a threshold stands; never less than two calls."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final, cast
 
 from otel_loopguard._util.bounded import keep
 from otel_loopguard._util.values import dataclass
 from otel_loopguard.core import Effect, ErrorClass, Evidence, Kind, Progress, Step
+from otel_loopguard.core.error_kinds import text_signature
 from otel_loopguard.evidence.calls import (
     NAMED,
     Call,
@@ -37,6 +39,7 @@ from otel_loopguard.evidence.errors import (
     error_class,
     error_line,
     error_shape,
+    error_text,
     failure_of,
     is_call_error,
     is_transient,
@@ -161,6 +164,7 @@ _NO_TERMS: Final = frozenset[int]()
 _PAGE: Final = 200
 """Characters from which an answer is a state of things: shorter ones coincide."""
 _DIGITS: Final = b"0123456789"
+_AMOUNT: Final = re.compile(rb"\d{1,15}(?:\.\d{1,15})?")
 _AROUND_NUMBERS: Final = b" .,:;%/#+-()[]{}\"'\n\t"
 
 
@@ -168,6 +172,12 @@ def without_digits(masked: bytes) -> int | None:
     """Key of an outcome without its digits; None of one that is nothing but digits."""
     rest = masked.translate(None, _DIGITS)
     return key_of(rest) if rest.strip(_AROUND_NUMBERS) else None
+
+
+def first_number(masked: bytes) -> float | None:
+    """The first number in an outcome, of 15 digits at most; None without one."""
+    found = _AMOUNT.search(masked)
+    return None if found is None else float(found[0])
 
 
 def _state(call: Call, outcome: Outcome, file: int | None) -> int | None:
@@ -259,6 +269,7 @@ class ToolCallExtractor:
         ease = self._habits.ease(tool, again=not since.fresh, changed=since.changed)
         turned_down = tells and rejects(outcome)
         code = runs_code(tool, arguments)
+        digits = None if since.fresh else without_digits(outcome.masked)
         edited = None if file is None or not writes or name.runs_code else key_of(text_bytes(file))
         progress.call = found = object.__new__(Evidence)
         # To call the class would make a dictionary of all these first.
@@ -324,7 +335,9 @@ class ToolCallExtractor:
             transient=is_transient(step, outcome.low if failing or turned_down else ""),
             cut=outcome.cut,
             seen=seen,
-            digits=None if since.fresh else without_digits(outcome.masked),
+            digits=digits,
+            amount=None if digits is None else first_number(outcome.masked),
+            unanswered=step.error and text_signature(error_text(step) or "") == "timeout",
             state=_state(call, outcome, edited) if not failing else None,
             terms=_NO_TERMS if writes or code else terms_of(call.sample),
         )

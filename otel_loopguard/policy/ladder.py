@@ -174,6 +174,12 @@ class Ladder:
                 loop.descents += 1
                 loop.shown = 0
 
+    def hold(self, denied: Iterable[Loop]) -> None:
+        """Remembers loops that were denied at once, so that their calls are refused."""
+        for loop in denied:
+            others = (one for one in self.loops if one.keys.isdisjoint(loop.keys))
+            self.loops = [*others, loop][-_LOOPS:]
+
     def moved(self, call: int) -> None:
         """Ends a loop whose call got a new answer, as what it watches has changed."""
         self.loops = [

@@ -140,6 +140,7 @@ class Policy:
         # Of two that go equally far, the first source takes precedence.
         found = sorted(found, key=_place)
         verdicts = [at_once(one, number, self._strongest) for one in found if one.own is not None]
+        self._ladder.hold(one.loop for one in verdicts if one.action is Action.DENY)
         climbed = self._ladder.judge(
             (one for one in found if one.own is None), number, moment, time, hearing
         )
