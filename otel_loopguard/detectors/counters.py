@@ -30,9 +30,9 @@ OTHER: Final = 0.1
 FADE: Final = 0.985
 """What a count keeps for each call in between, after 46 calls half: good calls and planning stand
 between the turns of a loop, and what is further apart is another matter."""
-ACROSS: Final = 0.995
+ACROSS: Final = 0.998
 """The same of what comes back over long stretches of work, as a test that is run after each
-change: a count of six is reached if it comes every twentieth call, and never if every fortieth."""
+change: if it comes every fortieth call, the eighth is counted as the sixth."""
 _WINDOW: Final = 50
 """Calls after which a key that did not come again is forgotten: half of it would have faded."""
 _EARLIER: Final = 1 / 3
@@ -63,7 +63,7 @@ class Count:
     """
 
     count: float
-    mark: Hashable
+    mark: Any
     since: int
     epoch: int
     round: int
@@ -110,12 +110,9 @@ class Counts:
         self, key: Hashable, evidence: Evidence, weight: float = 1.0, mark: Hashable = None,
         *, changes: bool = True,
     ) -> Count | None:  # fmt: skip
-        """Counts a call under a key; None if it is the first.
+        """Counts a call under a key by its weight, with a mark; None if it is the first.
 
-        Args:
-            weight: What it weighs, if it is the first of its round.
-            mark: What is noted with it.
-            changes: False if it counts in full what was counted before a change.
+        Without `changes` what was counted before a change counts in full.
         """
         once = self._once.pop(key, None)
         counted = self.repeated.get(key) if once is None else Count(*once)

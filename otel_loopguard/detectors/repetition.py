@@ -31,12 +31,15 @@ _DIGITS: Final = 8
 """Equal calls whose answers are equal but for digits: a counter, a clock or a price is looked at a
 few times, and a progress bar is known by its direction."""
 
+_TURNS: Final = 6
+"""Turns of a program that runs its agent once per step: people ask the same three or four times."""
+
 
 class ExactRepeat(CountingDetector):
     """Is the same call made again, with the same answer, while nothing was changed?
 
-    Counts: equal calls with an equal outcome in one epoch, each by its weight, less where they are
-    equal by a guess; eight whose answers differ in digits that go neither up nor down.
+    Counts: equal calls with an equal outcome in one epoch, each by its weight; eight whose answers
+    differ in digits that go neither up nor down; six turns with hardly a pause between them.
     Leaves alone: another answer; looks with a rest between them; parallel calls.
     Cannot see: calls whose arguments are not captured.
     """
@@ -44,7 +47,7 @@ class ExactRepeat(CountingDetector):
     name = "exact_repeat"
     family = "repetition"
     rules: ClassVar[tuple[str, ...]] = (
-        "identical_call", "identical_call_unseen_outcome", "equal_but_for_digits",
+        "identical_call", "identical_call_unseen_outcome", "equal_but_for_digits", "each_turn",
         "polled_too_soon", "waited_long",
     )  # fmt: skip
     tuned_by: ClassVar[tuple[str, ...]] = (
@@ -52,22 +55,24 @@ class ExactRepeat(CountingDetector):
     )  # fmt: skip
     strongest: ClassVar[Action] = Action.ABORT
     sure = (0.99, 0.8, 0.04)
-    __slots__ = ("_digits",)
+    __slots__ = ("_digits", "_turn", "_turns")
 
     def reset(self) -> None:
         # Most calls never come again.
-        self._counts = Counts(rare=True)
+        self._counts, self._turns = Counts(rare=True), Counts(fade=1.0, rare=True)
         self._digits = Counts()
+        self._turn = 0
 
     def user_turn(self) -> None:
         self._counts.halve()
         self._digits.halve()
+        self._turn += 1
 
     def observe(self, evidence: Evidence) -> Detection | None:
         call = evidence.call
         if call is None:
             return None
-        alike, identity, mark = 1.0, 1.0, (evidence.outcome, evidence.epoch)
+        weight, identity, mark = 1.0, 1.0, (evidence.outcome, evidence.epoch)
         last = self._counts.get(call)
         if last is not None:
             known, exact, outcome = last.mark
@@ -75,22 +80,44 @@ class ExactRepeat(CountingDetector):
                 self._counts.forget(call)
             else:
                 alike, identity = _identity(evidence, exact, outcome, last.times)
+                weight = alike * evidence.hint_weight
         now = mark, evidence.call_exact, evidence.outcome_exact
-        counted = self._counts.add(call, evidence, alike * evidence.hint_weight, now)
-        if counted is None:
-            return self._in_digits(evidence) if evidence.changed else None
+        counted = self._counts.add(call, evidence, weight, now)
         own = self._settings.of(evidence.tool)
-        budget = own.transient_budget_s if evidence.transient else own.wait_budget_s
-        if (evidence.pending or evidence.transient) and _elapsed(counted, evidence) > budget:
-            return self._waited(counted, evidence, budget)
-        if counted.count < evidence.needs(own.repeat_threshold) - 0.1:
+        if counted is not None:
+            budget = own.transient_budget_s if evidence.transient else own.wait_budget_s
+            if (evidence.pending or evidence.transient) and _elapsed(counted, evidence) > budget:
+                return self._waited(counted, evidence, budget)
+            if counted.count >= evidence.needs(own.repeat_threshold) - 0.1:
+                return self._repeated(counted, evidence, own.repeat_threshold, identity)
+        return self._over_turns(evidence) or self._in_digits(evidence)
+
+    def _over_turns(self, evidence: Evidence) -> Detection | None:
+        """The same call with the same answer once more in each turn, with hardly a pause."""
+        key = (evidence.call, evidence.outcome)
+        last = self._turns.get(key)
+        if evidence.outcome is None or (last is not None and last.mark == self._turn):
             return None
-        return self._repeated(counted, evidence, own.repeat_threshold, identity)
+        counted = self._turns.add(key, evidence, 1.0 - evidence.rested, self._turn)
+        # Each turn begins a ladder of its own: it is said in every sixth.
+        if (
+            counted is None
+            or counted.times % _TURNS
+            or counted.count < evidence.needs(_TURNS) - 0.1
+        ):
+            return None
+        message = (
+            f"{evidence.tool!r} was called in {counted.times} turns with equal arguments and an "
+            f"equal {answer_of(evidence)}, with hardly a pause between them"
+        )
+        key = evidence.call or 0
+        return self.found(message, counted.count, _TURNS, key, evidence, reason="each_turn")
 
     def _in_digits(self, evidence: Evidence) -> Detection | None:
         """Another answer than ever, in which only digits differ from the one before."""
         number = evidence.amount
-        if evidence.digits is None or number is None or evidence.waits or evidence.pending:
+        looks = evidence.changed and not evidence.waits and not evidence.pending
+        if evidence.digits is None or number is None or not looks:
             return None
         key = (evidence.call, evidence.digits, evidence.epoch)
         last = self._digits.get(key)
@@ -266,8 +293,8 @@ class MadeAgain(BaseDetector):
 class SimilarRepeat(BaseDetector):
     """Is one thing asked for again and again, in other words?
 
-    Counts: questions of one search tool among its last six that share seven tenths of their content
-    words, or one of which lies within the other.
+    Counts: questions of one search tool among its last six that share their content words, 40 % if
+    the answer brings nothing new and up to 85 % if it does, or one of which holds the other.
     Leaves alone: fewer than four content words; commands and code; what was changed in between; who
     reads through pages.
     Cannot see: questions whose arguments are not captured, or that share no word.
@@ -298,7 +325,9 @@ class SimilarRepeat(BaseDetector):
             self._epoch = evidence.epoch
         place = (evidence.agent, evidence.tool)
         asked = self._asked.get(place, [])
-        others = {at for words, at in asked if at != evidence.round and _alike(words, terms)}
+        news = 1.0 if evidence.novelty is None else evidence.novelty
+        share = _IN_VAIN + (_NEW - _IN_VAIN) * news
+        others = {at for words, at in asked if at != evidence.round and _alike(words, terms, share)}
         alike = 1 + len(others)
         keep(self._asked, place, [*asked[1 - _ASKED :], (terms, evidence.round)], 16)
         threshold = self._settings.of(evidence.tool).similar_threshold
@@ -311,17 +340,18 @@ class SimilarRepeat(BaseDetector):
 
 _ASKED: Final = 6
 """Questions among which alike ones count: who comes back to one later has looked elsewhere."""
-_ALIKE: Final = 0.7
-"""Share of their words that is common to two questions for the same."""
+_IN_VAIN, _NEW = 0.4, 0.85
+"""Share of their words that is common to two questions for the same where the answer brought
+nothing new, and where all of it is; with two thirds of it new it is seven tenths."""
 _WORDS: Final = 4
 """Words from which that says something: two of three may be the name of what is looked for."""
 
 
-def _alike(one: frozenset[int], other: frozenset[int]) -> bool:
-    """True if two questions have nearly the same words, or one has all those of the other."""
+def _alike(one: frozenset[int], other: frozenset[int], share: float) -> bool:
+    """True if two questions share so many words, or one has all those of the other."""
     least, most = sorted((len(one), len(other)))
     common = len(one & other)
-    return least >= _WORDS and (common == least or common >= _ALIKE * (least + most - common))
+    return least >= _WORDS and (common == least or common >= share * (least + most - common))
 
 
 _UNKNOWN: Final = (0, 0.0, 0.0)

@@ -54,7 +54,6 @@ class Stagnation(CountingDetector):
     family = "standstill"
     rules: ClassVar[tuple[str, ...]] = ("same_answer",)
     tuned_by: ClassVar[tuple[str, ...]] = ("repeat_threshold",)
-    max_action = Action.STEER
     sure = (0.9, 0.6, 0.05)
     reason = "same_answer"
     __slots__ = ()
@@ -130,7 +129,6 @@ class BackToState(BaseDetector):
     name = "back_to_state"
     family = "standstill"
     rules: ClassVar[tuple[str, ...]] = ("state_seen_before",)
-    max_action = Action.STEER
     signs = ("state",)
     sure = (0.85, 0.6, 0.05)
     reason = "state_seen_before"
@@ -236,6 +234,8 @@ _PLACE: Final = 0.5
 _NOTHING_NEW: Final = key_of(b"nothing_new")
 _LAST: Final = 24
 """Answers that are looked back at: as many calls as a loop is remembered for."""
+_KNOWN: Final = 0.05
+"""New share of an answer whose parts were only put in another order."""
 _SHARE: Final = 0.9
 """Share of them that was given before in the run: it finds failed runs in environments to act in
 with a third of the false alarms that the share of new words had."""
@@ -253,7 +253,6 @@ class NothingNew(BaseDetector):
     name = "nothing_new"
     family = "standstill"
     rules: ClassVar[tuple[str, ...]] = ("nothing_new",)
-    max_action = Action.STEER
     sure = (0.6, 0.6, 0)
     reason = "nothing_new"
     __slots__ = ("_agents", "_said")
@@ -276,7 +275,8 @@ class NothingNew(BaseDetector):
         newest, last = self._agents.get(evidence.agent, (None, -1))
         if newest is None:
             newest = deque[float](maxlen=_LAST)
-        seen = (1.0 - evidence.rested) * (evidence.seen and not evidence.changed)
+        known = evidence.seen or (evidence.novelty is not None and evidence.novelty <= _KNOWN)
+        seen = (1.0 - evidence.rested) * (known and not evidence.changed)
         if evidence.round == last and newest:
             # Of one round the answer that brought the most counts.
             newest[-1] = min(newest[-1], seen)
@@ -315,6 +315,9 @@ class IdleCommand(CountingDetector):
     def reset(self) -> None:
         self._counts = Counts(earlier=1.0)
         self._first = 0
+
+    def user_turn(self) -> None:
+        self.reset()
 
     def observe(self, evidence: Evidence) -> Detection | None:
         if not evidence.idle:
@@ -404,7 +407,6 @@ class RepeatedEdit(BaseDetector):
     family = "standstill"
     rules: ClassVar[tuple[str, ...]] = ("no_green_result",)
     tuned_by: ClassVar[tuple[str, ...]] = ("calls.edit_threshold",)
-    max_action = Action.STEER
     signs = ("file", "failing", "rejects", "score")
     lasting = True
     sure = (0.8, 0.6, 0.03)
@@ -596,7 +598,6 @@ class Sweep(BaseDetector):
     family = "standstill"
     rules: ClassVar[tuple[str, ...]] = ("read_again",)
     tuned_by: ClassVar[tuple[str, ...]] = ("calls.sweep_threshold",)
-    max_action = Action.STEER
     signs = ("place",)
     sure = (0.85, 0.6, 0.02)
     reason = "read_again"
@@ -638,7 +639,6 @@ class RevisedInVain(CountingDetector):
     name = "revised_in_vain"
     family = "standstill"
     rules: ClassVar[tuple[str, ...]] = ("revised_in_vain",)
-    max_action = Action.STEER
     signs = ("revises",)
     lasting = True
     sure = (0.8, 0.6, 0.03)

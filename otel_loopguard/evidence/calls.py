@@ -292,7 +292,8 @@ def _pairs(sample: str) -> Sequence[tuple[str, str]]:
     return (_PAIR if "\\" in sample else _PLAIN_PAIR).findall(sample)
 
 
-_NAME: Final = re.compile(r'"[^"\\]{0,64}":')
+_NAME: Final = re.compile(r'"[^"\\]{0,64}":|[^\s"]{0,256}[/=@\\][^\s"]{0,256}')
+"""What are no words of a question: names of arguments, addresses and what is set to a value."""
 _TERM: Final = re.compile(r"[^\W\d_]{4,}|[\u3040-\u9fff\uac00-\ud7a3]{2,3}")
 """Words that carry content are longer than those that join them, except where words are not
 written apart."""

@@ -163,6 +163,8 @@ def _is_record(said: object) -> bool:
 _NO_TERMS: Final = frozenset[int]()
 _PAGE: Final = 200
 """Characters from which an answer is a state of things: shorter ones coincide."""
+_NOTHING_NEW: Final = 0.1
+"""New share of an answer that is next to nothing."""
 _DIGITS: Final = b"0123456789"
 _AMOUNT: Final = re.compile(rb"\d{1,15}(?:\.\d{1,15})?")
 _AROUND_NUMBERS: Final = b" .,:;%/#+-()[]{}\"'\n\t"
@@ -268,7 +270,6 @@ class ToolCallExtractor:
         tightened = 1.0 - settings.tuning.budget.tighten * progress.used
         ease = self._habits.ease(tool, again=not since.fresh, changed=since.changed)
         turned_down = tells and rejects(outcome)
-        code = runs_code(tool, arguments)
         digits = None if since.fresh else without_digits(outcome.masked)
         edited = None if file is None or not writes or name.runs_code else key_of(text_bytes(file))
         progress.call = found = object.__new__(Evidence)
@@ -296,7 +297,7 @@ class ToolCallExtractor:
             error_shape=None if line is None else error_shape(line, call.raw),
             call_error=call_error,
             effect=effect,
-            runs_code=code,
+            runs_code=runs_code(tool, arguments),
             sample=call.sample,
             place=place,
             epoch=progress.epoch,
@@ -339,7 +340,7 @@ class ToolCallExtractor:
             amount=None if digits is None else first_number(outcome.masked),
             unanswered=step.error and text_signature(error_text(step) or "") == "timeout",
             state=_state(call, outcome, edited) if not failing else None,
-            terms=_NO_TERMS if writes or code else terms_of(call.sample),
+            terms=_NO_TERMS if writes or runs_code(tool, arguments) else terms_of(call.sample),
         )
         weigh(found, since)
         if writes and (
@@ -373,7 +374,7 @@ class ToolCallExtractor:
             return is_another(last, call.sample, texts=judges) and not (
                 missing and is_respelled(last, call.sample)
             )
-        if novelty is None or novelty > self._settings.tuning.calls.grinding_novelty:
+        if novelty is None or novelty > _NOTHING_NEW:
             return False
         return outcome.size < _NOTE and is_numbered(last, call.sample)
 

@@ -9,7 +9,7 @@ import pytest
 
 from otel_loopguard import Settings
 from otel_loopguard.core import Effect, Kind, Step
-from otel_loopguard.detectors.standstill import Grinding, Sweep
+from otel_loopguard.detectors.standstill import NothingNew as Grinding, Sweep
 from tests.calls import Run, call
 from tests.detectors.alone import actions, alone, evidence
 
