@@ -9,7 +9,7 @@ from xxhash import xxh3_64_intdigest as key_of
 
 from otel_loopguard._util.bounded import keep
 from otel_loopguard.core import Action, Evidence
-from otel_loopguard.detectors.base import WRITE, BaseDetector, answer_of, critical_if
+from otel_loopguard.detectors.base import READ, BaseDetector, answer_of, critical_if
 from otel_loopguard.detectors.counters import (
     GUESSED,
     MASKED,
@@ -114,20 +114,20 @@ class ExactRepeat(CountingDetector):
         return self.found(message, counted.count, _TURNS, key, evidence, reason="each_turn")
 
     def _in_digits(self, evidence: Evidence) -> Detection | None:
-        """Another answer than ever, in which only digits differ from the one before."""
+        """An answer in which only digits differ from those before, and that goes nowhere."""
         number = evidence.amount
-        looks = evidence.changed and not evidence.waits and not evidence.pending
-        if evidence.digits is None or number is None or not looks:
+        if evidence.digits is None or number is None or evidence.waits or evidence.pending:
             return None
         key = (evidence.call, evidence.digits, evidence.epoch)
         last = self._digits.get(key)
         before, up, turns = (number, None, 0) if last is None else last.mark
-        rises = None if number == before else number > before
+        rises = up if number == before else number > before
         # A number that goes one way is progress, and so is one that turned once.
-        turns += None not in (rises, up) and rises is not up
-        mark = number, up if rises is None else rises, turns
-        counted = self._digits.add(key, evidence, evidence.hint_weight, mark)
-        if counted is None or counted.count < evidence.needs(_DIGITS) - 0.1:
+        turns += up is not None and rises is not up
+        weight = 1.0 - evidence.rested
+        counted = self._digits.add(key, evidence, weight, (number, rises, turns))
+        # Not by how well repeats of the tool pay off: that each brings another answer is the sign.
+        if counted is None or (counted.count + 1) * self._settings.sensitivity < _DIGITS - 0.1:
             return None
         if 3 * turns < counted.times:
             return None
@@ -136,7 +136,7 @@ class ExactRepeat(CountingDetector):
             "answers are equal but for digits"
         )
         return self.found(
-            message, counted.count, _DIGITS, evidence.call or 0, evidence, confidence=0.6,
+            message, counted.count + 1, _DIGITS, evidence.call or 0, confidence=0.6,
             reason="equal_but_for_digits",
         )  # fmt: skip
 
@@ -315,17 +315,20 @@ class SimilarRepeat(BaseDetector):
         self._epoch = 0
 
     def observe(self, evidence: Evidence) -> Detection | None:
-        terms = evidence.terms
-        if evidence.effect is WRITE or evidence.waits or evidence.error or evidence.item:
+        terms, news = evidence.terms, evidence.novelty
+        if news is None or evidence.waits or evidence.error or evidence.item or not evidence.fresh:
             return None
-        if evidence.place is not None or not evidence.fresh:
+        if len(evidence.sample) >= _QUESTION:
+            return None
+        # Of a tool that nobody knows a page is an answer, and a word may be a receipt.
+        reads = evidence.effect is READ or evidence.outcome_size >= _PAGE
+        if not reads or evidence.place is not None:
             return None
         if evidence.epoch != self._epoch:
             self._asked.clear()
             self._epoch = evidence.epoch
         place = (evidence.agent, evidence.tool)
         asked = self._asked.get(place, [])
-        news = 1.0 if evidence.novelty is None else evidence.novelty
         share = _IN_VAIN + (_NEW - _IN_VAIN) * news
         others = {at for words, at in asked if at != evidence.round and _alike(words, terms, share)}
         alike = 1 + len(others)
@@ -343,6 +346,10 @@ _ASKED: Final = 6
 _IN_VAIN, _NEW = 0.4, 0.85
 """Share of their words that is common to two questions for the same where the answer brought
 nothing new, and where all of it is; with two thirds of it new it is seven tenths."""
+_PAGE: Final = 200
+"""Characters from which an answer of a tool of unknown effect is one."""
+_QUESTION: Final = 256
+"""Characters of arguments from which they are no question, but a draft or a program."""
 _WORDS: Final = 4
 """Words from which that says something: two of three may be the name of what is looked for."""
 

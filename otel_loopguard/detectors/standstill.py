@@ -258,31 +258,38 @@ class NothingNew(BaseDetector):
     __slots__ = ("_agents", "_said")
 
     def reset(self) -> None:
-        # Of each agent whether its newest answers were given before; of each tool its first answer,
-        # until it gives another one.
-        self._agents: dict[int, tuple[deque[float], int]] = {}
+        # Of each agent which of its newest answers were given before, the round of the last and its
+        # epoch; of each tool its first answer, until it gives another one.
+        self._agents: dict[int, tuple[deque[float], int, int]] = {}
         self._said: dict[str, int | None] = {}
 
     def observe(self, evidence: Evidence) -> Detection | None:
-        outcome = evidence.outcome
-        if outcome is None or not evidence.outcome_size or evidence.waits:
+        outcome, known = evidence.outcome, evidence.seen
+        if evidence.waits:
+            # What is looked at after a wait may have changed.
+            if evidence.agent in self._agents:
+                self._agents[evidence.agent] = (*self._agents[evidence.agent][:2], -1)
             return None
-        first = self._said.get(evidence.tool, outcome)
-        keep(self._said, evidence.tool, first if first == outcome else None, 64)
-        # A tool that always says the same cannot say more.
-        if first == outcome or (evidence.effect is WRITE and not evidence.failing):
+        if outcome is not None and not evidence.outcome_size:
             return None
-        newest, last = self._agents.get(evidence.agent, (None, -1))
-        if newest is None:
-            newest = deque[float](maxlen=_LAST)
-        known = evidence.seen or (evidence.novelty is not None and evidence.novelty <= _KNOWN)
-        seen = (1.0 - evidence.rested) * (known and not evidence.changed)
+        if outcome is not None:
+            first = self._said.get(evidence.tool, outcome)
+            keep(self._said, evidence.tool, first if first == outcome else None, 64)
+            # A tool that always says the same cannot say more.
+            if first == outcome or (evidence.effect is WRITE and not evidence.failing):
+                return None
+            known = known or (evidence.novelty is not None and evidence.novelty <= _KNOWN)
+        new = deque[float](maxlen=_LAST), -1, evidence.epoch
+        newest, last, epoch = self._agents.get(evidence.agent, new)
+        # To look again after a change is no standstill, nor is another answer to an equal call.
+        known = known and epoch == evidence.epoch and not evidence.changed
+        seen = 1.0 - evidence.rested if known else 0.0
         if evidence.round == last and newest:
             # Of one round the answer that brought the most counts.
             newest[-1] = min(newest[-1], seen)
         else:
             newest.append(seen)
-        keep(self._agents, evidence.agent, (newest, evidence.round), 32)
+        keep(self._agents, evidence.agent, (newest, evidence.round, evidence.epoch), 32)
         if len(newest) < _LAST or sum(newest) < _SHARE * _LAST * max(evidence.ease, 1.0):
             return None
         message = f"{sum(newest):.0f} of the last {_LAST} answers were given before in this run"
