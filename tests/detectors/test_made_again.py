@@ -163,7 +163,7 @@ ODD = [3, 9, 4, 8, 1, 7, 2, 6, 5, 9, 1, 8, 3, 7, 4, 6]
         ("back_to_state", [call("screen", {}, PAGES[0], at=60 * n) for n in range(20)], []),
         ("back_to_state", shown("visit", 0, 1, 0, 2, 0, 3, 0, 4, 0, 5), []),
         # Equal but for digits.
-        ("exact_repeat", numbers(*ODD), [(7, "hint")]),
+        ("exact_repeat", numbers(*ODD)[:8], [(7, "hint")]),
         ("exact_repeat", numbers(*range(16)), []),
         ("exact_repeat", numbers(*range(16, 0, -1)), []),
         ("exact_repeat", numbers(*range(8), *range(8, 0, -1)), []),

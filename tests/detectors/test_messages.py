@@ -58,8 +58,8 @@ def cycle() -> Iterator[Step]:
 
 
 @shown(
-    ["2 hint similar_call", "4 steer similar_call"],
-    "'search' was asked 5 times in nearly the same words",
+    ["3 hint similar_call", "5 steer similar_call"],
+    "'search' was asked 6 times in nearly the same words",
 )
 def similar_repeat() -> Iterator[Step]:
     facts = ["Lisbon lies on the Tagus.", "It is the capital of Portugal.", "It is very old."]

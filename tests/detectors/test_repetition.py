@@ -447,11 +447,6 @@ def test_a_press_and_a_picture_that_is_left_out_are_not_stopped() -> None:
 
 ASKED = "what is the population of the {} city of Lisbon in Portugal today"
 MORE = "population Lisbon Portugal today exact official census latest total number people".split()
-SOME = [
-    "population Lisbon Portugal census", "people Lisbon Portugal census",
-    "Lisbon Portugal census inhabitants", "Portugal census inhabitants people",
-    "how many people Lisbon census", "inhabitants Lisbon Portugal number",
-]  # fmt: skip
 OTHERS = [
     "population of Lisbon by year", "rivers that flow through Portugal",
     "who founded the oldest university", "when was the great earthquake",
@@ -459,6 +454,7 @@ OTHERS = [
     "which bridges cross the Tagus",
 ]  # fmt: skip
 WORDS = "quick slow simple long deep broad early late".split()
+SOME = [f"Lisbon Portugal census {word} {word}ness" for word in WORDS]
 SAID = "Lisbon is the capital of Portugal, and its largest city; it lies on the Tagus."
 USER = Step(Kind.OTHER, "user", text="and of the next city?")
 
@@ -477,13 +473,13 @@ def found(*steps: Step, **settings: Any) -> list[tuple[int, str]]:
 @pytest.mark.parametrize(
     ("texts", "said", "settings", "first"),
     [
-        pytest.param([ASKED.format(word) for word in WORDS], SAID, {}, 2, id="one word differs"),
-        pytest.param([" ".join(MORE[:n]) for n in range(5, 12)], SAID, {}, 2, id="more words"),
-        pytest.param([" ".join(MORE[:n]) for n in range(5, 12)], None, {}, 2, id="all is new"),
+        pytest.param([ASKED.format(word) for word in WORDS], SAID, {}, 3, id="one word differs"),
+        pytest.param([" ".join(MORE[:n]) for n in range(5, 12)], SAID, {}, 3, id="more words"),
+        pytest.param([" ".join(MORE[:n]) for n in range(5, 12)], None, {}, 3, id="all is new"),
         pytest.param(
-            [" ".join(MORE[n:] + MORE[:n]) for n in range(8)], None, {}, 2, id="in another order"
+            [" ".join(MORE[n:] + MORE[:n]) for n in range(8)], None, {}, 3, id="in another order"
         ),
-        pytest.param(SOME, SAID, {}, 2, id="half of the words, and nothing new"),
+        pytest.param(SOME, SAID, {}, 3, id="half of the words, and nothing new"),
         pytest.param(SOME, None, {}, None, id="half of the words, and news"),
         pytest.param(OTHERS, SAID, {}, None, id="other questions"),
         pytest.param(
@@ -498,7 +494,7 @@ def found(*steps: Step, **settings: Any) -> list[tuple[int, str]]:
         ),
     ],
 )  # fmt: skip
-def test_three_questions_in_the_same_words(
+def test_four_questions_in_the_same_words(
     texts: list[str], said: str | None, settings: dict[str, Any], first: int | None
 ) -> None:
     """Among six; the fewer words need be common the less is new; then another way is asked for."""
@@ -567,4 +563,4 @@ def test_failures_do_not_count() -> None:
 def test_a_user_begins_anew() -> None:
     """What was asked before was asked for something else."""
     steps = [asked(word) for word in WORDS]
-    assert found(*steps[:2], USER, *steps[2:4]) == []
+    assert found(*steps[:3], USER, *steps[3:6]) == []
