@@ -115,10 +115,10 @@ class ExactRepeat(CountingDetector):
 
     def _in_digits(self, evidence: Evidence) -> Detection | None:
         """An answer in which only digits differ from those before, and that goes nowhere."""
-        number = evidence.amount
-        if evidence.digits is None or number is None or evidence.waits or evidence.pending:
+        if evidence.digits is None or evidence.waits or evidence.pending:
             return None
-        key = (evidence.call, evidence.digits, evidence.epoch)
+        said, number = evidence.digits
+        key = (evidence.call, said, evidence.epoch)
         last = self._digits.get(key)
         before, up, turns = (number, None, 0) if last is None else last.mark
         rises = up if number == before else number > before

@@ -170,16 +170,16 @@ _AMOUNT: Final = re.compile(rb"\d{1,15}(?:\.\d{1,15})?")
 _AROUND_NUMBERS: Final = b" .,:;%/#+-()[]{}\"'\n\t"
 
 
-def without_digits(masked: bytes) -> int | None:
-    """Key of an outcome without its digits; None of one that is nothing but digits."""
+def without_digits(masked: bytes) -> tuple[int, float] | None:
+    """Key of an outcome without its digits, and its first number, of 15 digits at most.
+
+    None for one that is nothing but digits, or has none.
+    """
+    number = _AMOUNT.search(masked)
     rest = masked.translate(None, _DIGITS)
-    return key_of(rest) if rest.strip(_AROUND_NUMBERS) else None
-
-
-def first_number(masked: bytes) -> float | None:
-    """The first number in an outcome, of 15 digits at most; None without one."""
-    found = _AMOUNT.search(masked)
-    return None if found is None else float(found[0])
+    if number is None or not rest.strip(_AROUND_NUMBERS):
+        return None
+    return key_of(rest), float(number[0])
 
 
 def _state(call: Call, outcome: Outcome, file: int | None) -> int | None:
@@ -270,7 +270,6 @@ class ToolCallExtractor:
         tightened = 1.0 - settings.tuning.budget.tighten * progress.used
         ease = self._habits.ease(tool, again=not since.fresh, changed=since.changed)
         turned_down = tells and rejects(outcome)
-        digits = None if since.fresh else without_digits(outcome.masked)
         edited = None if file is None or not writes or name.runs_code else key_of(text_bytes(file))
         progress.call = found = object.__new__(Evidence)
         # To call the class would make a dictionary of all these first.
@@ -336,8 +335,7 @@ class ToolCallExtractor:
             transient=is_transient(step, outcome.low if failing or turned_down else ""),
             cut=outcome.cut,
             seen=seen,
-            digits=digits,
-            amount=None if digits is None else first_number(outcome.masked),
+            digits=None if since.fresh else without_digits(outcome.masked),
             unanswered=step.error and text_signature(error_text(step) or "") == "timeout",
             state=_state(call, outcome, edited) if not failing else None,
             terms=_NO_TERMS if writes or runs_code(tool, arguments) else terms_of(call.sample),

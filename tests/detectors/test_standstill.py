@@ -78,7 +78,7 @@ def test_a_short_answer_to_other_items_is_a_list_that_is_checked() -> None:
 def test_a_short_answer_to_other_questions_counts_less() -> None:
     """As much less as it is shorter than fifty characters."""
     words = "the first part,of what and why,who said so,in which year,really,how old".split(",")
-    first = []
+    first: list[int] = []
     for said in ("it is a secret", "it is a well kept secret of ours", "nobody knows it" * 4):
         steps = [call("lookup", {"q": f"{word} {word[::-1]}"}, said) for word in words]
         first += [one.step for one in alone("stagnation", *steps)] or [99]
