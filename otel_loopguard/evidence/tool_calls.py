@@ -286,9 +286,9 @@ class ToolCallExtractor:
         )
         if not found.fresh:
             rest = outcome.masked.translate(None, _DIGITS)
-            if rest.strip(_AROUND_NUMBERS):
-                found.digits, amount = key_of(rest), _AMOUNT.search(outcome.masked)
-                found.amount = None if amount is None else float(amount[0])
+            number = _AMOUNT.search(outcome.masked)
+            if number is not None and rest.strip(_AROUND_NUMBERS):
+                found.digits = key_of(rest), float(number[0])
         if not found.failing:
             shown = outcome.key if outcome.size >= _NOTE else None
             found.state = shown if found.file is None else call.change

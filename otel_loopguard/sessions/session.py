@@ -25,6 +25,8 @@ from otel_loopguard.core import (
 )
 from otel_loopguard.detectors import DetectorSet, Registry
 from otel_loopguard.detectors.budget import longer_wait
+from otel_loopguard.detectors.errors import tool_key
+from otel_loopguard.detectors.repetition import again_key
 from otel_loopguard.detectors.stalls import NAME as STALL
 from otel_loopguard.detectors.stalls import OPERATION
 from otel_loopguard.evidence import (
@@ -329,8 +331,21 @@ class Session:
             decision = self.flag.control.decision
             return decision is not None and decision.tool == tool
         names = {agent, self._callers.get(tool[:_NAMED], agent)}
-        calls = (self.call_of(Step(Kind.TOOL, tool, args=args, agent=name)) for name in names)
-        return any(call is not None and self.policy.denies(call) for call in calls)
+        calls = (Step(Kind.TOOL, tool, args=args, agent=name) for name in names)
+        return any(self._denied_key(call) is not None for call in calls)
+
+    def _denied_key(self, step: Step) -> int | None:
+        """Key under which a call is denied: its own, that it is done again, or its tool's."""
+        extractors = self.extractors.get(step)
+        calls = next((one for one in extractors if isinstance(one, ToolCallExtractor)), None)
+        call = None if calls is None else calls.call_of(step)
+        keys = (
+            (tool_key(step.name or ""),)
+            if call is None
+            else (call, again_key(call), tool_key(step.name or ""))
+        )
+        covered = keys if self.journal is None else map(self.journal.cover, keys)
+        return next((key for key in covered if self.policy.denies(key)), None)
 
     def report(self) -> Report:
         """Returns its report."""
@@ -529,11 +544,13 @@ class Session:
             if isinstance(extractor, UsageExtractor):
                 found = self.detectors.observe(extractor.extract(step))
         moment = self._round_of(step)
-        key = refused_to(step) if step.kind is Kind.HANDOFF else self.call_of(step)
+        handoff = step.kind is Kind.HANDOFF
+        call = refused_to(step) if handoff else self.call_of(step)
+        key = call if handoff else self._denied_key(step)
         if self.troubled and key is not None and self.policy.denies(key):
             name = step.name or ""
             defied = self._defied(key, name, self._number, moment, step, None)
-            return [one._replace(call=key, tool=name) for one in defied]
+            return [one._replace(call=call, tool=name) for one in defied]
         return self._judged(found, self._number, moment, step, None) if found else ()
 
     def _round_of(self, step: Step) -> int:

@@ -242,7 +242,7 @@ class Settings(Group):
     error_threshold: Count = value(
         3.0, "Equal errors of one tool, whatever the arguments, that make a loop."
     )
-    similar_threshold: Count = value(5.0, "Similar calls with nothing new that make a loop.")
+    similar_threshold: Count = value(4.0, "Like questions among six that make a loop.")
     transient_budget_s: Seconds = value(
         60.0, "Seconds that transient errors (429, 5xx, timeout) may continue."
     )

@@ -56,29 +56,14 @@ _MB: Final = 1024 * 1024
 class CallsTuning(Group):
     """Loops of tool calls."""
 
-    repeat_window: int = value(50, "Calls in which repeats are looked for.", ge=4, le=1000)
     cycle_max_period: int = value(16, "Longest cycle looked for, in calls.", ge=2, le=64)
-    error_rate: Share = value(0.75, "Share of failed calls in the newest rounds that is too much.")
-    error_rate_rounds: int = value(10, "Rounds that `error_rate` looks at.", ge=4, le=1000)
+    error_rate: Share = value(0.75, "Share of failed calls in ten rounds that is too much.")
     error_streak: int = value(6, "Failed rounds or model calls in a row.", ge=2, le=1000)
-    similar_ratio: Share = value(0.85, "Likeness of arguments from which calls are similar.")
-    similar_novelty: Share = value(0.25, "New share of an outcome that still is nothing new.")
-    echo_threshold: Count = value(3.0, "Answers that only repeat the call's own arguments.")
     nothing_threshold: Count = value(4.0, "Different calls that find nothing.")
-    verdict_threshold: Count = value(6.0, "Equal answers that turn down what was tried.")
-    verdict_climb: Count = value(20.0, "Equal answers of that kind that lead beyond a hint.")
-    refused_threshold: Count = value(4.0, "Rounds in which a call is refused in the same words.")
-    refused_window: int = value(40, "Calls in which equal refusals count.", ge=4, le=1000)
-    idle_threshold: Count = value(4.0, "Rounds with a command that does nothing.")
-    idle_window: int = value(40, "Calls in which commands without effect count.", ge=4, le=1000)
-    failure_threshold: Count = value(6.0, "Rounds that fail with the same line, across changes.")
-    failure_steer: Count = value(8.0, "Rounds of that kind from which another way is asked for.")
+    verdict_threshold: Count = value(6.0, "Equal failures or verdicts, whatever was changed.")
     edit_threshold: Count = value(12.0, "Edits of one file, each after a failure.")
     score_threshold: Count = value(6.0, "Tries without a better number under one name.")
-    revision_threshold: Count = value(6.0, "Calls in a row that revise hardly anything.")
     sweep_threshold: Count = value(8.0, "Places of a range that are read again.")
-    grinding_calls: int = value(20, "Calls without anything new.", ge=4, le=1000)
-    grinding_novelty: Share = value(0.1, "New share of their answers that is next to nothing.")
     wait_gap_s: Seconds = value(5.0, "Seconds between unchanged answers that make it waiting.")
 
 
