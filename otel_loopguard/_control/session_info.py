@@ -11,6 +11,7 @@ from otel_loopguard.core import Choice
 if TYPE_CHECKING:
     from otel_loopguard.core import Remaining
     from otel_loopguard.core.report import AgentCycle, Context, Report, Topic
+    from otel_loopguard.policy.explain import Explanation
 
 
 def report(session: str | None = None) -> Report | None:
@@ -54,6 +55,28 @@ def remaining(session: str | None = None) -> Remaining | None:
     return next((left for left in found if left is not None), None)
 
 
+def explain(session: str | None = None) -> Explanation | None:
+    """Returns why a session was stopped, or why not: what was counted, and what comes next.
+
+    ::
+
+        print(control.explain())
+
+    Args:
+        session: Key of the session; by default the session of the current context.
+
+    Returns:
+        For each loop what was measured, its rung, what its rounds weigh and why, and the next rung;
+        the calls that were made again and are no loop; no content of calls. None if no session is
+        known. Where several guards know it, that of the first.
+    """
+    key = current_key(session)
+    if key is None:
+        return None
+    found = (keeper.explain(key) for keeper in keepers())
+    return next((one for one in found if one is not None), None)
+
+
 def wait_advice(session: str | None = None) -> float:
     """Returns how long to wait at least before the next look at what is not ready yet.
 
@@ -69,9 +92,9 @@ def wait_advice(session: str | None = None) -> float:
         not known, or `wait_longer` is off.
     """
     key = current_key(session)
-    return (
-        0.0 if key is None else max((keeper.wait_advice(key) for keeper in keepers()), default=0.0)
-    )
+    if key is None:
+        return 0.0
+    return max((keeper.wait_advice(key) for keeper in keepers()), default=0.0)
 
 
 def cycles(session: str | None = None) -> tuple[AgentCycle, ...]:

@@ -35,7 +35,7 @@ from otel_loopguard.evidence import (
     UsageExtractor,
 )
 from otel_loopguard.policy import UNASKED, Hearing, Policy
-from otel_loopguard.policy.hints import hint
+from otel_loopguard.policy.hints import hint, lasting
 from otel_loopguard.sessions.agent_cycles import (
     CycleLog,
     attended,
@@ -370,13 +370,21 @@ class Session:
             self._let_go(prompted=prompted)
             self.user_turn(began)
 
-    def allow(self, scope: Literal["call", "session"], by: str) -> None:
-        """Handles a false alarm: ignores the loop from now on, or only notes decisions."""
+    def allow(self, scope: Literal["call", "session"], by: str) -> str:
+        """Handles a false alarm: ignores the loop from now on, or only notes decisions.
+
+        Returns:
+            The setting that does so for good; empty where no decision stands.
+        """
+        standing = self.flag.control.decision
+        if standing is None and self.flag.denial is not None:
+            standing = self.flag.denial.decision
         if scope == "session":
             self.allowed = None
         elif self.allowed is not None:
             self.allowed = frozenset((*self.policy.stopped, *self.allowed)[:_MOST_ALLOWED])
         self.flag.clear(by=by)
+        return "" if standing is None else lasting(standing)
 
     def noted(self, decision: Decision) -> Decision:
         """Returns a decision as it takes effect: only noted in a session a person allowed."""
@@ -494,6 +502,8 @@ class Session:
             self.journal.call(step, seen, opened=self.progress.epoch > seen.epoch)
         if step.span_id:
             self._note_first(step, seen)
+        if not seen.fresh:
+            self.policy.made_again(seen)
         if seen.effect is _WRITE and not seen.error:
             self.record.wrote(step)
 
@@ -561,7 +571,9 @@ class Session:
             found = [one for one in found if not one.keys & self.allowed]
         self.detected = found = attended(found, self._settings, live=self.live)
         self._unsettled = True
-        verdicts = self.policy.judge(found, number, moment, step.end or 0, self._hearing(step))
+        verdicts = self.policy.judge(
+            found, number, moment, step.end or 0, self._hearing(step), seen
+        )
         self._write_loops(moment)
         if any(map(is_cycle, found)):
             if self.cycles is None:

@@ -301,6 +301,13 @@ class Settings(Group):
     abort_after: int = value(
         4, "Confirming rounds after a hint before the session is aborted.", ge=1, le=100
     )
+    hint_climbs_after: int = value(
+        0,
+        "Rounds that ignore a hint, whatever they weigh, before it climbs to steer, as many more "
+        "to ask, and to deny; 0: never. For agents that nobody watches: 6.",
+        ge=0,
+        le=1000,
+    )
     warning_limit: int = value(
         0,
         "Different warnings in one user turn after which one more aborts the session; 0: no limit.",
