@@ -18,7 +18,7 @@ from otel_loopguard.detectors.base import (
     critical_if,
     error_of,
 )
-from otel_loopguard.detectors.counters import ITEM, OTHER, Count, CountingDetector, Counts
+from otel_loopguard.detectors.counters import ITEM, Count, CountingDetector, Counts
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -104,7 +104,7 @@ class ErrorRepeat(CountingDetector):
         line, count, last = self._rows.pop(evidence.agent, (None, 0.0, -1))
         if line != evidence.error_line:
             count = 0.0
-        if evidence.round != last and not evidence.absent:
+        if evidence.round != last and not evidence.item:
             # A word accuses: of an error that nobody knows other items may be free.
             sure = evidence.error_class is _DETERMINISTIC or evidence.refused or evidence.call_error
             count += 1.0 - evidence.rested if sure or evidence.transient else 0.0
@@ -128,7 +128,7 @@ class ErrorRepeat(CountingDetector):
             f"{evidence.tool!r} failed {counted.times} times with an equal {error_of(evidence)}"
         )
         keys = {*counted.calls, evidence.error_shape or 0}
-        identity = 1.0 if again or not others else 0.0 if evidence.absent else OTHER
+        identity = float(again or not others)
         if all_fail:
             reason, identity = "everything_fails", 1.0
             message += f", and none of the last {int(row)} calls succeeded"

@@ -120,10 +120,8 @@ _UNITS: Final = {"m": 60, "h": 3600, "d": 86400}
 _SLEEP: Final = re.compile(pattern_of("sleep"))
 
 
-def slept_in(name: ToolName, arguments: object) -> int:
-    """Nanoseconds that a command or a program says that it sleeps."""
-    if not name.runs_code:
-        return 0
+def slept_in(arguments: object) -> int:
+    """Nanoseconds that a command or a program says that it sleeps, whatever the tool is called."""
     command = command_of(arguments) or ""
     if "sleep" not in command:
         return 0

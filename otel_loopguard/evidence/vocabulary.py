@@ -185,7 +185,10 @@ PHRASES: Final = (
         r"(?:command|option|arguments?:)|unknown tool: |the following arguments are required|"
         r"usage:? |syntax error|unexpected EOF while|not found|not recogni[sz]ed as"),
     Phrase("failed", "en",
-        r"(?i)\A\s{0,8}(?:(?:error|exception|fatal|failed|failure|traceback)\b|exit ?code:? ?[1-9]|"
+        # Not where a number says that there was none: "error rate 0.0 %", "failed: 0".
+        r"(?i)\A\s{0,8}(?:(?:error|exception|fatal|failed|failure|traceback)\b"
+        r"(?!(?:[ _]\w{1,12}){0,2}[ :=]{1,3}(?:0(?:\.0{1,9})?(?![\w.])|none\b|null\b|\[\]))|"
+        r"exit ?code:? ?[1-9]|"
         r"(?-i:[A-Z][a-z]\w{0,40}(?:Error|Exception): |E_[A-Z]{3,30}\b)|0x8[0-9a-f]{7}\b)"),
     # Programs that gave up, and an error that is all that a shell says.
     Phrase("broke off", "shell",

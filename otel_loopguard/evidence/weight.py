@@ -156,15 +156,16 @@ class Since(NamedTuple):
     """The longest rest in between, in seconds. A model that thinks does not rest, and neither does
     the call itself; another call that says little gives it time."""
     news: float = 0.0
-    """How much the calls in between brought that was new, each 0 to 1, on the average."""
+    """How much the calls in between brought that was new, each 0 to 1, on the average; where a run
+    of an agent ended in between, all that they brought."""
     acted: float = 0.0
     """The share of calls in between that may have changed something once more."""
     took: float = 0.0
     """What the call itself took, in seconds: which is a rest of who was told to wait."""
 
 
-_Made = tuple[tuple[int | None, ...], int, float, int]
-"""Answers of a call, and what was counted when it was made last: calls, news, acts."""
+_Made = tuple[tuple[int | None, ...], int, float, int, int]
+"""Answers of a call, and what was counted when it was made last: calls, news, acts, runs."""
 
 _FIRST: Final = Since(fresh=True)
 _WORDINGS: Final = 4
@@ -178,10 +179,12 @@ _NEWEST: Final = 0.25
 class Pace:
     """Remembers the newest 64 different calls of a session, and what was between them."""
 
-    __slots__ = ("_acts", "_calls", "_end", "_known", "_news", "_rests", "_thought", "_usual")
+    __slots__ = (
+        "_acts", "_calls", "_end", "_known", "_news", "_rests", "_runs", "_thought", "_usual",
+    )  # fmt: skip
 
     def __init__(self) -> None:
-        self._acts = self._calls = self._end = 0
+        self._acts = self._calls = self._end = self._runs = 0
         self._news = 0.0
         self._thought = -1
         # Seconds before a call that was not made before, where no model is seen; None if unknown.
@@ -193,6 +196,10 @@ class Pace:
     def thought(self, took: int) -> None:
         """A model took nanoseconds."""
         self._thought = max(self._thought, 0) + max(took, 0)
+
+    def ran(self) -> None:
+        """A run of an agent has ended."""
+        self._runs += 1
 
     def add(self, call: Evidence, start: int) -> Since:
         """Notes a call that began then (0: unknown): what was between it and the one before."""
@@ -219,7 +226,7 @@ class Pace:
         self._rests = [*self._rests[2 - 2 * CALLS :], rest, gave]
         if call.call is not None:
             answers = () if before is None else before[0][1 - _WORDINGS :]
-            now = (*answers, call.outcome), self._calls, self._news, self._acts
+            now = (*answers, call.outcome), self._calls, self._news, self._acts, self._runs
             keep(self._known, call.call, now, CALLS)
         return since
 
@@ -237,14 +244,16 @@ class Pace:
         return max(gap - usual, 0.0)
 
     def _since(self, before: _Made, outcome: int | None, rest: float, took: float) -> Since:
-        answers, calls, news, acts = before
+        answers, calls, news, acts, runs = before
         between = self._calls - calls
         equal = outcome is not None and outcome in answers
         changed = outcome is not None and not equal and None not in answers
         if not between:
             return Since(False, changed, equal, rest, took=took)
         longest = max(rest, *self._rests[-2 * between :])
-        brought, acted = (self._news - news) / between, (self._acts - acts) / between
+        # Runs that begin alike are one each, as far as each of them brings something.
+        brought = (self._news - news) / (between if runs == self._runs else 1)
+        acted = (self._acts - acts) / between
         return Since(False, changed, equal, longest, brought, acted, took)
 
 

@@ -267,7 +267,7 @@ def test_where_no_model_is_seen_its_time_is_what_is_usual() -> None:
         ("bash", "sleep 30 && ls out/result.csv", True),
         ("bash", "ls out; sleep 0.5m", True),
         ("python", "import time; time.sleep(30); print(done())", True),
-        ("terminaali", "sleep 30 && ls out/result.csv", False),
+        ("suorita", "sleep 30 && ls out/result.csv", True),
         ("bash", "ls out/result.csv # sleeping", False),
     ],
 )
@@ -317,6 +317,21 @@ def test_what_is_done_again_may_have_done_something() -> None:
         add(pace, "press", effect=Effect.UNKNOWN)
         add(pace, "read")
     assert (since.acted, since.news) == (0.5, 0.0)
+
+
+def test_runs_that_begin_alike_are_none_of_one_loop() -> None:
+    """As far as each brings something of its own; a run for each step of a loop does not."""
+    pace, since = Pace(), Since(fresh=True)
+    for number in range(3):
+        since = add(pace, "look")
+        add(pace, "rest", novelty=0.0)
+        add(pace, f"item {number}", novelty=1.0)
+        pace.ran()
+    assert since.news == 1.0
+    for _ in range(3):
+        since = add(pace, "look")
+        pace.ran()
+    assert since.news == 0.0
 
 
 def test_memory_is_bounded() -> None:
