@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,12 +21,10 @@ RUNS = [
     for path in sorted((Path(__file__).parents[2] / "scenarios").glob("*.jsonl.gz"))
     for run in load(path)
 ]
-LATE = {
-    "paraphrased search, same three links in another order": "noticed at 19 and not by 12",
-    "think tool over and over, other words": "never noticed",
-    "waits for what never comes: sleep tool 30 s and check, 5 h": "never stopped",
-}
-"""What is wanted of a run and not so yet. What is mended leaves this list."""
+NOT_YET: dict[str, str] = json.loads(
+    Path(__file__).with_name("not_yet.json").read_text(encoding="utf-8")
+)
+"""What is wanted of a run and not so yet; what is mended leaves this list."""
 OFTEN = {
     "blocked-path",
     "breaker: five sessions, each gets one 429 at the same time and then works",
@@ -50,13 +49,13 @@ def quiet(caplog: pytest.LogCaptureFixture) -> None:
 @pytest.mark.parametrize("run", [run for run in RUNS if not run.stuck], ids=named)
 def test_honest_work_is_let_through(run: Scenario) -> None:
     """No call is refused, by whatever part, and nothing is denied, paused or aborted."""
-    assert play(run).faults(run) == []
+    assert ", ".join(play(run).faults(run)) == NOT_YET.get(run.id, "")
 
 
 @pytest.mark.parametrize("run", [run for run in RUNS if run.stuck], ids=named)
 def test_who_is_stuck_is_noticed_in_time(run: Scenario) -> None:
     """And stopped, where that is wanted."""
-    assert ", ".join(play(run).faults(run)) == LATE.get(run.id, "")
+    assert ", ".join(play(run).faults(run)) == NOT_YET.get(run.id, "")
 
 
 @pytest.mark.parametrize(
@@ -67,7 +66,7 @@ def test_who_is_stuck_is_noticed_in_time(run: Scenario) -> None:
 def test_a_change_that_changes_nothing_changes_no_judgement(run: Scenario) -> None:
     """Honest work in words of no language, slower, by another convention; a loop that is slower."""
     tried, found = flips(run)
-    assert tried or run.id in LATE
+    assert tried or run.id in NOT_YET
     assert found == []
 
 
