@@ -298,6 +298,7 @@ class Admissions:
         self._workload = WorkloadEstimator(settings, estimator)
         self._advisor = ExecutionAdvisor(settings)
         # What spans of a tool say, until when. Readers take no lock.
+        self.chosen: set[str] = set()
         self._annotations: BoundedDict[str, tuple[float, Annotation | None]] = BoundedDict(1024)
         self.resources = Resources(settings, faults, queue_depth(settings.execution_queue, faults))
         self._store = store
@@ -448,7 +449,11 @@ class Admissions:
         until, annotation = self._annotations.get(tool, _NO_ANNOTATION)
         if time.monotonic() >= until:
             annotation = self._annotation(tool) if tool else None
-        if annotation is not None:
+        if annotation is None:
+            self.chosen.discard(name)
+        else:
+            # The next one is looked at when it starts: it may be over before the timer comes.
+            self.chosen.add(name)
             span.annotate(annotation)
 
     def _annotation(self, tool: str) -> Annotation | None:

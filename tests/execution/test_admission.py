@@ -420,6 +420,7 @@ def spans_of(guard: LoopGuard, times: int) -> Ended:
     with agent(tracer):
         for number in range(times):
             tool_call(tracer, "web_search", f'{{"q": "{number}"}}', f"{ANSWER} {number}")
+            guard.settle()
     return ended
 
 
