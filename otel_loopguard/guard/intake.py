@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import get_current_span
@@ -14,12 +14,18 @@ from otel_loopguard.spans.reader import TOOL_SPAN, Reader, ScopeKind
 from otel_loopguard.spans.sdk_views import ActiveSpanView, EndedSpanView, attributes_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from opentelemetry.context import Context
 
     from otel_loopguard._control.context import CurrentCall
+    from otel_loopguard._control.flag import Flag
     from otel_loopguard._util.backlog import Event
-    from otel_loopguard.guard.guard import LoopGuard
+    from otel_loopguard._util.errors import InternalErrors
+    from otel_loopguard.core import Step
+    from otel_loopguard.sessions.active import ActiveSpans, ToolSpans
     from otel_loopguard.spans.views import SpanView
+    from otel_loopguard.telemetry import Telemetry
 
 _AGENT: Final = ScopeKind.AGENT
 _MIXED: Final = ScopeKind.MIXED
@@ -29,6 +35,31 @@ _SCOPES: Final = 1024
 """Scopes passed over at most: a program that makes up names of scopes pays for more."""
 _OWN: Final = "otel_loopguard"
 """The scope of decision spans, which are no steps."""
+
+
+class Guard(Protocol):
+    """What a guard has for it."""
+
+    active: ActiveSpans
+    faults: InternalErrors
+    telemetry: Telemetry
+    tools: ToolSpans
+
+    def flag_in(self, trace_id: int) -> Flag | None:
+        """The flag of the session of a trace."""
+        ...
+
+    def on_start(  # noqa: PLR0913
+        self, span: SpanView, session: str | None = None, above: SpanView | None = None,
+        attributes: Mapping[str, object] | None = None, *, at: int | None = None,
+        call: CurrentCall | None = None,
+    ) -> None:  # fmt: skip
+        """Handles a start."""
+        ...
+
+    def end(self, span: SpanView, session: str | None, step: Step | None, at: int | None) -> None:
+        """Handles an end."""
+        ...
 
 
 class Intake:
@@ -43,7 +74,7 @@ class Intake:
         self._scopes, self._marks = reader.scopes, reader.marks
         self.passed_over: set[str] = {_OWN}
 
-    def judge(self, guard: LoopGuard, event: Event) -> None:
+    def judge(self, guard: Guard, event: Event) -> None:
         """Shows a start or an end to the guard, if it may be of interest."""
         span, named, call, at, ended = event
         try:
@@ -67,8 +98,8 @@ class Intake:
             guard.faults.caught("_ended" if ended else "_started", fault)
 
     def _start(  # noqa: PLR0913, PLR0917
-        self, guard: LoopGuard, span: ReadableSpan, view: ActiveSpanView, context: Context,
-        call: CurrentCall | None, at: int, attributes: object,
+        self, guard: Guard, span: ReadableSpan, view: ActiveSpanView, context: Context,
+        call: CurrentCall | None, at: int, attributes: Mapping[str, object],
     ) -> None:  # fmt: skip
         active = guard.active
         known, deferred = active.by_id.get(view.span_id), active.deferred.get(view.span_id)
@@ -83,13 +114,10 @@ class Intake:
             parent_id in active.by_id or parent_id in active.deferred
         ):
             above = _live_parent(context)
-        guard.on_start(
-            view, named_session(context), above, cast("dict[str, object]", attributes), at=at,
-            call=call,
-        )  # fmt: skip
+        guard.on_start(view, named_session(context), above, attributes, at=at, call=call)
 
     def _end(
-        self, guard: LoopGuard, span: ReadableSpan, view: EndedSpanView, session: str | None,
+        self, guard: Guard, span: ReadableSpan, view: EndedSpanView, session: str | None,
         at: int,
     ) -> None:  # fmt: skip
         if guard.active.is_second_end(span):
@@ -105,7 +133,7 @@ class Intake:
             numbers.ended(began, view.trace_id, view.span_id)
 
     def _defers(
-        self, guard: LoopGuard, span: ReadableSpan, context: Context, call: CurrentCall | None,
+        self, guard: Guard, span: ReadableSpan, context: Context, call: CurrentCall | None,
         at: int,
     ) -> bool:  # fmt: skip
         """Defers a span without anything of interest at its start, where that is safe."""
@@ -132,7 +160,7 @@ class Intake:
                 active.checked.add(above)
         return active.defer(own[1], span, above, at)
 
-    def _drops(self, guard: LoopGuard, span: ReadableSpan, at: int) -> bool:
+    def _drops(self, guard: Guard, span: ReadableSpan, at: int) -> bool:
         """Forgets a deferred span that ended without anything of interest."""
         own, name = span.get_span_context(), span.name
         if own is None or type(name) is not str or name.startswith(TOOL_SPAN):
