@@ -15,12 +15,12 @@ from opentelemetry import trace
 from otel_loopguard._control.flag import any_stops, asks
 from otel_loopguard._control.pending import declare, plan_of, waiting
 from otel_loopguard._util.backlog import settle_all
+from otel_loopguard._util.bounded import WeakList
 from otel_loopguard._util.clock import off
 from otel_loopguard._util.errors import InternalErrors, attempt
 from otel_loopguard._util.locks import new_lock, settle
 from otel_loopguard._util.logger import warn_blind
 from otel_loopguard._util.values import NamedTuple
-from otel_loopguard._util.weak import WeakList
 
 if TYPE_CHECKING:
     from otel_loopguard._control.flag import Flag

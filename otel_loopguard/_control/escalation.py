@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from otel_loopguard._control.context import current_flag, current_key, flags_at, keepers
 from otel_loopguard._util.backlog import settle_all
-from otel_loopguard._util.weak import WeakList
+from otel_loopguard._util.bounded import WeakList
 from otel_loopguard.errors import EscalationError
 
 if TYPE_CHECKING:

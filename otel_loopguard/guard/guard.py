@@ -14,8 +14,7 @@ from otel_loopguard._control.replication import ControlReplication
 from otel_loopguard._util.backlog import Backlog
 from otel_loopguard._util.clock import now
 from otel_loopguard._util.errors import InternalErrors, attempt, swallow
-from otel_loopguard._util.fork import reset_after_fork
-from otel_loopguard._util.locks import held, later, new_lock, settle, waiting
+from otel_loopguard._util.locks import held, later, new_lock, reset_after_fork, settle, waiting
 from otel_loopguard.core import Action, Kind, Step
 from otel_loopguard.detectors import DETECTORS, Registry
 from otel_loopguard.escalation.service import EscalationService

@@ -9,8 +9,14 @@ from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._util.clock import deterministic, now, off, ticks
 from otel_loopguard._util.errors import swallow
-from otel_loopguard._util.fork import reset_after_fork
-from otel_loopguard._util.locks import Signal, new_lock, settle, start_thread, wake_by
+from otel_loopguard._util.locks import (
+    Signal,
+    new_lock,
+    reset_after_fork,
+    settle,
+    start_thread,
+    wake_by,
+)
 
 if TYPE_CHECKING:
     from otel_loopguard.guard.guard import LoopGuard

@@ -20,8 +20,7 @@ from opentelemetry.metrics import Observation, get_meter, get_meter_provider
 from otel_loopguard import semconv
 from otel_loopguard._util.backlog import settle_all
 from otel_loopguard._util.errors import attempt, hook, swallow
-from otel_loopguard._util.fork import reset_after_fork
-from otel_loopguard._util.locks import new_lock
+from otel_loopguard._util.locks import new_lock, reset_after_fork
 from otel_loopguard._util.values import NamedTuple, dataclass
 from otel_loopguard.core import Action, Choice, Kind
 from otel_loopguard.core.report import SAME
