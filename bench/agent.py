@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from bench.spans import Run
 
 ROUNDS, BURSTS, SPANS = 11, 8, 100
-PAUSE_S = 0.03
+PAUSE_S = 0.1
 """Longer than the guard waits before it judges by itself: shorter than any model call."""
 
 

@@ -25,6 +25,8 @@ as it is made twice for every span."""
 MOST: Final = 256
 """Events after which a hook settles itself. At some 10 kB a span that holds 1 MB; a pause of an
 agent, in which the timer settles, comes long before."""
+_AT_ONCE: Final = 16
+"""Of these a hook judges so many at a time: the backlog shrinks, and no hook takes over 2 ms."""
 _PRESSED: Final = 2_048
 """Events after which a hook waits for another thread that settles: spans come faster than they
 can be judged."""
@@ -55,6 +57,7 @@ class Backlog:
     Attributes:
         events: What waits.
         append: Adds an event. Atomic, and takes no lock.
+        attended: Whether a timer is about to judge all of it.
     """
 
     def __init__(self, owner: Judging) -> None:
@@ -62,7 +65,7 @@ class Backlog:
         self.events: deque[Event] = deque(maxlen=_KEPT)
         self.append: Callable[[Event], None] = self.events.append
         self._lock = new_lock()
-        self._settling = False
+        self._settling = self.attended = False
 
     def open(self) -> None:
         """From now on there may be events: `settle_all` looks here."""
@@ -73,7 +76,8 @@ class Backlog:
 
     def forked(self) -> None:
         """In the child of a fork: what was not judged is the parent's."""
-        self._lock, self._settling = new_lock(), False
+        self._lock = new_lock()
+        self._settling = self.attended = False
         self.events.clear()
 
     def settle(self, most: int = _KEPT) -> None:
@@ -107,9 +111,11 @@ class Backlog:
         return left
 
     def press(self) -> None:
-        """Settles in a hook that found `MOST` events, unless another thread is at it."""
-        if not self._settling or len(self.events) >= _PRESSED:
+        """Judges a few in a hook that found `MOST` events, unless another thread is at it."""
+        if len(self.events) >= _PRESSED:
             self.settle()
+        elif not (self._settling or self.attended):
+            self.settle(_AT_ONCE)
 
 
 _opening = new_lock()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, cast
 
@@ -104,7 +104,7 @@ class LoopGuard(SessionQueries):
         profiler: Durations and costs of tools, as observed.
         telemetry: Its metrics and log events.
         backlog: Spans of the SDK that started or ended and are not judged yet.
-        chosen: Names of spans on which an execution choice is written at their start.
+        chosen: Execution choices to be written on spans at their start, by their names.
         passed_over: Names of scopes whose spans are of no interest, whatever they carry.
         subscribers: The callbacks for steps and decisions.
     """
@@ -160,8 +160,7 @@ class LoopGuard(SessionQueries):
         self._registry = known or Registry(settings, detectors)
         self.profiler = Profiler(settings, writer=self._writer)
         self._admissions = Admissions(settings, self.profiler, faults, self._writer)
-        on_all = settings.execution_on_spans == "all"
-        self.chosen: Container[str] = self.tools.known if on_all else self._admissions.chosen
+        self.chosen = self._admissions.chosen
         self.profiler.sample = self._admissions.resources.sample
         # Raises on unusable settings: before this guard is registered anywhere.
         self.telemetry = Telemetry(

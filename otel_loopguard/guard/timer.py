@@ -128,12 +128,16 @@ class WatchdogThread:
     @staticmethod
     def _settle(guard: LoopGuard) -> None:
         """Judges what waits by now, a few events at a time."""
-        left = len(guard.backlog.events)
-        while left > 0:
-            guard.backlog.settle(_SLICE)
-            left -= _SLICE
-            # Who waits for the interpreter gets it.
-            time.sleep(0)
+        backlog = guard.backlog
+        left, backlog.attended = len(backlog.events), True
+        try:
+            while left > 0:
+                backlog.settle(_SLICE)
+                left -= _SLICE
+                # Who waits for the interpreter gets it.
+                time.sleep(0)
+        finally:
+            backlog.attended = False
 
 
 def _seconds_until(due: int) -> float:

@@ -74,6 +74,8 @@ class LoopGuardSpanProcessor(SpanProcessor):
         self._append, self._events = self._backlog.append, self._backlog.events
         self._passed_over = self.guard.passed_over
         self._timer = WatchdogThread(self.guard)
+        self._chosen = self.guard.chosen
+        self._on_all = self.guard.settings.execution_on_spans == "all"
         self._at_end = self.guard.settings.judging == "at_end"
         self._on = self.guard.settings.enabled
         self._backlog.open()
@@ -123,9 +125,12 @@ class LoopGuardSpanProcessor(SpanProcessor):
             self.faults.caught("on_end", fault)
 
     def _is_annotated(self, span: Span, context: Context) -> bool:
-        """Whether something may have to be written on a span that starts, while it is open."""
-        chosen = self.guard.chosen
-        if chosen and span.name in chosen:
+        """Writes the choice of its tool on a span; True if more may have to be written."""
+        if self._chosen:
+            choice = self._chosen.get(span.name)
+            if choice is not None:
+                span.set_attributes(choice.attributes)
+        if self._on_all and span.name in self.guard.tools.known:
             return True
         return any_stops() and self.guard.may_be_stopped(
             span.get_span_context()[0], named_session(context)
