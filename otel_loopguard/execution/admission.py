@@ -451,11 +451,11 @@ class Admissions:
         until, annotation = self._annotations.get(tool, _NO_ANNOTATION)
         if time.monotonic() >= until:
             annotation = self._annotation(tool) if tool else None
-        if annotation is None:
+        if annotation is None or several:
             self.chosen.pop(name, None)
         else:
-            if not several:
-                self.chosen[name] = annotation
+            self.chosen[name] = annotation
+        if annotation is not None:
             span.annotate(annotation)
 
     def _annotation(self, tool: str) -> Annotation | None:

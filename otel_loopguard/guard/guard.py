@@ -801,6 +801,7 @@ class LoopGuard(SessionQueries):
 
     def _stall(self, stall: Stall) -> bool:
         """Decides about a span that has been open for too long; always True."""
+        self.backlog.settle()
         opened, step = stall.opened, stall.step
         made: list[DecisionRecord] = []
         with self._lock:

@@ -450,6 +450,7 @@ def test_a_name_that_several_tools_share(guard: LoopGuard) -> None:
             }  # fmt: skip
             with tracer.start_as_current_span("tool", attributes=attributes):
                 pass
+            guard.settle()
     said = [(span.attributes or {}).get("loopguard.execution.choice") for span in ended.spans]
     assert said[2:] == ["auto_background", None] * 2
 
