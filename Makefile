@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 SHELL  := /bin/bash
 UV     := VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/uv
 
-.PHONY: help demo demo-serve demo-hook test test-all environments frameworks check docs site golden bench house eval eval-stable dist lock clean
+.PHONY: help demo demo-serve demo-hook test test-all environments frameworks check docs site golden bench house eval eval-stable eval-peers dist lock clean
 .PHONY: collector balancer jaeger jaeger-ui stack demo-stack e2e phoenix mlflow kafka pictures
 .DEFAULT_GOAL := help
 
@@ -109,16 +109,20 @@ bench: $(VENV)/.dev ## speed and memory, as ratios in one run, and their bounds
 house: $(VENV)/.dev ## size and structure of the package, beside 0.3 and the aims
 	@$(BIN)/python -m bench.house
 
-eval: $(VENV)/.dev ## detection on ../shared/traces, beside the baselines
+RECORDINGS := ../shared/traces/{trail,magentic,captainagent,sentinel,miniswe,taubench,intercode,sweagent,codetracer-claude,codetracer-kimi}.jsonl.gz
+
+eval: $(VENV)/.dev ## detection on ../shared/traces
 	mkdir -p build
-	$(BIN)/python -m tests.scenarios.everyday build/everyday.jsonl.gz
-	$(BIN)/otel-loopguard eval ../shared/traces/{trail,magentic,captainagent,sentinel,miniswe,taubench,intercode,sweagent,codetracer-claude,codetracer-kimi}.jsonl.gz \
-	  ../shared/eval/scenarios.jsonl build/everyday.jsonl.gz --baselines ../shared/eval/baselines.py --leave-one-out --cost --errors \
-	  --curve build/curve.jsonl
+	$(BIN)/python -m lab.recorded scenarios/everyday-work.txt build/everyday.jsonl.gz
+	$(BIN)/otel-loopguard eval $(RECORDINGS) ../shared/eval/scenarios.jsonl build/everyday.jsonl.gz \
+	  --leave-one-out --cost --errors --curve build/curve.jsonl
 	$(BIN)/python bench/curve.py build/curve.jsonl docs/project/evaluation.svg
 
 eval-stable: $(VENV)/.dev ## which runs in scenarios/ are judged otherwise after a change that changes nothing
 	$(BIN)/python -m lab.stable scenarios/*.jsonl.gz
+
+eval-peers: $(VENV)/.dev ## the loop rules of other agents on scenarios/ and ../shared/traces, beside ours
+	$(BIN)/python -m lab.compare scenarios/*.jsonl.gz --recordings $(RECORDINGS)
 
 pictures: collector jaeger phoenix ## makes the pictures of README.md and docs/
 	PYTHONPATH=collector-config $(BIN)/python -m tests.operations.pictures

@@ -1,19 +1,20 @@
-"""Everyday runs as data, and what the guard makes of them.
+"""Runs as data, and what the guard or another detector makes of them.
 
-    python -m lab.scenarios scenarios/*.jsonl.gz
+    python -m lab.scenarios scenarios/* [--detector lab.peers:OpenHands]
 
-plays the runs of files (`scenarios/README.md` has the format) and says which are not as wanted.
-Each is played as agents are guarded: real spans with the run's own times through the processor, by
-the run's own clock, with default settings; `control.refused` before each tool call, whose refusal
-becomes a failed span, and `control.check` and `control.hint` after each call of the model.
+plays the runs of files (`scenarios/README.md` has the formats) and says which are not as wanted.
+The guard is played as agents are guarded: real spans with the run's own times through the
+processor, by the run's own clock, with default settings; `control.refused` before each tool call,
+whose refusal becomes a failed span, and `control.check` and `control.hint` after each call of the
+model. Another detector (`lab.runs.Detector`) is given the calls with their answers.
 """
 
 from __future__ import annotations
 
-import gzip
+import argparse
+import importlib
 import json
 import logging
-import sys
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -26,6 +27,9 @@ from opentelemetry import context as otel_context
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import Span, StatusCode, set_span_in_context
 
+from lab import tables
+from lab.runs import Factory, Row, Scenario, calls, judged
+from lab.runs import load as load_lines
 from otel_loopguard import (
     LoopGuard,
     LoopGuardSpanProcessor,
@@ -40,27 +44,6 @@ from otel_loopguard.errors import LoopGuardStop
 
 SECOND = 1_000_000_000
 EPOCH = 1_700_000_000 * SECOND
-
-Row = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Scenario:
-    """One run, and what is wanted of it.
-
-    Attributes:
-        id: Its name; also that of its session.
-        stuck: Whether it is one that ought to be noticed.
-        seen_by: Call by which a stuck one is to be noticed.
-        stopped_by: Call by which it is to be denied or aborted; None where a hint will do.
-        steps: What is done, in order.
-    """
-
-    id: str
-    stuck: bool
-    seen_by: int | None
-    stopped_by: int | None
-    steps: tuple[Row, ...]
 
 
 @dataclass
@@ -88,64 +71,22 @@ class Played:
         stops = [at for at, one in self.decisions if one.action.stops]
         return min([*stops, *(at for at, _ in self.refused)], default=None)
 
+    @property
+    def aborted(self) -> bool:
+        """True if it was ended."""
+        return any(one.action is Action.ABORT for _, one in self.decisions)
+
     def faults(self, scenario: Scenario) -> list[str]:
         """What is not as wanted; empty where all is."""
-        if not scenario.stuck:
-            return [] if self.stopped is None else [f"stopped at {self.stopped}"]
-        wanted = (
-            ("noticed", self.noticed, scenario.seen_by),
-            ("stopped", self.stopped, scenario.stopped_by),
-        )
-        return [
-            f"{what} at {at} and not by {by}" if at is not None else f"never {what}"
-            for what, at, by in wanted
-            if by is not None and (at is None or at > by)
-        ]
+        found = scenario.faults(self.noticed, self.stopped)
+        return [*found, "never aborted"] if scenario.aborted and not self.aborted else found
 
 
 def load(path: Path) -> Iterator[Scenario]:
-    """The runs of a file, a JSON object a line, packed by gzip or not."""
-    with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as lines:
-        for line in lines:
-            row = json.loads(line)
-            steps = row["steps"]
-            if "begin" not in steps[0]:
-                steps = list(_spelled_out(steps))
-            yield Scenario(
-                row["id"],
-                row["kind"] == "stuck",
-                row.get("seen_by") or row.get("by"),
-                row.get("stopped_by"),
-                tuple(steps),
-            )
-
-
-def _spelled_out(steps: Iterable[Row]) -> Iterator[Row]:
-    """The short form, in which models and agents are not written down."""
-    yield {"begin": "assistant"}
-    group = None
-    for number, step in enumerate(steps):
-        if step.get("wait"):
-            yield {"wait": step["wait"]}
-        if "user" in step:
-            yield {"end": "assistant"}
-            yield {"begin": "assistant", "user": step["user"]}
-        if "text" in step:
-            yield {"model": {"seconds": step.get("seconds", 1.5), "text": step["text"]}}
-            continue
-        if step.get("agent"):
-            yield {"begin": step["agent"], "nested": True}
-        if "group" not in step or step["group"] != group:
-            yield {"model": {"seconds": 1.5, "tokens_in": step.get("tokens_in")}}
-        group = step.get("group")
-        yield {
-            **{name: step[name] for name in ("tool", "args", "result", "error") if name in step},
-            "id": f"c{number}",
-            "seconds": step.get("seconds", 0.05),
-        }
-        if step.get("agent"):
-            yield {"end": step["agent"]}
-    yield {"end": "assistant"}
+    """The runs of a file of any format."""
+    if path.suffix == ".txt":
+        return (table.draw() for table in tables.load(path))
+    return load_lines(path)
 
 
 def play(scenario: Scenario, **settings: Any) -> Played:
@@ -185,7 +126,7 @@ class _Player:
                     self.open[session].pop().end(self.nanoseconds())
                 elif session not in self.over:
                     with self._within(session), suppress(LoopGuardStop):
-                        self._model(step) if "model" in step else self._tool(step)
+                        self._act(step)
                         continue
                     self.over.add(session)
         finally:
@@ -194,6 +135,18 @@ class _Player:
                     span.end(self.nanoseconds())
             self.provider.shutdown()
         return self.played
+
+    def _act(self, step: Row) -> None:
+        if "model" in step:
+            self._model(step)
+        elif "node" in step:
+            self._node(step)
+        elif "handoff" in step:
+            self._handoff(step)
+        elif "together" in step:
+            self._together(step["together"])
+        else:
+            self._end(*self._call(step), self.now)
 
     def _begin(self, session: str, step: Row) -> None:
         spans = self.open.setdefault(session, [])
@@ -226,7 +179,8 @@ class _Player:
         control.check()
         control.hint()
 
-    def _tool(self, step: Row) -> None:
+    def _call(self, step: Row) -> tuple[Span, Row | None]:
+        """Begins a call; gives its span, and the step unless it is refused."""
         self.played.calls += 1
         tool, args = step["tool"], step["args"]
         said = {"gen_ai.tool.name": tool, "gen_ai.tool.call.id": step["id"]}
@@ -236,16 +190,55 @@ class _Player:
             said["gen_ai.agent.name"] = step["agent"]
         refused = control.refused(tool, args)
         span = self._start("execute_tool", tool, said, step)
-        if refused is not None:
-            by = refused.decision.detector if refused.decision is not None else str(refused.by)
-            self.played.refused.append((self.played.calls, by))
-            _fail(span, semconv.ERROR_DENY, refused.hint or refused.reason)
-        else:
-            self.now += step["seconds"]
-            if "error" in step:
+        if refused is None:
+            return span, step
+        by = refused.decision.detector if refused.decision is not None else str(refused.by)
+        self.played.refused.append((self.played.calls, by))
+        _fail(span, semconv.ERROR_DENY, refused.hint or refused.reason)
+        return span, None
+
+    def _end(self, span: Span, step: Row | None, began: float) -> None:
+        """Ends a call that began at a time; one that was refused took none."""
+        if step is not None:
+            self.now = max(self.now, began + step["seconds"])
+            if step.get("error") is not None:
                 _fail(span, "ToolError", step["error"])
             if step.get("result") is not None:
                 span.set_attributes(_told({"gen_ai.tool.call.result": step["result"]}, step))
+        span.end(self.nanoseconds())
+
+    def _together(self, steps: list[Row]) -> None:
+        """Calls of one message that run side by side."""
+        began = self.now
+        begun = [self._call(step) for step in steps]
+        for span, step in sorted(begun, key=lambda one: (one[1] or {"seconds": 0})["seconds"]):
+            self._end(span, step, began)
+
+    def _handoff(self, step: Row) -> None:
+        self.played.calls += 1
+        said = {
+            "gen_ai.tool.name": f"transfer_to_{step['handoff']}",
+            "gen_ai.agent.handoff.source.name": step["agent"],
+            "gen_ai.agent.handoff.target.name": step["handoff"],
+        }
+        if step["args"] is not None:
+            said["gen_ai.tool.call.arguments"] = step["args"]
+        span = self._start("execute_tool", step["handoff"], said, step)
+        self.now += step["seconds"]
+        span.end(self.nanoseconds())
+
+    def _node(self, step: Row) -> None:
+        """A node of a graph, as the convention says it that has nodes."""
+        self.played.calls += 1
+        said: Row = {
+            "openinference.span.kind": "CHAIN",
+            "metadata": json.dumps({"langgraph_node": step["node"]}),
+        }
+        if step.get("result") is not None:
+            said["output.value"] = step["result"]
+        tracer = self.provider.get_tracer("openinference.instrumentation.langchain")
+        span = tracer.start_span(step["node"], attributes=said, start_time=self.nanoseconds())
+        self.now += step["seconds"]
         span.end(self.nanoseconds())
 
     def _start(self, operation: str, name: str, said: Row, step: Row) -> Span:
@@ -328,30 +321,56 @@ def _flat(messages: Iterable[Row]) -> Row:
     return said
 
 
+def factory(name: str) -> Factory:
+    """The detector that `module:name` makes."""
+    module, _, made = name.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), made)
+    except (ImportError, AttributeError) as why:
+        msg = f"--detector {name}: expected module:factory, as lab.peers:OpenHands ({why})"
+        raise SystemExit(msg) from None
+    return found
+
+
 def main() -> None:
     """Plays the runs of files and says which are not as wanted."""
+    asked = argparse.ArgumentParser(prog="python -m lab.scenarios", description=main.__doc__)
+    asked.add_argument("files", nargs="+", type=Path)
+    asked.add_argument("--detector", type=factory, help="module:factory; default is the guard")
+    given = asked.parse_args()
     logging.disable(logging.ERROR)
-    for path in map(Path, sys.argv[1:]):
-        good = {"healthy": 0, "stuck": 0}
-        runs = dict(good)
-        hinted = 0
-        for one in load(path):
-            played = play(one)
-            kind, faults = "stuck" if one.stuck else "healthy", played.faults(one)
-            runs[kind] += 1
-            good[kind] += not faults
-            hinted += not one.stuck and played.noticed is not None
-            if faults:
-                said = [
-                    f"{at} {found.action} {found.detector}/{found.reason}"
-                    for at, found in played.decisions
-                ]
-                by = played.refused[:1]
-                print(f"{kind} {one.id!r}: {' and '.join(faults)}: {said[:6]} {by}")
-        print(
-            f"{path.name}: healthy {good['healthy']}/{runs['healthy']} ({hinted} noticed), "
-            f"stuck {good['stuck']}/{runs['stuck']}"
-        )
+    for path in given.files:
+        tell(path, given.detector)
+
+
+def tell(path: Path, make: Factory | None = None) -> None:
+    """Prints the runs of one file that are not as wanted, and how many are."""
+    good = {"healthy": 0, "stuck": 0}
+    runs = dict(good)
+    hinted = 0
+    for one in load(path):
+        if make is None:
+            found = play(one)
+            faults = found.faults(one)
+            why = f": {_decisions(found)} {found.refused[:1]}"
+        else:
+            found = judged(calls(one), make)
+            faults = one.faults(found.noticed, found.stopped)
+            why = ""
+        kind = "stuck" if one.stuck else "healthy"
+        runs[kind] += 1
+        good[kind] += not faults
+        hinted += not one.stuck and found.noticed is not None
+        if faults:
+            print(f"{kind} {one.id!r}: {' and '.join(faults)}{why}")
+    print(
+        f"{path.name}: healthy {good['healthy']}/{runs['healthy']} ({hinted} noticed), "
+        f"stuck {good['stuck']}/{runs['stuck']}"
+    )
+
+
+def _decisions(played: Played) -> list[str]:
+    return [f"{at} {one.action} {one.detector}/{one.reason}" for at, one in played.decisions[:6]]
 
 
 if __name__ == "__main__":

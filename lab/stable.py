@@ -1,8 +1,9 @@
 """Changes that change nothing: a healthy run that was let through must be let through again.
 
 Each scenario is played as it is and once for each change: in words of no language, in capitals,
-wrapped, slower, with other ids, told by another convention. `make eval-stable` lists every
-healthy run that is stopped after a change only, and every stuck one that a fourfold pace hides.
+wrapped, slower, with other ids, shared by two agents, told by another convention. `make
+eval-stable` lists every healthy run that is stopped after a change only, and every stuck one that a
+fourfold pace hides.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-from lab.scenarios import Row, Scenario, load, play
+from lab.runs import Row, Scenario
+from lab.scenarios import load, play
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _SHUFFLED = "".join(random.Random(7).sample(_LETTERS, len(_LETTERS)))
@@ -142,6 +144,69 @@ def _ids(scenario: Scenario, form: str) -> Scenario:
     return _answers(scenario, partial(_deep, change=lambda text: _ID.sub(other, text)))
 
 
+def _turned(said: Any) -> Any:
+    """A JSON object with its fields in another order, also where it is written as text."""
+    if isinstance(said, str) and said[:1] in ("{", "["):
+        try:
+            return json.dumps(_turned(json.loads(said)))
+        except ValueError:
+            return said
+    if isinstance(said, dict):
+        fields = cast("dict[str, Any]", said)
+        return {name: _turned(fields[name]) for name in reversed(fields)}
+    if isinstance(said, list):
+        return [_turned(item) for item in cast("list[Any]", said)]
+    return said
+
+
+def _turning(scenario: Scenario) -> Scenario:
+    """Every second answer has its fields in another order, as maps of some languages have."""
+    steps = list(scenario.steps)
+    places = [place for place, step in enumerate(steps) if step.get("result") is not None]
+    for place in places[::2]:
+        steps[place] = {**steps[place], "result": _turned(steps[place]["result"])}
+    return replace(scenario, steps=tuple(steps))
+
+
+def _parts(scenario: Scenario) -> Scenario:
+    """Answers as a list of content parts, as MCP gives them."""
+
+    def one(step: Row) -> Row:
+        if step.get("result") is None:
+            return step
+        said = step["result"]
+        text = said if isinstance(said, str) else json.dumps(said)
+        return {**step, "result": [{"type": "text", "text": text}]}
+
+    return replace(scenario, steps=tuple(map(one, scenario.steps)))
+
+
+def _prefixed(scenario: Scenario) -> Scenario:
+    """Tools under the names that clients of MCP give them."""
+
+    def one(step: Row) -> Row:
+        if "tool" in step:
+            step = {**step, "tool": f"mcp__server__{step['tool']}"}
+        call = step.get("model", {}).get("call")
+        if call:
+            call = {**call, "name": f"mcp__server__{call['name']}"}
+            step = {**step, "model": {**step["model"], "call": call}}
+        return step
+
+    return replace(scenario, steps=tuple(map(one, scenario.steps)))
+
+
+def _shared(scenario: Scenario) -> Scenario:
+    """Two agents in turn, each with every second call, under the one that began."""
+    steps: list[Row] = []
+    number = 0
+    for step in scenario.steps:
+        alone = "tool" in step and "agent" not in step
+        number += alone
+        steps.append({**step, "agent": ("one", "other")[number % 2]} if alone else step)
+    return replace(scenario, steps=tuple(steps))
+
+
 CHANGES: dict[str, Change] = {
     "answers invented": partial(_answers, change=partial(_deep, change=_invented)),
     "tools invented": partial(_tools, whole=False),
@@ -158,6 +223,10 @@ CHANGES: dict[str, Change] = {
     "openinference": lambda scenario: replace(
         scenario, steps=tuple({**step, "dialect": "openinference"} for step in scenario.steps)
     ),
+    "fields turned": _turning,
+    "content parts": _parts,
+    "mcp names": _prefixed,
+    "two agents": _shared,
     **{f"pace {pace}": partial(_paced, factor=pace) for pace in PACES},
 }
 

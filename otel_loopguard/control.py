@@ -17,6 +17,7 @@ from otel_loopguard._control.flag import Control, Flag
 from otel_loopguard._control.gate import (
     Gate,
     abort,
+    allow,
     check,
     current,
     gate,
@@ -27,15 +28,16 @@ from otel_loopguard._control.gate import (
 )
 from otel_loopguard._control.limits import cancelling, limit, limited
 from otel_loopguard._control.milestones import compacted, milestone, milestones, task_type
-from otel_loopguard._control.session_info import remaining
+from otel_loopguard._control.session_info import explain, remaining, wait_advice
 from otel_loopguard._util.moved import warn_moved
 from otel_loopguard.core import Remaining
 
 __all__ = [
-    "Control", "Flag", "Gate", "Remaining", "abort", "answer", "cancelling", "check", "compacted",
-    "current", "escalate", "escalations", "gate", "hint", "limit", "limited", "milestone",
-    "milestones", "on_decision", "on_escalation", "pause", "plan", "refused", "remaining",
-    "resume", "session", "task_type",
+    "Control", "Flag", "Gate", "Remaining", "abort", "allow", "answer",
+    "cancelling", "check", "compacted", "current", "escalate", "escalations", "explain", "gate",
+    "hint", "limit", "limited", "milestone", "milestones", "on_decision", "on_escalation", "pause",
+    "plan", "refused", "remaining", "resume", "session", "task_type",
+    "wait_advice",
 ]  # fmt: skip
 
 _MOVED: Final = {

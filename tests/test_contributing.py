@@ -46,7 +46,7 @@ TASKS = {
                 "from otel_loopguard.detectors.registry import",
                 "from otel_loopguard.detectors.long_answers import LongAnswers\n",
             ),
-            ("detectors/__init__.py", "    repetition.ExactRepeat,\n", "    LongAnswers,\n"),
+            ("detectors/__init__.py", "    repetition.ExactRepeat,", "    LongAnswers,\n"),
         ),
         {
             'Settings(detectors=("__main__:LongAnswers",))': "Settings()",

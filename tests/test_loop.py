@@ -87,7 +87,8 @@ def test_a_loop_is_hinted_refused_and_stopped(house: House) -> None:
     assert house.ran == 4
     assert isinstance(results[4], Refusal)
     assert not isinstance(results[3], Refusal)
-    assert results[4] == told[1]
+    # A refusal goes where instrumentations may write it, so it quotes nothing.
+    assert results[4] == told[1].replace(' The last answer: "No results for x."', "")
     assert stop.value.parts == ("No results for x.",) * 4
     assert stop.value.session == house.key
 

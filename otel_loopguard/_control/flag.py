@@ -142,6 +142,7 @@ class Flag:
         "_hint_taken",
         "_lock",
         "_milestones",
+        "_quoting",
         "_read",
         "_waiters",
         "asked",
@@ -172,6 +173,9 @@ class Flag:
         self.raised_budgets: Mapping[str, float] = {}
         self.escalations = 0  # about this session, and open
         self._hint_taken: Control | None = None
+        # The hint with what was quoted. Content: it is given to the model of this process only, and
+        # is no part of the control, which goes to stores, servers and logs.
+        self._quoting: tuple[Control, str] | None = None
         self._read: Control | None = None  # the one that was read last
         self.asked = False
         self.heard: Mapping[str, int] = {}
@@ -266,9 +270,18 @@ class Flag:
     def rename(self, session: str) -> None:
         """Gives the session its final key."""
         with _changing:
-            taken = self._hint_taken is self._control
-            self._control = replace(self._control, session=session)
-            self._hint_taken = self._control if taken else self._hint_taken
+            before = self._control
+            now = self._control = replace(before, session=session)
+            if self._hint_taken is before:
+                self._hint_taken = now
+            if self._quoting is not None and self._quoting[0] is before:
+                self._quoting = now, self._quoting[1]
+
+    @property
+    def quoting_hint(self) -> str | None:
+        """The hint as `take_hint` gives it, with what was quoted."""
+        now, quoting = self._control, self._quoting
+        return quoting[1] if quoting is not None and quoting[0] is now else now.hint
 
     def take_hint(self) -> str | None:
         """Returns the hint once; None afterwards, or if there is none."""
@@ -277,7 +290,7 @@ class Flag:
             if now.hint is None or now is self._hint_taken:
                 return None
             self._hint_taken = now
-        return now.hint
+            return self.quoting_hint if now is self._control else now.hint
 
     def add_part(self, result: object) -> None:
         """Adds a result to those that a stop of the session carries."""
@@ -298,6 +311,7 @@ class Flag:
         *,
         reason: str | None = None,
         hint: str | None = None,
+        quoting: str | None = None,
         decision: Decision | None = None,
         by: str | None = None,
         until: int | None = None,
@@ -312,6 +326,7 @@ class Flag:
             action: What to do.
             reason: Why, in a sentence.
             hint: What to tell the model.
+            quoting: The same with content, for the model of this process only.
             decision: The decision behind it.
             by: Who sets it; `policy` by default where there is a decision.
             until: When it ends by itself, nanoseconds since the epoch.
@@ -328,13 +343,12 @@ class Flag:
             paused = now is Action.PAUSE and decision is not None
             if now is Action.ABORT or (paused and action is not Action.ABORT):
                 return False
-            session = self._control.session
-            self._put(
-                Control(
-                    session, action, reason, hint, decision, by, until, recalled,
-                    remote_decision_id,
-                )
+            control = Control(
+                self._control.session, action, reason, hint, decision, by, until, recalled,
+                remote_decision_id,
             )  # fmt: skip
+            self._quoting = None if quoting is None else (control, quoting)
+            self._put(control)
         self._wake()
         return True
 

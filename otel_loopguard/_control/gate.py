@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Generator, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from opentelemetry import trace
 
@@ -23,7 +23,7 @@ from otel_loopguard._control.pending import keep_early
 from otel_loopguard._control.refusals import told
 from otel_loopguard._util.backlog import settle_all
 from otel_loopguard._util.clock import now
-from otel_loopguard._util.logger import warn_blind
+from otel_loopguard._util.logger import logger, warn_blind
 from otel_loopguard.core import Action
 from otel_loopguard.errors import LoopGuardAbort, LoopGuardPaused, LoopGuardSettingsError
 
@@ -72,8 +72,9 @@ def hint() -> str | None:
         if hint := control.hint():
             messages.append({"role": "user", "content": hint})
 
-    Only the first caller gets it, as the hints of a session belong in one conversation. The text
-    stays in `current().hint`.
+    Only the first caller gets it, as the hints of a session belong in one conversation. It quotes
+    the first 60 characters of the error or answer; the text without them, which may leave the
+    process, stays in `current().hint`.
     """
     flag = asked_flag()
     return None if flag is None else flag.take_hint()
@@ -243,6 +244,36 @@ def resume(session: str, *, by: str | None = None, guidance: str | None = None) 
     for flag in flags:
         flag.clear(by=by or BY_HAND, hint=guidance, reason=guidance and "told by a person")
     return bool(flags)
+
+
+def allow(
+    session: str, scope: Literal["call", "session"] = "call", *, by: str | None = None
+) -> bool:
+    """Lets a false alarm through: a session goes on, and is not stopped for it again.
+
+    The log says which setting does the same for good.
+
+    Args:
+        session: Its key.
+        scope: The loop that was stopped (`call`), or whatever the session does (`session`): then
+            decisions are only noted.
+        by: Name of the person who does it.
+
+    Returns:
+        False if it is not known here.
+
+    Raises:
+        LoopGuardSettingsError: The guard itself has that name, as `policy`.
+        ValueError: There is no such scope, or the name is no text.
+    """
+    _check(by)
+    if scope not in ("call", "session"):
+        msg = f"scope must be 'call' or 'session', got {scope!r:.100}"
+        raise ValueError(msg)
+    said = [one.allow(session, scope, by or BY_HAND) for one in keepers()]
+    for setting in filter(None, dict.fromkeys(said)):
+        logger.info("session %s: to allow this for good, set %s", session, setting)
+    return any(setting is not None for setting in said)
 
 
 def abort(session: str, reason: str = "aborted by hand", *, by: str | None = None) -> bool:

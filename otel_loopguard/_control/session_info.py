@@ -11,6 +11,7 @@ from otel_loopguard.core import Choice
 if TYPE_CHECKING:
     from otel_loopguard.core import Remaining
     from otel_loopguard.core.report import AgentCycle, Context, Report, Topic
+    from otel_loopguard.policy.explain import Explanation
 
 
 def report(session: str | None = None) -> Report | None:
@@ -52,6 +53,48 @@ def remaining(session: str | None = None) -> Remaining | None:
         return None
     found = (keeper.remaining(key) for keeper in keepers())
     return next((left for left in found if left is not None), None)
+
+
+def explain(session: str | None = None) -> Explanation | None:
+    """Returns why a session was stopped, or why not: what was counted, and what comes next.
+
+    ::
+
+        print(control.explain())
+
+    Args:
+        session: Key of the session; by default the session of the current context.
+
+    Returns:
+        For each loop what was measured, its rung, what its rounds weigh and why, and the next rung;
+        the calls that were made again and are no loop; no content of calls. None if no session is
+        known. Where several guards know it, that of the first.
+    """
+    key = current_key(session)
+    if key is None:
+        return None
+    found = (keeper.explain(key) for keeper in keepers())
+    return next((one for one in found if one is not None), None)
+
+
+def wait_advice(session: str | None = None) -> float:
+    """Returns how long to wait at least before the next look at what is not ready yet.
+
+    For a loop that polls by itself, and pays for a model call with each look::
+
+        time.sleep(max(delay_s, control.wait_advice()))
+
+    Args:
+        session: Key of the session; by default the session of the current context.
+
+    Returns:
+        Seconds, a third of the wait so far: from 10 to 300. 0 if the session waits for nothing, is
+        not known, or `wait_longer` is off.
+    """
+    key = current_key(session)
+    return (
+        0.0 if key is None else max((keeper.wait_advice(key) for keeper in keepers()), default=0.0)
+    )
 
 
 def cycles(session: str | None = None) -> tuple[AgentCycle, ...]:

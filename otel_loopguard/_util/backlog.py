@@ -57,6 +57,7 @@ class Backlog:
     Attributes:
         events: What waits.
         append: Adds an event. Atomic, and takes no lock.
+        settling: Whether a thread is at it: what it has taken out is not judged yet.
         attended: Whether a timer is about to judge all of it.
     """
 
@@ -65,7 +66,7 @@ class Backlog:
         self.events: deque[Event] = deque(maxlen=_KEPT)
         self.append: Callable[[Event], None] = self.events.append
         self._lock = new_lock()
-        self._settling = self.attended = False
+        self.settling = self.attended = False
 
     def open(self) -> None:
         """From now on there may be events: `settle_all` looks here."""
@@ -77,7 +78,7 @@ class Backlog:
     def forked(self) -> None:
         """In the child of a fork: what was not judged is the parent's."""
         self._lock = new_lock()
-        self._settling = self.attended = False
+        self.settling = self.attended = False
         self.events.clear()
 
     def settle(self, most: int = _KEPT) -> None:
@@ -86,17 +87,20 @@ class Backlog:
         What comes meanwhile is not waited for: other threads may make spans without end.
         """
         events, owner = self.events, self._owner()
-        if not events or owner is None or held():
+        if not (events or self.settling) or owner is None or held():
             return
         left = min(len(events), most)
-        while left > 0 and events:
+        while True:
+            # Also where nothing is left: another thread may be at what was taken out.
             with self._lock:
-                self._settling = True
+                self.settling = True
                 try:
                     left = self._judge(owner, left)
                 finally:
-                    self._settling = False
+                    self.settling = False
             owner.publish()
+            if left <= 0 or not (events or self.settling):
+                break
         settle()
 
     def _judge(self, owner: Judging, left: int) -> int:
@@ -114,7 +118,7 @@ class Backlog:
         """Judges a few in a hook that found `MOST` events, unless another thread is at it."""
         if len(self.events) >= _PRESSED:
             self.settle()
-        elif not (self._settling or self.attended):
+        elif not (self.settling or self.attended):
             self.settle(_AT_ONCE)
 
 
@@ -126,5 +130,5 @@ def settle_all() -> None:
     """Judges what waits in any guard of this process, before one is asked."""
     for known in _open:
         backlog = known()
-        if backlog is not None and backlog.events:
+        if backlog is not None and (backlog.events or backlog.settling):
             backlog.settle()

@@ -225,6 +225,11 @@ class BackgroundWorker(Generic[_Item]):
             time.sleep(_NAP_S)
         return not (self._waiting or self._delivering)
 
+    def abandon(self) -> None:
+        """Leaves a delivery that hangs to its thread, and goes on with the next item on another."""
+        self._thread.stop()
+        self._thread.wake()
+
     def stop(self) -> None:
         """Ends the thread; what waits is not delivered."""
         with self._lock:

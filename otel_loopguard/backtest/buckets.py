@@ -218,6 +218,7 @@ def result_row(found: BacktestResult) -> dict[str, object]:
                 "time": decision.time // 1000 or None,
                 "count": float(decision.count),
                 "confidence": float(decision.confidence),
+                "message": decision.message,
             }
             for decision in found.decisions
         ],
@@ -238,7 +239,7 @@ def _schema(arrow: Any) -> Any:
     moment = arrow.timestamp("us", "UTC")
     decision = {
         "action": text, "detector": text, "rule": text, "tool": text, "step": whole,
-        "time": moment, "count": real, "confidence": real,
+        "time": moment, "count": real, "confidence": real, "message": text,
     }  # fmt: skip
     return arrow.schema(
         {

@@ -14,25 +14,34 @@ if TYPE_CHECKING:
     from otel_loopguard.backtest.run import Backtest
 
 _TOP: Final = 15
-_DIFFERENT: Final = 200
+_LISTED: Final = 200
+"""Sessions in a list; a page of more is slow to open, and the Parquet files have all."""
+_DECISIONS: Final = 20
 _WIDTH: Final = 320
 _STOPS: Final = "('deny', 'pause', 'abort')"
 _STYLE: Final = """
 body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;
 color:#1c2430;background:#fff}
+.bars,table{display:block;overflow-x:auto}
 table{border-collapse:collapse;margin:.5rem 0 1.5rem}td,th{padding:.2rem .8rem .2rem 0;
 text-align:left;border-bottom:1px solid #dde2e8;vertical-align:top}
+code{font-size:.9em;overflow-wrap:anywhere}
+details{border-bottom:1px solid #dde2e8;padding:.4rem 0}summary{cursor:pointer}
 td.n,th.n{text-align:right}h1{font-size:1.5rem}h2{font-size:1.1rem;margin-top:2rem}
 svg text{font:13px system-ui,sans-serif;fill:#1c2430}small{color:#5b6675}
 @media(prefers-color-scheme:dark){body{background:#14181d;color:#e6e9ed}
-svg text{fill:#e6e9ed}td,th{border-color:#333b45}small{color:#9aa4b1}}
+svg text{fill:#e6e9ed}td,th,details{border-color:#333b45}small{color:#9aa4b1}}
 """
 
 Row = Mapping[str, Any]
 
 
-def write_summary(found: Backtest, other: Backtest | None, path: Path) -> None:
-    """Writes the page; with another backtest of the same source, also in what they differ."""
+def write_summary(found: Backtest, other: Backtest | None, path: Path) -> int:
+    """Writes the page; with another backtest of the same source, also in what they differ.
+
+    Returns:
+        How many sessions would have been stopped.
+    """
     with load("duckdb").connect() as connection:
 
         def rows(query: str, *files: str) -> list[Row]:
@@ -40,7 +49,9 @@ def write_summary(found: Backtest, other: Backtest | None, path: Path) -> None:
             names = [column[0] for column in done.description]
             return [dict(zip(names, row, strict=True)) for row in done.fetchall()]
 
+        (stopped,) = rows("SELECT count(stop_step) AS sessions FROM read_parquet($1)")
         parts = [*_head(found, rows), *_loops(rows), *_savings(rows), *_labels(rows)]
+        parts += _stopped(rows, stopped["sessions"])
         if other is not None:
             parts += _difference(found, other, rows)
     body = "\n".join(parts)
@@ -53,6 +64,7 @@ def write_summary(found: Backtest, other: Backtest | None, path: Path) -> None:
     temporary = path.with_suffix(".tmp")
     temporary.write_text(page, "utf-8", errors="backslashreplace")
     temporary.replace(path)
+    return stopped["sessions"]
 
 
 _Query = Callable[..., list[Row]]
@@ -69,7 +81,7 @@ def _head(found: Backtest, rows: _Query) -> list[str]:
         f"<p>{sessions:,} sessions, {steps:,} steps of <b>{_text(found.source.name)}</b></p>",
         f"<p>Guard {__version__}, settings {found.digest}; every session by itself.</p>",
         "<h2>Sessions by their strongest decision</h2>",
-        _bars([(row["strongest"], row["sessions"]) for row in counted]),
+        _bars([(_action(row["strongest"]), row["sessions"]) for row in counted]),
     ]
     broken = found.notes.broken.most_common(_TOP)
     if broken:
@@ -87,7 +99,7 @@ def _loops(rows: _Query) -> list[str]:
         each + "SELECT decision.detector AS detector, decision.rule AS rule,"
         " count(DISTINCT (session, source)) AS sessions, count(*) AS decisions,"
         f" count(*) FILTER (decision.action IN {_STOPS}) AS stops,"
-        " median(decision.step) AS step"
+        " median(decision.step) + 1 AS step"
         f" FROM found GROUP BY ALL ORDER BY sessions DESC, rule LIMIT {_TOP}"
     )
     html = ["<h2>Which loops</h2>"]
@@ -130,7 +142,9 @@ def _savings(rows: _Query) -> list[str]:
          row[f"{name}_known"])
         for name, unit in units if row[name]
     ]  # fmt: skip
-    shares = [(unit, 100 * row[f"{name}_after"] / row[name]) for name, unit in units if row[name]]
+    shares = [
+        (unit, round(100 * row[f"{name}_after"] / row[name])) for name, unit in units if row[name]
+    ]
     unknown = [unit for name, unit in units if not row[f"{name}_known"]]
     html += [
         f"<p>{row['sessions']:,} sessions would have been stopped.</p>",
@@ -171,6 +185,54 @@ def _labels(rows: _Query) -> list[str]:
     ]
 
 
+def _stopped(rows: _Query, count: int) -> list[str]:
+    """The sessions that would have been stopped, those that went on for longest first."""
+    if not count:
+        return []
+    listed = rows(
+        "SELECT session, source, steps, stop_step, stop_action, stop_rule,"
+        # Not the times: duckdb would need pytz for them.
+        " [{'action': d.action, 'tool': d.tool, 'step': d.step, 'message': d.message}"
+        " for d in decisions] AS decisions FROM read_parquet($1) WHERE stop_step IS NOT NULL"
+        f" ORDER BY steps_after DESC, session, source LIMIT {_LISTED}"
+    )
+    more = f"<p>The first {_LISTED} of {count:,}; the Parquet files have all.</p>"
+    return [
+        "<h2>Sessions that would have been stopped</h2>",
+        more if count > len(listed) else "",
+        *map(_session, listed),
+    ]
+
+
+def _session(row: Row) -> str:
+    decisions: Sequence[Row] = row["decisions"]
+    at, action = row["stop_step"], row["stop_action"]
+    stop = next(one for one in decisions if (one["step"], one["action"]) == (at, action))
+    said = [
+        f"<li><b>{_action(one['action'], 'note')}</b> at step {one['step'] + 1:,}: "
+        f"{'' if (one['tool'] or '') in one['message'] else _tool(one)}"
+        f"{_text(one['message'], 400)}</li>"
+        for one in decisions[:_DECISIONS]
+    ]
+    if len(decisions) > _DECISIONS:
+        said.append(f"<li>and {len(decisions) - _DECISIONS:,} more</li>")
+    return (
+        f"<details><summary><code>{_text(row['session'], 400)}</code> <small>"
+        f"{_text(row['source'])}</small><br><b>{action}</b> at step {at + 1:,} of "
+        f"{row['steps']:,}: {_tool(stop)}{_text(row['stop_rule'])}</summary>"
+        f"<ul>{''.join(said)}</ul></details>"
+    )
+
+
+def _tool(decision: Row) -> str:
+    return f"<code>{_text(decision['tool'])}</code> " if decision["tool"] else ""
+
+
+def _action(action: str, allows: str = "nothing, or a note") -> str:
+    """An action as people read it; the word `allow` would be taken for a verdict."""
+    return allows if action == "allow" else action
+
+
 def _difference(found: Backtest, other: Backtest, rows: _Query) -> list[str]:
     """Which sessions two settings judge differently."""
     kept = "strongest, stop_step, stop_rule, len(decisions) AS decisions"
@@ -180,7 +242,7 @@ def _difference(found: Backtest, other: Backtest, rows: _Query) -> list[str]:
         f" b AS (SELECT session, source, {kept} FROM read_parquet($2)"
         " QUALIFY row_number() OVER (PARTITION BY session, source ORDER BY len(decisions)) = 1),"
         " d AS (SELECT session, source, a.strongest AS one, b.strongest AS other,"
-        " a.stop_step AS one_stop, b.stop_step AS other_stop FROM a FULL JOIN b"
+        " a.stop_step + 1 AS one_stop, b.stop_step + 1 AS other_stop FROM a FULL JOIN b"
         " USING (session, source) WHERE a.strongest IS DISTINCT FROM b.strongest"
         " OR a.stop_step IS DISTINCT FROM b.stop_step OR a.decisions IS DISTINCT FROM b.decisions)"
     )
@@ -196,12 +258,17 @@ def _difference(found: Backtest, other: Backtest, rows: _Query) -> list[str]:
     ]
     if not moves:
         return html
-    listed = rows(query + f" SELECT * FROM d ORDER BY session, source LIMIT {_DIFFERENT}", *both)
+    listed = rows(query + f" SELECT * FROM d ORDER BY session, source LIMIT {_LISTED}", *both)
     columns = (f"strongest, {found.digest}", f"strongest, {other.digest}")
     places = (f"stop at step, {found.digest}#", f"stop at step, {other.digest}#")
     return [
         *html,
-        _bars([(f"{row['one']} → {row['other']}", row["sessions"]) for row in moves[:_TOP]]),
+        _bars(
+            [
+                (f"{_action(row['one'])} → {_action(row['other'])}", row["sessions"])
+                for row in moves[:_TOP]
+            ]
+        ),
         _table((*columns, "sessions#"), [tuple(row.values()) for row in moves]),
         f"<h2>The first {len(listed)} of them</h2>",
         _table(("session", "source", *columns, *places), [tuple(row.values()) for row in listed]),
@@ -214,7 +281,7 @@ def _total(rows: Sequence[Row], name: str) -> int:
 
 def _bars(values: Sequence[tuple[str, float]], unit: str = "") -> str:
     """Horizontal bars, each with its name and value."""
-    most = max((value for _, value in values), default=0) or 1
+    most = 100 if unit == "%" else max((value for _, value in values), default=0) or 1
     lines: list[str] = []
     for number, (name, value) in enumerate(values):
         y, width = 22 * number, _WIDTH * value / most
@@ -225,8 +292,8 @@ def _bars(values: Sequence[tuple[str, float]], unit: str = "") -> str:
         )
     names = "; ".join(f"{_text(name, 36)}: {_number(value)}{unit}" for name, value in values)
     return (
-        f'<svg role="img" aria-label="{names}" width="680" height="{22 * len(values) + 4}">'
-        f"{''.join(lines)}</svg>"
+        f'<div class=bars><svg role="img" aria-label="{names}" width="680"'
+        f' height="{22 * len(values) + 4}">{"".join(lines)}</svg></div>'
     )
 
 

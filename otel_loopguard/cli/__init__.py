@@ -8,9 +8,9 @@ import sys
 def main() -> None:
     """Runs the command line.
 
-    Exits with 0 if all went well, 1 if lines of the input were broken and passed over, 2 if
-    arguments or files cannot be used, the output cannot be written, or the extra `cli` is not
-    installed. `hook run` always exits with 0.
+    Exits with 0 if all went well, 1 if lines of the input were broken and passed over or `doctor`
+    misses something, 2 if arguments or files cannot be used, the output cannot be written, or the
+    extra `cli` is not installed. `hook run` always exits with 0.
     """
     if sys.argv[1:2] == ["hook"] and "--help" not in sys.argv:
         # Started at every event of an agent: without what only people need.

@@ -136,6 +136,20 @@ def report(files: Files, form: Form = Format.TABLE, settings: SettingsFile = Non
     _exit(lambda: print_reports(files, form, _settings(settings)))
 
 
+@app.command(rich_help_panel=_RECORDED)
+def explain(
+    what: Annotated[
+        str, typer.Argument(metavar="FILE|SESSION", help="Recorded runs, or the key of a session.")
+    ],
+    form: Form = Format.TABLE, settings: SettingsFile = None, store: Store = None,
+    socket: Socket = None,
+) -> None:  # fmt: skip
+    """Says why sessions were stopped or not: what was counted, its weights, what comes next."""
+    from otel_loopguard.cli.explain import print_explanations  # noqa: PLC0415
+
+    _exit(lambda: print_explanations(what, form, _settings(settings), store, socket))
+
+
 @app.command(rich_help_panel=_AGENTS)
 def transcripts(  # noqa: PLR0913, PLR0917  # they are options
     paths: Annotated[
@@ -411,6 +425,23 @@ def plan(
     from otel_loopguard.cli.plan import print_plan  # noqa: PLC0415
 
     _exit(lambda: print_plan(file, form, _settings(settings)))
+
+
+@app.command()
+def doctor(
+    files: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Argument(
+            metavar="FILE", help="Recordings to look at; without any, this environment."
+        ),
+    ] = None,
+    form: Form = Format.TABLE,
+    json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
+) -> None:
+    """Checks an environment or a recording: what is there, what is missing, how to add it."""
+    from otel_loopguard.cli.doctor.command import print_findings  # noqa: PLC0415
+
+    _exit(lambda: print_findings(files or [], Format.JSON if json else form))
 
 
 @app.command()

@@ -47,10 +47,11 @@ def print_backtest(
     found = replayed(settings)
     other = None if compared is None else replayed(compared)
     page = out / "summary.html"
-    write_summary(found, other, page)
+    stopped = write_summary(found, other, page)
     for why, count in found.notes.broken.most_common(10):
         say(f"otel-loopguard: {count:,} x {why}", error=True)
     say(f"{found.notes.sessions:,} sessions of {found.notes.rows:,} rows")
+    say(f"{stopped:,} of them would have been stopped; the summary lists them")
     for each in filter(None, (found, other)):
         say(f"decisions: {each.parts}")
     say(f"summary: {page}")

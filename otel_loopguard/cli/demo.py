@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import Status, StatusCode
+from rich.table import Table
 from rich.text import Text
 
 from otel_loopguard import control
@@ -114,7 +115,10 @@ def _live(out: Console) -> bool:
     """Runs the stubborn agent; whether it was stopped."""
 
     def report(who: str, what: str) -> None:
-        out.print(Text(f"{who:>9}  {what}", style=_STYLES[who]))
+        row = Table.grid(padding=(0, 2))
+        row.add_column(width=9, justify="right")
+        row.add_row(*(Text(each, style=_STYLES[who]) for each in (who, what)))
+        out.print(row)
 
     provider = TracerProvider()
     provider.add_span_processor(LoopGuardSpanProcessor())

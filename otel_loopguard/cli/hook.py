@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from otel_loopguard.cli.output import Format, cell, console, json_line, say, table
+from otel_loopguard.cli.output import Format, console, json_line, say, table
 from otel_loopguard.errors import LoopGuardError, LoopGuardSettingsError
 from otel_loopguard.hooks.hook_files import HOOK_FILES
 
@@ -59,14 +59,14 @@ def install_hooks(
 
     scope = "project" if project else "user"
     try:
-        change = install(_known(agent), scope, mode.value, _project())
+        change = install(_known(agent), scope, mode.value, repository())
     except LoopGuardError as error:
         raise _unusable(error) from error
     done = f"hooks installed, mode {mode.value}" if change.changed else "nothing to change"
     say(f"{agent}: {done}: {change.file}")
     if change.backup:
         say(f"backup: {change.backup}")
-    for state in states(_project()):
+    for state in states(repository()):
         if (state.agent, state.scope) == (agent, scope) and not state.found:
             say(f"the program {state.program} is not found: nothing is guarded", error=True)
     say(f"to do: {HOOK_FILES[agent].todo}")
@@ -85,7 +85,7 @@ def uninstall_hooks(
 
     scopes = SCOPES if project is None else (SCOPES[project],)
     try:
-        changes = [uninstall(_known(agent), scope, _project()) for scope in scopes]
+        changes = [uninstall(_known(agent), scope, repository()) for scope in scopes]
     except LoopGuardError as error:
         raise _unusable(error) from error
     for change in changes:
@@ -103,20 +103,20 @@ def status(
     from otel_loopguard.hooks.install import states  # noqa: PLC0415  # `--help` is quick
     from otel_loopguard.hooks.state_folder import StateFolder  # noqa: PLC0415
 
-    found = list(states(_project()))
+    found = list(states(repository()))
     if problem := StateFolder().problem:
         say(f"no event is judged: {problem}", error=True)
     if form is Format.JSON:
         for state in found:
             json_line(_row(state))
         return
-    known = table(("agent", "scope", "mode", "to do", "file"))
-    for state in found:
-        if state.mode or state.problem:
-            cells = (state.agent, state.scope, state.mode or "unknown", _todo(state), state.file)
-            known.add_row(*(cell(str(each), 200) for each in cells))
-    if known.row_count:
-        console().print(known)
+    known = [
+        (state.agent, state.scope, state.mode or "unknown", _todo(state), str(state.file))
+        for state in found
+        if state.mode or state.problem
+    ]
+    if known:
+        console().print(table(("agent", "scope", "mode", "to do~", "file"), known))
     without = sorted({state.agent for state in found} - {s.agent for s in found if s.mode})
     if without:
         say(f"no hooks: {', '.join(without)} (`otel-loopguard hook install AGENT` installs them)")
@@ -188,7 +188,7 @@ def _known(agent: str) -> str:
     return agent
 
 
-def _project() -> Path:
+def repository() -> Path:
     """The folder of the repository that this is called in; without one the folder itself."""
     here = Path.cwd()
     return next((each for each in (here, *here.parents) if (each / ".git").exists()), here)

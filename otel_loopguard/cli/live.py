@@ -5,7 +5,7 @@ from __future__ import annotations
 import getpass
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -15,7 +15,7 @@ from rich.console import Group
 from rich.live import Live
 
 from otel_loopguard._control.flag import is_reserved
-from otel_loopguard.cli.output import Format, cell, console, json_line, line, say, table
+from otel_loopguard.cli.output import Format, cell, console, json_line, line, say, table, word
 from otel_loopguard.escalation.admin.client import SocketTransport, StoreTransport
 from otel_loopguard.escalation.answers import answer_of
 from otel_loopguard.hooks.client import send, start
@@ -24,7 +24,7 @@ from otel_loopguard.replay import read_whole
 from otel_loopguard.settings import Settings
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import RenderableType
 
     from otel_loopguard.escalation.admin.client import Transport
     from otel_loopguard.escalation.admin.handlers import Message
@@ -93,6 +93,8 @@ def send_request(transport: Transport, **request: str | None) -> int:
             else:
                 what = f"session {sent['session']} {_DONE[sent['op']]}, by {sent['by']}"
             say(f"{what} (process {process})" if process else what)
+            if reply.get("setting"):
+                say(f"to allow this for good, set {reply['setting']}")
         else:
             say(f"otel-loopguard: {reply.get('message')}", error=True)
     return 0 if all(reply.get("ok") for reply in replies) else 1
@@ -115,7 +117,7 @@ _COLUMNS: Final = (
     *("session", "agent", "at", "steps#", "action", "detector", "tokens#", "age#", "idle#"),
     *("escalation", "process"),
 )
-_WIDTHS: Final = {"session": 10, "escalation": 16}
+_FIELDS: Final = {"at": "step", "age": "since", "idle": "last"}
 _COLOURS: Final = {"abort": "red", "pause": "magenta", "deny": "yellow", "ask": "cyan"}
 
 
@@ -158,32 +160,21 @@ def watch_sessions(transport: Transport, interval_s: float, rounds: int) -> int:
     return 0
 
 
-def grid(rows: Sequence[Message], now: int) -> Table:
+def grid(rows: Sequence[Message], now: int) -> RenderableType:
     """The table of sessions."""
-    shown = table(_COLUMNS)
-    shown.collapse_padding = True
-    for column in shown.columns:
-        # Ids are typed into the next command: wrapped, never cut.
-        column.overflow = "fold"
-    for place, name in enumerate(_COLUMNS):
-        shown.columns[place].min_width = _WIDTHS.get(name)
-    for row in rows:
-        action = cell(row.get("action"), 10)
-        action.stylize(_COLOURS.get(action.plain, ""))
-        shown.add_row(
-            cell(row.get("session"), 40),
-            cell(row.get("agent"), 20),
-            cell(row.get("step"), 24),
-            cell(row.get("steps")),
-            action,
-            cell(row.get("detector"), 20),
-            cell(row.get("tokens")),
-            cell(_since(row.get("since"), now)),
-            cell(_since(row.get("last"), now)),
-            cell(row.get("escalation"), 16),
-            cell(row.get("process"), 40),
-        )
-    return shown
+    return table(_COLUMNS, ([*_row(row, now)] for row in rows))
+
+
+def _row(row: Message, now: int) -> Iterator[object]:
+    names = (column.rstrip("#") for column in _COLUMNS)
+    for name in names:
+        value = row.get(_FIELDS.get(name, name))
+        if name == "action":
+            action = cell(value)
+            action.stylize(_COLOURS.get(action.plain, ""))
+            yield action
+        else:
+            yield _since(value, now) if name in ("age", "idle") else value
 
 
 def _sorted(rows: list[Message]) -> list[Message]:
@@ -228,25 +219,22 @@ def print_session(transport: Transport, session: str, form: Format) -> int:
 
 def _show(view: Mapping[str, Any]) -> None:
     out = console()
-    facts = table(("session", line(view.get("session", ""), 60)))
-    for name, value in _facts(view):
-        facts.add_row(name, cell(value, 160))
-    out.print(facts)
-    decided = table(("step#", "action", "detector", "rule", "what was measured"))
-    for decision in _maps(view.get("decisions")):
-        step = decision.get("step")
-        names = (decision.get(name) for name in ("action", "detector", "rule"))
+    out.print(table(("session", f"{line(view.get('session'), 400)}~"), _facts(view)))
+    fields = ("tool", "agent", "outcome", "error_type", "duration_s")
+    done = [[act.get(name) for name in fields] for act in _maps(view.get("actions"))]
+    decided = [
         # For people steps count from 1.
-        number = cell(step + 1 if isinstance(step, int) else step)
-        decided.add_row(number, *map(cell, names), cell(decision.get("message"), 160))
-    done = table(("last actions", "agent", "outcome", "error", "seconds#"))
-    for act in _maps(view.get("actions")):
-        names = (act.get(name) for name in ("tool", "agent", "outcome", "error_type"))
-        done.add_row(*map(cell, names), cell(act.get("duration_s")))
-    for shown in (done, decided):
-        if shown.row_count:
+        (one.get("step", -1) + 1, word(str(one.get("action"))), one.get("detector"),
+         one.get("rule"), one.get("message"))
+        for one in _maps(view.get("decisions"))
+    ]  # fmt: skip
+    for columns, rows in (
+        (("last actions", "agent", "outcome", "error", "seconds#"), done),
+        (("step#", "action", "detector", "rule", "what was measured~"), decided),
+    ):
+        if rows:
             out.print()
-            out.print(shown)
+            out.print(table(columns, rows))
     _show_package(view.get("package"))
 
 

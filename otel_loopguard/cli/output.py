@@ -7,7 +7,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
 from pathlib import Path
@@ -19,8 +19,7 @@ import typer
 from otel_loopguard._util.text import printable
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
+    from rich.console import Console, RenderableType
     from rich.text import Text
 
 
@@ -49,6 +48,10 @@ def _has_exception(record: logging.LogRecord) -> bool:
 
 _DEPTH: Final = 200
 _PIPE_WIDTH: Final = 10_000
+_SENTENCE: Final = 30
+"""Characters of a line below which a sentence in a table is no fun to read."""
+_CELL: Final = 400
+"""Characters of a cell: no id, name or sentence of ours is longer; what others wrote may be."""
 _SPACE: Final = re.compile(r"[\t\n\v\f\r\x85\u2028\u2029]")
 
 
@@ -88,25 +91,85 @@ def console() -> Console:
     return Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False)
 
 
-def table(columns: Sequence[str], title: str | None = None) -> Table:
-    """A table with these columns; one whose name ends in `#` holds numbers."""
-    from rich import box  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
+def table(
+    columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None
+) -> RenderableType:
+    """A table; where the terminal is too narrow for it, each row as a block of names and values.
 
-    lines = box.SIMPLE_HEAD if sys.stdout.isatty() else None
-    name = None if title is None else cell(title, 400)
-    grid = Table(title=name, box=lines, title_justify="left", pad_edge=False)
-    for column in columns:
-        right = column.endswith("#")
-        grid.add_column(cell(column.removesuffix("#")), justify="right" if right else "left")
+    Nothing is cut: headings wrap between words, and the first cell of a block, which often is an id
+    that the next command needs, has a line of its own.
+
+    Args:
+        columns: Headings; one that ends in `#` is of numbers, in `~` of sentences, which may wrap.
+        rows: Cells: text with a style, or any value.
+        title: Line above it.
+    """
+    # Slow to import, here and below.
+    from rich import box  # noqa: PLC0415
+    from rich.console import Group  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    out = console()
+    above = None if title is None else cell(title)
+    names = [cell(column.rstrip("#~")) for column in columns]
+    cells = [[one if isinstance(one, Text) else cell(one) for one in row] for row in rows]
+    widths = _widths(columns, names, cells, out.width - 2 * (len(columns) - 1))
+    if widths is None:
+        blocks = [block for row in cells for block in _block(names, row)]
+        return Group(*([above] if above else []), *blocks)
+    grid = Table(
+        title=above, title_justify="left", title_style="", show_edge=False, pad_edge=False,
+        box=box.SIMPLE_HEAD if out.is_terminal else None, collapse_padding=out.is_terminal,
+    )  # fmt: skip
+    for column, name, width in zip(columns, names, widths, strict=True):
+        grid.add_column(name, justify="right" if column.endswith("#") else "left", width=width)
+    for row in cells:
+        grid.add_row(*row)
     return grid
 
 
-def cell(value: object, size: int = 60) -> Text:
+def _widths(
+    columns: Sequence[str], names: Sequence[Text], rows: Sequence[Sequence[Text]], room: int
+) -> list[int] | None:
+    """The width of each column: the whole heading, or else its longest word; None: no room."""
+    values = [max((row[place].cell_len for row in rows), default=0) for place in range(len(names))]
+    widths = [max(name.cell_len, value) for name, value in zip(names, values, strict=True)]
+    if sum(widths) > room:
+        words = [max(map(len, name.plain.split()), default=0) for name in names]
+        widths = [max(word, value) for word, value in zip(words, values, strict=True)]
+        for place, column in enumerate(columns):
+            if column.endswith("~"):
+                left = room - sum(widths) + widths[place]
+                widths[place] = max(min(widths[place], _SENTENCE), min(widths[place], left))
+    return widths if sum(widths) <= room else None
+
+
+def _block(names: Sequence[Text], row: Sequence[Text]) -> Iterator[RenderableType]:
+    """A row below its first cell: what it has, each value behind its name."""
+    from rich.columns import Columns  # noqa: PLC0415
+    from rich.padding import Padding  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    pairs = [
+        Text.assemble((f"{name} ", "dim"), value)
+        for name, value in zip(names[1:], row[1:], strict=True)
+        if value
+    ]
+    yield Text.assemble(row[0], style="bold", overflow="fold")
+    yield Padding(Columns(pairs, padding=(0, 2)), (0, 0, 0, 2))
+
+
+def cell(value: object, size: int = _CELL) -> Text:
     """A value as one line of at most `size` characters that no terminal takes for a command."""
     from rich.text import Text  # noqa: PLC0415
 
     return Text(line(value, size))
+
+
+def word(action: str) -> str:
+    """What a decision is called where people read it: one that only allows is a note."""
+    return "note" if action == "allow" else str(action)
 
 
 def line(value: object, size: int = 60) -> str:

@@ -9,7 +9,7 @@ import orjson
 import typer
 
 from otel_loopguard._util.bounded_json import oversized
-from otel_loopguard.cli.output import Format, cell, console, json_line, say, table
+from otel_loopguard.cli.output import Format, console, json_line, say, table
 from otel_loopguard.core.task import read
 from otel_loopguard.errors import RecordingError
 from otel_loopguard.plans import Work, advise, complexity, groups, phases, validate
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from otel_loopguard.plans import Advice, Complexity
     from otel_loopguard.settings import Settings
 
-_WIDE: Final = 200
 _MOST: Final = 16 * 1024 * 1024
 """Bytes of a plan."""
 _TASKS: Final = 10_000
@@ -92,11 +91,15 @@ def _show(
         typer.echo(f"\n{count} tasks; the plan cannot run as it is")
         return
     depth = {task.id: level for level, group in enumerate(levels) for task in group}
-    grid = table(("phase#", "depth", "side by side"))
-    for number, phase in enumerate(runs, 1):
-        levels_of = ", ".join(str(level) for level in sorted({depth[task.id] for task in phase}))
-        grid.add_row(str(number), levels_of, cell(", ".join(_ids(phase)), _WIDE))
-    console().print(grid)
+    rows = [
+        (
+            number,
+            ", ".join(map(str, sorted({depth[task.id] for task in phase}))),
+            ", ".join(_ids(phase)),
+        )
+        for number, phase in enumerate(runs, 1)
+    ]
+    console().print(table(("phase#", "depth", "side by side~"), rows))
     typer.echo(f"{count} tasks, {len(levels)} groups by depth, {len(runs)} phases")
 
 

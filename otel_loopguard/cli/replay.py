@@ -13,7 +13,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from otel_loopguard.cli.inputs import Inputs
-from otel_loopguard.cli.output import Format, cell, console, json_line, line, table
+from otel_loopguard.cli.output import Format, cell, console, json_line, line, table, word
 from otel_loopguard.cli.workers import spread
 from otel_loopguard.core import Action, Decision
 from otel_loopguard.core.decision import outcome_of
@@ -24,6 +24,7 @@ from otel_loopguard.spans.reader import Reader
 if TYPE_CHECKING:
     from otel_loopguard.core import Step
     from otel_loopguard.core.report import Report
+    from otel_loopguard.policy.explain import Explanation
     from otel_loopguard.sessions import Session
     from otel_loopguard.settings import Settings
     from otel_loopguard.spans.views import RecordedSpan, SpanView
@@ -40,6 +41,7 @@ class ReplayResult(SessionResult):
 
     steps: int = 0
     report: Report | None = None  # None until the session is closed
+    explanation: Explanation | None = None  # the same
 
     @property
     def outcome(self) -> str | None:
@@ -71,7 +73,7 @@ def decision_row(decision: Decision) -> dict[str, object]:
     return {**row, "action": decision.action.value, "severity": decision.severity.value}
 
 
-_STYLES: Final = {"hint": "yellow", "steer": "yellow", "ask": "yellow"}
+_STYLES: Final = {"allow": "dim", "hint": "yellow", "steer": "yellow", "ask": "yellow"}
 _STOP: Final = "bold red"
 _DEPTH: Final = 40
 _SPANS: Final = 100_000
@@ -124,7 +126,7 @@ class Forest:
         marks = defaultdict(lambda: defaultdict(list))
         for decision in result.decisions:
             marks[decision.trace_id][decision.span_id].append(decision)
-        top = Tree(Text.assemble("session ", cell(result.session, 80)), guide_style="dim")
+        top = Tree(Text.assemble("session ", cell(result.session)), guide_style="dim")
         for trace_id, decisions in marks.items():
             nodes = self._traces.get(trace_id)
             if nodes:
@@ -158,7 +160,7 @@ def _label(node: _Node, decisions: list[Decision]) -> Text:
         label.append(f"\n✗ {node.error}", style="red")
     for decision in decisions:
         style = _STYLES.get(decision.action.value, _STOP)
-        label.append(f"\n◆ {decision.action}", style=style)
+        label.append(f"\n◆ {word(decision.action)}", style=style)
         label.append(f"  {line(decision.message, 160)}")
     return label
 
@@ -186,19 +188,18 @@ def print_replay(
 def show(found: Sequence[ReplayResult], forest: Forest | None) -> None:
     """Prints results as a table, or as trees where the spans are known; steps count from 1."""
     out = console()
-    grid = table(("source", "session", "steps#", "strongest", "decisions"))
+    rows: list[tuple[object, ...]] = []
     for result in found:
         branch = forest.tree(result) if forest and result.decisions else None
         if branch is not None:
             out.print(branch)
-        text = "; ".join(
-            f"{decision.action} at {decision.step + 1} ({decision.reason}, {decision.count:.0f} "
-            "times)"
-            for decision in result.decisions
+        told = "; ".join(
+            f"{word(one.action)} at step {one.step + 1} ({one.reason}, {one.count:.0f} times)"
+            for one in result.decisions
         )
-        names = (cell(result.source, 40), cell(result.session, 48))
-        grid.add_row(*names, str(result.steps), result.strongest.value, cell(text, 160))
-    out.print(grid)
+        strongest = word(result.strongest) if result.decisions else ""
+        rows.append((result.session, result.source, result.steps, strongest, cell(told, 10_000)))
+    out.print(table(("session", "source", "steps#", "strongest", "decisions~"), rows))
 
 
 def replay_all(
@@ -292,7 +293,7 @@ def result_of(run: Run, settings: Settings) -> ReplayResult:
     )
     replay_run(guard, run)
     guard.shutdown()
-    result.report = guard.report(run.id)
+    result.report, result.explanation = guard.report(run.id), guard.explain(run.id)
     return result
 
 
@@ -345,6 +346,7 @@ class SpanResults:
         _, (session, result) = self._open.popitem(last=False)
         result.session = session.key
         result.report = session.report()
+        result.explanation = self._guard.explain(session.key)
         self._closed.append(result)
 
     def _pop_closed(self) -> Iterator[ReplayResult]:

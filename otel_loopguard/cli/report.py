@@ -7,17 +7,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard.cli.inputs import Inputs
-from otel_loopguard.cli.output import Format, cell, console, json_line, table
+from otel_loopguard.cli.output import Format, console, json_line, table
 from otel_loopguard.cli.replay import decision_row, replay_all
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from otel_loopguard.core.report import Report, ToolReport
     from otel_loopguard.settings import Settings
 
 _COLUMNS: Final = (
-    *("source", "session", "steps#", "calls#", "failed#", "recovered#", "switches#", "loops#"),
+    *("session", "source", "steps#", "calls#", "failed#", "recovered#", "switches#", "loops#"),
     *("prevented#", "alerts#", "severity", "stop", "tokens#", "interval s#", "lacking#"),
 )
 _TOOLS: Final = 20
@@ -86,6 +84,9 @@ def row(source: str, report: Report) -> dict[str, object]:
             "degraded": run.degraded,
             "compactions": run.compactions,
             "missing_dependencies": run.missing_dependencies,
+            "looks": run.looks,
+            "look_tokens": run.look_tokens,
+            "look_cost": run.look_cost,
             "context_tokens": run.context_tokens,
             "peak_context_tokens": run.peak_context_tokens,
         },
@@ -104,60 +105,38 @@ def _tool(tool: ToolReport) -> dict[str, object]:
 
 def _show(found: Sequence[tuple[str, Report]]) -> None:
     out = console()
-    grid = table(_COLUMNS)
-    for source, report in found:
-        figures = (
-            report.steps, report.actions, report.failures, report.recovered,
-            report.strategy_switches, report.loops_detected, report.loops_prevented,
-            report.alert_count,
-        )  # fmt: skip
-        grid.add_row(
-            cell(source, 40),
-            cell(report.session, 48),
-            *(str(figure) for figure in figures),
-            cell(report.highest_severity),
-            "stop" if report.should_stop else "",
-            cell(report.tokens),
-            cell(report.mean_interval_s),
-            str(sum(report.lacks.values())),
-        )
-    out.print(grid)
-    for grid in (_tools(found), _alerts(found), _cycles(found)):
-        if grid.row_count:
-            out.print()
-            out.print(grid)
-
-
-def _tools(found: Sequence[tuple[str, Report]]) -> Table:
-    """The tools used most in all sessions."""
-    calls: Counter[str] = Counter()
-    errors: Counter[str] = Counter()
-    for _, report in found:
-        for tool in report.tools:
-            calls[tool.name] += tool.calls
-            errors[tool.name] += tool.errors
-    grid = table(("tool", "calls#", "errors#", "error rate#"))
-    for name, count in calls.most_common(_TOOLS):
-        rate = cell(errors[name] / count)
-        grid.add_row(cell(name), str(count), str(errors[name]), rate)
-    return grid
-
-
-def _alerts(found: Sequence[tuple[str, Report]]) -> Table:
-    alerts: Counter[str] = Counter()
-    sessions: Counter[str] = Counter()
+    calls, errors, alerts, sessions = (Counter[str]() for _ in range(4))
     for _, report in found:
         alerts.update(report.alerts_by_type)
         sessions.update(report.alerts_by_type.keys())
-    grid = table(("alerts of", "alerts#", "sessions#"))
-    for name, count in alerts.most_common():
-        grid.add_row(cell(name), str(count), str(sessions[name]))
-    return grid
-
-
-def _cycles(found: Sequence[tuple[str, Report]]) -> Table:
+        for tool in report.tools:
+            calls[tool.name] += tool.calls
+            errors[tool.name] += tool.errors
     cycles = Counter(period for _, report in found for period in report.cycles)
-    grid = table(("cycle of calls#", "times#"))
-    for period, count in sorted(cycles.items()):
-        grid.add_row(str(period), str(count))
-    return grid
+    out.print(table(_COLUMNS, [_cells(source, report) for source, report in found]))
+    for columns, rows in (
+        (
+            ("tool", "calls#", "errors#", "failed#"),
+            [
+                (name, count, errors[name], f"{errors[name] / count:.0%}")
+                for name, count in calls.most_common(_TOOLS)
+            ],
+        ),
+        (
+            ("alerts of", "alerts#", "sessions#"),
+            [(name, count, sessions[name]) for name, count in alerts.most_common()],
+        ),
+        (("cycle of calls#", "times#"), sorted(cycles.items())),
+    ):
+        if rows:
+            out.print()
+            out.print(table(columns, rows))
+
+
+def _cells(source: str, report: Report) -> tuple[object, ...]:
+    return (
+        report.session, source, report.steps, report.actions, report.failures, report.recovered,
+        report.strategy_switches, report.loops_detected, report.loops_prevented,
+        report.alert_count, report.highest_severity, "stop" if report.should_stop else "",
+        report.tokens, report.mean_interval_s, sum(report.lacks.values()),
+    )  # fmt: skip

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, cast
 
-import typer
+from rich.text import Text
 
 from otel_loopguard.cli.inputs import Inputs
-from otel_loopguard.cli.output import Format, json_line, line
+from otel_loopguard.cli.output import Format, console, json_line, line
 from otel_loopguard.evidence import error_class, parsed
 from otel_loopguard.guard.guard import LoopGuard
 from otel_loopguard.replay import RecordedSession, Recording, Run, SpanReplay
@@ -20,15 +20,8 @@ if TYPE_CHECKING:
     from otel_loopguard.spans.views import RecordedSpan
 
 _SECOND: Final = 1e9
-_COLUMNS: Final = (
-    ("session", 20),
-    ("index", 5),
-    ("kind", 8),
-    ("tool", 24),
-    ("args", 48),
-    ("outcome", 48),
-    ("error", 32),
-)
+_INDENT: Final = 8
+_Row = dict[str, object]
 
 
 def print_steps(files: Sequence[str], form: Format) -> int:
@@ -38,10 +31,9 @@ def print_steps(files: Sequence[str], form: Format) -> int:
     once whoever reported it. Memory does not grow with the length of the files.
     """
     with Inputs(files, bar=not sys.stdout.isatty()) as inputs:
-        if form is Format.TABLE:
-            _print_cells({**{name: name for name, _ in _COLUMNS}, "index": "step"})
+        show = json_line if form is Format.JSON else _Lines().print
         for recording in inputs:
-            _print_recording(inputs, recording, form)
+            _print_recording(inputs, recording, show)
     return inputs.code
 
 
@@ -70,8 +62,9 @@ def row(source: str, session: str, index: int, step: Step) -> dict[str, object]:
     }
 
 
-def _print_recording(inputs: Inputs, recording: Recording | RecordedSession, form: Format) -> None:
-    show = json_line if form is Format.JSON else _print_row
+def _print_recording(
+    inputs: Inputs, recording: Recording | RecordedSession, show: Callable[[_Row], None]
+) -> None:
     spans = _SpanSteps(recording.name)
     for entry in inputs.entries(recording):
         if isinstance(entry, Run):
@@ -114,11 +107,31 @@ class _SpanSteps:
         return rows
 
 
-def _print_row(known: dict[str, object]) -> None:
-    # For people steps count from 1, as in `replay` and `show`.
-    _print_cells({**known, "index": cast("int", known["index"]) + 1})
+class _Lines:
+    """Steps as lines: the call with its arguments, and below it what came of it."""
 
+    def __init__(self) -> None:
+        self._session: object = None
+        self._out = console()
+        # In a pipe as long as two lines of a terminal.
+        self._width = min(self._out.width, 160) - _INDENT
 
-def _print_cells(known: dict[str, object]) -> None:
-    cells = (f"{line(known[name], width):{width}}" for name, width in _COLUMNS)
-    typer.echo("  ".join(cells).rstrip())
+    def print(self, known: _Row) -> None:
+        session = known["source"], known["session"]
+        if session != self._session:
+            self._session = session
+            self._out.print(Text.assemble("session ", (line(known["session"], 400), "bold")))
+        # For people steps count from 1, as in `replay` and `show`.
+        number = cast("int", known["index"]) + 1
+        called = f"{number:{_INDENT - 2}}  {known['kind']:5}  {line(known['tool'], 60)}  "
+        self._print(called, known["args"], "dim")
+        if known["error"] is not None:
+            self._print("✗ ".rjust(_INDENT), known["error"], "red")
+        elif known["outcome"] is not None:
+            self._print("→ ".rjust(_INDENT), known["outcome"], "")
+
+    def _print(self, begin: str, value: object, style: str) -> None:
+        size = max(self._width + _INDENT - len(begin), 20)
+        self._out.print(
+            Text.assemble(begin, (line(value, size), style)), overflow="ellipsis", no_wrap=True
+        )

@@ -38,6 +38,7 @@ from otel_loopguard.core.evidence import (
     Plan,
     Promise,
     Tail,
+    Waited,
 )
 from otel_loopguard.core.milestones import (
     Milestone,
@@ -46,7 +47,14 @@ from otel_loopguard.core.milestones import (
     Reached,
     SavedMilestones,
 )
-from otel_loopguard.core.progress import AgentUsage, Phase, Phases, Progress, Remaining, Usage
+from otel_loopguard.core.progress import (
+    AgentUsage,
+    Phase,
+    Phases,
+    Progress,
+    Remaining,
+    Usage,
+)
 from otel_loopguard.core.step import Kind, Step
 
 __all__ = [
@@ -94,4 +102,5 @@ __all__ = [
     "Tail",
     "Usage",
     "Vote",
+    "Waited",
 ]

@@ -303,14 +303,14 @@ class Outcome(str, Enum):
 _OUTCOMES: Final = {
     **dict.fromkeys(
         (
-            *("stall", "stagnation", "found_nothing", "grinding", "no_better_score", "sweep"),
+            *("stall", "stagnation", "found_nothing", "nothing_new", "no_better_score", "sweep"),
             *("no_progress", "milestone_stall", "idle_command", "revised_in_vain"),
             *("scope_creep", "talk_without_action", "tool_shopping", "hedging"),
         ),
         Outcome.STALLED,
     ),
     **dict.fromkeys(
-        ("error_repeat", "error_rate", "outage", "same_failure", "cannot_succeed"),
+        ("error_repeat", "error_rate", "outage", "same_verdict", "cannot_succeed"),
         Outcome.FAILING,
     ),
 }

@@ -38,6 +38,29 @@ Key = int
 
 
 @dataclass(slots=True)
+class Waited:
+    """Looks at what was not ready yet, and what the model calls that asked for them used."""
+
+    looks: int = 0
+    tokens: int = 0
+    cost: float = 0.0  # USD, as far as spans say it
+    begin: int = 0  # start of the first, nanoseconds since the epoch; 0 without times
+    end: int = 0  # of the newest
+
+    def add(self, tokens: int, cost: float, begin: int, end: int) -> None:
+        """Counts one look."""
+        self.looks += 1
+        self.tokens += tokens
+        self.cost += cost
+        self.begin, self.end = self.begin or begin, max(self.end, end)
+
+    @property
+    def seconds(self) -> float:
+        """From the start of the first look to the end of the newest; 0 without times."""
+        return max(self.end - self.begin, 0) / 1e9 if self.begin else 0.0
+
+
+@dataclass(slots=True)
 class Evidence:
     """The identity of one tool call and its outcome, as integers that compare in O(1).
 
@@ -47,55 +70,55 @@ class Evidence:
     number: int
     """Number of the call in its session, from 0: windows and fading count calls, not spans."""
     tool: str
-    call: Key | None
+    call: Key | None = None
     """Key of agent, tool and masked arguments."""
-    call_exact: Key | None
+    call_exact: Key | None = None
     """Key of tool and arguments as they are."""
-    guessed: bool
+    guessed: bool = False
     """Whether the key rests on a value that looks like a nonce, or on arguments that were cut."""
-    fresh: bool
+    fresh: bool = True
     """Whether the call was not made before, as far back as the session remembers."""
-    changed: bool
+    changed: bool = False
     """Whether the same call was made before, and never had this outcome."""
-    pending: bool
+    pending: bool = False
     """Whether its answer is not there yet by its own words, or its tool is declared to poll."""
-    outcome: Key | None
+    outcome: Key | None = None
     """Key of the masked outcome (or error)."""
-    outcome_exact: Key | None
-    outcome_size: int
+    outcome_exact: Key | None = None
+    outcome_size: int = 0
     """Characters of the outcome."""
-    novelty: float | None
+    novelty: float | None = None
     """Part of the outcome that the session had not seen, 0 to 1; None if it is not known."""
-    echo: bool
+    echo: bool = False
     """Whether half or more of the outcome stood in the call's own arguments."""
-    nothing: bool
+    nothing: bool = False
     """Whether the outcome says that nothing was found."""
-    rejects: bool
+    rejects: bool = False
     """Whether the outcome turns down what was tried: a test that did not pass."""
-    failing: bool
+    failing: bool = False
     """Whether the call failed, or its outcome reports a failure."""
-    error: bool
-    error_class: ErrorClass
+    error: bool = False
+    error_class: ErrorClass = ErrorClass.UNKNOWN
     """Whether trying again can help; UNKNOWN for a call that did not fail."""
-    error_line: Key | None
+    error_line: Key | None = None
     """Key of the line that names the error, numbers and volatile values masked."""
-    error_shape: Key | None
+    error_shape: Key | None = None
     """Key of that line without what it quotes from the arguments."""
-    call_error: bool
+    call_error: bool = False
     """Whether the error is about the call itself: unknown tool, wrong arguments. Of a tool that
     runs what the agent wrote it is an error of that."""
-    effect: Effect
-    runs_code: bool
+    effect: Effect = Effect.UNKNOWN
+    runs_code: bool = False
     """Whether the tool runs what the agent wrote: a shell, an interpreter, a database."""
-    sample: str
+    sample: str = ""
     """The first 256 characters of the arguments. Content: it never leaves the process."""
-    place: tuple[Key, float] | None
+    place: tuple[Key, float] | None = None
     """Identity of all arguments but the one that pages, and its value; None if none does."""
-    epoch: int
+    epoch: int = 0
     """How often the world was changed before this call, as far as can be told."""
-    time: int
+    time: int = 0
     """End of the call, nanoseconds since the epoch."""
-    round: int
+    round: int = 0
     """Parallel calls share a round, and so do those that one message of a model asked for."""
     ease: float = 1.0
     """What thresholds are multiplied by: above 1 for a tool whose repeats pay off, below 1 where a
@@ -144,6 +167,25 @@ class Evidence:
     """What it says towards a stop as a repeat, 0 to 1."""
     waits: bool = False
     """Whether it is a wait, or a look again at what is pending or may change by itself."""
+    seen: bool = False
+    """True if an equal outcome, volatile values masked, was given to its agent before, whatever the
+    call; False also where the outcome was not captured."""
+    digits: tuple[Key, float] | None = None
+    """Key of the outcome without its digits, and its first number; None for a call that was not
+    made before, and where nothing but digits is said, or none."""
+    state: Key | None = None
+    """Key of what a call leaves in the file that it writes, of another that works of what it shows,
+    from 200 characters on: a page, a screen."""
+    terms: frozenset[int] = frozenset()
+    """Keys of the content words of a question (four letters or more, 32 at most); empty for code,
+    for changes and for fewer than two words. No part of a loop's identity: they are not digests."""
+
+    unanswered: bool = False
+    """True if it failed because no answer came in time: it may have been done."""
+    asked: int = 0
+    """Tokens of the model calls since the tool call before, as far as they are known."""
+    wait: Waited | None = None
+    """The wait that it belongs to, if it `waits`; counted on, never kept."""
 
     def needs(self, threshold: float) -> float:
         """How much it takes for this call where a threshold stands; never less than two calls."""
@@ -171,6 +213,8 @@ class Exchange:
     """Key of the receiver's name, as part of the identity of a loop."""
     words: array[int]
     """Sorted keys of the words, volatile values masked; of more than 64 the smallest."""
+    terms: frozenset[int]
+    """Keys of the content words, of four letters and more, 64 at most."""
     numbers: frozenset[int]
     """Keys of the words with a digit in them, 16 at most."""
     names: frozenset[int]

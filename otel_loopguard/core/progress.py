@@ -7,6 +7,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._util.values import NamedTuple, dataclass
+from otel_loopguard.core.evidence import Waited
 from otel_loopguard.core.milestones import Milestones
 
 if TYPE_CHECKING:
@@ -86,6 +87,8 @@ class Progress:
     milestones: Milestones = field(default_factory=Milestones)
     phases: Phases = field(default_factory=Phases)
     call: Evidence | None = None  # of the newest tool call
+    wait: Waited | None = None  # the one that goes on; None once something came of a call
+    waited: Waited = field(default_factory=Waited)  # all of them
 
 
 @dataclass(slots=True)

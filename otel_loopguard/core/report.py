@@ -67,6 +67,9 @@ class RunMetrics:
         degraded: Steps that were skipped or failed and got a degraded result.
         compactions: How often the context was compacted, as the application said or as the input
             tokens showed.
+        looks: Looks again at what was not ready yet, and waits.
+        look_tokens: Tokens of the model calls that asked for them; 0 where no span says them.
+        look_cost: What these cost, in USD, as far as spans say it.
         missing_dependencies: Degraded results among those that `resilience.combined` took.
         context_tokens: Input tokens of the newest model call that says them; None if none does.
         peak_context_tokens: The most input tokens of one model call; None if none says them.
@@ -77,6 +80,9 @@ class RunMetrics:
     degraded: int = 0
     compactions: int = 0
     missing_dependencies: int = 0
+    looks: int = 0
+    look_tokens: int = 0
+    look_cost: float = 0.0
     context_tokens: int | None = None
     peak_context_tokens: int | None = None
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Final
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from otel_loopguard.core import Action, Detection, Effect, ErrorClass, Evidence, Kind, Severity
 
 if TYPE_CHECKING:
-    from otel_loopguard.core import AgentsInCycle
     from otel_loopguard.settings import Settings
 
 # A member of an enum costs as much as a call in Python 3.11; these are asked for at every step.
@@ -24,6 +24,11 @@ class BaseDetector:
     `observe`; and of its detections what is always the same. What cannot move it is kept from it:
     steps of other `kinds`, and evidence of which none of the attributes that are its `signs` is
     true. A `lasting` one is asked about everything from its first sign on.
+
+    docs/detectors.md is made from these classes. The docstring has a question, and what the
+    detector `Counts:`, `Leaves alone:` and `Cannot see:`. `rules` are its reasons, the usual one
+    first, and `tuned_by` its main settings, its threshold first. `strongest` is the furthest action
+    that it leads to by default, where that is not `max_action`.
     """
 
     name: ClassVar[str]
@@ -32,6 +37,9 @@ class BaseDetector:
     kinds: ClassVar[tuple[Kind, ...]] = tuple(Kind)
     signs: ClassVar[tuple[str, ...]] = ()
     lasting: ClassVar[bool] = False
+    rules: ClassVar[tuple[str, ...]] = ()
+    tuned_by: ClassVar[tuple[str, ...]] = ()
+    strongest: ClassVar[Action | None] = None
     reason: ClassVar[str] = ""
     sure: ClassVar[tuple[float, float, float]] = (1.0, 1.0, 0.0)
     absolute: ClassVar[bool] = False
@@ -58,26 +66,36 @@ class BaseDetector:
         """A user spoke: what was observed before was done for another request."""
         self.reset()
 
-    def found(  # noqa: PLR0913
+    @property
+    def threshold(self) -> Any:
+        """The first setting that it is tuned by."""
+        return attrgetter(self.tuned_by[0])(self._settings)
+
+    def found(
         self, message: str, count: float, threshold: float, keys: int | frozenset[int],
-        evidence: Evidence | None = None, *, confidence: float | None = None, reason: str = "",
-        severity: Severity = Severity.WARNING, max_action: Action | None = None,
-        own: Action | None = None, unanswered: Action | None = None, period: int = 1,
-        advice: str = "", intervention: str | None = None, among: AgentsInCycle | None = None,
-        weight: float = 1.0,
+        evidence: Evidence | None = None, **said: Any,
     ) -> Detection:  # fmt: skip
-        """A detection: as the class says unless given, the threshold as it holds for a call."""
-        if confidence is None:
-            # At most, at the threshold, and more with each beyond it.
-            most, least, more = self.sure
-            confidence = min(most, least + more * (count if self.absolute else count - threshold))
+        """A detection: as the class says, but for the fields of `Detection` that are `said`.
+
+        The threshold is shown as it holds for the call that is the `evidence`, if one is given.
+        """
+        # At most, at the threshold, and more with each beyond it.
+        most, least, more = self.sure
+        confidence = min(most, least + more * (count if self.absolute else count - threshold))
+        fields: dict[str, Any] = {
+            "severity": Severity.WARNING, "confidence": confidence, "max_action": self.max_action,
+            "intervention": self.intervention, **said,
+        }  # fmt: skip
+        fields["reason"] = said.get("reason") or self.reason or self.rules[0]
+        fields["advice"] = said.get("advice") or self.advice
         return Detection(
-            self.name, reason or self.reason, severity, confidence,
-            frozenset((keys,)) if isinstance(keys, int) else keys, round(count, self.digits),
-            threshold if evidence is None else evidence.shown(threshold), message, period,
-            max_action or self.max_action, unanswered, own, advice or self.advice,
-            intervention or self.intervention, among=among, weight=weight,
-        )  # fmt: skip
+            self.name,
+            keys=frozenset((keys,)) if isinstance(keys, int) else keys,
+            count=round(count, self.digits),
+            threshold=threshold if evidence is None else evidence.shown(threshold),
+            message=message,
+            **fields,
+        )
 
 
 def critical_if(condition: bool) -> Severity:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from xxhash import xxh3_64_intdigest as key_of
 
 from otel_loopguard._util.bounded import keep
 from otel_loopguard._util.values import NamedTuple
-from otel_loopguard.core import Action, Kind, MilestoneStatus, Step, Usage
+from otel_loopguard.core import Action, Evidence, Kind, MilestoneStatus, Severity, Step, Usage
 from otel_loopguard.detectors.base import BaseDetector, critical_if
 from otel_loopguard.settings import LIMITED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
-    from otel_loopguard.core import Detection
-    from otel_loopguard.settings import AgentLimits, Budget, Settings
+    from otel_loopguard.core import Detection, Waited
+    from otel_loopguard.settings import AgentLimits, Settings
 
 _FINISH: Final = "Finish with what you have, or say what is missing and how much more it takes."
 
@@ -70,35 +73,27 @@ class _OwnVerdict(BaseDetector):
     def user_turn(self) -> None:
         pass
 
-    def verdict(  # noqa: PLR0913
-        self, message: str, count: float, threshold: float, keys: int, own: Own,
-        *, reason: str = "", critical: bool = False,
-    ) -> Detection:  # fmt: skip
+    def verdict(
+        self, message: str, count: float, threshold: float, key: int, own: Own, **said: Any
+    ) -> Detection:
         """A detection that leads to an action at once, and to nothing beyond."""
         return self.found(
-            message, count, threshold, keys, reason=reason, severity=critical_if(critical),
-            max_action=own.action, own=own.action, unanswered=own.unanswered,
-        )  # fmt: skip
-
-    def used(  # noqa: PLR0913
-        self, code: str, message: str, used: float, limit: float, *, keys: int, over: bool,
-        wanted: str | None = None,
-    ) -> Detection:  # fmt: skip
-        """A detection of a limit that is reached, or near."""
-        near = round(limit * self._settings.tuning.budget.warning, 6)
-        message += "" if over else ", which is near the limit"
-        return self.verdict(
-            message, used, limit if over else near, keys,
-            at_limit(self._settings, over=over, wanted=wanted),
-            reason=f"{code}_{'limit' if over else 'near'}", critical=over,
+            message, count, threshold, key, max_action=own.action, own=own.action,
+            unanswered=own.unanswered, **said,
         )  # fmt: skip
 
 
 class CheckpointAdvice(_OwnVerdict):
-    """Advises a checkpoint every so many tool calls, where that was asked for."""
+    """Is it time to save what was achieved?
+
+    Counts: tool calls; told at every multiple of the setting (0: never).
+    Leaves alone: everything else.
+    Cannot see: whether anything was achieved.
+    """
 
     name = "checkpoint_advice"
-    reason = "checkpoint_due"
+    rules = ("checkpoint_due",)
+    tuned_by = ("tuning.budget.checkpoint_every",)
     advice = "Save what was reached so far, so that work can go on from there."
     intervention = "checkpoint"
     __slots__ = ("_given",)
@@ -121,18 +116,24 @@ class CheckpointAdvice(_OwnVerdict):
 
 
 _MOST_TOKENS: Final = 1 << 40
+"""A span may say anything; beyond a trillion tokens nothing is compared."""
 
 
 class ContextSize(_OwnVerdict):
-    """Advises to compact the context: after five completed agents, and from 100,000 input tokens.
+    """Is it time to compact the context?
 
-    Agents count since the last compaction or turn of the user, and it is said once. Tokens are
-    those of one model call, and it is said once until they are below half of that again.
+    Counts: agents that completed their work since the last compaction or user turn; input tokens
+    of one model call.
+    Leaves alone: everything below; hints with `limits="standard"` only.
+    Cannot see: compactions that nobody tells.
     """
 
     name = "context_size"
     takes = Step
     kinds = (Kind.MODEL, Kind.AGENT)
+    rules = ("compact_agents", "compact_tokens")
+    tuned_by = ("tuning.stalls.compact_agents", "tuning.stalls.compact_tokens")
+    strongest = Action.ALLOW
     advice = "Sum up what was reached and go on with that; say so with control.compacted()."
     intervention = "compact_context"
     __slots__ = ("_agents", "_full")
@@ -155,134 +156,157 @@ class ContextSize(_OwnVerdict):
                 return None
             self._full = True
             counted = f"a model call had {tokens} input tokens"
-            return self._detection("compact_tokens", tokens, tuning.compact_tokens, counted)
+            return self._advise("compact_tokens", tokens, tuning.compact_tokens, counted)
         if not tuning.compact_agents or step.parent_id is None:
             return None
         self._agents += 1
         if self._agents != tuning.compact_agents:
             return None
         counted = f"{self._agents} agents have completed their work"
-        return self._detection("compact_agents", self._agents, self._agents, counted)
+        return self._advise("compact_agents", self._agents, self._agents, counted)
 
-    def _detection(self, reason: str, count: int, threshold: int, counted: str) -> Detection:
+    def _advise(self, reason: str, count: int, threshold: int, counted: str) -> Detection:
         message = f"{counted}: a good moment to compact the context"
         return self.verdict(message, count, threshold, 102, advised(self._settings), reason=reason)
 
 
-_PER_TASK: Final = frozenset({"task_actions", "errors", "elapsed_s", "phases"})
+class _LimitDetector(_OwnVerdict):
+    """Compares what was used with limits: once near, and once at each of them.
+
+    What is counted from one turn of the user to the next, `per_task`, is told of each task again.
+    """
+
+    digits = 6
+    advice = _FINISH
+    strongest = Action.ABORT
+    per_task: ClassVar[frozenset[str]]
+    __slots__ = ("_task", "_told")
+
+    def reset(self) -> None:
+        self._task = 0
+        # By owner and name of a limit: whether it was told as reached, or as near only.
+        self._told: dict[tuple[str, str], bool] = {}
+
+    def next_task(self, task: int) -> None:
+        """Forgets what was told of the task before."""
+        if task != self._task:
+            self._task = task
+            self._told = {
+                key: over for key, over in self._told.items() if key[1] not in self.per_task
+            }
+
+    def reached(self, owner: str, name: str, used: float, limit: float) -> bool | None:
+        """Whether a limit is reached, or only near; None where there is nothing new to tell."""
+        over = used >= limit
+        told = self._told.get((owner, name))
+        if used < limit * self._settings.tuning.budget.warning or told or told is over:
+            return None
+        return over
+
+    def used(  # noqa: PLR0913
+        self, owner: str, name: str, message: str, used: float, limit: float, *, key: int,
+        over: bool, wanted: str | None = None, code: str = "",
+    ) -> Detection:  # fmt: skip
+        """A detection of a limit that is reached, or near."""
+        self._told[owner, name] = over
+        near = round(limit * self._settings.tuning.budget.warning, 6)
+        return self.verdict(
+            message + ("" if over else ", which is near the limit"), used,
+            limit if over else near, key, at_limit(self._settings, over=over, wanted=wanted),
+            reason=f"{code}{name}_{'limit' if over else 'near'}", severity=critical_if(over),
+        )  # fmt: skip
 
 
-class SpendingLimit(_OwnVerdict):
-    """Compares what a session spent with its limits; those per task begin again with each task.
+class SpendingLimit(_LimitDetector):
+    """Is a budget used up, or nearly?
 
-    Once near and once at each limit that is set. One that a person raised is a new limit.
+    Counts: what a session, or a task, spent.
+    Leaves alone: what no setting limits.
+    Cannot see: tokens and cost that no span carries: totals are lower bounds.
     """
 
     name = "spending_limit"
-    digits = 6
-    advice = _FINISH
-    __slots__ = ("_left", "_raised", "_task", "_warned")
+    rules = (
+        "steps_limit", "actions_limit", "task_actions_limit", "tokens_limit", "cost_limit",
+        "elapsed_s_limit", "errors_limit", "phases_limit",
+    )  # fmt: skip
+    tuned_by = ("budget_steps", "budget_tokens", "budget_cost", "budget_action")
+    per_task = frozenset({"task_actions", "errors", "elapsed_s", "phases"})
+    __slots__ = ("_raised",)
 
     @classmethod
     def wanted(cls, settings: Settings) -> bool:
         return bool(settings.budgets)
 
     def reset(self) -> None:
+        super().reset()
         self._raised: Mapping[str, float] = {}
-        self._left = self._budgets()
-        self._warned: set[str] = set()
-        self._task = 0
 
     def observe(self, usage: Usage) -> Detection | None:
         if usage.raised != self._raised:
-            self._raise(usage.raised)
-        if usage.task != self._task:
-            self._task = usage.task
-            self._warned -= _PER_TASK
-            left = {budget.name for _, budget in self._left} | _PER_TASK
-            self._left = [entry for entry in self._budgets() if entry[1].name in left]
-        warning = self._settings.tuning.budget.warning
-        near: tuple[int, Budget, float] | None = None
-        for entry in self._left:
-            place, budget = entry
+            # One that a person raised is a new limit.
+            for name, limit in usage.raised.items():
+                if self._raised.get(name) != limit:
+                    self._told.pop(("", name), None)
+            self._raised = dict(usage.raised)
+        self.next_task(usage.task)
+        near: Callable[[], Detection] | None = None
+        for place, budget in enumerate(self._settings.budgets, 1):
+            limit = self._raised.get(budget.name, budget.limit)
             spent: float = getattr(usage, budget.spent)
-            if spent < budget.limit * warning or self._is_told(budget, spent, usage.late):
+            over = self.reached("", budget.name, spent, limit)
+            if over is None or self._is_late(budget.name, usage, over=over):
                 continue
-            if spent >= budget.limit:
-                self._left.remove(entry)
-                return self._detection(place, budget, spent, usage, over=True)
-            if near is None and budget.name not in self._warned:
-                near = place, budget, spent
-        return None if near is None else self._detection(*near, usage, over=False)
+            message = f"{spent:.6g} of {limit:g} {budget.unit} are used"
+            if budget.name == "cost" and usage.unpriced:
+                message += f", not counting {usage.unpriced} model calls of unknown cost"
+            tell = partial(self.used, "", budget.name, message, spent, limit, key=place, over=over)
+            if over:
+                return tell()
+            near = near or tell
+        return near and near()
 
-    def _budgets(self) -> list[tuple[int, Budget]]:
-        """The limits that hold, with their places; those that were raised as they are now."""
-        raised = self._raised
-        return [
-            (place, one._replace(limit=raised.get(one.name, one.limit)))
-            for place, one in enumerate(self._settings.budgets, 1)
-        ]
-
-    def _is_told(self, budget: Budget, spent: float, late: str) -> bool:
+    def _is_late(self, name: str, usage: Usage, *, over: bool) -> bool:
         """Whether the timer, which needs no step, said it first."""
-        if budget.name != "elapsed_s" or budget.name in self._raised:
+        if name != "elapsed_s" or name in self._raised:
             return False
-        return late == "limit" or (late == "near" and spent < budget.limit)
-
-    def _raise(self, raised: Mapping[str, float]) -> None:
-        new = {name for name, limit in raised.items() if self._raised.get(name) != limit}
-        self._raised = dict(raised)
-        left = {budget.name for _, budget in self._left} | new
-        self._warned -= new
-        self._left = [entry for entry in self._budgets() if entry[1].name in left]
-
-    def _detection(
-        self, place: int, budget: Budget, spent: float, usage: Usage, *, over: bool
-    ) -> Detection:
-        self._warned.add(budget.name)
-        message = f"{spent:.6g} of {budget.limit:g} {budget.unit} are used"
-        if budget.name == "cost" and usage.unpriced:
-            message += f", not counting {usage.unpriced} model calls of unknown cost"
-        return self.used(budget.name, message, spent, budget.limit, keys=place, over=over)
+        return usage.late == "limit" or (usage.late == "near" and not over)
 
 
-class OwnLimit(_OwnVerdict):
-    """Compares what an agent used, and what a task of one type used, with limits of their own."""
+class OwnLimit(_LimitDetector):
+    """Is a limit of one agent, or of one type of task, used up, or nearly?
+
+    Counts: what the agent used in a session; what a task of that type used.
+    Leaves alone: agents and tasks without an entry.
+    Cannot see: agents that spans do not name.
+    """
 
     name = "own_limit"
-    digits = 6
-    advice = _FINISH
-    __slots__ = ("_seen", "_task")
+    rules = (
+        "agent_actions_limit", "agent_errors_limit", "agent_tokens_limit", "agent_cost_limit",
+        "task_actions_limit", "task_errors_limit", "task_tokens_limit", "task_cost_limit",
+        "task_steps_limit", "task_elapsed_s_limit",
+    )  # fmt: skip
+    tuned_by = ("agent_limits", "task_limits")
+    per_task = frozenset({"errors", "elapsed_s"})
+    __slots__ = ()
 
     @classmethod
     def wanted(cls, settings: Settings) -> bool:
         return bool(settings.agent_limits or settings.task_limits)
 
-    def reset(self) -> None:
-        self._seen: set[tuple[str, str, bool]] = set()
-        self._task = 0
-
     def observe(self, usage: Usage) -> Detection | None:
-        if usage.task != self._task:
-            # Counted from one turn of the user to the next: reported of each task again.
-            self._task = usage.task
-            self._seen = {one for one in self._seen if one[1] not in ("errors", "elapsed_s")}
-        warning = self._settings.tuning.budget.warning
+        self.next_task(usage.task)
         for owner, limits, used in self._owners(usage):
             for name, limit in limits.limits():
-                over = used[name] >= limit
-                if not over and used[name] < limit * warning:
-                    continue
-                if (owner, name, over) in self._seen or (owner, name, True) in self._seen:
-                    continue
-                self._seen.add((owner, name, over))
-                whose = "agent" if owner.startswith("agent") else "task"
-                says = f"{owner[:200]} used {used[name]:.6g} of {limit:g} {LIMITED[name]}"
-                return self.used(
-                    f"{whose}_{name}", says, used[name], limit,
-                    keys=hash((self.name, owner, name)),
-                    over=over, wanted=limits.action,
-                )  # fmt: skip
+                over = self.reached(owner, name, used[name], limit)
+                if over is not None:
+                    says = f"{owner[:200]} used {used[name]:.6g} of {limit:g} {LIMITED[name]}"
+                    return self.used(
+                        owner, name, says, used[name], limit, over=over, wanted=limits.action,
+                        key=key_of(f"{self.name} {owner} {name}".encode()),
+                        code=f"{owner.partition(' ')[0]}_",
+                    )  # fmt: skip
         return None
 
     def _owners(self, usage: Usage) -> Iterator[tuple[str, AgentLimits, dict[str, float]]]:
@@ -304,22 +328,28 @@ class OwnLimit(_OwnVerdict):
             }  # fmt: skip
 
 
+# The median of five passes over two calls that are unlike the others.
 _GROUP: Final = 5
+# A conversation that grows by the same amount at every step, from nothing, comes to 2.7 from the
+# first group to the second, and then to 1.6: growth in proportion to the steps is never steep.
+_STEEP: Final = 3.0
+# Below it, a context is a few pages, and may triple for good reasons.
+_LEAST_TOKENS: Final = 8000
 
 
 class TokenRate(_OwnVerdict):
-    """Compares the medians of the last three groups of five model calls of one agent, once.
+    """Do model calls take more and more tokens, far beyond a growing conversation?
 
-    Steep is a rise by three times from group to group. A conversation that grows by the same amount
-    at every step, from nothing, comes to 2.7 and then 1.6: growth in proportion to the number of
-    steps never counts. One large answer lifts one group and not two; medians pass over single
-    calls.
+    Counts: medians of five model calls of one agent that tripled twice, to 8,000 tokens or more.
+    Leaves alone: steady growth; single large calls.
+    Cannot see: what no span carries.
     """
 
     name = "token_rate"
     signs = ("tells_tokens",)
     sure = (0.6, 0.6, 0)
-    reason = "tokens_rise"
+    rules = ("tokens_rise",)
+    strongest = Action.ALLOW
     advice = "Work with a shorter context: summarise what is known, and read less at once."
     intervention = "compact"
     __slots__ = ("_agents", "_found")
@@ -333,23 +363,19 @@ class TokenRate(_OwnVerdict):
         self._agents.clear()
 
     def observe(self, usage: Usage) -> Detection | None:
-        if usage.step_tokens is None or self._found:
+        tokens = usage.step_tokens
+        if tokens is None or self._found:
             return None
         calls = self._agents.get(usage.agent) or deque(maxlen=3 * _GROUP)
-        calls.append(usage.step_tokens)
+        calls.append(tokens)
         keep(self._agents, usage.agent, calls, 16)
-        tuning = self._settings.tuning.budget
-        if len(calls) < 3 * _GROUP or usage.step_tokens < tuning.rate_tokens:
-            return None
-        if usage.step_tokens < tuning.rate_growth * calls[_GROUP]:
+        if len(calls) < 3 * _GROUP or tokens < max(_LEAST_TOKENS, _STEEP * calls[_GROUP]):
             return None  # saves the sorting; nearly every call ends here
         first, second, third = (
             sorted(islice(calls, start, start + _GROUP))[_GROUP // 2]
             for start in (0, _GROUP, 2 * _GROUP)
         )
-        growth = tuning.rate_growth
-        steep = second >= growth * max(first, 1) and third >= growth * second
-        if not steep or third < tuning.rate_tokens:
+        if second < _STEEP * max(first, 1) or third < max(_STEEP * second, _LEAST_TOKENS):
             return None
         self._found = True
         message = (
@@ -357,21 +383,84 @@ class TokenRate(_OwnVerdict):
             f"{_GROUP} calls)"
         )
         rise = third / max(first, 1)
-        return self.verdict(message, rise, round(growth**2, 2), 102, advised(self._settings))
+        return self.verdict(message, rise, _STEEP**2, 102, advised(self._settings))
+
+
+# Providers keep what they cached of a context for five minutes: a look each is the dearest pace.
+_LOOK_EVERY_S: Final = 300.0
+# Tokens below which a wait is cheap: a fifth of what one long context costs at list prices.
+_CHEAP: Final = 200_000
+
+
+class PriceOfWaiting(BaseDetector):
+    """Do looks at what is not ready cost more than a longer wait would?
+
+    Counts: tokens of model calls that asked for looks: 200,000, and three times what a look every
+    five minutes would have cost.
+    Leaves alone: looks that bring news.
+    Cannot see: tokens that no span carries.
+    """
+
+    name = "price_of_waiting"
+    family = "budget"
+    signs = ("wait",)
+    sure = (0.6, 0.6, 0)
+    rules = ("looks_cost",)
+    tuned_by = ("wait_longer",)
+    __slots__ = ("_told",)
+
+    @classmethod
+    def wanted(cls, settings: Settings) -> bool:
+        return settings.wait_longer
+
+    def reset(self) -> None:
+        self._told = 0
+
+    def observe(self, evidence: Evidence) -> Detection | None:
+        wait = evidence.wait
+        if wait is None or not wait.seconds:
+            return None
+        if wait.tokens < self._told:
+            self._told = 0  # another wait
+        fewer = max(wait.seconds / _LOOK_EVERY_S, 1.0)
+        spared = round(wait.tokens / wait.looks * fewer)
+        if wait.tokens < max(_CHEAP, 4 * self._told, 3 * spared):
+            return None
+        self._told = wait.tokens
+        cost = f" ({wait.cost:.2f} USD)" if wait.cost else ""
+        return self.found(
+            f"{wait.looks} looks at what is not ready cost {wait.tokens:,} tokens{cost}; one look "
+            f"every {_LOOK_EVERY_S:.0f} s would have cost {spared:,}",
+            wait.tokens, max(_CHEAP, 3 * spared), _WAITING,
+            own=own_action(self._settings, Action.HINT),
+            advice=f"Wait {longer_wait(wait):.0f} seconds before the next look, or longer.",
+        )  # fmt: skip
+
+
+_WAITING: Final = 0x7761_6974
+# Nothing that is worth a look is over sooner.
+_SHORTEST_WAIT_S: Final = 10.0
+
+
+def longer_wait(wait: Waited) -> float:
+    """Seconds to wait before the next look: a third of the wait so far, from 10 s to 5 minutes."""
+    return min(max(wait.seconds / 3, _SHORTEST_WAIT_S), _LOOK_EVERY_S)
 
 
 class MilestoneStall(_OwnVerdict):
-    """Notices that no milestone changed for some steps or seconds while one is still open.
+    """Does the run still reach its milestones?
 
-    Without an open one nobody said that there is more to come. Seconds count from the second step
-    on, for one slow call is no stall.
+    Counts: steps, or seconds from the second step on, since a milestone changed.
+    Leaves alone: sessions in which none was declared, or none is open.
+    Cannot see: progress that nobody reports.
     """
 
     name = "milestone_stall"
     family = "milestones"
     takes = MilestoneStatus
     sure = (0.5, 0.5, 0)
-    reason = "no_milestone"
+    rules = ("no_milestone",)
+    tuned_by = ("tuning.milestones.steps", "tuning.milestones.elapsed_s")
     advice = (
         "Say which milestone you are working on and what keeps you from it, or change the plan."
     )
@@ -379,7 +468,7 @@ class MilestoneStall(_OwnVerdict):
 
     def observe(self, status: MilestoneStatus) -> Detection | None:
         tuning = self._settings.tuning.milestones
-        late = status.seconds >= tuning.elapsed_s and status.steps >= 2
+        late = status.seconds >= tuning.elapsed_s and status.steps >= 2  # one slow call is no stall
         if not (status.paced and status.open) or not (late or status.steps >= tuning.steps):
             return None
         total = status.done + status.failed + status.open
@@ -391,17 +480,20 @@ class MilestoneStall(_OwnVerdict):
 
 
 class CannotSucceed(_OwnVerdict):
-    """Notices once that a required milestone failed while none is open that could still succeed.
+    """Can the run still succeed?
 
-    Only milestones declared with `control.milestones(...)` are required, for only there the plan is
-    complete, and the tasks of a plan. A task that waits for one that failed cannot succeed.
+    Counts: a required milestone, or a task of a plan, that failed while no other is open.
+    Leaves alone: optional ones; what is reached after all.
+    Cannot see: failures that nobody reports.
     """
 
     name = "cannot_succeed"
     family = "milestones"
     takes = MilestoneStatus
     sure = (0.9, 0.9, 0)
-    reason = "cannot_succeed"
+    rules = ("cannot_succeed",)
+    tuned_by = ("tuning.milestones.failed_action",)
+    strongest = Action.PAUSE
     advice = "Say what failed and hand over what was reached; do not go on."
     intervention = "end_early"
     __slots__ = ("_seen",)
@@ -424,4 +516,4 @@ class CannotSucceed(_OwnVerdict):
                 f"the required milestone {status.hopeless!r} failed and no other is open; {done}"
             )
         own = Own(own_action(self._settings, self._settings.tuning.milestones.failed_action))
-        return self.verdict(message, status.failed, 1, status.key, own, critical=True)
+        return self.verdict(message, status.failed, 1, status.key, own, severity=Severity.CRITICAL)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_loopguard._util.bounded import keep
 from otel_loopguard._util.values import dataclass
+from otel_loopguard.detectors.base import BaseDetector
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -14,20 +15,170 @@ if TYPE_CHECKING:
     from otel_loopguard.core import Evidence
 
 ITEM: Final = 0.22
-"""What an item that does not exist weighs, among many that are asked for: 14 make three."""
+"""What one of many items that do not exist weighs: 14 make three, as many as a list has that is
+checked by hand."""
 MASKED: Final = 0.8
-"""How sure it is that calls are the same that are equal after masking what is volatile by name."""
+"""How sure it is that calls are the same that are equal after masking what is volatile by name:
+with it, fresh request ids and clocks in every call change no figure of the recorded runs."""
 GUESSED: Final = 0.6
-"""The same of calls that are equal but for a value that only looks like a nonce."""
+"""The same of calls that are equal but for a value that only looks like a nonce: it may be what
+they are about."""
 VALUES: Final = 0.15
 """The same of calls whose answers are equal but for ids and times in them: each may be new."""
 OTHER: Final = 0.1
-"""The same of another call with an equal error, or that is turned down in the same words."""
+"""The same of another call with an equal error: ten of them are one that is made again."""
+FADE: Final = 0.985
+"""What a count keeps for each call in between, after 46 calls half: good calls and planning stand
+between the turns of a loop, and what is further apart is another matter."""
+ACROSS: Final = 0.998
+"""The same of what comes back over long stretches of work, as a test that is run after each
+change: if it comes every fortieth call, the eighth is counted as the sixth."""
+_WINDOW: Final = 50
+"""Calls after which a key that did not come again is forgotten: half of it would have faded."""
+_EARLIER: Final = 1 / 3
+"""What is left of a count where the world was changed in between. Without it twice as many of 428
+solved runs are noticed, and two are stopped."""
+_MOST: Final = 64
+"""Keys of one counter: more than a loop has, and a bound for memory."""
+_CALLS: Final = 16
+"""Different calls that a count names: a deny needs the newest, and no detector asks for more."""
 
 
 def surer(guess: float, times: int) -> float:
     """A guess after it was confirmed so often: each time takes a twentieth of the doubt."""
     return 1.0 - (1.0 - guess) * 0.95**times
+
+
+@dataclass(slots=True)
+class Count:
+    """Calls that were counted under one key.
+
+    Attributes:
+        count: What they weigh together, in equivalents of one repeat.
+        times: How many they are.
+        since: When the first of them ended.
+        mark: What their detector noted with the newest one.
+        different: How many of them are different calls; those in `calls` are the newest.
+        tools: Their tools.
+    """
+
+    count: float
+    mark: Any
+    since: int
+    epoch: int
+    round: int
+    number: int
+    calls: tuple[int, ...]
+    tools: tuple[str, ...]
+    different: int
+    times: int = 1
+
+    def add(self, evidence: Evidence) -> None:
+        """Counts another call, but not what it weighs."""
+        self.times += 1
+        self.epoch, self.round, self.number = evidence.epoch, evidence.round, evidence.number
+        if evidence.tool not in self.tools:
+            self.tools = (*self.tools[1 - _CALLS :], evidence.tool)
+        call = evidence.call
+        if call is not None and call not in self.calls:
+            self.different += len(self.calls) < _CALLS or evidence.fresh
+            self.calls = (*self.calls[1 - _CALLS :], call)
+
+
+class Counts:
+    """Counts calls by key, each by its weight; calls of one round count once.
+
+    Args:
+        fade: What a count keeps for each call in between.
+        earlier: What it keeps where the world was changed in between.
+        window: Calls after which a key is forgotten that did not come again.
+        rare: True if most keys come once. Of those a tuple is kept, which the garbage collector
+            does not look at, and `scale` leaves them alone.
+    """
+
+    __slots__ = ("_earlier", "_fade", "_once", "_rare", "_window", "repeated")
+
+    def __init__(
+        self, *, fade: float = FADE, earlier: float = _EARLIER, window: int = _WINDOW,
+        rare: bool = False,
+    ) -> None:  # fmt: skip
+        self._fade, self._earlier, self._window, self._rare = fade, earlier, window, rare
+        self._once: dict[Any, tuple[Any, ...]] = {}
+        self.repeated: dict[Any, Count] = {}
+
+    def add(
+        self, key: Hashable, evidence: Evidence, weight: float = 1.0, mark: Hashable = None,
+        *, changes: bool = True,
+    ) -> Count | None:  # fmt: skip
+        """Counts a call under a key by its weight, with a mark; None if it is the first.
+
+        Without `changes` what was counted before a change counts in full.
+        """
+        once = self._once.pop(key, None)
+        counted = self.repeated.get(key) if once is None else Count(*once)
+        if counted is None or evidence.number - counted.number > self._window:
+            self.repeated.pop(key, None)
+            call = evidence.call
+            first = (
+                weight, mark, evidence.time, evidence.epoch, evidence.round, evidence.number,
+                () if call is None else (call,), (evidence.tool,), int(call is not None),
+            )  # fmt: skip
+            if self._rare:
+                keep(self._once, key, first, _MOST)
+            else:
+                keep(self.repeated, key, Count(*first), _MOST)
+            return None
+        count = counted.count * self._fade ** max(evidence.number - counted.number - 1, 0)
+        if changes and evidence.epoch != counted.epoch:
+            count *= self._earlier
+        counted.count = count + (weight if evidence.round != counted.round else 0.0)
+        counted.mark = mark
+        counted.add(evidence)
+        keep(self.repeated, key, counted, _MOST)
+        return counted
+
+    def get(self, key: Hashable) -> Count | None:
+        """What is counted under a key."""
+        once = self._once.get(key)
+        return self.repeated.get(key) if once is None else Count(*once)
+
+    def forget(self, key: Hashable) -> None:
+        """Forgets a key."""
+        self._once.pop(key, None)
+        self.repeated.pop(key, None)
+
+    def scale(self, factor: Callable[[Any], float]) -> None:
+        """Multiplies each count by what is given for its key; at 0 it is forgotten."""
+        for key, counted in [*self.repeated.items()]:
+            left = factor(key)
+            if left < 1.0:
+                counted.count *= left
+                if not left:
+                    del self.repeated[key]
+
+    def scale_of(self, tool: str, factor: float, but: Hashable = None) -> bool:
+        """Multiplies the counts that a tool is part of, but one; whether there was any."""
+        keys = {key for key, one in self.repeated.items() if tool in one.tools and key != but}
+        self.scale(lambda key: factor if key in keys else 1.0)
+        return bool(keys)
+
+    def halve(self) -> None:
+        """Halves all counts."""
+        # The half of a first call is nothing: what comes again has to begin anew.
+        self._once.clear()
+        self.scale(lambda _: 0.5)
+
+
+class CountingDetector(BaseDetector):
+    """A detector that counts calls; a user's turn halves what was counted."""
+
+    __slots__ = ("_counts",)
+
+    def reset(self) -> None:
+        self._counts = Counts()
+
+    def user_turn(self) -> None:
+        self._counts.halve()
 
 
 class Periods:
@@ -95,173 +246,8 @@ class Periods:
         return 0 if runs[1] and found > 1 else found
 
 
-class LeakyCounter:
-    """Counts a sign of trouble for each of 32 agents; a parallel round counts once."""
-
-    __slots__ = ("_counts",)
-
-    def __init__(self) -> None:
-        self._counts: dict[int, tuple[float, int, int]] = {}
-
-    def add(self, evidence: Evidence, weight: float = 1.0) -> tuple[float, int]:
-        """Counts a call that shows the sign; gives the count of its agent, and how many calls."""
-        count, last, calls = self._counts.get(evidence.agent, (0.0, -1, 0))
-        count += weight if evidence.round != last else 0.0
-        keep(self._counts, evidence.agent, (count, evidence.round, calls + 1), 32)
-        return count, calls + 1
-
-    def leak(self, left: float, agent: int | None = None) -> None:
-        """Leaves a part of what was counted of one agent, or of all."""
-        for key in tuple(self._counts) if agent is None else (agent,):
-            count, last, calls = self._counts.get(key, (0.0, -1, 0))
-            if count:
-                keep(self._counts, key, (count * left, last, calls if left else 0), 32)
-
-
-_FADE: Final = 0.985
-_WINDOW: Final = 50
-_MAXIMUM: Final = 50
-_EARLIER_EPOCH: Final = 1 / 3
-
-
-@dataclass(slots=True)
-class Counted:
-    """Calls counted under one key; `time` and `sample` are those of the last one.
-
-    `times` is how many they are, where `count` weighs them.
-    """
-
-    count: float
-    tools: tuple[str, ...]
-    calls: tuple[int | None, ...]
-    time: int
-    epoch: int
-    round: int
-    number: int
-    sample: str
-    times: int = 1
-
-
-def _counted(weight: float, tool: str, call: int | None, *rest: Any) -> Counted:
-    return Counted(weight, (tool,), (call,), *rest)
-
-
-class DecayingCounter:
-    """Counts calls by key, in equivalents of one repeat.
-
-    A count fades by 1.5 % per call in between and is forgotten after 50 calls without it; what was
-    counted before a change of the world counts a third. A parallel round counts once.
-
-    Attributes:
-        once: What was counted once, as weight, tool, call, and the further fields of `Counted`.
-        repeated: What was counted again.
-    """
-
-    __slots__ = ("_earlier", "once", "repeated")
-
-    def __init__(self, *, across_changes: bool = False) -> None:
-        self._earlier = 1.0 if across_changes else _EARLIER_EPOCH
-        # Most answers never come again: of those a tuple is enough, which no collector looks at.
-        self.once: dict[Hashable, tuple[Any, ...]] = {}
-        self.repeated: dict[Hashable, Counted] = {}
-
-    def add(
-        self, key: Hashable, evidence: Evidence, weight: float, sample: str = ""
-    ) -> Counted | None:
-        """Counts a call; None if it is the first of its key."""
-        once = self.once.pop(key, None)
-        counted = self.repeated.get(key) if once is None else _counted(*once)
-        if counted is None or evidence.number - counted.number > _WINDOW:
-            if counted is not None:
-                self.repeated.pop(key, None)
-            self.once[key] = (
-                weight, evidence.tool, evidence.call, evidence.time, evidence.epoch,
-                evidence.round, evidence.number, sample,
-            )  # fmt: skip
-            if len(self.once) > _MAXIMUM:
-                del self.once[next(iter(self.once))]
-            return None
-        count = counted.count * _FADE ** max(evidence.number - counted.number - 1, 0)
-        if evidence.epoch != counted.epoch:
-            count *= self._earlier
-        if evidence.round != counted.round:
-            count += weight
-        counted.times += 1
-        counted.count, counted.epoch, counted.time = count, evidence.epoch, evidence.time
-        counted.round, counted.number, counted.sample = evidence.round, evidence.number, sample
-        if len(counted.tools) < 8 and evidence.tool not in counted.tools:
-            counted.tools += (evidence.tool,)
-        if len(counted.calls) < 8 and evidence.call not in counted.calls:
-            counted.calls += (evidence.call,)
-        keep(self.repeated, key, counted, _MAXIMUM)
-        return counted
-
-    def last(self, key: Hashable) -> Counted | None:
-        """What is counted under a key; its `time`, `epoch` and `sample` are those of the last."""
-        once = self.once.get(key)
-        return self.repeated.get(key) if once is None else _counted(*once)
-
-    def decay_others(self, tool: str, key: Hashable, factor: float) -> None:
-        """A tool answered something else: lowers its counts under all other keys."""
-        for other, counted in self.repeated.items():
-            if tool in counted.tools and other != key:
-                counted.count *= factor
-
-    def forget(self, tool: str) -> bool:
-        """Forgets every count that a tool is part of; whether there was one."""
-        repeated = [key for key, counted in self.repeated.items() if tool in counted.tools]
-        once = [key for key, found in self.once.items() if tool == found[1]]
-        for key in repeated:
-            del self.repeated[key]
-        for key in once:
-            del self.once[key]
-        return bool(repeated or once)
-
-    def halve(self) -> None:
-        """Halves all counts."""
-        for counted in self.repeated.values():
-            counted.count /= 2
-        for key, (weight, *rest) in self.once.items():
-            self.once[key] = (weight / 2, *rest)
-
-
-_SIGNS: Final = 64
-_CALLS: Final = 16
-
-
-class RecentRounds:
-    """The newest rounds (64 at most) within a window of calls that showed a sign."""
-
-    __slots__ = ("_round", "_signs", "_window")
-
-    def __init__(self, window: int) -> None:
-        self._window = window
-        self._signs: list[tuple[int, int | None]] = []
-        self._round = -1
-
-    def add(self, evidence: Evidence) -> int:
-        """Counts a call; gives the rounds within the window."""
-        signs = self._signs
-        if evidence.round != self._round:
-            signs.append((evidence.number, evidence.call))
-            del signs[:-_SIGNS]
-        self._round = evidence.round
-        while signs and evidence.number - signs[0][0] >= self._window:
-            del signs[0]
-        return len(signs)
-
-    @property
-    def calls(self) -> frozenset[int]:
-        """Keys of the newest 16 calls, as far as they are known."""
-        return frozenset(call for _, call in self._signs[-_CALLS:] if call is not None)
-
-    @property
-    def first(self) -> int:
-        """Number of the oldest call."""
-        return self._signs[0][0] if self._signs else 0
-
-
 _SCORES: Final = 32
+"""Names of numbers that are compared: a program prints few."""
 
 
 @dataclass(slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from xxhash import xxh3_64_intdigest as key_of
 
@@ -18,157 +18,152 @@ from otel_loopguard.detectors.base import (
     critical_if,
     error_of,
 )
-from otel_loopguard.detectors.counters import (
-    ITEM,
-    OTHER,
-    BestScores,
-    Counted,
-    DecayingCounter,
-    RecentRounds,
-)
+from otel_loopguard.detectors.counters import ITEM, OTHER, Count, CountingDetector, Counts
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     from otel_loopguard.core import Detection, Evidence
 
-_FADE: Final = 0.985
-_WINDOW: Final = 50
-_TRACKED: Final = 64
-_BACK_OFF: Final = 1.5
-"""Of two pauses the second is longer on purpose if it is half as long again."""
-_EARLIER_EPOCH: Final = 1 / 3
+_DETERMINISTIC: Final = ErrorClass.DETERMINISTIC
 _AFTER_SUCCESS: Final = 0.6
+"""What a success of the same tool leaves of its errors: without it one more of 428 solved runs is
+noticed; at 0 a tool that fails every other time is never."""
 _SOON: Final = 2
+"""Errors of a call that cannot go well by itself."""
 _QUOTING: Final = 0.8
+"""What an error weighs that is equal but for what it quotes of the arguments."""
 _ABSENT: Final = 0.2
+"""What an item weighs that is not there: among many, some are not."""
+_ALL: Final = 20
+"""Calls of an agent in a row that failed with one error, after which the tool is refused whatever
+it is asked: the longest such row in 471 solved runs has three, in failed ones nine."""
+_REFUSED, _PASSING, _PLAIN = "refused", "passing", ""
 
 
-@dataclass(slots=True)
-class _Failing:
-    """One error of one tool, counted in equivalents of one failure; `times` as they are."""
-
-    epoch: int
-    round: int
-    number: int
-    since: int
-    call_exact: int | None
-    line: int | None
-    transient: bool
-    calls: frozenset[int]
-    different: int
-    count: float = 1.0
-    times: int = 1
+def tool_key(tool: str) -> int:
+    """Identity of all calls of a tool, as part of a loop that none of them can leave."""
+    return key_of(f"tool\0{tool}".encode("utf-8", "replace"))
 
 
-class ErrorRepeat(BaseDetector):
-    """Counts equal errors of one tool and agent, whatever the arguments.
+class ErrorRepeat(CountingDetector):
+    """Does one tool fail again and again with an equal error, whatever its arguments?
 
-    Equal: the line that names the error, numbers and volatile values masked. Two are enough if the
-    error is about the call itself, or if the very same call failed deterministically in the same
-    epoch. A change of the world leaves a third, a success of the tool 0.6, and nothing of a
-    transient error, which has a budget of time. A hint at most where every call was another one:
-    the agent may be searching.
+    Counts: errors whose naming line is equal, numbers and volatile values masked; two are enough
+    where the call itself is wrong, or was made before and failed for good. A change leaves a third,
+    a success six tenths, and both nothing of a call that was not even understood.
+    Leaves alone: items that are not there; transient errors after a success or with pauses.
+    Cannot see: failures without a text.
     """
 
     name = "error_repeat"
     family = "errors"
+    rules: ClassVar[tuple[str, ...]] = (
+        "equal_error", "call_error", "same_refusal", "everything_fails"
+    )  # fmt: skip
+    tuned_by: ClassVar[tuple[str, ...]] = ("error_threshold",)
+    strongest = Action.ABORT
     signs = ("error",)
     lasting = True
-    __slots__ = ("_failing",)
+    __slots__ = ("_rows",)
 
     def reset(self) -> None:
-        self._failing: dict[tuple[tuple[int, str], int], _Failing] = {}
-
-    def user_turn(self) -> None:
-        for failing in self._failing.values():
-            failing.count /= 2
+        self._counts = Counts()
+        # By agent: the error of its last calls in a row, how many they are, and their round.
+        self._rows: dict[int, tuple[int | None, float, int]] = {}
 
     def observe(self, evidence: Evidence) -> Detection | None:
         caller = (evidence.agent, evidence.tool)
         if not evidence.error:
-            if self._failing:
-                self._succeeded(caller)
+            self._rows.pop(evidence.agent, None)
+            if self._counts.repeated:
+                self._counts.scale(lambda key: _left(key) if key[:2] == caller else 1.0)
             return None
         if evidence.error_shape is None or evidence.waits:
             return None
-        place = (caller, evidence.error_shape)
-        failing = self._failing.get(place)
-        again = False
-        if failing is None or evidence.number - failing.number > _WINDOW:
-            failing = _Failing(
-                evidence.epoch, evidence.round, evidence.number, evidence.time,
-                evidence.call_exact, evidence.error_line,
-                evidence.error_class is TRANSIENT,
-                frozenset() if evidence.call is None else frozenset((evidence.call,)),
-                int(evidence.call is not None),
-            )  # fmt: skip
-        else:
-            again = (
-                failing.call_exact is not None
-                and failing.call_exact == evidence.call_exact
-                and failing.epoch == evidence.epoch
-            )
-            self._count(failing, evidence)
-        keep(self._failing, place, failing, _TRACKED)
-        return self._judge(failing, evidence, again=again)
+        told = evidence.refused or evidence.call_error
+        kind = _REFUSED if told else _PASSING if evidence.error_class is TRANSIENT else _PLAIN
+        key = (*caller, evidence.error_shape, kind)
+        last = self._counts.get(key)
+        again, alike = False, 1.0
+        if last is not None:
+            call, epoch, line = last.mark
+            again = call is not None and (call, epoch) == (evidence.call_exact, evidence.epoch)
+            alike = 1.0 if line == evidence.error_line else _QUOTING
+        weight = evidence.hint_weight * (_ABSENT if evidence.absent else alike)
+        mark = evidence.call_exact, evidence.epoch, evidence.error_line
+        row = self._row(evidence)
+        # The first weighs one, whatever it says.
+        counted = self._counts.add(
+            key, evidence, 1.0 if last is None else weight, mark, changes=not told
+        )
+        return None if counted is None else self._judge(counted, evidence, again=again, row=row)
 
-    def _count(self, failing: _Failing, evidence: Evidence) -> None:
-        count = failing.count * _FADE ** (evidence.number - failing.number - 1)
-        if evidence.epoch != failing.epoch:
-            count *= _EARLIER_EPOCH
-        if evidence.round != failing.round:
-            alike = 1.0 if evidence.error_line == failing.line else _QUOTING
-            count += evidence.hint_weight * (_ABSENT if evidence.absent else alike)
-        failing.times += 1
-        failing.count, failing.epoch = count, evidence.epoch
-        failing.round, failing.number = evidence.round, evidence.number
-        failing.call_exact, failing.line = evidence.call_exact, evidence.error_line
-        if evidence.call is None or evidence.call in failing.calls:
-            return
-        if len(failing.calls) < _TRACKED:
-            failing.calls |= {evidence.call}
-            failing.different += 1
-        elif evidence.fresh:
-            # Past the bound of the set a call is another one if the session has not seen it.
-            failing.different += 1
+    def _row(self, evidence: Evidence) -> float:
+        """Calls of the agent in a row that failed with the same line and cannot go well."""
+        line, count, last = self._rows.pop(evidence.agent, (None, 0.0, -1))
+        if line != evidence.error_line:
+            count = 0.0
+        if evidence.round != last and not evidence.absent:
+            # A word accuses: of an error that nobody knows other items may be free.
+            sure = evidence.error_class is _DETERMINISTIC or evidence.refused or evidence.call_error
+            count += 1.0 - evidence.rested if sure or evidence.transient else 0.0
+        keep(self._rows, evidence.agent, (evidence.error_line, count, evidence.round), 32)
+        return count
 
-    def _succeeded(self, caller: tuple[int, str]) -> None:
-        for place, failing in [*self._failing.items()]:
-            if place[0] == caller:
-                failing.count *= _AFTER_SUCCESS
-                if failing.transient:
-                    del self._failing[place]
-
-    def _judge(self, failing: _Failing, evidence: Evidence, *, again: bool) -> Detection | None:
-        deterministic = evidence.error_class is ErrorClass.DETERMINISTIC
+    def _judge(
+        self, counted: Count, evidence: Evidence, *, again: bool, row: float
+    ) -> Detection | None:
+        deterministic = evidence.error_class is _DETERMINISTIC
         limit = self._settings.of(evidence.tool).error_threshold
         soon = evidence.call_error or (again and deterministic)
         threshold = min(_SOON, limit) if soon else limit
-        if failing.count < evidence.needs(threshold) - 0.1:
+        if counted.count < evidence.needs(threshold) - 0.1:
             return None
-        others = failing.different >= failing.count - 0.5 and not evidence.call_error
-        message = (
-            f"{evidence.tool!r} failed {failing.times} times with an equal {error_of(evidence)}"
-        )
-        keys = failing.calls | {evidence.error_shape or 0}
-        confidence = min(0.99, (0.75 if deterministic else 0.65) + 0.05 * failing.count)
+        told = evidence.call_error or evidence.refused
+        others = counted.different >= counted.count - 0.5 and not told
+        all_fail = row >= evidence.needs(_ALL)
         reason = "call_error" if evidence.call_error else "equal_error"
-        severity = critical_if(failing.count >= limit + 2)
+        message = (
+            f"{evidence.tool!r} failed {counted.times} times with an equal {error_of(evidence)}"
+        )
+        keys = {*counted.calls, evidence.error_shape or 0}
         identity = 1.0 if again or not others else 0.0 if evidence.absent else OTHER
+        if all_fail:
+            reason, identity = "everything_fails", 1.0
+            message += f", and none of the last {int(row)} calls succeeded"
+            keys.add(tool_key(evidence.tool))
+        elif evidence.refused and not evidence.call_error:
+            reason = "same_refusal"
+            message = (
+                f"{evidence.tool!r} refused {counted.times} calls in the same words: it did not "
+                "understand them, and did nothing"
+            )
         return self.found(
             message,
-            failing.count,
+            counted.count,
             threshold,
-            keys,
+            frozenset(keys),
             evidence,
-            confidence=confidence,
+            confidence=min(0.99, (0.75 if deterministic else 0.65) + 0.05 * counted.count),
             reason=reason,
-            severity=severity,
-            max_action=Action.ABORT,
+            severity=critical_if(counted.count >= limit + 2),
+            max_action=Action.DENY if others else Action.ABORT,
             weight=identity * evidence.stop_weight if evidence.call is not None else 0.0,
+            advice="Read how it is to be called before you call it again, or use another tool."
+            if reason == "same_refusal"
+            else "",
         )
+
+
+def _left(key: tuple[Hashable, ...]) -> float:
+    """What a success of the tool leaves of its errors under a key."""
+    return {_REFUSED: 1.0, _PASSING: 0.0}.get(str(key[3]), _AFTER_SUCCESS)
 
 
 _ERROR_RATE: Final = key_of(b"error_rate")
+_ROUNDS: Final = 10
+"""Rounds of which the share is taken: fewer are chance, and more come too late to help."""
 
 
 @dataclass(slots=True)
@@ -185,22 +180,24 @@ class _Newest:
 
 
 class ErrorRate(BaseDetector):
-    """Looks at how many of the newest rounds of an agent failed, each in its own way.
+    """Do nearly all of an agent's newest rounds of calls fail, each in its own way?
 
-    A round fails if all of its parallel calls do. A retry with patience does not count, nor do the
-    transient errors of a tool that works after them, nor one item after the other that does not
-    exist. It asks for another way at most: what helps against many different errors is not known.
+    Counts: rounds of which all parallel calls failed: six in a row, or three quarters of ten.
+    Leaves alone: retries with a pause; transient errors of a tool that works after them; items that
+    are not there. What helps against many different errors is not known, so it stops nothing.
+    Cannot see: failures that neither status nor answer tells.
     """
 
     name = "error_rate"
     family = "errors"
+    rules: ClassVar[tuple[str, ...]] = ("error_streak", "error_rate")
+    tuned_by: ClassVar[tuple[str, ...]] = ("calls.error_streak", "calls.error_rate")
     sure = (0.85, 0.6, 0.03)
     max_action = Action.STEER
-    __slots__ = ("_agents", "_rounds")
+    __slots__ = ("_agents",)
 
     def reset(self) -> None:
         self._agents: dict[int, _Newest] = {}
-        self._rounds = self._settings.tuning.calls.error_rate_rounds
 
     def observe(self, evidence: Evidence) -> Detection | None:
         if evidence.waits or evidence.absent or (evidence.transient and evidence.rested):
@@ -224,47 +221,50 @@ class ErrorRate(BaseDetector):
             return None
         newest.row += not again
         failed[newest.rounds] = evidence.tool if evidence.error_class is TRANSIENT else ""
-        if len(failed) > self._rounds:
+        if len(failed) > _ROUNDS:
             del failed[next(iter(failed))]
         return self._judge(evidence, newest)
 
     def _judge(self, evidence: Evidence, newest: _Newest) -> Detection | None:
         tuning = self._settings.tuning.calls
-        rounds = self._rounds
-        failed = sum(number > newest.rounds - rounds for number in newest.failed)
+        failed = sum(number > newest.rounds - _ROUNDS for number in newest.failed)
         if newest.row >= evidence.needs(tuning.error_streak):
             reason, count, which = "error_streak", newest.row, f"the last {newest.row}"
             threshold = evidence.shown(tuning.error_streak)
         else:
-            reason, count, which = "error_rate", failed, f"{failed} of the last {rounds}"
-            threshold = tuning.error_rate * rounds
-            if newest.rounds < rounds or failed < threshold * max(evidence.ease, 1.0):
+            reason, count, which = "error_rate", failed, f"{failed} of the last {_ROUNDS}"
+            threshold = tuning.error_rate * _ROUNDS
+            if newest.rounds < _ROUNDS or failed < threshold * max(evidence.ease, 1.0):
                 return None
         message = f"{which} rounds of calls failed"
         return self.found(message, count, threshold, _ERROR_RATE, reason=reason)
 
 
 _LONG: Final = 40
+"""Characters from which an equal answer of two tools is no chance: below, words coincide."""
 _ODD: Final = 0x9E37_79B9_7F4A_7C15
 _BITS: Final = 0xFFFF_FFFF_FFFF_FFFF
 
 
 class Outage(BaseDetector):
-    """Counts equal errors and equal long answers across tools, and retries without a pause.
+    """Do several tools say the same, or is a transient error retried without a pause?
 
-    Two tools that say the same do not speak of what they were asked: something behind them is down.
-    The longer the pause before a retry, the less it counts. A success ends the outage. It pauses
-    at most, as the agent is not stuck by its own doing, and hints where nobody could let it go on.
+    Counts: equal errors and equal long answers across tools, whatever they were asked: something
+    behind them is down; and retries, the less the longer their pause.
+    Leaves alone: answers of calls that carried something out; what a success of the tool ended.
+    Cannot see: outages that each tool reports in words of its own.
     """
 
     name = "outage"
     family = "errors"
+    rules: ClassVar[tuple[str, ...]] = ("same_from_several_tools", "retry_without_pause")
+    tuned_by: ClassVar[tuple[str, ...]] = ("error_threshold",)
+    strongest = Action.PAUSE
     sure = (0.9, 0.65, 0.05)
     __slots__ = ("_answers", "_ended", "_errors")
 
     def reset(self) -> None:
-        self._answers = DecayingCounter()
-        self._errors = DecayingCounter()
+        self._answers, self._errors = Counts(rare=True), Counts()
         self._ended = 0
 
     def user_turn(self) -> None:
@@ -272,54 +272,47 @@ class Outage(BaseDetector):
         self._errors.halve()
 
     def observe(self, evidence: Evidence) -> Detection | None:
-        answers, errors = self._answers, self._errors
+        tool = evidence.tool
         # An equal answer is one of an agent, an equal error one of what is behind the tools.
         if evidence.error:
-            counter, key, place = errors, evidence.error_shape, evidence.error_shape
+            counts, key, place = self._errors, evidence.error_shape, (0, evidence.error_shape)
         else:
-            counter, key, place = answers, evidence.outcome, (evidence.agent, evidence.outcome)
-            if answers.repeated:
-                answers.decay_others(evidence.tool, place, _AFTER_SUCCESS)
-            if (errors.once or errors.repeated) and not evidence.failing and not evidence.waits:
-                self._ended += errors.forget(evidence.tool)
+            counts, key, place = self._answers, evidence.outcome, (evidence.agent, evidence.outcome)
+            if counts.repeated:
+                counts.scale_of(tool, _AFTER_SUCCESS, but=place)
+            if self._errors.repeated and not evidence.failing and not evidence.waits:
+                self._ended += self._errors.scale_of(tool, 0.0)
             if evidence.outcome_size < _LONG or _is_carried_out(evidence):
                 return None
         if key is None or evidence.waits:
             return None
         transient = evidence.error_class is TRANSIENT
         missing = evidence.absent or (evidence.item and evidence.nothing)
-        last = counter.last(place)
-        retried = transient and last is not None and last.tools == (evidence.tool,)
+        last = counts.get(place)
+        retried = transient and last is not None and last.tools == (tool,)
         rested = evidence.rested if retried else 0.0
-        counted = counter.add(place, evidence, ITEM if missing else 1.0 - rested)
+        counted = counts.add(place, evidence, ITEM if missing else 1.0 - rested)
         if counted is None:
             return None
         threshold = self._settings.error_threshold
         if counted.count < evidence.needs(threshold) - 0.1:
             return None
-        if len(counted.tools) < 2 and not transient:
-            return None
-        return self._detection(key, counted, evidence, threshold)
-
-    def _detection(
-        self, key: int, counted: Counted, evidence: Evidence, threshold: float
-    ) -> Detection:
         several = len(counted.tools) > 1
-        who = f"{len(counted.tools)} tools" if several else f"{evidence.tool!r}"
+        if not several and not transient:
+            return None
+        who = f"{len(counted.tools)} tools" if several else f"{tool!r}"
         what = "failed with" if evidence.error else "gave"
         pauses = evidence.call is not None and (several or not evidence.fresh)
-        message = f"{who} {what} an equal {answer_of(evidence)} {counted.times} times"
-        keys = key ^ self._ended * _ODD & _BITS if evidence.error else key
-        reason = "same_from_several_tools" if several else "retry_without_pause"
-        most = Action.PAUSE if pauses else Action.HINT
         return self.found(
-            message,
+            f"{who} {what} an equal {answer_of(evidence)} {counted.times} times",
             counted.count,
             threshold,
-            keys,
+            # After a success another outage begins.
+            key ^ self._ended * _ODD & _BITS if evidence.error else key,
             evidence,
-            reason=reason,
-            max_action=most,
+            reason="same_from_several_tools" if several else "retry_without_pause",
+            # The agent is not stuck by its own doing: where nobody can let it go on, it is told.
+            max_action=Action.PAUSE if pauses else Action.HINT,
             unanswered=Action.HINT,
         )
 
@@ -329,106 +322,16 @@ def _is_carried_out(evidence: Evidence) -> bool:
     return evidence.effect is WRITE and not evidence.failing and not evidence.rejects
 
 
-class RefusedCall(BaseDetector):
-    """Counts rounds in which a tool or a shell refused a call in the same words.
-
-    Refused: wrong usage, wrong syntax, no such command or tool, arguments that do not fit. Nothing
-    in between resets it: a refused call came to nothing in any case.
-    """
-
-    name = "refused_call"
-    family = "errors"
-    signs = ("refused",)
-    sure = (0.97, 0.8, 0.03)
-    reason = "same_refusal"
-    advice = "Read how it is to be called before you call it again, or use another tool."
-    __slots__ = ("_refused",)
-
-    def reset(self) -> None:
-        self._refused: dict[tuple[str, int], RecentRounds] = {}
-
-    def observe(self, evidence: Evidence) -> Detection | None:
-        if not evidence.refused or evidence.error_shape is None:
-            return None
-        tuning = self._settings.tuning.calls
-        key = (evidence.tool, evidence.error_shape)
-        recent = self._refused.get(key) or RecentRounds(tuning.refused_window)
-        keep(self._refused, key, recent, 32)
-        rounds = recent.add(evidence)
-        threshold = tuning.refused_threshold
-        if rounds * self._settings.sensitivity < threshold:
-            return None
-        message = (
-            f"{evidence.tool!r} refused {rounds} calls in the same words: it did not "
-            "understand them, and did nothing"
-        )
-        keys = recent.calls | {evidence.error_shape}
-        severity = critical_if(rounds >= threshold + 2)
-        most = Action.HINT if evidence.call is None else Action.ABORT
-        return self.found(message, rounds, threshold, keys, severity=severity, max_action=most)
-
-
-_FAILURE_WINDOW: Final = 200
-_SHORT: Final = 24
-
-
-@dataclass(slots=True)
-class _Failure:
-    recent: RecentRounds
-    steered: bool = False
-
-
-class SameFailure(BaseDetector):
-    """Counts rounds of one tool that failed with the same line, across all changes in between.
-
-    A build that fails on one package while others are installed goes round for long: each success
-    opens an epoch, and `error_repeat` begins again. So nothing resets here, and it hints or asks
-    for another way only: a test that fails ten times between edits may be work. Of a tool that
-    does not run what the agent wrote only the same call counts: fifty items that are not found are
-    no build that fails.
-    """
-
-    name = "same_failure"
-    family = "errors"
-    signs = ("failure",)
-    sure = (0.9, 0.7, 0.03)
-    reason = "same_failure"
-    __slots__ = ("_failures", "_scores")
-
-    def reset(self) -> None:
-        self._failures: dict[tuple[str, int], _Failure] = {}
-        self._scores = BestScores()
-
-    def observe(self, evidence: Evidence) -> Detection | None:
-        if evidence.failure is None or (evidence.fresh and not evidence.runs_code):
-            return None
-        if evidence.error_class is TRANSIENT or evidence.outcome_size < _SHORT:
-            return None
-        key = (evidence.tool, evidence.failure)
-        measured = self._scores.add(evidence)
-        if measured is not None and measured[1]:
-            self._failures.pop(key, None)
-        failure = self._failures.get(key) or _Failure(RecentRounds(_FAILURE_WINDOW))
-        keep(self._failures, key, failure, _TRACKED)
-        rounds = failure.recent.add(evidence)
-        tuning, sensitivity = self._settings.tuning.calls, self._settings.sensitivity
-        threshold = tuning.failure_threshold
-        if rounds * sensitivity < threshold:
-            return None
-        # The successes in between would take every confirmation back: this stands on no ladder.
-        further = rounds * sensitivity >= tuning.failure_steer
-        steers, failure.steered = further and not failure.steered, further
-        message = (
-            f"{evidence.tool!r} failed {rounds} times with the same line, whatever was "
-            "changed in between"
-        )
-        most = Action.STEER if steers else Action.HINT
-        own = Action.STEER if steers else None
-        return self.found(message, rounds, threshold, evidence.failure, max_action=most, own=own)
-
-
 _CLIMBS: Final = 4
-"""Failures after those of the hint from which model calls are denied."""
+"""Failures after those of the hint from which model calls are denied: as many as `abort_after`
+rounds, for a runtime that could do something else would have."""
+_BACK_OFF: Final = 1.5
+"""Of two pauses the second is longer on purpose if it is half as long again: retries double it as
+a rule, less what is taken off at random."""
+
+
+_AGENTS: Final = 64
+"""Agents whose model calls are told apart: more than one session has at a time."""
 
 
 class _Row(NamedTuple):
@@ -446,15 +349,23 @@ class _Row(NamedTuple):
 
 
 class FailingModel(BaseDetector):
-    """Counts model calls of one agent in a row that fail with an equal error.
+    """Do the model calls of one agent fail in a row, with an equal error?
 
-    Calls side by side count once. What may pass by itself is waited for with pauses: with
-    `wait_gap_s` between, or half as long again as before, a call does not count until the budget of
-    waits is used up, and hints at most then. The first call that works ends the row.
+    Counts: failed model calls, those side by side once; six are told, from ten on they are denied.
+    Leaves alone: what may pass by itself and is waited for with pauses, until the budget of waits
+    is used up; all of it once a call works.
+    Cannot see: failures that a client hides by retrying inside of one span.
     """
 
     name = "failing_model"
     family = "errors"
+    rules: ClassVar[tuple[str, ...]] = ("model_error", "model_retry")
+    tuned_by: ClassVar[tuple[str, ...]] = (
+        "calls.error_streak",
+        "calls.wait_gap_s",
+        "wait_budget_s",
+    )
+    strongest = Action.DENY
     takes = ModelAttempt
     absolute = True
     sure = (0.95, 0.6, 0.03)
@@ -474,18 +385,18 @@ class FailingModel(BaseDetector):
             return None
         if row is None or row.error != attempt.error:
             row = _Row(attempt.error, attempt.end, attempt.end)
-            keep(self._rows, attempt.key, row, _TRACKED)
+            keep(self._rows, attempt.key, row, _AGENTS)
             return None
         gap = attempt.start - row.end
         if attempt.start and gap < 0:
-            keep(self._rows, attempt.key, row, _TRACKED)
+            keep(self._rows, attempt.key, row, _AGENTS)
             return None
         lasting = attempt.error_class is ErrorClass.DETERMINISTIC
         paused = not lasting and self._is_pause(gap, row.gap)
         waits = paused and attempt.end - row.since <= self._settings.wait_budget_s * 1e9
         counted = row.counted + (not waits)
         row = row._replace(end=attempt.end, gap=gap, calls=row.calls + 1, counted=counted)
-        keep(self._rows, attempt.key, row, _TRACKED)
+        keep(self._rows, attempt.key, row, _AGENTS)
         return None if waits else self._judge(row, attempt, lasting=lasting, paused=paused)
 
     def _judge(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import field
-from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Final, Generic, TypeVar
 
 from otel_loopguard._util.bounded import keep
 from otel_loopguard._util.values import NamedTuple, dataclass
@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
 
 T = TypeVar("T")
+
+# Graphs inside of graphs go on in turn; four of them cover what frameworks nest.
+_RUNS: Final = 4
+# Nodes of one run that are counted: graphs are drawn by people, and have a dozen.
+_NODES: Final = 64
 
 
 class _GraphDetector(BaseDetector, Generic[T]):
@@ -39,8 +44,88 @@ class _GraphDetector(BaseDetector, Generic[T]):
         run = self._runs.get(visit.graph)
         if run is None:
             run = self.begin()
-        keep(self._runs, visit.graph, run, 4)
+        keep(self._runs, visit.graph, run, _RUNS)
         return run
+
+
+@dataclass(slots=True)
+class _Turns:
+    """The nodes of one graph run; `seen` and `known` since something was not captured."""
+
+    periods: Periods
+    seen: int = 0
+    known: int = 0
+
+
+# As cycles of calls: a longer one is rather a program than a loop.
+_LONGEST: Final = 16
+# Where nothing tells what was new, the turns of long healthy runs are what a loop has to exceed.
+_UNSEEN_TURNS: Final = 40.0
+
+
+class NodeCycle(_GraphDetector[_Turns]):
+    """Do the same nodes, or agents, return in the same order, with nothing new?
+
+    Counts: turns of 1 to 16 nodes with equal states or calls; 40 where neither is captured.
+    Leaves alone: anything new; changes; waits.
+    Cannot see: what is new but not captured.
+    """
+
+    name = "node_cycle"
+    rules = ("node_cycle", "node_cycle_unseen")
+    tuned_by = ("tuning.graph.cycle_repeats", "graph_max_action")
+    strongest = Action.ASK
+    sure = (0.9, 0.7, 0.02)
+    __slots__ = ("_known", "_unseen")
+
+    def reset(self) -> None:
+        known, unseen = self.threshold, max(self.threshold, _UNSEEN_TURNS)
+        self._known, self._unseen = (
+            [round((turns - 1) * period) for period in range(_LONGEST + 1)]
+            for turns in (known, unseen)
+        )
+        super().reset()
+
+    def begin(self) -> _Turns:
+        return _Turns(Periods(self._known))
+
+    def observe(self, visit: NodeVisit) -> Detection | None:
+        turns = self.run_of(visit)
+        period = turns.periods.add(visit.place, visit.key)
+        if visit.moves:
+            turns.periods.restart()
+        if visit.moves or visit.unseen:
+            turns.seen = turns.known = 0
+        else:
+            turns.seen += 1
+            turns.known += visit.known
+        if visit.moves or not period or not visit.home:
+            return None
+        needed, ran = self._known[period], turns.periods.run(period)
+        known = turns.seen >= needed and turns.known * period >= needed
+        if not known:
+            needed = self._unseen[period]
+            if ran < needed:
+                return None
+        count, threshold = round(ran / period + 1, 2), needed / period + 1
+        kind = "agent" if visit.kind is Kind.AGENT else "node"
+        what = f"a cycle of {period} {kind}s with {visit.name!r} in it"
+        if period == 1:
+            what = f"the {kind} {visit.name!r}"
+        keys = frozenset(turns.periods.labels(period))
+        if not known:
+            says = "whether anything new came of it was not captured"
+            return self.found(
+                f"{what} went round {count:.0f} times; {says}", count, threshold, keys,
+                period=period, reason="node_cycle_unseen", confidence=0.4,
+            )  # fmt: skip
+        return self.found(
+            f"{what} went round {count:.0f} times, and nothing new came of it", count, threshold,
+            keys, period=period, severity=critical_if(count >= 2 * threshold),
+            max_action=Action(self._settings.graph_max_action),
+            advice="The graph goes round without getting anything new: give its next turn "
+            "something else to work with, or leave the loop with what there is.",
+        )  # fmt: skip
 
 
 class _Unchanged(NamedTuple):
@@ -58,152 +143,122 @@ class _UnchangedDetector(_GraphDetector[dict[int, _Unchanged]]):
     The loop is that node, or `joint`, all that are counted.
     """
 
+    strongest = Action.STEER
     joint: ClassVar[bool] = False
+    says: ClassVar[str]
     __slots__ = ()
 
     def begin(self) -> dict[int, _Unchanged]:
         return {}
 
-    def begun(self, visit: NodeVisit) -> dict[int, _Unchanged]:
-        """What is counted in the graph run of a visit; nothing where that brought something."""
+    def count(self, visit: NodeVisit, counted: dict[int, _Unchanged]) -> None:
+        """Counts one visit."""
+        raise NotImplementedError
+
+    def observe(self, visit: NodeVisit) -> Detection | None:
         counted = self.run_of(visit)
         if visit.moves or visit.unseen:
             counted.clear()
-        return counted
-
-    def judge(
-        self, visit: NodeVisit, counted: dict[int, _Unchanged], threshold: int, says: str
-    ) -> Detection | None:
-        """A detection if what was counted most often comes to the threshold."""
+        self.count(visit, counted)
         if not visit.home or not counted:
             return None
         most = max(counted.values(), key=lambda node: node.times)
-        if most.times < threshold:
+        if most.times < self.threshold:
             return None
-        message = f"{most.name!r} {says.format(most.times)}"
         keys = frozenset(node.key for node in (counted.values() if self.joint else (most,)))
-        strongest = _weaker(self._settings.graph_max_action, Action.STEER)
-        return self.found(message, most.times, threshold, keys, max_action=strongest)
+        allowed = Action(self._settings.graph_max_action), Action.STEER
+        return self.found(
+            f"{most.name!r} {self.says.format(most.times)}", most.times, self.threshold, keys,
+            max_action=min(allowed, key=lambda action: action.rank),
+        )  # fmt: skip
 
 
 class StateConvergence(_UnchangedDetector):
-    """Counts the visits of a node that left its state as it was, while nothing else was new.
+    """Does a node leave its state unchanged again and again?
 
-    The state is what the node gave (or got, where only that was captured) as a set of named values.
-    It stops nothing, because a node may do its work where no state shows it.
+    Counts: visits in a row that gave equal values, with nothing else new.
+    Leaves alone: anything new; changes; waits.
+    Cannot see: work that no state shows.
     """
 
     name = "state_convergence"
+    rules = ("state_unchanged",)
+    tuned_by = ("tuning.graph.unchanged",)
     sure = (0.85, 0.6, 0.05)
-    reason = "state_unchanged"
+    says = "left its state unchanged {} times one after the other, and nothing else was new"
     advice = "Its state has settled: end with it, or change what the next turn is given."
     __slots__ = ()
 
-    def observe(self, visit: NodeVisit) -> Detection | None:
-        nodes = self.begun(visit)
+    def count(self, visit: NodeVisit, counted: dict[int, _Unchanged]) -> None:
         if visit.state is not None:
-            before = nodes.pop(visit.key, None)
-            count = before.times + 1 if before is not None and before.state == visit.state else 0
-            nodes[visit.key] = _Unchanged(visit.key, visit.name, count, visit.state)
-            if len(nodes) > 32:
-                del nodes[next(iter(nodes))]
-        says = "left its state unchanged {} times one after the other, and nothing else was new"
-        return self.judge(visit, nodes, self._settings.tuning.graph.unchanged, says)
+            before = counted.get(visit.key)
+            times = before.times + 1 if before is not None and before.state == visit.state else 0
+            node = _Unchanged(visit.key, visit.name, times, visit.state)
+            keep(counted, visit.key, node, _NODES)
 
 
-@dataclass(slots=True)
-class _Turns:
-    """The nodes of one graph run; `seen` and `known` since something was not captured."""
+class NoProgress(_UnchangedDetector):
+    """Does the graph go on with no new message, tool result or decision?
 
-    periods: Periods
-    seen: int = 0
-    known: int = 0
-
-
-class NodeCycle(_GraphDetector[_Turns]):
-    """Finds cycles of nodes, or of agents, of any period, while nothing new comes of them.
-
-    Graphs are cyclic by nature (`agent`, `tools`, `agent`, …), so anything new, any change of the
-    world and any wait begins again. Each turn has to show by a state, or by a call with its answer,
-    that it was like those before; where that was not captured many turns give a hint at most.
+    Counts: visits of a node with the same result, on whatever path.
+    Leaves alone: anything new; changes; waits.
+    Cannot see: work that no state or call shows.
     """
 
-    name = "node_cycle"
-    __slots__ = ("_known", "_unseen")
+    name = "no_progress"
+    rules = ("no_progress",)
+    tuned_by = ("tuning.graph.idle_iterations",)
+    joint = True
+    sure = (0.85, 0.65, 0.03)
+    says = "was visited {} times without a new message, tool result or decision in between"
+    advice = (
+        "Nothing new has come of the last iterations: say what is missing, or end with "
+        "what there is."
+    )
+    __slots__ = ()
 
-    def reset(self) -> None:
-        tuning = self._settings.tuning.graph
-        periods = range(tuning.cycle_max_period + 1)
-        known = tuning.cycle_repeats
-        unseen = max(known, tuning.unseen_repeats)
-        self._known = [round((known - 1) * period) for period in periods]
-        self._unseen = [round((unseen - 1) * period) for period in periods]
-        super().reset()
+    def count(self, visit: NodeVisit, counted: dict[int, _Unchanged]) -> None:
+        before = counted.get(visit.place)
+        if visit.idle and (before is not None or len(counted) < _NODES):
+            times = 1 if before is None else before.times + 1
+            counted[visit.place] = _Unchanged(visit.key, visit.name, times)
 
-    def begin(self) -> _Turns:
-        return _Turns(Periods(self._known))
+
+# Fewer gaps are one burst, as of nodes that a graph visits to route.
+_GAPS: Final = 5
+
+
+class RapidIteration(_GraphDetector[deque[tuple[int, int]]]):
+    """Does the graph spin faster than any work could be done?
+
+    Counts: five transitions to known nodes with known results, by their mean time.
+    Leaves alone: fast graphs that bring anything new.
+    Cannot see: visits without times.
+    """
+
+    name = "rapid_iteration"
+    rules = ("rapid_iteration",)
+    tuned_by = ("tuning.graph.rapid_ms",)
+    sure = (0.6, 0.6, 0)
+    __slots__ = ()
+
+    def begin(self) -> deque[tuple[int, int]]:
+        return deque(maxlen=_GAPS)
 
     def observe(self, visit: NodeVisit) -> Detection | None:
-        turns = self.run_of(visit)
-        period = turns.periods.add(visit.place, visit.key)
-        if visit.moves:
-            turns.periods.restart()
-            turns.seen = turns.known = 0
+        gaps = self.run_of(visit)
+        if visit.gap is None or not visit.idle or not visit.again:
+            gaps.clear()
             return None
-        if visit.unseen:
-            turns.seen = turns.known = 0
-        else:
-            turns.seen += 1
-            turns.known += visit.known
-        if not period or not visit.home:
+        gaps.append((visit.gap, visit.key))
+        mean_ms = sum(gap for gap, _ in gaps) / len(gaps) / 1e6
+        if len(gaps) < _GAPS or mean_ms >= self.threshold:
             return None
-        needed = self._known[period]
-        known = turns.seen >= needed and turns.known * period >= needed
-        if not known:
-            needed = self._unseen[period]
-            if turns.periods.run(period) < needed:
-                return None
-        count = round(turns.periods.run(period) / period + 1, 2)
-        threshold = needed / period + 1
-        kind = "agent" if visit.kind is Kind.AGENT else "node"
-        what = f"a cycle of {period} {kind}s with {visit.name!r} in it"
-        if period == 1:
-            what = f"the {kind} {visit.name!r}"
-        keys = frozenset(turns.periods.labels(period))
-        if not known:
-            message = (
-                f"{what} went round {count:.0f} times; whether anything new came of it was "
-                "not captured"
-            )
-            return self.found(
-                message,
-                count,
-                threshold,
-                keys,
-                confidence=0.4,
-                reason="node_cycle_unseen",
-                period=period,
-            )
-        message = f"{what} went round {count:.0f} times, and nothing new came of it"
-        confidence = min(0.9, 0.7 + 0.02 * (count - threshold))
-        severity = critical_if(count >= 2 * threshold)
-        most = Action(self._settings.graph_max_action)
-        advice = (
-            "The graph goes round without getting anything new: give its next turn "
-            "something else to work with, or leave the loop with what there is."
+        message = (
+            f"the last {len(gaps)} visits took {mean_ms:.1f} ms each on average, and "
+            f"gave nothing new; the last one was of {visit.name!r}"
         )
-        return self.found(
-            message,
-            count,
-            threshold,
-            keys,
-            confidence=confidence,
-            reason="node_cycle",
-            severity=severity,
-            period=period,
-            max_action=most,
-            advice=advice,
-        )
+        return self.found(message, len(gaps), _GAPS, frozenset(key for _, key in gaps))
 
 
 @dataclass(slots=True)
@@ -216,10 +271,16 @@ class _Visited:
 
 
 class GraphLimit(_GraphDetector[_Visited]):
-    """Counts the visits of the most visited node of a graph run, against a limit that was set."""
+    """How often has one run returned to the same node?
+
+    Counts: visits of each node.
+    Leaves alone: everything, until a limit is set.
+    Cannot see: nodes that make no spans.
+    """
 
     name = "graph_limit"
-    sure = (1.0, 1.0, 0)
+    rules = ("iteration_limit", "iteration_warning")
+    tuned_by = ("graph_iterations", "budget_action")
     max_action = Action.ABORT
     __slots__ = ()
 
@@ -231,92 +292,19 @@ class GraphLimit(_GraphDetector[_Visited]):
         return _Visited()
 
     def observe(self, visit: NodeVisit) -> Detection | None:
-        settings = self._settings
-        run = self.run_of(visit)
+        settings, run = self._settings, self.run_of(visit)
         count = run.counts.get(visit.key, 0) + 1
-        if count > 1 or len(run.counts) < 64:
+        if count > 1 or len(run.counts) < _NODES:
             run.counts[visit.key] = count
         limit = settings.graph_iterations
-        warning = settings.tuning.graph.iterations_warning * limit
+        warning = settings.tuning.budget.warning * limit
         over = count >= limit and not run.over
         if not over and (count < warning or run.warned):
             return None
         run.warned, run.over = True, run.over or over
-        message = f"{visit.name!r} was visited {count} times in one run, the limit is {limit}"
-        reason = "iteration_limit" if over else "iteration_warning"
         own = at_limit(settings, over=over)
         return self.found(
-            message,
-            count,
-            limit if over else warning,
-            visit.key,
-            reason=reason,
-            severity=critical_if(over),
-            own=own.action,
-            unanswered=own.unanswered,
-        )
-
-
-class NoProgress(_UnchangedDetector):
-    """Counts the visits of a node that give the same since anything was new, whatever the way.
-
-    New is what this run of the graph has not seen, or a change of the world; a wait, and what was
-    not captured, begin again. It stops nothing.
-    """
-
-    name = "no_progress"
-    joint = True
-    sure = (0.85, 0.65, 0.03)
-    reason = "no_progress"
-    advice = (
-        "Nothing new has come of the last iterations: say what is missing, or end with "
-        "what there is."
-    )
-    __slots__ = ()
-
-    def observe(self, visit: NodeVisit) -> Detection | None:
-        places = self.begun(visit)
-        if visit.idle:
-            before = places.get(visit.place)
-            if before is not None or len(places) < 64:
-                count = 1 if before is None else before.times + 1
-                places[visit.place] = _Unchanged(visit.key, visit.name, count)
-        says = "was visited {} times without a new message, tool result or decision in between"
-        return self.judge(visit, places, self._settings.tuning.graph.idle_iterations, says)
-
-
-class RapidIteration(_GraphDetector[deque[tuple[int, int]]]):
-    """Takes the mean time between the newest visits that surely gave nothing new.
-
-    A fast graph is not stuck: only transitions to a node count that was there before and gives the
-    same again. Without times nothing counts.
-    """
-
-    name = "rapid_iteration"
-    sure = (0.6, 0.6, 0)
-    reason = "rapid_iteration"
-    __slots__ = ()
-
-    def begin(self) -> deque[tuple[int, int]]:
-        return deque(maxlen=self._settings.tuning.graph.rapid_transitions)
-
-    def observe(self, visit: NodeVisit) -> Detection | None:
-        gaps = self.run_of(visit)
-        if visit.gap is None or not visit.idle or not visit.again:
-            gaps.clear()
-            return None
-        gaps.append((visit.gap, visit.key))
-        tuning = self._settings.tuning.graph
-        mean = sum(gap for gap, _ in gaps) / len(gaps)
-        if len(gaps) < tuning.rapid_transitions or mean >= tuning.rapid_ms * 1e6:
-            return None
-        message = (
-            f"the last {len(gaps)} visits took {mean / 1e6:.1f} ms each on average, and "
-            f"gave nothing new; the last one was of {visit.name!r}"
-        )
-        keys = frozenset(key for _, key in gaps)
-        return self.found(message, len(gaps), tuning.rapid_transitions, keys)
-
-
-def _weaker(action: str, most: Action) -> Action:
-    return min(Action(action), most, key=lambda one: one.rank)
+            f"{visit.name!r} was visited {count} times in one run, the limit is {limit}", count,
+            limit if over else warning, visit.key, severity=critical_if(over), own=own.action,
+            reason="iteration_limit" if over else "iteration_warning", unanswered=own.unanswered,
+        )  # fmt: skip

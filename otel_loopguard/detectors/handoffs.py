@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import field
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from otel_loopguard._util.bounded import keep
 from otel_loopguard._util.values import NamedTuple, dataclass
@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from otel_loopguard.core import Detection
     from otel_loopguard.settings import Settings
 
+# Up to this part of new text next to nothing came back: names, dates and an opening sentence.
 _NOTHING: Final = 1 / 3
-"""Mean part of new text up to which next to nothing came back."""
+# Without times, steps within which exchanges make one cycle: about what a team does in ten minutes.
+WINDOW_STEPS: Final = 100
 
 
 class Level(IntEnum):
@@ -30,6 +32,10 @@ class Level(IntEnum):
     HIGH = 2
     CRITICAL = 3
 
+
+# Exchanges, less what was new, from which a cycle is that bad: two more than the three that a hint
+# takes, and then as many again as it took. By the twelfth a team has been told twice.
+_STARTS: Final = ((12.0, Level.CRITICAL), (8.0, Level.HIGH), (5.0, Level.MEDIUM))
 
 _ADVICE: Final = {
     "break_cycle": "Skip {agent!r} for now: finish this without it, or give it to another agent.",
@@ -61,18 +67,12 @@ class Responses:
     than a third of what came back was new.
     """
 
-    __slots__ = ("_escalate_at", "_given", "_low", "_patience", "_starts")
+    __slots__ = ("_escalate_at", "_given", "_low", "_patience")
 
     def __init__(self, settings: Settings) -> None:
-        tuning = settings.tuning.exchange
         self._low = settings.exchange_low
-        self._starts = (
-            (tuning.critical, Level.CRITICAL),
-            (tuning.high, Level.HIGH),
-            (tuning.medium, Level.MEDIUM),
-        )
         self._escalate_at = Level[settings.exchange_escalate_at.upper()]
-        self._patience = tuning.patience
+        self._patience = settings.tuning.exchange.patience
         # By loop: the newest intervention, and how often it was given in a row.
         self._given: dict[int, tuple[str, int]] = {}
 
@@ -101,14 +101,17 @@ class Responses:
 
     def level(self, count: float) -> Level:
         """How bad a cycle of so many exchanges is."""
-        return next((level for start, level in self._starts if count >= start), Level.LOW)
+        return next((level for start, level in _STARTS if count >= start), Level.LOW)
 
     def clear(self) -> None:
         """Forgets what was given."""
         self._given.clear()
 
 
+# Fewer words ("go on", "please check it") say no topic.
 _FEW: Final = 3
+# As many words, and words with digits or names, as an exchange keeps: of longer texts only the
+# smallest keys are known.
 _FULL: Final = 64
 _ITEMS: Final = 16
 
@@ -116,26 +119,35 @@ _ITEMS: Final = 16
 def is_same_topic(before: Exchange, now: Exchange, overlap: float) -> bool:
     """Whether two exchanges are about the same, by the part of words that both have.
 
-    Not the same, and what protects healthy teams: an instruction that grew shorter and adds little
-    (a list that is worked off), another number on each side (the next item), or other names on each
-    side of nearly the same words (one form, filled in for the next item).
+    Not the same, and what protects healthy teams: a list that is worked off, the next item, or
+    other names on each side of nearly the same words (one form, filled in for the next item).
     """
-    if len(before.words) < _FEW or len(now.words) < _FEW:
+    if len(before.words) < _FEW or len(now.words) < _FEW or _goes_on(before, now):
         return False
     one, other = set(before.words), set(now.words)
     union = one | other
     if len(one) >= _FULL or len(other) >= _FULL:
-        # Of long texts only the smallest keys are known.
         union = set(sorted(union)[:_FULL])
     common = len(one & other & union) / len(union)
-    if common < overlap:
+    # From seven tenths on it is a form: two words of ten are the item that it is filled in for.
+    return common >= overlap and not (common >= 0.7 and _differ(before.names, now.names))
+
+
+def is_reworded(before: Exchange, now: Exchange) -> bool:
+    """Whether half of the content words of an instruction, or of the other, stand in both."""
+    least = min(len(before.terms), len(now.terms))
+    if least < _FEW or _goes_on(before, now) or _differ(before.names, now.names):
         return False
+    return 2 * len(before.terms & now.terms) >= least
+
+
+def _goes_on(before: Exchange, now: Exchange) -> bool:
+    """Whether an instruction works off the list of the one before, or names the next number."""
+    # A tenth shorter, and a fifth of it new at most: what was done was struck off.
     shrinks = now.size < 0.9 * before.size and len(before.words) < _FULL
-    if shrinks and len(other - one) <= 0.2 * len(now.words):
-        return False
-    if _differ(before.numbers, now.numbers):
-        return False
-    return not (common >= 0.7 and _differ(before.names, now.names))
+    if shrinks and len(set(now.words) - set(before.words)) <= 0.2 * len(now.words):
+        return True
+    return _differ(before.numbers, now.numbers)
 
 
 def _differ(one: frozenset[int], other: frozenset[int]) -> bool:
@@ -169,20 +181,11 @@ class _Return(NamedTuple):
     silent: bool
 
 
-class Window:
-    """How far back a cycle reaches: by the times of its steps, or their numbers without times."""
-
-    __slots__ = ("_nanoseconds", "_steps")
-
-    def __init__(self, settings: Settings) -> None:
-        self._nanoseconds = int(settings.exchange_window_s * 1e9)
-        self._steps = settings.tuning.exchange.window_steps
-
-    def holds(self, before: Exchange | _Return, now: Exchange) -> bool:
-        """Whether an earlier exchange is near enough to one now."""
-        if before.time and now.time:
-            return now.time - before.time <= self._nanoseconds
-        return now.step - before.step <= self._steps
+def is_near(before: Exchange | _Return, now: Exchange, window: int) -> bool:
+    """Whether an exchange is within so many nanoseconds; without times, within 100 steps."""
+    if before.time and now.time:
+        return now.time - before.time <= window
+    return now.step - before.step <= WINDOW_STEPS
 
 
 class _Returns:
@@ -190,7 +193,7 @@ class _Returns:
 
     __slots__ = ("_kept", "_window")
 
-    def __init__(self, window: Window) -> None:
+    def __init__(self, window: int) -> None:
         self._window = window
         self._kept: deque[_Return] = deque(maxlen=64)
 
@@ -204,7 +207,7 @@ class _Returns:
         """
         gained = 1.0 - (news_between(before, now) if news is None else news)
         self._kept.append(_Return(before.step, before.time, gained, now.silent))
-        while self._kept and not self._window.holds(self._kept[0], now):
+        while self._kept and not is_near(self._kept[0], now, self._window):
             self._kept.popleft()
 
     def clear(self) -> None:
@@ -238,11 +241,12 @@ class _HandoffDetector(BaseDetector):
     family = "exchange"
     takes = Exchange
     absolute = True
+    strongest = Action.ABORT
     sure = (0.9, 0.6, 0.03)
     __slots__ = ("_responses", "_window")
 
     def __init__(self, settings: Settings) -> None:
-        self._window = Window(settings)
+        self._window = int(settings.exchange_window_s * 1e9)
         self._responses = Responses(settings)
         super().__init__(settings)
 
@@ -259,33 +263,42 @@ class _HandoffDetector(BaseDetector):
     def respond(  # noqa: PLR0913
         self, now: Exchange, response: Response, message: str, count: float,
         keys: int | frozenset[int], *, agents: Iterable[str | None], begin: int,
-        threshold: float | None = None, period: int = 1, max_action: Action | None = None,
+        threshold: float | None = None, **said: Any,
     ) -> Detection:  # fmt: skip
         """A detection with the response that it calls for; `begin` is when the cycle began."""
         names = tuple(sorted({*filter(None, agents)}))
-        among = AgentsInCycle(names, now.words.tobytes(), begin, now.time)
+        fields: dict[str, Any] = {"max_action": response.max_action, **said}
         return self.found(
             message, count, self._settings.exchange_low if threshold is None else threshold, keys,
-            severity=response.severity, period=period, max_action=max_action or response.max_action,
-            unanswered=response.unanswered, advice=response.advice(now.agent),
-            intervention=response.intervention, among=among,
+            severity=response.severity, unanswered=response.unanswered,
+            advice=response.advice(now.agent), intervention=response.intervention,
+            among=AgentsInCycle(names, now.words.tobytes(), begin, now.time), **fields,
         )  # fmt: skip
 
 
+# Handoffs among which earlier ones are looked for: of a team of six, four to each.
 _EARLIER: Final = 24
+# One repeat of which nothing came back, a tenth aside.
+_NOTICE: Final = 0.9
+# And two, which a person who reworded a request once has not reached.
+_STOP: Final = 2.0
+# Content words alone are a guess: four such instructions, of the newest six, are worth one repeat.
+_REWORDED: Final = 0.25
+_NEWEST: Final = 6
 
 
 class HandoffRepeat(_HandoffDetector):
-    """Counts earlier hand-offs to the same agent that say the same, by what came of them.
+    """Is the same work handed over again, in other words, with little news?
 
-    Each counts 1 less the mean novelty of what came back since: work that brings news is no loop,
-    however it is worded. It hints; with three alike, and not at the first sign, it may pause, or
-    deny where nobody could end a pause. What an agent hands on that was handed to it just before is
-    left to the detectors of cycles.
+    Counts: earlier handoffs to an agent on the same topic, less what came back; a quarter where
+    only content words are common.
+    Leaves alone: news; lists that are worked off; the next item.
+    Cannot see: instructions that are not captured.
     """
 
     name = "handoff_repeat"
-    reason = "same_instruction"
+    rules = ("same_instruction",)
+    tuned_by = ("tuning.exchange.news", "tuning.exchange.overlap")
     sure = (0.85, 0.55, 0.05)
     __slots__ = ("_earlier", "_found")
 
@@ -296,29 +309,35 @@ class HandoffRepeat(_HandoffDetector):
 
     def observe(self, exchange: Exchange) -> Detection | None:
         passed_on = bool(self._earlier) and self._earlier[-1].key == exchange.source_key
-        count, alike, begin = 0.0, 0, 0
-        for before in self._earlier:
-            late = before.time and not self._window.holds(before, exchange)
-            if before.key == exchange.key and not late and self._is_same(before, exchange):
-                alike += 1
-                begin = begin or before.time
-                count += 1.0 - news_between(before, exchange)
+        given = [
+            before
+            for before in reversed(self._earlier)
+            if before.key == exchange.key
+            and (not before.time or is_near(before, exchange, self._window))
+        ]
         self._earlier.append(exchange)
+        count = weights = 0.0
+        alike = times = begin = 0
+        for place, before in enumerate(given):
+            same = self._is_same(before, exchange)
+            weight = 1.0 if same else _REWORDED if place < _NEWEST else 0.0
+            if same or (weight and is_reworded(before, exchange)):
+                alike, times, begin = alike + same, times + 1, before.time
+                weights += weight
+                count += weight * (1.0 - news_between(before, exchange))
         tuning, sensitivity = self._settings.tuning.exchange, self._settings.sensitivity
-        threshold = tuning.repeat_notice / sensitivity
-        if passed_on or count < threshold or count < (1 - tuning.news) * alike:
+        threshold = _NOTICE / sensitivity
+        if passed_on or count < threshold or count < (1 - tuning.news) * weights:
             return None
         again = exchange.key in self._found
         if not again:
             keep(self._found, exchange.key, None, _EARLIER)
-        stops = again and count >= tuning.repeat_stop / sensitivity and alike >= 2
-        news = 1 - count / alike
+        stops = again and count >= _STOP / sensitivity and alike >= 2
+        news = 1 - count / weights
         response = self._responses.at(self._responses.level(alike + 1), news, escalate=stops)
-        message = (
-            f"{exchange.agent!r} was given nearly the same instruction {alike + 1} times, and "
-            + _what_came(news)
-        )
-        most = None if response.unanswered else Action.HINT
+        what = "nearly the same instruction" if alike else "the same work in other words"
+        message = f"{exchange.agent!r} was given {what} {times + 1} times, and {_what_came(news)}"
+        most = response.max_action if response.unanswered else Action.HINT
         return self.respond(
             exchange, response, message, count, exchange.key, threshold=threshold, max_action=most,
             agents=(exchange.source, exchange.agent), begin=begin,
@@ -339,15 +358,16 @@ class _Rally:
 
 
 class PairCycle(_HandoffDetector):
-    """Counts exchanges that go to and fro between two agents on one topic.
+    """Do two agents hand the same work back and forth?
 
-    Each must go back where the one before came from, on the topic of the last one in its own
-    direction, or be passed on without a word and without a call. It rests on two names and on the
-    words of two exchanges, and goes on where `exchange_ring` and `exchange_topic` fail.
+    Counts: exchanges back to where the one before came from, on the topic of that direction.
+    Leaves alone: turns of which either half brings news.
+    Cannot see: exchanges that are not captured.
     """
 
     name = "exchange_pair"
-    reason = "pair_cycle"
+    rules = ("pair_cycle",)
+    tuned_by = ("exchange_low", "exchange_window_s")
     __slots__ = ("_rallies",)
 
     def reset(self) -> None:
@@ -386,28 +406,29 @@ class PairCycle(_HandoffDetector):
         )  # fmt: skip
 
     def _goes_on(self, known: _Rally, now: Exchange) -> bool:
-        if known.last.key != now.source_key or not self._window.holds(known.last, now):
+        if known.last.key != now.source_key or not is_near(known.last, now, self._window):
             return False
         if now.silent:
             return now.number == known.last.number + 1
         return known.before is None or self._is_same(known.before, now)
 
 
-_PAIR: Final = 2
+# Of two agents `PairCycle` is sure sooner; larger rings are rather lines that end.
 _SMALLEST: Final = 3
 _LARGEST: Final = 6
 
 
 class RingCycle(_HandoffDetector):
-    """Counts exchanges that repeat those of a turn ago, for rings of 3 to 6 agents.
+    """Does the same work go around a ring of 3 to 6 agents?
 
-    An exchange goes to the agent that got the one a turn ago, on its topic (or without a word and
-    without a call), and all agents of a turn are different; where one does not fit, the count
-    begins again.
+    Counts: exchanges with the agent that had the one a turn before, on its topic.
+    Leaves alone: turns that bring news.
+    Cannot see: larger rings.
     """
 
     name = "exchange_ring"
-    reason = "agent_cycle"
+    rules = ("agent_cycle",)
+    tuned_by = ("exchange_low", "exchange_window_s")
     __slots__ = ("_newest", "_returns")
 
     def reset(self) -> None:
@@ -429,7 +450,7 @@ class RingCycle(_HandoffDetector):
 
     def _comes_round(self, turn: list[Exchange], now: Exchange) -> bool:
         before = turn[0]
-        if before.key != now.key or not self._window.holds(before, now):
+        if before.key != now.key or not is_near(before, now, self._window):
             return False
         if len({one.key for one in turn}) < len(turn):
             return False
@@ -470,15 +491,16 @@ class _Issue:
 
 
 class TopicCycle(_HandoffDetector):
-    """Counts how often one topic comes back to an agent that held it before.
+    """Is one issue passed around, whoever holds it?
 
-    An exchange belongs to the topic of one of its newest four texts, or, passed on without a word
-    and without a call, to the topic of the exchange before. A task that goes down a line of agents
-    returns to nobody; nor does work count that is given to one and the same agent.
+    Counts: returns of a topic to an agent that had it.
+    Leaves alone: a task that goes down a line; one question to many experts.
+    Cannot see: a topic in ever other words.
     """
 
     name = "exchange_topic"
-    reason = "topic_cycle"
+    rules = ("topic_cycle",)
+    tuned_by = ("exchange_low", "tuning.exchange.overlap")
     sure = (0.85, 0.55, 0.03)
     __slots__ = ("_issues", "_number")
 
@@ -511,7 +533,7 @@ class TopicCycle(_HandoffDetector):
         """The topic that an exchange is about, the newest last; None if that is not known."""
         for place in range(len(self._issues) - 1, -1, -1):
             issue = self._issues[place]
-            if not self._window.holds(issue.last, now):
+            if not is_near(issue.last, now, self._window):
                 del self._issues[place]
             elif self._is_about(issue, now):
                 self._issues.append(self._issues.pop(place))
@@ -531,9 +553,9 @@ class TopicCycle(_HandoffDetector):
     def _hold(self, issue: _Issue, now: Exchange) -> None:
         before = issue.holders.get(now.key)
         news = news_between(issue.last, now)
-        if before is not None and self._window.holds(before, now):
+        if before is not None and is_near(before, now, self._window):
             # Of two that take turns, as in `PairCycle`.
-            pair = len(issue.holders) == _PAIR and before is not issue.last
+            pair = len(issue.holders) == 2 and before is not issue.last
             issue.returns.add(before, now, max(news, issue.news) if pair else None)
         keep(issue.holders, now.key, now, 8)
         issue.last, issue.news = now, news

@@ -5,19 +5,16 @@ from __future__ import annotations
 import asyncio
 import inspect
 import math
-import os
 import pkgutil
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
-from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from otel_loopguard._util.errors import attempt
-from otel_loopguard._util.locks import start_thread
 from otel_loopguard._util.text import truncate
-from otel_loopguard._util.worker import suppress_instrumentation_in_thread
+from otel_loopguard._util.worker import BackgroundWorker
 from otel_loopguard.core import Action, Kind, Step
 from otel_loopguard.detectors.base import BaseDetector
 from otel_loopguard.errors import LoopGuardSettingsError
@@ -118,8 +115,13 @@ def opinion(answer: object) -> Opinion | None:
     raise TypeError(msg)
 
 
+_FAILED: Final = object()
+# Of a step, as much as says what it is about: twenty of them make a page for a model.
 _CHARS: Final = 300
+_STEPS: Final = 20
+# Fewer calls that have something in common are chance.
 _FEW: Final = 4
+# Shorter answers coincide.
 _SHORT: Final = 16
 
 
@@ -144,7 +146,6 @@ def _seen(number: int, step: Step) -> _Seen:
         return _Seen(glance, None, None, key)
     if step.kind is not Kind.TOOL:
         return _Seen(glance, None, None, None)
-    # Short answers coincide.
     answered = hash(glance.answer) if len(glance.answer) >= _SHORT else None
     return _Seen(glance, key, answered, None)
 
@@ -174,9 +175,10 @@ def weak_signs(steps: Collection[_Seen]) -> tuple[str, ...]:
     return tuple(found)
 
 
-_IDLE_S: Final = 10
+# A judge that hangs three times hangs always: each time costs a thread.
 _ABANDONED: Final = 3
-_FAILED: Final = object()
+# Questions that wait at most. A judge that is slower than its sessions need not be asked them all.
+_WAITING: Final = 16
 
 
 class PendingQuestion:
@@ -198,7 +200,7 @@ class PendingQuestion:
 
 
 class JudgeWorker:
-    """Asks the judge, one question at a time, on one daemon thread that ends when it is idle.
+    """Asks the judge in the background, one question at a time.
 
     `submit` and `check` are called under the guard's lock and wait for nothing. A judge that takes
     longer than `judge_timeout_s` is abandoned with its thread (an async one is cancelled); when
@@ -210,23 +212,15 @@ class JudgeWorker:
         self._judge = judge
         self._faults = faults
         self._limit_s = settings.judge_timeout_s
-        self._most = settings.tuning.judge.queue
+        self._worker = BackgroundWorker("judge", self._ask, faults, maximum=_WAITING)
+        self._current: tuple[PendingQuestion, float] | None = None
         self._abandoned = 0
-        self._renew()
 
     def submit(self, question: Question) -> PendingQuestion | None:
         """Queues a question; None if too many wait, or the judge is not asked any more."""
-        if self._process != os.getpid():
-            # In the child of a fork: its thread is not here, and its queue may be locked.
-            self._renew()
-        if self._abandoned >= _ABANDONED or self._waiting.qsize() >= self._most:
-            return None
         pending = PendingQuestion(question)
-        # A SimpleQueue may be put to by a finalizer that runs inside of its own `put`.
-        self._waiting.put(pending)
-        if self._idle:
-            self._start()
-        return pending
+        asked = self._abandoned < _ABANDONED and self._worker.put(pending)
+        return pending if asked else None
 
     def check(self) -> None:
         """Abandons a judge that has taken too long, and goes on with the next question."""
@@ -237,37 +231,13 @@ class JudgeWorker:
         self._abandoned += 1
         current[0].close(None, failed=True)
         self._faults.note("judge", TimeoutError(f"no answer within {self._limit_s:g} s"))
-        self._start()
+        self._worker.abandon()
 
-    def _renew(self) -> None:
-        self._process = os.getpid()
-        self._waiting: SimpleQueue[PendingQuestion] = SimpleQueue()
-        self._current: tuple[PendingQuestion, float] | None = None
-        self._idle = True
-        self._generation = 0
-
-    def _start(self) -> None:
-        self._generation += 1
-        self._idle = not start_thread("judge", self._work, self._generation)
-
-    def _work(self, generation: int) -> None:
-        suppress_instrumentation_in_thread()
-        while generation == self._generation:
-            try:
-                pending = self._waiting.get(timeout=_IDLE_S)
-            except Empty:
-                self._idle = True
-                # One may have been put before that was seen.
-                if self._waiting.empty() or generation != self._generation:
-                    return
-                self._idle = False
-                continue
-            self._ask(pending, generation)
-
-    def _ask(self, pending: PendingQuestion, generation: int) -> None:
-        current = (pending, time.monotonic())
-        if generation == self._generation:
-            self._current = current
+    def _ask(self, pending: PendingQuestion) -> None:
+        if self._abandoned >= _ABANDONED:
+            pending.close(None, failed=True)
+            return
+        self._current = current = (pending, time.monotonic())
         try:
             answer = attempt(self._faults, "judge", self._answer, pending.question, _FAILED)
             late = time.monotonic() - current[1] > self._limit_s
@@ -289,18 +259,26 @@ class JudgeWorker:
         return await asyncio.wait_for(answer, self._limit_s)
 
 
-class JudgeDetector(BaseDetector):
-    """Asks the judge about one session, and follows its opinion when it gave it twice.
+# A surer judge is asked again sooner, but not about the same steps.
+_SOONEST: Final = 5
+# One confident opinion may be chance.
+_TIMES: Final = 2
+_KEY: Final = 0x6A75_6467_65
 
-    It is asked when weak signs last, then every few steps, the sooner the surer it was. Nothing
-    waits: a step only looks whether the answer to the question before has come. A judge that fails
-    is not asked again in this session.
+
+class JudgeDetector(BaseDetector):
+    """Does a model of yours consider the run stuck?
+
+    Counts: confident answers in a row, asked for while weak signs persist.
+    Leaves alone: runs without such signs; off by default.
+    Cannot see: more than the newest 20 steps.
     """
 
-    name = "judge"
-    family = "judge"
+    name = family = "judge"
     takes = Step
-    reason = "judged_stuck"
+    rules = ("judged_stuck",)
+    tuned_by = ("judge", "judge_max_action", "tuning.judge.confidence")
+    strongest = Action.ASK
     __slots__ = (
         "_number", "_off", "_pending", "_signed", "_steps", "_sure", "_wait_until", "_worker",
     )  # fmt: skip
@@ -312,7 +290,7 @@ class JudgeDetector(BaseDetector):
         super().__init__(settings)
 
     def reset(self) -> None:
-        self._steps: deque[_Seen] = deque(maxlen=20)
+        self._steps: deque[_Seen] = deque(maxlen=_STEPS)
         self._pending: PendingQuestion | None = None
         self._signed = 0
         self._sure = 0
@@ -354,30 +332,23 @@ class JudgeDetector(BaseDetector):
             return None
         opinion = pending.opinion
         confidence = 0.0 if opinion is None else opinion.confidence
-        fewest = min(tuning.every_min, tuning.every_max)
+        fewest = min(_SOONEST, tuning.every_max)
         spread = tuning.every_max - fewest
         self._wait_until = self._number + fewest + round(spread * (1 - confidence))
         if opinion is None or confidence < tuning.confidence:
             self._sure = 0
             return None
         self._sure += 1
-        if self._sure < tuning.times:
+        if self._sure < _TIMES:
             return None
         message = (
             f"the judge said {self._sure} times in a row that the run is stuck, at last "
-            f"with confidence {opinion.confidence:.2f}"
+            f"with confidence {confidence:.2f}"
         )
-        confidence = opinion.confidence
-        most = Action(settings.judge_max_action)
         return self.found(
-            message,
-            self._sure,
-            tuning.times,
-            0x6A75_6467_65,
-            confidence=confidence,
-            max_action=most,
-            advice=opinion.advice[:500],
-        )
+            message, self._sure, _TIMES, _KEY, confidence=confidence,
+            max_action=Action(settings.judge_max_action), advice=opinion.advice[:500],
+        )  # fmt: skip
 
 
 class JudgeFactory:

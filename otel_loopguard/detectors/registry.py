@@ -1,19 +1,22 @@
-"""What a detector is, and which ones there are."""
+"""Which detectors there are, and those of one session."""
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Iterable
+import pkgutil
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from otel_loopguard._util.values import NamedTuple
-from otel_loopguard.core import Evidence, Kind, Step
+from otel_loopguard.core import Detection, Evidence, Kind, MilestoneStatus, Step, Usage
 from otel_loopguard.detectors.base import BaseDetector
 from otel_loopguard.errors import LoopGuardSettingsError
 
 if TYPE_CHECKING:
-    from otel_loopguard.core import Detection
+    from otel_loopguard._util.errors import InternalErrors
     from otel_loopguard.settings import Settings
 
 
@@ -50,19 +53,25 @@ if TYPE_CHECKING:
 
 _BESIDE: Final = ("stall", "warnings")
 """What the watch over open spans and the policy find themselves."""
+_Signs = Callable[[object], tuple[object, ...]]
 
 
 class Entry(NamedTuple):
-    """One registered detector: see `Detector` and `BaseDetector` for what it says of itself."""
+    """One registered detector: see `Detector` for what it says of itself."""
 
     name: str
     family: str
     takes: type
     make: Factory
-    kinds: tuple[Kind, ...]
-    signs: Callable[[object], tuple[object, ...]] | None
-    lasting: bool
-    wanted: Callable[[Settings], bool]
+    own: type[BaseDetector]  # users' own see everything, whatever their attributes mean
+    signs: _Signs | None
+
+    @property
+    def lasts(self) -> bool:
+        """Whether no checkpoint takes back what it counts: what was spent is spent."""
+        return self.takes in (Usage, MilestoneStatus) or self.family in {
+            "budget", "milestones", "judge",
+        }  # fmt: skip
 
 
 class Registry:
@@ -75,7 +84,6 @@ class Registry:
     Attributes:
         entries: Every detector that is not switched off.
         by_name: The same, by name.
-        families: Their families, by name.
         signs: For each kind of evidence, what gives the attributes that any detector waits for.
 
     Raises:
@@ -84,30 +92,26 @@ class Registry:
     """
 
     def __init__(self, settings: Settings, shipped: Iterable[Factory]) -> None:
-        factories: list[Any] = [*shipped, *map(_imported, settings.detectors)]
-        entries = [_entry(make) for make in factories]
-        _check_names(entries)
+        entries = [*map(_entry, (*shipped, *map(_imported, settings.detectors)))]
         _check(settings, entries)
         off = settings.switched_off
-        self.entries = tuple(
-            entry for entry in entries if entry.name not in off and entry.family not in off
-        )
+        self.entries = tuple(one for one in entries if off.isdisjoint((one.name, one.family)))
         self.by_name = {entry.name: entry for entry in self.entries}
-        self.families = {entry.name: entry.family for entry in self.entries}
         self._by_kind: dict[EvidenceKind, tuple[Entry, ...]] = {}
-        signs: dict[EvidenceKind, tuple[str, ...]] = {}
         for entry in self.entries:
-            if not entry.wanted(settings):
-                continue
-            for kind in entry.kinds if entry.takes is Step else (entry.takes,):
-                self._by_kind[kind] = (*self.of(kind), entry)
-                signs[kind] = (*signs.get(kind, ()), *_own(entry.make).signs)
-        self.signs = {kind: found for kind in signs if (found := _getter(signs[kind]))}
+            if entry.own.wanted(settings):
+                for kind in entry.own.kinds if entry.takes is Step else (entry.takes,):
+                    self._by_kind[kind] = (*self.of(kind), entry)
+        signs = {
+            kind: _getter(sign for entry in known for sign in entry.own.signs)
+            for kind, known in self._by_kind.items()
+        }
+        self.signs = {kind: found for kind, found in signs.items() if found}
 
     @property
     def names(self) -> tuple[str, ...]:
         """Every value of `loopguard.detector.name` that a decision can have."""
-        return (*self.families, *_BESIDE)
+        return (*self.by_name, *_BESIDE)
 
     def of(self, kind: EvidenceKind) -> tuple[Entry, ...]:
         """What looks at evidence of a kind."""
@@ -116,39 +120,27 @@ class Registry:
 
 def _entry(make: Factory) -> Entry:
     named: Any = make
-    own = _own(make)
+    own = make if isinstance(make, type) and issubclass(make, BaseDetector) else BaseDetector
     return Entry(
         str(getattr(named, "name", None) or getattr(named, "__name__", type(named).__name__)),
-        getattr(named, "family", "custom"), getattr(named, "takes", Evidence), make,
-        own.kinds, _getter(own.signs), own.lasting, own.wanted,
+        getattr(named, "family", "custom"), getattr(named, "takes", Evidence), named, own,
+        _getter(own.signs),
     )  # fmt: skip
 
 
-def _own(make: Factory) -> type[BaseDetector]:
-    """What a detector says of itself; users' own see everything, whatever their attributes mean."""
-    if isinstance(make, type) and issubclass(make, BaseDetector):
-        return make
-    return BaseDetector
-
-
-def _getter(names: Iterable[str]) -> Callable[[object], tuple[object, ...]] | None:
+def _getter(names: Iterable[str]) -> _Signs | None:
     """Gives these attributes of an object as a tuple, also where it is only one."""
     different = tuple(dict.fromkeys(names))
     return attrgetter(*different, different[0]) if different else None
 
 
-def _check_names(entries: list[Entry]) -> None:
-    names = [entry.name for entry in entries]
-    twice = sorted({name for name in names if names.count(name) > 1})
+def _check(settings: Settings, entries: list[Entry]) -> None:
+    names = Counter(entry.name for entry in entries)
+    twice = sorted(name for name in names if names[name] > 1)
     if twice:
         msg = f"detectors (LOOPGUARD_DETECTORS): there are two of the name {', '.join(twice)}"
         raise LoopGuardSettingsError(msg)
-
-
-def _check(settings: Settings, entries: list[Entry]) -> None:
-    known = (
-        {entry.name for entry in entries} | {entry.family for entry in entries} | {"stall", "judge"}
-    )
+    known = {*names, *(entry.family for entry in entries), "stall", "judge"}
     unknown = sorted(settings.switched_off - known)
     if unknown:
         msg = (
@@ -160,17 +152,167 @@ def _check(settings: Settings, entries: list[Entry]) -> None:
 
 def _imported(place: str) -> Factory:
     """The factory that a setting names, as `module:name`."""
-    module, _, name = place.partition(":")
     try:
-        found: object = importlib.import_module(module)
-        for part in name.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError, ValueError, TypeError) as error:
-        raise LoopGuardSettingsError(_refused(place, f"cannot be imported: {error}")) from None
+        found: object = pkgutil.resolve_name(place)
+        why = "expected something that makes a detector"
+    except (ImportError, AttributeError, ValueError) as error:
+        found, why = None, f"cannot be imported: {error}"
     if not callable(found):
-        raise LoopGuardSettingsError(_refused(place, "expected something that makes a detector"))
+        msg = f"detectors (LOOPGUARD_DETECTORS) = {place!r}: {why}"
+        raise LoopGuardSettingsError(msg) from None
     return cast("Factory", found)
 
 
-def _refused(place: str, why: str) -> str:
-    return f"detectors (LOOPGUARD_DETECTORS) = {place!r}: {why}"
+_Observer = tuple[str, "Callable[[Any], Detection | None]"]
+"""Name and `observe` of a detector."""
+
+
+class DetectorSet:
+    """Shows evidence to the detectors that it concerns; each is made with the first of it.
+
+    A detector that throws is switched off for this session: the fault is counted and logged, and
+    the others go on.
+
+    Attributes:
+        broken: Names of the detectors that were switched off.
+    """
+
+    __slots__ = ("_faults", "_made", "_observers", "_registry", "_settings", "broken")
+
+    def __init__(self, registry: Registry, settings: Settings, faults: InternalErrors) -> None:
+        self._registry = registry
+        self._settings = settings
+        self._faults = faults
+        self._made: dict[str, Detector] = {}
+        # By kind of evidence, and by kind and by which of its signs it shows.
+        self._observers: dict[object, Sequence[_Observer]] = {}
+        self.broken: tuple[str, ...] = ()
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        # The observers follow from the detectors that exist.
+        return self._registry, self._settings, self._faults, self._made, self.broken
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self._registry, self._settings, self._faults, self._made, self.broken = state
+        self._observers = {}
+
+    def observe(self, evidence: object) -> list[Detection]:
+        """Returns the detections in one piece of evidence."""
+        kind = evidence.kind if type(evidence) is Step else type(evidence)
+        found: list[Detection] = []
+        signs = self._registry.signs.get(kind)
+        if signs is not None and any(shown := signs(evidence)):
+            signed = kind, *map(bool, shown)
+            observers = self._observers.get(signed)
+            if observers is None:
+                observers = self._observers[signed] = self._concerned(kind, evidence)
+        else:
+            observers = self._observers.get(kind)
+            if observers is None:
+                observers = self._observers[kind] = self._concerned(kind)
+        for name, observe in observers:
+            try:
+                seen: object = observe(evidence)
+            except Exception as fault:  # noqa: BLE001
+                self._break(name, fault)
+                continue
+            if seen is None:
+                continue
+            if isinstance(seen, Detection):  # pyright: ignore[reportUnnecessaryIsInstance]
+                found.append(replace(seen, family=self._registry.by_name[name].family))
+            else:
+                msg = f"expected a Detection or None, got {type(seen).__name__}"
+                self._break(name, TypeError(msg))
+        return found
+
+    def user_turn(self) -> None:
+        """A user spoke: what was counted before weighs half."""
+        for name, detector in tuple(self._made.items()):
+            turn = getattr(detector, "user_turn", None)
+            try:
+                if turn is not None:
+                    turn()
+            except Exception as fault:  # noqa: BLE001
+                self._break(name, fault)
+
+    def saved(self, memo: dict[int, object]) -> dict[str, Detector]:
+        """Copies of the detectors that look at what is done, for a later `restore`.
+
+        A detector of the user's that cannot be copied is left out; the fault is counted.
+        """
+        known = self._registry.by_name
+        return self._copied(
+            {at: one for at, one in self._made.items() if not known[at].lasts}, memo
+        )
+
+    def restore(self, saved: Mapping[str, Detector], memo: dict[int, object]) -> None:
+        """Goes on with copies of what was saved; a detector that was not saved begins anew."""
+        registered = self._registry.by_name
+        lasting = {name: one for name, one in self._made.items() if registered[name].lasts}
+        known = {name: one for name, one in saved.items() if name not in self.broken}
+        self._made = {**lasting, **self._copied(known, memo)}
+        self._observers.clear()
+
+    def adopt(self, other: DetectorSet, kind: type) -> None:
+        """Takes over the detectors of another set that look at one type of evidence."""
+        entries = self._registry.of(kind)
+        if not any(entry.name in other._made for entry in entries):
+            return
+        for entry in entries:
+            self._made.pop(entry.name, None)
+            if entry.name in other._made and entry.name not in self.broken:
+                self._made[entry.name] = other._made[entry.name]
+        self._observers.clear()
+
+    def _concerned(self, kind: EvidenceKind, evidence: object = None) -> Sequence[_Observer]:
+        """Lists the detectors for this evidence; without it, for evidence without any sign."""
+        found: list[_Observer] = []
+        for entry in self._registry.of(kind):
+            if (
+                entry.signs is None
+                or (entry.own.lasting and entry.name in self._made)
+                or (evidence is not None and any(entry.signs(evidence)))
+            ):
+                detector = self._made.get(entry.name)
+                if detector is None:
+                    detector = self._make(entry, kind)
+                if detector is not None:
+                    found.append((entry.name, detector.observe))
+        return found
+
+    def _make(self, entry: Entry, kind: EvidenceKind) -> Detector | None:
+        if entry.name in self.broken:
+            return None
+        try:
+            made: Any = entry.make(self._settings)
+        except Exception as fault:  # noqa: BLE001
+            self._break(entry.name, fault)
+            return None
+        if not callable(getattr(made, "observe", None)):
+            self._break(entry.name)
+            return None
+        self._made[entry.name] = made
+        if entry.own.lasting:
+            # From now on it observes everything.
+            for known in tuple(self._observers):
+                if known is kind or (isinstance(known, tuple) and known[0] is kind):
+                    del self._observers[known]
+        return made
+
+    def _copied(
+        self, detectors: Mapping[str, Detector], memo: dict[int, object]
+    ) -> dict[str, Detector]:
+        copies: dict[str, Detector] = {}
+        for name, detector in detectors.items():
+            try:
+                copies[name] = deepcopy(detector, dict(memo))
+            except Exception as fault:  # noqa: BLE001, PERF203
+                self._faults.caught(name, fault)
+        return copies
+
+    def _break(self, name: str, fault: Exception | None = None) -> None:
+        self.broken = (*self.broken, name)
+        self._made.pop(name, None)
+        self._observers.clear()
+        if fault is not None:
+            self._faults.caught(name, fault)

@@ -2,105 +2,147 @@
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
-from rapidfuzz import fuzz
 from xxhash import xxh3_64_intdigest as key_of
 
 from otel_loopguard._util.bounded import keep
-from otel_loopguard._util.values import dataclass
 from otel_loopguard.core import Action, Evidence
 from otel_loopguard.detectors.base import READ, BaseDetector, answer_of, critical_if
-from otel_loopguard.detectors.counters import GUESSED, MASKED, VALUES, Periods, surer
+from otel_loopguard.detectors.counters import (
+    GUESSED,
+    MASKED,
+    VALUES,
+    Count,
+    CountingDetector,
+    Counts,
+    Periods,
+    surer,
+)
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Detection
 
-_FADE: Final = 0.985
-"""What a count keeps for each call in between: after 46 calls half."""
 _SHORTEST_WAIT_S, _LONGEST_WAIT_S = 10.0, 60.0
-"""Seconds that a hint may tell to wait."""
+"""Seconds that a hint may tell to wait: below them the looks cost more than the wait, and above
+them a job that is done would wait for its agent."""
+_DIGITS: Final = 8
+"""Equal calls whose answers are equal but for digits: a counter, a clock or a price is looked at a
+few times, and a progress bar is known by its direction."""
+
+_TURNS: Final = 6
+"""Turns of a program that runs its agent once per step: people ask the same three or four times."""
 
 
-@dataclass(slots=True)
-class _Repeated:
-    """Equal calls with an equal outcome in one epoch; `since` is when the first ended."""
+class ExactRepeat(CountingDetector):
+    """Is the same call made again, with the same answer, while nothing was changed?
 
-    call_exact: int | None
-    outcome: int | None
-    outcome_exact: int | None
-    epoch: int
-    since: int
-    round: int
-    number: int
-    count: float = 1.0
-    repeats: int = 0
-
-
-class ExactRepeat(BaseDetector):
-    """Counts equal calls with an equal outcome in one epoch, whatever stands between them.
-
-    What one of them counts and weighs is said in `evidence.weight`: less after a rest and amid
-    news, less where the answer is a mere word or was not captured, less where it is equal by a
-    guess. Who has waited for longer than `wait_budget_s` is told so.
+    Counts: equal calls with an equal outcome in one epoch, each by its weight; eight whose answers
+    differ in digits that go neither up nor down; six turns with hardly a pause between them.
+    Leaves alone: another answer; looks with a rest between them; parallel calls.
+    Cannot see: calls whose arguments are not captured.
     """
 
     name = "exact_repeat"
     family = "repetition"
+    rules: ClassVar[tuple[str, ...]] = (
+        "identical_call", "identical_call_unseen_outcome", "equal_but_for_digits", "each_turn",
+        "polled_too_soon", "waited_long",
+    )  # fmt: skip
+    tuned_by: ClassVar[tuple[str, ...]] = (
+        "repeat_threshold", "wait_budget_s", "transient_budget_s", "poll_tools",
+    )  # fmt: skip
+    strongest = Action.ABORT
     sure = (0.99, 0.8, 0.04)
-    __slots__ = ("_seen", "_window")
+    __slots__ = ("_digits", "_turn", "_turns")
 
     def reset(self) -> None:
-        self._window = self._settings.tuning.calls.repeat_window
-        # Most calls never come again: of those a tuple is enough, which no collector looks at.
-        self._seen: dict[int, _Repeated | tuple[Any, ...]] = {}
+        # Most calls never come again.
+        self._counts, self._turns = Counts(rare=True), Counts(fade=1.0, rare=True)
+        self._digits = Counts()
+        self._turn = 0
 
     def user_turn(self) -> None:
-        for call, seen in [*self._seen.items()]:
-            if isinstance(seen, tuple):
-                # The same as to halve it.
-                del self._seen[call]
-            else:
-                seen.count /= 2
+        self._counts.halve()
+        self._digits.halve()
+        self._turn += 1
 
     def observe(self, evidence: Evidence) -> Detection | None:
         call = evidence.call
         if call is None:
             return None
-        known = self._seen.pop(call, None)
-        seen = _Repeated(*known) if isinstance(known, tuple) else known
-        if (
-            seen is None
-            or seen.outcome != evidence.outcome
-            or seen.epoch != evidence.epoch
-            or evidence.number - seen.number > self._window
-        ):
-            self._seen[call] = (
-                evidence.call_exact, evidence.outcome, evidence.outcome_exact, evidence.epoch,
-                evidence.time, evidence.round, evidence.number,
-            )  # fmt: skip
-            if len(self._seen) > self._window:
-                del self._seen[next(iter(self._seen))]
-            return None
-        self._seen[call] = seen
-        seen.repeats += 1
-        alike, identity = _identity(seen, evidence)
-        if seen.round != evidence.round:
-            fade = _FADE ** (evidence.number - seen.number - 1)
-            seen.count = seen.count * fade + alike * evidence.hint_weight
-        seen.round, seen.number = evidence.round, evidence.number
+        weight, identity, mark = 1.0, 1.0, (evidence.outcome, evidence.epoch)
+        last = self._counts.get(call)
+        if last is not None:
+            known, exact, outcome = last.mark
+            if known != mark:
+                self._counts.forget(call)
+            else:
+                alike, identity = _identity(evidence, exact, outcome, last.times)
+                weight = alike * evidence.hint_weight
+        now = mark, evidence.call_exact, evidence.outcome_exact
+        counted = self._counts.add(call, evidence, weight, now)
         own = self._settings.of(evidence.tool)
-        budget = own.transient_budget_s if evidence.transient else own.wait_budget_s
-        if (evidence.pending or evidence.transient) and _elapsed(seen, evidence) > budget:
-            return self._waited(seen, evidence, budget)
-        if seen.count < evidence.needs(own.repeat_threshold) - 0.1:
-            return None
-        return self._repeated(seen, evidence, identity)
+        if counted is not None:
+            budget = own.transient_budget_s if evidence.transient else own.wait_budget_s
+            if (evidence.pending or evidence.transient) and _elapsed(counted, evidence) > budget:
+                return self._waited(counted, evidence, budget)
+            if counted.count >= evidence.needs(own.repeat_threshold) - 0.1:
+                return self._repeated(counted, evidence, own.repeat_threshold, identity)
+        return self._over_turns(evidence) or self._in_digits(evidence)
 
-    def _repeated(self, seen: _Repeated, evidence: Evidence, identity: float) -> Detection:
-        threshold = self._settings.of(evidence.tool).repeat_threshold
+    def _over_turns(self, evidence: Evidence) -> Detection | None:
+        """The same call with the same answer once more in each turn, with hardly a pause."""
+        key = (evidence.call, evidence.outcome)
+        last = self._turns.get(key)
+        if evidence.outcome is None or (last is not None and last.mark == self._turn):
+            return None
+        counted = self._turns.add(key, evidence, 1.0 - evidence.rested, self._turn)
+        # Each turn begins a ladder of its own: it is said in every sixth.
+        if (
+            counted is None
+            or counted.times % _TURNS
+            or counted.count < evidence.needs(_TURNS) - 0.1
+        ):
+            return None
+        message = (
+            f"{evidence.tool!r} was called in {counted.times} turns with equal arguments and an "
+            f"equal {answer_of(evidence)}, with hardly a pause between them"
+        )
+        key = evidence.call or 0
+        return self.found(message, counted.count, _TURNS, key, evidence, reason="each_turn")
+
+    def _in_digits(self, evidence: Evidence) -> Detection | None:
+        """An answer in which only digits differ from those before, and that goes nowhere."""
+        if evidence.digits is None or evidence.waits or evidence.pending:
+            return None
+        said, number = evidence.digits
+        key = (evidence.call, said, evidence.epoch)
+        last = self._digits.get(key)
+        before, up, turns = (number, None, 0) if last is None else last.mark
+        rises = up if number == before else number > before
+        # A number that goes one way is progress, and so is one that turned once.
+        turns += up is not None and rises is not up
+        weight = 1.0 - evidence.rested
+        counted = self._digits.add(key, evidence, weight, (number, rises, turns))
+        # Not by how well repeats of the tool pay off: that each brings another answer is the sign.
+        if counted is None or (counted.count + 1) * self._settings.sensitivity < _DIGITS - 0.1:
+            return None
+        if 3 * turns < counted.times:
+            return None
+        message = (
+            f"{evidence.tool!r} was called {counted.times + 1} times with equal arguments, and its "
+            "answers are equal but for digits"
+        )
+        return self.found(
+            message, counted.count + 1, _DIGITS, evidence.call or 0, confidence=0.6,
+            reason="equal_but_for_digits",
+        )  # fmt: skip
+
+    def _repeated(
+        self, counted: Count, evidence: Evidence, threshold: float, identity: float
+    ) -> Detection:
         advice, reason = "", "identical_call"
         says = f"and an equal {answer_of(evidence)}, and nothing was changed in between"
         if evidence.outcome is None:
@@ -109,28 +151,28 @@ class ExactRepeat(BaseDetector):
         elif evidence.pending:
             reason = "polled_too_soon"
             says = f"with hardly a pause, and its {answer_of(evidence)} says that it is not ready"
-            wait = max(_SHORTEST_WAIT_S, _elapsed(seen, evidence) / 3)
+            wait = max(_SHORTEST_WAIT_S, _elapsed(counted, evidence) / 3)
             advice = (
                 f"Wait {round(min(wait, _LONGEST_WAIT_S))} seconds before you ask again, and as "
                 "long each time: to ask sooner does not change it."
             )
         return self.found(
-            f"{evidence.tool!r} was called {seen.repeats + 1} times with equal arguments {says}",
-            seen.count,
+            f"{evidence.tool!r} was called {counted.times} times with equal arguments {says}",
+            counted.count,
             threshold,
             evidence.call or 0,
             evidence,
             reason=reason,
-            severity=critical_if(seen.count >= threshold + 2),
+            severity=critical_if(counted.count >= threshold + 2),
             advice=advice,
             max_action=Action.HINT if evidence.pending else Action.ABORT,
             weight=identity * evidence.stop_weight,
         )
 
-    def _waited(self, seen: _Repeated, evidence: Evidence, budget: float) -> Detection:
-        waited = _elapsed(seen, evidence)
+    def _waited(self, counted: Count, evidence: Evidence, budget: float) -> Detection:
+        waited = _elapsed(counted, evidence)
         message = (
-            f"{evidence.tool!r} was asked {seen.repeats + 1} times in {waited / 60:.0f} minutes, "
+            f"{evidence.tool!r} was asked {counted.times} times in {waited / 60:.0f} minutes, "
             f"and its {answer_of(evidence)} is still the same"
         )
         return self.found(
@@ -146,38 +188,51 @@ class ExactRepeat(BaseDetector):
         )
 
 
-def _identity(seen: _Repeated, evidence: Evidence) -> tuple[float, float]:
-    """How alike a call and its outcome are to those before, for a hint and for a stop."""
-    if seen.outcome_exact != evidence.outcome_exact:
-        return MASKED, surer(VALUES, seen.repeats)
-    if seen.call_exact == evidence.call_exact:
+def _identity(
+    evidence: Evidence, call: int | None, outcome: int | None, times: int
+) -> tuple[float, float]:
+    """How alike a call and its outcome are to the last ones, for a hint and for a stop."""
+    if outcome != evidence.outcome_exact:
+        return MASKED, surer(VALUES, times)
+    if call == evidence.call_exact:
         return 1.0, 1.0
-    return MASKED, surer(GUESSED if evidence.guessed else MASKED, seen.repeats)
+    return MASKED, surer(GUESSED if evidence.guessed else MASKED, times)
 
 
-def _elapsed(seen: _Repeated, evidence: Evidence) -> float:
+def _elapsed(counted: Count, evidence: Evidence) -> float:
     """Seconds since the first call of the row; 0 without times."""
-    return (evidence.time - seen.since) / 1e9 if seen.since else 0.0
+    return (evidence.time - counted.since) / 1e9 if counted.since else 0.0
 
 
 _AGAIN: Final = key_of(b"made_again")
+_MADE: Final = 64
+"""Calls that are remembered: more than one request has made."""
 _TWICE: Final = 2
 """Things that are sent or ordered twice are one too many."""
 _STARTS: Final = 4
-"""Starts of what is under way by then, each time under another name."""
+"""Starts of what is under way by then, each time under another name: the second may replace one
+that hangs, and the third be a last try."""
+
+
+def again_key(call: int) -> int:
+    """Identity of a call that is done again: the call's own as a loop ends with a new answer."""
+    return call ^ _AGAIN
 
 
 class MadeAgain(BaseDetector):
-    """Counts equal calls that succeeded and did or started something once more.
+    """Is something done a second time that succeeded before: sent, ordered, created, started?
 
-    A message sent, an order placed, a ticket created a second time: an id in the answer, of
-    whatever shape, is no news. Of other calls four whose pending answers name another run each
-    time. What a user asks for anew, and what one message of the model asks for several times, is
-    meant. A hint, and a refusal of the third where `once_tools` declares the tool.
+    Counts: equal calls that succeeded, or may have, and make something by their name or as
+    declared; four starts of what is still under way. An id in the answer is no news.
+    Leaves alone: what a user asks for anew; what one message asks for several times.
+    Cannot see: names of tools that nobody knows, unless `once_tools` declares them.
     """
 
     name = "made_again"
     family = "repetition"
+    rules: ClassVar[tuple[str, ...]] = ("done_before", "may_be_done", "started_again")
+    tuned_by: ClassVar[tuple[str, ...]] = ("once_tools",)
+    strongest = Action.DENY
     sure = (0.95, 0.6, 0.05)
     __slots__ = ("_made",)
 
@@ -186,8 +241,10 @@ class MadeAgain(BaseDetector):
 
     def observe(self, evidence: Evidence) -> Detection | None:
         call = evidence.call_exact
-        if call is None or evidence.failing:
+        if call is None:
             return None
+        if evidence.failing:
+            return self._unanswered(call, evidence)
         starts = evidence.variant and evidence.pending
         if not evidence.makes and not starts:
             return None
@@ -195,88 +252,119 @@ class MadeAgain(BaseDetector):
         if evidence.round != last:
             # What is started again under another name was not waited for, however long it took.
             count, calls = count + (1.0 if starts else 1.0 - evidence.rested), calls + 1
-        keep(self._made, call, (count, calls, evidence.round), 64)
+        keep(self._made, call, (count, calls, evidence.round), _MADE)
         threshold = _TWICE if evidence.makes else _STARTS
         # Not by how well repeats of the tool pay off: that each brings another answer is the sign.
         if evidence.round == last or count * self._settings.sensitivity < threshold - 0.1:
             return None
+        once = evidence.tool in self._settings.once
         return self.found(
             f"{evidence.tool!r} was called {calls + (not evidence.makes)} times with equal "
-            "arguments, and succeeded each time",
+            "arguments, and no call failed for sure",
             count,
             threshold,
-            # A loop of its own: what is done again need not be a call that goes round.
-            call ^ _AGAIN,
+            again_key(evidence.call or call),
             evidence,
             reason="done_before" if evidence.makes else "started_again",
-            max_action=Action.DENY if evidence.tool in self._settings.once else Action.HINT,
+            max_action=Action.DENY if once else Action.HINT,
+            # The next one would be the third.
+            own=Action.DENY if once else None,
             advice="It was done before: look at what came of it, and do it again only if that is "
             "meant.",
         )
 
-
-_WORDS: Final = re.compile(r"(?:[^\W\d_]{2,40} ){2}[^\W\d_]{2}")
+    def _unanswered(self, call: int, evidence: Evidence) -> Detection | None:
+        """A call that makes something, of which nobody knows whether it did."""
+        if not (evidence.makes and evidence.unanswered):
+            return None
+        # What may have been done counts as done, so that the next success is the second.
+        keep(self._made, call, (1.0, 1, evidence.round), _MADE)
+        return self.found(
+            f"{evidence.tool!r} gave no answer in time: it may have been done",
+            1,
+            1,
+            again_key(evidence.call or call),
+            reason="may_be_done",
+            confidence=0.6,
+            advice="Verify first whether it was done, before you do it again.",
+        )
 
 
 class SimilarRepeat(BaseDetector):
-    """Counts calls that read with nearly the arguments of earlier ones, where nothing new came.
+    """Is one thing asked for again and again, in other words?
 
-    Only arguments with three words in a row: to ask the same of many items is no loop. Not those of
-    tools that run what the agent wrote: similar commands are how people look around. Without the
-    look at what is new it flags 78 of 428 healthy runs; it comes first, so that these cost nothing.
+    Counts: questions of one search tool among its last six that share their content words, 40 % if
+    the answer brings nothing new and up to 85 % if it does, or one of which holds the other.
+    Leaves alone: fewer than four content words; commands and code; what was changed in between; who
+    reads through pages.
+    Cannot see: questions whose arguments are not captured, or that share no word.
     """
 
     name = "similar_repeat"
     family = "repetition"
+    rules: ClassVar[tuple[str, ...]] = ("similar_call",)
+    tuned_by: ClassVar[tuple[str, ...]] = ("similar_threshold",)
+    signs = ("terms",)
     sure = (0.85, 0.6, 0.04)
     reason = "similar_call"
     max_action = Action.STEER
-    __slots__ = ("_epoch", "_recent")
+    __slots__ = ("_asked", "_epoch")
 
     def reset(self) -> None:
-        self._recent: dict[tuple[int, str], list[str]] = {}
+        self._asked: dict[tuple[int, str], list[tuple[frozenset[int], int]]] = {}
         self._epoch = 0
 
     def observe(self, evidence: Evidence) -> Detection | None:
-        tuning = self._settings.tuning.calls
-        if evidence.novelty is None or evidence.novelty > tuning.similar_novelty:
+        terms, news = evidence.terms, evidence.novelty
+        if news is None or evidence.waits or evidence.error or evidence.item or not evidence.fresh:
             return None
-        if (
-            evidence.effect is not READ
-            or evidence.call is None
-            or evidence.runs_code
-            or evidence.waits
-            or evidence.error
-            or (evidence.item and evidence.place is None)
-            or _WORDS.search(evidence.sample) is None
-        ):
+        if len(evidence.sample) >= _QUESTION:
+            return None
+        # Of a tool that nobody knows a page is an answer, and a word may be a receipt.
+        reads = evidence.effect is READ or evidence.outcome_size >= _PAGE
+        if not reads or evidence.place is not None:
             return None
         if evidence.epoch != self._epoch:
-            self._recent.clear()
+            self._asked.clear()
             self._epoch = evidence.epoch
         place = (evidence.agent, evidence.tool)
-        recent = self._recent.get(place, [])
-        percent = tuning.similar_ratio * 100
-        alike = 1 + sum(
-            fuzz.ratio(evidence.sample, sample, score_cutoff=percent) > 0
-            or fuzz.token_set_ratio(evidence.sample, sample, score_cutoff=percent) > 0
-            for sample in recent
-        )
-        keep(self._recent, place, [*recent[-11:], evidence.sample], 16)
+        asked = self._asked.get(place, [])
+        share = _IN_VAIN + (_NEW - _IN_VAIN) * news
+        others = {at for words, at in asked if at != evidence.round and _alike(words, terms, share)}
+        alike = 1 + len(others)
+        keep(self._asked, place, [*asked[1 - _ASKED :], (terms, evidence.round)], 16)
         threshold = self._settings.of(evidence.tool).similar_threshold
         if alike < evidence.needs(threshold):
             return None
-        message = (
-            f"{evidence.tool!r} was called {alike} times with nearly the same arguments, "
-            "and its answers brought next to nothing new"
-        )
+        message = f"{evidence.tool!r} was asked {alike} times in nearly the same words"
         keys = key_of(f"{self.name}\0{evidence.tool}".encode())
         return self.found(message, alike, threshold, keys, evidence)
 
 
+_ASKED: Final = 6
+"""Questions among which alike ones count: who comes back to one later has looked elsewhere."""
+_IN_VAIN, _NEW = 0.4, 0.85
+"""Share of their words that is common to two questions for the same where the answer brought
+nothing new, and where all of it is; with two thirds of it new it is seven tenths."""
+_PAGE: Final = 200
+"""Characters from which an answer of a tool of unknown effect is one."""
+_QUESTION: Final = 256
+"""Characters of arguments from which they are no question, but a draft or a program."""
+_WORDS: Final = 4
+"""Words from which that says something: two of three may be the name of what is looked for."""
+
+
+def _alike(one: frozenset[int], other: frozenset[int], share: float) -> bool:
+    """True if two questions share so many words, or one has all those of the other."""
+    least, most = sorted((len(one), len(other)))
+    common = len(one & other)
+    return least >= _WORDS and (common == least or common >= share * (least + most - common))
+
+
 _UNKNOWN: Final = (0, 0.0, 0.0)
 _TELLING: Final = 0.9
-"""What the calls of a cycle count on the average where it is found after its turns; less, later."""
+"""What the calls of a cycle count on the average where it is found after its turns; less, later:
+the answers of one in ten may be mere words."""
 
 
 @lru_cache(maxsize=16)
@@ -288,16 +376,19 @@ def _cycle_needs(longest: int, repeats: float) -> tuple[int, ...]:
 
 
 class Cycle(BaseDetector):
-    """Finds cycles of calls with equal outcomes in one epoch, of any period from 2.
+    """Do the same few calls go round, with equal outcomes, while nothing was changed?
 
-    It takes half a turn less from period 4 and a turn less from period 9: a long cycle is less
-    likely by chance. A turn counts and weighs what its calls do on the average; see
-    `evidence.weight`. Waits and parallel duplicates are skipped; what was not captured breaks the
-    cycle.
+    Counts: turns of any period from 2, each by what its calls weigh on the average; half a turn
+    less from period 4 and a turn less from 9, as a long cycle is less likely by chance.
+    Leaves alone: waits; parallel duplicates.
+    Cannot see: calls or outcomes that are not captured: they break the cycle.
     """
 
     name = "cycle"
     family = "repetition"
+    rules: ClassVar[tuple[str, ...]] = ("cycle",)
+    tuned_by: ClassVar[tuple[str, ...]] = ("cycle_repeats", "calls.cycle_max_period")
+    strongest = Action.ABORT
     reason = "cycle"
     sure = (0.99, 0.85, 0.04)
     max_action = Action.ABORT

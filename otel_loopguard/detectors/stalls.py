@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._util.values import dataclass
-from otel_loopguard.core import Action, Detection, Severity
+from otel_loopguard.core import Action
+from otel_loopguard.detectors.base import BaseDetector, critical_if
 from otel_loopguard.detectors.budget import Own, at_limit
 
 if TYPE_CHECKING:
+    from otel_loopguard.core import Detection
     from otel_loopguard.settings import Settings
 
 NAME: Final = "stall"
@@ -104,30 +106,39 @@ def phase_clocks(settings: Settings, since: int) -> list[Clock]:
     return _set(Clock("same_phase", since, limit_s, warns=False, mild=Action.ALLOW, message=_PHASE))
 
 
-def stalled(  # noqa: PLR0913
-    settings: Settings, clock: Clock, name: str, key: int, now: int, *, near: bool
-) -> Detection:
-    """The detection of what is late, or near.
+class StallDetector(BaseDetector):
+    """Does something run longer than it may?
 
-    What is no limit that was set leads to a hint at most: a slow build is slow, not stuck, and
-    nobody can tell from outside.
+    Counts: seconds of open spans; told once, and near a limit.
+    Leaves alone: time without an open run; tools known to be slow.
+    Cannot see: whether it is slow or stuck: only limits that you set stop anything.
     """
-    passed = (now - clock.since) / 1e9
-    own = at_limit(settings, over=not near) if clock.mild is None else Own(clock.mild)
-    return Detection(
-        detector=NAME,
-        reason=f"{clock.reason}_near" if near else clock.reason,
-        severity=Severity.WARNING if near else Severity.CRITICAL,
-        confidence=0.4 if near else 0.6,
-        keys=frozenset({key}),
-        count=round(passed, 3),
-        threshold=round(clock.limit_s * (settings.tuning.stalls.warning if near else 1), 6),
-        message=f"{name[:200]!r} {clock.message.format(passed=passed, limit=clock.limit_s)}",
-        max_action=own.action,
-        unanswered=own.unanswered,
-        own=own.action,
-        advice=_ADVICE.get(clock.reason, _WHOLE),
-    )
+
+    name = family = NAME
+    rules = (
+        "step_timeout", "over_estimate", "model_timeout", "agent_limit", "same_phase", "idle",
+        "run_limit", "overall_limit", OPERATION,
+    )  # fmt: skip
+    digits = 3
+    tuned_by = ("step_timeout_s", "stall_idle_s", "stall_run_s", "stall_overall_s")
+    __slots__ = ()
+
+    def late(self, clock: Clock, name: str, key: int, now: int, *, near: bool) -> Detection:
+        """The detection of what is late, or near.
+
+        What is no limit that was set leads to a hint at most: a slow build is slow, not stuck, and
+        nobody can tell from outside.
+        """
+        settings, passed = self._settings, (now - clock.since) / 1e9
+        own = at_limit(settings, over=not near) if clock.mild is None else Own(clock.mild)
+        limit = round(clock.limit_s * (settings.tuning.stalls.warning if near else 1), 6)
+        return self.found(
+            f"{name[:200]!r} {clock.message.format(passed=passed, limit=clock.limit_s)}",
+            passed, limit, key, reason=f"{clock.reason}_near" if near else clock.reason,
+            # Time says little of what is stuck: a guess, and half of one before the limit.
+            confidence=0.4 if near else 0.6, severity=critical_if(not near), max_action=own.action,
+            unanswered=own.unanswered, own=own.action, advice=_ADVICE.get(clock.reason, _WHOLE),
+        )  # fmt: skip
 
 
 def _set(*clocks: Clock) -> list[Clock]:

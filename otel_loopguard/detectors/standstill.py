@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, insort
+from collections import deque
 from dataclasses import field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from rapidfuzz import fuzz
 from xxhash import xxh3_64_intdigest as key_of
@@ -20,346 +21,348 @@ from otel_loopguard.detectors.base import (
     BaseDetector,
     answer_of,
 )
-from otel_loopguard.detectors.counters import (
-    ITEM,
-    BestScores,
-    DecayingCounter,
-    LeakyCounter,
-    RecentRounds,
-)
+from otel_loopguard.detectors.counters import ACROSS, ITEM, BestScores, CountingDetector, Counts
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Detection, Evidence
 
 _OTHER: Final = 0.7
-_TELLING: Final = 50
+"""What another answer of the tool leaves: it does answer."""
+_LINE: Final = 50
 """Characters from which an equal answer is no chance; a shorter one says as much less."""
-_SHORT: Final = 0.38
+_WORD: Final = 0.38
 """What a mere word says: of nine questions with one, it is noticed."""
-_VIEW: Final = 200
-_VIEWS: Final = 8
-_ELSEWHERE: Final = 0.3
-_NUMBER: Final = re.compile(r"[A-Za-z]{0,2}\d+(?:\.\d+)?")
+_PAGE: Final = 200
+"""Characters from which an answer is a page: the same one for different calls of any tool is a
+wall, such as one that asks to log in."""
+_UNKNOWN: Final = 0.5
+"""What a page says of a tool of which nobody knows that it reads: six of them are a wall."""
 _ITEM: Final = re.compile(r"\"[^\"\s]{1,64}\"|'[^'\n]{1,64}'|\d+")
 
 
-class Stagnation(BaseDetector):
-    """Counts equal answers of one tool to different calls of one agent that only read.
+class Stagnation(CountingDetector):
+    """Does one tool give the same answer to different calls that only read?
 
-    A short answer says little ("rainy", `[]`, `False` coincide), and nothing where the call differs
-    from the one before in an item only: to check many things is no loop. An answer that the tool
-    did not give before takes three tenths: it does answer. A hint at most: six questions that the
-    tool has no answer to may be honest research.
-
-    Of calls that press or scroll, which mean to change what they show, eight long answers are
-    enough, whatever was changed elsewhere, if they differ in numbers only.
+    Counts: equal answers, a short one as much less as it is shorter than a line; of a tool of which
+    nothing is known pages of 200 characters. Another answer takes three tenths.
+    Leaves alone: short answers about one item after the other; changes; what was cut.
+    Cannot see: calls whose arguments are not captured. Questions without an answer may be honest
+    research, so it stops nothing.
     """
 
     name = "stagnation"
     family = "standstill"
+    rules: ClassVar[tuple[str, ...]] = ("same_answer",)
+    tuned_by: ClassVar[tuple[str, ...]] = ("repeat_threshold",)
     sure = (0.9, 0.6, 0.05)
     reason = "same_answer"
-    __slots__ = ("_answers", "_views")
+    __slots__ = ()
 
     def reset(self) -> None:
-        self._answers = DecayingCounter()
-        self._views = DecayingCounter(across_changes=True)
-
-    def user_turn(self) -> None:
-        self._answers.halve()
-        self._views.halve()
+        self._counts = Counts(rare=True)
 
     def observe(self, evidence: Evidence) -> Detection | None:
-        if evidence.error or evidence.waits:
+        outcome = evidence.outcome
+        if outcome is None or evidence.call is None or evidence.error or evidence.waits:
             return None
-        if evidence.outcome is None or evidence.call is None:
-            return None
-        if evidence.effect is WRITE and evidence.outcome_size >= _VIEW:
-            return self._act(evidence.outcome, evidence)
         # What was cut behind an equal beginning may differ.
-        if evidence.effect is not READ or evidence.cut:
+        if evidence.effect is WRITE or evidence.cut:
             return None
-        return self._read(evidence.outcome, evidence)
-
-    def _read(self, outcome: int, evidence: Evidence) -> Detection | None:
+        reads = evidence.effect is READ
+        if not reads and evidence.outcome_size < _PAGE:
+            return None
         key = (evidence.agent, evidence.tool, outcome)
-        telling = evidence.outcome_size >= _TELLING and not evidence.nothing and not evidence.item
-        weight = 1.0 if telling else self._weight(key, evidence)
+        telling = evidence.outcome_size >= _LINE and not evidence.nothing and not evidence.item
+        weight = (1.0 if reads else _UNKNOWN) if telling else self._weight(key, evidence)
         # Of a longer answer nobody asks for which arguments it came.
-        sample = evidence.sample if evidence.outcome_size < 2 * _TELLING else ""
-        counted = self._answers.add(key, evidence, weight, sample)
+        sample = evidence.sample if evidence.outcome_size < 2 * _LINE else ""
+        counted = self._counts.add(key, evidence, weight, sample)
         if counted is None:
-            if self._answers.repeated:
-                self._answers.decay_others(evidence.tool, key, _OTHER)
+            if self._counts.repeated:
+                self._counts.scale(lambda one: _OTHER if one[1] == evidence.tool else 1.0)
             return None
         threshold = self._settings.of(evidence.tool).repeat_threshold
-        if len(counted.calls) < 2 or counted.count < evidence.needs(threshold) - 0.1:
+        if counted.different < 2 or counted.count < evidence.needs(threshold) - 0.1:
             return None
-        several = str(len(counted.calls)) if len(counted.calls) < 8 else "8 or more"
         message = (
-            f"{evidence.tool!r} gave an equal {answer_of(evidence)} to {several} different calls"
+            f"{evidence.tool!r} gave an equal {answer_of(evidence)} to {counted.different} "
+            "different calls"
         )
         return self.found(message, counted.count, threshold, outcome, evidence)
 
-    def _act(self, view: int, evidence: Evidence) -> Detection | None:
-        key = (evidence.agent, evidence.tool, view)
-        last = self._views.last(key)
-        where = _NUMBER.sub("#", evidence.sample)
-        weight = 1.0 if last is None or last.sample == where else _ELSEWHERE
-        counted = self._views.add(key, evidence, weight, where)
-        if counted is None:
-            self._views.decay_others(evidence.tool, key, _OTHER)
-            return None
-        if counted.count < evidence.needs(_VIEWS) - 0.1:
-            return None
-        message = (
-            f"{evidence.tool!r} acted {counted.times} times, and what it showed stayed as it was"
-        )
-        return self.found(message, counted.count, _VIEWS, view, evidence)
-
     def _weight(self, key: tuple[int, str, int], evidence: Evidence) -> float:
         size = evidence.outcome_size
-        weight = min(max(size / _TELLING, _SHORT), 1.0)
-        last = self._answers.last(key) if weight < 1.0 else None
-        if (
-            last is not None
-            and last.sample != evidence.sample
-            and _ITEM.sub("#", last.sample) == _ITEM.sub("#", evidence.sample)
-        ):
-            return 0.0
-        well = size >= _TELLING and not evidence.failing and not evidence.rejects
+        weight = min(max(size / _LINE, _WORD), 1.0)
+        last = self._counts.get(key) if weight < 1.0 else None
+        if last is not None and last.mark != evidence.sample:
+            before, now = (_ITEM.sub("#", str(one)) for one in (last.mark, evidence.sample))
+            if before == now:
+                return 0.0
+        well = size >= _LINE and not evidence.failing and not evidence.rejects
         if evidence.item and evidence.place is None and (evidence.nothing or well):
             return min(weight, ITEM)
         return 0.0 if evidence.brief and not evidence.rejects else weight
 
 
-class _LeakyDetector(BaseDetector):
-    """A detector of one sign, counted for each agent."""
+_STAYS: Final = 8
+"""Pages in a row that were all shown before, until it is told: people go back and forth a few times
+before they know their way."""
+_RETURNS: Final = 3
+"""Times that a file is changed back: once or twice is how people try things out."""
+_STATES: Final = 16
+"""States that are remembered: as long a way round as the longest cycle."""
+_NEW_STATE: Final = 0.3
+"""What a state that was not there before leaves of the returns: who goes back to a list after each
+of its items is at work."""
 
-    __slots__ = ("_signs",)
 
-    def reset(self) -> None:
-        self._signs = LeakyCounter()
+class BackToState(BaseDetector):
+    """Does the run come back to states that it was in before: a file, a page, a screen?
 
-    def user_turn(self) -> None:
-        self._signs.leak(0.5)
-
-
-class Echo(_LeakyDetector):
-    """Counts calls that got their own arguments back and nothing else.
-
-    A program that prints the text that it holds looks busy and learns nothing. Every call in
-    between that is no echo takes a fifth of the count.
+    Counts: changes of one file to what it had been, with another change in between; pages and
+    screens that were shown before, also where calls that press or scroll change nothing.
+    Leaves alone: states in between that are new; looks with a rest between them.
+    Cannot see: screens that are not captured as text. To switch back and forth may be the work, so
+    it stops nothing.
     """
 
-    name = "echo"
+    name = "back_to_state"
     family = "standstill"
-    signs = ("echo",)
-    lasting = True
-    sure = (0.8, 0.55, 0.05)
-    reason = "echo"
-    __slots__ = ()
+    rules: ClassVar[tuple[str, ...]] = ("state_seen_before",)
+    signs = ("state",)
+    sure = (0.85, 0.6, 0.05)
+    reason = "state_seen_before"
+    __slots__ = ("_places",)
+
+    def reset(self) -> None:
+        self._places: dict[tuple[int, int | str], tuple[tuple[int, ...], float, int]] = {}
 
     def observe(self, evidence: Evidence) -> Detection | None:
-        if (
-            not evidence.echo
-            or evidence.error
-            or evidence.waits
-            or evidence.effect is WRITE
-            or evidence.outcome_size < 40
-        ):
-            self._signs.leak(0.8, evidence.agent)
+        state, file = evidence.state, evidence.file
+        if state is None or evidence.waits or evidence.failing:
             return None
-        count, calls = self._signs.add(evidence)
-        threshold = self._settings.tuning.calls.echo_threshold
-        if count < evidence.needs(threshold) - 0.1:
+        place = (evidence.agent, file if file is not None else evidence.tool)
+        states, returns, last = self._places.get(place, ((), 0.0, -1))
+        here = bool(states) and states[-1] == state
+        if file is not None and here:
             return None
-        message = f"{evidence.tool!r} gave back what it was given {calls} times, and nothing else"
-        keys = key_of(f"{self.name}\0{evidence.tool}".encode())
-        return self.found(message, count, threshold, keys, evidence)
+        known = state in states
+        if not known:
+            returns *= _NEW_STATE
+        elif evidence.round != last:
+            returns += 1.0 - evidence.rested
+        states = (*(one for one in states if one != state), state)[-_STATES:]
+        keep(self._places, place, (states, returns, evidence.round), 64)
+        threshold = _STAYS if file is None else _RETURNS
+        if not known or returns < evidence.needs(threshold) - 0.1:
+            return None
+        if file is not None:
+            message = f"one file was changed back to what it had been {returns:.0f} times"
+            advice = "Say what each version was tried for, and try one that is new."
+        else:
+            message = (
+                f"{evidence.tool!r} showed {returns:.0f} times in a row what it had shown before"
+            )
+            advice = "Say what should have changed, and try what was not tried yet."
+        key = file if file is not None else key_of(f"{place} shown".encode())
+        return self.found(message, returns, threshold, key, evidence, advice=advice)
 
 
-class FoundNothing(_LeakyDetector):
-    """Counts new questions whose answer says that nothing was found, in whatever words.
+class FoundNothing(CountingDetector):
+    """Do new questions find nothing, or get back no more than they said themselves?
 
-    An answer that finds something takes three tenths of the count, a successful change all. Items
-    that do not exist and pages weigh less. A hint at most: to look where nothing is may be what was
-    asked for.
+    Counts: for each agent different calls whose answer says that nothing was found, and programs
+    that print the text that they hold. Items that do not exist and pages weigh less.
+    Leaves alone: an answer that finds something takes three tenths, a successful change all.
+    Cannot see: words for nothing that nobody knows. To look where nothing is may be what was asked
+    for, so it stops nothing.
     """
 
     name = "found_nothing"
     family = "standstill"
-    signs = ("nothing",)
+    rules: ClassVar[tuple[str, ...]] = ("found_nothing", "echo")
+    tuned_by: ClassVar[tuple[str, ...]] = ("calls.nothing_threshold",)
+    signs = ("nothing", "echo")
     lasting = True
     sure = (0.8, 0.55, 0.05)
-    reason = "found_nothing"
     __slots__ = ()
+
+    def reset(self) -> None:
+        self._counts = Counts(fade=1.0, earlier=1.0, window=_FOREVER)
 
     def observe(self, evidence: Evidence) -> Detection | None:
         if evidence.outcome is None or evidence.waits:
             return None
-        if evidence.error or not evidence.nothing or not evidence.fresh:
-            if evidence.effect is WRITE and not evidence.error:
-                self._signs.leak(0)
+        agent, writes = evidence.agent, evidence.effect is WRITE
+        echo = evidence.echo and not writes and evidence.outcome_size >= _ECHO
+        nothing = evidence.nothing and evidence.fresh
+        if evidence.error or not (echo or nothing):
+            if writes and not evidence.error:
+                self._counts.scale(lambda _: 0.0)
             elif not evidence.nothing:
-                self._signs.leak(0.7, evidence.agent)
+                self._counts.scale(lambda key: _OTHER if key == agent else 1.0)
             return None
-        weight = 0.5 if evidence.place is not None else ITEM if evidence.item else 1.0
-        count, calls = self._signs.add(evidence, weight)
+        weight = 1.0
+        if not echo:
+            weight = _PLACE if evidence.place is not None else ITEM if evidence.item else 1.0
         threshold = self._settings.tuning.calls.nothing_threshold
-        if count < evidence.needs(threshold) - 0.1:
+        if echo:
+            weight = threshold / _ECHOES
+        counted = self._counts.add(agent, evidence, weight)
+        if counted is None or counted.count < evidence.needs(threshold) - 0.1:
             return None
-        message = f"{calls} different calls, of {evidence.tool!r} the last, found nothing"
-        return self.found(message, count, threshold, key_of(self.name.encode()), evidence)
+        message = (
+            f"{evidence.tool!r} gave back what it was given, and nothing else: {counted.times} "
+            "calls brought nothing"
+            if echo
+            else f"{counted.times} different calls, of {evidence.tool!r} the last, found nothing"
+        )
+        key = key_of(self.name.encode())
+        reason = "echo" if echo else "found_nothing"
+        return self.found(message, counted.count, threshold, key, evidence, reason=reason)
 
 
-_GRINDING: Final = key_of(b"grinding")
-_QUESTIONS: Final = 8
+_FOREVER: Final = 1 << 60
+_ECHO: Final = 40
+"""Characters from which an answer that was in the question is an echo: a shorter one may well be
+the value that was asked for."""
+_ECHOES: Final = 3.0
+"""Programs that print their own text until it is told: two may be remarks."""
+_PLACE: Final = 0.5
+"""What a page weighs on which nothing is: the end of a list is found that way."""
+
+_NOTHING_NEW: Final = key_of(b"nothing_new")
+_LAST: Final = 24
+"""Answers that are looked back at: as many calls as a loop is remembered for."""
 _KNOWN: Final = 0.05
 """New share of an answer whose parts were only put in another order."""
-_LONG: Final = 200
-_IN_WORDS: Final = re.compile(r"(?:[^\W\d_]{2,40} ){2}[^\W\d_]{2}")
+_SHARE: Final = 0.9
+"""Share of them that was given before in the run: it finds failed runs in environments to act in
+with a third of the false alarms that the share of new words had."""
 
 
-def _asks(evidence: Evidence) -> bool:
-    """Whether it asks a new question, in words, that has a long answer."""
-    return (
-        evidence.effect is READ
-        and evidence.fresh
-        and not evidence.runs_code
-        and evidence.place is None
-        and evidence.outcome_size >= _LONG
-        and _IN_WORDS.search(evidence.sample) is not None
-    )
+class NothingNew(BaseDetector):
+    """Were the newest answers nearly all given before in the run?
 
-
-@dataclass(slots=True)
-class _Newest:
-    """What was new in each of the newest rounds of one agent, and their sum."""
-
-    news: list[float] = field(default_factory=list[float])
-    sum: float = 0.0
-    epoch: int = 0
-    round: int = -1
-    questions: int = 0
-
-    def clear(self) -> None:
-        self.news.clear()
-        self.sum = 0.0
-        self.questions = 0
-
-
-class Grinding(BaseDetector):
-    """Looks at what part of the newest answers was not seen before by the agent.
-
-    Only where nothing was changed and none of them was a wait. Over fewer calls healthy runs look
-    the same; novelty alone says little, so it hints at most. Of questions in words, each another
-    one with a long answer of which all was known, eight are enough.
+    Counts: the last 24 answers of an agent, of which nine tenths were given before, whatever the
+    calls.
+    Leaves alone: tools that always say the same; changes that were carried out; waits.
+    Cannot see: answers that are not captured, or whose wording always differs.
     """
 
-    name = "grinding"
+    name = "nothing_new"
     family = "standstill"
+    rules: ClassVar[tuple[str, ...]] = ("nothing_new",)
     sure = (0.6, 0.6, 0)
     reason = "nothing_new"
-    __slots__ = ("_agents",)
+    __slots__ = ("_agents", "_said")
 
     def reset(self) -> None:
-        self._agents: dict[int, _Newest] = {}
+        # Of each agent which of its newest answers were given before, the round of the last and its
+        # epoch; of each tool its first answer, until it gives another one.
+        self._agents: dict[int, tuple[deque[float], int, int]] = {}
+        self._said: dict[str, int | None] = {}
 
     def observe(self, evidence: Evidence) -> Detection | None:
-        tuning = self._settings.tuning.calls
-        newest = self._agents.get(evidence.agent)
-        if newest is None:
-            newest = _Newest()
-            keep(self._agents, evidence.agent, newest, 32)
-        if evidence.epoch != newest.epoch:
-            newest.epoch = evidence.epoch
-            newest.clear()
-        if evidence.novelty is None or evidence.waits:
-            newest.clear()
+        outcome, known = evidence.outcome, evidence.seen
+        if evidence.waits:
+            # What is looked at after a wait may have changed.
+            if evidence.agent in self._agents:
+                self._agents[evidence.agent] = (*self._agents[evidence.agent][:2], -1)
             return None
-        # That a call was carried out, or one word about one of many items, is all it can say.
-        transient = evidence.error_class is TRANSIENT
-        hidden = evidence.cut and evidence.fresh
-        known = evidence.novelty <= tuning.grinding_novelty
-        well = evidence.outcome_size >= _TELLING and not evidence.failing and not evidence.rejects
-        brief = (evidence.brief and known) or (evidence.item and (evidence.nothing or well))
-        if transient or hidden or evidence.effect is WRITE or brief:
+        if outcome is not None and not evidence.outcome_size:
             return None
-        # Another answer than ever to an equal call is news, be it one digit.
-        news, novelty = newest.news, 1.0 if evidence.changed else evidence.novelty
-        if evidence.round == newest.round and news:
+        if outcome is not None:
+            first = self._said.get(evidence.tool, outcome)
+            keep(self._said, evidence.tool, first if first == outcome else None, 64)
+            # A tool that always says the same cannot say more.
+            if first == outcome or (evidence.effect is WRITE and not evidence.failing):
+                return None
+            known = known or (evidence.novelty is not None and evidence.novelty <= _KNOWN)
+        new = deque[float](maxlen=_LAST), -1, evidence.epoch
+        newest, last, epoch = self._agents.get(evidence.agent, new)
+        # To look again after a change is no standstill, nor is another answer to an equal call.
+        known = known and epoch == evidence.epoch and not evidence.changed
+        seen = 1.0 - evidence.rested if known else 0.0
+        if evidence.round == last and newest:
             # Of one round the answer that brought the most counts.
-            newest.sum += max(novelty - news[-1], 0.0)
-            news[-1] = max(novelty, news[-1])
+            newest[-1] = min(newest[-1], seen)
         else:
-            newest.round = evidence.round
-            if len(news) == tuning.grinding_calls:
-                newest.sum -= news.pop(0)
-            news.append(novelty)
-            newest.sum += novelty
-            newest.questions = newest.questions + 1 if _asks(evidence) and novelty <= _KNOWN else 0
-        known = len(news)
-        if newest.questions >= evidence.needs(_QUESTIONS):
-            known = newest.questions
-        elif known != tuning.grinding_calls or (
-            newest.sum * evidence.ease > tuning.grinding_novelty * known
-        ):
+            newest.append(seen)
+        keep(self._agents, evidence.agent, (newest, evidence.round, evidence.epoch), 32)
+        if len(newest) < _LAST or sum(newest) < _SHARE * _LAST * max(evidence.ease, 1.0):
             return None
-        message = f"the last {known} calls brought next to nothing that was not seen before"
-        return self.found(message, known, known, _GRINDING)
+        message = f"{sum(newest):.0f} of the last {_LAST} answers were given before in this run"
+        return self.found(message, round(sum(newest)), round(_SHARE * _LAST), _NOTHING_NEW)
 
 
 _IDLE_COMMAND: Final = key_of(b"idle_command")
+_IDLE: Final = 4
+"""Commands that do nothing until it is told: one or two are slips, three may be notes."""
 
 
-class IdleCommand(BaseDetector):
-    """Counts rounds whose command does nothing: `:`, a comment, punctuation, a bare `echo`.
+class IdleCommand(CountingDetector):
+    """Does a shell get commands that do nothing: `:`, a comment, punctuation, a bare `echo`?
 
-    They are all equal to each other, whatever they say. A hint at most where they are less than
-    half of the calls: who writes notes with `echo` beside real work is not stuck.
+    Counts: rounds with such a command, all of them alike, whatever they say.
+    Leaves alone: commands beside work that is at least as much: who takes notes is not stuck.
+    Cannot see: programs that do nothing.
     """
 
     name = "idle_command"
     family = "standstill"
+    rules: ClassVar[tuple[str, ...]] = ("does_nothing",)
+    strongest = Action.ABORT
     signs = ("idle",)
     sure = (0.95, 0.75, 0.03)
     reason = "does_nothing"
     advice = "Write the command itself, without anything in front of it."
-    __slots__ = ("_recent",)
+    __slots__ = ("_first",)
 
     def reset(self) -> None:
-        self._recent = RecentRounds(self._settings.tuning.calls.idle_window)
+        self._counts = Counts(earlier=1.0)
+        self._first = 0
+
+    def user_turn(self) -> None:
+        self.reset()
 
     def observe(self, evidence: Evidence) -> Detection | None:
         if not evidence.idle:
             return None
-        rounds = self._recent.add(evidence)
-        threshold = self._settings.tuning.calls.idle_threshold
-        if rounds * self._settings.sensitivity < threshold:
+        counted = self._counts.add(_IDLE_COMMAND, evidence)
+        if counted is None:
+            self._first = evidence.number
             return None
-        share = rounds / max(evidence.number - self._recent.first + 1, 1)
+        if counted.count < evidence.needs(_IDLE) - 0.1:
+            return None
+        share = counted.times / max(evidence.number - self._first + 1, 1)
         message = (
-            f"{rounds} of the last commands of {evidence.tool!r} do nothing, whatever "
+            f"{counted.times} of the last commands of {evidence.tool!r} do nothing, whatever "
             "stands behind them"
         )
-        keys = self._recent.calls | {_IDLE_COMMAND}
+        keys = frozenset((*counted.calls, _IDLE_COMMAND))
         # Half of it work, half of it remarks: who writes notes is not stuck.
         weight = min(max(4 * share - 2, 0.0), 1.0) if evidence.call is not None else 0.0
-        return self.found(message, rounds, threshold, keys, max_action=Action.ABORT, weight=weight)
+        return self.found(
+            message, counted.count, _IDLE, keys, max_action=Action.ABORT, weight=weight
+        )
 
 
 _NO_BETTER_SCORE: Final = key_of(b"no_better_score")
 
 
 class NoBetterScore(BaseDetector):
-    """Counts tries since a number under one name was lower or higher than ever.
+    """Is a number that a tool measures no better in many tries?
 
-    Recorded at every sixth try; nothing else follows, for a plateau may be the best there is.
+    Counts: tries since a number under one name was lower or higher than ever; every sixth is noted.
+    Leaves alone: everything: a plateau may be the best there is, so nothing follows.
+    Cannot see: which way is better.
     """
 
     name = "no_better_score"
     family = "standstill"
+    rules: ClassVar[tuple[str, ...]] = ("no_better_score",)
+    tuned_by: ClassVar[tuple[str, ...]] = ("calls.score_threshold",)
     signs = ("score",)
     sure = (0.6, 0.6, 0)
     reason = "no_better_score"
@@ -383,7 +386,8 @@ class NoBetterScore(BaseDetector):
 
 
 _ALIKE: Final = 60.0
-"""Percent of two commands that are common where they try the same."""
+"""Percent of two commands that are common where they try the same: another test of the suite, the
+same program with another flag."""
 
 
 class _Tried(NamedTuple):
@@ -398,15 +402,18 @@ class _Edited(NamedTuple):
 
 
 class RepeatedEdit(BaseDetector):
-    """Counts edits of one file between which a test, a build or a program failed.
+    """Is one file edited over and over, while what is tried in between fails?
 
-    A file that is written in many parts is work. A green result begins again for all files: what
-    failed before passes now, or a number that is measured is better than ever. A hint at most, for
-    hard problems take many tries.
+    Counts: edits of one file between which a test, a build or a program failed.
+    Leaves alone: parts of a file written one after the other; everything once what failed passes,
+    or a number is better than ever. Hard problems take many tries, so it stops nothing.
+    Cannot see: edits by commands of a shell.
     """
 
     name = "repeated_edit"
     family = "standstill"
+    rules: ClassVar[tuple[str, ...]] = ("no_green_result",)
+    tuned_by: ClassVar[tuple[str, ...]] = ("calls.edit_threshold",)
     signs = ("file", "failing", "rejects", "score")
     lasting = True
     sure = (0.8, 0.6, 0.03)
@@ -464,97 +471,91 @@ class RepeatedEdit(BaseDetector):
         return fuzz.ratio(failed.sample, evidence.sample, score_cutoff=_ALIKE) > 0
 
 
-_RETURNS: Final = 3
-"""Times that a file is changed back: once or twice is how people try things out."""
+_SAID: Final = 12
+"""Characters from which a verdict is one: below, words coincide."""
+_AGAIN: Final = 0.5
+"""What the same try weighs, with nothing changed in between: `exact_repeat` counts it in full."""
+_STEER: Final = 4 / 3
+"""Times the threshold from which another way is asked for: eight failures where six are told."""
+_TRIES: Final = 20
+"""Tries with nothing changed in between that are refused: one recorded run made 278."""
 
 
-class BackToState(BaseDetector):
-    """Counts changes of a file that were made before, with another change of it in between.
+class SameVerdict(CountingDetector):
+    """Does it fail, or is it turned down, in the same words whatever is tried or changed?
 
-    Every edit succeeds, and the file goes through the same versions again. A hint at most: to
-    switch something on and off may be the work.
-    """
-
-    name = "back_to_state"
-    family = "standstill"
-    signs = ("file",)
-    sure = (0.85, 0.6, 0.05)
-    reason = "state_seen_before"
-    advice = "Say what each version was tried for, and try one that is new."
-    __slots__ = ("_files",)
-
-    def reset(self) -> None:
-        self._files: dict[int, tuple[tuple[int, ...], int]] = {}
-
-    def observe(self, evidence: Evidence) -> Detection | None:
-        file, change = evidence.file, evidence.call
-        if file is None or change is None or evidence.failing:
-            return None
-        made, returns = self._files.get(file, ((), 0))
-        if made and made[-1] == change:
-            return None
-        returns += change in made
-        keep(self._files, file, ((*made[-15:], change), returns), 64)
-        if change not in made or returns < evidence.needs(_RETURNS):
-            return None
-        message = f"one file was changed back to what it had been {returns} times"
-        return self.found(message, returns, _RETURNS, file, evidence)
-
-
-class SameVerdict(BaseDetector):
-    """Counts equal answers of one tool that turn down what was tried ("failed", "wrong").
-
-    A test that fails in the same way after every edit is work for a while: changes in between do
-    not matter, and it leads to a hint. Tries with no change between them reach a stop together at
-    `verdict_climb`: who types in one password after another (278 in a recorded run) does not stop
-    by being told so. Failures of the call itself are `error_repeat`'s.
+    Counts: failures of one tool with the same line, numbers included, and equal answers that turn
+    down what was tried; changes in between do not matter. A better number begins anew.
+    Leaves alone: transient errors; items that are not there. A test that fails between edits may be
+    work: it is asked for another way at most; twenty tries with no change between are refused.
+    Cannot see: verdicts in words that nobody knows.
     """
 
     name = "same_verdict"
     family = "standstill"
-    signs = ("rejects",)
-    sure = (0.8, 0.6, 0.03)
-    reason = "same_verdict"
-    __slots__ = ("_verdicts",)
+    rules: ClassVar[tuple[str, ...]] = ("same_verdict", "same_failure")
+    tuned_by: ClassVar[tuple[str, ...]] = ("calls.verdict_threshold",)
+    strongest = Action.ABORT
+    signs = ("failure", "rejects")
+    sure = (0.9, 0.7, 0.03)
+    __slots__ = ("_scores", "_steered")
 
     def reset(self) -> None:
-        self._verdicts = DecayingCounter(across_changes=True)
-
-    def user_turn(self) -> None:
-        self._verdicts.halve()
+        self._counts = Counts(fade=ACROSS, earlier=1.0, window=_FAR)
+        self._scores = BestScores()
+        self._steered: dict[int, bool] = {}
 
     def observe(self, evidence: Evidence) -> Detection | None:
-        if evidence.outcome is None or evidence.waits or evidence.error:
+        verdict, line = evidence.outcome, evidence.failure
+        if evidence.waits or evidence.error_class is TRANSIENT:
             return None
-        if not evidence.rejects or evidence.outcome_size < 12:
+        measured = self._scores.add(evidence)
+        better = measured is not None and measured[1]
+        # Of a tool that does not run code only the same call counts: fifty items that are not
+        # found are no build that fails.
+        fails = line is not None and (evidence.runs_code or not evidence.fresh)
+        rejects = evidence.rejects and not evidence.error and verdict is not None
+        if evidence.outcome_size < (_SAID if rejects else 2 * _SAID):
             return None
-        key = (evidence.agent, evidence.tool, evidence.outcome)
-        last = self._verdicts.last(key)
+        key = line if fails else verdict if rejects else None
+        if key is None:
+            return None
+        place = (evidence.agent, evidence.tool, key)
+        if better:
+            self._counts.forget(place)
+        last = self._counts.get(place)
         changed = last is not None and evidence.epoch != last.epoch
-        another_try = last is None or evidence.fresh or evidence.epoch != last.epoch
-        weight = 1.0 if another_try else 0.5
-        counted = self._verdicts.add(key, evidence, weight)
-        if counted is None:
+        weight = 1.0 if fails or last is None or changed or evidence.fresh else _AGAIN
+        counted = self._counts.add(place, evidence, weight)
+        threshold = self._settings.tuning.calls.verdict_threshold
+        needed = evidence.needs(threshold)
+        if counted is None or counted.count < needed - 0.1:
             return None
-        tuning = self._settings.tuning.calls
-        threshold = tuning.verdict_threshold
-        if counted.count < evidence.needs(threshold) - 0.1:
-            return None
-        tries = evidence.needs(tuning.verdict_climb) - evidence.needs(threshold)
-        identity = 0.0 if changed or evidence.call is None else 1.0 / max(tries, 1.0)
         what = "failed" if evidence.failing else "turned down what was tried"
-        message = (
-            f"{evidence.tool!r} {what} {counted.times} times with an equal {answer_of(evidence)}"
-        )
+        message = f"{evidence.tool!r} {what} {counted.times} times "
+        if not rejects:
+            message += "with the same line, whatever was changed in between"
+            # The successes in between would take every confirmation back: this is on no ladder.
+            further = counted.count >= needed * _STEER - 0.1
+            steers = further and not self._steered.get(key, False)
+            keep(self._steered, key, further, 64)
+            most = Action.STEER if steers else Action.HINT
+            own = Action.STEER if steers else None
+            return self.found(
+                message, counted.count, threshold, key, evidence, max_action=most, own=own,
+                reason="same_failure",
+            )  # fmt: skip
+        message += f"with an equal {answer_of(evidence)}"
+        tries = evidence.needs(_TRIES) - needed
+        identity = 0.0 if changed or evidence.call is None else 1.0 / max(tries, 1.0)
         return self.found(
-            message,
-            counted.count,
-            threshold,
-            evidence.outcome,
-            evidence,
-            max_action=Action.ABORT,
-            weight=identity * evidence.stop_weight,
-        )
+            message, counted.count, threshold, key, evidence, max_action=Action.ABORT,
+            reason="same_verdict", weight=identity * evidence.stop_weight,
+        )  # fmt: skip
+
+
+_FAR: Final = 200
+"""Calls after which such a line is forgotten: longer work has been about other things."""
 
 
 @dataclass(slots=True)
@@ -591,15 +592,19 @@ class _Range:
 
 
 class Sweep(BaseDetector):
-    """Counts calls that page through a range again, whatever the answers say.
+    """Is a range paged through that was read before?
 
-    After the first step back, a place between two that were read and lie no further apart than one
-    and a half strides is read again. Only the arguments show it: the answers of a sweep that wraps
-    around, shifted by half a page, are all new.
+    Counts: after the first step back, places that were read, or that lie between two that were and
+    are no further apart than one and a half strides. Only the arguments show it: the answers of a
+    sweep that is shifted by half a page are all new.
+    Leaves alone: what was changed in between.
+    Cannot see: cursors that are no numbers. To read again may be needed, so it stops nothing.
     """
 
     name = "sweep"
     family = "standstill"
+    rules: ClassVar[tuple[str, ...]] = ("read_again",)
+    tuned_by: ClassVar[tuple[str, ...]] = ("calls.sweep_threshold",)
     signs = ("place",)
     sure = (0.85, 0.6, 0.02)
     reason = "read_again"
@@ -625,38 +630,46 @@ class Sweep(BaseDetector):
         return self.found(message, read.again, threshold, key, evidence)
 
 
-class RevisedInVain(BaseDetector):
-    """Counts calls in a row of one tool whose arguments and answer are nearly the last ones.
+_REVISIONS: Final = 6
+"""Revisions in a row that change hardly anything until it is told: a careful writer makes three."""
 
-    It is `refinement_spiral` for tools: a draft goes in, a draft comes out, and two words differ.
-    What other tools do in between does not matter. A call that fails or waits ends a row.
+
+class RevisedInVain(CountingDetector):
+    """Does a draft go in and come out again and again with hardly a word changed?
+
+    Counts: calls in a row of one tool whose long arguments and answer are nearly the last ones,
+    whatever other tools do in between.
+    Leaves alone: a call that fails or waits ends the row.
+    Cannot see: texts below 200 characters. It is `refinement_spiral` for tools, and stops nothing.
     """
 
     name = "revised_in_vain"
     family = "standstill"
+    rules: ClassVar[tuple[str, ...]] = ("revised_in_vain",)
     signs = ("revises",)
     lasting = True
     sure = (0.8, 0.6, 0.03)
     reason = "revised_in_vain"
     advice = "Take the text as it is, or say what exactly is still wrong with it."
-    __slots__ = ("_rows",)
+    __slots__ = ()
 
     def reset(self) -> None:
-        self._rows: dict[tuple[int, str], tuple[int, int]] = {}
+        self._counts = Counts(fade=1.0, earlier=1.0, window=_FOREVER)
+
+    def user_turn(self) -> None:
+        self.reset()
 
     def observe(self, evidence: Evidence) -> Detection | None:
         key = (evidence.agent, evidence.tool)
-        count, last = self._rows.pop(key, (0, -1))
         if not evidence.revises or evidence.failing or evidence.waits:
+            self._counts.forget(key)
             return None
-        count += evidence.round != last
-        keep(self._rows, key, (count, evidence.round), 16)
-        threshold = self._settings.tuning.calls.revision_threshold
-        if count < evidence.needs(threshold):
+        counted = self._counts.add(key, evidence)
+        if counted is None or counted.count < evidence.needs(_REVISIONS):
             return None
         message = (
-            f"{evidence.tool!r} revised a text {count} times in a row, with hardly "
+            f"{evidence.tool!r} revised a text {counted.times} times in a row, with hardly "
             "anything changed in what it got and what it gave"
         )
         keys = key_of(f"{evidence.agent} {evidence.tool} revised".encode())
-        return self.found(message, count, threshold, keys, evidence)
+        return self.found(message, counted.count, _REVISIONS, keys, evidence)

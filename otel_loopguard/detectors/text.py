@@ -13,8 +13,10 @@ from otel_loopguard.detectors.base import TRANSIENT, WAIT, WRITE, BaseDetector
 if TYPE_CHECKING:
     from otel_loopguard.core import Detection
 
+# Speakers that are remembered: what one agent says is no repetition of another.
 _SPEAKERS: Final = 4
-"""Speakers that are remembered; what one agent says is no repetition of another."""
+# Characters from which equal or like texts are prose, and no mere "Done." or "Ok, next file."
+_PROSE: Final = 80
 
 
 class _Row(NamedTuple):
@@ -35,6 +37,7 @@ class _PhraseStreak(_TextDetector):
     Texts that were written beside each other (samples of one question) count as one.
     """
 
+    lasting = True
     says: ClassVar[str]
     key: ClassVar[int]
     __slots__ = ("_rows",)
@@ -42,96 +45,102 @@ class _PhraseStreak(_TextDetector):
     def reset(self) -> None:
         self._rows: dict[int, _Row] = {}
 
-    def count(self, text: ModelText, threshold: int, *, shows: bool) -> Detection | None:
-        """A detection if it is the text that makes them too many in a row."""
+    def shows(self, text: ModelText) -> bool:
+        """Whether a text shows the sign."""
+        raise NotImplementedError
+
+    def observe(self, text: ModelText) -> Detection | None:
         before = self._rows.pop(text.speaker, None)
-        if not shows or text.structured:
+        if text.structured or not self.shows(text):
             return None
         length = before.length if before is not None and before.turn == text.turn else 0
         length = max(length + (not text.beside), 1)
         keep(self._rows, text.speaker, _Row(length, text.turn), _SPEAKERS)
-        if length < threshold:
+        if length < self.threshold:
             return None
         message = f"{length} texts of {text.name} in a row {self.says}"
-        return self.found(message, length, threshold, text.speaker ^ self.key)
+        return self.found(message, length, self.threshold, text.speaker ^ self.key)
 
 
 class Apologising(_PhraseStreak):
-    """Counts texts in a row of one speaker that apologise: each time something went wrong."""
+    """Does a model apologise, text after text?
+
+    Counts: texts in a row with a phrase such as "my mistake" or "Sorry".
+    Leaves alone: single ones.
+    Cannot see: languages other than English.
+    """
 
     name = "apologising"
     signs = ("apologies",)
-    lasting = True
+    rules = ("apologies_in_a_row",)
+    tuned_by = ("tuning.text.apology_turns",)
     says, key = "apologise", 0x61706F6C
     sure = (0.75, 0.5, 0.05)
-    reason = "apologies_in_a_row"
     advice = "Find out what went wrong before the next try; do it in another way."
     __slots__ = ()
 
-    def observe(self, text: ModelText) -> Detection | None:
-        return self.count(text, self._settings.tuning.text.apology_turns, shows=text.apologies > 0)
+    def shows(self, text: ModelText) -> bool:
+        return text.apologies > 0
 
 
 class Hedging(_PhraseStreak):
-    """Counts texts in a row of one speaker with a phrase of doubt for every 100 words begun."""
+    """Is a model in doubt, text after text?
+
+    Counts: texts in a row with a phrase of doubt per 100 words.
+    Leaves alone: long texts with a doubt or two.
+    Cannot see: languages other than English.
+    """
 
     name = "hedging"
     signs = ("hedges",)
-    lasting = True
+    rules = ("doubt_in_a_row",)
+    tuned_by = ("tuning.text.hedge_turns",)
     says, key = "speak of doubt", 0x68656467
     sure = (0.7, 0.4, 0.04)
-    reason = "doubt_in_a_row"
     advice = "Say what is not known, and find out that one thing first."
     __slots__ = ()
 
-    def observe(self, text: ModelText) -> Detection | None:
-        doubts = text.hedges > text.words // 100
-        return self.count(text, self._settings.tuning.text.hedge_turns, shows=doubts)
-
-
-class _Spiral(NamedTuple):
-    before: ModelText
-    times: int
+    def shows(self, text: ModelText) -> bool:
+        return text.hedges > text.words // 100
 
 
 class RefinementSpiral(_TextDetector):
-    """Counts how often in a row a text of one speaker is like the one before.
+    """Is the same text written again and again, with hardly any change?
 
-    Only from the fourth text on: draft, review and final version are alike in healthy runs. Short
-    texts and data do not count (verdicts and records of a batch are alike), nor do texts that
-    differ in numbers only after a tool call: "37 %" and "41 %" is progress.
+    Counts: texts in a row like the one before, while nothing came of what was done between.
+    Leaves alone: short texts; other numbers after a tool call.
+    Cannot see: what was not captured between.
     """
 
     name = "refinement_spiral"
     sure = (0.85, 0.55, 0.05)
-    reason = "refined_in_vain"
+    rules = ("refined_in_vain",)
+    tuned_by = ("tuning.text.refine_times", "tuning.text.alike")
     advice = "Take the text as it is, or say what exactly is still wrong with it."
     max_action = Action.STEER
     __slots__ = ("_spirals",)
 
     def reset(self) -> None:
-        self._spirals: dict[int, _Spiral] = {}
+        self._spirals: dict[int, tuple[ModelText, int]] = {}
 
     def observe(self, text: ModelText) -> Detection | None:
-        spiral = self._spirals.get(text.speaker)
-        count = 0
-        if spiral is not None and self._goes_on(spiral.before, text):
-            count = spiral.times + (not text.beside)
-        keep(self._spirals, text.speaker, _Spiral(text, count), _SPEAKERS)
-        threshold = self._settings.tuning.text.refine_times
-        if count < threshold:
+        before, count = self._spirals.get(text.speaker, (None, 0))
+        goes_on = before is not None and self._goes_on(before, text)
+        count = count + (not text.beside) if goes_on else 0
+        keep(self._spirals, text.speaker, (text, count), _SPEAKERS)
+        if count < self.threshold:
             return None
         message = (
             f"{text.name} wrote nearly the same text {count + 1} times (the last two "
             f"have {text.alike:.0%} in common), and nothing came of what was done between"
         )
-        return self.found(message, count, threshold, text.speaker ^ 0x7265666E)
+        return self.found(message, count, self.threshold, text.speaker ^ 0x7265666E)
 
     def _goes_on(self, before: ModelText, now: ModelText) -> bool:
         tuning = self._settings.tuning.text
         return (
             not now.structured
-            and now.size >= tuning.refine_chars
+            and now.size >= _PROSE
             and now.alike >= tuning.alike
             and now.gain.nothing_since(before.gain, tuning.news)
             and not (now.renumbered and now.calls != before.calls)
@@ -145,15 +154,18 @@ class _Earlier(NamedTuple):
 
 
 class TextRepetition(_TextDetector):
-    """Counts equal texts of one speaker, and finds texts that repeat themselves.
+    """Does a model repeat itself word by word?
 
-    Equal texts count in prose of some length only, and where nothing came of what was done since.
-    A text repeats itself at its end, or in sentences that are said over and over.
+    Counts: equal prose among the last eight texts, with nothing done between; a text's end, or
+    sentences, said over and over.
+    Leaves alone: refrains; forms; lists; code.
+    Cannot see: the same in other words.
     """
 
     name = "text_repetition"
     sure = (0.9, 0.6, 0.05)
-    reason = "same_text"
+    rules = ("same_text", "repeating_end", "chanting")
+    tuned_by = ("text_repeat_times", "tuning.text.tail_times", "tuning.text.chant_times")
     max_action = Action.STEER
     advice = "This was said already: do something else, or say what is missing."
     __slots__ = ("_earlier",)
@@ -163,46 +175,41 @@ class TextRepetition(_TextDetector):
 
     def observe(self, text: ModelText) -> Detection | None:
         count = self._count(text)
-        tuning, least = self._settings.tuning.text, self._settings.text_repeat_times
-        if text.tail is not None:
-            message = (
-                f"a text of {text.name} ends with the same {text.tail.period} characters, "
-                f"{text.tail.times} times or more one after the other"
-            )
+        part = text.tail or text.chant
+        if part is not None:
+            tuning, of = self._settings.tuning.text, f"the same {part.period} characters"
+            times = f"{part.times} times or more"
+            if text.tail:
+                says, threshold = f"ends with {of}, {times} one after the other", tuning.tail_times
+                advice = "The text does not end by itself: begin it anew, and shorter."
+            else:
+                says, threshold = f"says {of} {times} in a row", tuning.chant_times
+                advice = "Said once is enough: go on from there, or begin the text anew."
             return self.found(
-                message, text.tail.times, tuning.tail_times, text.tail.key, confidence=0.8,
-                reason="repeating_end",
-                advice="The text does not end by itself: begin it anew, and shorter.",
+                f"a text of {text.name} {says}", part.times, threshold, part.key, advice=advice,
+                confidence=0.8 if text.tail else 0.75,
+                reason="repeating_end" if text.tail else "chanting",
             )  # fmt: skip
-        if text.chant is not None:
-            message = (
-                f"a text of {text.name} says the same {text.chant.period} characters "
-                f"{text.chant.times} times or more in a row"
-            )
-            return self.found(
-                message, text.chant.times, tuning.chant_times, text.chant.key, confidence=0.75,
-                reason="chanting",
-                advice="Said once is enough: go on from there, or begin the text anew.",
-            )  # fmt: skip
-        if count < least:
+        if count < self.threshold:
             return None
         message = (
             f"{text.name} wrote the same text of {text.size} characters {count} times, and nothing "
             "came of what was done in between"
         )
-        return self.found(message, count, least, text.speaker ^ 0x72657065)
+        return self.found(message, count, self.threshold, text.speaker ^ 0x72657065)
 
     def _count(self, text: ModelText) -> int:
-        tuning = self._settings.tuning.text
-        if text.structured or text.size < tuning.repeat_chars or text.beside:
+        if text.structured or text.size < _PROSE or text.beside:
             return 0
         earlier = self._earlier.get(text.speaker)
         if earlier is None or earlier[-1].turn != text.turn:
+            # Twice as many as it takes: of two texts that alternate, each is every other one.
             earlier = deque[_Earlier](maxlen=2 * self._settings.text_repeat_times)
-        count = 1
-        for before in earlier:
-            if before.key == text.key and text.gain.nothing_since(before.gain, tuning.news):
-                count += 1
+        news = self._settings.tuning.text.news
+        count = 1 + sum(
+            before.key == text.key and text.gain.nothing_since(before.gain, news)
+            for before in earlier
+        )
         earlier.append(_Earlier(text.key, text.turn, text.gain))
         keep(self._earlier, text.speaker, earlier, _SPEAKERS)
         return count
@@ -216,18 +223,18 @@ class _Growth(NamedTuple):
 
 
 class ScopeCreep(_TextDetector):
-    """Counts how often in a row a plan grows, or is written again, while none of it is done.
+    """Does the plan keep growing while nothing of it is done?
 
-    It is the same plan if 0.7 of the tasks before are still on it. It begins again when a task more
-    is done, when the plan shrinks, and when the world is changed: then the plan is worked on,
-    marked or not. A plan that a tool keeps is written again, in whatever words, if no other call
-    stands in between.
+    Counts: how often in a row a plan grows, or is handed to a tool again with no other call.
+    Leaves alone: plans that shrink; a task marked as done; any change.
+    Cannot see: plans in prose.
     """
 
     name = "scope_creep"
     takes = Plan
     sure = (0.75, 0.5, 0.05)
-    reason = "plan_only_grows"
+    rules = ("plan_only_grows", "plan_rewritten")
+    tuned_by = ("tuning.text.scope_turns",)
     advice = "Do the first task of the plan before the next one is added."
     __slots__ = ("_growths",)
 
@@ -237,21 +244,21 @@ class ScopeCreep(_TextDetector):
     def observe(self, plan: Plan) -> Detection | None:
         growth = _grown(self._growths.get(plan.speaker), plan)
         keep(self._growths, plan.speaker, growth, _SPEAKERS)
-        threshold = self._settings.tuning.text.scope_turns
-        if growth.again >= threshold > growth.times:
-            message = (
-                f"the plan of {plan.name} was written {growth.again + 1} times in a row, and "
-                "nothing else was done"
+        if growth.again >= self.threshold > growth.times:
+            count, reason = growth.again, "plan_rewritten"
+            says = f"was written {count + 1} times in a row, and nothing else was done"
+        elif growth.times >= self.threshold:
+            count, reason = growth.times, "plan_only_grows"
+            says = (
+                f"grew {count} times in a row, from {growth.first} to {len(plan.items)} tasks, and "
+                "no further task was done"
             )
-            key = plan.speaker ^ 0x73636F70
-            return self.found(message, growth.again, threshold, key, reason="plan_rewritten")
-        if growth.times < threshold:
+        else:
             return None
-        message = (
-            f"the plan of {plan.name} grew {growth.times} times in a row, from "
-            f"{growth.first} to {len(plan.items)} tasks, and no further task was done"
+        key = plan.speaker ^ 0x73636F70
+        return self.found(
+            f"the plan of {plan.name} {says}", count, self.threshold, key, reason=reason
         )
-        return self.found(message, growth.times, threshold, plan.speaker ^ 0x73636F70)
 
 
 def _grown(growth: _Growth | None, plan: Plan) -> _Growth:
@@ -259,6 +266,7 @@ def _grown(growth: _Growth | None, plan: Plan) -> _Growth:
         before = growth.plan
         more = len(plan.items) - len(before.items)
         worked_on = plan.done > before.done or plan.epoch != before.epoch
+        # A task or two of a plan are put otherwise when it is written again.
         same = len(before.items & plan.items) >= 0.7 * len(before.items)
         alone = before.call is not None and plan.call == before.call + 1
         again = growth.again + 1 if alone and not worked_on else 0
@@ -266,6 +274,12 @@ def _grown(growth: _Growth | None, plan: Plan) -> _Growth:
             return _Growth(plan, growth.first, growth.times + (more > 0), again)
         return _Growth(plan, len(plan.items), 0, again)
     return _Growth(plan, len(plan.items), 0)
+
+
+# Texts that are alike may be answers to questions that are, as of an interview: half as many more.
+_ALIKE_TURNS: Final = 6
+# Who announces one thing after the other may do them where nobody sees it.
+_OTHER_TURNS: Final = 10
 
 
 class _Talk(NamedTuple):
@@ -278,17 +292,20 @@ class _Talk(NamedTuple):
 
 
 class TalkWithoutAction(_TextDetector):
-    """Counts texts in a row of one speaker between which nothing was done, by whomever.
+    """Does a model talk and do nothing?
 
-    They announce the same; or are alike and speak of their author (verdicts of a batch do not); or
-    announce one thing after the other, in a session whose tool calls are seen: elsewhere it may
-    have been done out of sight. A chat or a pipeline of model calls announces nothing.
+    Counts: texts in a row, without a tool call or handoff: four that announce the same, six alike
+    that speak of their author, ten other announcements.
+    Leaves alone: chats and pipelines, which announce nothing.
+    Cannot see: languages other than English.
     """
 
     name = "talk_without_action"
     signs = ("promise", "personal")
     lasting = True
     sure = (0.85, 0.6, 0.02)
+    rules = ("announced_again", "said_again", "only_announced")
+    tuned_by = ("tuning.text.talk_turns",)
     advice = "Do the first step now, with a tool call, or say what keeps you from it."
     __slots__ = ("_talks",)
 
@@ -301,14 +318,11 @@ class TalkWithoutAction(_TextDetector):
             return None
         talk = self._continue(before, text)
         keep(self._talks, text.speaker, talk, _SPEAKERS)
-        tuning = self._settings.tuning.text
         for reason, says, count, threshold in (
-            ("announced_again", "announced the same", talk.same, tuning.talk_turns),
-            ("said_again", "said nearly the same", talk.alike, tuning.talk_alike_turns),
-            (
-                "only_announced", "announced to do something", talk.other, tuning.talk_other_turns,
-            ),
-        ):  # fmt: skip
+            ("announced_again", "announced the same", talk.same, self.threshold),
+            ("said_again", "said nearly the same", talk.alike, _ALIKE_TURNS),
+            ("only_announced", "announced to do something", talk.other, _OTHER_TURNS),
+        ):
             if count >= threshold:
                 message = (
                     f"{text.name} {says} {count} times in a row, and no tool call or "
@@ -337,22 +351,27 @@ class TalkWithoutAction(_TextDetector):
         )
 
 
+# As in `errors` and `standstill`: a tenth of an answer is its date, its id or its greeting.
 _KNOWN: Final = 0.1
 _TOOLS: Final = 256
+# Whoever called a tool three times has not merely tried it.
+_TRIES: Final = 2
 _SHOPPING: Final = 0x73686F70
 
 
 class ToolShopping(_TextDetector):
-    """Counts different tools in a row that were tried in vain, each a few times at most.
+    """Is one tool after the other tried once or twice, and none helps?
 
-    A call that brings news, changes something, or whose outcome was not captured begins a new row.
-    Transient errors are not the agent's doing, and neither count nor help.
+    Counts: different tools in a row, each called twice at most, that brought nothing.
+    Leaves alone: news; changes; transient errors.
+    Cannot see: answers that are not captured.
     """
 
     name = "tool_shopping"
     takes = Evidence
     sure = (0.8, 0.5, 0.05)
-    reason = "tools_tried_in_vain"
+    rules = ("tools_tried_in_vain",)
+    tuned_by = ("tuning.text.shop_tools",)
     advice = "Say what is missing before the next tool is tried, or ask for it."
     __slots__ = ("_calls", "_first")
 
@@ -371,15 +390,14 @@ class ToolShopping(_TextDetector):
             self._calls[evidence.tool] = self._calls.get(evidence.tool, 0) + 1
         if self._first is None:
             self._first = evidence.number ^ _SHOPPING
-        tuning = self._settings.tuning.text
-        tried = sum(calls <= tuning.shop_calls for calls in self._calls.values())
-        if tried < tuning.shop_tools:
+        tried = sum(calls <= _TRIES for calls in self._calls.values())
+        if tried < self.threshold:
             return None
         message = (
-            f"{tried} different tools were tried in a row, each {tuning.shop_calls} times "
+            f"{tried} different tools were tried in a row, each {_TRIES} times "
             "at most, and each failed, found nothing, or said nothing new"
         )
-        return self.found(message, tried, tuning.shop_tools, self._first or _SHOPPING)
+        return self.found(message, tried, self.threshold, self._first or _SHOPPING)
 
 
 def _is_in_vain(evidence: Evidence) -> bool:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from otel_loopguard._control.flag import Control, Flag
     from otel_loopguard._util.errors import InternalErrors
     from otel_loopguard.core import Decision
-    from otel_loopguard.escalation.admin.handlers import AdminHandlers
+    from otel_loopguard.escalation.admin.handlers import AdminHandlers, Explain
     from otel_loopguard.escalation.admin.redis_transport import RedisTransport
     from otel_loopguard.escalation.admin.socket import Server
     from otel_loopguard.sessions import Session, SessionRegistry
@@ -45,8 +45,10 @@ class EscalationService:
     def __init__(  # noqa: PLR0913
         self, settings: Settings, sessions: SessionRegistry, opens: ActiveSpans, *,
         lock: threading.RLock, faults: InternalErrors, writer: Writer | None,
+        explain: Callable[[], Explain | None],
     ) -> None:  # fmt: skip
         self._settings = settings
+        self._explain = explain
         self._sessions = sessions
         self._lock = lock
         self._faults = faults
@@ -66,8 +68,9 @@ class EscalationService:
         with self._lock:
             if self._admin is None:
                 self._admin = AdminHandlers(
-                    self._settings, self._sessions, self._lock, self.escalations, self._process
-                )
+                    self._settings, self._sessions, self._lock, self.escalations, self._process,
+                    self._explain,
+                )  # fmt: skip
             return self._admin
 
     def decided(self, session: Session, decision: Decision) -> None:

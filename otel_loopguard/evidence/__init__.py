@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any, Protocol
+
 from otel_loopguard.core import Kind
 from otel_loopguard.evidence.calls import agent_key
 from otel_loopguard.evidence.effects import is_runner
 from otel_loopguard.evidence.errors import error_class, signature_of
-from otel_loopguard.evidence.extractors import Extractor, Extractors, Factory
 from otel_loopguard.evidence.graph import GraphExtractor
 from otel_loopguard.evidence.handoffs import HandoffExtractor
 from otel_loopguard.evidence.model_text import ModelTextExtractor
@@ -16,45 +19,100 @@ from otel_loopguard.evidence.plans import PlanExtractor, PlanTracker
 from otel_loopguard.evidence.tool_calls import Rounds, ToolCallExtractor
 from otel_loopguard.evidence.usage import MilestoneExtractor, ModelAttemptExtractor, UsageExtractor
 
-EXTRACTORS: dict[Kind, tuple[Factory, ...]] = {
+if TYPE_CHECKING:
+    from otel_loopguard.core import Progress, Step
+    from otel_loopguard.settings import Settings
+
+
+class Extractor(Protocol):
+    """Turns the steps of one session into evidence of one type, in O(1) memory.
+
+    One whose class says `needs_milestones = True` is asked only where there are some, or a plan.
+    """
+
+    def extract(self, step: Step) -> object | None:
+        """Evidence of one finished step; None where there is none."""
+        ...
+
+
+Factory = Callable[["Settings", "Progress"], Extractor]
+"""Makes the extractor of one session."""
+
+_MODEL_CALL: tuple[Factory, ...] = (
+    ToolCallExtractor, ModelAttemptExtractor, HandoffExtractor, ModelTextExtractor, PlanExtractor,
+)  # fmt: skip
+_FIRST: dict[Kind, tuple[Factory, ...]] = {
     Kind.TOOL: (ToolCallExtractor, PlanExtractor, GraphExtractor),
-    Kind.MODEL: (
-        ToolCallExtractor,
-        ModelAttemptExtractor,
-        HandoffExtractor,
-        ModelTextExtractor,
-        PlanExtractor,
-        GraphExtractor,
-    ),
+    Kind.MODEL: (*_MODEL_CALL, GraphExtractor),
     Kind.HANDOFF: (HandoffExtractor, ModelTextExtractor, GraphExtractor),
-    Kind.NODE: (GraphExtractor,),
     Kind.AGENT: (HandoffExtractor, GraphExtractor),
-    Kind.WORKFLOW: (GraphExtractor,),
-    Kind.OTHER: (GraphExtractor,),
+    **dict.fromkeys((Kind.NODE, Kind.WORKFLOW, Kind.OTHER), (GraphExtractor,)),
+}
+
+EXTRACTORS: dict[Kind, tuple[Factory, ...]] = {
+    kind: (*_FIRST.get(kind, ()), UsageExtractor, PlanTracker, MilestoneExtractor) for kind in Kind
 }
 """What looks at which kind of step, in this order: some read what those before them found."""
 
-# These look at every kind, and last.
-EXTRACTORS.update(
-    {
-        kind: (*EXTRACTORS.get(kind, ()), UsageExtractor, PlanTracker, MilestoneExtractor)
-        for kind in Kind
-    }
-)
+
+class Extractors:
+    """The extractors of one session; each is made for the first step that it looks at."""
+
+    __slots__ = ("_asked", "_made", "_progress", "_registered", "_settings")
+
+    def __init__(
+        self, settings: Settings, progress: Progress, registered: dict[Kind, tuple[Factory, ...]]
+    ) -> None:
+        self.__setstate__(({}, progress, settings))
+        self._registered = registered
+
+    def __getstate__(self) -> tuple[object, ...]:
+        # What is registered is set again by `register`.
+        return self._made, self._progress, self._settings
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        made, self._progress, self._settings = state
+        self._made: dict[Factory, Extractor] = made
+        self._registered: dict[Kind, tuple[Factory, ...]] = {}
+        self._asked: dict[tuple[Kind, bool], tuple[Extractor, ...]] = {}
+
+    def register(self, registered: dict[Kind, tuple[Factory, ...]]) -> None:
+        """Sets which factories look at which kind of step."""
+        self._registered = registered
+
+    def get(self, step: Step) -> tuple[Extractor, ...]:
+        """The extractors that look at a step."""
+        place = step.kind, step.tasks is not None or self._progress.milestones.changes > 0
+        asked = self._asked.get(place)
+        if asked is None:
+            asked = self._asked[place] = tuple(
+                self.made(factory)
+                for factory in self._registered.get(step.kind, ())
+                if place[1] or not getattr(factory, "needs_milestones", False)
+            )
+        return asked
+
+    def made(self, factory: Factory) -> Extractor:
+        """The extractor of a factory."""
+        if factory not in self._made:
+            self._made[factory] = factory(self._settings, self._progress)
+        return self._made[factory]
+
+    def saved(self, memo: dict[int, object], but: Collection[Factory]) -> dict[Factory, Extractor]:
+        """Copies of what was made, for a later `restore`."""
+        return deepcopy({key: made for key, made in self._made.items() if key not in but}, memo)
+
+    def restore(
+        self, saved: Mapping[Factory, Extractor], memo: dict[int, object], but: Collection[Factory]
+    ) -> None:
+        """Goes on with copies of what was saved; what was not saved begins again."""
+        kept = {key: made for key, made in self._made.items() if key in but}
+        self._made = {**deepcopy(dict(saved), memo), **kept}
+        self._asked = {}
+
 
 __all__ = [
-    "EXTRACTORS",
-    "Extractor",
-    "Extractors",
-    "Factory",
-    "MilestoneExtractor",
-    "Rounds",
-    "ToolCallExtractor",
-    "UsageExtractor",
-    "agent_key",
-    "error_class",
-    "is_runner",
-    "parsed",
-    "prepare",
-    "signature_of",
-]
+    "EXTRACTORS", "Extractor", "Extractors", "Factory", "MilestoneExtractor", "Rounds",
+    "ToolCallExtractor", "UsageExtractor", "agent_key", "error_class", "is_runner", "parsed",
+    "prepare", "signature_of",
+]  # fmt: skip

@@ -11,22 +11,10 @@ from rapidfuzz import fuzz
 
 from otel_loopguard._util.bounded import keep
 from otel_loopguard._util.values import NamedTuple
-from otel_loopguard.evidence.effects import FILE_ARGUMENTS
+from otel_loopguard.evidence import normalize
 from otel_loopguard.evidence.model_text import cut
-from otel_loopguard.evidence.normalize import (
-    VOLATILE_ARGUMENTS,
-    VolatileArguments,
-    bounded,
-    canonical,
-    is_cut_json,
-    key_of,
-    masked_call,
-    masked_numbers,
-    may_hold_nonces,
-    text_bytes,
-    without_nonces,
-    without_volatile,
-)
+from otel_loopguard.evidence.normalize import NAMED, canonical, key_of, text_bytes, without_volatile
+from otel_loopguard.evidence.vocabulary import FILE_ARGUMENTS, WORDS, pattern_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,22 +23,10 @@ if TYPE_CHECKING:
     from otel_loopguard.evidence.outcomes import Outcome, Reading
     from otel_loopguard.settings import Settings
 
-NAMED: Final = 200
-"""Characters of a name that count."""
-
 _SAMPLE: Final = 256
-_PAGING: Final = frozenset(
-    {
-        "offset", "page", "page_number", "pageNumber", "page_no", "start", "start_line",
-        "startLine", "from_line", "line", "line_number", "skip", "cursor", "position", "index",
-        "start_index", "chunk", "part", "view_range", "line_range",
-    }
-)  # fmt: skip
-"""Arguments that page through something, where they are numbers, or lists that begin with one."""
-_ENDS: Final = frozenset(
-    {"end", "end_line", "endLine", "to_line", "end_index", "last_line", "lineEnd"}
-)
-"""Arguments that say how far a page reaches."""
+"""Bytes of arguments that are kept to be compared: what a call is about stands in front."""
+_PAGING, _ENDS = WORDS["paging"], WORDS["ends"]
+"""Arguments that page, where they are numbers or lists that begin with one; and how far."""
 
 
 @lru_cache(maxsize=4096)
@@ -115,7 +91,7 @@ class Calls:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._limit = settings.max_value_chars
-        self._volatile = VolatileArguments()
+        self._volatile = normalize.VolatileArguments()
 
     def identify(self, step: Step, reading: Reading, outcome: int | None) -> Call:
         """The identity of a call."""
@@ -123,32 +99,32 @@ class Calls:
         if arguments is None:
             return Call(None, None, None, False, b"", None, "", 0)
         if isinstance(step.args, str) and len(step.args) > self._limit:
-            raw = None
-            arguments = bounded(text_bytes(step.args), self._limit).decode("utf-8", "replace")
+            kept = normalize.bounded(text_bytes(step.args), self._limit)
+            arguments, raw = kept.decode("utf-8", "replace"), None
         if raw is None:
             raw = self._raw(arguments)
         sample = raw[:_SAMPLE].decode("utf-8", "replace")
         seed = seed_of((step.name or "")[:NAMED], (step.agent or "")[:NAMED])
         exact = key_of(raw, seed)
         if not isinstance(arguments, dict):
-            masked = masked_call(raw)
+            masked = normalize.masked_call(raw)
             key = exact if masked is raw else key_of(masked, seed)
-            guessed = masked is not raw or is_cut_json(raw)
+            guessed = masked is not raw or normalize.is_cut_json(raw)
             return Call(exact, key, exact, guessed, raw, arguments, sample, seed)
         named = known = cast("dict[str, object]", arguments)
         if self._settings.tools:
             known = self._identity(step.name, named)
             if known is not named:
                 exact = key_of(self._raw(known), seed)
-        if known is named and not VOLATILE_ARGUMENTS.isdisjoint(named):
+        if known is named and not WORDS["volatile"].isdisjoint(named):
             known = without_volatile(named)
-        if (b"./" in raw or b"//" in raw) and not FILE_ARGUMENTS.isdisjoint(known):
+        if (b"./" in raw or b"//" in raw) and any(name in known for name in FILE_ARGUMENTS):
             known = {name: _plain_path(name, value) for name, value in known.items()}
         change = exact if known is named else key_of(self._raw(known), seed)
         # A value that only looks volatile may be what the call is about: that is a guess.
         kept = known
-        if self._volatile.learned or len(raw) > self._limit or may_hold_nonces(raw):
-            kept = without_nonces(self._volatile.without(seed, known, outcome))
+        if self._volatile.learned or len(raw) > self._limit or normalize.may_hold_nonces(raw):
+            kept = normalize.without_nonces(self._volatile.without(seed, known, outcome))
         key = change if kept is known else key_of(self._raw(kept), seed)
         return Call(exact, key, change, kept is not known, raw, arguments, sample, seed)
 
@@ -161,7 +137,7 @@ class Calls:
 
     def _raw(self, arguments: object) -> bytes:
         raw = canonical(arguments)
-        return raw if len(raw) <= self._limit else bounded(raw, self._limit)
+        return raw if len(raw) <= self._limit else normalize.bounded(raw, self._limit)
 
 
 def _plain_path(name: str, value: object) -> object:
@@ -171,16 +147,11 @@ def _plain_path(name: str, value: object) -> object:
     return normpath(value) if value else value
 
 
-_TRACKED: Final = 64
 _PAIR: Final = re.compile(r'"((?:[^"\\]|\\.){1,64})":("(?:[^"\\]|\\.){0,200}"?|[^,{}\[\]]{1,64})')
 _PLAIN_PAIR: Final = re.compile(r'"([^"]{1,64})":("[^"]{0,200}"?|[^,{}\[\]]{1,64})')
 """The same where there is no backslash, in a fraction of the time."""
-_SEARCHES: Final = re.compile(
-    r"(?i)quer|search|\bq\b|question|keyword|prompt|text|term|phrase|pattern|command|cmd|code|"
-    r"script|sql|input|expression|such|frage|busca|recherche|requ[eê]te|关键|搜|查询|检索|キーワード|検索|質問|"
-    r"검색|질문|запрос|سؤال|بحث|खोज|प्रश्न"
-)
-_IDENTIFIES: Final = re.compile(r"(?i)(?:_|\b)(?:id|no|nr|number|index)$|[a-z]Id$")
+_SEARCHES: Final = re.compile(pattern_of("searches"))
+_IDENTIFIES: Final = re.compile(pattern_of("identifies"))
 _NUMBERED: Final = re.compile(
     r'\A(?:"?(?=[^\s"]{4})(?=[^\s"]*[a-zA-Z])[^\s"]*\d\d[^\s"]*"?|"?[^\s"@]+@[^\s"]+"?|"?\d{3,}"?)'
 )
@@ -188,24 +159,22 @@ _NONCE: Final = re.compile(
     r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-|[0-9a-fA-F]{16}|\d{4}-\d\d-\d\d[T ]\d|\b1[4-9]\d{8}|"
     r"/(?:tmp|var)/|(?:[a-zA-Z]{1,8}\d{1,8}){3}"
 )
+_IN_LETTERS: Final = re.compile(r'"[^\W\d_]+(?:[ .\'-]{1,2}[^\W\d_]+){0,4}\.?"')
+_SPELLED: Final = 80.0
+"""Percent of two names that are common where one is the other, spelled otherwise: one letter in
+five, as in Meier and Meyer."""
 
 
-class Items:
-    """Remembers the last arguments of the newest 64 tools of a session."""
-
-    __slots__ = ("_last",)
-
-    def __init__(self) -> None:
-        self._last: dict[str, str] = {}
-
-    def add(self, tool: str, sample: str) -> str:
-        """Remembers the beginning of a call's arguments; gives that of its tool's call before."""
-        known = self._last
-        last = known.pop(tool, "")
-        known[tool] = sample
-        if len(known) > _TRACKED:
-            del known[next(iter(known))]
-        return last
+def _differing(last: str, sample: str) -> list[tuple[str, str, str]]:
+    """Names and both values in which two calls differ; empty if other arguments are given."""
+    before, now = _pairs(last), _pairs(sample)
+    if [name for name, _ in before] != [name for name, _ in now]:
+        return []
+    return [
+        (name, was, value)
+        for (name, was), (_, value) in zip(before, now, strict=True)
+        if was != value
+    ]
 
 
 def is_another(last: str, sample: str, *, texts: bool = False) -> bool:
@@ -215,68 +184,39 @@ def is_another(last: str, sample: str, *, texts: bool = False) -> bool:
     words asks for the same, unless `texts` are what the tool is about. What looks like a nonce
     beside arguments that stay is none.
     """
-    if not last or not sample or last == sample:
-        return False
-    before, now = _pairs(last), _pairs(sample)
-    if not before or len(before) != len(now):
-        return False
-    differing: list[tuple[str, str, str]] = []
-    for (name, was), (other, value) in zip(before, now, strict=True):
-        if name != other:
-            return False
-        if was != value:
-            differing.append((name, was, value))
+    differing = _differing(last, sample)
     for name, was, value in differing:
-        if (
-            not texts
-            and _is_search(name)
-            and not (_NUMBERED.fullmatch(was) and _NUMBERED.fullmatch(value))
-        ):
+        numbered = _NUMBERED.fullmatch(was) and _NUMBERED.fullmatch(value)
+        if not (texts or numbered) and _is_search(name):
             return False
-    if len(differing) == len(now):
-        return True
-    return bool(differing) and not any(
-        _NONCE.search(was) or _NONCE.search(value) for _, was, value in differing
+    return bool(differing) and (
+        len(differing) == len(_pairs(sample))
+        or not any(_NONCE.search(was) or _NONCE.search(value) for _, was, value in differing)
     )
 
 
-_IN_LETTERS: Final = re.compile(r'"[^\W\d_]+(?:[ .\'-]{1,2}[^\W\d_]+){0,4}\.?"')
-_SPELLED: Final = 80.0
-"""Percent of two names that are common where one is the other, spelled otherwise."""
-
-
 def is_respelled(last: str, sample: str) -> bool:
-    """Whether all names in which a call differs from its tool's last are spelled nearly alike."""
-    differing = [
-        (one[1].lower(), other[1].lower())
-        for one, other in zip(_pairs(last), _pairs(sample), strict=False)
-        if one != other
-    ]
-    return bool(differing) and all(
+    """True if all names in which a call differs from its tool's last are spelled nearly alike."""
+    names = [(was.lower(), value.lower()) for _, was, value in _differing(last, sample)]
+    return bool(names) and all(
         _IN_LETTERS.fullmatch(was) is not None
         and _IN_LETTERS.fullmatch(now) is not None
         and (
             fuzz.ratio(was[1:-1], now[1:-1], score_cutoff=_SPELLED) > 0
             or fuzz.token_set_ratio(was[1:-1], now[1:-1], score_cutoff=_SPELLED) > 0
         )
-        for was, now in differing
+        for was, now in names
     )
 
 
 def is_numbered(last: str, sample: str) -> bool:
-    """Whether a call asks the same of another number or id than its tool's last, and no nonce."""
-    before, now = _pairs(last), _pairs(sample)
-    differing = [(one, other) for one, other in zip(before, now, strict=False) if one != other]
-    return (
-        bool(differing)
-        and len(before) == len(now)
-        and all(
-            one[0] == other[0]
-            and _NUMBERED.fullmatch(one[1]) is not None
-            and _NUMBERED.fullmatch(other[1]) is not None
-            and _NONCE.search(other[1]) is None
-            for one, other in differing
-        )
+    """True if a call asks the same of another number or id than its tool's last, and no nonce."""
+    differing = _differing(last, sample)
+    return bool(differing) and all(
+        _NUMBERED.fullmatch(was) is not None
+        and _NUMBERED.fullmatch(value) is not None
+        and _NONCE.search(value) is None
+        for _, was, value in differing
     )
 
 
@@ -292,11 +232,32 @@ def _pairs(sample: str) -> Sequence[tuple[str, str]]:
     return (_PAIR if "\\" in sample else _PLAIN_PAIR).findall(sample)
 
 
+_NAME: Final = re.compile(r'"[^"\\]{0,64}":|[^\s"]{0,256}[/=@\\][^\s"]{0,256}')
+"""What are no words of a question: names of arguments, addresses and what is set to a value."""
+_TERM: Final = re.compile(r"[\u3040-\u9fff\uac00-\ud7a3]{2}|[^\W\d_]{4,}")
+"""Words that carry content are longer than those that join them, except where words are not
+written apart: there pairs stand for them."""
+_TERMS: Final = 32
+"""A sample of 256 characters has no more of them, as a rule."""
+
+
+def terms_of(sample: str) -> frozenset[int]:
+    """Keys of the content words in the beginning of arguments; empty for fewer than two."""
+    if " " not in sample and sample.isascii():
+        return frozenset()
+    words = set(_TERM.findall(_NAME.sub(" ", sample).lower()))
+    keys = sorted(key_of(word.encode("utf-8", "replace")) for word in words)
+    return frozenset(keys[:_TERMS] if len(keys) > 1 else ())
+
+
 _LEAST: Final = 200
+"""Characters from which a text is a draft that can be revised; a shorter one is a value."""
 _EACH: Final = 1_000
+"""Characters of each end of a draft that are compared: more costs time and tells no more."""
 _TOOLS: Final = 4
+"""Tools of which the last draft is kept, 4,000 characters each."""
 _ALIKE: Final = 90.0
-"""Percent of both samples that are common where a call revises."""
+"""Percent of both samples that are common where a call revises: two words in twenty."""
 
 
 class Revisions:
@@ -328,9 +289,11 @@ class Revisions:
 
 
 _COMPARED: Final = 8
+"""Calls of which the last short answer is kept: what varies comes back soon."""
 _ANSWER: Final = 400
+"""Characters of an answer that is a record, not a document."""
 _VARIANT: Final = 85.0
-"""Percent of two short answers that are common where only values in them differ."""
+"""Percent of two such answers that are common where only values in them differ."""
 
 
 class Variants:
@@ -349,7 +312,7 @@ class Variants:
         if not changed or call.exact is None or not 0 < outcome.size <= _ANSWER:
             return False
         before = self._last.get(call.exact)
-        shape = masked_numbers(outcome.raw).decode("utf-8", "replace")
+        shape = normalize.masked_numbers(outcome.raw).decode("utf-8", "replace")
         keep(self._last, call.exact, shape, _COMPARED)
         if before is None or before == shape:
             # Numbers alone are how far something has come.
@@ -361,20 +324,17 @@ def _sample(raw: bytes) -> str:
     return cut(raw[: 1 << 16].decode("utf-8", "replace"), _EACH)
 
 
-_ROUNDS: Final = frozenset("round iteration revision version turn step pass n".split())
-
-
 def _others(arguments: object) -> int:
     """Key of all arguments but long texts and volatile values."""
     if not isinstance(arguments, dict):
         return 0
-    named = without_nonces(without_volatile(cast("dict[str, object]", arguments)))
+    named = normalize.without_nonces(without_volatile(cast("dict[str, object]", arguments)))
     return key_of(
         canonical(
             {
                 name: None if isinstance(value, str) and len(value) >= _LEAST else value
                 for name, value in named.items()
-                if name not in _ROUNDS
+                if name not in WORDS["revision"]
             }
         )
     )

@@ -9,36 +9,26 @@ from typing import Final
 from otel_loopguard.core import ErrorClass, Step
 from otel_loopguard.core.error_kinds import look, names_call_error, text_class, text_signature
 from otel_loopguard.evidence.normalize import key_of, masked_numbers, masked_outcome, text_bytes
+from otel_loopguard.evidence.vocabulary import pattern_of
 
-_LOOK: Final = 4_000
-"""Bytes of arguments that are looked through for what an error quotes."""
-
-_BRIEF: Final = 400
+_ARGUMENTS: Final = 4_000
+"""Bytes of arguments that are looked through for what an error quotes: two pages."""
+_LINE: Final = 400
+"""Characters of a line or a sentence that are read; what is longer is a text."""
 _ENDS: Final = 2_000
+"""Characters of each end of a text that say which kind of error it is, where its line does not."""
+_FAR: Final = 200
+"""Characters of a line before the word that names an error: of a dump the word is no name."""
 
 _VALUES: Final = re.compile(rb'"((?:[^"\\\n]|\\.){4,200})"')
 _QUOTES: Final = b"'\"`"
 _QUOTED: Final = re.compile(
     rb"'[^'\n]{1,200}'|\"[^\"\n]{1,200}\"|`[^`\n]{1,200}`|[\w/-]{0,100}[./][\w./-]{2,100}"
 )
-_NAMES: Final = re.compile(
-    r"(?:error|exception|failed|failure|fatal|denied|not found|no such|cannot|invalid|unable|"
-    r"refused|timed? ?out)\b"
-)
-_FAR: Final = 200
-"""Characters of a line before the word that says that it names an error."""
-
-_ABSENT: Final = re.compile(
-    r"not[ _-]?found|\b404\b|\b(?:key|lookup)error\b|does ?n[o']t exist|"
-    r"\bno (?:such )?(?:\w{1,20} )?(?:\w{1,20} )?(?:with|for|named|called|found)\b",
-)
-_UNNAMED: Final = re.compile(
-    r"(?:error:? )?(?:(?:an?|the) (?:(?:unexpected|internal|unknown) )?error (?:has )?(?:occurred|"
-    r"happened)[\w ]{0,60}|something went wrong|(?:the )?tool (?:call )?failed|unknown error)"
-    r"[.!]?(?: (?:please )?(?:try|retry)[\w ]{0,20}[.!]?)?",
-    re.IGNORECASE,
-)
-"""What frameworks say in place of an error, OpenAI Agents by default: it names none."""
+_WHERE: Final = re.compile(r"\s{1,20}--> \S{1,200}:\d{1,7}")
+_NAMES: Final = re.compile(pattern_of("names an error"))
+_ABSENT: Final = re.compile(pattern_of("absent"))
+_UNNAMED: Final = re.compile(pattern_of("no error"))
 
 
 def error_class(step: Step) -> ErrorClass:
@@ -49,10 +39,10 @@ def error_class(step: Step) -> ErrorClass:
 
 
 def is_transient(step: Step, said: str) -> bool:
-    """Whether a call failed for a while, by its error or by what a short answer says of it."""
+    """True if a call failed for a while, by its error or by what a short answer says of it."""
     if step.error:
         return error_class(step) is ErrorClass.TRANSIENT
-    return 0 < len(said) <= _BRIEF and text_class(said) is ErrorClass.TRANSIENT
+    return 0 < len(said) <= _LINE and text_class(said) is ErrorClass.TRANSIENT
 
 
 def error_text(step: Step) -> str | None:
@@ -63,12 +53,9 @@ def error_text(step: Step) -> str | None:
 
 
 def is_call_error(step: Step) -> bool:
-    """Whether the error is about the call itself: unknown tool, wrong or missing arguments."""
+    """True if the error is about the call itself: unknown tool, wrong or missing arguments."""
     text = error_text(step)
     return text is not None and names_call_error(text)
-
-
-_WHERE: Final = re.compile(r"\s{1,20}--> \S{1,200}:\d{1,7}")
 
 
 def error_line(step: Step) -> bytes | None:
@@ -77,15 +64,15 @@ def error_line(step: Step) -> bytes | None:
     The last such line of a long text counts: a traceback ends with it.
     """
     text = error_text(step)
-    if text is None or (len(text) <= _BRIEF and _UNNAMED.fullmatch(text.strip()) is not None):
+    if text is None or (len(text) <= _LINE and _UNNAMED.fullmatch(text.strip()) is not None):
         return None
     lines = _naming(look(text))
-    return text_bytes((lines[-1] if lines else text.strip())[-_BRIEF:])
+    return text_bytes((lines[-1] if lines else text.strip())[-_LINE:])
 
 
 @lru_cache(maxsize=16)
 def _naming(text: str) -> tuple[str, ...]:
-    """The lines that name an error: of one error several parts of the guard ask for them."""
+    """Lines that mention an error; cached for its several callers."""
     low = text.lower()
     if _NAMES.search(low) is None:
         return ()
@@ -101,7 +88,7 @@ def failure_of(step: Step, line: bytes | None) -> int | None:
     text = error_text(step)
     if line is None or text is None:
         return None
-    if len(text) > _BRIEF and not _naming(look(text)):
+    if len(text) > _LINE and not _naming(look(text)):
         return None
     if "--> " in text:
         # Of one error in many places the compiler names the place in the line below.
@@ -112,10 +99,10 @@ def failure_of(step: Step, line: bytes | None) -> int | None:
 
 
 def says_absent(step: Step) -> bool:
-    """Whether a failed step says that what it asked for does not exist (404, KeyError)."""
+    """True if a failed step says that what it asked for does not exist (404, KeyError)."""
     text = error_text(step) or ""
     said = f"{step.error_type or ''} {text}"
-    return step.error and len(text) <= _BRIEF and _ABSENT.search(said.lower()) is not None
+    return step.error and len(text) <= _LINE and _ABSENT.search(said.lower()) is not None
 
 
 def error_shape(line: bytes, arguments: bytes = b"") -> int:
@@ -124,7 +111,7 @@ def error_shape(line: bytes, arguments: bytes = b"") -> int:
     Quoted is what also stands in the arguments: "no such file: 'a.txt'" and "no such file: 'b.txt'"
     are one error.
     """
-    return key_of(masked_numbers(_without_quotes(line, arguments[:_LOOK])))
+    return key_of(masked_numbers(_without_quotes(line, arguments[:_ARGUMENTS])))
 
 
 def _without_quotes(line: bytes, arguments: bytes) -> bytes:
@@ -146,7 +133,7 @@ def signature_of(step: Step) -> str | None:
     if not step.error:
         return None
     text, line = error_text(step), error_line(step)
-    kind = (step.error_type or "")[:200]
+    kind = (step.error_type or "")[:_FAR]
     if text is None or line is None:
         return text_signature(kind) if kind else None
     return (

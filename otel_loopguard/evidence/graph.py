@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Final
 from otel_loopguard._util.bounded import BloomSketch, keep
 from otel_loopguard._util.values import dataclass
 from otel_loopguard.core import Effect, Kind, NodeVisit
-from otel_loopguard.evidence.calls import NAMED, seed_of
-from otel_loopguard.evidence.normalize import bounded, canonical, key_of, masked_outcome, text_bytes
+from otel_loopguard.evidence import normalize
+from otel_loopguard.evidence.calls import seed_of
+from otel_loopguard.evidence.normalize import HOUR, NAMED, key_of, text_bytes
 from otel_loopguard.evidence.outcomes import leaves_of, prepare
 
 if TYPE_CHECKING:
@@ -17,10 +18,13 @@ if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
 
 _RUNS: Final = 4
+"""Graph runs that are told apart, the newest: graphs are nested, seldom deeper."""
 _PASSED: Final = 64
+"""Places that are remembered of a stretch without news: a cycle of nodes is shorter."""
 _FAR: Final = 16
+"""Visits after which a stretch has another home: graphs go round in fewer."""
 _LOOK: Final = 16_000
-_HOUR: Final = 3_600_000_000_000
+"""Bytes of a text or of arguments that are compared as they are; of more their ends."""
 _DIGITS: Final = "0123456789"
 _AGENT, _WORKFLOW, _NODE, _OTHER = Kind.AGENT, Kind.WORKFLOW, Kind.NODE, Kind.OTHER
 
@@ -91,7 +95,7 @@ class GraphExtractor:
     def _visited(self, step: Step) -> NodeVisit | None:
         run = self._run_of(step)
         # A visit began before the one before it ended; a jump of an hour is another clock.
-        beside = bool(step.start) and -_HOUR < step.start - run.end < 0
+        beside = bool(step.start) and -HOUR < step.start - run.end < 0
         if beside or not step.name:
             run.end = max(run.end, step.end or 0)
             return None
@@ -106,20 +110,11 @@ class GraphExtractor:
             run.home = None
         gap = step.start - run.start if step.start and run.start else None
         visit = NodeVisit(
-            kind=step.kind,
-            name=name,
-            key=key,
-            place=place,
-            graph=run.key,
-            state=state,
-            news=run.news,
-            known=run.known or state is not None,
-            unseen=run.unseen or (run.silent and state is None),
-            waiting=waiting,
-            again=place in run.passed,
-            home=_home(run, key, place),
-            gap=gap,
-        )
+            kind=step.kind, name=name, key=key, place=place, graph=run.key, state=state,
+            news=run.news, known=run.known or state is not None,
+            unseen=run.unseen or (run.silent and state is None), waiting=waiting,
+            again=place in run.passed, home=_home(run, key, place), gap=gap,
+        )  # fmt: skip
         self._start_anew(run, step)
         return visit
 
@@ -179,14 +174,14 @@ class GraphExtractor:
         elif step.kind is Kind.MODEL:
             self._model_time += max((step.end or 0) - step.start, 0) if step.start else 0
             if step.text:
-                text = bounded(text_bytes(step.text), _LOOK)
-                self._learn_all([key_of(masked_outcome(text))])
+                text = normalize.bounded(text_bytes(step.text), _LOOK)
+                self._learn_all([key_of(normalize.masked_outcome(text))])
             elif step.text is None:
                 # An empty text is one that only calls tools.
                 for run in self._runs.values():
                     run.silent = True
         elif step.args:
-            raw = bounded(canonical(prepare(step).arguments), _LOOK)
+            raw = normalize.bounded(normalize.canonical(prepare(step).arguments), _LOOK)
             self._learn_all([key_of(raw, seed_of((step.name or "")[:NAMED]))])
 
     def _called(self) -> None:

@@ -10,24 +10,38 @@ from typing import TYPE_CHECKING, Final, cast
 from otel_loopguard._util.bounded import keep
 from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core import Exchange, Kind, Progress, Step
-from otel_loopguard.evidence.calls import NAMED, agent_key
+from otel_loopguard.evidence.calls import agent_key
 from otel_loopguard.evidence.model_text import Novelty
-from otel_loopguard.evidence.normalize import canonical, key_of, masked_call, text_bytes
+from otel_loopguard.evidence.normalize import (
+    AGENTS,
+    NAMED,
+    canonical,
+    key_of,
+    masked_call,
+    text_bytes,
+)
 from otel_loopguard.evidence.outcomes import prepare
 
 if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
 
 _LOOK: Final = 4_000
+"""Characters of an instruction that are read: a page and a half."""
 _PARSED: Final = 100_000
+"""Characters of arguments that are parsed for one: who hands over more hands over data."""
 _WORDS: Final = 64
+"""Words of it that are kept, 4 bytes each: a sample by key, so that both sides keep the same."""
 _ITEMS: Final = 16
+"""Numbers and names that are kept of it."""
 _FEW: Final = 3
-_AGENTS: Final = 32
+"""Words from which an instruction says what is to be done."""
+_CONTENT: Final = 4
+"""Letters from which a word says what it is about, in most languages, and not how it is said."""
 _ANSWER: Final = 80
 """Characters from which the outcome of a hand-off is an answer, and no note that it was made."""
 
 _SMALL: Final = 0xFFFF_FFFF
+"""The part of a key that is kept: two of 64 words are equal by chance once in a million texts."""
 _WORD: Final = re.compile(r"\w+")
 _DIGIT: Final = re.compile(r"\d")
 _BEGINS: Final = frozenset(".!?:\n")
@@ -38,12 +52,13 @@ class _Said(NamedTuple):
     """What a text says, as keys; see `Exchange`."""
 
     words: array[int]
+    terms: frozenset[int]
     numbers: frozenset[int]
     names: frozenset[int]
     size: int
 
 
-_NOTHING: Final = _Said(array("I"), frozenset(), frozenset(), 0)
+_NOTHING: Final = _Said(array("I"), frozenset(), frozenset(), frozenset(), 0)
 
 
 class HandoffExtractor:
@@ -121,7 +136,7 @@ class HandoffExtractor:
     def _beside(self, name: str, step: Step) -> bool:
         """Whether a run of this agent began before its run before had ended."""
         before = self._runs.get(name, 0)
-        keep(self._runs, name, max(before, step.end or 0), _AGENTS)
+        keep(self._runs, name, max(before, step.end or 0), AGENTS)
         return 0 < step.start < before
 
     def _turn(self, agent: str | None, text: str | None) -> None:
@@ -160,22 +175,14 @@ class HandoffExtractor:
         agent = step.name[:NAMED]
         progress = self._progress
         found = Exchange(
-            number=self._number,
-            source=source,
-            agent=agent,
-            source_key=None if source is None else agent_key(source),
-            key=agent_key(agent),
-            words=said.words,
-            numbers=said.numbers,
-            names=said.names,
-            size=said.size,
-            silent=silent and len(said.words) < _FEW,
-            step=progress.steps,
-            time=step.end or 0,
-            answers=progress.answers + self._answers,
-            unseen=progress.unseen + self._unseen,
+            number=self._number, source=source, agent=agent,
+            source_key=None if source is None else agent_key(source), key=agent_key(agent),
+            words=said.words, terms=said.terms, numbers=said.numbers, names=said.names,
+            size=said.size, silent=silent and len(said.words) < _FEW,
+            step=progress.steps, time=step.end or 0,
+            answers=progress.answers + self._answers, unseen=progress.unseen + self._unseen,
             news=progress.news + self._news,
-        )
+        )  # fmt: skip
         self._number += 1
         self._giver, self._holder = source, agent
         self._begin()
@@ -222,7 +229,7 @@ def _text_of(value: object) -> str | None:
 def _said(text: str, size: int, agent: str | None = None) -> _Said:
     """The words of a text, volatile values masked, without the name of the agent it goes to."""
     masked = masked_call(text_bytes(text[:_LOOK])).decode("utf-8", "replace")
-    words, numbers, names = set[int](), set[int](), set[int]()
+    words, terms, numbers, names = set[int](), set[int](), set[int](), set[int]()
     own = (agent or "").lower()
     for match in _WORD.finditer(masked):
         word = match[0].lower()
@@ -230,6 +237,8 @@ def _said(text: str, size: int, agent: str | None = None) -> _Said:
             continue
         key = key_of(word.encode()) & _SMALL
         words.add(key)
+        if len(word) >= _CONTENT:
+            terms.add(key)
         if _DIGIT.search(word):
             numbers.add(key)
         elif _is_file(masked, match) or (
@@ -238,6 +247,7 @@ def _said(text: str, size: int, agent: str | None = None) -> _Said:
             names.add(key)
     return _Said(
         array("I", sorted(words)[:_WORDS]),
+        frozenset(sorted(terms)[:_WORDS]),
         frozenset(sorted(numbers)[:_ITEMS]),
         frozenset(sorted(names)[:_ITEMS]),
         size,

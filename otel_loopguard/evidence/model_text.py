@@ -16,20 +16,14 @@ from rapidfuzz import fuzz
 from otel_loopguard._util.bounded import BloomSketch, keep
 from otel_loopguard._util.values import NamedTuple, dataclass
 from otel_loopguard.core import Gain, Kind, ModelText, Progress, Promise, Step, Tail
-from otel_loopguard.evidence.normalize import (
-    PrefilteredPattern,
-    key_of,
-    key_of_text,
-    prefilter,
-    text_bytes,
-)
+from otel_loopguard.evidence import normalize
+from otel_loopguard.evidence.normalize import NAMED, PrefilteredPattern, key_of, text_bytes
+from otel_loopguard.evidence.vocabulary import WORDS, pattern_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from otel_loopguard.settings import Settings
-
-_NAMED: Final = 200
 
 
 @lru_cache(maxsize=1024)
@@ -42,70 +36,24 @@ def speaker_of(step: Step) -> tuple[int, str]:
 
     Different agents are different speakers, and so are two models that are asked the same.
     """
-    agent, node, model = ((part or "")[:_NAMED] for part in (step.agent, step.node, step.model))
+    agent, node, model = ((part or "")[:NAMED] for part in (step.agent, step.node, step.model))
     return _key(agent, node, model), repr(agent or node) if agent or node else "the model"
 
 
-_HEDGES: Final = PrefilteredPattern(
-    r"\b(?:i(?:'m| am) not (?:entirely |completely |quite |really )?(?:sure|certain)"
-    r"|i (?:might|may|could) be (?:wrong|mistaken)|not (?:entirely |completely )?(?:sure|certain)"
-    r"|i (?:guess|suppose|suspect|assume)|(?:it|that|this) (?:seems|appears|might be|may be"
-    r"|could be)|it(?:'s| is) (?:unclear|possible that|hard to (?:say|tell))|unclear"
-    r"|perhaps|maybe|possibly|presumably)\b",
-)
-_APOLOGIES: Final = PrefilteredPattern(
-    r"(?:\bi(?:'m| am)? (?:(?:truly|sincerely|deeply|very|so|really) )?(?:apologi[sz]e|sorry)"
-    r"|\b(?:my|sincere) apolog(?:y|ies)|\bmy (?:mistake|bad)"
-    r"|(?:\b(?:apologies|sorry) (?:for|about|again))"
-    r"|(?:^|[.!?] )(?:apologies|sorry))\b",
-)
-_PERSONAL: Final = re.compile(
-    r"(?:i(?<!\wi)|we(?<!\wwe)|my(?<!\wmy)|our(?<!\wour)|let(?<!\wlet)(?:'s| me))\b"
-)
-"""The boundary before a word is looked for behind it: only its first letter is searched for."""
-_may_be_personal: Final = prefilter(r"(?-u:\b)(?:i|we|my|our|let(?:'s| me))(?-u:\b)")
-_BEGIN: Final = (
-    "begin|start|proceed|continue|resume|kick off|get (?:started|going|to work|to it|on with|right "
-    "on)|go ahead|dive|move|jump|work|tackle|handle|take care|address"
-)
-_SAY: Final = (
-    "know|explain|say|tell|think|assume|suggest|recommend|note|mention|see|help|answer|describe|"
-    "summari[sz]e|outline|share|ask|point|clarify|elaborate|wait|have|assist|provide|give|show|"
-    "now|first|next|then|also|just|again|immediately|quickly|carefully|go|try|be|get"
-)
-_LEAD: Final = (
-    r"(?:now |first |next |then |also |just |again |immediately |quickly |carefully |go ahead and |"
-    r"proceed to |try to |get ready to |be )"
-)
-_PROMISE: Final = PrefilteredPattern(
-    rf"\b(?:(?:i|we)(?:'ll| will| am going to|'m going to| are going to|'re going to| shall|"
-    rf" need to| am about to|'m about to| am ready to|'m ready to| have to| should| must| plan to|"
-    rf" intend to| want to|'d like to| would like to)|let me|let's|let us|allow me to|time to|"
-    rf"(?:about|ready|going) to) {_LEAD}?{_LEAD}?(?:(?P<begin>{_BEGIN})(?:ing)?|"
-    rf"(?!(?:{_SAY})\b)[a-z]{{2,20}})\b",
-)
-_ONGOING: Final = PrefilteredPattern(
-    r"(?:^|\b(?:i am|i'm|we are|we're) )(?:(?:still|now|currently|just) ){0,2}"
-    r"(?:(?P<begin>starting|beginning|proceeding|continuing|resuming|working|thinking|planning|"
-    r"getting|moving|preparing|processing)|searching|looking|checking|running|opening|reading|"
-    r"calling|fetching|querying|executing|browsing|creating|writing|implementing|fixing|"
-    r"analy[sz]ing|investigating|loading|gathering)\b",
-)
+_HEDGES: Final = PrefilteredPattern(pattern_of("hedges"))
+_APOLOGIES: Final = PrefilteredPattern(pattern_of("apologizes"))
+_PERSONAL: Final = re.compile(pattern_of("personal"))
+_may_be_personal: Final = normalize.prefilter(r"(?-u:\b)(?:i|we|my|our|let(?:'s| me))(?-u:\b)")
+_PROMISE: Final = PrefilteredPattern(pattern_of("promises"))
+_ONGOING: Final = PrefilteredPattern(pattern_of("is at"))
 _EXCUSES: Final = PrefilteredPattern(f"{_HEDGES.outline}|{_APOLOGIES.outline}")
 _ANNOUNCES: Final = PrefilteredPattern(f"{_PROMISE.outline}|{_ONGOING.outline}")
 """Most texts need one look for both of them."""
 _WORDS: Final = re.compile(r"[^\W\d_]{2,40}")
 _AHEAD: Final = 160
+"""Characters behind an announcement that say of what: a sentence."""
 _BRIEF: Final = 600
-_EMPTY: Final = frozenset(
-    "the a an to on in of for with and or by at it its this that these those is are be now next "
-    "first then also just again right away out up into as so my our your me us you we will ll am "
-    "going let task tasks work job request requested problem assignment step steps plan process "
-    "begin beginning start starting started proceed proceeding continue continuing resume working "
-    "get getting go ahead move moving do doing immediately soon shortly asked given assigned "
-    "required gave "
-    "everything thing things what".split()
-)  # fmt: skip
+"""Characters of a text that may be an announcement: a longer one has done what it speaks of."""
 
 
 def _count(phrases: PrefilteredPattern, plain: str) -> int:
@@ -127,7 +75,7 @@ def promise_in(plain: str) -> Promise | None:
     if found is None:
         return None
     ahead = re.split(r"[.!?:;\n]", plain[found.end() : found.end() + _AHEAD], maxsplit=1)[0]
-    named = [word for word in _WORDS.findall(ahead) if word not in _EMPTY]
+    named = [word for word in _WORDS.findall(ahead) if word not in WORDS["empty"]]
     begins = found.group("begin") is not None
     said = named if begins else [*named, found.group().rsplit(" ", 1)[-1]]
     keys = frozenset(key_of(word.encode("utf-8", "replace")) for word in said)
@@ -135,17 +83,26 @@ def promise_in(plain: str) -> Promise | None:
 
 
 _SAMPLE: Final = 1_000
+"""Characters of each end of a text that others are compared with: 0.1 ms for a pair of them."""
 _LOOK: Final = 4_000
+"""Characters of each end of a text in which patterns are looked for: three pages in all."""
 _PROBE: Final = 48
+"""Characters at the end of a text that are looked for before it: prose repeats fewer."""
 _FENCE: Final = "```"
 _MARKS: Final = frozenset("{}[]|<>=;`\t")
 _TABLE: Final = 0.5
+"""Share of lines with a column mark from which a text is a table."""
 _DIGITS: Final = re.compile(r"\d+")
 _CHANTED: Final = 16_000
+"""Characters of each end of a text in which sentences are compared."""
 _SENTENCES: Final = 500
+"""Sentences of each end that are compared, for half a millisecond."""
 _VERSES: Final = 24
+"""Sentences of the longest verse: models that repeat a page repeat it at the end, as a tail."""
 _LEAST: Final = 25
+"""Characters of the shortest verse: a shorter one is a word that a list begins with."""
 _WHOLE: Final = 12
+"""Characters that one of its sentences has: "Step 1." is none."""
 _DATA: Final = ("{", "[", "<")
 _BLOCK: Final = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
 _SENTENCE: Final = re.compile(r"[^.!?\n]+")
@@ -258,24 +215,35 @@ def _is_prose(unit: str) -> bool:
 
 
 def _fenced(text: str) -> bool:
-    """Whether the end of a text stands in a block of code, as far as its look tells."""
+    """True if the text ends inside an open code fence, as far as its look tells."""
     return look_of(text).count(_FENCE) % 2 == 1
 
 
 _NOVELTY_CHARS: Final = 2_000
+"""Bytes of each end of an answer that are looked at for news: to hash them is what a call costs."""
 _MOST: Final = 64
+"""Pieces of it that are remembered: of 2,500 that a sketch holds, forty answers."""
 _SHORTEST: Final = 3
+"""Bytes of a piece: what is shorter is in every answer."""
 _ENDS: Final = b".,;:!?{}[]()|\"'<>=\t\r"
 _PIECES: Final = bytes.maketrans(
     b"ABCDEFGHIJKLMNOPQRSTUVWXYZ" + _ENDS, b"abcdefghijklmnopqrstuvwxyz" + b"\n" * len(_ENDS)
 )
 
 
+_OF_ALL: Final = 0x616C_6C21
+"""Tells the key of a whole answer from that of a piece."""
+
+
 class News(NamedTuple):
-    """The part of an outcome that is new, 0 to 1, and whether half or more echoes the call."""
+    """What is new in an outcome."""
 
     share: float
+    """The part of it that is new, 0 to 1."""
     echo: bool
+    """Whether half or more of it stood in the call's own arguments."""
+    seen: bool
+    """Whether all of it was given before."""
 
 
 class Novelty:
@@ -291,12 +259,19 @@ class Novelty:
     def __init__(self) -> None:
         self._seen = BloomSketch()
 
-    def add(self, outcome: bytes, arguments: bytes = b"") -> News:
-        """What is new in an outcome; it counts as seen from then on."""
+    def add(self, outcome: bytes, arguments: bytes = b"", key: int | None = None) -> News:
+        """What is new in an outcome, and in its `key`; it counts as seen from then on."""
         asked = set(map(key_of, _pieces(arguments.replace(b"\\n", b"\n"))))
         said = _pieces(outcome)
         keys = list(map(key_of, said))
-        new = self._seen.add(asked.union(keys)) - asked
+        shown = asked.union(keys)
+        # An outcome of one piece is not that piece: others may have it among theirs.
+        whole = None if key is None else key ^ _OF_ALL
+        if whole is not None:
+            shown.add(whole)
+        new = self._seen.add(shown) - asked
+        seen = whole is not None and whole not in new
+        new.discard(whole)  # type: ignore[arg-type]
         if not new:
             share = 0.0
         elif len(new) == len(keys):
@@ -304,7 +279,8 @@ class Novelty:
         else:
             sizes = list(map(len, said))
             share = sum(compress(sizes, map(new.__contains__, keys))) / sum(sizes)
-        return News(share, bool(keys) and 2 * len(asked.intersection(keys)) >= len(keys))
+        echo = bool(keys) and 2 * len(asked.intersection(keys)) >= len(keys)
+        return News(share, echo, seen)
 
 
 def _pieces(raw: bytes) -> Collection[bytes]:
@@ -335,6 +311,11 @@ def _differ_in_numbers(one: str, other: str) -> bool:
 
 
 _SPEAKERS: Final = 4
+"""Speakers whose last sample is kept, 2,000 characters each: few write in turn."""
+_REPEATED: Final = 400
+"""Characters that a repeated end or chant covers at least: a refrain is shorter."""
+_TURN_GAP_S: Final = 2.0
+"""A pause between two traces in which a user may have spoken: nobody reads and answers faster."""
 
 
 @dataclass(slots=True)
@@ -361,10 +342,7 @@ class ModelTextExtractor:
         self._settings = settings
         self._progress = progress
         self._last: dict[int, _Last] = {}
-        self._acts = 0
-        self._turn = 0
-        self._trace = 0
-        self._end = 0
+        self._acts = self._turn = self._trace = self._end = 0
 
     def extract(self, step: Step) -> ModelText | None:
         """Evidence of a model call that wrote something; of others that they were made.
@@ -380,40 +358,26 @@ class ModelTextExtractor:
         sample = sample_of(text)
         plain = sample.replace("\u2019", "'")
         # Of all of the text: a hash of ten megabytes takes less than a pattern of a page.
-        key = key_of_text(text.strip())
+        key = normalize.key_of_text(text.strip())
         gain = Gain(progress.answers, progress.unseen, progress.news, progress.epoch)
         now = _Last(sample, self._turn, step.end or 0, gain)
         before = self._last.get(speaker)
         keep(self._last, speaker, now, _SPEAKERS)
         alike, renumbered = (0.0, False) if before is None else self._compared(before, now)
         tuning = self._settings.tuning.text
-        tail = tail_of(text, tuning.tail_period, tuning.tail_times, tuning.tail_chars)
-        chant = None if tail else chant_of(text, tuning.chant_times, tuning.tail_chars)
+        tail = tail_of(text, tuning.tail_period, tuning.tail_times, _REPEATED)
+        chant = None if tail else chant_of(text, tuning.chant_times, _REPEATED)
         excuses = _EXCUSES.may_match(plain)
-        found = object.__new__(ModelText)
-        # To call the class would make a dictionary of all these first.
-        found.__init__(
-            speaker=speaker,
-            name=name,
-            turn=self._turn,
-            key=key,
-            size=len(text),
-            words=sample.count(" ") + 1,
-            structured=is_structured(look_of(text)),
-            alike=alike,
-            renumbered=renumbered,
-            beside=before is not None and 0 < step.start < before.end,
+        return ModelText(
+            speaker=speaker, name=name, turn=self._turn, key=key, size=len(text),
+            words=sample.count(" ") + 1, structured=is_structured(look_of(text)), alike=alike,
+            renumbered=renumbered, beside=before is not None and 0 < step.start < before.end,
             hedges=_count(_HEDGES, plain) if excuses else 0,
             apologies=_count(_APOLOGIES, plain) if excuses else 0,
             personal=_may_be_personal(sample) and _PERSONAL.search(sample) is not None,
-            promise=promise_in(plain),
-            tail=tail,
-            chant=chant,
-            acts=self._acts + progress.calls + progress.refused,
-            calls=progress.calls,
-            gain=gain,
-        )
-        return found
+            promise=promise_in(plain), tail=tail, chant=chant,
+            acts=self._acts + progress.calls + progress.refused, calls=progress.calls, gain=gain,
+        )  # fmt: skip
 
     def _compared(self, before: _Last, now: _Last) -> tuple[float, bool]:
         """How much of two samples is common, and whether they differ in numbers only.
@@ -435,7 +399,7 @@ class ModelTextExtractor:
     def _next_turn(self, step: Step) -> None:
         """Another trace after a pause: a user may have spoken, and nothing says so."""
         pause = step.start - self._end
-        if step.trace_id != self._trace and pause >= self._settings.tuning.text.turn_gap_s * 1e9:
+        if step.trace_id != self._trace and pause >= _TURN_GAP_S * 1e9:
             self._turn += 1
         self._trace = step.trace_id
         self._end = max(self._end, step.end or 0)

@@ -23,15 +23,31 @@ from pydantic_core import SchemaValidator, core_schema
 
 from otel_loopguard._util.bounded import keep
 from otel_loopguard._util.bounded_json import VALUES, loads
+from otel_loopguard.evidence.vocabulary import WORDS, pattern_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+NAMED: Final = 200
+"""Characters of a name that count, of a tool, an agent, a file: longer ones are generated."""
+AGENTS: Final = 32
+"""Agents of a session that are told apart, the newest: teams are smaller."""
+CALLS: Final = 64
+"""Different calls, tools or arguments of a session that are remembered, the newest: a loop has
+fewer, and each costs some hundred bytes."""
+HOUR: Final = 3_600_000_000_000
+"""Nanoseconds by which nothing is beside another: the clock was set."""
+
 _DEPTH: Final = 32
+"""Levels of a value that are written out: deeper ones are cycles."""
 _BUDGET: Final = 10_000
+"""Values that are written out in Python, for 6 ms at worst; what has more is equal to nothing."""
 _BYTES: Final = 4_096
+"""Bytes of a binary value that are written out as they are."""
 _REWRITTEN: Final = 8_192
+"""Bytes of JSON in which 1.0 and 1 are made equal, at Python's speed."""
 _WHOLE: Final = 65_536
+"""Characters that are encoded at once: what stays in the processor's cache."""
 _UNLIKE: Final = count()
 """Numbers the values that are not looked at to their end: they are equal to nothing."""
 
@@ -56,7 +72,7 @@ _NAMED: Final = re.compile(r"\(\?P<\w+>")
 
 
 def outline(pattern: str | bytes) -> str:
-    r"""A pattern for Rust, which is found wherever Python's is, and now and then elsewhere.
+    r"""Loosens a Python pattern for Rust: no misses, some false hits.
 
     Rust's engine has no looks behind or ahead, so that they are left out, and so are ends and
     boundaries of words. Only `(?!\w)`, which has to stand at the end, stays.
@@ -70,7 +86,7 @@ def outline(pattern: str | bytes) -> str:
 def prefilter(
     *outlines: str, of_bytes: bool = False, any_case: bool = True
 ) -> Callable[[str], bool]:
-    """What says whether one of some outlines stands in a text, in `any_case` or as it is written.
+    """Returns a predicate: does any of these outlines occur, in `any_case` or as it is written?
 
     Rust's engine, which pydantic has, looks for all of them at once: ten instructions a character,
     where Python's takes hundreds. `of_bytes` if the texts are bytes, as Latin-1.
@@ -89,7 +105,7 @@ def prefilter(
 
 
 class PrefilteredPattern:
-    """A pattern, for lower case, that is tried only where its outline stands, or that of its core.
+    """A regex behind a cheap prefilter; expects lower case.
 
     The core is a part that every match has; one without a name of any length in front is found
     sooner. Bytes are looked through as text of as many characters (Latin-1), in half the time.
@@ -268,6 +284,7 @@ def _number(value: float | None) -> object:
 
 
 _NAMES: Final = 1_000
+"""Arguments of a call that are looked at: one of more is a table."""
 _VOLATILE: Final = 6
 """Characters of the shortest value that is masked: a file in a temporary folder."""
 MASKED_BYTES: Final = 16_000
@@ -312,31 +329,11 @@ VOLATILE: Final = "|".join(
 _may_be_volatile: Final = prefilter(VOLATILE, of_bytes=True)
 _NUMBERS: Final = re.compile(rb"\d+")
 
-VOLATILE_ARGUMENTS: Final = frozenset(
-    {
-        "request_id", "requestId", "req_id", "correlation_id", "correlationId", "trace_id",
-        "traceId", "idempotency_key", "idempotencyKey", "nonce", "timestamp", "ts", "current_time",
-        "tool_call_id", "reason", "reasoning", "description", "thought", "thoughts", "explanation",
-        "rationale", "justification", "task_progress", "attempt", "retry_count",
-    }
-)  # fmt: skip
-"""Names of arguments that say who asks, when, or why, but not what for."""
-
-
-_ASKING: Final = re.compile(
-    r"(?i)req|trace|span|corr|nonce|idemp|attempt|call_?id|stamp|seed|salt|etag|cache|^rid$|_rid$"
-)
+_MARKS: Final = re.compile(pattern_of("marks"))
 
 
 def masked_outcome(raw: bytes) -> bytes:
-    """An outcome with volatile values replaced; of a long one in its head and tail only.
-
-    Linear in the length; the middle of a long one counts as it is.
-    """
-    if len(raw) > MASKED_BYTES:
-        half = MASKED_BYTES // 2
-        middle = b"%x" % key_of(memoryview(raw)[half:-half])
-        return b"%b|%b|%b" % (_masked(raw[:half]), middle, _masked(raw[-half:]))
+    """An outcome with volatile values replaced. Linear in its length."""
     masked = _masked(raw)
     # Of an answer that is nothing but a time its mask leaves nothing: it is told by the time.
     return masked if masked is raw or masked.strip(_RIND) else raw
@@ -345,16 +342,8 @@ def masked_outcome(raw: bytes) -> bytes:
 def masked_call(raw: bytes) -> bytes:
     """Arguments with ids, full timestamps, pointers and temporary paths replaced.
 
-    Durations, dates, numbers and places stay: they are what a call asks for. The middle of what is
-    long counts as it is.
+    Durations, dates, numbers and places stay: they are what a call asks for.
     """
-    if len(raw) > MASKED_BYTES:
-        half = MASKED_BYTES // 2
-        head, tail = raw[:half], raw[-half:]
-        ends = masked_call(head), masked_call(tail)
-        if ends[0] is head and ends[1] is tail:
-            return raw
-        return b"%b|%x|%b" % (ends[0], key_of(memoryview(raw)[half:-half]), ends[1])
     return _masked(raw, call=True)
 
 
@@ -365,9 +354,9 @@ def masked_numbers(raw: bytes) -> bytes:
 
 def without_volatile(arguments: dict[str, object]) -> dict[str, object]:
     """The arguments without those that are volatile by name, if any others remain."""
-    if VOLATILE_ARGUMENTS.isdisjoint(arguments):
+    if WORDS["volatile"].isdisjoint(arguments):
         return arguments
-    kept = {name: item for name, item in arguments.items() if name not in VOLATILE_ARGUMENTS}
+    kept = {name: item for name, item in arguments.items() if name not in WORDS["volatile"]}
     return kept or arguments
 
 
@@ -385,9 +374,9 @@ def without_nonces(arguments: dict[str, object]) -> dict[str, object]:
         if not isinstance(value, str) or len(value) < _VOLATILE:
             continue
         # Keys that are no text come from what is no JSON.
-        if " " in value or _ASKING.search(str(name)):
+        if " " in value or _MARKS.search(str(name)):
             raw = value.encode("utf-8", "surrogatepass")
-            found = _masked(raw, call=True) if len(raw) <= MASKED_BYTES else masked_call(raw)
+            found = masked_call(raw)
             if found is not raw:
                 masked = masked or dict(arguments)
                 masked[name] = found.decode("utf-8", "replace")
@@ -395,7 +384,17 @@ def without_nonces(arguments: dict[str, object]) -> dict[str, object]:
 
 
 def _masked(raw: bytes, *, call: bool = False) -> bytes:
-    """Bytes with volatile values replaced, of a call only those that nobody asks for."""
+    """Bytes with volatile values replaced, of a call only those that nobody asks for.
+
+    The middle of what is long counts as it is. The very same bytes if nothing is replaced.
+    """
+    if len(raw) > MASKED_BYTES:
+        half = MASKED_BYTES // 2
+        head, tail = raw[:half], raw[-half:]
+        ends = _masked(head, call=call), _masked(tail, call=call)
+        if ends[0] is head and ends[1] is tail:
+            return raw
+        return b"%b|%x|%b" % (ends[0], key_of(memoryview(raw)[half:-half]), ends[1])
     text = raw.decode("latin-1")
     if not _may_be_volatile(text):
         return raw
@@ -431,26 +430,21 @@ def _without_fields(raw: bytes, text: str) -> bytes:
 
 
 _ENOUGH: Final = 4
-_TRACKED: Final = 64
+"""New values by which an argument is learned: three coincide in an honest row."""
 _MOST: Final = 32
+"""Arguments of a call of which one may be learned: each costs a key of all others."""
 _NONCE: Final = re.compile(r"(?=[\w:#-]{8,64}$)(?:[A-Za-z_#:-]*\d+[A-Za-z]+\d+[A-Za-z])[\w:#-]*")
 
 
-_THING: Final = re.compile(
-    r"(?i)(?:^|_)(?:id|uuid|guid|sha|hash|path|file|url|uri|key|name)s?$|Id$"
-)
+_THING: Final = re.compile(pattern_of("thing"))
 """Names of arguments that say what is asked for."""
-
 
 _may_hold_nonce: Final = prefilter(VOLATILE, "[0-9][a-z]+[0-9]+[a-z]", of_bytes=True)
 
 
 def may_hold_nonces(raw: bytes) -> bool:
-    """Whether one of the arguments, of which these are all bytes, may look like a nonce."""
+    """True if one of the arguments, of which these are all bytes, may look like a nonce."""
     return len(raw) > MASKED_BYTES or _may_hold_nonce(raw.decode("latin-1"))
-
-
-_NOTHING_LEARNED: Final = frozenset[tuple[int, str]]()
 
 
 class VolatileArguments:
@@ -467,7 +461,7 @@ class VolatileArguments:
 
     def __init__(self) -> None:
         self._runs: dict[tuple[int, str], tuple[int, frozenset[int]]] = {}
-        self._learned = _NOTHING_LEARNED
+        self._learned = frozenset[tuple[int, str]]()
 
     @property
     def learned(self) -> bool:
@@ -500,7 +494,7 @@ class VolatileArguments:
     def _note(self, place: tuple[int, str], value: int, rest: int) -> None:
         known, values = self._runs.pop(place, (rest, frozenset[int]()))
         values = values | {value} if known == rest and value not in values else frozenset((value,))
-        if len(values) >= _ENOUGH and len(self._learned) < _TRACKED:
+        if len(values) >= _ENOUGH and len(self._learned) < CALLS:
             self._learned |= {place}
         else:
-            keep(self._runs, place, (rest, values), _TRACKED)
+            keep(self._runs, place, (rest, values), CALLS)

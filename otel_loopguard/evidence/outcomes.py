@@ -11,23 +11,11 @@ from typing import TYPE_CHECKING, Final, cast
 from otel_loopguard._util.bounded_json import LONGEST, MANY
 from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core import Kind
+from otel_loopguard.evidence import normalize
 from otel_loopguard.evidence.effects import command_of, is_compound
 from otel_loopguard.evidence.errors import error_text, is_call_error
-from otel_loopguard.evidence.normalize import (
-    MASKED_BYTES,
-    VOLATILE,
-    PrefilteredPattern,
-    bounded,
-    bounded_text,
-    canonical,
-    is_cut_json,
-    key_of,
-    masked_outcome,
-    outline,
-    parsed,
-    prefilter,
-    text_bytes,
-)
+from otel_loopguard.evidence.normalize import NAMED, canonical, key_of, text_bytes
+from otel_loopguard.evidence.vocabulary import LANGUAGES, WORDS, pattern_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,41 +23,35 @@ if TYPE_CHECKING:
     from otel_loopguard.core import Step
 
 _LOOK: Final = 2_000
+"""Bytes of an outcome in which words are looked for: a page; of a measure the last ones."""
 _SENTENCE: Final = 400
+"""Characters of an answer that may be all about how it went; in a longer one words are content."""
 _NOTE: Final = 120
-_PENDING: Final = PrefilteredPattern(
-    r"\b(?:pending|in[ _-]?progress|(?:en)?queued|running|waiting|processing|working|starting|"
-    r"scheduled|provisioning|initiali[sz]ing|creating|preparing|building|deploying|uploading|"
-    r"downloading|compiling|indexing|training|syncing|loading|awaiting|ongoing|incomplete|"
-    r"unfinished|retrying|booting|accepted|dispatched|on[ _-]hold|(?:under|in)[ _-]review|"
-    r"not[ _-](?:yet|ready|started|finished|done|complete|available)\w*|no new \w+|still \w+|"
-    r"(?:is_?)?(?:done|ready|finished|completed?|available|approved)[\"']?\s{0,3}[:=]\s{0,3}"
-    r"[\"']?(?:false|no|0)\b|(?:no|not|nothing)\b.{0,60}\byet|please wait|check (?:back|again)|"
-    r"(?:try|ask|come) (?:again|back) (?:later|in|soon)|retry[- _]?after|202\b)",
-    of_bytes=True,
-)
-_OVER: Final = re.compile(
-    r"(?<!not )(?<!until )\b(?:failed|failure|error|exception|traceback|denied|crash\w*|aborted|"
-    r"cancell?ed|exited|killed|timed out|not found|no such|rejected|invalid|refused|fatal|expired|"
-    r"closed|not running|first)\b",
-    re.ASCII,
-)
+"""Characters of an answer of which the words are kept, whatever it tells."""
+
+
+def _spoken(says: str) -> normalize.PrefilteredPattern:
+    """The pattern of all phrases that say something, for bytes as Latin-1."""
+    return normalize.PrefilteredPattern(_latin(pattern_of(says)), of_bytes=True)
+
+
+def _latin(pattern: str) -> str:
+    return pattern.encode().decode("latin-1")
+
+
+_PENDING, _NOTHING, _REJECTS, _CUT = map(_spoken, ("pending", "nothing", "rejects", "cut"))
+_OVER: Final = re.compile(pattern_of("over"), re.ASCII)
+_NONE_FAILED: Final = re.compile(pattern_of("none failed"), re.ASCII)
 
 
 def is_pending(outcome: Outcome) -> bool:
-    """Whether a short outcome says that it is not there yet, and speaks of no end.
+    """True if a short outcome reports unfinished work (running, queued, 202), and no end of it.
 
     It chooses words, and how soon a hint is given: no stop depends on it.
     """
     if outcome.key is None or outcome.size > _SENTENCE or not outcome.tells:
         return False
     return _PENDING.found_in(outcome.low) and _OVER.search(outcome.low) is None
-
-
-_STATES: Final = frozenset(
-    "status success ok result done sent state message code error data response acknowledged "
-    "completed output value detail details content isError is_error errors".split()
-)
 
 
 class Reading(NamedTuple):
@@ -115,15 +97,15 @@ def prepare(step: Step, limit: int | None = None) -> Reading:
         return known
     limit = LONGEST if limit is None else limit
     # The outcome first: a dialect that unwrapped it has just parsed it.
-    said = None if outcome is None else parsed(outcome)
-    arguments = None if args is None else parsed(args, MANY)
+    said = None if outcome is None else normalize.parsed(outcome)
+    arguments = None if args is None else normalize.parsed(args, MANY)
     raw, found, leaves = None, UNSEEN, _NO_LEAVES
     if step.kind is Kind.TOOL:
         found = outcome_of(step, limit, said)
         if arguments is not None and not isinstance(arguments, str):
             raw = canonical(arguments)
             if len(raw) > limit:
-                raw = bounded(raw, limit)
+                raw = normalize.bounded(raw, limit)
     elif step.kind is Kind.NODE or step.kind is Kind.AGENT:
         gave = error if outcome is None else said
         leaves = (
@@ -137,46 +119,31 @@ def prepare(step: Step, limit: int | None = None) -> Reading:
 
 
 _OUTPUTS: Final = ("error", "stderr", "stdout", "output", "message", "result")
+"""Fields under which a process says something, the loudest first."""
 _LINES: Final = 3
-_WIDTH: Final = 400
+"""Lines of an answer in which a refusal stands: further down it is quoted."""
 _HEAD: Final = 1_200
+"""Characters that hold those lines."""
 _MANUAL: Final = 600
+"""Characters of a usage that a failed call gets; a longer one is a manual that was asked for."""
 _SKIPPED: Final = re.compile(r"(?i)exit ?code:? ?\d{1,3}$|\W*$")
-_REFUSED: Final = PrefilteredPattern(
-    r"(?i)<tool_use_error>|input ?validation ?error|"
-    r"\b(?:unrecogni[sz]ed|unknown|invalid|illegal) (?:command(?:[: ]|$)|option\b|arguments?:)|"
-    r"\Aunknown tool: |"
-    r"the following arguments are required"
-)
-_USAGE: Final = re.compile(r"(?i)\A[\d:.,\[\]TZ+ -]{0,40}(?:\S{1,40} ?: )?usage:? ")
-_SYNTAX: Final = re.compile(
-    r"syntax error (?:near|:|at) |^\S{0,40}sh: .{0,80}syntax error|"
-    r"unexpected EOF while looking for|syntax error: unexpected"
-)
-_UNKNOWN: Final = re.compile(
-    r"\S: (?:command not found|not found(?:$| \())|command not found: |"
-    r"is not recogni[sz]ed as (?:an internal or external command|the name of a cmdlet)"
-)
-_REFUSES: Final = (
-    _REFUSED.outline + "|usage:? |syntax error|unexpected EOF while|not found|not recogni[sz]ed as"
-)
-"""What stands in every line that `_REFUSED`, `_USAGE`, `_SYNTAX` or `_UNKNOWN` matches."""
-_may_refuse: Final = prefilter(_REFUSES)
+_REFUSED: Final = normalize.PrefilteredPattern(pattern_of("refused"))
+_USAGE: Final = re.compile(pattern_of("usage"))
+_SYNTAX: Final = re.compile(pattern_of("syntax"))
+_UNKNOWN: Final = re.compile(pattern_of("unknown"))
+_may_refuse: Final = normalize.prefilter(pattern_of("refuses"))
 _A_SHELL: Final = re.compile(r"sh(?:: |$)|command|cmdlet")
-_HELP: Final = re.compile(
-    r"(?:^|[;&|]\s*)(?:help|man|info|cat|head|tail|less|more|grep|sed)\b|\s(?:--?help|-h|-\?|/\?)(?:\s|$)"
-)
-
-_QUIET: Final = re.compile(r"(?i)\A\W{0,2}[\w ]{0,60}\b(?:no|any) (?:console )?output\W{0,2}$")
+_HELP: Final = re.compile(pattern_of("asks for help"))
+_QUIET: Final = re.compile(pattern_of("no output"))
 _METER: Final = re.compile(
     r"(?i)(?:\d{4}-\d\d-\d\d[T ])?\d{1,2}:\d\d[\d:.,Z+-]*|"
     r"(?:(?:took|in|after|elapsed|duration|time)\W{1,4})?(?:\d{1,20}(?:\.\d{0,20})?|\.\d{1,20})"
     r" ?(?:ns|us|ms|s|secs?|seconds?)"
 )
 """A clock or a duration, which some tools put around every answer."""
-_COLON: Final = re.compile(r"\A\s*(?::(?:\s|$)|true\s*$|#[^\n]*$)")
-_ECHO: Final = re.compile(r"\A\s*echo\b(?:[^|<>;&$`\n\\]|\\.)*$")
-_REDIRECT: Final = re.compile(r"(?<!\d)(?<!&)>{1,2}\s*(?![&\s]|/dev/null)\S|<<|\$\(|`")
+_COLON: Final = re.compile(pattern_of("does nothing"))
+_ECHO: Final = re.compile(pattern_of("speaks"))
+_REDIRECT: Final = re.compile(pattern_of("redirects"))
 
 
 def refusal_of(step: Step, said: object, arguments: object, *, shell: bool) -> bytes | None:
@@ -192,7 +159,7 @@ def refusal_of(step: Step, said: object, arguments: object, *, shell: bool) -> b
     head = text[:_HEAD]
     if _may_refuse(head):
         lines = [line.strip() for line in head.split("\n")[: 2 * _LINES]]
-        for line in [line[:_WIDTH] for line in lines if not _SKIPPED.match(line)][:_LINES]:
+        for line in [line[:_SENTENCE] for line in lines if not _SKIPPED.match(line)][:_LINES]:
             refused = _REFUSED.pattern.search(line) is not None or (
                 shell
                 and (
@@ -201,12 +168,13 @@ def refusal_of(step: Step, said: object, arguments: object, *, shell: bool) -> b
                 )
             )
             if not refused and _USAGE.match(line) is not None:
-                asked = shell and _HELP.search((command_of(arguments) or "")[:_WIDTH]) is not None
+                command = (command_of(arguments) or "")[:_SENTENCE]
+                asked = shell and _HELP.search(command) is not None
                 refused = not asked and (step.error or len(text) <= _MANUAL)
             if refused:
                 return text_bytes(line)
     if step.error and not shell and is_call_error(step):
-        return text_bytes(text[:_WIDTH])
+        return text_bytes(text[:_SENTENCE])
     return None
 
 
@@ -222,8 +190,8 @@ def does_nothing(step: Step, said: object, arguments: object) -> bool:
     command = command_of(arguments)
     if step.error or command is None:
         return False
-    if not any(letter.isalnum() for letter in command[:_WIDTH]):
-        return len(command) <= _WIDTH and _is_silent(step, said)
+    if not any(letter.isalnum() for letter in command[:_SENTENCE]):
+        return len(command) <= _SENTENCE and _is_silent(step, said)
     if _ECHO.match(command):
         return True
     return (
@@ -249,15 +217,16 @@ def _text_of(step: Step, said: object) -> str:
 def _is_silent(step: Step, said: object) -> bool:
     if step.outcome is None:
         return False
-    text = _text_of(step, said)[:_WIDTH]
+    text = _text_of(step, said)[:_SENTENCE]
     rest = _METER.sub("", text)
     silent = not text.strip() if rest == text else re.search(r"\w", rest) is None
     return silent or _QUIET.match(text) is not None
 
 
 _MOST: Final = 256
-_MAX_STATE_CHARS: Final = 100_000
-_NAMED: Final = 200
+"""Values of a state that are told apart, for half a millisecond; of more the whole is one."""
+_STATE: Final = 100_000
+"""Bytes of a value that are compared as they are."""
 _VOLATILE: Final = frozenset(
     ("tool_call_id", "run_id", "checkpoint_id", "checkpoint_ns", "langgraph_step",
      "usage_metadata", "response_metadata", "usage")
@@ -273,7 +242,7 @@ def leaves_of(state: object) -> frozenset[int]:
     already holds nothing new. Ids of messages and calls, token counts and values that `masks` takes
     for volatile do not count; numbers do.
     """
-    whole = parsed(state)
+    whole = normalize.parsed(state)
     waiting: list[tuple[str, object]] = [("", whole)]
     found: set[int] = set()
     for _ in range(_MOST):
@@ -288,10 +257,10 @@ def leaves_of(state: object) -> frozenset[int]:
         else:
             raw = text_bytes(item) if isinstance(item, str) else canonical(item)
             # With its name before it, as the masks look for `took`, `created_at` and the like.
-            named = b"%b: %b" % (text_bytes(name), bounded(raw, _MAX_STATE_CHARS))
-            found.add(key_of(masked_outcome(named)))
+            named = b"%b: %b" % (text_bytes(name), normalize.bounded(raw, _STATE))
+            found.add(key_of(normalize.masked_outcome(named)))
     if waiting:
-        found.add(key_of(bounded(canonical(whole), _MAX_STATE_CHARS)))
+        found.add(key_of(normalize.bounded(canonical(whole), _STATE)))
     return frozenset(found)
 
 
@@ -299,100 +268,30 @@ def _named(item: dict[object, object]) -> list[tuple[str, object]]:
     """The entries of a map, without those that differ although nothing is new."""
     without_id = any(item.keys() >= shape for shape in (*_MESSAGES, *_CALLS))
     return [
-        (str(name)[:_NAMED], inner)
+        (str(name)[:NAMED], inner)
         for name, inner in islice(item.items(), _MOST + 1)
         if name not in _VOLATILE and not (without_id and name == "id")
     ]
 
 
-_SHORT_OUTCOME: Final = 400
-_NONE_OF: Final = (
-    r"(?:\w{1,20} ){0,2}(?:results?|matches|match|records?|rows?|items?|files?|documents?|hits|"
-    r"entry|entries|data|occurrences|mentions)"
-)
-_NOTHING: Final = PrefilteredPattern(
-    r"\b(?:(?:no|zero) " + _NONE_OF + r"|nothing (?:was )?found|not found|none found|no such|"
-    r"does not exist|returned no|did not (?:find|match|return)|could not find|unable to locate|"
-    r"cannot be found|empty (?:set|result|list)|reached the (?:end|bottom|top) of)",
-    of_bytes=True,
-)
-_FOUND_NOTHING: Final = (
-    r"\bkeine? (?:\w{1,30} ){0,2}(?:treffer|ergebnisse?|dokumente?|daten|eintr|artikel|produkt)",
-    r"\b(?:nichts|nicht) (?:\w{1,20} )?(?:gefunden|vorhanden)|\bexistiert nicht",
-    r"\baucune? (?:résultat|document|donn|correspondance|enregistrement|article|produit|élément)",
-    r"\bsans (?:résultat|correspondance)",
-    r"\bintrouvable",
-    r"\b(?:rien|pas) (?:n'a )?(?:été )?trouv|\bn'existe pas",
-    r"\bno se (?:encontr|ha encontrado|han encontrado)|\b(?:ningún|sin) resultado",
-    r"\bnessuna? (?:risultat|document|element|corrispondenz)|\bnon (?:è stat[oa] )?trovat",
-    r"\bnon esiste|\bnão existe",
-    r"\b(?:nenhum|sem) (?:resultado|documento|registro)|\bnão (?:foi |foram )?encontrad",
-    r"\bgeen (?:resultaten|gegevens|documenten)|\bniet gevonden",
-    r"(?:Н|н)ичего не найдено|(?:Н|н)е найден|(?:Н|н)ет (?:результатов|данных)",  # noqa: RUF001
-    r"(?:未|没有|没|沒有|沒)(?:能)?(?:找到|查到|发现|發現|搜索到|查询到)|找不到|查无|查無|不存在",
-    r"(?:无|無|没有|沒有)(?:相关|匹配|任何|符合)?(?:的)?(?:结果|結果|记录|數據|数据|内容)",
-    r"見つかりません|みつかりません|該当(?:は|が)?(?:なし|ありません)|存在しません",
-    r"(?:結果|データ|一致)(?:は|が)?(?:なし|ありません)",
-    r"찾을 수 없|찾지 못|(?:결과|데이터|항목|내역)(?:가|이)? ?없|존재하지 않",
-    r"لم يتم العثور|لا (?:توجد|يوجد) (?:نتائج|بيانات|نتيجة)|غير موجود",
-    r"कोई (?:परिणाम|डेटा|रिकॉर्ड) नहीं|नहीं मिल",
-)
-_NOTHING_ELSEWHERE: Final = PrefilteredPattern(
-    "|".join(_FOUND_NOTHING).encode().decode("latin-1"),
-    of_bytes=True,
-)
-"""The same in other languages, of which bytes beyond ASCII are not in lower case."""
-_ZERO: Final = re.compile(r"0 (?<!\w0 )" + _NONE_OF, re.ASCII)
-"""A number may end with 0: what is searched for is a 0 that stands alone."""
-_REJECTS: Final = PrefilteredPattern(
-    r"\b(?:did(?: not|n't) pass|not pass(?:ed)?|(?:[1-9]\d{0,5}|tests?|checks?|case|build) "
-    r"fail(?:ed|ures?|ing)?|(?:\w{1,20}_)?fail(?:ed|ure)\b|incorrect|wrong|rejected|declined|"
-    r"unsolved goals|captcha|checking your browser|verify (?:that )?you are (?:a )?human|"
-    r"not a robot|(?:illegal|invalid) (?:move|action)|"
-    r"not (?:correct|accepted|valid)|invalid (?:user ?name|user|password|pass ?phrase|login|"
-    r"credentials|code|pin|token|key|answer|guess))",
-    of_bytes=True,
-)
-_NONE_FAILED: Final = re.compile(
-    r'\b(?:0|no|zero|none) (?:\w{1,12} )?fail\w{0,5}|"?fail\w{0,5}"?\.{0,40}[:=] ?0\b',
-    re.ASCII,
-)
 _CODES: Final = ("exit_code", "exitcode", "returncode", "return_code")
-_FAILED: Final = frozenset({"error", "failed", "failure", "fatal"})
-_SAYS_FAILED: Final = re.compile(
-    r"(?i)\A\s{0,8}(?:(?:error|exception|fatal|failed|failure|traceback)\b|exit ?code:? ?[1-9]|"
-    r"(?-i:[A-Z][a-z]\w{0,40}(?:Error|Exception): |E_[A-Z]{3,30}\b)|0x8[0-9a-f]{7}\b)",
-    re.ASCII,
-)
-_BROKE_OFF: Final = re.compile(
-    r"(?:\A|\n)(?:make(?:\[\d+\])?: \*\*\* |error: could not compile |npm ERR!|npm error |"
-    r"ninja: build stopped|BUILD FAILED|error: failed to push|error Command failed)",
-    re.ASCII,
-)
-_ONE_LINE: Final = re.compile(
-    r"[\w./-]{1,60}: .{1,200}: (?:Permission denied|No such file or directory|"
-    r"Operation not permitted|Is a directory|Not a directory|Connection refused|"
-    r"No space left on device|Read-only file system|Disk quota exceeded)\s*",
-    re.ASCII,
-)
+_SAYS_FAILED: Final = re.compile(pattern_of("failed"), re.ASCII)
+_BROKE_OFF: Final = re.compile(pattern_of("broke off"), re.ASCII)
+_ONE_LINE: Final = re.compile(pattern_of("one line"), re.ASCII)
 _LIMITS: Final = ("OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT", "OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT")
-_AROUND: Final = re.compile(rb"[(\[]?\b(?:took|in|after|at|took:)? ?#(?: ?ms\b)?[)\]]?")
 _LEAST_CUT: Final = 64
+"""Characters of the shortest limit that anybody sets."""
 _ROUND: Final = 250
+"""What limits are multiples of, unless they are powers of two: one text in 250 is by chance."""
 _MARK: Final = 80
-_CUT: Final = PrefilteredPattern(
-    r"(?:\.\.\.|\xe2\x80\xa6|[\[(<.]{1,3} ?(?:output )?(?:cut|clipped|shortened|omitted|"
-    r"snip(?:ped)?)\b[^\n]{0,60}|\btruncated\b[^\n]{0,60}|"
-    r"\b\d+ more (?:characters|chars|bytes|lines)[^\n]{0,30})\W{0,4}$",
-    of_bytes=True,
-)
+"""Characters at the end of a text that may say that it was cut."""
 _MEASURES: Final = (
     "score|accuracy|loss|error|f1|auc|rmse|mae|mse|reward|fitness|precision|recall|perplexity|bleu|"
     "coverage|failed|failures|passed"
 )
 _MEASURE_WORDS: Final = _MEASURES.split("|")
 _NUMBER: Final = r"-?\d{1,12}(?:\.\d{1,15})?(?:e[+-]?\d{1,3})?"
-_MEASURED: Final = PrefilteredPattern(
+_MEASURED: Final = normalize.PrefilteredPattern(
     rf"\b(\w{{0,20}}(?:{_MEASURES})s?)[\"']?\s{{0,3}}[:=]\s{{0,3}}({_NUMBER})(?![\w.]*\w)",
     rf"(?:{_MEASURES})s?[\"']?\s{{0,3}}[:=]\s{{0,3}}{_NUMBER}",
     of_bytes=True,
@@ -402,25 +301,30 @@ _TRACEBACK: Final = "Traceback (most recent call last)"
 # Several, as one for all of them has more states than the engine keeps: it then takes ten times as
 # long on texts of people.
 _MAY_TELL: Final = (
-    prefilter(
-        _REFUSES,
+    normalize.prefilter(
+        normalize.outline(pattern_of("refuses")),
         re.escape(_TRACEBACK),
-        *(one.outline for one in (_PENDING, _NOTHING)),
-        *(outline(one.pattern) for one in (_ZERO, _COUNTED)),
+        _PENDING.outline,
+        normalize.outline(pattern_of("nothing", "en")),
+        normalize.outline(_COUNTED.pattern),
         # An outcome has no space in front of it any more. Not `\w`: 42 times all of Unicode's
         # letters take 15 ms to compile.
         r"\A(?:error|exception|fatal|failed|failure|traceback|exit ?code|e_[a-z]{3}|0x8|"
         r"[0-9A-Za-z_]{1,42}(?:error|exception): )",
         of_bytes=True,
     ),
-    prefilter(VOLATILE, of_bytes=True),
-    prefilter(_REJECTS.outline, of_bytes=True),
-    prefilter(*(one.outline for one in (_NOTHING_ELSEWHERE, _MEASURED)), of_bytes=True),
+    normalize.prefilter(normalize.VOLATILE, of_bytes=True),
+    normalize.prefilter(_REJECTS.outline, of_bytes=True),
+    normalize.prefilter(
+        normalize.outline(_latin(pattern_of("nothing", *LANGUAGES - {"en"}))),
+        _MEASURED.outline,
+        of_bytes=True,
+    ),
 )
 
 
 def _may_tell(text: str) -> bool:
-    """Whether one of the patterns for what an outcome says of itself may be found in it."""
+    """True if one of the patterns for what an outcome says of itself may be found in it."""
     for stands_in in _MAY_TELL:  # noqa: SIM110 - `any` over a generator costs more
         if stands_in(text):
             return True
@@ -443,13 +347,11 @@ class Outcome(NamedTuple):
     Nothing has to be looked for in one that does not."""
     low: str
     """The head in lower case, a character for each byte; empty of a long one that tells nothing."""
-    said: str
-    """The same, without clocks, durations and ids around what it says."""
     cut: bool
     """Whether a limit cut it, as far as can be told: two of them are equal by a guess."""
 
 
-UNSEEN: Final = Outcome(None, None, 0, b"", b"", False, "", "", False)
+UNSEEN: Final = Outcome(None, None, 0, b"", b"", False, "", False)
 _BARE: Final = Reading(None, None, False, None, 0, None, None, None, UNSEEN, _NO_LEAVES)
 """Of a step that has neither arguments nor an outcome, as that of a model."""
 
@@ -462,47 +364,34 @@ def outcome_of(step: Step, limit: int, said: object = None) -> Outcome:
     if value is None:
         return UNSEEN
     text = value if isinstance(value, str) else None
-    raw = bounded(canonical(value), limit) if text is None else bounded_text(text, limit)
+    if text is None:
+        raw = normalize.bounded(canonical(value), limit)
+    else:
+        raw = normalize.bounded_text(text, limit)
     cut = text is not None and _is_cut(text, raw)
-    exact = key = key_of(raw)
     size = len(raw)
-    if text is not None and value is step.outcome and size <= MASKED_BYTES and _tells_well(said):
+    if (
+        text is value is step.outcome
+        and size <= normalize.MASKED_BYTES
+        and isinstance(said, (dict, list))
+    ):
         # The same value is the same answer, whatever the order of its keys and the space in it.
-        raw = canonical(said)
-        key = key_of(raw)
+        raw = canonical(cast("object", said))
+    exact = key = key_of(raw)
     # One look for all that this module and the masks look for, unless not all of it is here.
-    whole = len(raw) <= MASKED_BYTES and (text is None or len(text) <= limit)
+    whole = len(raw) <= normalize.MASKED_BYTES and (text is None or len(text) <= limit)
     tells = not whole or _may_tell(raw.decode("latin-1"))
     if not tells and size > _NOTE:
-        return Outcome(exact, key, size, raw, raw, False, "", "", cut)
-    head = raw[:_LOOK].lower()
-    low = head.decode("latin-1")
-    stripped = head.strip()
-    said = low if stripped is head else stripped.decode("latin-1")
-    masked = masked_outcome(raw) if tells else raw
+        return Outcome(exact, key, size, raw, raw, False, "", cut)
+    masked = normalize.masked_outcome(raw) if tells else raw
     if masked is not raw:
         key = key_of(masked)
-        head = masked[:_LOOK].lower()
-        head = _AROUND.sub(b" ", head) if head.find(b"#") >= 0 else head
-        said = head.strip().decode("latin-1")
-    return Outcome(exact, key, size, raw, masked, tells, low, said, cut)
-
-
-def _tells_well(said: object) -> bool:
-    """Whether an outcome is JSON that reports no failure: of one the text as it is names it."""
-    if isinstance(said, dict):
-        return not reports_failure(None, cast("object", said))
-    return isinstance(said, list)
+    return Outcome(exact, key, size, raw, masked, tells, raw[:_LOOK].lower().decode("latin-1"), cut)
 
 
 def says_nothing_found(outcome: Outcome) -> bool:
     """Whether an outcome says that nothing was found."""
-    if outcome.size > _SHORT_OUTCOME or not outcome.tells:
-        return False
-    low = outcome.low
-    return (
-        _NOTHING.found_in(low) or _ZERO.search(low) is not None or _NOTHING_ELSEWHERE.found_in(low)
-    )
+    return outcome.tells and outcome.size <= _SENTENCE and _NOTHING.found_in(outcome.low)
 
 
 def is_empty(said: object) -> bool:
@@ -510,7 +399,7 @@ def is_empty(said: object) -> bool:
     if isinstance(said, dict):
         named = cast("dict[str, object]", said)
         return any(value == [] for value in named.values()) and all(
-            not value or name in _STATES or isinstance(value, (int, float))
+            not value or name in WORDS["states"] or isinstance(value, (int, float))
             for name, value in named.items()
         )
     return said == []
@@ -520,9 +409,9 @@ def rejects(outcome: Outcome) -> bool:
     """Whether an outcome turns down what was tried, in words, in its head or its tail."""
     if not outcome.tells:
         return False
-    ends = [outcome.low[:_SHORT_OUTCOME]]
-    if outcome.size > _SHORT_OUTCOME:
-        ends.append(outcome.raw[-_SHORT_OUTCOME:].lower().decode("latin-1"))
+    ends = [outcome.low[:_SENTENCE]]
+    if outcome.size > _SENTENCE:
+        ends.append(outcome.raw[-_SENTENCE:].lower().decode("latin-1"))
     for end in ends:
         if _REJECTS.may_match(end) and _REJECTS.pattern.search(_NONE_FAILED.sub("", end)):
             return True
@@ -585,7 +474,7 @@ def _says_failed(fields: Mapping[str, object]) -> bool:
     """Whether a JSON object has a field that says so."""
     status = fields.get("status")
     return (
-        (isinstance(status, str) and status.lower() in _FAILED)
+        (isinstance(status, str) and status.lower() in WORDS["failed"])
         or fields.get("success") is False
         or fields.get("ok") is False
         or bool(fields.get("error"))
@@ -603,7 +492,7 @@ def _is_cut(text: str, raw: bytes) -> bool:
     if size >= _LEAST_CUT and (size % _ROUND == 0 or not size & (size - 1) or size in _limits()):
         return True
     # Only what begins as JSON is looked at to its end.
-    if raw[:1] in (b"{", b"[") and is_cut_json(raw):
+    if raw[:1] in (b"{", b"[") and normalize.is_cut_json(raw):
         return True
     return size >= _MARK and _CUT.found_in(raw[-_MARK:].decode("latin-1").lower())
 

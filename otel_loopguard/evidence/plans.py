@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, ClassVar, Final, cast
 from otel_loopguard.core import Kind, Plan, Progress, Reached, Step
 from otel_loopguard.core.task import read
 from otel_loopguard.evidence.model_text import look_of, speaker_of
-from otel_loopguard.evidence.normalize import key_of, text_bytes
+from otel_loopguard.evidence.normalize import NAMED, key_of, text_bytes
 from otel_loopguard.evidence.outcomes import prepare
+from otel_loopguard.evidence.vocabulary import WORDS, pattern_of
 from otel_loopguard.plans.plans import follow, validate
 
 if TYPE_CHECKING:
@@ -18,23 +19,21 @@ if TYPE_CHECKING:
 
 _MODEL: Final = Kind.MODEL
 _LINES: Final = 300
+"""Lines of a text in which a plan is looked for: all of what is looked at, as a rule."""
 _ITEMS: Final = 100
+"""Tasks of a plan that count: longer lists are data."""
 _FEW: Final = 2
+"""Tasks that make a plan."""
 _ITEM: Final = re.compile(
     r"[ \t]{0,12}(?:[-*+]|\d{1,3}[.)])[ \t]{1,4}(?:\[(?P<box>[ xX~-]?)\][ \t]{1,4})?(?P<task>\S.*)"
 )
-_HEADING: Final = re.compile(
-    r"(?i)\A[^\n]{0,60}\b(?:plan|to-?dos?|tasks?|next steps|remaining|steps)\b[^\n]{0,30}[:*]?"
-)
-_DONE: Final = re.compile(
-    r"(?i)\u2705|\u2714|~~|\((?:done|completed)\)|\b(?:done|completed)\W{0,3}$"
-)
+_HEADING: Final = re.compile(pattern_of("plan"))
+_DONE: Final = re.compile(pattern_of("done"))
 _PLAIN: Final = re.compile(r"[^\W_]+")
-_TOOL: Final = re.compile(r"(?i)to-?_?do|task_?list|(?:write|update|set|make|create)_?plan|plan_")
+_TOOL: Final = re.compile(pattern_of("keeps plans"))
 _LISTS: Final = ("todos", "tasks", "plan", "steps", "items")
 _NAMES: Final = ("content", "title", "task", "step", "description", "text", "name")
-_FINISHED: Final = frozenset({"completed", "complete", "done", "finished", "closed"})
-_CHARS: Final = 200
+_FINISHED: Final = WORDS["finished"]
 
 _Task = tuple[str, bool]
 """What is to be done, and whether it is."""
@@ -65,7 +64,7 @@ class PlanExtractor:
         else:
             opened = self._progress.epoch - self._epoch
             self._epoch = self._progress.epoch
-            if not step.name or not _keeps_plans(step.name[:_CHARS]):
+            if not step.name or not _keeps_plans(step.name[:NAMED]):
                 return None
             # To keep the list changes nothing in the world.
             self._kept += opened
@@ -86,7 +85,7 @@ def _keeps_plans(tool: str) -> bool:
 
 def _handed(step: Step) -> list[_Task]:
     """The list that a call gives to its tool."""
-    short = not isinstance(step.args, str) or len(step.args) <= 100 * _CHARS
+    short = not isinstance(step.args, str) or len(step.args) <= 100 * NAMED
     given = prepare(step).arguments if short else None
     if not isinstance(given, dict):
         return []
@@ -103,14 +102,14 @@ def _listed(value: object) -> list[_Task]:
 
 def _task(item: object) -> _Task | None:
     if isinstance(item, str):
-        return item[:_CHARS], False
+        return item[:NAMED], False
     if not isinstance(item, dict):
         return None
     named = cast("dict[str, object]", item)
     said = next((text for key in _NAMES if isinstance(text := named.get(key), str)), None)
     state = named.get("status") or named.get("state")
     finished = named.get("done") is True or named.get("completed") is True
-    return None if said is None else (said[:_CHARS], finished or state in _FINISHED)
+    return None if said is None else (said[:NAMED], finished or state in _FINISHED)
 
 
 def _written(look: str) -> list[_Task]:
@@ -119,7 +118,7 @@ def _written(look: str) -> list[_Task]:
     listed: list[_Task] = []
     above, headed = "", False
     for line in look.split("\n", _LINES)[:_LINES]:
-        found = _ITEM.match(line[:_CHARS])
+        found = _ITEM.match(line[:NAMED])
         if found is None:
             above = line.strip() or above
             continue
@@ -129,7 +128,7 @@ def _written(look: str) -> list[_Task]:
             continue
         if above:
             # The first of the tasks that may stand under this line.
-            headed, above = _HEADING.fullmatch(above[:_CHARS]) is not None, ""
+            headed, above = _HEADING.fullmatch(above[:NAMED]) is not None, ""
         if headed:
             listed.append((task, _DONE.search(task) is not None))
     return (boxes or listed)[:_ITEMS]

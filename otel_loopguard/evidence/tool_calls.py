@@ -2,75 +2,34 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final, cast
 
 from otel_loopguard._util.bounded import keep
 from otel_loopguard._util.values import dataclass
-from otel_loopguard.core import Effect, ErrorClass, Evidence, Kind, Progress, Step
-from otel_loopguard.evidence.calls import (
-    NAMED,
-    Call,
-    Calls,
-    Items,
-    Revisions,
-    Variants,
-    agent_key,
-    is_another,
-    is_numbered,
-    is_respelled,
-    place_of,
-)
-from otel_loopguard.evidence.effects import (
-    ToolName,
-    effect_of,
-    file_of,
-    is_compound,
-    looks_at_files,
-    makes_something,
-    reads_files,
-    runs_code,
-    tool_name,
-)
-from otel_loopguard.evidence.errors import (
-    error_class,
-    error_line,
-    error_shape,
-    failure_of,
-    is_call_error,
-    is_transient,
-    says_absent,
-)
+from otel_loopguard.core import Effect, Evidence, Kind, Progress, Step, Waited
+from otel_loopguard.core.error_kinds import text_signature
+from otel_loopguard.evidence import calls, effects, errors, outcomes
+from otel_loopguard.evidence.calls import Call, agent_key
+from otel_loopguard.evidence.effects import ToolName, tool_name
 from otel_loopguard.evidence.model_text import Novelty
-from otel_loopguard.evidence.normalize import key_of, text_bytes
-from otel_loopguard.evidence.outcomes import (
-    changed_nothing,
-    does_nothing,
-    is_empty,
-    is_pending,
-    prepare,
-    refusal_of,
-    rejects,
-    reports_failure,
-    says_nothing_found,
-    score_of,
-)
-from otel_loopguard.evidence.weight import Pace, RepeatBaseline, news_of, weigh
+from otel_loopguard.evidence.normalize import AGENTS, CALLS, HOUR, NAMED, key_of, text_bytes
+from otel_loopguard.evidence.outcomes import prepare
+from otel_loopguard.evidence.weight import Pace, RepeatBaseline, weigh
 
 if TYPE_CHECKING:
-    from otel_loopguard.evidence.outcomes import Outcome
+    from otel_loopguard.evidence.outcomes import Outcome, Reading
     from otel_loopguard.settings import Settings
 
 _TOOL: Final = Kind.TOOL
-_READ, _WRITE, _UNKNOWN = Effect.READ, Effect.WRITE, ErrorClass.UNKNOWN
-_HOUR: Final = 3_600_000_000_000
-_AGENTS: Final = 32
+_WRITE: Final = Effect.WRITE
 _CALLS: Final = 24
 """Calls that one message may ask for; more of them are a program's own loop."""
 _EQUAL: Final = 2
 """Equal calls, one after the other, that one message may ask for; likewise."""
 _PAUSE: Final = 250_000_000
-"""Nanoseconds between two calls in which a model may have been asked unseen."""
+"""Nanoseconds between two calls in which a model may have been asked unseen: none is quicker."""
 
 
 @dataclass(slots=True)
@@ -100,13 +59,13 @@ class Rounds:
     def asked(self, agent: int = 0) -> None:
         """A model was asked."""
         self._models += 1
-        keep(self._asked, agent, self._asked.get(agent, 0) + 1, _AGENTS)
+        keep(self._asked, agent, self._asked.get(agent, 0) + 1, AGENTS)
 
     def add(self, start: int, end: int, agent: int = 0, call: int | None = None) -> int:
         """Number of the round; a clock that jumped by an hour or more begins a new one."""
         first, number = self._open.get(agent, (0, 0))
         # Begun before anything of the round came back.
-        beside = bool(start) and -_HOUR < start - first < 0
+        beside = bool(start) and -HOUR < start - first < 0
         paused = bool(start and first) and start - first > _PAUSE
         message = self._message(agent, call, paused=paused) if self._models else None
         if not beside:
@@ -115,7 +74,7 @@ class Rounds:
             else:
                 self._number += 1
                 number = self._number
-        keep(self._open, agent, (min(first, end) if beside else end, number), _AGENTS)
+        keep(self._open, agent, (min(first, end) if beside else end, number), AGENTS)
         if message is not None:
             message.round = number
         return number
@@ -128,7 +87,7 @@ class Rounds:
         message = self._messages.get(agent)
         if message is None or message.asked != asked or paused:
             message = _Message(asked, 0)
-        keep(self._messages, agent, message, _AGENTS)
+        keep(self._messages, agent, message, AGENTS)
         message.calls += 1
         if call is not None and message.calls <= _CALLS:
             message.equal[call] = message.equal.get(call, 0) + 1
@@ -138,22 +97,33 @@ class Rounds:
 
 
 _BRIEF: Final = 40
+"""Characters below which an answer is a word or two: yes, 17, a name."""
 _NOTE: Final = 200
+"""Characters of an answer that may be all there is to say about one of many items; from so many on
+an answer is a state of things, that does not come again by chance."""
 _RECORD: Final = 120
-_SEARCHING: Final = frozenset(("search", "grep", "find"))
-_JUDGING: Final = frozenset(
-    "grade translate classify proofread grammar spell spelling moderate sentiment label".split()
-)
-"""Tools that look at one text after the other."""
-_REMEMBERED: Final = 128
+"""Characters of a record that holds nothing but its frame: `{"items": [], "next": null}`."""
+_CHANGES: Final = 128
+"""Changes that are remembered, to open no epoch twice: one made before is none."""
 _READERS: Final = 8
-"""Agents of which it is known what each has seen; of those beyond, it is what the rest have."""
+"""Agents of which it is known what each has seen, 8 KiB each; those beyond share one sketch."""
+_NOTHING_NEW: Final = 0.1
+"""New share of an answer that is next to nothing."""
+_DIGITS: Final = b"0123456789"
+_AMOUNT: Final = re.compile(rb"\d{1,15}(?:\.\d{1,15})?")
+_AROUND_NUMBERS: Final = b" .,:;%/#+-()[]{}\"'\n\t"
 
 
 def _is_record(said: object) -> bool:
     if isinstance(said, list) and said:
         said = cast("list[object]", said)[0]
     return isinstance(said, dict)
+
+
+# As where a ladder descends: less is the date or the spinner of the same answer.
+_NEWS: Final = 0.3
+# A span may say anything.
+_MOST_TOKENS: Final = 1 << 40
 
 
 class ToolCallExtractor:
@@ -164,28 +134,30 @@ class ToolCallExtractor:
     """
 
     __slots__ = (
-        "_calls", "_habits", "_items", "_novelty", "_pace", "_progress", "_revisions", "_rounds",
-        "_settings", "_variants", "_viewer", "_writes",
+        "_asked", "_calls", "_habits", "_items", "_novelty", "_pace", "_paid", "_progress",
+        "_revisions", "_rounds", "_settings", "_variants", "_viewer", "_writes",
     )  # fmt: skip
 
     def __init__(self, settings: Settings, progress: Progress | None = None) -> None:
         self._settings = settings
         self._progress = progress or Progress()
-        self._calls = Calls(settings)
-        self._rounds = Rounds()
-        self._pace = Pace()
-        self._habits = RepeatBaseline()
-        self._items = Items()
-        self._revisions = Revisions()
-        self._variants = Variants()
+        self._calls = calls.Calls(settings)
+        self._revisions, self._variants = calls.Revisions(), calls.Variants()
+        self._rounds, self._pace, self._habits = Rounds(), Pace(), RepeatBaseline()
+        # By tool, the arguments of its last call.
+        self._items: dict[str, str] = {}
         self._novelty: dict[int, Novelty] = {}
         self._viewer = False
+        # Tokens and money of the model calls since the newest tool call.
+        self._asked, self._paid = 0, 0.0
         self._writes: dict[int, None] = {}
 
     def extract(self, step: Step) -> Evidence | None:
         """Evidence of a tool call; of a model call only its time, and that it was made."""
         if step.kind is _TOOL:
             return self.evidence(step)
+        self._asked += step.tokens or 0
+        self._paid += step.cost or 0.0
         if step.start and step.end:
             # Without its start nobody knows how long it thought.
             self._pace.thought(step.end - step.start)
@@ -194,155 +166,170 @@ class ToolCallExtractor:
 
     def evidence(self, step: Step) -> Evidence:
         """Evidence of one finished tool call; counts it."""
-        settings, progress = self._settings, self._progress
+        progress = self._progress
         tool, agent = (step.name or "")[:NAMED], agent_key(step.agent)
         name = tool_name(tool)
-        reading = prepare(step, settings.max_value_chars)
-        outcome, said = reading.found, reading.said
+        reading = prepare(step, self._settings.max_value_chars)
+        outcome = reading.found
         call = self._calls.identify(step, reading, outcome.key)
-        arguments = call.arguments
-        # Text that tells nothing neither refuses nor failed; values of JSON may be escaped in it.
-        tells = outcome.tells
-        speaks = tells or step.error or not isinstance(said, str)
-        refusal = refusal_of(step, said, arguments, shell=name.shell) if speaks else None
-        if refusal is not None and not step.error:
-            step = replace(step, error=True)
-        effect = self._effect(tool, name, arguments)
-        writes = effect is _WRITE
-        novelty, echo = None, False
-        if outcome.key is not None:
-            seen = self._novelty.get(agent) or self._seen_by(agent)
-            novelty, echo = seen.add(outcome.masked, call.raw)
-            # A record that names what was asked for is an answer, and so is a list of them.
-            echo = echo and (name.runs_code or not _is_record(reading.said))
-        failing = step.error or (
-            # What ends a build is looked for in the words of a shell only.
-            (speaks or name.shell) and reports_failure(step.outcome, said, shell=name.shell)
-        )
-        since = self._pace.add(
-            call.key, outcome.key, step.start, step.end or 0,
-            news=news_of(novelty, effect, failing=failing), waits=effect is Effect.WAIT,
-        )  # fmt: skip
-        line = refusal or (error_line(step) if failing else None)
-        call_error = step.error and not name.runs_code and is_call_error(step)
-        place = place_of(call)
-        empty = outcome.size <= _RECORD and is_empty(said)
-        searches = place is not None or not name.words.isdisjoint(_SEARCHING)
-        nothing = (tells and says_nothing_found(outcome)) or (empty and searches)
-        missing = nothing or step.error
-        matters = missing or outcome.size < _BRIEF
-        item = self._is_item(tool, call, outcome, novelty, matters=matters, missing=missing)
-        file = file_of(arguments) if item or writes else None
-        # What is left of a threshold as a budget is used.
-        tightened = 1.0 - settings.tuning.budget.tighten * progress.used
-        ease = self._habits.ease(tool, again=not since.fresh, changed=since.changed)
-        turned_down = tells and rejects(outcome)
-        progress.call = found = object.__new__(Evidence)
-        # To call the class would make a dictionary of all these first.
-        found.__init__(
-            number=progress.calls,
-            tool=tool,
-            call=call.key,
-            call_exact=call.exact,
-            guessed=call.guessed,
-            fresh=since.fresh,
-            changed=since.changed,
-            pending=tool in settings.polling or (not step.error and is_pending(outcome)),
-            outcome=outcome.key,
-            outcome_exact=outcome.exact,
-            outcome_size=outcome.size,
-            novelty=novelty,
-            echo=echo,
-            nothing=nothing,
-            rejects=turned_down,
-            failing=failing,
-            error=step.error,
-            error_class=error_class(step) if step.error else _UNKNOWN,
-            error_line=None if line is None else error_shape(line),
-            error_shape=None if line is None else error_shape(line, call.raw),
-            call_error=call_error,
-            effect=effect,
-            runs_code=runs_code(tool, arguments),
-            sample=call.sample,
-            place=place,
-            epoch=progress.epoch,
-            time=step.end or 0,
+        found = progress.call = Evidence(
+            number=progress.calls, tool=tool, agent=agent, call=call.key, call_exact=call.exact,
+            guessed=call.guessed, sample=call.sample, place=calls.place_of(call),
+            outcome=outcome.key, outcome_exact=outcome.exact, outcome_size=outcome.size,
+            cut=outcome.cut, epoch=progress.epoch, time=step.end or 0,
             round=self._rounds.add(step.start, step.end or 0, agent, call.exact),
-            ease=ease * tightened / settings.sensitivity,
-            agent=agent,
-            refused=refusal is not None,
-            idle=name.shell and does_nothing(step, said, arguments),
-            failure=failure_of(step, line) if failing else None,
-            item=item,
-            absent=(
-                item
-                and since.fresh
-                and not call_error
-                and not writes
-                # Who guesses paths and addresses looks for one thing, not for many items.
-                and "/" not in call.sample
-                and file is None
-                and says_absent(step)
-            ),
-            file=None if file is None or not writes or name.runs_code else key_of(text_bytes(file)),
-            score=score_of(outcome) if tells else None,
-            revises=self._revisions.revises(call, outcome),
-            brief=(
-                item
-                and not failing
-                and outcome.size < _BRIEF
-                and name.words.isdisjoint(_SEARCHING)
-                and place is None
-            ),
-            variant=self._variants.alike(call, outcome, changed=since.changed),
-            makes=tool in settings.once or (effect is _WRITE and makes_something(tool)),
-            own=effect is Effect.READ and reads_files(tool, arguments),
-            empty=empty,
-            transient=is_transient(step, outcome.low if failing or turned_down else ""),
-            cut=outcome.cut,
+            effect=self._effect(tool, name, call.arguments),
+            runs_code=effects.runs_code(name, call.arguments),
+        )  # fmt: skip
+        refusal = self._told(found, step, reading, call.raw, name)
+        if outcome.key is not None:
+            known = self._novelty.get(agent) or self._seen_by(agent)
+            found.novelty, echo, found.seen = known.add(outcome.masked, call.raw, outcome.key)
+            # A record that names what was asked for is an answer, and so is a list of them.
+            found.echo = echo and (name.runs_code or not _is_record(reading.said))
+        # A command that sleeps first begins after that.
+        slept = effects.slept_in(name, call.arguments) if step.start else 0
+        since = self._pace.add(found, min(step.start + slept, found.time) if slept else step.start)
+        found.fresh, found.changed = since.fresh, since.changed
+        # What is left of a threshold as a budget is used.
+        tightened = 1.0 - self._settings.tuning.budget.tighten * progress.used
+        ease = self._habits.ease(
+            tool, again=not since.fresh, paid=since.changed and not found.failing
         )
+        found.ease = ease * tightened / self._settings.sensitivity
+        self._compare(found, step, call, outcome, name)
         weigh(found, since)
-        if writes and (
-            refusal is None or not changed_nothing(refusal, arguments, shell=name.shell)
+        self._wait(step, found)
+        if found.effect is _WRITE and (
+            refusal is None
+            or not outcomes.changed_nothing(refusal, call.arguments, shell=name.shell)
         ):
             self._open_epoch(found, call)
-        progress.calls += 1
-        if novelty is None:
-            progress.unseen += 1
-        else:
-            progress.answers += 1
-            # Of a file that was changed no answer says more than that it was, and one word about
-            # another item is all that can be said of it.
-            edited = found.file is not None and progress.epoch != found.epoch
-            told = found.brief and found.fresh and not nothing
-            progress.news += 1.0 if edited or told else novelty
+        self._count(found)
         return found
 
-    def _is_item(  # noqa: PLR0913
-        self, tool: str, call: Call, outcome: Outcome, novelty: float | None, *, matters: bool,
-        missing: bool,
-    ) -> bool:  # fmt: skip
+    def _wait(self, step: Step, found: Evidence) -> None:
+        """Counts a look at what is not ready; a wait is over once something came of a call."""
+        progress, found.asked = self._progress, min(max(self._asked, 0), _MOST_TOKENS)
+        news = found.novelty is not None and found.novelty >= _NEWS
+        if found.waits and not news:
+            found.wait = progress.wait = progress.wait or Waited()
+            for wait in (progress.wait, progress.waited):
+                wait.add(found.asked, self._paid, step.start, step.end or 0)
+        elif news or found.novelty is None:
+            progress.wait = None
+        self._asked, self._paid = 0, 0.0
+
+    def _told(
+        self, found: Evidence, step: Step, reading: Reading, raw: bytes, name: ToolName
+    ) -> bytes | None:
+        """Sets what an outcome says of itself; the line by which the call was refused, if any."""
+        outcome, said, arguments = reading.found, reading.said, reading.arguments
+        # Text that tells nothing neither refuses nor failed; values of JSON may be escaped in it.
+        tells, shell = outcome.tells, name.shell
+        speaks = tells or step.error or not isinstance(said, str)
+        refusal = outcomes.refusal_of(step, said, arguments, shell=shell) if speaks else None
+        if refusal is not None and not step.error:
+            step = replace(step, error=True)
+        error = found.error = step.error
+        failing = found.failing = error or (
+            # What ends a build is looked for in the words of a shell only.
+            (speaks or shell) and outcomes.reports_failure(step.outcome, said, shell=shell)
+        )
+        found.refused = refusal is not None
+        found.rejects = rejects = tells and outcomes.rejects(outcome)
+        found.empty = empty = outcome.size <= _RECORD and outcomes.is_empty(said)
+        searches = found.place is not None or name.has("searches")
+        found.nothing = (empty and searches) or (tells and outcomes.says_nothing_found(outcome))
+        found.pending = found.tool in self._settings.polling or (
+            not error and outcomes.is_pending(outcome)
+        )
+        found.idle = shell and outcomes.does_nothing(step, said, arguments)
+        found.score = outcomes.score_of(outcome) if tells else None
+        found.transient = errors.is_transient(step, outcome.low if failing or rejects else "")
+        if error:
+            found.error_class = errors.error_class(step)
+            found.call_error = not name.runs_code and errors.is_call_error(step)
+        line = refusal or (errors.error_line(step) if failing else None)
+        if line is not None:
+            found.error_line = errors.error_shape(line)
+            found.error_shape = errors.error_shape(line, raw)
+            kind = text_signature(line.decode("utf-8", "replace"))
+            found.unanswered = error and kind == "timeout"
+        found.failure = errors.failure_of(step, line) if failing else None
+        return refusal
+
+    def _compare(
+        self, found: Evidence, step: Step, call: Call, outcome: Outcome, name: ToolName
+    ) -> None:
+        """Sets what a call is beside the calls of its tool before, and what it is about."""
+        writes, short = found.effect is _WRITE, outcome.size < _BRIEF
+        found.makes = found.tool in self._settings.once or (writes and name.has("makes"))
+        found.own = found.effect is Effect.READ and effects.reads_files(name, call.arguments)
+        found.revises = self._revisions.revises(call, outcome)
+        found.variant = self._variants.alike(call, outcome, changed=found.changed)
+        item = found.item = self._is_item(found, call, name)
+        file = effects.file_of(call.arguments) if item or writes else None
+        if file is not None and writes and not name.runs_code:
+            found.file = key_of(text_bytes(file))
+        found.brief = (
+            item
+            and short
+            and not (found.failing or name.has("searches") or found.place is not None)
+        )
+        # Who guesses paths and addresses looks for one thing, not for many items.
+        found.absent = (
+            item
+            and found.fresh
+            and not (found.call_error or writes or "/" in call.sample or file is not None)
+            and errors.says_absent(step)
+        )
+        if not found.fresh:
+            rest = outcome.masked.translate(None, _DIGITS)
+            number = _AMOUNT.search(outcome.masked)
+            if number is not None and rest.strip(_AROUND_NUMBERS):
+                found.digits = key_of(rest), float(number[0])
+        if not found.failing:
+            shown = outcome.key if outcome.size >= _NOTE else None
+            found.state = shown if found.file is None else call.change
+        if not (writes or found.runs_code):
+            found.terms = calls.terms_of(call.sample)
+
+    def _count(self, found: Evidence) -> None:
+        """Counts a call, and what it brought."""
+        progress = self._progress
+        progress.calls += 1
+        if found.novelty is None:
+            progress.unseen += 1
+            return
+        progress.answers += 1
+        # Of a file that was changed no answer says more than that it was, and one word about
+        # another item is all that can be said of it.
+        edited = found.file is not None and progress.epoch != found.epoch
+        told = found.brief and found.fresh and not found.nothing
+        progress.news += 1.0 if edited or told else found.novelty
+
+    def _is_item(self, found: Evidence, call: Call, name: ToolName) -> bool:
         """Whether it asks for another item, where that matters; else only where numbers tell it."""
-        last = self._items.add(tool, call.sample)
-        if matters:
-            if not missing and tool_name(tool).asks and runs_code(tool, call.arguments):
+        last, missing = self._items.get(found.tool, ""), found.nothing or found.error
+        keep(self._items, found.tool, call.sample, CALLS)
+        if missing or found.outcome_size < _BRIEF:
+            if not missing and name.asks and found.runs_code:
                 # Another query is another question, and one number all that it is answered by.
                 return last != call.sample
-            judges = not tool_name(tool).words.isdisjoint(_JUDGING)
             # What is not there is asked for in other spellings before it is given up.
-            return is_another(last, call.sample, texts=judges) and not (
-                missing and is_respelled(last, call.sample)
+            return calls.is_another(last, call.sample, texts=name.has("judges")) and not (
+                missing and calls.is_respelled(last, call.sample)
             )
-        if novelty is None or novelty > self._settings.tuning.calls.grinding_novelty:
+        if found.novelty is None or found.novelty > _NOTHING_NEW:
             return False
-        return outcome.size < _NOTE and is_numbered(last, call.sample)
+        return found.outcome_size < _NOTE and calls.is_numbered(last, call.sample)
 
     def _seen_by(self, agent: int) -> Novelty:
         """What an agent has seen: what is known to one is news to another."""
         if len(self._novelty) >= _READERS:
             agent = 0
-        known = self._novelty[agent] = self._novelty.get(agent) or Novelty()
-        return known
+        return self._novelty.setdefault(agent, Novelty())
 
     def refused(self, step: Step) -> int:
         """Round of a call that was refused, of which nothing else is noted."""
@@ -362,18 +349,18 @@ class ToolCallExtractor:
             return Effect(declared)
         if not (name.moves or name.runs_code or name.asks):
             return name.effect
-        if looks_at_files(tool, arguments):
+        if effects.looks_at_files(name, arguments):
             self._viewer = True
         elif self._viewer and not arguments and tool_name(tool).moves:
             # Beside `open a.py` a bare `scroll_down` is the viewer's.
             return Effect.READ
-        return effect_of(tool, arguments)
+        return effects.effect_of(tool, arguments)
 
     def _open_epoch(self, found: Evidence, call: Call) -> None:
         """Opens an epoch for a change that was not made before with the same outcome."""
-        if found.error and not is_compound(call.arguments):
+        if found.error and not effects.is_compound(call.arguments):
             return
         change = hash((call.change, found.outcome))
         if change not in self._writes:
             self._progress.epoch += 1
-        keep(self._writes, change, None, _REMEMBERED)
+        keep(self._writes, change, None, _CHANGES)

@@ -4,31 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from otel_loopguard import semconv
+from otel_loopguard import core, semconv
 from otel_loopguard._util.bounded import keep
-from otel_loopguard.core import (
-    AgentUsage,
-    ErrorClass,
-    Kind,
-    ModelAttempt,
-    Progress,
-    Remaining,
-    Step,
-    Usage,
-)
-from otel_loopguard.evidence.calls import NAMED, agent_key
+from otel_loopguard.core import ErrorClass, Kind, ModelAttempt, Progress, Step, Usage
+from otel_loopguard.evidence.calls import agent_key
 from otel_loopguard.evidence.errors import error_class, error_line, error_shape
-from otel_loopguard.evidence.normalize import key_of, text_bytes
+from otel_loopguard.evidence.normalize import AGENTS, NAMED, key_of, text_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from otel_loopguard.core import MilestoneStatus
     from otel_loopguard.settings import Settings
 
 _RUNS: Final = frozenset({Kind.AGENT, Kind.WORKFLOW})
 _MOST: Final = 1 << 40
-_NAMED: Final = 200
+"""Tokens that a span may say: more is no number of tokens, and their sum stays exact."""
 _LEFT: Final = {
     "steps": "steps", "actions": "actions", "task_actions": "actions", "tokens": "tokens",
     "cost": "cost", "elapsed_s": "seconds",
@@ -54,12 +44,11 @@ class UsageExtractor:
     def __init__(self, settings: Settings, progress: Progress) -> None:
         self._progress = progress
         self._budgets = settings.budgets
-        self._owns = {name: AgentUsage() for name in settings.agent_limits}
+        self._owns = {name: core.AgentUsage() for name in settings.agent_limits}
         self._prices = settings.prices_file if settings.limits_money else None
         self._spending = Usage(task=progress.task)
         self._first_call = progress.calls
-        self._began = 0
-        self._ended = 0
+        self._began = self._ended = 0
         self._working: str | None = None
 
     def extract(self, step: Step) -> Usage:
@@ -76,9 +65,9 @@ class UsageExtractor:
         spending.models = progress.models
         spending.actions = progress.calls - self._first_call
         agent, start, end = step.agent, step.start, step.end or 0
-        spending.agent = None if agent is None else agent[:_NAMED]
+        spending.agent = None if agent is None else agent[:NAMED]
         if agent is not None:
-            self._phase(agent[:_NAMED], start, end)
+            self._phase(agent[:NAMED], start, end)
         if end > self._ended:  # noqa: PLR1730  # a tenth of the price of max()
             self._ended = end
         self._began = self._began or start
@@ -99,7 +88,7 @@ class UsageExtractor:
             progress.used = self._used()
         return spending
 
-    def remaining(self, raised: Mapping[str, float], now: int) -> Remaining:
+    def remaining(self, raised: Mapping[str, float], now: int) -> core.Remaining:
         """What is left of the limits that are set.
 
         Args:
@@ -116,7 +105,7 @@ class UsageExtractor:
                 rest = max(raised.get(one.name, one.limit) - used, 0)
                 left[name] = min(rest, left.get(name, rest))
         whole = {name: int(left[name]) for name in ("steps", "actions", "tokens") if name in left}
-        return Remaining(**whole, cost=left.get("cost"), seconds=left.get("seconds"))
+        return core.Remaining(**whole, cost=left.get("cost"), seconds=left.get("seconds"))
 
     def _model(self, step: Step) -> None:
         spending = self._spending
@@ -197,12 +186,9 @@ class MilestoneExtractor:
         del settings
         self._progress = progress
         self._task = progress.task
-        self._since = 0
-        self._seen = 0
-        self._changed_at = 0
-        self._time = 0
+        self._since = self._seen = self._changed_at = self._time = 0
 
-    def extract(self, step: Step) -> MilestoneStatus | None:
+    def extract(self, step: Step) -> core.MilestoneStatus | None:
         """The standing after this step; None without milestones in the task at hand."""
         del step
         progress = self._progress
@@ -222,8 +208,8 @@ class MilestoneExtractor:
         )
 
 
-_AGENTS: Final = 32
 _FAILING: Final = 0x6D6F_6465_6C21
+"""Tells the loop of an agent's failing model calls from the agent."""
 _OURS: Final = frozenset((semconv.ERROR_ABORT, semconv.ERROR_DENY))
 
 
@@ -253,7 +239,7 @@ class ModelAttemptExtractor:
         if not line or step.error_type in _OURS:
             return None
         agent = agent_key(step.agent)
-        keep(self._failing, agent, None, _AGENTS)
+        keep(self._failing, agent, None, AGENTS)
         return _attempt(step, agent, error_shape(line))
 
 

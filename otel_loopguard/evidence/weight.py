@@ -13,119 +13,134 @@ from typing import TYPE_CHECKING, Final
 from otel_loopguard._util.bounded import keep
 from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core import Effect, ErrorClass
+from otel_loopguard.evidence.normalize import CALLS
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Evidence
 
-_READ, _WAIT, _WRITE = Effect.READ, Effect.WAIT, Effect.WRITE
-_UNCLEAR, _TRANSIENT = ErrorClass.UNKNOWN, ErrorClass.TRANSIENT
+_READ: Final = Effect.READ
 
-# Seconds of rest after which a third of the haste is left. Who looks a few times a minute watches.
-# Who was told to wait, or met what a pause may mend, is a nuisance only within seconds.
-_WATCHES_S: Final = 2.5
-_WAITS_S: Final = 1.0
-# Who tries again what failed has less reason to: a rest of ten seconds halves it, of half a minute
-# leaves nothing.
-_TRIES_S: Final = 12.0
-# So much of a rest makes a look again a wait: seven seconds, or three where it is pending.
+_RESTS_S: Final = 3.0
+"""Seconds of rest after which a third of a weight is left, and of five a sixteenth. Nobody rests by
+chance: an agent that goes round asks again as soon as its model has answered, so that whoever looks
+every five seconds waits for something, be its answer good news, an error or in no known language.
+Longer, and who waits for a file or a message is stopped; shorter, and slow loops pass."""
+_WRONG_S: Final = 12.0
+"""The same of a call that is itself wrong, which no rest mends: after half a minute its agent did
+other things."""
 _RESTED: Final = 0.95
+"""So much of a rest, five seconds, makes a look again a wait; its weight is next to nothing by
+then, so that it makes no step."""
 
-# Characters of an answer: a word comes again by chance, a line seldom, and a page is a state of
-# things.
-_WORD, _LINE, _PAGE = 20, 100, 400
+_LINE: Final = 60.0
+"""Characters of an answer: a word comes again by chance, a line of so many seldom."""
+_LONG, _PAGE, _TEXT = 100, 400, 250
+"""A page of 400 characters is a state of things, and so is a text among the arguments, of which no
+more than 256 are kept; one of 100 may still be a message or a button."""
 
-# What a call is, as far as that is known. Its own reads can only change by its own doing. Other
-# reads may change by themselves. A write, or a call of which nothing is known, is work as a rule,
-# and so is one that reaches other people, though it costs more to be wrong.
-_OWN: Final = 1.0
-_LOOKS: Final = 0.4
-_STATE: Final = 0.6
+# What an equal answer says towards a stop, which takes three and a few refusals:
 _UNKNOWN: Final = 0.05
-# An error that a pause may mend, or of which nothing is known, is as good as an unknown answer; a
-# dozen of them is no deny yet.
-_UNCLEAR_ERROR: Final = 0.1
-# What was cut may differ behind the cut, and what was not captured may be anything.
+"""Of a line of a call of which nothing is known: sixty in a row are a loop in any language."""
+_LOOKS: Final = 0.4
+"""Of a line that is read: eight in a row. It may change by itself, so less than what is its own."""
+_STATE: Final = 0.6
+"""Of a page, whatever the call is: five in a row."""
+_SAME_TEXT: Final = 0.15
+"""Of a word, where the call had a text of its own: a thought or a file once more, ten in a row."""
+_UNCLEAR: Final = 0.1
+"""Of an error that a pause may mend, or of which nothing is known: a dozen is no deny yet."""
 _CUT: Final = 0.1
-_UNSEEN_STOP: Final = 0.02
-_UNSEEN_HINT: Final = 0.2
-# Of an error that a pause may mend a hint hears half.
+"""What was cut may differ behind the cut."""
+_ACTED, _ACTED_IN_VAIN = 0.75, 0.5
+"""How much of a stop calls in between take away that were made before and may act: a key pressed
+once more may have moved something, though nothing shows it. Less, where all failed again."""
+_UNSEEN_STOP, _UNSEEN_HINT = 0.02, 0.2
+"""What was not captured may be anything; a hint at fifteen is worth a word about it."""
+# What it says towards a hint:
 _SOFT: Final = 0.5
-# How much of a hint news in between take away: what is asked again and again beside real work
-# deserves a word, late.
+"""Of an error that a pause may mend half: it has its own budget of time."""
 _AMID: Final = 0.8
-_LEAST_READ: Final = 0.03
-# How much of a hint patience takes away from who tries again what came to nothing.
+"""How much of a hint news in between take away: what is asked again and again beside real work
+deserves a word, late."""
 _PATIENT: Final = 0.7
-# The least that any captured answer says for a hint: five words "ok" in a row are a loop.
+"""How much of a hint patience takes away from who tries again what came to nothing."""
 _LEAST: Final = 0.5
+"""The least that any captured answer says for a hint: five words "ok" in a row are a loop."""
 
 
 def is_accused(call: Evidence) -> bool:
-    """Whether status, shape or known words of the outcome say that nothing came of it."""
+    """True if status, shape or known words of the outcome say that nothing came of it."""
     return (
-        call.failing
-        or call.rejects
-        or call.nothing
-        or call.refused
-        or (call.empty and call.effect is _READ)
+        call.failing or call.refused or _is_explained(call) or (call.empty and call.effect is _READ)
     )
 
 
-def news_of(novelty: float | None, effect: Effect, *, failing: bool) -> float:
-    """How much a call brought: what is not known to read may have changed something."""
-    if failing:
-        return 0.0
-    return 1.0 if novelty is None or effect is not _READ else novelty
+def _is_explained(call: Evidence) -> bool:
+    """True if the outcome says why nothing came of the call."""
+    return call.rejects or call.nothing or call.refused or call.call_error
 
 
-def says(call: Evidence) -> float:
-    """How much an answer says by its length, from a word to a line."""
-    return min(max((call.outcome_size - _WORD) / (_LINE - _WORD), 0.0), 1.0)
+def _is_unclear(call: Evidence) -> bool:
+    """True for a failure that a pause may mend, for all that is known of it."""
+    of_nothing = call.error and call.error_class is ErrorClass.UNKNOWN
+    return call.transient or (of_nothing and not _is_explained(call))
+
+
+def says(size: int) -> float:
+    """How much an answer says by its length in characters, 0 to 1."""
+    return 1.0 - exp(-((size / _LINE) ** 2))
 
 
 def weigh(call: Evidence, since: Since) -> None:
     """Sets what a call weighs: its haste, and what it says for a hint and for a stop."""
-    accused = is_accused(call)
-    # Who is told that it is not ready after a minute in the call has waited for a minute.
-    pause = since.pause + since.took if call.pending else since.pause
-    call.rested = rested = _rested(call, pause, accused=accused)
-    watches = rested >= _RESTED and not accused
-    call.waits = call.effect is _WAIT or (not call.fresh and (call.pending or watches))
+    accused, unclear = is_accused(call), _is_unclear(call)
+    firm = accused and not unclear
     # Who was told that the call itself is wrong has not heard it, whatever else it does.
     told = call.refused or call.call_error
-    haste = 0.0 if call.effect is _WAIT else 1.0 - rested
-    heard = 1.0 - _PATIENT * rested if accused and not (call.transient or call.pending) else haste
-    call.hint_weight = heard * (1.0 - _AMID * since.news)
-    call.stop_weight = haste * (1.0 - since.news * (0.5 if told else 1.0))
+    rests_s = _WRONG_S if told else _RESTS_S
+    call.rested = rested = _rested(since.pause + since.took * call.pending, rests_s)
+    waits = call.effect is Effect.WAIT
+    looks = call.pending or (rested >= _RESTED and not accused)
+    call.waits = waits or (looks and not call.fresh)
+    # What takes a minute to say that it is not ready, in whatever words, has waited for one; a line
+    # says more than that, and what is the agent's own does not wait.
+    gave = 0.0 if firm or call.own else since.took * (1.0 - says(call.outcome_size))
+    haste = 0.0 if waits else 1.0 - _rested(since.pause + gave, rests_s)
+    heard = 1.0 - _PATIENT * rested if firm else 0.0 if waits else 1.0 - rested
+    news = min(since.news, 1.0)
+    call.hint_weight = heard * (1.0 - _AMID * news)
+    call.stop_weight = haste * (1.0 - news * (0.5 if told else 1.0))
+    call.stop_weight *= 1.0 - since.acted * (_ACTED_IN_VAIN if accused else _ACTED)
     if call.outcome is None:
         call.hint_weight *= _UNSEEN_HINT
         call.stop_weight *= _UNSEEN_STOP
         return
     loud = accused or call.effect is _READ
-    said = 1.0 if loud else max(min(call.outcome_size / _LINE, 1.0), _LEAST)
+    said = 1.0 if loud else max(min(call.outcome_size / _LONG, 1.0), _LEAST)
     call.hint_weight *= _SOFT if call.transient else said
-    call.stop_weight *= _kind(call, accused=accused) * (_CUT if call.cut else 1.0)
+    call.stop_weight *= _said(call, firm=firm, unclear=unclear) * (_CUT if call.cut else 1.0)
 
 
-def _rested(call: Evidence, pause: float, *, accused: bool) -> float:
-    if call.pending or call.transient:
-        return 1.0 - exp(-pause / _WAITS_S)
-    if accused:
-        return 1.0 - exp(-((pause / _TRIES_S) ** 2))
-    return 1.0 - exp(-pause / _WATCHES_S)
+def _rested(rest: float, rests_s: float) -> float:
+    """How much of a rest so many seconds are."""
+    return 1.0 - exp(-((rest / rests_s) ** 2))
 
 
-def _kind(call: Evidence, *, accused: bool) -> float:
-    explained = call.rejects or call.nothing or call.refused or call.call_error
-    if call.transient or (call.error and call.error_class is _UNCLEAR and not explained):
-        return _UNCLEAR_ERROR
-    if accused or call.own:
-        return _OWN
-    page = min(max((call.outcome_size - _LINE) / (_PAGE - _LINE), 0.0), 1.0)
+def _said(call: Evidence, *, firm: bool, unclear: bool) -> float:
+    """What an equal answer says: all of it where nothing came of it, or only the agent changes it.
+
+    Of any other call by its length, and that of what was asked.
+    """
+    if unclear or firm or call.own:
+        return _UNCLEAR if unclear else 1.0
     looks = call.effect is _READ and not call.runs_code
-    said = says(call)
-    known = _LOOKS * max(said, _LEAST_READ) if looks else _UNKNOWN * said**2
-    return max(known, _STATE * page)
+    line = (_LOOKS if looks else _UNKNOWN) * says(call.outcome_size)
+    page = _STATE * _share(call.outcome_size, _PAGE)
+    return max(line, page, _SAME_TEXT * _share(len(call.sample), _TEXT))
+
+
+def _share(size: int, whole: int) -> float:
+    return min(max((size - _LONG) / (whole - _LONG), 0.0), 1.0)
 
 
 class Since(NamedTuple):
@@ -139,92 +154,113 @@ class Since(NamedTuple):
     """Whether it had this outcome before."""
     pause: float = 0.0
     """The longest rest in between, in seconds. A model that thinks does not rest, and neither does
-    the call itself; another call gives it time."""
+    the call itself; another call that says little gives it time."""
     news: float = 0.0
     """How much the calls in between brought that was new, each 0 to 1, on the average."""
+    acted: float = 0.0
+    """The share of calls in between that may have changed something once more."""
     took: float = 0.0
     """What the call itself took, in seconds: which is a rest of who was told to wait."""
 
 
+_Made = tuple[tuple[int | None, ...], int, float, int]
+"""Answers of a call, and what was counted when it was made last: calls, news, acts."""
+
 _FIRST: Final = Since(fresh=True)
-_REMEMBERED: Final = 64
 _WORDINGS: Final = 4
+"""Answers of one call that are remembered: a lamp that goes on and off is no news."""
+_THINKS_S: Final = 10.0
+"""Seconds that a model seldom takes longer than, for one answer."""
+_NEWEST: Final = 0.25
+"""How much the newest gap counts in what is usual for an agent whose model is not seen."""
 
 
 class Pace:
     """Remembers the newest 64 different calls of a session, and what was between them."""
 
-    __slots__ = ("_calls", "_end", "_known", "_news", "_rests", "_thought")
+    __slots__ = ("_acts", "_calls", "_end", "_known", "_news", "_rests", "_thought", "_usual")
 
     def __init__(self) -> None:
-        self._calls = self._end = 0
+        self._acts = self._calls = self._end = 0
         self._news = 0.0
         self._thought = -1
+        # Seconds before a call that was not made before, where no model is seen; None if unknown.
+        self._usual: float | None = None
         # Of each of the newest calls the rest before it and what it took, in seconds.
         self._rests: list[float] = []
-        self._known: dict[int, tuple[tuple[int | None, ...], int, float]] = {}
+        self._known: dict[int, _Made] = {}
 
     def thought(self, took: int) -> None:
         """A model took nanoseconds."""
         self._thought = max(self._thought, 0) + max(took, 0)
 
-    def add(  # noqa: PLR0913
-        self, call: int | None, outcome: int | None, start: int, end: int, *, news: float,
-        waits: bool,
-    ) -> Since:  # fmt: skip
-        """Notes a call, and says what was between it and the same call before.
-
-        Of a call that was not made before, or answered otherwise, `news` is what it brought.
-        """
-        rest = 0.0
-        if start and self._end:
-            rest = max(start - self._end - max(self._thought, 0), 0) / 1e9
-        if self._thought < 0:
-            # Where models are not seen, half of it may be thinking.
-            rest /= 2
-        self._thought, self._end = min(self._thought, 0), max(self._end, end)
-        before = None if call is None else self._known.get(call)
-        took = max(end - start, 0) / 1e9 if start else 0.0
-        since = _FIRST if before is None else self._since(before, outcome, rest, took)
-        if call is None:
+    def add(self, call: Evidence, start: int) -> Since:
+        """Notes a call that began then (0: unknown): what was between it and the one before."""
+        before = None if call.call is None else self._known.get(call.call)
+        rest = self._rest(start, fresh=before is None)
+        self._end = max(self._end, call.time)
+        took = max(call.time - start, 0) / 1e9 if start else 0.0
+        since = _FIRST if before is None else self._since(before, call.outcome, rest, took)
+        if call.call is None:
             since = Since(fresh=False)
         self._calls += 1
-        self._news += news if since.fresh or since.changed else 0.0
-        if waits:
-            # Who calls a tool that does nothing else means to give it time, however long that is.
-            took = max(took, _TRIES_S)
-        self._rests = [*self._rests[2 - 2 * _REMEMBERED :], rest, took]
-        if call is not None:
+        # A program of which nothing is known may change anything, whatever it answers.
+        looks = call.effect is _READ and (call.own or not call.runs_code)
+        waits = call.effect is Effect.WAIT
+        if call.failing:
+            pass
+        elif since.fresh or since.changed:
+            self._news += call.novelty if looks and call.novelty is not None else 1.0
+        else:
+            self._acts += not (looks or waits)
+        # Who calls a tool that does nothing else means to give it time, however long that is; and
+        # what answers with a page has worked, and not waited.
+        gave = max(took, _WRONG_S) if waits else took * (1.0 - says(call.outcome_size))
+        self._rests = [*self._rests[2 - 2 * CALLS :], rest, gave]
+        if call.call is not None:
             answers = () if before is None else before[0][1 - _WORDINGS :]
-            keep(self._known, call, ((*answers, outcome), self._calls, self._news), _REMEMBERED)
+            now = (*answers, call.outcome), self._calls, self._news, self._acts
+            keep(self._known, call.call, now, CALLS)
         return since
 
-    def _since(
-        self, before: tuple[tuple[int | None, ...], int, float], outcome: int | None, rest: float,
-        took: float,
-    ) -> Since:  # fmt: skip
-        answers, calls, news = before
+    def _rest(self, start: int, *, fresh: bool) -> float:
+        """Seconds between the last call and one that starts, less what a model took."""
+        gap = max(start - self._end, 0) / 1e9 if start and self._end else 0.0
+        if self._thought >= 0:
+            thought, self._thought = self._thought / 1e9, 0
+            return max(gap - thought, 0.0)
+        # Where models are not seen, a part of it is thinking: what is usual before other calls.
+        usual = gap / 2 if self._usual is None else min(self._usual, _THINKS_S)
+        if fresh and gap:
+            known = gap if self._usual is None else self._usual
+            self._usual = known + _NEWEST * (gap - known)
+        return max(gap - usual, 0.0)
+
+    def _since(self, before: _Made, outcome: int | None, rest: float, took: float) -> Since:
+        answers, calls, news, acts = before
         between = self._calls - calls
         equal = outcome is not None and outcome in answers
         changed = outcome is not None and not equal and None not in answers
         if not between:
             return Since(False, changed, equal, rest, took=took)
         longest = max(rest, *self._rests[-2 * between :])
-        return Since(False, changed, equal, longest, (self._news - news) / between, took)
+        brought, acted = (self._news - news) / between, (self._acts - acts) / between
+        return Since(False, changed, equal, longest, brought, acted, took)
 
 
-_TRACKED: Final = 64
-_LEARNED: Final = 4.0
-_PAYS: Final = 0.5
-_EASE: Final = 1.5
 _FADE: Final = 0.95
+"""What a repeat keeps for each one after it: the last twenty count."""
+_HALF: Final = 4.0
+"""Repeats by which half is learned of a tool: fewer are chance."""
+_EASE: Final = 2.5
+"""What thresholds are multiplied by at most, of a tool all of whose repeats pay off."""
 
 
 class RepeatBaseline:
-    """Learns, per tool, how often an equal call got another answer than before.
+    """Learns, per tool, how often an equal call got another answer than before, and not a failure.
 
-    From four repeats on, of which half or more brought another answer, it takes half as many again
-    of this tool's repeats before they count as a loop: whatever is watched through it moves.
+    The more often, the more repeats it takes before they count as a loop: whatever is watched
+    through such a tool moves, and what fails at first works in the end.
     """
 
     __slots__ = ("_tools",)
@@ -232,10 +268,10 @@ class RepeatBaseline:
     def __init__(self) -> None:
         self._tools: dict[str, tuple[float, float]] = {}
 
-    def ease(self, tool: str, *, again: bool, changed: bool) -> float:
+    def ease(self, tool: str, *, again: bool, paid: bool) -> float:
         """Notes a call and gives what the thresholds of its tool are multiplied by."""
-        repeats, paid = self._tools.get(tool, (0.0, 0.0))
+        repeats, paying = self._tools.get(tool, (0.0, 0.0))
         if again:
-            repeats, paid = repeats * _FADE + 1.0, paid * _FADE + changed
-            keep(self._tools, tool, (repeats, paid), _TRACKED)
-        return _EASE if repeats >= _LEARNED - 0.5 and paid >= _PAYS * repeats else 1.0
+            repeats, paying = repeats * _FADE + 1.0, paying * _FADE + paid
+            keep(self._tools, tool, (repeats, paying), CALLS)
+        return 1.0 + (_EASE - 1.0) * paying * repeats / (repeats**2 + _HALF**2)

@@ -15,6 +15,7 @@ from otel_loopguard._util.backlog import Backlog
 from otel_loopguard._util.clock import now
 from otel_loopguard._util.errors import InternalErrors, attempt, swallow
 from otel_loopguard._util.locks import held, later, new_lock, reset_after_fork, settle, waiting
+from otel_loopguard._util.worker import weak_reference
 from otel_loopguard.core import Action, Kind, Step
 from otel_loopguard.detectors import DETECTORS, Registry
 from otel_loopguard.escalation.service import EscalationService
@@ -793,7 +794,7 @@ class LoopGuard(SessionQueries):
         """Decides about one finding, and raises the flag."""
         decision = self._decisions.decide(session.key, finding, step, index=index, time=at)
         decision = session.noted(decision)
-        _raise_flag(session, decision)
+        _raise_flag(session, decision, finding.quote)
         # Where something stronger stands, the loop is refused by that.
         finding.verdict.loop.decision = "" if decision.shadow else session.flag.standing
         loop = finding.verdict.detection.own is None
@@ -846,6 +847,7 @@ class LoopGuard(SessionQueries):
                 self._escalation = EscalationService(
                     self.settings, self._sessions, self.active,
                     lock=self._lock, faults=self.faults, writer=self._writer,
+                    explain=weak_reference(self.explain),
                 )  # fmt: skip
                 self.telemetry.follow(self._escalation.escalations)
                 self._escalation.audit.on_manual_change = self.telemetry.voice.manual_change
@@ -885,14 +887,17 @@ class LoopGuard(SessionQueries):
         return now() if self._live else known or self._now
 
 
-def _raise_flag(session: Session, decision: Decision) -> None:
+def _raise_flag(session: Session, decision: Decision, quote: str = "") -> None:
     flag = session.flag
     # A hint for one loop does not clear the deny of another.
     # A decision that is only noted on the trace leaves the flag alone.
     noted = decision.shadow or decision.action is Action.ALLOW
     if not noted and decision.action.rank >= flag.control.action.rank:
-        text = hint(decision) + session.record.offer(decision.action)
-        flag.set(decision.action, reason=decision.message, hint=text, decision=decision)
+        offer = session.record.offer(decision.action)
+        flag.set(
+            decision.action, reason=decision.message, hint=hint(decision) + offer,
+            quoting=hint(decision, quote) + offer, decision=decision,
+        )  # fmt: skip
 
 
 _guards: GuardRegistry[LoopGuard] = GuardRegistry()

@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from otel_loopguard._control.flag import Control
 from otel_loopguard._util.clock import now
 from otel_loopguard.core.task import Task
 from otel_loopguard.evidence import parsed
+from otel_loopguard.policy import Hearing
 from otel_loopguard.sessions.requested_calls import RequestedCalls
 from otel_loopguard.sessions.session import SavedSession
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from otel_loopguard.core.admission import ResourceUse
     from otel_loopguard.core.report import AgentCycle, Context, Happening, Report, Topic
     from otel_loopguard.execution.admission import Admissions
+    from otel_loopguard.policy.explain import Explanation
     from otel_loopguard.policy.preferences import Preferences
     from otel_loopguard.sessions import SessionRegistry
     from otel_loopguard.sessions.active import ActiveSpan, ActiveSpans
@@ -153,6 +155,16 @@ class SessionQueries:
                 return None
             return replace(found.report(), execution=self._admissions.acceptance(found.record))
 
+    def wait_advice(self, session: str) -> float:
+        """Returns the seconds to wait before the next look, 0 if nothing is waited for.
+
+        Args:
+            session: Key of the session.
+        """
+        with self._settled():
+            found = self._sessions.find(session)
+            return 0.0 if found is None else found.wait_advice()
+
     def remaining(self, session: str) -> Remaining | None:
         """Returns what is left of the limits of a session, or None if it is not known.
 
@@ -167,6 +179,55 @@ class SessionQueries:
             left, seconds = found.remaining(at), self._watchdog.left_s(found, at)
         known = [one for one in (left.seconds, seconds) if one is not None]
         return left._replace(seconds=min(known, default=None))
+
+    def explain(self, session: str) -> Explanation | None:
+        """Returns what was counted of a session and what comes next; None if it is not known.
+
+        Args:
+            session: Key of the session.
+        """
+        from otel_loopguard.policy.explain import Explanation, LoopState  # noqa: PLC0415  # seldom
+
+        with self._settled():
+            found = self._sessions.find(session)
+            if found is None:
+                return None
+            flag, policy, settings = found.flag, found.policy, self.settings
+            control, allowed = flag.control, found.allowed
+            hearing = Hearing(flag.heard if flag.asked else None)
+            return Explanation(
+                found.key, control.action, control.by,
+                shadow=settings.mode == "shadow" or allowed is None,
+                allowed=len(allowed or ()),
+                decisions=found.report().alerts,
+                loops=tuple(
+                    LoopState.of(
+                        loop, settings, self._decisions.digest(loop.id), policy.reasons(loop),
+                        heard=hearing.counts(loop),
+                    )
+                    for loop in policy.loops
+                ),
+                repeats=tuple(
+                    repeat for key, repeat in policy.repeats.items() if not policy.knows(key)
+                ),
+                repeat_threshold=settings.repeat_threshold / settings.sensitivity,
+            )  # fmt: skip
+
+    def allow(self, session: str, scope: Literal["call", "session"], by: str) -> str | None:
+        """Lets a false alarm through: the session goes on, and is not stopped for it again.
+
+        Args:
+            session: Key of the session.
+            scope: The stopped loop (`call`), or whatever the session does.
+            by: Who says so.
+
+        Returns:
+            The setting that does so for good, empty where nothing was stopped; None if the session
+            is not known.
+        """
+        with self._settled():
+            found = self._sessions.find(session)
+            return None if found is None else found.allow(scope, by)
 
     def cycles(self, session: str) -> tuple[AgentCycle, ...] | None:
         """Returns the newest 32 agent cycles of a session, oldest first, or None.

@@ -178,7 +178,7 @@ class Untraced:
             if not calls and not (first and asks_for_tools(span)):
                 return []
             requested = session.requested = RequestedCalls()
-        requested.note_hint(session.flag.control.hint)
+        requested.note_hint(session.flag.quoting_hint)
         request = None
         if requested.waits or calls:
             request = request_on(span) if read is None or read.request is None else read.request

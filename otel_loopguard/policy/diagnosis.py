@@ -5,7 +5,10 @@ Written for the model that meets the error: an instruction each, nothing that it
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import builtins
+import re
+from collections.abc import Callable, Mapping
+from keyword import iskeyword
 from typing import TYPE_CHECKING, Final, cast
 
 from otel_loopguard._util.bounded import BoundedDict
@@ -13,9 +16,11 @@ from otel_loopguard._util.locks import new_lock, reset_after_fork
 from otel_loopguard._util.worker import BackgroundWorker
 from otel_loopguard.core import Diagnosis, Fix
 from otel_loopguard.errors import LoopGuardSettingsError
+from otel_loopguard.policy.hints import LOOK, kind_of
 
 if TYPE_CHECKING:
     from otel_loopguard._util.errors import InternalErrors
+    from otel_loopguard.policy.hints import Call
 
 
 def _diagnosis(
@@ -170,9 +175,59 @@ DIAGNOSES: Final = {diagnosis.signature: diagnosis for diagnosis in _KNOWN}
 """What is known, by signature."""
 
 
-def diagnose(signature: str | None) -> Diagnosis | None:
-    """Returns the diagnosis of a kind of error; None for an unknown one."""
+_UNSURE: Final = _diagnosis(
+    "timeout",
+    "The answer did not come in time, and the work may have been done all the same.",
+    "verify whether it was done before you do it again",
+    prevent="Send a key with it, by which the service knows a second try.",
+)
+"""Of a call that creates, sends, orders or pays."""
+
+
+_SHELL: Final = _diagnosis(
+    "syntax",
+    "This tool runs a shell, and it got Python.",
+    "write the code to a file and run that",
+    "use a tool that runs Python",
+)
+_PYTHON: Final = _diagnosis(
+    "syntax",
+    "This tool runs Python, and it got a shell command.",
+    "use a tool that runs a shell",
+    "run the command by `subprocess.run`",
+)
+_IS_PYTHON: Final = re.compile(
+    r"^\s*(?:import \w|from [\w.]+ import |(?:async )?def \w+\(|class \w+[(:]|print\(|\w+ = \S)",
+    re.MULTILINE,
+)
+"""Lines that no shell understands, by the grammar of Python."""
+_IS_COMMAND: Final = re.compile(r"\s*([a-z][\w.-]*) +[-./~$\w]")
+"""A word and another one, which Python understands only after words of its own."""
+
+
+def diagnose(signature: str | None, call: Call | None = None) -> Diagnosis | None:
+    """Returns the diagnosis of a kind of error; None for an unknown one.
+
+    Args:
+        signature: The kind.
+        call: The call that failed; None if it is not at hand.
+    """
+    if call is not None and signature is not None:
+        if call.seen.makes and signature == _UNSURE.signature:
+            return _UNSURE
+        kind, text = kind_of(call.seen.tool), _longest_text(call.step.args)
+        if kind == "shell" and _IS_PYTHON.search(text):
+            return _SHELL
+        word = _IS_COMMAND.match(text) if kind == "python" else None
+        if word is not None and not (iskeyword(word[1]) or hasattr(builtins, word[1])):
+            return _PYTHON
     return None if signature is None else DIAGNOSES.get(signature)
+
+
+def _longest_text(args: object) -> str:
+    known = cast("Mapping[object, object]", args) if isinstance(args, Mapping) else {"": args}
+    texts = [value for value in known.values() if isinstance(value, str)]
+    return max(texts, key=len, default="")[:LOOK]
 
 
 Diagnose = Callable[[str], object]

@@ -2,45 +2,61 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
+from otel_loopguard._util.text import printable, truncate
+from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core import Action
 
 if TYPE_CHECKING:
-    from otel_loopguard.core import Decision, Detection, Diagnosis
+    from otel_loopguard.core import Decision, Detection, Diagnosis, Evidence, Step
 
-_HINT: Final = "Do not repeat this: use what you have, try another way, or say what is missing."
+_USUAL: Final = "Use what you have, try another way, or say what is missing."
+_UNCHANGED: Final = (
+    "Do not repeat it unchanged: use what you have, change the call, or say what is missing."
+)
+_MORE: Final = "More of the same will not help: use what you have, or say what is missing."
+_QUESTION: Final = "Should the agent go on like this, try another way (which?), or stop?"
 _FIXES: Final = 2
+"""A model that is given more ways out than two tries all of them."""
+_QUOTED: Final = 60
+"""Characters of an answer: enough to know it again, too few to give orders with."""
 _FOLLOWS: Final = {
-    Action.STEER: "Stop doing this.",
+    Action.STEER: "Stop this, and take another way.",
     Action.ASK: "Ask the user before you go on.",
-    Action.DENY: "Further calls of this kind are refused: try another way, or finish with what you "
-    "have.",
+    Action.DENY: "The same again is refused: try another way, or finish with what you have.",
     Action.PAUSE: "The run is paused until a person lets it go on.",
     Action.ABORT: "The run is stopped.",
 }
 
 
-def hint(decision: Decision) -> str:
+def hint(decision: Decision, quote: str = "") -> str:
     """Renders a decision as sentences for the model.
 
-    First what was measured, then what follows; then the detector's own advice, the other ways of a
-    steer or a deny, the question of an ask, and for an error its cause and what may help. Fixes
-    that cannot be taken back are named as such.
+    First what was measured, then what follows; then the advice that fits, the other ways of a steer
+    or a deny, the question of an ask, and for an error its cause and what may help. Fixes that
+    cannot be taken back are named as such.
+
+    Args:
+        decision: The decision.
+        quote: What `quoted` gave. Content: such a text stays in the process.
     """
-    parts = [_sentence(decision.message), _FOLLOWS.get(decision.action, "")]
+    parts = [_sentence(decision.message), quote, _FOLLOWS.get(decision.action, "")]
     if decision.action is Action.HINT and not decision.advice:
-        # A detector's own advice is more specific than the general one.
-        parts.append(_HINT)
+        # One that a journal has.
+        parts.append(_USUAL)
     if decision.action is not Action.ABORT:
         parts.append(decision.advice)
         if decision.alternatives:
             parts.append(f"Other ways: {'; '.join(decision.alternatives)}.")
         if decision.action is Action.ASK:
-            parts.append(f"To ask: {decision.question}")
+            # What was measured stands in front of it already.
+            asked = (decision.question or _QUESTION).removeprefix(_sentence(decision.message))
+            parts.append(f"To ask: {asked.strip()}")
         if decision.diagnosis is not None:
             parts.append(f"Likely cause: {_sentence(decision.diagnosis.cause)}")
             fixes = [
@@ -51,15 +67,60 @@ def hint(decision: Decision) -> str:
     return " ".join(part for part in parts if part)
 
 
+def advice(action: Action, found: Detection, call: Call | None) -> str:
+    """Returns the advice that fits what was seen; empty where the action says enough.
+
+    Args:
+        action: What was decided.
+        found: The detection; its own advice is more to the point than the usual one.
+        call: The call that showed it; None if no call did.
+    """
+    if found.advice or action is not Action.HINT or call is None:
+        return found.advice or (_USUAL if action is Action.HINT else "")
+    again = call.seen.call in found.keys and not call.seen.fresh
+    return _UNCHANGED if again else _MORE
+
+
+class Call(NamedTuple):
+    """A call that showed a loop, as a step and as evidence. It has content."""
+
+    step: Step
+    seen: Evidence
+
+    def quoted(self) -> str:
+        """Returns the first line of its error or answer, quoted; empty if it is not known."""
+        step, failed = self.step, self.seen.error
+        text = step.error_text if failed and step.error_text else step.outcome
+        if isinstance(text, str):
+            text = text[:LOOK].strip().partition("\n")[0]
+        # Nothing in it ends the quotation.
+        line = printable(truncate(text, _QUOTED)).replace('"', "'")
+        if not line:
+            return ""
+        end = "" if line.endswith((".", "?", "!")) else "."
+        return f'The last {"error" if failed else "answer"}: "{line}"{end}'
+
+
+LOOK: Final = 2_000
+"""Characters that are looked at of an argument or an answer: a screenful."""
+
+
+def lasting(decision: Decision) -> str:
+    """Returns the setting that lets through for good what a decision is about; empty without."""
+    if decision.about_limit or decision.detector == "warnings":
+        return ""
+    tool = printable(json.dumps(decision.tool, ensure_ascii=False))
+    if decision.reason == "done_before":
+        return f"once_tools without {tool}"
+    return f"exempt_tools = [{tool}]" if decision.tool else f'switched_off = "{decision.detector}"'
+
+
 def question(action: Action, found: Detection, known: Diagnosis | None) -> str | None:
     """Returns the question for the user; None unless the action is `ask` or `pause`."""
     if action not in (Action.ASK, Action.PAUSE):
         return None
     cause = f" {known.cause}" if known is not None else ""
-    return (
-        f"{_sentence(found.message)}{cause} Should the agent go on like this, try another way "
-        "(which?), or stop?"
-    )
+    return f"{_sentence(found.message)}{cause} {_QUESTION}"
 
 
 def _sentence(text: str) -> str:

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from otel_loopguard.core import Action, FollowUp, Source
+from otel_loopguard._util.bounded import keep
+from otel_loopguard.core import Action, Detection, FollowUp, Severity, Source
 from otel_loopguard.policy.ladder import (
+    IGNORED,
+    LASTING,
+    MILD,
+    ROUNDING,
+    RUNGS,
     UNASKED,
     Hearing,
-    Ladder,
     Loop,
+    Repeat,
     Verdict,
-    at_once,
-    climb,
+    keys_of,
+    needs,
+    rank,
+    reached,
 )
 
 if TYPE_CHECKING:
-    from otel_loopguard.core import Detection
+    from otel_loopguard.core import Evidence
     from otel_loopguard.settings import Settings
 
 ORDER: Final = tuple(Source)
@@ -27,6 +36,7 @@ _SOURCES: Final = {
     "exchange": Source.GRAPH_LOOP,
     "budget": Source.RESOURCES,
 }
+# How sure a stop is, and anything milder; an order for who reads several guards, and no measure.
 _CERTAINTY: Final = {
     Source.GRAPH_LOOP: (0.98, 0.90),
     Source.TOOL_LOOP: (0.95, 0.85),
@@ -73,22 +83,57 @@ def follow_ups_of(action: Action, intervention: str | None) -> tuple[FollowUp, .
     return steps
 
 
+# Loops of one session that are remembered, and keys of one loop: more than any recorded run has at
+# a time (9 and 61), and a bound on memory.
+_LOOPS: Final = 32
+_KEYS: Final = 256
+# Calls made again whose counts can be explained: those of the newest work.
+_REPEATS: Final = 16
+# Verdicts that an interrupt or a fault kept from taking effect, and how often they are tried: what
+# fails three times fails for ever.
 _OWED: Final = 8
 _TRIES: Final = 3
+_WARNINGS: Final = "warnings"
 
 
 class Policy:
-    """The ladder of the loops, the verdicts that stand on none, and the end.
+    """The ladder of each loop, verdicts that stand on none, and the end.
 
-    After an abort nothing further is said of the session, until somebody lets it go on or the next
-    run of its conversation begins.
+    A hint is spent on its loop: it is given once, says nothing about another loop, and what rounds
+    that show the loop again weigh is added up. A rung is reached at the sum that its setting says
+    (`RUNGS`), and not before `tuning.policy.cooldown_s` and `tuning.policy.cooldown_rounds` of the
+    rung before are over. Parallel calls confirm once, for the agent can react between rounds only.
+    Detections are not added up: the strongest one speaks, and what was not said is not spent. No
+    abort comes without a deny before it.
+
+    With `hint_climbs_after`, a hint that was heard and ignored for so many rounds climbs to the
+    next rung, whatever the evidence weighs, and never by itself to an abort.
+
+    Where the runtime asks, a rung counts once it was heard: the ladder waits there until then, only
+    a call that began after that confirms it, and what can no longer be heard is said again.
+
+    A success that brings something new takes one confirmation of every loop back, and each goes
+    down to the rung that it then stands on, at most `tuning.policy.descend_limit` times and never
+    below the hint. A pause and an abort stay. A loop not seen for `tuning.policy.forget_after` (24)
+    calls is forgotten.
+
+    More loops than `warning_limit` that were warned of (hint, steer or ask) are a verdict of their
+    own, an abort. After an abort nothing further is said of the session, until somebody lets it go
+    on or the next run of its conversation begins.
+
+    A verdict is written down before it is carried out: what an interrupt prevents takes effect at
+    the next step.
 
     Attributes:
+        loops: The loops that it remembers, in order of last sight.
+        repeats: The newest 16 calls that were made again, by key.
         ended: Whether an abort was given.
         owed: Verdicts that were given and have not taken effect yet; the newest 8.
     """
 
-    __slots__ = ("_ladder", "_settings", "_strongest", "_tries", "ended", "owed")
+    __slots__ = (
+        "_settings", "_strongest", "_tries", "_warned", "ended", "loops", "owed", "repeats",
+    )  # fmt: skip
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -100,123 +145,326 @@ class Policy:
         self.ended = False
         self.owed: list[Verdict] = []
         self._tries = 0
-        self._ladder = Ladder(self._settings)
-
-    @property
-    def stopped(self) -> set[int]:
-        """The calls of the loops that are denied, paused or aborted."""
-        return {key for loop in self._ladder.loops if loop.action.stops for key in loop.keys}
+        self.loops: list[Loop] = []
+        self.repeats: dict[int, Repeat] = {}
+        self._warned: frozenset[tuple[str, int]] = frozenset()
 
     def user_turn(self) -> None:
         """Halves confirmations and resets warnings after a user's message."""
         self.ruled()
-        self._ladder.user_turn()
+        self._warned = frozenset()
+        for loop in self.loops:
+            loop.confirmed /= 2
 
-    def ruled(self) -> None:
-        """Marks every verdict as having taken effect, or as void."""
-        self.owed, self._ladder.pending, self._tries = [], None, 0
+    def made_again(self, seen: Evidence) -> None:
+        """Counts a call that was made before, for whoever asks why nothing was said."""
+        if seen.call is not None:
+            repeat = Repeat.of(seen, self.repeats.get(seen.call))
+            keep(self.repeats, seen.call, repeat, _REPEATS)
 
-    def left(self) -> list[Verdict]:
-        """Verdicts that an interrupt or a fault kept from taking effect; each is tried thrice."""
-        pending = self._ladder.pending
-        if pending is not None:
-            # It came before they were given out: the loop may not stand on its rung yet.
-            climb(pending, pending.loop.since)
-            self._give([pending], pending.loop.last)
-        if self.owed:
-            self.ended = self.ended or any(one.action is Action.ABORT for one in self.owed)
-            self._tries += 1
-            if self._tries > _TRIES:
-                self.ruled()
-        return self.owed
+    def reasons(self, loop: Loop) -> tuple[str, ...]:
+        """Returns why the newest repeat of a call of a loop weighs what it does."""
+        repeats = reversed(self.repeats.items())
+        return next((one.because for call, one in repeats if call in loop.keys), ())
 
-    def judge(
-        self, found: list[Detection], number: int, moment: int, time: int = 0,
-        hearing: Hearing = UNASKED,
+    def judge(  # noqa: PLR0913, PLR0917
+        self, found: Iterable[Detection], number: int, moment: int, time: int = 0,
+        hearing: Hearing = UNASKED, seen: Evidence | None = None,
     ) -> list[Verdict]:  # fmt: skip
         """Everything new that follows from the detections of one step, the weakest first."""
         if self.ended:
             return []
         # Of two that go equally far, the first source takes precedence.
         found = sorted(found, key=_place)
-        verdicts = [at_once(one, number, self._strongest) for one in found if one.own is not None]
-        climbed = self._ladder.judge(
-            (one for one in found if one.own is None), number, moment, time, hearing
-        )
-        return self._give(verdicts if climbed is None else [*verdicts, climbed], number)
+        verdicts = [_at_once(one, number, self._strongest) for one in found if one.own is not None]
+        self._hold(one.loop for one in verdicts if one.action is Action.DENY)
+        best: Verdict | None = None
+        for detection in found:
+            if detection.own is not None:
+                continue
+            loop = self._observe(detection, number, moment, hearing, seen)
+            heard = hearing.counts(loop)
+            action = self._rung(loop, detection, time, seen) if heard else loop.action
+            further = action.rank > loop.action.rank or hearing.owes(loop)
+            if further and (best is None or action.rank > best.action.rank):
+                best = Verdict(action, detection, loop, time)
+        return self._give(verdicts if best is None else [*verdicts, best], number)
+
+    def _hold(self, denied: Iterable[Loop]) -> None:
+        """Remembers loops that were denied at once, so that their calls are refused."""
+        for loop in denied:
+            others = (one for one in self.loops if one.keys.isdisjoint(loop.keys))
+            self.loops = [*others, loop][-_LOOPS:]
 
     def defied(
         self, call: int, tool: str, number: int, moment: int, hearing: Hearing = UNASKED
     ) -> list[Verdict]:
-        """As `Ladder.defied`; nothing after an abort."""
-        return self._climbed(self._ladder.defied(call, tool, number, moment, hearing))
+        """Returns the verdict when a denied call is repeated without success.
+
+        The refusal itself is no outcome that detectors could compare: it is a confirmation.
+        """
+        loop = next(loop for loop in self.loops if call in loop.keys and loop.action.stops)
+        message = f"{tool!r} was called again, without success, after its loop was denied"
+        return self.judge([_defiance(loop, message)], number, moment, hearing=hearing)
 
     def unheeded(
         self, turns: int, number: int, moment: int, hearing: Hearing = UNASKED
     ) -> list[Verdict]:
-        """As `Ladder.unheeded`; nothing after an abort."""
-        return self._climbed(self._ladder.unheeded(turns, number, moment, hearing))
+        """Returns the verdict when a model is called on after a deny, and no call is seen.
+
+        Where a framework refuses a call without a span, this is all there is to see of it; without
+        it a deny would have no end.
+        """
+        loop = next((loop for loop in self.loops if loop.action is Action.DENY), None)
+        if loop is None:
+            return []
+        loop.confirmed = max(loop.confirmed, self._settings.abort_after)
+        message = f"the model was asked {turns} times after a deny, and no call was seen to run"
+        return self.judge([_defiance(loop, message)], number, moment, hearing=hearing)
 
     def calm(self, number: int, *, succeeded: bool) -> bool:
         """A call that shows no loop. Whether no loop is denied or worse after it."""
-        self._ladder.fade(number)
+        if not self.ended:
+            # What ended a session is there for who asks why.
+            self._fade(number)
         if succeeded:
-            self._ladder.descend()
-        return succeeded and not self._ladder.stops
+            self.descend()
+        return succeeded and not any(loop.action.stops for loop in self.loops)
+
+    def descend(self) -> None:
+        """Takes one confirmation off every loop after a success with news."""
+        settings, patience = self._settings, self._settings.hint_climbs_after
+        for loop in self.loops:
+            if loop.action in LASTING or loop.descents >= settings.tuning.policy.descend_limit:
+                continue
+            if patience:
+                loop.rounds = max(loop.rounds - 1, 0)
+            elif not loop.confirmed:
+                continue
+            loop.confirmed = max(loop.confirmed - 1, 0)
+            # The highest rung that its confirmations still reach.
+            stays = [
+                rung.action
+                for rung in RUNGS
+                if rung.action.rank <= loop.action.rank
+                and needs(settings, rung) <= loop.confirmed + ROUNDING
+            ]
+            if patience:
+                stays.append(max(stays[-1], _by_patience(loop, patience), key=rank))
+            if stays[-1].rank < loop.action.rank:
+                loop.action = stays[-1]
+                loop.descents += 1
+                loop.shown = 0
 
     def moved(self, call: int) -> None:
-        """As `Ladder.moved`."""
-        self._ladder.moved(call)
+        """Ends a loop whose call got a new answer, as what it watches has changed."""
+        self.loops = [
+            loop for loop in self.loops if call not in loop.keys or loop.action in LASTING
+        ]
 
     def knows(self, call: int | None) -> bool:
         """Whether a call belongs to a loop that is remembered."""
-        return self._ladder.knows(call)
+        return call is not None and any(call in loop.keys for loop in self.loops)
 
     def denies(self, call: int) -> bool:
         """Whether a call belongs to a loop that is denied or worse."""
-        return self._ladder.denies(call)
+        return any(loop.action.stops and call in loop.keys for loop in self.loops)
 
     @property
     def stops(self) -> bool:
         """Whether an abort was given, or any loop is denied or worse."""
-        return self.ended or self._ladder.stops
+        return self.ended or any(loop.action.stops for loop in self.loops)
+
+    @property
+    def stopped(self) -> set[int]:
+        """The calls of the loops that are denied, paused or aborted."""
+        return {key for loop in self.loops if loop.action.stops for key in loop.keys}
 
     def shown(self, moment: int) -> list[Loop]:
         """Returns the loops that were shown at a moment, with their present state."""
-        return [loop for loop in self._ladder.loops if loop.moment == moment]
+        return [loop for loop in self.loops if loop.moment == moment]
 
     def recall(self, loop: Loop) -> None:
         """Puts a loop back as a journal has it; what was known of it before is over."""
         others: list[Loop] = []
-        for one in self._ladder.loops:
+        for one in self.loops:
             if one.id != loop.id:
                 others.append(one)
-            elif one.action is loop.action:
+                continue
+            loop.found = one.found
+            if one.action is loop.action:
                 loop.decision = one.decision
-        self._ladder.loops = [*others, loop]
+        self.loops = [*others, loop]
 
     def follow(self, past: Policy) -> None:
         """Takes over the loops and the end of a policy that was rebuilt from a journal."""
-        self._ladder.loops, self.ended = past._ladder.loops, past.ended
+        self.loops, self.ended = past.loops, past.ended
 
-    def _climbed(self, verdict: Verdict | None) -> list[Verdict]:
-        if verdict is None or self.ended:
-            return []
-        return self._give([verdict], verdict.loop.last)
+    def ruled(self) -> None:
+        """Marks every verdict as having taken effect, or as void."""
+        self.owed, self._tries = [], 0
+
+    def left(self) -> list[Verdict]:
+        """Verdicts that an interrupt or a fault kept from taking effect; each is tried thrice."""
+        if self.owed:
+            self._carry_out(self.owed)
+            self._tries += 1
+            if self._tries > _TRIES:
+                self.ruled()
+        return self.owed
 
     def _give(self, verdicts: list[Verdict], number: int) -> list[Verdict]:
         """The verdicts as they are given out, with the stop that too many warnings lead to."""
-        over = [self._ladder.count_warning(verdict) for verdict in verdicts]
-        stops = [at_once(one, number, self._strongest) for one in over if one is not None]
+        warned, over = self._count_warnings(verdicts)
+        stops = [] if over is None else [_at_once(over, number, self._strongest)]
         # The strongest last, which a span keeps; of equals the one that takes precedence.
         given = sorted(
-            [*verdicts, *stops[:1]], key=lambda one: (one.action.rank, -_place(one.detection))
+            [*verdicts, *stops], key=lambda one: (one.action.rank, -_place(one.detection))
         )
-        # In this order, for an interrupt may come in between.
         self.owed = [*self.owed, *given][-_OWED:]
-        self._ladder.pending = None
-        self.ended = self.ended or any(verdict.action is Action.ABORT for verdict in given)
+        self._warned = warned
+        self._carry_out(given)
         return given
+
+    def _carry_out(self, verdicts: Iterable[Verdict]) -> None:
+        """Puts loops on their rungs; what is counted after a hint begins with it."""
+        for verdict in verdicts:
+            loop = verdict.loop
+            if loop.action is Action.ALLOW:
+                loop.confirmed = loop.rounds = 0
+            loop.action, loop.shown, loop.since = verdict.action, 0, verdict.time
+            self.ended = self.ended or verdict.action is Action.ABORT
+
+    def _count_warnings(
+        self, verdicts: Iterable[Verdict]
+    ) -> tuple[frozenset[tuple[str, int]], Detection | None]:
+        """The loops that were warned of, each once, and a detection if it is one too many."""
+        limit, warned = self._settings.warning_limit, self._warned
+        for verdict in verdicts if limit else ():
+            loop = (verdict.detection.detector, verdict.loop.id)
+            if verdict.action not in MILD or loop in warned:
+                continue
+            warned |= {loop}
+            if len(warned) > limit:
+                return frozenset(), _one_too_many(verdict, len(warned), limit)
+        return warned, None
+
+    def _observe(
+        self, detection: Detection, number: int, moment: int, hearing: Hearing,
+        seen: Evidence | None,
+    ) -> Loop:  # fmt: skip
+        """The loop of a detection; a round that shows it again confirms it, if it counts."""
+        keys = keys_of(detection)
+        self._fade(number)
+        for place, loop in enumerate(self.loops):
+            if not loop.keys.isdisjoint(keys):
+                if len(loop.keys) < _KEYS:
+                    loop.keys |= keys
+                # Kept in order of last sight, so that fading looks at the first only.
+                self.loops.append(self.loops.pop(place))
+                break
+        else:
+            loop = Loop(keys, min(keys), Action.ALLOW, 0, number, moment)
+            self.loops.append(loop)
+            del self.loops[:-_LOOPS]
+        counts = hearing.counts(loop)
+        again = loop.moment != moment and counts
+        # Of one round the strongest detection counts.
+        before = 0.0 if again else loop.newest
+        # What may only speak is counted apart: it adds nothing to a stop.
+        weight = detection.weight if detection.max_action.stops and counts else 0.0
+        loop.newest = max(weight, before)
+        loop.confirmed += loop.newest - before
+        # Who waits does what the hint says.
+        waits = seen is not None and seen.waits and detection.max_action is Action.HINT
+        loop.rounds += again and not waits
+        loop.shown += again
+        loop.last, loop.moment, loop.found = number, moment, detection
+        return loop
+
+    def _rung(self, loop: Loop, detection: Detection, time: int, seen: Evidence | None) -> Action:
+        """The rung that a loop has come to."""
+        settings = self._settings
+        if loop.action is Action.ALLOW:
+            return min(Action.HINT, self._strongest, key=rank)
+        if self._cools(loop, time):
+            return loop.action
+        strongest = min(detection.max_action, self._strongest, key=rank)
+        weight = loop.confirmed if detection.max_action.stops else loop.rounds
+        action = reached(settings, strongest, weight)
+        if action is Action.ABORT and not loop.action.stops:
+            # What piled up under weak evidence, or in a cooldown, does not skip the refusal.
+            action = Action.DENY
+        if settings.hint_climbs_after and not (seen is not None and seen.waits):
+            action = max(action, self._ignored(loop, seen), key=rank)
+        return action
+
+    def _ignored(self, loop: Loop, seen: Evidence | None) -> Action:
+        """The rung of a loop by the rounds that its hint was ignored for, at most a deny."""
+        ignored = _by_patience(loop, self._settings.hint_climbs_after)
+        action = min(ignored, self._strongest, key=rank)
+        if action is Action.DENY and (seen is None or seen.call not in loop.keys):
+            # There is no call that could be refused.
+            return Action.ASK
+        return action
+
+    def _cools(self, loop: Loop, time: int) -> bool:
+        """Whether the cooldown of the loop's rung still runs. Without times only rounds count."""
+        tuning, level = self._settings.tuning.policy, loop.action.value
+        if loop.shown <= tuning.cooldown_rounds.get(level, 0):
+            return True
+        wait = tuning.cooldown_s.get(level, 0.0)
+        return bool(wait and time and loop.since) and time - loop.since < wait * 1e9
+
+    def _fade(self, number: int) -> None:
+        """Forgets the loops that were not seen for `tuning.policy.forget_after` calls."""
+        oldest = number - self._settings.tuning.policy.forget_after
+        if self.loops and self.loops[0].last < oldest:
+            self.loops = [loop for loop in self.loops if loop.last >= oldest]
+
+
+def _by_patience(loop: Loop, rounds: int) -> Action:
+    """The rung of a loop whose hint is to be ignored for so many rounds at most."""
+    return IGNORED[min(loop.rounds // rounds, len(IGNORED) - 1)]
+
+
+def _at_once(detection: Detection, number: int, strongest: Action) -> Verdict:
+    """The verdict of a detection that brings its own action: once, and no further."""
+    own = Action.HINT if detection.own is None else detection.own
+    action = min(own, strongest, key=rank)
+    keys = keys_of(detection)
+    return Verdict(action, detection, Loop(keys, min(keys), action, 0, number, 0))
+
+
+def _defiance(loop: Loop, message: str) -> Detection:
+    return Detection(
+        detector="exact_repeat",
+        reason="denied_call",
+        severity=Severity.CRITICAL,
+        # It was told so: as sure as what is not computed can be.
+        confidence=0.95,
+        keys=loop.keys,
+        count=1,
+        threshold=1,
+        message=message,
+    )
+
+
+def _one_too_many(verdict: Verdict, count: int, limit: int) -> Detection:
+    return Detection(
+        detector=_WARNINGS,
+        reason="too_many_warnings",
+        severity=Severity.FATAL,
+        # The user's own limit is reached for sure; whether each warning was right is not.
+        confidence=0.8,
+        keys=verdict.loop.keys,
+        count=count,
+        threshold=limit + 1,
+        message=f"{count} different warnings were given; the limit is {limit}. The last one: "
+        f"{verdict.detection.message}",
+        family=_WARNINGS,
+        own=Action.ABORT,
+    )
 
 
 def _place(detection: Detection) -> int:

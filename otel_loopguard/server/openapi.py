@@ -185,11 +185,12 @@ def _paths(one: str, suffix: str, key: dict[str, Any]) -> dict[str, Any]:
         **{
             f"{one}/{action}": {
                 "post": _operation(
-                    f"{action}{suffix}", summary, _object({"action": _ACTION}), parameters=[key],
+                    f"{action}{suffix}", summary, _object(answer), parameters=[key],
                     body=_object(properties),
                 )
             }
             for action, (summary, properties) in _BODIES.items()
+            for answer in [{"action": _ACTION} | ({"setting": _TEXT} if action == "allow" else {})]
         },
     }  # fmt: skip
 

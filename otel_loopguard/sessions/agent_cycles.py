@@ -71,7 +71,7 @@ _KEPT: Final = 32
 _LINES: Final = 64
 _AGENTS: Final = 64
 _OVER: Final = 100
-"""Steps without a sign of a cycle after which it is over: `exchange.window_steps` by default."""
+"""Steps without a sign of a cycle after which it is over, as many as the detectors look back."""
 
 _ESCALATION: Final = "escalate_human"
 _LOGGED: Final = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from otel_loopguard import semconv
 from otel_loopguard._util.values import NamedTuple
@@ -12,12 +12,16 @@ from otel_loopguard.core import Action, Annotation, Decision, Severity
 from otel_loopguard.core.decision import outcome_of
 from otel_loopguard.evidence import signature_of
 from otel_loopguard.policy import alternatives, certainty_of, diagnose, follow_ups_of, source_of
-from otel_loopguard.policy.hints import question
+from otel_loopguard.policy.hints import Call, advice, question
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Detection, Diagnosis, Evidence, Step
     from otel_loopguard.policy import Diagnoser, Loop, Verdict
     from otel_loopguard.settings import Settings
+
+
+_OF_CALLS: Final = ("repetition", "errors", "standstill")
+"""Families whose detections are about the call at hand."""
 
 
 class Finding(NamedTuple):
@@ -30,6 +34,12 @@ class Finding(NamedTuple):
     error: int | None = None  # key of the line that names that error
     # Trace and span ids of the steps that showed the calls of the loop first.
     earlier: tuple[tuple[int, int], ...] = ()
+    shown: Call | None = None  # the call that showed the loop; content
+
+    @property
+    def quote(self) -> str:
+        """The first line of what the call answered: content, which stays in the process."""
+        return "" if self.shown is None else self.shown.quoted()
 
 
 def finding_of(verdict: Verdict, step: Step, seen: Evidence | None) -> Finding:
@@ -38,9 +48,10 @@ def finding_of(verdict: Verdict, step: Step, seen: Evidence | None) -> Finding:
         return Finding(verdict)
     error = seen.error_shape
     about = {seen.call, seen.error_line, error} - {None}
+    shown = Call(step, seen) if verdict.detection.family in _OF_CALLS else None
     if not seen.error or about.isdisjoint(verdict.loop.keys):
-        return Finding(verdict, seen.call, seen.tool)
-    return Finding(verdict, seen.call, seen.tool, signature_of(step), error)
+        return Finding(verdict, seen.call, seen.tool, shown=shown)
+    return Finding(verdict, seen.call, seen.tool, signature_of(step), error, shown=shown)
 
 
 class Decisions:
@@ -87,7 +98,7 @@ class Decisions:
             certainty=certainty_of(source, action, found.confidence),
             follow_ups=follow_ups_of(action, found.intervention),
             intervention=found.intervention,
-            advice=found.advice,
+            advice=advice(action, found, finding.shown),
             alternatives=self._alternatives(action, finding.tool, known),
             question=question(action, found, known),
             diagnosis=known,
@@ -111,7 +122,7 @@ class Decisions:
 
     def _diagnosis(self, finding: Finding, step: Step) -> Diagnosis | None:
         """What is known about the error that the loop is about; None where there is none."""
-        known = diagnose(finding.signature)
+        known = diagnose(finding.signature, finding.shown)
         if known is not None or self._diagnoser is None:
             return known
         text = step.error_text or step.outcome

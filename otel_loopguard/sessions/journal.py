@@ -7,12 +7,12 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from otel_loopguard.core import Action, Decision, Effect
+from otel_loopguard.core import Action, Decision
+from otel_loopguard.detectors import DetectorSet
 from otel_loopguard.evidence import Rounds
-from otel_loopguard.evidence.weight import Pace, news_of, weigh
+from otel_loopguard.evidence.weight import Pace, weigh
 from otel_loopguard.policy import Loop, Policy
 from otel_loopguard.sessions.decisions import is_about
-from otel_loopguard.sessions.detector_set import DetectorSet
 from otel_loopguard.sessions.journal_codec import CallEntry, Codec, Mark, Pseudonymizer, instant
 
 if TYPE_CHECKING:
@@ -44,10 +44,7 @@ class Known:
 
     def note(self, seen: Evidence, took: int) -> Since:
         """Notes a call, and says what was between it and the same call before."""
-        news = news_of(seen.novelty, seen.effect, failing=seen.failing)
-        start = max(seen.time - took, 0) if took else 0
-        waits = seen.effect is Effect.WAIT
-        return self._pace.add(seen.call, seen.outcome, start, seen.time, news=news, waits=waits)
+        return self._pace.add(seen, max(seen.time - took, 0) if took else 0)
 
     def tell(self, seen: Evidence, took: int) -> None:
         """A call that this process has not seen before is none that is made for the first time."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._util.errors import attempt
 from otel_loopguard.core import Kind
+from otel_loopguard.evidence.normalize import canonical, key_of
 from otel_loopguard.spans.keys import RUNS, holds_runs, is_message, is_nested, is_task, tells_late
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ _TOOL: Final = Kind.TOOL
 _SESSIONS: Final = 8
 _BESIDE: Final = 256
 _TRACES: Final = 10_000
+_PAUSE: Final = 5_000_000_000
+"""Nanoseconds in which nobody reads an answer and writes the same text again."""
 
 
 class SessionResolver:
@@ -142,12 +145,20 @@ class SessionResolver:
         """Assigns a run to a session: at its start, else at its first step."""
         if session not in top.entered:
             top.entered = (*top.entered, session)[-_SESSIONS:]
-            self._begin(session, top.view.span_id, top.view.start)
+            step = attempt(self._faults, "read", self._reader.read, top.view)
+            given = None if step is None or step.kind is not Kind.AGENT else step.args
+            said = None if given is None else key_of(canonical(given))
+            self._begin(session, top.view.span_id, top.view.start, said)
 
     def _begin(
-        self, session: Session, span_id: int, began: int = 0, *, announced: bool = False
-    ) -> None:
-        turn = session.turns.begins(span_id, self._active.by_id, announced=announced)
+        self, session: Session, span_id: int, began: int = 0, said: int | None = None, *,
+        announced: bool = False,
+    ) -> None:  # fmt: skip
+        # A program runs its agent again at once.
+        paused = not 0 < began - session.progress.time < _PAUSE
+        turn = session.turns.begins(
+            span_id, self._active.by_id, said, announced=announced, paused=paused
+        )
         if turn or (turn is not None and not session.run):
             session.run = (session.run or span_id) if turn else 0
             session.next_run(span_id, began)

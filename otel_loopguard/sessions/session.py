@@ -23,7 +23,10 @@ from otel_loopguard.core import (
     Progress,
     Step,
 )
-from otel_loopguard.detectors import Registry
+from otel_loopguard.detectors import DetectorSet, Registry
+from otel_loopguard.detectors.budget import longer_wait
+from otel_loopguard.detectors.errors import tool_key
+from otel_loopguard.detectors.repetition import again_key
 from otel_loopguard.detectors.stalls import NAME as STALL
 from otel_loopguard.detectors.stalls import OPERATION
 from otel_loopguard.evidence import (
@@ -34,7 +37,7 @@ from otel_loopguard.evidence import (
     UsageExtractor,
 )
 from otel_loopguard.policy import UNASKED, Hearing, Policy
-from otel_loopguard.policy.hints import hint
+from otel_loopguard.policy.hints import hint, lasting
 from otel_loopguard.sessions.agent_cycles import (
     CycleLog,
     attended,
@@ -44,7 +47,6 @@ from otel_loopguard.sessions.agent_cycles import (
     stops_handoffs,
 )
 from otel_loopguard.sessions.decisions import Finding, finding_of
-from otel_loopguard.sessions.detector_set import DetectorSet
 from otel_loopguard.sessions.stats import SessionStats
 from otel_loopguard.sessions.turns import ContextSizes, Silence, Turns
 from otel_loopguard.settings import Settings
@@ -311,7 +313,7 @@ class Session:
         if step.tokens_in is None:
             return False
         if self._contexts is None:
-            self._contexts = ContextSizes(self._settings)
+            self._contexts = ContextSizes()
         return self._contexts.compacted(step)
 
     def call_of(self, step: Step) -> int | None:
@@ -329,14 +331,32 @@ class Session:
             decision = self.flag.control.decision
             return decision is not None and decision.tool == tool
         names = {agent, self._callers.get(tool[:_NAMED], agent)}
-        calls = (self.call_of(Step(Kind.TOOL, tool, args=args, agent=name)) for name in names)
-        return any(call is not None and self.policy.denies(call) for call in calls)
+        calls = (Step(Kind.TOOL, tool, args=args, agent=name) for name in names)
+        return any(self._denied_key(call) is not None for call in calls)
+
+    def _denied_key(self, step: Step) -> int | None:
+        """Key under which a call is denied: its own, that it is done again, or its tool's."""
+        extractors = self.extractors.get(step)
+        calls = next((one for one in extractors if isinstance(one, ToolCallExtractor)), None)
+        call = None if calls is None else calls.call_of(step)
+        keys = (
+            (tool_key(step.name or ""),)
+            if call is None
+            else (call, again_key(call), tool_key(step.name or ""))
+        )
+        covered = keys if self.journal is None else map(self.journal.cover, keys)
+        return next((key for key in covered if self.policy.denies(key)), None)
 
     def report(self) -> Report:
         """Returns its report."""
         action = self.flag.control.action
         broken = self.detectors.broken if self._judging is None else self._broken
         return self.record.report(self.key, self.progress, action, broken)
+
+    def wait_advice(self) -> float:
+        """Returns the seconds to wait before the next look; 0 where nothing is waited for."""
+        wait = self.progress.wait
+        return longer_wait(wait) if wait is not None and self._settings.wait_longer else 0.0
 
     def remaining(self, now: int) -> Remaining:
         """Returns what is left of its limits, but for those of open runs."""
@@ -365,13 +385,21 @@ class Session:
             self._let_go(prompted=prompted)
             self.user_turn(began)
 
-    def allow(self, scope: Literal["call", "session"], by: str) -> None:
-        """Handles a false alarm: ignores the loop from now on, or only notes decisions."""
+    def allow(self, scope: Literal["call", "session"], by: str) -> str:
+        """Handles a false alarm: ignores the loop from now on, or only notes decisions.
+
+        Returns:
+            The setting that does so for good; empty where no decision stands.
+        """
+        standing = self.flag.control.decision
+        if standing is None and self.flag.denial is not None:
+            standing = self.flag.denial.decision
         if scope == "session":
             self.allowed = None
         elif self.allowed is not None:
             self.allowed = frozenset((*self.policy.stopped, *self.allowed)[:_MOST_ALLOWED])
         self.flag.clear(by=by)
+        return "" if standing is None else lasting(standing)
 
     def noted(self, decision: Decision) -> Decision:
         """Returns a decision as it takes effect: only noted in a session a person allowed."""
@@ -489,6 +517,8 @@ class Session:
             self.journal.call(step, seen, opened=self.progress.epoch > seen.epoch)
         if step.span_id:
             self._note_first(step, seen)
+        if not seen.fresh:
+            self.policy.made_again(seen)
         if seen.effect is _WRITE and not seen.error:
             self.record.wrote(step)
 
@@ -514,11 +544,13 @@ class Session:
             if isinstance(extractor, UsageExtractor):
                 found = self.detectors.observe(extractor.extract(step))
         moment = self._round_of(step)
-        key = refused_to(step) if step.kind is Kind.HANDOFF else self.call_of(step)
+        handoff = step.kind is Kind.HANDOFF
+        call = refused_to(step) if handoff else self.call_of(step)
+        key = call if handoff else self._denied_key(step)
         if self.troubled and key is not None and self.policy.denies(key):
             name = step.name or ""
             defied = self._defied(key, name, self._number, moment, step, None)
-            return [one._replace(call=key, tool=name) for one in defied]
+            return [one._replace(call=call, tool=name) for one in defied]
         return self._judged(found, self._number, moment, step, None) if found else ()
 
     def _round_of(self, step: Step) -> int:
@@ -556,11 +588,13 @@ class Session:
             found = [one for one in found if not one.keys & self.allowed]
         self.detected = found = attended(found, self._settings, live=self.live)
         self._unsettled = True
-        verdicts = self.policy.judge(found, number, moment, step.end or 0, self._hearing(step))
+        verdicts = self.policy.judge(
+            found, number, moment, step.end or 0, self._hearing(step), seen
+        )
         self._write_loops(moment)
         if any(map(is_cycle, found)):
             if self.cycles is None:
-                self.cycles = CycleLog(self._settings.tuning.exchange.window_steps)
+                self.cycles = CycleLog()
             self.cycles.observe(found, verdicts, self.progress.steps - 1)
         self.troubled = self.troubled or any(one.own is not Action.ALLOW for one in found)
         return [self._found(verdict, step, seen) for verdict in verdicts]

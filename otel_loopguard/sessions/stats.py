@@ -294,7 +294,9 @@ class SessionStats:
         )  # fmt: skip
 
     def _run(self, progress: Progress) -> RunMetrics:
+        waited = progress.waited
         return RunMetrics(
+            looks=waited.looks, look_tokens=waited.tokens, look_cost=waited.cost,
             phases=progress.phases.now(), context_tokens=self._context,
             peak_context_tokens=self._peak, **self._happened,
         )  # fmt: skip

@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from collections.abc import Container
 
     from otel_loopguard.core import Step
-    from otel_loopguard.settings import Settings
 
 
 class Silence:
@@ -40,37 +39,40 @@ class Silence:
 _MOST: Final = 256
 _NAMED: Final = 200
 _SPEAKERS: Final = 64
+_SAID: Final = 8
+"""Texts that are remembered: a program that gives its agent others in turn has few."""
 _MAX_CONTEXTS: Final = 1 << 40
 
 _Speaker = tuple[int, str, str, str]
+
+
+# Smaller contexts are a few pages: they halve with a question that is shorter.
+_LEAST: Final = 8000
 
 
 class ContextSizes:
     """The size of the context of each speaker of a session, the newest 64.
 
     A context is compacted when the input tokens of one speaker (agent, node and model, within one
-    trace) fall to `tuning.stalls.compact_drop` (half) of the most that they were, twice in a row,
-    from at least `tuning.stalls.compact_least` (8000) on. Once is no sign: a short question aside
-    is not the context.
+    trace) fall to half of the most that they were, twice in a row, from at least 8,000 on. Once is
+    no sign: a short question aside is not the context.
     """
 
-    __slots__ = ("_drop", "_least", "_sizes")
+    __slots__ = ("_sizes",)
 
-    def __init__(self, settings: Settings) -> None:
-        self._drop = settings.tuning.stalls.compact_drop
-        self._least = settings.tuning.stalls.compact_least
+    def __init__(self) -> None:
         self._sizes: dict[_Speaker, tuple[int, bool]] = {}
 
     def compacted(self, step: Step) -> bool:
         """Takes a model call; whether it shows that the context was compacted."""
         tokens = step.tokens_in
-        if tokens is None or not self._drop:
+        if tokens is None:
             return False
         # A span may say anything.
         tokens = min(max(tokens, 0), _MAX_CONTEXTS)
         speaker = _speaker(step)
         most, fell = self._sizes.get(speaker, (0, False))
-        falls = most >= self._least and tokens <= most * self._drop
+        falls = most >= _LEAST and tokens <= most / 2
         over = falls and fell
         size = (tokens if over else max(most, tokens), falls and not over)
         keep(self._sizes, speaker, size, _SPEAKERS)
@@ -95,21 +97,33 @@ class Turns:
     A turn begins with a run of an agent, after another one has ended, where none is open in the
     session: beside an open run it is a sub-agent. Where no run called a tool, and tools were called
     between the runs, the loop is one of the user's own, which asks its model by an agent: then a
-    run is no turn.
+    run is no turn. Neither is one that is given, without a pause, a text that was given before: a
+    program runs its agent once per step.
     """
 
-    __slots__ = ("_announced", "_between", "_open", "calls", "over")
+    __slots__ = ("_announced", "_between", "_open", "_said", "calls", "over")
 
     def __init__(self) -> None:
         self.over = self._announced = False
+        # Keys of what the newest runs were given.
+        self._said: tuple[int, ...] = ()
         # Tool calls since the last run began: those made while one was open, and the others.
         self.calls = self._between = 0
         self._open: tuple[int, ...] = ()
 
     def begins(
-        self, span_id: int, opened: Container[int], *, announced: bool = False
-    ) -> bool | None:
-        """Starts a topmost run; returns whether it is a new turn, None if it is open already."""
+        self, span_id: int, opened: Container[int], said: int | None = None, *,
+        announced: bool = False, paused: bool = True,
+    ) -> bool | None:  # fmt: skip
+        """Starts a topmost run; returns whether it is a new turn, None if it is open already.
+
+        Args:
+            span_id: Its span.
+            opened: The spans that are open.
+            said: Key of what the run is given; None if that is not known.
+            announced: Whether an adapter says so, before the span begins.
+            paused: Whether a user had the time to say something.
+        """
         if span_id in self._open and span_id in opened:
             return None
         still = tuple(one for one in self._open if one in opened)
@@ -119,7 +133,10 @@ class Turns:
             return None
         # The run of this span is the one that an adapter just announced.
         same = self._announced and not announced and not self.calls
-        turn = self.over and not same and (self.calls > 0 or not self._between)
+        again = said is not None and said in self._said and not paused
+        if said is not None:
+            self._said = (*self._said[1 - _SAID :], said)
+        turn = self.over and not (same or again) and (self.calls > 0 or not self._between)
         self.over, self._announced = False, announced
         self.calls = self._between = 0
         return turn

@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Final
 from otel_loopguard._util.errors import swallow
 from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.detectors import agent_clocks, model_clocks, stalled, step_clocks
+from otel_loopguard.detectors.stalls import (
+    StallDetector,
+    agent_clocks,
+    model_clocks,
+    step_clocks,
+)
 from otel_loopguard.sessions.active import NEVER, ActiveSpan, Deadlines, Run, Runs, first_look
 from otel_loopguard.sessions.active import look as look_at
 
@@ -18,7 +23,7 @@ if TYPE_CHECKING:
 
     from otel_loopguard._util.errors import InternalErrors
     from otel_loopguard.core import Detection
-    from otel_loopguard.detectors import Clock
+    from otel_loopguard.detectors.stalls import Clock
     from otel_loopguard.sessions.active import ActiveSpans, Limits, Ticket, ToolSpans
     from otel_loopguard.sessions.registry import SessionRegistry
     from otel_loopguard.sessions.session import Session
@@ -267,7 +272,7 @@ class Watchdog:
         self, opened: ActiveSpan, step: Step, clock: Clock, name: str, now: int, *, near: bool
     ) -> Stall:
         own = self._settings.of(name) if step.kind is _TOOL else self._settings
-        found = stalled(own, clock, name, opened.view.span_id, now, near=near)
+        found = StallDetector(own).late(clock, name, opened.view.span_id, now, near=near)
         return Stall(opened, step, found, now)
 
     def _look_by(self, run: Run, due: int | None) -> None:

@@ -247,11 +247,14 @@ class Settings(Group):
     error_threshold: Count = value(
         3.0, "Equal errors of one tool, whatever the arguments, that make a loop."
     )
-    similar_threshold: Count = value(5.0, "Similar calls with nothing new that make a loop.")
+    similar_threshold: Count = value(4.0, "Like questions among six that make a loop.")
     transient_budget_s: Seconds = value(
         60.0, "Seconds that transient errors (429, 5xx, timeout) may continue."
     )
     wait_budget_s: Seconds = value(1800.0, "Seconds that polling an unchanged answer may continue.")
+    wait_longer: bool = value(
+        True, "Whether a longer wait is advised where looks at what is not ready cost much."
+    )
 
     step_timeout_s: Seconds = value(60.0, "Seconds a tool call may take before it is a stall.")
 
@@ -302,6 +305,13 @@ class Settings(Group):
     )
     abort_after: int = value(
         4, "Confirming rounds after a hint before the session is aborted.", ge=1, le=100
+    )
+    hint_climbs_after: int = value(
+        0,
+        "Rounds that ignore a hint, whatever they weigh, before it climbs to steer, as many more "
+        "to ask, and to deny; 0: never. For agents that nobody watches: 6.",
+        ge=0,
+        le=1000,
     )
     warning_limit: int = value(
         0,

@@ -199,25 +199,30 @@ def warn_renamed(used: Mapping[str, str]) -> None:
         )
 
 
-def warn_unknown(group: type[Group]) -> None:
-    """Warns, once per process, of variables that look like settings and are none."""
+def unknown(group: type[Group]) -> list[str]:
+    """Variables that look like settings and are none, each with the one that may be meant."""
     found = {name.upper() for name in os.environ if name[: len(PREFIX)].upper() == PREFIX}
     if not found - _OTHERS:
-        return
+        return []
     names = [name for name, _ in _named(group)]
     known = _OTHERS.union(map(variable_of, (*names, *_OLD)))
-    unknown = sorted(name for name in found - known if not re.fullmatch(_NOT_OURS, name))
-    if unknown:
-        named = [name for name, _ in leaves(group)]
-        shown = [
-            name + _meant(name.removeprefix(PREFIX).lower().replace("__", "."), named, variable_of)
-            for name in unknown[:_LISTED]
-        ]
-        more = f" and {len(unknown) - _LISTED} more" if len(unknown) > _LISTED else ""
+    named = [name for name, _ in leaves(group)]
+    return [
+        name + _meant(name.removeprefix(PREFIX).lower().replace("__", "."), named, variable_of)
+        for name in sorted(found - known)
+        if not re.fullmatch(_NOT_OURS, name)
+    ]
+
+
+def warn_unknown(group: type[Group]) -> None:
+    """Warns, once per process, of variables that look like settings and are none."""
+    found = unknown(group)
+    if found:
+        more = f" and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
         warn_blind(
             "unknown_variable",
             "unknown setting in the environment, ignored: %s%s",
-            ", ".join(shown), more,
+            ", ".join(found[:_LISTED]), more,
         )  # fmt: skip
 
 

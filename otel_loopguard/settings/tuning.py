@@ -56,29 +56,14 @@ _MB: Final = 1024 * 1024
 class CallsTuning(Group):
     """Loops of tool calls."""
 
-    repeat_window: int = value(50, "Calls in which repeats are looked for.", ge=4, le=1000)
     cycle_max_period: int = value(16, "Longest cycle looked for, in calls.", ge=2, le=64)
-    error_rate: Share = value(0.75, "Share of failed calls in the newest rounds that is too much.")
-    error_rate_rounds: int = value(10, "Rounds that `error_rate` looks at.", ge=4, le=1000)
+    error_rate: Share = value(0.75, "Share of failed calls in ten rounds that is too much.")
     error_streak: int = value(6, "Failed rounds or model calls in a row.", ge=2, le=1000)
-    similar_ratio: Share = value(0.85, "Likeness of arguments from which calls are similar.")
-    similar_novelty: Share = value(0.25, "New share of an outcome that still is nothing new.")
-    echo_threshold: Count = value(3.0, "Answers that only repeat the call's own arguments.")
     nothing_threshold: Count = value(4.0, "Different calls that find nothing.")
-    verdict_threshold: Count = value(6.0, "Equal answers that turn down what was tried.")
-    verdict_climb: Count = value(20.0, "Equal answers of that kind that lead beyond a hint.")
-    refused_threshold: Count = value(4.0, "Rounds in which a call is refused in the same words.")
-    refused_window: int = value(40, "Calls in which equal refusals count.", ge=4, le=1000)
-    idle_threshold: Count = value(4.0, "Rounds with a command that does nothing.")
-    idle_window: int = value(40, "Calls in which commands without effect count.", ge=4, le=1000)
-    failure_threshold: Count = value(6.0, "Rounds that fail with the same line, across changes.")
-    failure_steer: Count = value(8.0, "Rounds of that kind from which another way is asked for.")
+    verdict_threshold: Count = value(6.0, "Equal failures or verdicts, whatever was changed.")
     edit_threshold: Count = value(12.0, "Edits of one file, each after a failure.")
     score_threshold: Count = value(6.0, "Tries without a better number under one name.")
-    revision_threshold: Count = value(6.0, "Calls in a row that revise hardly anything.")
     sweep_threshold: Count = value(8.0, "Places of a range that are read again.")
-    grinding_calls: int = value(20, "Calls without anything new.", ge=4, le=1000)
-    grinding_novelty: Share = value(0.1, "New share of their answers that is next to nothing.")
     wait_gap_s: Seconds = value(5.0, "Seconds between unchanged answers that make it waiting.")
 
 
@@ -97,14 +82,6 @@ class StallsTuning(Group):
     compact_tokens: int = value(
         100_000, "Input tokens of a model call from which compacting is advised; 0: never.", ge=0
     )
-    compact_drop: float = value(
-        0.5,
-        "Share to which input tokens fall, twice in a row, after a compaction: counts "
-        "are halved; 0: not looked for.",
-        ge=0,
-        lt=1,
-    )
-    compact_least: int = value(8000, "Input tokens from which such a fall counts.", ge=0)
 
 
 class PolicyTuning(Group):
@@ -141,14 +118,6 @@ class BudgetTuning(Group):
     checkpoint_every: Limit = value(
         0, "Calls after which a checkpoint is advised; 0: never, with standard limits every 25."
     )
-    rate_growth: float = value(
-        3.0,
-        "Factor by which five model calls use more tokens than the five before, twice "
-        "in a row, that is a steep rise.",
-        ge=1.7,
-        le=100,
-    )
-    rate_tokens: int = value(8000, "Tokens per model call below which no rise is steep.", ge=0)
 
 
 class MilestonesTuning(Group):
@@ -166,70 +135,42 @@ class TextTuning(Group):
 
     alike: Share = value(0.85, "Common share of two texts from which they are alike.")
     refine_times: int = value(3, "Texts in a row that are like the one before.", ge=2, le=1000)
-    refine_chars: int = value(80, "Characters from which a text is compared as a draft.", ge=1)
     news: float = value(0.1, "Mean novelty of answers up to which nothing came.", ge=0, le=1)
-    repeat_chars: int = value(80, "Characters from which equal texts count.", ge=1)
     tail_times: int = value(10, "Times that the end of a text repeats itself.", ge=3, le=1000)
     tail_period: int = value(500, "Longest repeated end, in characters.", ge=1, le=5000)
-    tail_chars: int = value(
-        400, "Characters that the repeated end covers at least.", ge=50, le=100_000
-    )
     chant_times: int = value(6, "Times in a row that sentences are repeated.", ge=3, le=1000)
     hedge_turns: int = value(5, "Texts in a row that are full of doubt.", ge=2, le=100)
     apology_turns: int = value(3, "Texts in a row that apologise.", ge=2, le=100)
     scope_turns: int = value(4, "Times in a row that a plan grows, nothing done.", ge=2, le=100)
     shop_tools: int = value(5, "Different tools tried in vain.", ge=3, le=100)
-    shop_calls: int = value(2, "Calls up to which a tool was merely tried.", ge=1, le=100)
     talk_turns: int = value(4, "Texts in a row that only announce the same.", ge=2, le=100)
-    talk_alike_turns: int = value(6, "Texts in a row, alike, that only announce.", ge=2, le=100)
-    talk_other_turns: int = value(
-        10, "Texts in a row that announce one thing after the other and do none.", ge=2, le=100
-    )
-    turn_gap_s: Seconds = value(2.0, "Seconds between two traces' texts that may hide a user's.")
 
 
 class GraphTuning(Group):
     """Loops of nodes and agents in a graph."""
 
     cycle_repeats: Count = value(5.0, "Turns of the same nodes, with nothing new, in a cycle.")
-    cycle_max_period: int = value(16, "Longest cycle looked for, in visits.", ge=1, le=64)
-    unseen_repeats: Count = value(40.0, "Turns that give a hint where what is new is not captured.")
     unchanged: int = value(3, "Visits of a node that leave its state unchanged.", ge=2, le=1000)
     idle_iterations: int = value(5, "Iterations with nothing new.", ge=2, le=1000)
     rapid_ms: Positive = value(100.0, "Mean milliseconds between visits below which a graph spins.")
-    rapid_transitions: int = value(5, "Transitions of which this is the mean.", ge=2, le=100)
-    iterations_warning: Share = value(0.8, "Share of `graph_iterations` at which to warn.")
 
 
 class ExchangeTuning(Group):
     """Agents that pass work back and forth."""
 
-    window_steps: int = value(
-        100, "Steps within which exchanges make one cycle, without times.", ge=4, le=10_000
-    )
     overlap: Share = value(0.4, "Share of common words from which two texts have one topic.")
     news: Share = value(0.65, "Mean new share of answers above which exchanges are work.")
-    medium: Count = value(5.0, "Exchanges from which a cycle is of medium severity.")
-    high: Count = value(8.0, "Exchanges from which a cycle is of high severity.")
-    critical: Count = value(12.0, "Exchanges from which a cycle is of critical severity.")
     patience: int = value(
         4, "Exchanges after an intervention before a cycle is escalated.", ge=1, le=1000
     )
-    repeat_notice: float = value(
-        0.9, "Handoffs of the same work, less their results, to notice.", ge=0.1, le=1000
-    )
-    repeat_stop: float = value(2.0, "The same, that may lead to a pause.", ge=0.1, le=1000)
 
 
 class JudgeTuning(Group):
     """When the judge is asked, and when its opinion counts."""
 
-    every_min: int = value(5, "Steps between questions while it is sure.", ge=1, le=1000)
     every_max: int = value(15, "Steps between questions while all is well.", ge=1, le=1000)
     patience: int = value(10, "Steps in a row with weak signs before a question.", ge=1, le=1000)
     confidence: Share = value(0.9, "Confidence from which an opinion counts.")
-    times: int = value(2, "Confident opinions in a row that make a detection.", ge=1, le=20)
-    queue: int = value(16, "Questions that wait at most; more are not asked.", ge=1, le=1000)
 
 
 class ReportsTuning(Group):

@@ -19,6 +19,7 @@ from otel_loopguard._util.errors import attempt, swallow
 from otel_loopguard._util.logger import logger
 from otel_loopguard._util.worker import BackgroundWorker
 from otel_loopguard.core import Action
+from otel_loopguard.policy.hints import lasting
 from otel_loopguard.spans.sdk_views import ActiveSpanView
 from otel_loopguard.telemetry import events
 from otel_loopguard.telemetry.events import context_of, span_context, span_ref
@@ -179,6 +180,9 @@ class EventEmitter:
                 f"{text}; it waits for an answer: `otel-loopguard resume {decision.session}` "
                 f"(or `abort`), or control.resume({decision.session!r})"
             )
+        setting = lasting(decision) if decision.action is Action.DENY else ""
+        if setting:
+            text = f"{text}; to allow this for good, set {setting}"
         noted = decision.action is Action.ALLOW
         loud = decision.action.stops or (decision.about_limit and not noted)
         level = logging.WARNING if loud else logging.INFO

@@ -80,6 +80,10 @@ METRICS: Final = (
         "Distinct loops that were denied, paused or aborted; none in mode `shadow`.",
     ),
     Metric(
+        semconv.METRIC_WAIT_TOKENS, "counter", "{token}", (AGENT,),
+        "Tokens of model calls that asked for a look at what was not ready yet.",
+    ),
+    Metric(
         semconv.METRIC_SAVED_TOKENS, "counter", "{token}", (AGENT,),
         "Estimate of the tokens that stopped loops would still have used.",
     ),

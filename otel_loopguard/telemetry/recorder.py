@@ -73,7 +73,7 @@ _HAPPENINGS: Final[Mapping[Happening, str]] = {
 
 _OF_LOOPS: Final = (
     semconv.METRIC_LOOPS_DETECTED, semconv.METRIC_LOOPS_PREVENTED,
-    semconv.METRIC_SAVED_TOKENS, semconv.METRIC_SAVED_TIME,
+    semconv.METRIC_SAVED_TOKENS, semconv.METRIC_SAVED_TIME, semconv.METRIC_WAIT_TOKENS,
 )  # fmt: skip
 
 Misses = Callable[[], "Iterable[float]"]
@@ -539,11 +539,8 @@ class MetricsRecorder:
                 self._keep(semconv.METRIC_RUN_CONTEXT_TOKENS, size, {AGENT: agent})
             if seen.compacted:
                 self.happened("compactions")
-        elif kind is _TOOL and seen.turn is not SAME:
-            if seen.turn.recovered:
-                self.counts.add(semconv.METRIC_TOOL_RECOVERIES, (self.tools.get(step.name),))
-            if seen.turn.switched:
-                self.counts.add(semconv.METRIC_STRATEGY_SWITCHES, (self.agents.get(named),))
+        elif kind is _TOOL:
+            self._called(seen, named)
         for found in seen.detections:
             key = (self._detectors.get(found.detector), self.agents.get(named))
             self.counts.add(semconv.METRIC_DETECTIONS, key)
@@ -551,6 +548,16 @@ class MetricsRecorder:
             if phase.seconds is not None:
                 of = {AGENT: self.agents.get(phase.name)}
                 self._keep(semconv.METRIC_RUN_PHASE_DURATION, phase.seconds, of)
+
+    def _called(self, seen: published.Observation, agent: str | None) -> None:
+        add, call = self.counts.add, seen.evidence
+        if call is not None and call.waits and call.asked:
+            add(semconv.METRIC_WAIT_TOKENS, (self.agents.get(agent),), call.asked)
+        if seen.turn is not SAME:
+            if seen.turn.recovered:
+                add(semconv.METRIC_TOOL_RECOVERIES, (self.tools.get(seen.step.name),))
+            if seen.turn.switched:
+                add(semconv.METRIC_STRATEGY_SWITCHES, (self.agents.get(agent),))
 
     def on_decision(self, made: published.DecisionRecord) -> None:
         """Counts a decision."""

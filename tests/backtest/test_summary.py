@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -65,6 +66,21 @@ def test_the_page_says_what_was_found_and_loads_nothing(source: Path, tmp_path: 
         "The source does not say: tokens, USD",
     ):  # fmt: skip
         assert part in page, part
+
+
+def test_the_page_lists_the_sessions_that_would_have_been_stopped(
+    source: Path, tmp_path: Path
+) -> None:
+    """Whole, by steps from 1, with tool and sentence in a fold; nothing of arguments or results."""
+    found = run(str(source), Settings(), tmp_path / "out", jobs=1)
+    assert write_summary(found, None, tmp_path / "summary.html") == 2
+    page = (tmp_path / "summary.html").read_text("utf-8")
+    folds = re.findall(r"<details>.*?</details>", page, re.DOTALL)
+    assert [unescape(fold).count(f"a-{HOSTILE}") for fold in folds] == [1, 0]
+    for fold in folds:
+        assert re.search(r"<b>deny</b> at step \d of 8: <code>find &lt;script&gt;", fold)
+        assert "with equal arguments and an equal" in fold
+    assert "no rows found" not in page
 
 
 def test_it_says_that_it_does_not_know(shared: Path, tmp_path: Path) -> None:

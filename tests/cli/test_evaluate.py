@@ -226,14 +226,17 @@ def test_related_runs_widen_the_interval(objects: Any, tmp_path: Path) -> None:
 
 
 def test_the_table(command: Any, runs: Path) -> None:
-    """There is a table per tier, with what was found and what was wrongly touched in it."""
+    """A sentence says what came out; then healthy and stuck runs have a table, a row per tier."""
     result = command("eval", runs)
     assert result.exit_code == 0
-    titles = [line for line in result.stdout.splitlines() if line.startswith("tier ")]
-    assert [title.split()[1] for title in titles] == ["all", "neg_x", "pos_x"]
-    stuck = result.stdout.partition("tier pos_x")[2]
-    assert "0.21-1.00" in stuck
-    assert "healthy" not in stuck
+    said, *tables = result.stdout.splitlines()
+    assert said == (
+        "0 of 1 healthy runs would have been stopped, 0 noticed; "
+        "1 of 1 stuck runs would have been stopped, 1 noticed; 1 have no label."
+    )
+    healthy, stuck = (row.split() for row in tables if "_x" in row)
+    assert healthy[:3] == ["neg_x", "1", "0"]
+    assert stuck[:4] == ["pos_x", "1", "1", "0.21-1.00"]
 
 
 def test_errors(objects: Any, command: Any, tmp_path: Path) -> None:
@@ -261,9 +264,9 @@ def test_errors(objects: Any, command: Any, tmp_path: Path) -> None:
     assert missed["around"][0].startswith(">    0 search(")
     assert len(missed["around"]) == 6
     said = command("eval", path, "--errors").stdout
-    assert "false alarm  alarm  (pos_x, 6 steps, onset 0)" in said
-    assert "missed  missed  (neg_x, 9 steps, onset 0)" in said
-    assert "hint at 2 by exact_repeat/identical_call" in said
+    assert "false alarm  alarm  (pos_x, 6 steps, onset at step 1)" in said
+    assert "missed  missed  (neg_x, 9 steps, onset at step 1)" in said
+    assert "hint at step 3 by exact_repeat/identical_call" in said
 
 
 def test_cost(objects: Any, command: Any, runs: Path) -> None:

@@ -177,9 +177,9 @@ def test_the_table(command: Any, runs: Path) -> None:
     """A row per session with its strongest action and decisions, by steps from 1; no colour."""
     result = command("replay", runs)
     assert result.exit_code == 0
-    rows = [line.split()[1:4] for line in result.stdout.splitlines()[1:] if line.strip()]
-    assert rows == [["stuck", "8", "abort"], ["well", "8", "allow"], ["who", "8", "allow"]]
-    assert "hint at 3 (identical_call, 3 times)" in result.stdout
+    rows = [line.split()[:4] for line in result.stdout.splitlines()[1:] if line.strip()]
+    assert rows == [["stuck", "src", "8", "abort"], ["well", "src", "8"], ["who", "src", "8"]]
+    assert "hint at step 3 (identical_call, 3 times)" in result.stdout
     assert "\x1b" not in result.stdout
 
 

@@ -50,8 +50,8 @@ def test_it_agrees_with_replay(objects: Any, shared: Path) -> None:
 def test_the_tables(command: Any, runs: Path) -> None:
     """Sessions, then tools and alerts of all of them."""
     lines = command("report", runs).stdout.splitlines()
-    assert lines[0].split()[:3] == ["source", "session", "steps"]
-    assert lines[1].split()[:3] == ["src", "stuck", "8"]
+    assert lines[0].split()[:3] == ["session", "source", "steps"]
+    assert lines[1].split()[:3] == ["stuck", "src", "8"]
     assert any(line.startswith("tool ") for line in lines)
     assert any(line.split()[:3] == ["search", "24", "0"] for line in lines)
     assert any(line.startswith("alerts of") for line in lines)
@@ -64,7 +64,7 @@ def test_an_empty_file(command: Any, tmp_path: Path) -> None:
     result = command("report", path)
     assert result.exit_code == 1
     assert "the file is empty" in result.stderr
-    assert result.stdout.splitlines()[0].startswith("source")
+    assert result.stdout.splitlines()[0].startswith("session")
 
 
 def test_broken_lines(command: Any, runs: Path) -> None:

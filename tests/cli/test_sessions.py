@@ -171,9 +171,26 @@ def test_what_was_stopped_by_mistake_is_allowed_from_another_process(
     done = command("allow", "run-1", "--by", "anna")
     assert done.exit_code == 0, done.output
     assert "run-1 goes on, and is not stopped for this again, by anna" in done.stdout
+    assert "to allow this for good, set exempt_tools = [" in done.stdout
     agent.says("goes on")
     assert listed(command)["run-1"]["action"] == "allow"
     assert command("allow", "nobody").exit_code == 1
+
+
+def test_a_live_session_is_explained_from_another_process(
+    agents: Callable[..., Agent], command: Command
+) -> None:
+    """What was counted, the rung and what comes next; one that nobody knows is an error."""
+    agent = agents("run-1")
+    agent.says("waits")
+    until(lambda: listed(command).get("run-1", {}).get("action") == "pause")
+    done = command("explain", "run-1")
+    assert done.exit_code == 0, done.output
+    assert "session run-1: the flag is pause" in done.stdout
+    told = json.loads(command("explain", "run-1", "--format", "json").stdout)
+    assert [loop["action"] for loop in told["loops"]] == ["pause"]
+    assert command("explain", "nobody").exit_code == 1
+    command("abort", "run-1")
 
 
 def test_pause_and_resume_by_hand(agents: Callable[..., Agent], command: Command) -> None:

@@ -143,6 +143,9 @@ def test_the_page_has_nothing_of_what_calls_held(home: Path, command: Any) -> No
     content = ("missing.txt", "note.txt", "hello there", "SUBTASK", "find it", "http:", "https:")
     assert not [each for each in content if each in text]
     assert "default-src 'none'" in text
+    # But the tool, and the sentence in the fold.
+    assert "at call 3 of 8: <code>Bash</code> identical_call" in text
+    assert "was called 3 times with equal arguments" in text
     assert not list(home.glob("*.tmp"))
 
 
@@ -197,7 +200,7 @@ def test_the_page_opens_in_a_browser(scheme: Any, home: Path, command: Any) -> N
         expect(session.locator("li").first).to_be_hidden()
         session.locator("summary").click()
         expect(session.locator("li").first).to_contain_text("hint")
-        expect(session).to_contain_text("stop at call 3 of 8: identical_call")
+        expect(session).to_contain_text("stop at call 3 of 8: Bash identical_call")
         assert opened.locator("img").count() == 0
         colours = opened.evaluate("getComputedStyle(document.body).backgroundColor")
         assert colours == ("rgb(255, 255, 255)" if scheme == "light" else "rgb(20, 24, 29)")

@@ -14,7 +14,7 @@ from otel_loopguard.core import Decision, Kind, Step
 from tests.calls import call
 
 if TYPE_CHECKING:
-    from otel_loopguard.detectors.llm_judge import Question
+    from otel_loopguard.detectors.llm_judge import JudgeWorker, Question
 
 
 @dataclass
@@ -60,11 +60,12 @@ class Judged:
 
     def settled(self) -> bool:
         """Whether no question is on its way."""
-        worker = self.worker
-        return worker is None or (worker._current is None and worker._waiting.empty())
+        queue = self.worker._worker
+        with queue._lock:
+            return not (queue._waiting or queue._delivering)
 
     @property
-    def worker(self) -> object:
+    def worker(self) -> JudgeWorker:
         (entry,) = [one for one in self.guard._registry.entries if one.name == "judge"]
         return entry.make._worker
 

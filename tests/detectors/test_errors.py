@@ -315,23 +315,18 @@ def test_a_user_begins_anew() -> None:
     [
         pytest.param({"tuning": {"calls": {"error_streak": 4}}}, 3, id="shorter streak"),
         pytest.param({"tuning": {"calls": {"error_streak": 100}}}, 9, id="rate only"),
-        pytest.param(
-            {"tuning": {"calls": {"error_streak": 100, "error_rate_rounds": 14}}},
-            13,
-            id="more rounds",
-        ),
         pytest.param({"sensitivity": 2}, 2, id="twice as sensitive"),
         pytest.param({"sensitivity": 0.5}, 11, id="half as sensitive"),
     ],
 )
 def test_the_settings_say_when(settings: dict[str, Any], first: int) -> None:
-    """`error_streak`, `tuning.calls.error_rate_rounds` and `sensitivity`."""
+    """`tuning.calls.error_streak` and `sensitivity`."""
     steps = [broken(n) for n in range(24)]
     assert (
         alone(
             "error_rate",
             *steps,
-            **{"tuning": {"calls": {"error_rate": 0.75, "error_rate_rounds": 10}}, **settings},
+            **settings,
         )[0].step
         == first
     )
@@ -502,11 +497,11 @@ def edited(number: int, said: str = USAGE) -> Step:
     return call("edit", f"edit {number} the text of line {number * 7}", said)
 
 
-def test_four_equal_refusals_in_other_words_climb() -> None:
+def test_equal_refusals_in_other_words_climb() -> None:
     """Though every call is another one and none has an error flag."""
-    decisions = alone("refused_call", *[edited(n) for n in range(8)])
+    decisions = alone("error_repeat", *[edited(n) for n in range(8)])
     assert [(decision.step, decision.action) for decision in decisions] == [
-        (3, "hint"), (4, "deny"), (7, "abort"),
+        (2, "hint"), (3, "deny"), (6, "abort"),
     ]  # fmt: skip
     assert decisions[0].reason == "same_refusal"
 
@@ -522,7 +517,7 @@ def test_what_succeeds_in_between_does_not_matter() -> None:
             call("read", {"path": f"c{n}.py"}, f"other text of file {n}"),
         )
     ]
-    assert actions(alone("refused_call", *steps))[:1] == ["hint"]
+    assert actions(alone("error_repeat", *steps))[:1] == ["hint"]
 
 
 def test_a_refused_command_opens_no_epoch() -> None:
@@ -553,13 +548,13 @@ def test_refusals_are_failures_also_without_an_error_flag(
     steps = [
         call(tool, {name: text.format(n) for name, text in args.items()}, outcome) for n in range(5)
     ]
-    assert actions(alone("refused_call", *steps)) == ["hint", "deny"]
+    assert actions(alone("error_repeat", *steps)) == ["hint", "deny"]
 
 
 @pytest.mark.parametrize(
     "steps",
     [
-        pytest.param([edited(n) for n in range(3)], id="three times"),
+        pytest.param([edited(n) for n in range(2)], id="twice"),
         pytest.param(
             [call("bash", {"command": f"{name} --version"}, error=f"sh: {name}: command not found")
              for name in "vim nano emacs ed pico micro joe vi".split()],
@@ -579,37 +574,17 @@ def test_refusals_are_failures_also_without_an_error_flag(
             [call("edit", f"edit {n}", USAGE, at=0.01 * n, took=1) for n in range(8)],
             id="one parallel round",
         ),
-        pytest.param(
-            [step for n in range(8) for step in (
-                edited(n),
-                *(call("read", {"path": f"{n}/{m}"}, f"text {n} {m}") for m in range(14)),
-            )],
-            id="now and then",
-        ),
     ],
 )  # fmt: skip
 def test_refused_honest_work_is_left_alone(steps: list[Step]) -> None:
     """Who mends a call the next time, or looks for help, is not stuck."""
-    assert alone("refused_call", *steps) == []
+    assert alone("error_repeat", *steps) == []
 
 
 def test_a_user_turn_begins_anew() -> None:
     """What was refused before was tried for something else."""
-    steps = [edited(n) for n in range(6)]
-    assert alone("refused_call", *steps[:3], USER, *steps[3:]) == []
-
-
-def test_refused_the_settings_say_when() -> None:
-    """`calls.refused_threshold` of the last `calls.refused_window` calls, over `sensitivity`."""
-    steps = [edited(n) for n in range(8)]
-    assert alone("refused_call", *steps, tuning={"calls": {"refused_threshold": 6}})[0].step == 5
-    assert alone("refused_call", *steps, sensitivity=2)[0].step == 1
-    assert (
-        alone(
-            "refused_call", *steps, tuning={"calls": {"refused_threshold": 5, "refused_window": 4}}
-        )
-        == []
-    )
+    steps = [edited(n) for n in range(3)]
+    assert alone("error_repeat", *steps[:2], USER, steps[2]) == []
 
 
 FAILED = "Collecting frob\n  Building wheel: started\nERROR: Failed to build frob"
@@ -629,7 +604,7 @@ def built(times: int, said: str = FAILED, tool: str = "bash") -> list[Step]:
 
 def test_six_failures_with_one_line_give_a_hint_and_eight_another_way() -> None:
     """Though every success in between changed the world."""
-    decisions = alone("same_failure", *built(14))
+    decisions = alone("same_verdict", *built(14))
     assert [(decision.step, decision.action) for decision in decisions] == [
         (10, "hint"), (14, "steer"),
     ]  # fmt: skip
@@ -644,7 +619,7 @@ def test_an_exit_code_in_the_answer_is_a_failure() -> None:
         call("bash", {"command": f"make -j{n}"}, "Exit code 2\ncc: a.c\nerror: no rule for frob.o")
         for n in range(8)
     ]
-    assert actions(alone("same_failure", *steps)) == ["hint", "steer"]
+    assert actions(alone("same_verdict", *steps)) == ["hint", "steer"]
 
 
 def test_the_same_call_of_another_tool_counts() -> None:
@@ -657,7 +632,7 @@ def test_the_same_call_of_another_tool_counts() -> None:
             call("build", {"target": "all"}, error="error: linking with cc failed at frob"),
         )
     ]
-    assert actions(alone("same_failure", *steps)) == ["hint", "steer"]
+    assert actions(alone("same_verdict", *steps)) == ["hint", "steer"]
 
 
 @pytest.mark.parametrize(
@@ -683,23 +658,13 @@ def test_the_same_call_of_another_tool_counts() -> None:
 )  # fmt: skip
 def test_same_failure_honest_work_is_left_alone(steps: list[Step]) -> None:
     """What moves, or is asked for something else, is work."""
-    assert alone("same_failure", *steps) == []
+    assert alone("same_verdict", *steps) == []
 
 
-def test_same_failure_a_user_turn_begins_anew() -> None:
+def test_same_failure_a_user_turn_halves_it() -> None:
     """What failed before was tried for something else."""
-    steps = built(10)
-    assert alone("same_failure", *steps[:10], USER, *steps[10:]) == []
-
-
-def test_same_failure_the_settings_say_when() -> None:
-    """`tuning.calls.failure_threshold` and `tuning.calls.failure_steer` rounds."""
-    decisions = alone(
-        "same_failure", *built(12), tuning={"calls": {"failure_threshold": 3, "failure_steer": 5}}
-    )
-    assert [(decision.step, decision.action) for decision in decisions] == [
-        (4, "hint"), (8, "steer"),
-    ]  # fmt: skip
+    steps = built(7)
+    assert alone("same_verdict", *steps[:8], USER, *steps[8:]) == []
 
 
 RATE = "Error code: 429 - Rate limit reached for requests. Try again in 2.1s."

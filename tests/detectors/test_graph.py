@@ -427,7 +427,7 @@ def test_limit_and_warning_are_settings() -> None:
         *turns(12),
         only=LIMIT,
         graph_iterations=10,
-        tuning={"graph": {"iterations_warning": 0.5}},
+        tuning={"budget": {"warning": 0.5}},
     )
     assert [decision.count for decision in found] == [5, 10]
     assert "the limit is 10" in found[0].message
@@ -435,7 +435,7 @@ def test_limit_and_warning_are_settings() -> None:
 
 def test_a_limit_without_a_warning_before_it() -> None:
     """A warning at 100 % is the limit itself, said once."""
-    tuning = {"graph": {"iterations_warning": 1.0}}
+    tuning = {"budget": {"warning": 1.0}}
     found = judged(*turns(60), only=LIMIT, graph_iterations=50, tuning=tuning)
     assert [decision.reason for decision in found] == ["iteration_limit"]
 

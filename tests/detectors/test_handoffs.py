@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 
 from otel_loopguard import Settings
@@ -44,16 +46,6 @@ def test_the_same_at_once_again_is_noticed() -> None:
     run = Run()
     run.calls(surfer(ASK.format("scroll")), surfer(ASK.format("scroll down")))
     assert [(one.action.value, one.count) for one in repeats(run)] == [("hint", 1.0)]
-
-
-def test_a_settings_line_moves_the_notice() -> None:
-    """A higher line waits for more repeats."""
-    run = Run(Settings(tuning={"exchange": {"repeat_notice": 2.5}}))
-    for words in WORDS[:3]:
-        run.calls(surfer(ASK.format(words)))
-    assert repeats(run) == []
-    run.calls(surfer(ASK.format(WORDS[3])))
-    assert len(repeats(run)) == 1
 
 
 HEALTHY: dict[str, list[Step]] = {
@@ -162,7 +154,7 @@ def test_a_sub_agent_that_nothing_announced_counts_by_its_runs() -> None:
 
 def test_runs_that_a_hand_off_announced_are_counted_once() -> None:
     """The run's end is no second exchange."""
-    run = Run(Settings(tuning={"exchange": {"repeat_notice": 1.5}}))
+    run = Run(Settings(sensitivity=0.6))
     for number, words in enumerate(WORDS[:2]):
         text = ASK.format(words)
         run.calls(surfer(text), ran("WebSurfer", text, begin=number * 10, end=number * 10 + 9))
@@ -309,9 +301,9 @@ def test_the_window_is_of_ten_minutes() -> None:
 
 def test_without_times_the_window_is_in_steps() -> None:
     """A hundred steps by default."""
-    run = Run(Settings(tuning={"exchange": {"window_steps": 10}}, **ONLY))
+    run = Run(Settings(**ONLY))
     for step in rally(8):
-        run.calls(step, *[Step(Kind.NODE, f"node{number}") for number in range(11)])
+        run.calls(step, *[Step(Kind.NODE, f"node{number}") for number in range(101)])
     assert pairs(run) == []
 
 
@@ -610,3 +602,51 @@ def test_tables_do_not_grow_with_the_session() -> None:
     early, late = feed(0, 100), feed(100, 300)
     assert late < early * 1.05
     assert [one.message for one in run.decisions if one.detector.startswith("exchange")] == []
+
+
+REWORDED = (
+    "Please repair the failing login test in the billing service",
+    "The login test of billing still fails, look into it",
+    "Could somebody get the billing service through its login test?",
+    "Login in billing: test is red, find out why",
+    "We need that billing test for login green again",
+    "Have another look: login, billing, its test",
+)
+
+
+@pytest.mark.parametrize(
+    ("texts", "answer", "hinted"),
+    [
+        pytest.param(REWORDED, NOTHING, True, id="in other words"),
+        pytest.param(REWORDED[:3], NOTHING, False, id="three times"),
+        pytest.param(REWORDED, None, False, id="answers that are not captured"),
+        pytest.param(
+            [f"{text}, ticket {number}" for number, text in enumerate(REWORDED)],
+            NOTHING,
+            False,
+            id="the next number",
+        ),
+        pytest.param(
+            [
+                "Write the chapter about glaciers",
+                "Check spelling of everything so far",
+                "Draw a map for page nine",
+                "Ask the printer what paper costs",
+                "Send invoices to both authors",
+                "Book a room near the station",
+            ],
+            NOTHING,
+            False,
+            id="other work",
+        ),
+    ],
+)
+def test_the_same_work_in_other_words(
+    texts: Iterable[str], answer: str | None, *, hinted: bool
+) -> None:
+    """Five that share half of their content words are a hint, unless anything came of them."""
+    run = Run()
+    for number, text in enumerate(texts):
+        run.calls(surfer(text), call("scroll", {"by": number}, answer))
+    found = [one for one in repeats(run) if "in other words" in one.message]
+    assert [one.action.value for one in found] == ["hint"] * bool(hinted)

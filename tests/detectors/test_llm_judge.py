@@ -87,7 +87,7 @@ def test_the_strongest_action_is_a_setting() -> None:
     """`judge_max_action`; and `max_action` still bounds everything."""
     hints = Judged(Bench(1), settings(judge_max_action="hint"))
     assert hints.steps(failing(), 120) == ["hint"]
-    pauses = Judged(Bench(1), settings(judge_max_action="pause", tuning={"judge": {"times": 1}}))
+    pauses = Judged(Bench(1), settings(judge_max_action="pause"))
     assert "pause" in pauses.steps(failing(), 120)
 
 
@@ -223,16 +223,17 @@ def test_nothing_waits_for_a_judge_that_hangs() -> None:
     release.set()
 
 
-def test_the_queue_is_bounded() -> None:
+def test_the_queue_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """While one question is with the judge, so many wait; the rest are not asked."""
     release = threading.Event()
     bench = Bench(lambda _: release.wait(60) and 0.5)
-    judged = Judged(bench, settings(tuning={"judge": {"queue": 2}}), patience_s=0)
+    monkeypatch.setattr("otel_loopguard.detectors.llm_judge._WAITING", 2)
+    judged = Judged(bench, settings(), patience_s=0)
     for number in range(8):
         judged.steps(failing(), 31, f"s{number}")
         if number == 0:
             wait_until(lambda: judged.worker._current is not None)
-    assert judged.worker._waiting.qsize() == 2
+    assert len(judged.worker._worker) == 2
     release.set()
     assert wait_until(judged.settled)
     assert len(bench.questions) == 3

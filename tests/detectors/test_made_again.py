@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import uuid
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from otel_loopguard import Settings
+from otel_loopguard import LoopGuard, Settings, control, session
+from otel_loopguard.core import Kind, Step
 from tests.calls import Run, call
+from tests.detectors.alone import actions, alone
 
 if TYPE_CHECKING:
-    from otel_loopguard.core import Step
+    from collections.abc import Sequence
 
+USER = Step(Kind.OTHER, "user", text="go on")
 ORDER = {"sku": "A1", "qty": 1}
 MAIL = {"to": "ann", "text": "The report is ready."}
 
@@ -44,15 +48,38 @@ def test_it_is_never_stopped_unless_declared() -> None:
     assert set(run.actions) == {"hint"}
 
 
-def test_the_third_is_denied_where_it_is_declared() -> None:
-    """As a name, or in the table of the tool."""
-    for settings in (
-        Settings(once_tools=frozenset({"create_order"})),
-        Settings(tools={"create_order": {"once": True}}),
-    ):
-        run = Run(settings)
-        run.calls(*orders(3))
-        assert run.actions == ["hint", "deny"]
+@pytest.mark.parametrize(
+    "settings",
+    [
+        Settings(once_tools=frozenset({"zorb"})),
+        Settings(tools={"zorb": {"once": True}}),
+    ],
+    ids=["a name", "a table"],
+)
+def test_the_third_is_refused_where_it_is_declared(settings: Settings) -> None:
+    """Whatever the tool is called, and whatever ids its answers have; others of it may run."""
+    guard = LoopGuard(settings)
+    with session(uuid.uuid4().hex) as key:
+        for number in range(2):
+            assert control.refused("zorb", ORDER) is None
+            guard.observe(call("zorb", args=ORDER, outcome={"id": 30609 + number}), key)
+        refusal = control.refused("zorb", ORDER)
+        assert refusal is not None
+        assert "done before" in refusal.hint
+        assert control.refused("zorb", {**ORDER, "qty": 2}) is None
+
+
+def test_after_a_time_out_it_is_to_be_verified_first() -> None:
+    """It may have been done; what was turned down was not."""
+    said = {}
+    for error in ("Timed out after 30 s", "503 Service Unavailable"):
+        run = Run()
+        run.calls(call("create_order", args=ORDER, error=error))
+        said[error] = [(one.reason, one.advice) for one in run.decisions]
+    assert list(said.values()) == [
+        [("may_be_done", "Verify first whether it was done, before you do it again.")],
+        [],
+    ]
 
 
 @pytest.mark.parametrize(
@@ -93,3 +120,103 @@ def test_a_file_that_comes_back_to_what_it_was_is_told() -> None:
         edit = {"path": "Cargo.toml", "old": f"1.0.{number % 3}", "new": f"1.0.{(number + 1) % 3}"}
         run.calls(call("edit_file", args=edit, outcome="edited"))
     assert [one.reason for one in run.decisions] == ["state_seen_before"]
+
+
+PAGE = "You are logged out. Please enter your name and your password to go on to the page. " * 3
+PAGES = [f"{word} " * 60 for word in ("alpha", "beta", "gamma", "delta", "epsilon", "zeta")]
+
+
+def shown(tool: str, *pages: int, at: float | None = None) -> list[Step]:
+    """What a tool shows, call for call; -1 stands for a page that is new each time."""
+    return [
+        call(tool, {"to": n}, PAGES[page] if page >= 0 else f"page {n} of {n * 7919:x} " * 12,
+             at=None if at is None else at * n)
+        for n, page in enumerate(pages)
+    ]  # fmt: skip
+
+
+def numbers(*amounts: int, at: float | None = None) -> list[Step]:
+    """One call, and a number in its answer."""
+    return [
+        call("gauge", {"of": "tank"}, f"The value is {amount} at this time.",
+             at=None if at is None else at * n)
+        for n, amount in enumerate(amounts)
+    ]  # fmt: skip
+
+
+ODD = [3, 9, 4, 8, 1, 7, 2, 6, 5, 9, 1, 8, 3, 7, 4, 6]
+
+
+@pytest.mark.parametrize(
+    ("detector", "steps", "expected"),
+    [
+        # A wall: the same page at every address.
+        ("stagnation", [call("fetch", {"url": n}, PAGE) for n in range(9)], [(2, "hint")]),
+        ("stagnation", [call("zorb", {"vol": n}, PAGE) for n in range(9)], [(5, "hint")]),
+        ("stagnation", [call("write_page", {"n": n}, PAGE) for n in range(9)], []),
+        ("stagnation", [call("zorb", {"vol": n}, "it is done") for n in range(40)], []),
+        # States come back to: pages, rooms, screens.
+        ("back_to_state", shown("visit", *[0, 1, 2] * 6), [(10, "hint")]),
+        ("back_to_state", shown("click", *[0] * 12), [(8, "hint")]),
+        ("back_to_state", shown("zorb", *[0, 1, 2] * 6), [(10, "hint")]),
+        ("back_to_state", shown("visit", *[0, -1] * 20), []),
+        ("back_to_state", [call("screen", {}, PAGES[0], at=60 * n) for n in range(20)], []),
+        ("back_to_state", shown("visit", 0, 1, 0, 2, 0, 3, 0, 4, 0, 5), []),
+        # Equal but for digits.
+        ("exact_repeat", numbers(*ODD)[:8], [(7, "hint")]),
+        ("exact_repeat", numbers(*range(16)), []),
+        ("exact_repeat", numbers(*range(16, 0, -1)), []),
+        ("exact_repeat", numbers(*range(8), *range(8, 0, -1)), []),
+        ("exact_repeat", numbers(*ODD, at=30), []),
+        # Everything fails: a word says that it cannot go well, and so it is refused.
+        (
+            "error_repeat",
+            [call("zorb", {"n": n}, error="Permission denied (publickey)") for n in range(30)],
+            [(2, "hint"), (12, "deny")],
+        ),
+        (
+            "error_repeat",
+            [call("zorb", {"n": n}, error=f"no such item: {n * 7919:x}") for n in range(30)],
+            [(11, "hint")],
+        ),
+    ],
+)
+def test_evidence_of_different_calls(
+    detector: str, steps: Sequence[Step], expected: list[tuple[int, str]]
+) -> None:
+    """What is found, and what is left alone."""
+    decisions = alone(detector, *steps)
+    assert [(one.step, one.action.value) for one in decisions] == expected
+
+
+def test_a_tool_that_only_fails_is_refused_whatever_it_is_asked() -> None:
+    """None of the last twenty calls succeeded; another tool may run."""
+    guard = LoopGuard(Settings())
+    ran = 0
+    with session(uuid.uuid4().hex) as key:
+        for number in range(60):
+            asked: Any = {"host": f"h{number}"}
+            if control.refused("login", asked) is None:
+                ran += 1
+                guard.observe(call("login", asked, error="Permission denied (publickey)"), key)
+        assert ran == 20
+        assert control.refused("read", {"path": "notes"}) is None
+
+
+def test_sixty_failing_model_calls_are_denied() -> None:
+    """Told at the sixth, denied at the tenth, and the gate says so."""
+    guard = LoopGuard(Settings())
+    with session(uuid.uuid4().hex) as key:
+        for _ in range(60):
+            if control.current().action == "deny":
+                break
+            error = "Error code: 400 - the context is too long"
+            guard.observe(Step(Kind.MODEL, "m", agent="w", error=True, error_text=error), key)
+        assert control.current().action == "deny"
+        assert guard.report(key).steps == 10
+
+
+def test_a_user_begins_anew() -> None:
+    """Where it has been before was another request."""
+    steps = shown("visit", *[0, 1, 2] * 6)
+    assert actions(alone("back_to_state", *steps[:9], USER, *steps[9:])) == []

@@ -164,7 +164,7 @@ def test_a_function_may_make_it() -> None:
 def test_a_name_may_lie_deeper() -> None:
     """`module:outer.inner` names what stands inside of something."""
     registry = Registry(Settings(detectors=("own_detectors:Outer.Inner",)), DETECTORS)
-    assert registry.families["inner"] == "own"
+    assert registry.by_name["inner"].family == "own"
 
 
 @pytest.mark.parametrize("name", ["Throws", "CannotBeMade"])
@@ -209,7 +209,7 @@ def test_one_that_gives_something_else_takes_nobody_down() -> None:
     [
         ("no_such_module:Calls", "No module named 'no_such_module'"),
         ("own_detectors:Missing", "Missing"),
-        ("own_detectors", "cannot be imported"),
+        ("own_detectors", "expected something that makes a detector"),
         ("own_detectors:number", "expected something that makes a detector"),
         ("", "cannot be imported"),
         (".relative:Calls", "cannot be imported"),
@@ -259,7 +259,7 @@ def test_ones_own_can_be_switched_off() -> None:
     """By name and by family, like the ones that ship."""
     for off in ("own_calls", "own"):
         settings = Settings(detectors=("own_detectors:Calls",), switched_off=frozenset({off}))
-        assert "own_calls" not in Registry(settings, DETECTORS).families
+        assert "own_calls" not in Registry(settings, DETECTORS).by_name
 
 
 def test_what_is_not_there_cannot_be_switched_off() -> None:

@@ -813,7 +813,7 @@ def test_a_user_starts_anew() -> None:
 
 
 def test_shopping_the_numbers_are_settings() -> None:
-    """`tuning.text.shop_tools` and `tuning.text.shop_calls`."""
+    """`tuning.text.shop_tools`."""
     run = Run(Settings(tuning={"text": {"shop_tools": 3}}))
     run.calls(*(missing(tool) for tool in TOOLS[:3]))
     assert "tool_shopping" in seen(run)

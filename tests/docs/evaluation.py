@@ -13,6 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.curve import picture as draw
+from lab import compare
+from lab.peers import AS_SHIPPED, PEERS
+from tests.docs.markdown import ROOT
 from tests.docs.programs import SHARED, command_line, need_shared
 
 SOURCES = ("trail", "magentic", "captainagent", "sentinel", "miniswe", "taubench", "intercode")
@@ -21,7 +24,7 @@ FILES = (
     *(f"../shared/traces/{name}.jsonl.gz" for name in (*SOURCES, "sweagent", *CODING)),
     "../shared/eval/scenarios.jsonl",
 )
-BASELINES = ("--baselines", "../shared/eval/baselines.py")
+WRITTEN = "scenarios"
 EVERYTHING = ("--leave-one-out", "--cost", "--errors")
 OURS = "otel-loopguard"
 STUCK = ("pos_human", "pos_llm_ledger", "pos_injected", "pos_scenario")
@@ -97,7 +100,7 @@ def measured() -> tuple[tuple[Row, ...], str]:
     """All rows of the evaluation, and the picture that bench/curve.py draws of its curve."""
     need_shared()
     points = Path(_folder.name) / "curve.jsonl"
-    extra = (*BASELINES, *EVERYTHING, "--curve", str(points), "--format", "json")
+    extra = (*EVERYTHING, "--curve", str(points), "--format", "json")
     said = command_line("eval", *FILES, *extra)
     rows = tuple(json.loads(line) for line in said.splitlines())
     known = [json.loads(line) for line in points.read_text(encoding="utf-8").splitlines()]
@@ -141,15 +144,139 @@ def accounts() -> tuple[Row, ...]:
     return tuple({**labels()[run["source"], run["session"]], **run} for run in found)
 
 
-def detectors() -> str:
-    """What each detector notices and stops, per tier."""
-    names = list(dict.fromkeys(row["detector"] for row in rows("scores")))
-    columns = (*STUCK, *HEALTHY)
+@cache
+def compared() -> dict[str, list[compare.Share]]:
+    """What the guard and the rules of other agents say, by detector: see `compare.HEADS`."""
+    need_shared()
+    root = SHARED.parent
+    # `../shared/…` from the repository, whose folder may have any name.
+    recordings = [root / name.removeprefix("../") for name in FILES if "/traces/" in name]
+    written = sorted((ROOT / WRITTEN).glob("*.jsonl.gz"))
+    found = [*compare.all_written(written), *compare.all_recorded(recordings)]
+    return dict(compare.rows(found))
+
+
+def beside() -> str:
+    """The guard beside the rules of other agents, in few words: ours and as they are meant."""
+    names = (OURS, *(peer.name for peer in PEERS))
+    first = compared()[OURS]
+    people = first[6].of + first[8].of
+    heads = (
+        "detector",
+        f"of {first[0].of} healthy: stopped",
+        f"of {first[2].of} stuck: noticed in time",
+        "stopped",
+        f"of {first[4].of} recorded healthy: stopped",
+        f"of {people} recorded stuck: noticed",
+        "stopped",
+    )
     return _table(
-        ("detector", *(f"`{name}`, {tier(name)['n']}" for name in columns)),
+        heads,
         (
-            (detector, *(_levels(tier(name, detector), name) for name in columns))
-            for detector in names
+            (
+                name,
+                *(share.hits for share in (found[0], found[2], found[3], found[4])),
+                found[6].hits + found[8].hits,
+                found[7].hits + found[9].hits,
+            )
+            for name in names
+            for found in [compared()[name]]
+        ),
+    )
+
+
+def detectors_written() -> str:
+    """All detectors on the written runs, with intervals."""
+    return _table(
+        ("detector", *compare.HEADS[:4]),
+        ((name, *found[:4]) for name, found in compared().items()),
+    )
+
+
+def detectors() -> str:
+    """What each detector notices and stops, per tier of recordings, with intervals for stops."""
+    tiers = (*compare.LABELLED,)
+    first = compared()[OURS]
+    heads = (
+        "detector",
+        *compare.HEADS[4:6],
+        *(f"`{name}`, {first[6 + 2 * at].of}" for at, name in enumerate(tiers)),
+    )
+    return _table(
+        heads,
+        (
+            (
+                name,
+                *found[4:6],
+                *(f"{found[at].hits} / {found[at + 1].hits}" for at in (6, 8, 10)),
+            )
+            for name, found in compared().items()
+        ),
+    )
+
+
+def peers() -> str:
+    """What is compared: what was read, and what it does."""
+    return _table(
+        ("detector", "rules", "read"),
+        ((peer.name, peer.rule, peer.source) for peer in (*PEERS, *AS_SHIPPED)),
+    )
+
+
+def models() -> str:
+    """Runs by the model that made them, where a source has several or names it."""
+    kinds = (("solved", True), ("failed", False))
+    found: dict[tuple[str, str], list[Row]] = {}
+    for run in accounts():
+        if run.get("model") and run["success"] is not None:
+            bench = run["source"].partition(" (")[0].partition(" ")[0]
+            found.setdefault((bench, run["model"]), []).append(run)
+    return _table(
+        (
+            "runs of",
+            "model",
+            *(f"{name}: {head}" for name, _ in kinds for head in ("runs", "noticed", "stopped")),
+        ),
+        (
+            (
+                bench,
+                model,
+                *(
+                    figure
+                    for _, ended in kinds
+                    for about in [[run for run in runs if run["success"] is ended]]
+                    for figure in (
+                        len(about),
+                        sum(map(_heard, about)),
+                        sum(run["strongest"] in STOPS for run in about),
+                    )
+                ),
+            )
+            for (bench, model), runs in sorted(found.items())
+        ),
+    )
+
+
+def weak_labels() -> str:
+    """The stuck runs that people labelled, by what they wrote."""
+    kinds = {
+        "explicit": "says that it repeats itself",
+        "explicit-other-category": "says so, under another heading",
+        "weak": "a single repetition, or merely too many steps",
+        None: "the reason of the failure speaks of it (CaptainAgent)",
+    }
+    runs = [run for run in accounts() if run["tier"] == "pos_human"]
+    return _table(
+        ("what the person wrote", "runs", "noticed", "stopped"),
+        (
+            (
+                said,
+                len(about),
+                sum(map(_heard, about)),
+                sum(run["strongest"] in STOPS for run in about),
+            )
+            for strength, said in kinds.items()
+            for about in [[run for run in runs if run.get("strength") == strength]]
         ),
     )
 
@@ -171,23 +298,6 @@ def intervals() -> str:
                 _number(row["stopped_median_steps"]),
             )
             for name in (*STUCK, *HEALTHY)
-            for row in [tier(name)]
-        ),
-    )
-
-
-def summary() -> str:
-    """The guard per tier, in few words."""
-    return _table(
-        ("runs", "", "noticed", "stopped"),
-        (
-            (
-                f"`{name}`",
-                f"{row['n']} {'stuck' if name in STUCK else 'healthy'}",
-                row[f"noticed_{_kind(name)}"],
-                row[f"stopped_{_kind(name)}"],
-            )
-            for name in sorted((*STUCK, *HEALTHY))
             for row in [tier(name)]
         ),
     )

@@ -7,6 +7,7 @@ import itertools
 import json
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args, get_origin
 
 import typer
@@ -191,14 +192,8 @@ def metrics() -> str:
     )
 
 
-def all_detectors() -> str:
-    """The table of all detectors."""
-    heads = ("detector", "family", "looks at", "strongest", "main settings and defaults")
-    return table(heads, detectors.rows())
-
-
 SECTIONS: dict[tuple[str, str], Write] = {
-    ("README.md", "measured"): evaluation.summary,
+    ("README.md", "measured"): evaluation.beside,
     ("docs/opentelemetry.md", "trace"): lambda: fenced(tree()),
     ("docs/opentelemetry.md", "metrics"): metrics,
     ("docs/opentelemetry.md", "attributes"): attributes,
@@ -206,13 +201,18 @@ SECTIONS: dict[tuple[str, str], Write] = {
     ("docs/opentelemetry.md", "keys"): dialects.keys,
     ("docs/reference.md", "settings"): settings,
     ("docs/reference.md", "commands"): commands,
-    ("docs/reference.md", "steps"): shown("steps", SAMPLE, head=5),
+    ("docs/reference.md", "doctor"): shown("doctor", SAMPLE),
+    ("docs/reference.md", "steps"): shown("steps", SAMPLE, head=8),
     ("docs/reference.md", "replay"): shown("replay", SAMPLE, "--tree"),
     ("docs/project/calibration.md", "calibrate"): calibrated,
-    ("docs/detectors.md", "detectors"): all_detectors,
+    **{("docs/detectors.md", one): partial(detectors.section, one) for one in detectors.FAMILIES},
     ("docs/execution.md", "learned"): learned,
     ("docs/project/evaluation.md", "targets"): evaluation.targets,
     ("docs/project/evaluation.md", "detectors"): evaluation.detectors,
+    ("docs/project/evaluation.md", "detectors-written"): evaluation.detectors_written,
+    ("docs/project/evaluation.md", "peers"): evaluation.peers,
+    ("docs/project/evaluation.md", "models"): evaluation.models,
+    ("docs/project/evaluation.md", "weak-labels"): evaluation.weak_labels,
     ("docs/project/evaluation.md", "intervals"): evaluation.intervals,
     ("docs/project/evaluation.md", "failed"): evaluation.failed,
     ("docs/project/evaluation.md", "robustness"): evaluation.robustness,

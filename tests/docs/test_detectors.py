@@ -1,32 +1,44 @@
-"""docs/detectors.md explains every detector, family and rule; its table is generated."""
+"""Every detector says what docs/detectors.md tells of it."""
 
 from __future__ import annotations
 
 import re
+from typing import Any
 
-from tests.docs.detectors import ABOUT, ENTRIES, OTHERS
-from tests.docs.markdown import ROOT, anchors
+import pytest
 
-PAGE = ROOT / "docs/detectors.md"
-TEXT = PAGE.read_text(encoding="utf-8")
+from otel_loopguard import Settings
+from otel_loopguard.detectors import DETECTORS, Registry
+from otel_loopguard.settings import all_fields
+from tests.docs.detectors import CLASSES, PARTS, parts, question
+from tests.docs.markdown import ROOT
 
-
-def test_every_detector_has_a_row_and_a_section() -> None:
-    """Those of finished steps, and those outside of the registry."""
-    assert sorted(ABOUT) == sorted([*ENTRIES, *OTHERS])
-    assert set(ABOUT) - anchors(PAGE) == set()
-
-
-def test_every_detector_asks_a_question() -> None:
-    """The first line of its section."""
-    asked = re.findall(r"^### (\w+)\n\n\*[^*]+\?\*$", TEXT, re.MULTILINE)
-    assert sorted(asked) == sorted(ABOUT)
+TOLD = [each for each in CLASSES if each.rules]  # all of them, once every class has its rules
 
 
-def test_every_rule_is_named() -> None:
-    """What `loopguard.decision.reason` may be."""
+@pytest.mark.parametrize("detector", TOLD, ids=lambda each: each.name)
+def test_a_detector_says_all_of_itself(detector: Any) -> None:
+    """A question, what counts and what does not, its rules, and settings that exist."""
+    assert re.fullmatch(r"[^\n]+\?", question(detector))
+    assert tuple(parts(detector)) == PARTS
+    assert detector.rules
+    assert set(detector.tuned_by) <= set(all_fields())
+
+
+def test_every_rule_is_told() -> None:
+    """What the code of the detectors gives as a reason is a rule of one of them."""
     places = (ROOT / "otel_loopguard/detectors").rglob("*.py")
-    code = "".join(path.read_text(encoding="utf-8") for path in places)
-    rules = re.findall(r'reason ?= ?"(\w+)"', code)
-    assert len(rules) > 20
-    assert [rule for rule in rules if f"`{rule}`" not in TEXT] == []
+    told = {each.__module__.rpartition(".")[2] for each in TOLD}
+    code = "".join(path.read_text(encoding="utf-8") for path in places if path.stem in told)
+    rules = {rule for detector in CLASSES for rule in detector.rules}
+    assert set(re.findall(r'reason ?= ?"(\w+)"', code)) <= rules
+    assert len(rules) > 40
+
+
+def test_every_family_has_a_section() -> None:
+    """Also those outside of the registry."""
+    text = (ROOT / "docs/detectors.md").read_text(encoding="utf-8")
+    registered = {entry.family for entry in Registry(Settings(), DETECTORS).entries}
+    families = {each.family for each in CLASSES}
+    assert registered <= families
+    assert [one for one in families if f"<!-- generated: {one} -->" not in text] == []

@@ -174,3 +174,51 @@ def test_a_hint_quotes_what_was_seen() -> None:
     assert said is not None
     assert "search" in said
     assert "3 times" in said
+
+
+# Users say: The message claims what was not seen
+
+
+def test_a_message_says_only_what_was_measured() -> None:
+    """Where answers are not captured the message does not say that they were equal."""
+    run = Run()
+    run.calls(*(call("search", {"q": "x"}, None) for _ in range(14)))
+    assert run.actions == ["hint"]
+    assert "not captured" in run.decisions[0].message
+    assert "answer" not in run.decisions[0].message
+    seen = Run()
+    seen.calls(*(call("search", {"q": "x"}, "nothing") for _ in range(3)))
+    assert "equal 7-character answer" in seen.decisions[0].message
+
+
+# Users say: A loop hides behind the bounds of messages, traces and runs
+
+
+def test_one_call_per_trace_is_one_loop() -> None:
+    """Each repeat in a trace of its own, within one session."""
+    agent = Traced()
+    with session("n8"):
+        for _ in range(8):
+            agent.call("search", '{"q": "x"}', NOTHING)
+    assert agent.actions[:2] == ["hint", "deny"]
+
+
+def test_traces_of_one_conversation_that_no_user_asked_for_are_one_session() -> None:
+    """Calls that only carry the conversation's id, a trace each."""
+    run = Run()
+    for number in range(8):
+        step = call("search", {"q": "x"}, NOTHING, at=number)
+        step.trace_id, step.session = 1000 + number, "chat"
+        run.calls(step)
+    assert run.actions[:2] == ["hint", "deny"]
+
+
+@pytest.mark.parametrize("period", [2, 5, 16])
+def test_a_cycle_with_rests_is_noticed_later(period: int) -> None:
+    """A rest of three seconds without a model call may be a wait: six turns, not three."""
+    run = Run()
+    for number in range(period * 7):
+        name = f"name {number % period}"
+        run.calls(call("read", {"of": name}, f"text of {name}, in full", at=number * 3.5))
+    assert run.actions
+    assert run.decisions[0].step <= period * 6 + 1

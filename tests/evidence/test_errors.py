@@ -85,39 +85,35 @@ def test_what_stands_in_quotes_by_itself_is_not_masked() -> None:
     assert shape("KeyError: 'alpha'", arguments) != shape("KeyError: 'beta'", arguments)
 
 
-def test_a_failure_without_text_has_no_line() -> None:
-    """Missing is equal to nothing."""
-    assert error_line(failed(None)) is None
-    assert error_line(Step(Kind.TOOL, "t", error=True, outcome="  ")) is None
-
-
-def test_a_failed_calls_outcome_is_its_error() -> None:
-    """Where only the outcome was captured it says what went wrong."""
-    step = Step(Kind.TOOL, "t", error=True, outcome="ValueError: no")
-    assert error_line(step) == b"ValueError: no"
-
-
-def test_errors_of_the_call_itself() -> None:
-    """Unknown tools and wrong arguments are told from other errors."""
-    assert is_call_error(failed("page_down() got an unexpected keyword argument ''"))
-    assert is_call_error(failed("Unknown tool: serach"))
-    assert not is_call_error(failed("no such file: a.txt"))
+@pytest.mark.parametrize(
+    ("step", "line"),
+    [
+        (failed(None), None),
+        (Step(Kind.TOOL, "t", error=True, outcome="  "), None),
+        (Step(Kind.TOOL, "t", error=True, outcome="ValueError: no"), b"ValueError: no"),
+        (failed("An error occurred while running the tool. Please try again."), None),
+        (failed("Something went wrong."), None),
+        (failed("An unexpected error occurred"), None),
+        (
+            failed("An error occurred while running the tool. Error: 503 from shop-a"),
+            b"An error occurred while running the tool. Error: 503 from shop-a",
+        ),
+    ],
+    ids=lambda value: getattr(value, "error_text", ""),
+)
+def test_the_line_that_names_an_error(step: Step, line: bytes | None) -> None:
+    """Missing is equal to nothing, and what frameworks say of any error names none."""
+    assert error_line(step) == line
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "of_the_call"),
     [
-        "An error occurred while running the tool. Please try again.",
-        "Something went wrong.",
-        "An unexpected error occurred",
+        ("page_down() got an unexpected keyword argument ''", True),
+        ("Unknown tool: serach", True),
+        ("no such file: a.txt", False),
     ],
 )
-def test_what_stands_in_place_of_an_error_names_none(text: str) -> None:
-    """What a framework says whatever failed is no error that repeats."""
-    assert error_line(Step(Kind.TOOL, "fetch", error=True, error_text=text)) is None
-
-
-def test_a_cause_behind_it_is_named() -> None:
-    """With a cause it is an error like others."""
-    text = "An error occurred while running the tool. Please try again. Error: 503 from shop-a"
-    assert error_line(Step(Kind.TOOL, "fetch", error=True, error_text=text)) is not None
+def test_errors_of_the_call_itself(text: str, of_the_call: bool) -> None:
+    """Unknown tools and wrong arguments are told from other errors."""
+    assert is_call_error(failed(text)) is of_the_call

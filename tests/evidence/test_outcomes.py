@@ -22,6 +22,11 @@ def of(value: object, limit: int = 1_000_000) -> Outcome:
 def test_equal_outcomes_have_equal_keys() -> None:
     """A map whatever the order of its keys; volatile values in the masked key only."""
     assert of({"a": 1, "b": 2}) == of({"b": 2, "a": 1})
+    one, other = (
+        outcome_of(Step(Kind.TOOL, "t", outcome=text), 1000, parsed(text))
+        for text in ('{"a": 1, "error": "x"}', '{"error":"x","a":1}')
+    )
+    assert (one.key, one.exact) == (other.key, other.exact)
     one, other = of("done at 10:00:01"), of("done at 10:00:02")
     assert one.key == other.key
     assert one.exact != other.exact

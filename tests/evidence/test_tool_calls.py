@@ -191,3 +191,53 @@ def test_a_revision_may_count_itself(name: str) -> None:
             for n in range(3)
         ]
         assert [one.revises for one in found] == [False, revises, revises]
+
+
+def test_what_a_call_shows_is_told_apart_from_what_was_shown_before() -> None:
+    """An equal answer to another call was seen before; of a repeat its digits do not matter."""
+    calls = ToolCallExtractor(Settings())
+    page = "Welcome back. Sign in to go on. " * 8
+    first = calls.evidence(Step(Kind.TOOL, "zorb", args={"u": "a"}, outcome=page + "17"))
+    other = calls.evidence(Step(Kind.TOOL, "zorb", args={"u": "b"}, outcome=page + "17"))
+    again = calls.evidence(Step(Kind.TOOL, "zorb", args={"u": "a"}, outcome=page + "18"))
+    once_more = calls.evidence(Step(Kind.TOOL, "zorb", args={"u": "a"}, outcome=page + "9"))
+    assert [each.seen for each in (first, other, again)] == [False, True, False]
+    assert first.state == other.state != again.state
+    assert first.digits is None
+    assert again.digits is not None
+    assert once_more.digits is not None
+    assert again.digits[0] == once_more.digits[0]
+    number = calls.evidence(Step(Kind.TOOL, "zorb", args={"u": "a"}, outcome="19.5"))
+    assert number.digits is None
+
+
+@pytest.mark.parametrize(
+    ("args", "terms"),
+    [
+        ({"query": "how to cook lentil soup"}, 3),  # cook, lentil, soup
+        ({"kysely": "linssikeiton valmistus kotona"}, 3),
+        ({"q": "如何 煮 扁豆汤 在家里"}, 3),
+        ({"path": "src/app.py"}, 0),
+        ({"city": "Paris"}, 0),
+        ({"command": "grep -rn needle folder"}, 0),
+    ],
+)
+def test_a_question_has_content_words(args: dict[str, str], terms: int) -> None:
+    """In any script; a shell's command asks nothing."""
+    tool = "bash" if "command" in args else "search"
+    found = ToolCallExtractor(Settings()).evidence(Step(Kind.TOOL, tool, args=args, outcome="x"))
+    assert len(found.terms) == terms
+
+
+def test_a_file_that_is_written_has_a_state() -> None:
+    """The same content of the same file is the same state; a failed edit leaves none."""
+    calls = ToolCallExtractor(Settings())
+
+    def edit(text: str, *, error: bool = False) -> int | None:
+        args = {"path": "a.py", "content": text}
+        return calls.evidence(
+            Step(Kind.TOOL, "write_file", args=args, outcome="ok", error=error)
+        ).state
+
+    assert edit("x = 1") == edit("x = 1") != edit("x = 2")
+    assert edit("x = 3", error=True) is None

@@ -297,6 +297,7 @@ def test_a_person_lets_a_false_alarm_through(agent: Agent, scope: str, restarts:
     agent.get_denied()
     reply = agent.engine.ask({"op": "allow", "session": "chat", "scope": scope, "by": "Ada"})
     assert reply["ok"], reply
+    assert reply["setting"] == 'exempt_tools = ["Bash"]'
     if restarts:
         agent.restart()
     for _ in range(8):

@@ -26,15 +26,15 @@ MEASURED = (
     "'search' was called 3 times with equal arguments and an equal 27-character answer, and "
     "nothing was changed in between."
 )
-USUAL = "Do not repeat this: use what you have, try another way, or say what is missing."
-REFUSED = "Further calls of this kind are refused: try another way, or finish with what you have."
+USUAL = "Use what you have, try another way, or say what is missing."
+REFUSED = "The same again is refused: try another way, or finish with what you have."
 
 
 @pytest.mark.parametrize(
     ("action", "follows"),
     [
         (Action.HINT, USUAL),
-        (Action.STEER, "Stop doing this."),
+        (Action.STEER, "Stop this, and take another way."),
         (Action.ASK, "Ask the user before you go on. To ask: Go on?"),
         (Action.DENY, REFUSED),
         (Action.PAUSE, "The run is paused until a person lets it go on."),
@@ -46,7 +46,7 @@ def test_first_what_was_measured_then_what_follows(
     decision: Decision, action: Action, follows: str
 ) -> None:
     """The evidence is quoted, by name, count and size."""
-    asked = replace(decision, action=action, question="Go on?")
+    asked = replace(decision, action=action, question="Go on?", advice="")
     assert hint(asked) == f"{MEASURED} {follows}"
 
 

@@ -79,6 +79,7 @@ def test_a_steer_says_which_ways_there_are() -> None:
     assert flag is not None
     assert flag.control.hint == (
         "'grep' was called 4 times with equal arguments and an equal 36-character answer, and "
-        "nothing was changed in between. Stop doing this. Other ways: read the index; search for "
-        "other words, fewer of them, or a more general term; look in another place."
+        "nothing was changed in between. Stop this, and take another way. Other ways: read the "
+        "index; search for other words, fewer of them, or a more general term; look in another "
+        "place."
     )

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.scenarios import Row, Scenario, load, play
+from lab.runs import Row, Scenario
+from lab.scenarios import load, play
 from lab.stable import CHANGES, flips
 from otel_loopguard import LoopGuardSpanProcessor, set_testing, turn
 from otel_loopguard.integrations.own_loop import Refusal
@@ -182,7 +183,7 @@ def written_out(steps: Iterator[Row]) -> Iterator[Row]:
 @pytest.mark.parametrize("steps", TROUBLED)
 def test_trouble_that_passes_refuses_no_call(steps: Callable[[], Iterator[Row]]) -> None:
     """Asked by `control.refused`, with default settings."""
-    run = Scenario(steps.__name__, False, None, None, tuple(written_out(steps())))
+    run = Scenario(steps.__name__, tuple(written_out(steps())))
     assert play(run).refused == []
 
 

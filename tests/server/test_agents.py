@@ -76,7 +76,7 @@ def test_an_agent_of_spring_ai_is_hinted_at_refused_and_stopped(
     results = [one["content"] for one in model.asked[-1]["messages"] if one["role"] == "tool"]
     assert said.startswith("stopped: 'search' was called")
     assert any("was called" in text for texts in told for text in texts)
-    assert any("Further calls of this kind are refused" in text for text in results)
+    assert any("The same again is refused" in text for text in results)
     assert (row["session"], row["action"]) == ("chat-1", "abort")
 
 
@@ -96,7 +96,7 @@ def test_a_loop_of_ones_own_in_go_is_refused_and_stopped(go: list[str], tmp_path
     with guarding() as (server, known):
         said = run(*go, "own", server.url, "chat-1", at=tmp_path, **known).splitlines()
     assert said[0] == "nothing was found for this query"
-    assert "Further calls of this kind are refused" in said[-2]
+    assert "The same again is refused" in said[-2]
     assert said[-1].startswith("stopped: 'search' was called")
 
 

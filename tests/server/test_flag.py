@@ -132,6 +132,17 @@ def test_people_pause_resume_and_abort() -> None:
         assert post(server, "pause", "unknown").status_code == 404
 
 
+def test_an_allow_says_what_makes_it_last() -> None:
+    """The setting of what was stopped; empty where nothing was."""
+    with serving() as server:
+        send(server, 0)
+        assert post(server, "allow").json()["setting"] == ""
+        send(server, 1, 2, 3, 4, 5)
+        row = control(server)
+        assert row["action"] in {"deny", "abort"}
+        assert post(server, "allow").json()["setting"] == 'exempt_tools = ["search"]'
+
+
 def test_an_escalation_is_answered() -> None:
     with serving(guard=Settings(escalate_severity="warning")) as server:
         send(server, 0, 1, 2, 3)

@@ -101,9 +101,9 @@ def test_the_entries_say_what_became_of_it() -> None:
 
 def test_a_cycle_that_is_not_seen_for_long_is_over() -> None:
     """After as many steps as the window has, and a new one gets a new entry."""
-    watched = Watched(Settings(tuning={"exchange": {"window_steps": 20}}, **ONLY))
+    watched = Watched(Settings(**ONLY))
     watched.rally(4)
-    for number in range(25):
+    for number in range(105):
         node = Step(Kind.NODE, f"node{number}", start=EPOCH, end=EPOCH)
         watched.guard.observe(node, "run")
     watched.rally(4)

@@ -6,10 +6,13 @@ import gc
 import weakref
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lab import tables
+from lab.recorded import steps
 from otel_loopguard import LoopGuard, Settings, execution
 from otel_loopguard.core import Detection, Evidence, Step
 from otel_loopguard.core.milestones import Reached
@@ -17,9 +20,16 @@ from otel_loopguard.sessions import Session
 from otel_loopguard.sessions import registry as table
 from tests.calls import call
 from tests.documented.acting import Run
-from tests.scenarios.families import EVERYDAY, HEALTHY, OPEN, STUCK, Family
 
-ALL = [*STUCK, *OPEN, *HEALTHY, *EVERYDAY]
+if TYPE_CHECKING:
+    from lab.tables import Table
+
+SCENARIOS = Path(__file__).parents[2] / "scenarios"
+ALL = [
+    table
+    for name in ("stuck", "work", "everyday-work")
+    for table in tables.load(SCENARIOS / f"{name}.txt")
+]
 
 
 def put_away(guard: LoopGuard) -> list[Session]:
@@ -27,10 +37,10 @@ def put_away(guard: LoopGuard) -> list[Session]:
     return [session for session in guard._sessions.all if session.pack()]
 
 
-def outcome(steps: Iterable[Step], *, packed: bool) -> tuple[list[object], object]:
+def outcome(given: Iterable[Step], *, packed: bool) -> tuple[list[object], object]:
     """Decisions about steps, and the report, with the session packed after each or not."""
     run = Run()
-    for step in steps:
+    for step in given:
         run.calls(step)
         if packed:
             assert put_away(run.guard)
@@ -40,24 +50,24 @@ def outcome(steps: Iterable[Step], *, packed: bool) -> tuple[list[object], objec
     return said, replace(report, alerts=())  # decisions have ids of their own
 
 
-def same(family: Family, seed: int) -> bool:
-    """Whether a run of a family is judged alike in both ways."""
-    plain = outcome(family.run(seed)[0], packed=False)
-    return plain == outcome(family.run(seed)[0], packed=True)
+def same(table: Table, seed: int) -> bool:
+    """Whether a run of a table is judged alike in both ways."""
+    plain = outcome(steps(table.draw(seed)), packed=False)
+    return plain == outcome(steps(table.draw(seed)), packed=True)
 
 
-@pytest.mark.parametrize("family", ALL[::12], ids=lambda family: family.name)
-def test_what_was_put_away_is_judged_alike(family: Family) -> None:
-    """Decisions and report are the same, step by step, for some families of runs."""
-    assert same(family, 1)
+@pytest.mark.parametrize("table", ALL[::24], ids=lambda table: table.name)
+def test_what_was_put_away_is_judged_alike(table: Table) -> None:
+    """Decisions and report are the same, step by step, for some tables of runs."""
+    assert same(table, 1)
 
 
 @pytest.mark.rare
-@pytest.mark.parametrize("family", ALL, ids=lambda family: family.name)
-def test_every_family_is_judged_alike(family: Family) -> None:
-    """For all families of made-up runs, with and without model calls."""
-    assert same(family, 2)
-    assert same(family, 3)
+@pytest.mark.parametrize("table", ALL, ids=lambda table: table.name)
+def test_every_table_is_judged_alike(table: Table) -> None:
+    """For all tables of made-up runs, with and without model calls."""
+    assert same(table, 2)
+    assert same(table, 3)
 
 
 def test_only_sessions_in_use_are_at_hand(monkeypatch: pytest.MonkeyPatch) -> None:

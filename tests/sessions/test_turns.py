@@ -71,10 +71,26 @@ def app() -> App:
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_question_in_every_turn_of_a_session(app: App, kind: str) -> None:
     """What was asked in the turn before does not count, however the run's span is written."""
-    for _ in range(12):
+    for _ in range(5):
         with otel_loopguard.session(app.key), app.run(kind):
             app.work()
     assert app.said == []
+
+
+def test_one_run_per_step_is_no_chat(app: App) -> None:
+    """Sixty equal calls without a pause: told at the sixth; with one text, stopped as one run."""
+    for _ in range(60):
+        with otel_loopguard.session(app.key), app.run():
+            app.work()
+    assert [one.reason for one in app.found] == ["each_turn"] * 10
+    asked = '[{"role": "user", "parts": [{"type": "text", "content": "Book the room."}]}]'
+    ran = 0
+    with pytest.raises(LoopGuardAbort):
+        for _ in range(60):
+            with otel_loopguard.session(app.key), app.run(gen_ai__input__messages=asked):
+                app.work()
+                ran += 1
+    assert ran < 20
 
 
 @pytest.mark.parametrize("entered", ["once", "each turn"])
@@ -94,7 +110,7 @@ def test_a_turn_goes_on_after_the_one_before_was_stopped(app: App, entered: str)
 def test_runs_below_an_outer_span(app: App) -> None:
     """A span around them that is no run of an agent, in the same scope, makes no run of many."""
     with app.tracer.start_as_current_span("chat"):
-        for _ in range(30):
+        for _ in range(5):
             with app.run():
                 app.work()
     assert app.said == []
@@ -274,7 +290,7 @@ def test_a_task_of_the_openai_sdk_is_a_run_and_its_trace_is_none(app: App) -> No
             _describe(made)
 
     with span("chat", "AGENT"):
-        for _ in range(12):
+        for _ in range(5):
             with span("Agent workflow", "CHAIN"), span("looper", "AGENT"):
                 called()
     assert app.said == []
@@ -316,7 +332,7 @@ def test_a_run_that_says_so_only_at_its_end(app: App) -> None:
             root.set_attributes({"openinference.span.kind": "CHAIN", "metadata": facts})
             root.end()
 
-    for _ in range(12):
+    for _ in range(5):
         turn(1)
     assert app.said == []
     with pytest.raises(LoopGuardAbort):

@@ -15,7 +15,7 @@ import typer
 
 from otel_loopguard.cli.evaluation.trials import HIGHEST, at_line, changes
 from otel_loopguard.cli.inputs import Inputs
-from otel_loopguard.cli.output import Format, cell, console, json_line, table
+from otel_loopguard.cli.output import Format, console, json_line, table
 from otel_loopguard.cli.replay import SpanResults, result_of
 from otel_loopguard.core import Action
 from otel_loopguard.errors import LoopGuardError
@@ -58,16 +58,12 @@ def show(made: Calibration, output: str | None) -> None:
     """Prints a calibration for people."""
     out = console()
     typer.echo(f"what it would have done in {made.runs:,} good runs")
-    grid = table(("", "noticed#", "stopped#"))
-    for name, stopped in (("before", made.before), ("after", made.lines[made.line])):
-        grid.add_row(name, *(cell(figure) for figure in (made.noticed, stopped)))
-    out.print(grid)
+    stopped = (("before", made.before), ("after", made.lines[made.line]))
+    rows = [(name, made.noticed, count) for name, count in stopped]
+    out.print(table(("", "noticed#", "stopped#"), rows))
     out.print()
     typer.echo("how many are stopped at each stop line that was tried")
-    grid = table(("stop line#", "stopped#"))
-    for line in sorted(made.lines):
-        grid.add_row(cell(line), cell(made.lines[line]))
-    out.print(grid)
+    out.print(table(("stop line#", "stopped#"), sorted(made.lines.items())))
     out.print()
     if made.left_out:
         typer.echo(f"{made.left_out:,} runs that are not known to be good are left out.")

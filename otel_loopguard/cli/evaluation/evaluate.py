@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain, groupby
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -36,16 +36,13 @@ from otel_loopguard.cli.evaluation.trials import (
     verdicts,
 )
 from otel_loopguard.cli.inputs import Inputs
-from otel_loopguard.cli.output import Format, cell, console, json_line, line, table
+from otel_loopguard.cli.output import Format, cell, console, json_line, say, table
 from otel_loopguard.cli.replay import result_of
 from otel_loopguard.cli.workers import spread
 from otel_loopguard.errors import LoopGuardError
 from otel_loopguard.replay import Run
 
 if TYPE_CHECKING:
-    from rich.table import Table
-    from rich.text import Text
-
     from otel_loopguard.cli.replay import ReplayResult
     from otel_loopguard.settings import Settings
 
@@ -53,8 +50,15 @@ NAME: Final = "otel-loopguard"
 """Name of the guard among the detectors."""
 
 _Row = Mapping[str, object]
-_STUCK: Final = ("stuck#", "noticed#", "95 %", "stopped#", "95 %", "steps to notice#", "to stop#")
-_HEALTHY: Final = ("healthy#", "noticed#", "95 %", "stopped#", "95 %", "stops/1000 steps#")
+_RATES: Final = ("runs#", "noticed#", "95 %", "stopped#", "95 %")
+_TABLES: Final = (
+    ("healthy", "healthy", "fp", "false", {"stops per 1,000 steps#": "false_stops_per_1000"}),
+    (
+        *("stuck", "loops", "tp", "recall"),
+        {"steps to notice#": "noticed_median_steps", "to stop#": "stopped_median_steps"},
+    ),
+)
+"""What a table is of, the fields with its runs, and the headings and fields of its last columns."""
 _LEFT_OUT: Final = (
     *("source or tier", "sensitivity#", "stop line#", "stuck#", "noticed#", "stopped#"),
     *("healthy#", "noticed#", "stopped#"),
@@ -202,87 +206,105 @@ def curve_rows(pairs: Sequence[tuple[Judgement, Tried]]) -> Iterator[dict[str, o
 
 
 def _show_scores(rows: Sequence[_Row]) -> None:
-    """Prints a table per tier, its sources below all of it, and one for all tiers together."""
-    for tier in dict.fromkeys(row["tier"] for row in rows):
-        about = [row for row in rows if row["tier"] == tier]
-        if len({row["source"] for row in about} - {ALL}) == 1:
-            # A tier of one source says the same twice.
-            about = [row for row in about if row["source"] == ALL]
-        stuck, healthy = any(row["loops"] for row in about), any(row["healthy"] for row in about)
-        names = ("source", "detector", "runs#")
-        grid = table((*names, *(_STUCK if stuck else ()), *(_HEALTHY if healthy else ())))
-        for source, group in groupby(about, key=lambda row: row["source"]):
-            for row in group:
-                cells = [cell(source, 50), cell(row["detector"], 24), cell(row["n"])]
-                if stuck:
-                    cells += [cell(row["loops"]), *_rates(row, "tp", "recall")]
-                    cells += [cell(row[f"{level}_median_steps"]) for level in LEVELS]
-                if healthy:
-                    cells += [cell(row["healthy"]), *_rates(row, "fp", "false")]
-                    cells.append(cell(row["false_stops_per_1000"]))
-                grid.add_row(*cells)
-            grid.add_section()
-        _print(f"tier {tier}", grid)
+    """Prints a sentence about all runs, then the stuck ones and the healthy ones by tier."""
+    whole = rows[0]
+    told = [
+        f"{whole[f'stopped_{kind}']} of {whole[runs]} {title} runs would have been stopped, "
+        f"{whole[f'noticed_{kind}']} noticed"
+        for title, runs, kind, *_ in _TABLES
+        if whole[runs]
+    ]
+    told += [f"{whole['unlabelled']} have no label"] if whole["unlabelled"] else []
+    console().print(cell(f"{'; '.join(told)}."))
+    compared = any(row["detector"] != whole["detector"] for row in rows)
+    first = "tier, source: detector" if compared else "tier, source"
+    for title, runs, kind, share, last in _TABLES:
+        cells = [
+            [
+                f"{place}: {row['detector']}" if compared else place,
+                row[runs],
+                *_rates(row, kind, share),
+                *(row[name] for name in last.values()),
+            ]
+            for place, row in _listed(rows, runs)
+        ]
+        if cells:
+            _print(f"{title} runs", (first, *_RATES, *last), cells)
 
 
-def _rates(row: _Row, kind: str, share: str) -> Iterator[Text]:
+def _listed(rows: Sequence[_Row], runs: str) -> Iterator[tuple[str, _Row]]:
+    """The rows with such runs: of all, of each tier, and below it of its sources if several."""
+    tiers: dict[object, list[_Row]] = {}
+    for row in rows:
+        if row[runs] and (row["tier"] != ALL or row["source"] == ALL):
+            tiers.setdefault(row["tier"], []).append(row)
+    for tier, about in tiers.items():
+        several = len({row["source"] for row in about}) > 2
+        for row in about if tier != ALL or len(tiers) > 2 else ():
+            if row["source"] == ALL:
+                yield str(tier), row
+            elif several:
+                yield f"  {row['source']}", row
+
+
+def _rates(row: _Row, kind: str, share: str) -> Iterator[object]:
     for level in LEVELS:
         low, high = row[f"{level}_{share}_low"], row[f"{level}_{share}_high"]
         known = isinstance(low, float) and isinstance(high, float)
-        yield cell(row[f"{level}_{kind}"])
-        yield cell(f"{low:.2f}-{high:.2f}" if known else None)
+        yield row[f"{level}_{kind}"]
+        yield f"{low:.2f}-{high:.2f}" if known else None
 
 
 def _show_left_out(rows: Sequence[_Row], limits: Limits) -> None:
     """Prints what thresholds chosen on all other sources do on the one left out."""
     if not rows:
         return
-    grid = table(_LEFT_OUT)
-    for row in rows:
-        grid.add_row(
-            cell(row["source"] if row["source"] != ALL else f"tier {row['tier']}", 50),
-            cell(row["sensitivity"]),
-            cell("none" if row["sensitivity"] and row["line"] is None else row["line"]),
-            cell(row["loops"]), *_beside(row, "tp"), cell(row["healthy"]), *_beside(row, "fp"),
-        )  # fmt: skip
+    cells = [
+        (
+            row["source"] if row["source"] != ALL else f"tier {row['tier']}",
+            row["sensitivity"],
+            "none" if row["sensitivity"] and row["line"] is None else row["line"],
+            row["loops"], *_beside(row, "tp"), row["healthy"], *_beside(row, "fp"),
+        )
+        for row in rows
+    ]  # fmt: skip
     _print(
         f"leave one source out: thresholds chosen on the others, at most "
         f"{100 * limits.false_notices:g} % false notices and {100 * limits.false_stops:g} % false "
         f"stops there; in brackets with the settings as they are",
-        grid,
+        _LEFT_OUT,
+        cells,
     )
 
 
-def _beside(row: _Row, kind: str) -> list[Text]:
+def _beside(row: _Row, kind: str) -> list[str]:
     names = [f"{level}_{kind}" for level in LEVELS]
-    return [cell(f"{row[name]} ({row[f'default_{name}']})") for name in names]
+    return [f"{row[name]} ({row[f'default_{name}']})" for name in names]
 
 
 def _show_costs(rows: Sequence[_Row]) -> None:
     """Prints what was spent from onset to decision, and after it."""
     if not rows:
         return
-    grid = table(list(_COSTS.values()))
-    for row in rows:
-        grid.add_row(*(_figure(name, row[name]) for name in _COSTS))
-    _print("cost: from onset to decision, and from there to the end", grid)
+    cells = [[_figure(name, row[name]) for name in _COSTS] for row in rows]
+    _print("cost: from onset to decision, and from there to the end", [*_COSTS.values()], cells)
 
 
-def _figure(name: str, value: object) -> Text:
+def _figure(name: str, value: object) -> object:
     if isinstance(value, float) and name.endswith("share"):
-        return cell(f"{100 * value:.0f} %")
-    return cell(f"{value:,.0f}" if isinstance(value, (int, float)) else value)
+        return f"{100 * value:.0f} %"
+    return f"{value:,.0f}" if isinstance(value, (int, float)) else value
 
 
 def _show_mistakes(mistakes: Sequence[Mistake]) -> None:
     """Prints what was missed and what was wrongly noticed, with the steps around it."""
     for wrong in sorted(mistakes, key=lambda one: (one.kind, one.tier)):
-        for text in wrong.text():
-            typer.echo(text)
         typer.echo("")
+        for text in wrong.text():
+            console().print(cell(text))
 
 
-def _print(title: str, grid: Table) -> None:
-    typer.echo(line(title, 400))
-    console().print(grid)
-    console().print()
+def _print(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    typer.echo("")
+    say(title)
+    console().print(table(columns, rows))

@@ -8,7 +8,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_loopguard.cli.inputs import Inputs
-from otel_loopguard.cli.output import Format, cell, console, json_line, table
+from otel_loopguard.cli.output import Format, console, json_line, table
 from otel_loopguard.core import Kind
 from otel_loopguard.execution.profiler import Profiler
 from otel_loopguard.guard.guard import LoopGuard
@@ -213,10 +213,7 @@ def _all(replay: ProfilerReplay) -> dict[str, object]:
 
 
 def _print_table(rows: Sequence[dict[str, object]]) -> None:
-    grid = table(_COLUMNS)
-    for row in rows:
-        grid.add_row(*(cell(value) for value in _cells(row)))
-    console().print(grid)
+    console().print(table(_COLUMNS, ([*_cells(row)] for row in rows)))
     whole = rows[-1]
     console().print(
         f"{whole['steps']} steps, {whole['untimed']} calls without times; false alarms "

@@ -224,7 +224,7 @@ class Mistake:
     onset: int | None
     first: Decision | None  # the first hint or stronger
     strongest: Action
-    around: tuple[str, ...]  # steps around the decision or the onset, in short, with their content
+    around: tuple[tuple[str, int, str], ...]  # mark, index and content of the steps around it
 
     def row(self) -> dict[str, object]:
         """The mistake as one JSON object."""
@@ -235,21 +235,21 @@ class Mistake:
             **{name: getattr(self, name) for name in own},
             **{name: getattr(self.first, name, None) for name in of_first},
             "strongest": self.strongest.value,
-            "around": list(self.around),
+            "around": [f"{mark} {index:4} {text}" for mark, index, text in self.around],
         }
 
     def text(self) -> Iterator[str]:
-        """The mistake as lines to read."""
-        where = "" if self.onset is None else f", onset {self.onset}"
-        yield f"{self.kind}  {line(self.id, 80)}  ({line(self.tier)}, {self.steps} steps{where})"
+        """The mistake as lines to read, with steps from 1."""
+        where = "" if self.onset is None else f", onset at step {self.onset + 1}"
+        yield f"{self.kind}  {line(self.id, 400)}  ({line(self.tier)}, {self.steps} steps{where})"
         if self.first is not None:
             first = self.first
             yield (
-                f"  {first.action} at {first.step} by {first.detector}/{first.reason}; strongest "
-                f"{self.strongest}"
+                f"  {first.action} at step {first.step + 1} by {first.detector}/{first.reason}; "
+                f"strongest {self.strongest}"
             )
             yield f"  {line(first.message, 200)}"
-        yield from (f"    {each}" for each in self.around)
+        yield from (f"    {mark} {index + 1:4} {text}" for mark, index, text in self.around)
 
 
 def mistake(run: Run, result: ReplayResult) -> Mistake | None:
@@ -266,11 +266,11 @@ def mistake(run: Run, result: ReplayResult) -> Mistake | None:
     )
 
 
-def _around(steps: Sequence[Step], at: int, *, forward: bool) -> Iterator[str]:
+def _around(steps: Sequence[Step], at: int, *, forward: bool) -> Iterator[tuple[str, int, str]]:
     """Steps in short: mostly those after a miss, and those before a false alarm."""
     before, after = (_AFTER, _BEFORE) if forward else (_BEFORE, _AFTER)
     for index in range(max(0, at - before), min(len(steps), at + after + 1)):
-        yield f"{'>' if index == at else ' '} {index:4} {_short(steps[index])}"
+        yield ">" if index == at else " ", index, _short(steps[index])
 
 
 def _short(step: Step) -> str:

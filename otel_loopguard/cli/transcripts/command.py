@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import typer
 
-from otel_loopguard.cli.output import Format, cell, console, json_line, say, table
+from otel_loopguard.cli.output import Format, console, json_line, say, table
 from otel_loopguard.cli.transcripts.page import write_page
 from otel_loopguard.cli.transcripts.result import Moment, Overview, TranscriptResult, judged
 from otel_loopguard.cli.transcripts.words import counted, dollars, spelled, when
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _SHOWN: Final = 10
 _DAY_S: Final = 86_400
 _COLUMNS: Final = (
-    *("when", "agent", "project", "session", "calls#", "the guard", "after it: calls#"),
+    *("session", "when", "agent", "project", "calls#", "the guard~", "calls after it#"),
     *("minutes#", "tokens#", "USD#", "turn"),
 )
 
@@ -118,12 +118,9 @@ def _show(overview: Overview, agents: Counter[str]) -> None:
     ):
         if not results:
             continue
-        grid = table(_COLUMNS, title=f"{title}: {len(results)}")
-        for result in results:
-            if result.moment is not None:
-                grid.add_row(*(cell(value, 90) for value in _cells(result, result.moment)))
+        rows = [_cells(each, each.moment) for each in results if each.moment is not None]
         out.print()
-        out.print(grid)
+        out.print(table(_COLUMNS, rows, f"{title}: {len(results)}"))
     if overview.after.calls:
         say("")
         say(f"After the stops came {spelled(overview.after)}.")
@@ -134,10 +131,10 @@ def _cells(result: TranscriptResult, moment: Moment) -> tuple[str, ...]:
     word = "stop" if result.stop else "hint"
     after = moment.after
     return (
+        result.session,
         when(result.start),
         result.agent,
         Path(result.cwd).name,
-        result.session,
         f"{result.whole.calls:,}",
         f"{word} at call {moment.call}: {moment.decision.reason}",
         f"{after.calls:,}",

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
+from otel_loopguard.cli.output import word
 from otel_loopguard.cli.transcripts.words import counted, dollars, spelled, when
 from otel_loopguard.errors import LoopGuardError
 from otel_loopguard.version import __version__
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from otel_loopguard.cli.transcripts.result import Overview, TranscriptResult
+    from otel_loopguard.core import Decision
 
 _STYLE: Final = """
 :root{color-scheme:light dark;--ink:#1c2430;--page:#fff;--line:#dde2e8;--quiet:#5b6675;
@@ -134,20 +136,22 @@ def _session(result: TranscriptResult) -> str:
     moment = result.moment
     if moment is None:
         return ""
-    word = "stop" if result.stop else "hint"
+    kind = "stop" if result.stop else "hint"
     calls = max(result.whole.calls, 1)
     before, after = 100 * moment.call / calls, 100 * moment.after.calls / calls
     project = Path(result.cwd).name or "no folder known"
     decisions = [
-        f"<li>{_text(one.action.value)}: {_text(one.message)}</li>" for one in result.decisions
+        f"<li><b>{word(one.action)}</b> {'' if (one.tool or '') in one.message else _tool(one)}"
+        f"{_text(one.message)}</li>"
+        for one in result.decisions
     ]
     if len(decisions) > _DECISIONS:
         decisions[_DECISIONS:] = [f"<li>and {len(decisions) - _DECISIONS:,} more</li>"]
     return (
-        f"<details class={word}><summary><span><b>{_text(project)}</b> "
+        f"<details class={kind}><summary><span><b>{_text(project)}</b> "
         f"<small>{_text(result.agent)}, {_text(when(result.start))}</small></span>"
-        f"<span><span class=word>{word}</span> at call {moment.call:,} of "
-        f"{result.whole.calls:,}: {_text(moment.decision.reason)}</span>"
+        f"<span><span class=word>{kind}</span> at call {moment.call:,} of "
+        f"{result.whole.calls:,}: {_tool(moment.decision)}{_text(moment.decision.reason)}</span>"
         f"<span>after it {_text(spelled(moment.after))}</span>"
         f'<span class=bar><i style="width:{before:.1f}%"></i>'
         f'<b style="width:{after:.1f}%"></b></span></summary>'
@@ -155,6 +159,11 @@ def _session(result: TranscriptResult) -> str:
         f"{_text(spelled(result.whole))} in all</small></p><ul>{''.join(decisions)}</ul>"
         f"<p class=quiet><code>{_text(result.path)}</code></p></details>"
     )
+
+
+def _tool(decision: Decision) -> str:
+    """The tool that a decision is about; empty for one about none."""
+    return f"<code>{_text(decision.tool)}</code> " if decision.tool else ""
 
 
 def _text(value: str) -> str:

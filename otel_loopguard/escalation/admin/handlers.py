@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from otel_loopguard.core import Decision
     from otel_loopguard.escalation.escalations import Escalations
     from otel_loopguard.escalation.registry import Case
+    from otel_loopguard.policy.explain import Explanation
     from otel_loopguard.sessions import Session, SessionRegistry
     from otel_loopguard.settings import Settings
 
@@ -36,6 +37,8 @@ MOST_REPLY: Final = 4 * 1024 * 1024
 """Bytes of a reply: a thousand sessions take about half a megabyte."""
 
 Message = dict[str, Any]
+Explain = Callable[[str], "Explanation | None"]
+"""Why a session of a guard was stopped, or not."""
 
 
 def decoded(data: bytes, most: int) -> Message | None:
@@ -113,14 +116,17 @@ _NAME: Final = 100
 class AdminHandlers:
     """Answers what people ask about the sessions of one guard. May be called from any thread.
 
-    A request is a map with `op`: `sessions`, `show`, `pause`, `resume`, `abort`, `answer` or
-    `allow`, and what that takes. A reply has `ok`; where it is false, `error` and `message`.
+    A request is a map with `op`: `sessions`, `show`, `explain`, `pause`, `resume`, `abort`,
+    `answer` or `allow`, and what that takes. A reply has `ok`; where it is false, `error` and
+    `message`.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917
         self, settings: Settings, sessions: SessionRegistry, lock: threading.RLock,
-        escalations: Escalations, process: str,
+        escalations: Escalations, process: str, explain: Callable[[], Explain | None],
     ) -> None:  # fmt: skip
+        # Weak: its guard is not to live on for it.
+        self._explainer = explain
         self._sessions = sessions
         self._lock = lock
         self._escalations = escalations
@@ -154,6 +160,7 @@ class AdminHandlers:
             "abort": self._abort,
             "answer": self._answer,
             "allow": self._allow,
+            "explain": self._explain,
         }
         op = request.get("op")
         if not isinstance(op, str) or op not in known:
@@ -223,8 +230,16 @@ class AdminHandlers:
             found = self._sessions.find(request.get("session", ""))
             if found is None:
                 return self._unknown(request)
-            found.allow(scope, _by(request))
-        return {"ok": True, "process": self.process, "action": found.flag.control.action.value}
+            setting = found.allow(scope, _by(request))
+        action = found.flag.control.action.value
+        return {"ok": True, "process": self.process, "action": action, "setting": setting}
+
+    def _explain(self, request: Message) -> Message:
+        explain = self._explainer()
+        found = None if explain is None else explain(request.get("session", ""))
+        if found is None:
+            return self._unknown(request)
+        return {"ok": True, "explanation": found.to_dict(), "text": str(found)}
 
     def _answer(self, request: Message) -> Message:
         escalation = request.get("escalation") or self._waiting(request.get("session", ""))

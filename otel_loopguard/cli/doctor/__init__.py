@@ -1,0 +1,1 @@
+"""`doctor`: what this environment or a recording has, and what is missing."""

@@ -1,0 +1,255 @@
+"""What the environment of a process has: packages, variables, settings, store, hooks."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import sys
+from collections.abc import Iterator
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from threading import Thread
+from typing import Final, NamedTuple
+
+from otel_loopguard.cli.doctor.finding import Finding
+from otel_loopguard.cli.hook import repository
+from otel_loopguard.errors import LoopGuardError
+from otel_loopguard.hooks.install import states
+from otel_loopguard.settings import Settings
+from otel_loopguard.settings._names import FILE, PREFIX, unknown
+from otel_loopguard.spans.reader import Reader, ScopeKind
+from otel_loopguard.stores import open_store
+from otel_loopguard.version import __version__
+
+_PACKAGE: Final = "otel-loopguard"
+_NEED: Final = re.compile(r"([\w.-]+)(?:\[.*?\])?\s*(?:.*>=([\d.]+))?.*?; extra == '([\w-]+)'")
+_STORE_S: Final = 5.0
+"""Seconds that a store has to answer; a person waits for it."""
+_CONTENT: Final = {
+    "OPENINFERENCE_HIDE_": ("true", "1"),
+    "TRACELOOP_TRACE_CONTENT": ("false", "0"),
+    "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": ("false", "no_content"),
+    "ADK_CAPTURE_MESSAGE_CONTENT_IN_SPANS": ("false", "0"),
+}
+"""How variables begin that keep content out of spans, and their values that do."""
+_DROPPING: Final = (
+    "always_off",
+    "traceidratio",
+    "parentbased_always_off",
+    "parentbased_traceidratio",
+)
+"""Samplers of the SDK whose dropped spans the guard never sees."""
+
+
+def examine() -> Iterator[Finding]:
+    """What this environment has and lacks, in the order in which one would mend it."""
+    python = ".".join(map(str, sys.version_info[:3]))
+    yield Finding("package", "ok", f"{_PACKAGE} {__version__}, Python {python}")
+    yield from _packages()
+    yield from _telemetry()
+    yield from _settings()
+    yield from _hooks()
+
+
+class _Need(NamedTuple):
+    package: str
+    least: str
+    extra: str
+
+
+def _packages() -> Iterator[Finding]:
+    """Extras that are complete, frameworks with their adapters, instrumentations of agents."""
+    needs: dict[str, list[_Need]] = {}
+    for text in metadata.requires(_PACKAGE) or ():
+        if match := _NEED.match(text):
+            need = _Need(match[1], match[2] or "0", match[3])
+            needs.setdefault(need.extra, []).append(need)
+    adapters = {
+        extra: find_spec(f"otel_loopguard.integrations.{extra.replace('-', '_')}")
+        for extra in needs
+    }
+    extras = [
+        extra
+        for extra, parts in sorted(needs.items())
+        if extra != "all"
+        and adapters[extra] is None
+        and all(map(_version, (part.package for part in parts)))
+    ]
+    yield Finding("package", "ok", f"extras: {', '.join(extras) or 'none'}")
+    frameworks = 0
+    for extra, spec in adapters.items():
+        for need in needs[extra] if spec is not None else ():
+            version = _version(need.package)
+            if version is None:
+                continue
+            frameworks += 1
+            name = f"{need.package} {version}"
+            if _numbers(version) < _numbers(need.least):
+                add = f"pip install --upgrade 'otel-loopguard[{extra}]'"
+                yield Finding(
+                    "frameworks", "missing", f"{name}: its adapter needs {need.least}", add
+                )
+            elif need is needs[extra][0]:
+                yield Finding("frameworks", "ok", f"{name} has an adapter", _usage(extra, spec))
+    if not frameworks:
+        found = "none that has an adapter: turn() guards a loop of your own"
+        yield Finding("frameworks", "note", found, "from otel_loopguard import turn")
+    reader = Reader()
+    scopes = {
+        each.value.partition(":")[0]
+        for each in metadata.entry_points(group="opentelemetry_instrumentor")
+    }
+    kinds = {
+        scope: reader.interest(scope)
+        for scope in sorted(scopes)
+        if not scope.startswith("otel_loopguard")
+    }
+    of_agents = [scope for scope, kind in kinds.items() if kind is not ScopeKind.NONE]
+    if of_agents:
+        yield Finding("spans", "ok", f"instrumentations: {', '.join(of_agents)}")
+    else:
+        yield Finding(
+            "spans", "note",
+            "no instrumentation of agents is installed: spans come from a framework that writes "
+            "them itself, from an adapter or from turn()",
+        )  # fmt: skip
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", version)[:3]))
+
+
+def _usage(extra: str, spec: object) -> str:
+    """How an adapter is used, from its description; it is not imported, nor is its framework."""
+    origin = getattr(spec, "origin", None)
+    text = ast.get_docstring(ast.parse(Path(origin).read_text("utf-8"))) if origin else None
+    said = text or ""
+    examples = re.findall(r"^    (\S.*)$", said, re.MULTILINE) or re.findall(
+        r"`([^`]*\(.*?)`", said
+    )
+    module = f"otel_loopguard.integrations.{extra.replace('-', '_')}"
+    return f"{'; '.join(examples)}  (from {module})" if examples else f"import {module}"
+
+
+def _telemetry() -> Iterator[Finding]:
+    """What OTEL_* variables, and those of instrumentations, do to the spans of agents."""
+    known = sorted(
+        name for name in os.environ if name.startswith(("OTEL_", "OPENINFERENCE_", "TRACELOOP_"))
+    )
+    if os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        yield Finding(
+            "spans",
+            "missing",
+            "OTEL_SDK_DISABLED is set: there are no spans",
+            "unset OTEL_SDK_DISABLED",
+        )
+    sampler = os.environ.get("OTEL_TRACES_SAMPLER", "")
+    if sampler in _DROPPING:
+        found = f"OTEL_TRACES_SAMPLER={sampler} drops runs before the guard sees them"
+        yield Finding("spans", "missing", found, "OTEL_TRACES_SAMPLER=loopguard")
+    for name, value in sorted(os.environ.items()):
+        for begin, values in _CONTENT.items():
+            if name.startswith(begin) and value.lower() in values:
+                found = f"{name}={value.lower()} keeps arguments or results out of the spans"
+                yield Finding(
+                    "content", "missing", found, f"unset {name}, or add the framework's adapter"
+                )
+    exporter = os.environ.get("OTEL_TRACES_EXPORTER", "")
+    if exporter and re.fullmatch(r"[\w,]{1,60}", exporter):
+        yield Finding("exporters", "ok", f"OTEL_TRACES_EXPORTER={exporter}")
+    installed = sorted(
+        each.name for each in metadata.entry_points(group="opentelemetry_traces_exporter")
+    )
+    yield Finding("exporters", "ok", f"installed: {', '.join(installed)}")
+    if known:
+        yield Finding("variables", "ok", f"set (values are not shown): {', '.join(known)}")
+
+
+def _settings() -> Iterator[Finding]:
+    ours = sorted(name for name in os.environ if name.upper().startswith(PREFIX))
+    if ours:
+        yield Finding("variables", "ok", f"set (values are not shown): {', '.join(ours)}")
+    for name in unknown(Settings):
+        add = f"unset {name.partition(' ')[0]}, or correct its name"
+        yield Finding("variables", "missing", f"{name} is no setting, and is ignored", add)
+    file = os.environ.get(FILE)
+    try:
+        settings = Settings()
+    except LoopGuardError as error:
+        yield Finding("settings", "missing", f"not valid: {error}", "correct what is named")
+        return
+    place = f"valid, with the file {file}" if file else f"valid, without a file ({FILE} names one)"
+    yield Finding("settings", "ok", place)
+    if not settings.enabled:
+        yield Finding("settings", "missing", "the guard is off", "LOOPGUARD_ENABLED=true")
+    elif settings.mode == "shadow":
+        found = "mode shadow: decisions are written down, and stop nothing"
+        yield Finding("settings", "note", found, "LOOPGUARD_MODE=guard")
+    yield from _store(settings)
+    if settings.digest_key:
+        yield Finding("digest key", "ok", "set")
+    else:
+        found = "not set: digests of calls can be compared within one process only"
+        add = "LOOPGUARD_DIGEST_KEY=$(openssl rand -hex 32), the same for all processes"
+        yield Finding("digest key", "missing" if settings.store_url else "note", found, add)
+
+
+def _store(settings: Settings) -> Iterator[Finding]:
+    if not settings.store_url:
+        found = "none: each process judges by itself, and forgets when it ends"
+        yield Finding("store", "note", found, "LOOPGUARD_STORE_URL=redis://HOST:PORT/DB")
+        return
+    said: list[str] = []
+
+    def ask() -> None:
+        try:
+            store = open_store(settings)
+            store.ping()
+            store.close()
+        except Exception as error:  # noqa: BLE001  # whatever a driver has to say
+            said.append(str(error) or type(error).__name__)
+        else:
+            said.append("")
+
+    thread = Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(_STORE_S)
+    why = said[0] if said else f"no answer in {_STORE_S:g} s"
+    if why:
+        yield Finding(
+            "store",
+            "missing",
+            f"cannot be reached: {why}",
+            "correct LOOPGUARD_STORE_URL, or start it",
+        )
+    else:
+        yield Finding("store", "ok", "answers")
+
+
+def _hooks() -> Iterator[Finding]:
+    found = [state for state in states(repository()) if state.mode or state.problem]
+    for state in found:
+        again = f"otel-loopguard hook install {state.agent} --{state.scope}"
+        what = f"{state.agent}, {state.scope}"
+        if state.problem:
+            yield Finding(
+                "hooks", "missing", f"{what}: {state.file}: {state.problem}", "correct the file"
+            )
+        elif not state.found:
+            yield Finding("hooks", "missing", f"{what}: the program {state.program} is gone", again)
+        elif state.missing:
+            yield Finding("hooks", "missing", f"{what}: none for {', '.join(state.missing)}", again)
+        else:
+            yield Finding("hooks", "ok", f"{what}: mode {state.mode}")
+    if not found:
+        add = "otel-loopguard hook install AGENT"
+        yield Finding("hooks", "note", "none of a coding agent are installed", add)

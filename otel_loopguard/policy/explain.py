@@ -1,0 +1,200 @@
+"""Why a session was stopped, or not: what was counted, what it weighs, and what comes next."""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from otel_loopguard._util.text import printable
+from otel_loopguard._util.values import dataclass
+from otel_loopguard.core import Action
+from otel_loopguard.policy.ladder import IGNORED, ROUNDING, RUNGS, needs, rank
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from otel_loopguard.core import Decision
+    from otel_loopguard.policy.ladder import Loop, Repeat
+    from otel_loopguard.settings import Settings
+
+# Shown with two digits, these are nothing.
+_NOTHING: Final = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class LoopState:
+    """Where a loop stands on the ladder.
+
+    Attributes:
+        loop: Its keyed digest, as `Decision.loop`.
+        detector: What saw it last; empty where only a journal has it.
+        rule: Short code of the rule.
+        measured: What was measured, in a sentence without content.
+        action: The rung that it stands on; `allow` if nothing was said about it.
+        counted: Sum of the weights since its hint, less what was taken back; of a loop that cannot
+            be stopped, its rounds.
+        weight: What its last round weighs, 0 to 1.
+        strongest: The strongest action that it may lead to.
+        next: The next rung; None if there is none.
+        missing: How much more that takes; 0 without a next rung.
+        because: Why a repeat weighs that much.
+        why: What comes next or why nothing does, in a sentence.
+    """
+
+    loop: str
+    detector: str
+    rule: str
+    measured: str
+    action: Action
+    counted: float
+    weight: float
+    strongest: Action
+    next: Action | None
+    missing: float
+    because: tuple[str, ...]
+    why: str
+
+    @classmethod
+    def of(
+        cls, loop: Loop, settings: Settings, digest: str, because: tuple[str, ...], *, heard: bool
+    ) -> LoopState:
+        """The state of a loop.
+
+        Args:
+            loop: The loop.
+            settings: Those of its guard.
+            digest: Its keyed digest.
+            because: Why its newest call weighs what it does.
+            heard: Whether its rung was.
+        """
+        found, most = loop.found, Action(settings.max_action)
+        strongest = most if found is None else min(found.max_action, most, key=rank)
+        stops = found is None or found.max_action.stops
+        counted = loop.confirmed if stops else float(loop.rounds)
+        weight = 0.0 if found is None else found.weight if stops else 1.0
+        # Of rungs that take as much the higher one is reached.
+        ahead = min(
+            (
+                (needs(settings, rung), -rung.action.rank, rung.action)
+                for rung in RUNGS
+                if strongest in rung.leads_to and rung.action.rank > loop.action.rank
+            ),
+            default=None,
+        )
+        missing = 0.0 if ahead is None else max(ahead[0] - counted, 0.0)
+        why = _outlook(loop, settings, ahead and ahead[2], missing, weight)
+        if not heard:
+            why = f"waits until the {loop.action} was heard: no round before that counts"
+        said = ("", "", "known from a journal") if found is None else (
+            found.detector, found.reason, found.message
+        )  # fmt: skip
+        return cls(
+            digest, *said, loop.action, counted, weight, strongest,
+            None if ahead is None else ahead[2], missing, because, why,
+        )  # fmt: skip
+
+
+def _outlook(
+    loop: Loop, settings: Settings, ahead: Action | None, missing: float, weight: float
+) -> str:
+    """What comes next for a loop, or why nothing does, in a sentence."""
+    if loop.action is Action.ALLOW:
+        return "nothing was said of it: another loop went further at that step"
+    said = "this is as far as it goes"
+    if ahead is not None and weight < _NOTHING:
+        said = f"stays at {loop.action}: such a round weighs nothing"
+    elif ahead is not None:
+        rounds = ceil((missing - ROUNDING) / weight) or 1
+        said = f"{ahead} at {missing:.2g} more, in {rounds} such round{'s' * (rounds > 1)}"
+    patience = settings.hint_climbs_after
+    if patience and loop.action in IGNORED[:-1]:
+        place = IGNORED.index(loop.action) + 1
+        left = max(patience * place - loop.rounds, 1)
+        said += f"; {IGNORED[place]} after {left} more that ignore it (hint_climbs_after)"
+    return said
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a session was stopped, or why not. It has no content of calls.
+
+    `str()` has it as lines for people, `to_dict()` as JSON values.
+
+    Attributes:
+        session: Key of the session.
+        action: What its flag says now.
+        by: Who set the flag: `policy`, or a person; None for `allow`.
+        shadow: Whether decisions are only noted: mode `shadow`, or a person allowed the session.
+        allowed: How many calls a person allowed.
+        decisions: The newest decisions, at most `tuning.reports.alerts` (10).
+        loops: The loops that are remembered, the newest last.
+        repeats: Calls that were made again and are part of no loop, the newest 16.
+        repeat_threshold: What repeats count up to until they are a loop.
+    """
+
+    session: str
+    action: Action
+    by: str | None
+    shadow: bool
+    allowed: int
+    decisions: tuple[Decision, ...]
+    loops: tuple[LoopState, ...]
+    repeats: tuple[Repeat, ...]
+    repeat_threshold: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as JSON values; numbers of steps are indices, from 0."""
+        names = ("step", "action", "detector", "reason", "message", "loop", "count", "threshold")
+        rows = [{name: getattr(one, name) for name in names} for one in self.decisions]
+        found = {name: getattr(self, name) for name in type(self).__slots__}
+        parts = {
+            "decisions": rows,
+            "loops": [{name: getattr(one, name) for name in one.__slots__} for one in self.loops],
+            "repeats": [one._asdict() for one in self.repeats],
+        }
+        return _plain({**found, **parts})
+
+    def __str__(self) -> str:
+        return "\n".join(map(printable, self._lines()))
+
+    def _lines(self) -> Iterator[str]:
+        """Lines for people, for whom steps count from 1."""
+        yield f"session {self.session}: the flag is {self.action}" + (
+            f" (by {self.by})" if self.by else ""
+        )
+        if self.shadow:
+            yield "  decisions are only noted"
+        if self.allowed:
+            yield f"  a person allowed {self.allowed} calls"
+        for one in self.decisions:
+            rule = f"{one.detector}, {one.reason}"
+            yield f"  {one.action} at step {one.step + 1} ({rule}): {one.message}"
+        for loop in self.loops:
+            yield f"  loop {loop.loop[:8]} on {loop.action}: {loop.measured}"
+            yield (
+                f"    counted {loop.counted:.2g} since its hint; the last round weighs "
+                f"{loop.weight:.2g}{_because(loop.because)}"
+            )
+            yield f"    next: {loop.why}"
+        for call in self.repeats:
+            yield (
+                f"  no loop: {call.tool!r} {call.times} times, {call.equal} in a row with an equal "
+                f"answer: {call.towards_hint:.2g} of {self.repeat_threshold:g} for a hint"
+            )
+            yield f"    the last one counts {call.hint_weight:.2g}{_because(call.because)}"
+        if not (self.decisions or self.loops or self.repeats):
+            yield "  no call was made again, and nothing was found"
+
+
+def _because(reasons: tuple[str, ...]) -> str:
+    return f": {'; '.join(reasons)}" if reasons else ""
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Action):
+        return value.value
+    if isinstance(value, dict):
+        return {name: _plain(one) for name, one in cast("dict[str, Any]", value).items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(one) for one in cast("Sequence[Any]", value)]
+    return round(value, 3) if isinstance(value, float) else value

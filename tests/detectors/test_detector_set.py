@@ -1,0 +1,220 @@
+"""The detectors of one session: made late, each by itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from otel_loopguard import Settings
+from otel_loopguard._util.errors import InternalErrors, raise_faults
+from otel_loopguard.core import Detection, Severity
+from otel_loopguard.detectors import Detector, DetectorSet, Registry
+from otel_loopguard.detectors.base import BaseDetector
+
+
+@dataclass
+class One:
+    """A piece of evidence."""
+
+    number: int
+
+
+@dataclass
+class Other(One):
+    """A piece of evidence of another type."""
+
+
+def found(name: str) -> Detection:
+    return Detection(name, "r", Severity.WARNING, 0.5, frozenset({1}), 1, 1, name)
+
+
+class Counts:
+    """Notices every piece; what was made and seen is written down."""
+
+    name = "counts"
+    family = "counting"
+    takes = One
+    made: list[str] = []  # noqa: RUF012
+
+    def __init__(self, settings: Settings) -> None:
+        self.made.append(self.name)
+        self.turns = 0
+
+    def observe(self, evidence: One) -> Detection | None:
+        return found(f"{self.name} {evidence.number} {self.turns}") if evidence.number else None
+
+    def user_turn(self) -> None:
+        self.turns += 1
+
+
+class Fails(Counts):
+    """Throws at the second piece."""
+
+    name = "fails"
+
+    def observe(self, evidence: One) -> Detection | None:
+        if evidence.number == 2:
+            raise ValueError(evidence.number)
+        return super().observe(evidence)
+
+
+class Waits(BaseDetector):
+    """Of those that ship: asked about signs only."""
+
+    name = "waits"
+    family = "counting"
+    takes = One
+    signs = ("number",)
+
+    def observe(self, evidence: One) -> Detection | None:
+        return found(f"{self.name} {evidence.number}")
+
+
+class Lasts(Waits):
+    """Asked about everything from the first sign on."""
+
+    name = "lasts"
+    lasting = True
+
+
+class Unwanted(Waits):
+    """Something that nobody set a limit of."""
+
+    name = "unwanted"
+    signs = ()
+
+    @classmethod
+    def wanted(cls, settings: Settings) -> bool:
+        return False
+
+
+class Elsewhere(Counts):
+    """Looks at another type."""
+
+    name = "elsewhere"
+    takes = Other
+
+
+@pytest.fixture(autouse=True)
+def _faults_are_swallowed(_faults_are_raised: None) -> None:
+    raise_faults(False)
+    Counts.made.clear()
+
+
+def panel(*detectors: type[Detector]) -> tuple[DetectorSet, InternalErrors]:
+    settings, faults = Settings(), InternalErrors()
+    return DetectorSet(Registry(settings, detectors), settings, faults), faults
+
+
+def said(found: list[Detection]) -> list[str]:
+    return [detection.detector for detection in found]
+
+
+def test_evidence_goes_to_whom_it_concerns() -> None:
+    """By its very type, in the order of registration; their family is put on."""
+    seen, _ = panel(Counts, Elsewhere, Fails)
+    assert said(seen.observe(One(1))) == ["counts 1 0", "fails 1 0"]
+    (detection,) = seen.observe(Other(1))
+    assert (detection.detector, detection.family) == ("elsewhere 1 0", "counting")
+    assert seen.observe("something else") == []
+
+
+def test_detectors_are_made_when_they_are_needed() -> None:
+    """A session without calls pays for no detector of calls."""
+    seen, _ = panel(Counts, Elsewhere)
+    assert Counts.made == []
+    seen.observe(One(0))
+    seen.observe(One(0))
+    assert Counts.made == ["counts"]
+
+
+def test_what_cannot_move_a_detector_is_kept_from_it() -> None:
+    """It is made with the first sign; in the order of registration all the same."""
+    seen, _ = panel(Waits, Lasts, Unwanted)
+    assert seen.observe(One(0)) == []
+    assert said(seen.observe(One(1))) == ["waits 1", "lasts 1"]
+    assert said(seen.observe(One(0))) == ["lasts 0"]
+
+
+def test_one_that_lasts_sees_what_it_has_no_sign_in() -> None:
+    """Also evidence whose signs were seen before it was made."""
+
+    @dataclass
+    class Signed(One):
+        last: int = 0
+
+    class Waiting(Waits):
+        takes = Signed
+
+    class Lasting(Lasts):
+        takes = Signed
+        signs = ("last",)
+
+    seen, _ = panel(Waiting, Lasting)
+    assert said(seen.observe(Signed(1))) == ["waits 1"]
+    assert said(seen.observe(Signed(2))) == ["waits 2"]
+    assert said(seen.observe(Signed(3, last=1))) == ["waits 3", "lasts 3"]
+    assert said(seen.observe(Signed(4))) == ["waits 4", "lasts 4"]
+    assert said(seen.observe(Signed(0))) == ["lasts 0"]
+
+
+def test_detectors_of_users_see_everything() -> None:
+    """Whatever an attribute of that name means to them."""
+
+    class Own(Counts):
+        signs = ("number",)
+        kinds = 7
+        lasting = "no"
+        wanted = False
+
+        def observe(self, evidence: One) -> Detection | None:
+            return found(f"own {evidence.number}")
+
+    seen, _ = panel(Own)
+    assert said(seen.observe(One(0))) == ["own 0"]
+
+
+def test_one_that_throws_is_switched_off_and_the_others_go_on() -> None:
+    """It is out from the very step on, counted once, and named."""
+    seen, faults = panel(Fails, Counts)
+    assert said(seen.observe(One(1))) == ["fails 1 0", "counts 1 0"]
+    assert said(seen.observe(One(2))) == ["counts 2 0"]
+    assert said(seen.observe(One(3))) == ["counts 3 0"]
+    assert seen.broken == ("fails",)
+    assert faults.counts == {"fails:ValueError": 1}
+
+
+def test_one_that_cannot_be_made_is_switched_off() -> None:
+    """Nor is it tried again in this session."""
+
+    class Unmade(Counts):
+        name = "unmade"
+
+        def __init__(self, settings: Settings) -> None:
+            raise OSError(len(self.made))
+
+    seen, faults = panel(Unmade, Counts)
+    for _ in range(3):
+        assert said(seen.observe(One(1))) == ["counts 1 0"]
+    assert seen.broken == ("unmade",)
+    assert faults.counts == {"unmade:OSError": 1}
+
+
+def test_a_users_turn_reaches_those_that_were_made() -> None:
+    """And nobody else; one that throws there is switched off."""
+
+    class Stumbles(Counts):
+        name = "stumbles"
+
+        def user_turn(self) -> None:
+            raise ValueError(self.turns)
+
+    seen, faults = panel(Counts, Stumbles, Elsewhere)
+    seen.user_turn()
+    seen.observe(One(1))
+    seen.user_turn()
+    assert said(seen.observe(One(1))) == ["counts 1 1"]
+    assert said(seen.observe(Other(1))) == ["elsewhere 1 0"]
+    assert seen.broken == ("stumbles",)
+    assert faults.counts == {"stumbles:ValueError": 1}

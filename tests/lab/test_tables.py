@@ -1,0 +1,141 @@
+"""The text format of runs: what a line means, and what is said of a wrong one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lab import tables
+from lab.recorded import steps
+from lab.runs import ANY
+from otel_loopguard.core import Kind
+
+
+def read(tmp_path: Path, text: str) -> list[tables.Table]:
+    """The tables of a file with this text."""
+    path = tmp_path / "runs.txt"
+    path.write_text(text, encoding="utf-8")
+    return tables.load(path)
+
+
+@pytest.mark.parametrize(
+    ("line", "args", "answer", "error"),
+    [
+        ("t(a=1, b=x y) -> ok", {"a": 1, "b": "x y"}, "ok", None),
+        ("t(a=[1, 2], b=true)", {"a": [1, 2], "b": True}, None, None),
+        ("t(?) ->", None, "", None),
+        ("t() !! no\\nway", {}, None, "no\nway"),
+        ('t({"a": null}) -> {"b": [0]}', {"a": None}, '{"b": [0]}', None),
+        ("t(ls -la) -> a", "ls -la", "a", None),
+        ("t(a=f(x), b=2) -> (y)", {"a": "f(x)", "b": 2}, "(y)", None),
+    ],
+)
+def test_a_call(
+    tmp_path: Path, line: str, args: object, answer: str | None, error: str | None
+) -> None:
+    """Arguments, answer or error of a line."""
+    run = read(tmp_path, f"[one]\n{line}\n: nothing")[0].draw()
+    (step,) = [row for row in run.steps if "tool" in row]
+    assert (step["args"], step.get("result"), step.get("error")) == (args, answer, error)
+
+
+def test_blanks_are_filled(tmp_path: Path) -> None:
+    """Counters, sums, lists, values, repeats."""
+    text = """[one]
+x = {3 times ab}
+x2:
+  t(n={n}, m={m}, sum={10-n*2:03}, of={n of a|b}) -> <x>  x3
+: nothing
+"""
+    run = read(tmp_path, text)[0].draw()
+    made = [(row["args"], row["result"]) for row in run.steps if "tool" in row]
+    assert made[1] == ({"n": 1, "m": 0, "sum": "008", "of": "b"}, "ababab")
+    assert made[5][0] == {"n": 2, "m": 1, "sum": "006", "of": "a"}
+
+
+def test_a_row_is_a_run(tmp_path: Path) -> None:
+    """Values of rows stand for their names, in what is wanted too."""
+    text = "[one]\n| a | by\n| x | 3\n| y | 4\nt(of=<a>)  x9\n: hint@<by>\n"
+    first, second = read(tmp_path, text)
+    assert (first.name, second.name) == ("one: x", "one: y")
+    assert (first.wanted.seen_by, second.wanted.seen_by) == (3, 4)
+    assert second.draw().steps[2]["args"] == {"of": "y"}
+
+
+@pytest.mark.parametrize(
+    ("want", "seen_by", "stopped_by", "quiet", "let_through", "aborted"),
+    [
+        ("nothing", None, None, True, True, False),
+        ("no stop", None, None, False, True, False),
+        ("hint", ANY, None, False, False, False),
+        ("hint, no stop", ANY, None, False, True, False),
+        ("hint@3, stop@9", 3, 9, False, False, False),
+        ("hint, abort", ANY, ANY, False, False, True),
+        ("nothing  # missed, because it is slow", None, None, True, True, False),
+    ],
+)
+def test_what_is_wanted(  # noqa: PLR0917
+    tmp_path: Path,
+    want: str,
+    seen_by: float | None,
+    stopped_by: float | None,
+    quiet: bool,
+    let_through: bool,
+    aborted: bool,
+) -> None:
+    """In a line of its own, or at the end of one."""
+    for text in (f"[one]\nt() -> a\n: {want}", f"[one]\nt() -> a : {want}"):
+        wanted = read(tmp_path, text)[0].wanted
+        assert (wanted.seen_by, wanted.stopped_by) == (seen_by, stopped_by)
+        assert (wanted.quiet, wanted.let_through, wanted.aborted) == (quiet, let_through, aborted)
+
+
+def test_blocks(tmp_path: Path) -> None:
+    """Calls side by side, sub-agents, hand-offs, nodes, turns."""
+    text = """[one]
+together:
+  t(n={n}) -> a  x2
+agent scout: Look around.
+  t() -> b
+a >> b: yours
+node plan -> {"todo": []}
+user: go on
+model: done
+t() -> c  by other  after 3  took 2
+: nothing
+"""
+    made = steps(read(tmp_path, text)[0].draw())
+    kinds = [step.kind for step in made if step.kind is not Kind.MODEL]
+    tool, handoff = Kind.TOOL, Kind.HANDOFF
+    assert kinds == [tool, tool, handoff, tool, handoff, Kind.NODE, Kind.OTHER, tool]
+    assert made[1].start == made[2].start
+    assert made[-1].agent == "other"
+    assert made[-1].end == made[-1].start + 2_000_000_000
+
+
+def test_other_seeds_begin_with_other_work(tmp_path: Path) -> None:
+    """A seed gives one run, another seed another."""
+    table = read(tmp_path, "[one]\nt(q={word}) -> {prose 9}  x20\n: nothing\n")[0]
+    assert table.draw().opening == 0
+    assert 3 <= table.draw(1).opening <= 8
+    assert table.draw(3) == table.draw(3)
+    assert table.draw(3) != table.draw(4)
+    assert not any("model" in row for row in table.draw(2).steps)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("t() -> a\n", "runs.txt:1: 't() -> a': expected a [name] first"),
+        ("[one]\nt() -> a\n", "expected what is wanted"),
+        ("[one]\nnonsense\n: nothing\n", "'nonsense': expected tool(name=value) -> answer"),
+        ("[one]\n| a | b\n| 1\nt()\n: nothing\n", "expected 2 cells"),
+        ("[one]\nnow:\n  t()\n: nothing\n", "'now:': expected a block"),
+    ],
+)
+def test_a_wrong_line_is_named(tmp_path: Path, text: str, why: str) -> None:
+    """With its file, its number, and what was expected."""
+    with pytest.raises(ValueError, match=r"runs\.txt:1") as error:
+        read(tmp_path, text)[0].draw()
+    assert why in str(error.value)

@@ -1,0 +1,127 @@
+"""`explain`: why a session was stopped, or why not."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import otel_loopguard
+from otel_loopguard import LoopGuard, Settings, control
+from otel_loopguard.core import Action
+from tests.calls import Run, call
+
+if TYPE_CHECKING:
+    from otel_loopguard.policy.explain import Explanation
+
+SEARCH = call("search", {"q": "x"}, "No results for that.")
+
+
+def explained(run: Run) -> Explanation:
+    found = run.guard.explain("run")
+    assert found is not None
+    return found
+
+
+def test_what_was_counted_and_what_comes_next() -> None:
+    """After a deny: its sum, the weight of a round with its reason, and the way to the abort."""
+    run = Run()
+    run.calls(*[SEARCH] * 5)
+    (loop,) = explained(run).loops
+    assert (loop.action, loop.next) == (Action.DENY, Action.ABORT)
+    assert loop.counted + loop.missing == Settings().abort_after
+    assert loop.weight == 1
+    assert loop.because == ("it found nothing",)
+    assert loop.why == "abort at 2 more, in 2 such rounds"
+    run.calls(*[SEARCH] * 2)
+    assert explained(run).loops[0].why == "this is as far as it goes"
+
+
+def test_what_ended_a_session_stays_to_be_explained() -> None:
+    """However long it runs on after the abort."""
+    run = Run()
+    run.calls(*[SEARCH] * 7)
+    run.calls(*[call("read_file", {"path": str(n)}, f"page {n}" * 20) for n in range(60)])
+    found = explained(run)
+    assert found.action is Action.ABORT
+    assert [loop.action for loop in found.loops] == [Action.ABORT]
+    assert "abort at step 7 (exact_repeat, identical_call)" in str(found)
+
+
+def test_why_nothing_was_said() -> None:
+    """A call that is made again and again is listed with what takes its weight away."""
+    run = Run()
+    run.calls(*[call("poke", {"n": 1}, "ok", at=number * 9) for number in range(12)])
+    assert run.actions == []
+    found = explained(run)
+    (repeat,) = found.repeats
+    assert (repeat.tool, repeat.times, repeat.equal) == ("poke", 12, 12)
+    assert repeat.towards_hint < found.repeat_threshold
+    assert any("of a rest came before it" in why for why in repeat.because)
+    assert "'poke' 12 times" in str(found)
+
+
+def test_another_answer_begins_the_count_anew() -> None:
+    run = Run()
+    answers = ["on", "on", "off", "off", "idle"]
+    run.calls(*[call("read_state", {}, answer, at=n / 2) for n, answer in enumerate(answers)])
+    (repeat,) = explained(run).repeats
+    assert (repeat.times, repeat.equal, repeat.towards_hint) == (5, 1, 1.0)
+    assert "its answer is another one than before" in repeat.because
+
+
+def test_a_rung_that_was_not_heard_waits() -> None:
+    guard = LoopGuard(clock="replay")
+    guard.observe(SEARCH, "s")
+    flag = guard.flag_of("s")
+    assert flag is not None
+    flag.asked = True
+    for _ in range(4):
+        guard.observe(call("search", {"q": "x"}, "No results for that."), "s")
+    found = guard.explain("s")
+    assert found is not None
+    assert found.loops[0].why == "waits until the hint was heard: no round before that counts"
+
+
+def test_an_ignored_hint_says_when_it_climbs() -> None:
+    run = Run(Settings(hint_climbs_after=6))
+    run.calls(*[call("poke", {"n": 1}, at=number / 2) for number in range(14)])
+    assert run.actions == ["hint"]
+    (loop,) = explained(run).loops
+    assert loop.why.endswith("more that ignore it (hint_climbs_after)")
+
+
+def test_it_is_json_and_has_no_content() -> None:
+    run = Run()
+    secret = "hunter2"
+    run.calls(*[call("search", {"q": secret}, f"No {secret} was found.")] * 4)
+    found = explained(run)
+    assert secret not in json.dumps(found.to_dict()) + str(found)
+    assert json.loads(json.dumps(found.to_dict()))["loops"][0]["action"] == "hint"
+
+
+def test_the_current_session_is_explained() -> None:
+    """By key, or that of the context; None where none is known."""
+    guard = LoopGuard()
+    for _ in range(4):
+        guard.observe(call("search", {"q": "x"}, "No results for that."), "explained")
+    with otel_loopguard.session("explained"):
+        found = control.explain()
+    assert found is not None
+    assert found == control.explain("explained")
+    assert control.explain("unknown") is None
+    assert control.explain() is None
+
+
+def test_an_allow_names_the_setting_that_makes_it_last() -> None:
+    """For each kind of decision."""
+    guard = LoopGuard()
+    for _ in range(4):
+        guard.observe(call('a "b"', {"q": "x"}, "No results for that."), "allowed")
+    assert guard.allow("allowed", "call", "ann") == r'exempt_tools = ["a \"b\""]'
+    assert guard.allow("unknown", "call", "ann") is None
+    for _ in range(9):
+        guard.observe(call('a "b"', {"q": "x"}, "No results for that."), "allowed")
+    flag = guard.flag_of("allowed")
+    assert flag is not None
+    assert flag.control.action is Action.ALLOW
+    assert control.explain("allowed") is not None

@@ -1,0 +1,165 @@
+"""Runs written down as text: who gets somewhere is let through, who does not is noticed in time.
+
+Each table is played as it is written. Those of `DRAWN` are also drawn from other seeds: they begin
+with other work, have other words, lengths and paces, with and without model calls.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lab import tables
+from lab.recorded import replayed
+from lab.scenarios import play
+from otel_loopguard.core import Action, Kind, Step
+
+if TYPE_CHECKING:
+    from lab.runs import Scenario
+    from lab.tables import Table
+
+FOLDER = Path(__file__).parents[2] / "scenarios"
+FILES = {path.stem: tables.load(path) for path in sorted(FOLDER.glob("*.txt"))}
+DRAWN = ("everyday-work", "stuck", "work")
+STILL = {
+    "poll while a model thinks: fetch_report(id=7f2)": "denied at the 19th look, 3 to 7 s apart",
+}
+"""What is wanted of a run and not so yet, in some run of it. What is mended leaves this list."""
+CUT = "cut result of a growing log"
+TIMED = (
+    "look on a schedule", "several looks on a schedule", "log that stands still for a while",
+    "poll and a look at the log", "retries with patience", "retries that back off",
+    "side by side alike", "pods that start", "sleep inside of the command",
+)  # fmt: skip
+"""What only a clock distinguishes from a loop."""
+
+
+def parameters(*files: str, wanted: Callable[[Scenario], bool] = lambda _: True) -> list[object]:
+    """Tables as parameters."""
+    return [
+        pytest.param(table, file in DRAWN, id=f"{file}: {table.name}")
+        for file in files or FILES
+        for table in FILES[file]
+        if wanted(table.wanted)
+    ]
+
+
+@pytest.fixture(autouse=True)
+def quiet(caplog: pytest.LogCaptureFixture) -> None:
+    """What is decided is seen by the test, and need not be printed for each run."""
+    caplog.set_level(logging.CRITICAL, "otel_loopguard")
+
+
+@pytest.mark.parametrize(("table", "drawn"), parameters())
+def test_it_is_judged_as_wanted(table: Table, drawn: bool, seeds: range) -> None:
+    """At every seed; a stop that has no number at half of them, if the hint is not heeded."""
+    runs = [table.draw(seed) for seed in (seeds[: len(seeds) * 3 // 5] if drawn else seeds[:1])]
+    faults = [play(run).faults(run) for run in runs]
+    late = sum("never stopped" in each for each in faults)
+    if 2 * late <= len(faults) > 1:
+        faults = [[one for one in each if one != "never stopped"] for each in faults]
+    assert not any(faults) or table.name in STILL, list(zip(seeds, faults, strict=False))
+
+
+def without_times(step: Step, dice: random.Random) -> None:
+    """Recordings may have no times."""
+    step.start = step.end = 0
+
+
+def without_outcomes(step: Step, dice: random.Random) -> None:
+    """Instrumentations leave results out by default."""
+    step.outcome = None
+
+
+def without_arguments(step: Step, dice: random.Random) -> None:
+    """Some leave the arguments out."""
+    step.args = None
+
+
+def names_only(step: Step, dice: random.Random) -> None:
+    """And some give nothing but names."""
+    step.args = step.outcome = step.error_text = None
+
+
+def with_volatile_values(step: Step, dice: random.Random) -> None:
+    """A fresh id in all arguments, a clock before and a duration behind every outcome."""
+    if isinstance(step.args, dict):
+        step.args = {**step.args, "request_id": str(uuid.UUID(int=dice.getrandbits(128)))}
+    # A shell's record of a program stays one; what the program printed is a part of it.
+    if isinstance(step.outcome, str) and not step.outcome.startswith('{"exit_code"'):
+        clock = f"10:{dice.randrange(60):02d}:{dice.randrange(60):02d}"
+        step.outcome = f"{clock} {step.outcome} (took {dice.randrange(900)} ms)"
+
+
+Change = Callable[[Step, random.Random], None]
+CHANGES = [without_times, without_outcomes, without_arguments, names_only, with_volatile_values]
+
+
+def of_tools(change: Change, seed: int) -> Callable[[Step], None]:
+    """The change for tool calls alone."""
+    dice = random.Random(seed)
+    return lambda step: change(step, dice) if step.kind is Kind.TOOL else None
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize(
+    ("table", "drawn"), parameters("everyday-work", "work", wanted=lambda one: one.let_through)
+)
+def test_who_gets_somewhere_is_not_stopped(
+    table: Table, drawn: bool, change: Change, seeds: range
+) -> None:
+    """Whatever the spans carry."""
+    name = table.name.partition(":")[0]
+    if (change is without_times and name in TIMED) or (
+        change is with_volatile_values and name == CUT
+    ):
+        pytest.skip("nothing else tells it from a loop")
+    for seed in seeds[1 : 1 + len(seeds) // 5]:
+        found = replayed(table.draw(seed), of_tools(change, seed))
+        assert found.stopped is None, found.decisions[-1]
+
+
+@pytest.mark.parametrize(("table", "drawn"), parameters("stuck"))
+def test_volatile_values_hide_no_loop(table: Table, drawn: bool, seeds: range) -> None:
+    """With fresh ids, clocks and durations everywhere the same runs are noticed, but for one."""
+    found = [
+        replayed(table.draw(seed), of_tools(with_volatile_values, seed)).noticed is not None
+        for seed in seeds[:3]
+    ]
+    assert sum(found) >= len(found) - 1
+
+
+def alike(table: Table) -> bool:
+    """True if its spans end in the order of its calls, and no agent runs inside of another."""
+    return not any(
+        line.text == "together:" or line.text.startswith("agent ") or " >> " in line.text
+        for line in tables.every(table.lines)
+    )
+
+
+@pytest.mark.parametrize(
+    "table", [one for name in DRAWN for one in FILES[name] if alike(one)], ids=lambda one: one.name
+)
+def test_it_is_decided_as_in_a_recording(table: Table) -> None:
+    """Noticed for the same reason, and stopped or not; only a live pause needs somebody."""
+    run = table.draw(1)
+    live, recorded = play(run), replayed(run)
+    first, other = (
+        [(one.action, one.reason) for _, one in found.decisions][:1] for found in (live, recorded)
+    )
+    assert first == other
+    paused = any(one.action is Action.PAUSE for _, one in recorded.decisions)
+    assert paused or (live.stopped is None) == (recorded.stopped is None)
+
+
+def test_an_outage_pauses_a_recording() -> None:
+    """Whatever is asked, the network is not there: a person is asked, where there is one."""
+    table = next(one for one in FILES["stuck"] if one.name == "several tools, one outage")
+    found = [one.action for _, one in replayed(table.draw()).decisions]
+    assert Action.PAUSE in found
