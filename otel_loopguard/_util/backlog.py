@@ -27,7 +27,7 @@ MOST: Final = 256
 agent, in which the timer settles, comes long before."""
 _AT_ONCE: Final = 16
 """Of these a hook judges so many at a time: the backlog shrinks, and no hook takes over 2 ms."""
-_PRESSED: Final = 2_048
+_PRESSED: Final = 512
 """Events after which a hook waits for another thread that settles: spans come faster than they
 can be judged."""
 _KEPT: Final = 16_384
