@@ -263,7 +263,7 @@ def test_32_threads_end_spans_at_once() -> None:
         with agent(tracer, gen_ai__conversation__id=f"c{number}"):
             for step in range(200):
                 tool_call(tracer, args=f'{{"n": {step}}}', result=f"answer {step} of {number}")
-            # All that the 32 did is judged by now: to wait for it would be a rest between equal calls.
+            # Judges what all 32 did: to wait for that later would be a rest between equal calls.
             control.current()
             for _ in range(8):
                 tool_call(tracer)
