@@ -39,6 +39,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext
 
 from bench import aims
+from bench.agent import hooks, paid
 from bench.counts import counts
 from bench.house import healthy_span
 from bench.peers import peers
@@ -398,7 +399,9 @@ def spans() -> Iterator[tuple[str, dict[str, float]]]:
     for name, work in SETS.items():
         others = {"batch": batched, "batch_and_guard": both} if name == TOOL else {}
         figures = side_by_side(work, {"sdk": bare, "guard": guarded, **others})
-        figures |= counted[name]
+        figures |= counted[name] | paid(work)
+        if name in (TOOL, "model span"):
+            figures |= hooks(work)
         if name == TOOL:
             figures["modules"], figures["calls"] = healthy_span()
         yield name, figures

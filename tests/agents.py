@@ -6,11 +6,19 @@ from typing import TYPE_CHECKING
 
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 
+from otel_loopguard import LoopGuard
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from opentelemetry import trace
     from opentelemetry.trace import Tracer
+
+
+def settle() -> None:
+    """Everything that ended by now is judged, and everybody who listens has heard of it."""
+    for guard in LoopGuard.all_attached():
+        guard.settle()
 
 
 class Ended(SpanProcessor):

@@ -11,10 +11,10 @@ from opentelemetry.trace import SpanKind
 
 from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings, control, session
 from otel_loopguard._control import context, gate
+from otel_loopguard._util.bounded import WeakList
 from otel_loopguard._util.clock import set_testing
 from otel_loopguard._util.logger import warn_blind
-from otel_loopguard._util.weak import WeakList
-from tests.agents import agent, provider_with, tool_call
+from tests.agents import agent, provider_with, settle, tool_call
 
 
 def test_each_reason_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -50,10 +50,12 @@ def test_tool_calls_without_a_session_and_a_root_are_told(
             attributes={"mcp.method.name": "tools/call", "gen_ai.tool.name": "t"},
         ):  # fmt: skip
             pass
+    settle()
     assert not caplog.records
     for number in range(8):
         assert len(caplog.records) == (number >= 5)
         tool_call(tracer)
+        settle()
     assert "otel_loopguard.session(key)" in caplog.text
 
 

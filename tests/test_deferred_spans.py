@@ -70,6 +70,7 @@ class Run:
         self.tracer: Tracer = provider.get_tracer("my.app")
         # The scope is known for tools from here on.
         tool_call(self.tracer, "look_up", args='{"q": "first"}')
+        self.guard.settle()
 
     def _step(self, session: Session, index: int, step: Step) -> None:
         self.seen.append((session.key, index, step.kind, step.name, step.agent, step.parent_id))
@@ -198,6 +199,7 @@ def test_what_an_adapter_tells_of_a_deferred_span_is_kept() -> None:
     run.guard.tell(span.get_span_context().span_id, {"q": "y"}, "found")
     span.set_attributes(TOOL)
     span.end()
+    run.guard.settle()
     assert kept == [{"q": "y"}]
 
 
@@ -226,6 +228,8 @@ def test_two_processors_of_one_guard_count_once() -> None:
     tracer = provider.get_tracer("my.app")
     tool_call(tracer)
     with tracer.start_as_current_span("GET /"):
+        guard.settle()
         assert len(guard.active) == 1
         tool_call(tracer)
+    guard.settle()
     assert not len(guard.active)

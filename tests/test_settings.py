@@ -20,7 +20,7 @@ CANDIDATES = (
     "all", "shadow", "hint", "deny", "pause", "abort", "escalate_human", "critical", "high", "low",
     "defer", "none", '{"time_sync": 0.5}',
     '{"hint": 2}', '{"grep": ["read the index"]}', '{"bash": {"exempt": true}}',
-    '{"writer": {"actions": 5}}', "annotations", "standard", "session",
+    '{"writer": {"actions": 5}}', "annotations", "standard", "session", "at_end",
 )  # fmt: skip
 """Values as an environment has them; of each setting the first is taken that changes it."""
 DEFAULTS = Settings().values()

@@ -14,12 +14,13 @@ from opentelemetry import trace
 
 from otel_loopguard._control.flag import any_stops, asks
 from otel_loopguard._control.pending import declare, plan_of, waiting
+from otel_loopguard._util.backlog import settle_all
+from otel_loopguard._util.bounded import WeakList
 from otel_loopguard._util.clock import off
 from otel_loopguard._util.errors import InternalErrors, attempt
 from otel_loopguard._util.locks import new_lock, settle
 from otel_loopguard._util.logger import warn_blind
 from otel_loopguard._util.values import NamedTuple
-from otel_loopguard._util.weak import WeakList
 
 if TYPE_CHECKING:
     from otel_loopguard._control.flag import Flag
@@ -214,6 +215,7 @@ def current_flag() -> Flag | None:
     """The flag of the session of the current context; None if there is none."""
     if not _keepers:
         return None
+    settle_all()
     places = current_places()
     return next((flag for place in places if (flag := flag_at(place)) is not None), None)
 
@@ -301,7 +303,8 @@ def asked_flag() -> Flag | None:
 
 
 def keepers() -> list[Backend]:
-    """All guards of this process."""
+    """All guards of this process; everything that ended by now is judged."""
+    settle_all()
     return [] if off() else list(_keepers)
 
 

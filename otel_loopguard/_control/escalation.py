@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from otel_loopguard._control.context import current_flag, current_key, flags_at, keepers
-from otel_loopguard._util.weak import WeakList
+from otel_loopguard._util.backlog import settle_all
+from otel_loopguard._util.bounded import WeakList
 from otel_loopguard.errors import EscalationError
 
 if TYPE_CHECKING:
@@ -119,6 +120,7 @@ def answer(  # noqa: PLR0913
         EscalationError: There is no such answer; the escalation is not known here, was answered
             already, or its time is over. Nothing was changed.
     """
+    settle_all()
     # Each backend knows its own only: the first that does takes it, or says why not.
     if not any(
         backend.answer(escalation_id, answer, guidance, by, plan, limit) for backend in _backends
@@ -142,6 +144,7 @@ def plan(session: str | None = None) -> tuple[Task, ...]:
 
 def escalations() -> list[Escalation]:
     """What waits for an answer in this process, oldest first."""
+    settle_all()
     return [found for backend in _backends for found in backend.open_escalations()]
 
 

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._control.pending import claimed, early
+from otel_loopguard._util.backlog import settle_all
 from otel_loopguard._util.clock import now as clock
 from otel_loopguard._util.clock import steady, waits
 from otel_loopguard._util.locks import new_lock
@@ -182,7 +183,8 @@ class Flag:
 
     @property
     def control(self) -> Control:
-        """The control as it is now."""
+        """The control as it is now; everything that ended by now is judged."""
+        settle_all()
         now = self._control
         return self._run_out(now) if self._is_over(now) else now
 

@@ -21,6 +21,7 @@ from otel_loopguard._control.context import (
 from otel_loopguard._control.flag import BY_HAND, NOTHING, Control, Flag, any_news, is_reserved
 from otel_loopguard._control.pending import keep_early
 from otel_loopguard._control.refusals import told
+from otel_loopguard._util.backlog import settle_all
 from otel_loopguard._util.clock import now
 from otel_loopguard._util.logger import logger, warn_blind
 from otel_loopguard.core import Action
@@ -47,6 +48,7 @@ def check() -> None:
     Raises:
         LoopGuardAbort: The session of the current context is aborted.
     """
+    settle_all()
     if not any_news():
         questions.count()
         return

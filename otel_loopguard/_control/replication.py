@@ -17,13 +17,11 @@ import orjson
 
 from otel_loopguard._control import signing as keyring
 from otel_loopguard._control.flag import APPLICATION, OBSERVERS, POLICY, RESERVED, is_reserved
-from otel_loopguard._util.bounded import BoundedDict
+from otel_loopguard._util.bounded import BoundedDict, WeakList
 from otel_loopguard._util.errors import swallow
-from otel_loopguard._util.fork import reset_after_fork
-from otel_loopguard._util.locks import new_lock
+from otel_loopguard._util.locks import new_lock, reset_after_fork
 from otel_loopguard._util.logger import logger
 from otel_loopguard._util.values import dataclass
-from otel_loopguard._util.weak import WeakList
 from otel_loopguard._util.worker import weak_callback
 from otel_loopguard.core import Action
 from otel_loopguard.policy.hints import hint

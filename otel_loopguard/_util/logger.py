@@ -14,8 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_loopguard._util.clock import off
-from otel_loopguard._util.fork import reset_after_fork
-from otel_loopguard._util.locks import held, later, new_lock
+from otel_loopguard._util.locks import held, later, new_lock, reset_after_fork
 from otel_loopguard._util.text import printable
 
 _PREFIX: Final = "otel-loopguard: "

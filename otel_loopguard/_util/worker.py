@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar, cast
 from opentelemetry import context as otel_context
 
 from otel_loopguard._util.errors import swallow
-from otel_loopguard._util.fork import reset_after_fork
-from otel_loopguard._util.locks import Signal, new_lock, start_thread
+from otel_loopguard._util.locks import Signal, new_lock, reset_after_fork, start_thread
 
 if TYPE_CHECKING:
     from otel_loopguard._util.errors import InternalErrors

@@ -74,7 +74,7 @@ class EscalationService:
             return self._admin
 
     def decided(self, session: Session, decision: Decision) -> None:
-        """Escalates a decision that took effect, if it needs people. No lock is held."""
+        """Escalates a decision that needs people, before anybody may ask again."""
         with swallow(self._faults, "escalation"):
             self.escalations.decided(session, decision)
 

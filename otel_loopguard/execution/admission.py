@@ -298,6 +298,8 @@ class Admissions:
         self._workload = WorkloadEstimator(settings, estimator)
         self._advisor = ExecutionAdvisor(settings)
         # What spans of a tool say, until when. Readers take no lock.
+        # The same by the name of a span, for hooks: a call may be over before it is judged.
+        self.chosen: BoundedDict[str, Annotation] = BoundedDict(1024)
         self._annotations: BoundedDict[str, tuple[float, Annotation | None]] = BoundedDict(1024)
         self.resources = Resources(settings, faults, queue_depth(settings.execution_queue, faults))
         self._store = store
@@ -442,12 +444,17 @@ class Admissions:
         tool = tools.only(name)
         if tool is None:
             return
-        if not tool:
+        several = not tool
+        if several:
             step = reader.read(span)
             tool = "" if step is None else step.name or ""
         until, annotation = self._annotations.get(tool, _NO_ANNOTATION)
         if time.monotonic() >= until:
             annotation = self._annotation(tool) if tool else None
+        if annotation is None or several:
+            self.chosen.pop(name, None)
+        else:
+            self.chosen[name] = annotation
         if annotation is not None:
             span.annotate(annotation)
 

@@ -14,8 +14,7 @@ import psutil
 
 from otel_loopguard._util.clock import deterministic
 from otel_loopguard._util.errors import attempt, swallow
-from otel_loopguard._util.fork import reset_after_fork
-from otel_loopguard._util.locks import new_lock
+from otel_loopguard._util.locks import new_lock, reset_after_fork
 from otel_loopguard._util.values import dataclass
 from otel_loopguard._util.worker import BackgroundThread
 from otel_loopguard.core import UNKNOWN_PRESSURE, Alert, ResourcePressure

@@ -8,13 +8,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, cast
 
 from otel_loopguard._control.callbacks import notify_listeners
-from otel_loopguard._control.context import GuardRegistry, keep, making
+from otel_loopguard._control.context import GuardRegistry, keep
 from otel_loopguard._control.flag import OBSERVERS, POLICY, any_stops, asks
 from otel_loopguard._control.replication import ControlReplication
+from otel_loopguard._util.backlog import Backlog
 from otel_loopguard._util.clock import now
 from otel_loopguard._util.errors import InternalErrors, attempt, swallow
-from otel_loopguard._util.fork import reset_after_fork
-from otel_loopguard._util.locks import held, later, new_lock, settle, waiting
+from otel_loopguard._util.locks import held, later, new_lock, reset_after_fork, settle, waiting
 from otel_loopguard._util.worker import weak_reference
 from otel_loopguard.core import Action, Kind, Step
 from otel_loopguard.detectors import DETECTORS, Registry
@@ -22,6 +22,7 @@ from otel_loopguard.escalation.service import EscalationService
 from otel_loopguard.evidence import prepare
 from otel_loopguard.execution.admission import Admissions
 from otel_loopguard.execution.profiler import Profiler
+from otel_loopguard.guard.intake import Intake
 from otel_loopguard.guard.queries import SessionQueries
 from otel_loopguard.guard.untraced import Untraced, warn_of_misnamed
 from otel_loopguard.policy import diagnoser
@@ -55,7 +56,9 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
     from opentelemetry.sdk.trace import ReadableSpan
 
+    from otel_loopguard._control.context import CurrentCall
     from otel_loopguard._control.flag import Flag
+    from otel_loopguard._util.backlog import Event
     from otel_loopguard.core import Annotation, Decision
     from otel_loopguard.detectors.llm_judge import Judge
     from otel_loopguard.guard.untraced import Messages
@@ -101,6 +104,9 @@ class LoopGuard(SessionQueries):
         reader: Reads steps off spans.
         profiler: Durations and costs of tools, as observed.
         telemetry: Its metrics and log events.
+        backlog: Spans of the SDK that started or ended and are not judged yet.
+        chosen: Execution choices to be written on spans at their start, by their names.
+        passed_over: Names of scopes whose spans are of no interest, whatever they carry.
         subscribers: The callbacks for steps and decisions.
     """
 
@@ -129,6 +135,9 @@ class LoopGuard(SessionQueries):
         self._on_decision = on_decision
         self._max_chars = settings.max_value_chars
         self._prepare = partial(prepare, limit=self._max_chars)
+        self.backlog = Backlog(self)
+        self._intake = Intake(self.reader)
+        self.passed_over = self._intake.passed_over
         # A replay has no store: its sessions are long over.
         self._writer: Writer | None = None
         if live and settings.store_url:
@@ -152,6 +161,7 @@ class LoopGuard(SessionQueries):
         self._registry = known or Registry(settings, detectors)
         self.profiler = Profiler(settings, writer=self._writer)
         self._admissions = Admissions(settings, self.profiler, faults, self._writer)
+        self.chosen = self._admissions.chosen
         self.profiler.sample = self._admissions.resources.sample
         # Raises on unusable settings: before this guard is registered anywhere.
         self.telemetry = Telemetry(
@@ -201,9 +211,36 @@ class LoopGuard(SessionQueries):
         """Every guard that a live span processor feeds."""
         return _guards.attached
 
-    def on_start(
+    def settle(self, limit_s: float = 5.0) -> None:
+        """Judges every span that started or ended by now, and lets listeners hear of it.
+
+        Whatever asks the guard does the first by itself. Call it before you look at what your own
+        listeners were told; not from within one, nor with a lock held that one of them takes.
+
+        Args:
+            limit_s: Seconds to wait, at most, for a listener that another thread is calling.
+        """
+        self.backlog.settle()
+        self.subscribers.publish(limit_s)
+        settle()
+
+    def judge_event(self, event: Event) -> None:
+        """Judges the start or the end of a span of the SDK; for `Backlog`, whose lock is held."""
+        self._intake.judge(self, event)
+
+    @property
+    def decided(self) -> bool:
+        """Whether something was decided that nobody has heard of yet; for `Backlog`."""
+        return self.subscribers.decided
+
+    def publish(self) -> None:
+        """Notifies those who listen; for `Backlog`."""
+        self.subscribers.publish()
+
+    def on_start(  # noqa: PLR0913
         self, span: SpanView, session: str | None = None, above: SpanView | None = None,
-        attributes: Mapping[str, object] | None = None,
+        attributes: Mapping[str, object] | None = None, *, at: int | None = None,
+        call: CurrentCall | None = None,
     ) -> None:  # fmt: skip
         """Handles the start of a span.
 
@@ -212,6 +249,8 @@ class LoopGuard(SessionQueries):
             session: The session that the context names, if it does.
             above: Its parent span, if the guard does not see that one by itself.
             attributes: Its attributes, if already read.
+            at: When it started by the guard's clock, nanoseconds since the epoch; now by default.
+            call: The call that an adapter was making.
         """
         active, run, described, name = self.active, None, False, ""
         # Attributes are read and parsed before the lock is acquired.
@@ -231,7 +270,8 @@ class LoopGuard(SessionQueries):
             parent = None if above is None else ActiveSpan(above, None, None)
         elif not parent.described:
             late = attempt(self.faults, "read", self.reader.run, parent.view)
-        at = now() if self._live else span.start or self._now
+        if at is None or not self._live:
+            at = now() if self._live else span.start or self._now
         with self._lock:
             if (
                 parent is not None
@@ -244,14 +284,21 @@ class LoopGuard(SessionQueries):
                 named = self._sessions.explicit(span.trace_id, session, at)
             opened = ActiveSpan(span, parent, named, at)
             opened.described = described or run is not None
-            opened.call = making()
+            opened.call = call
             self._add(opened, run)
         if any_stops():
             self._annotate_start(opened, name)
         elif self.tools.first(name) is not None:
             self._admissions.starting(opened, name, self.reader, self.tools)
-        if waiting:
-            settle()
+
+    def may_be_stopped(self, trace_id: int, session: str | None) -> bool:
+        """Whether a span that starts may belong to a stopped session. Lock-free."""
+        if session is not None:
+            known = self._sessions.find(session)
+        else:
+            known = self._sessions.of_trace(trace_id)
+        # Of a trace that is not known yet nothing is known.
+        return known is None or known.flag.stops
 
     def _annotate_start(self, opened: ActiveSpan, name: str) -> None:
         """Annotates a starting span: its session is stopped, or how to execute it."""
@@ -295,6 +342,7 @@ class LoopGuard(SessionQueries):
 
     def follows(self, span_id: int) -> bool:
         """Whether the guard follows an open span."""
+        self.backlog.settle()
         return span_id in self.active.by_id or span_id in self.active.deferred
 
     def _opened(self, span_id: int) -> ActiveSpan | None:
@@ -303,22 +351,34 @@ class LoopGuard(SessionQueries):
                 self._follow(span_id)
         return self.active.by_id.get(span_id)
 
-    def on_end(self, span: SpanView, session: str | None = None, step: Step | None = None) -> None:
-        """Handles the end of a span.
+    def on_end(
+        self, span: SpanView, session: str | None = None, step: Step | None = None, *,
+        at: int | None = None,
+    ) -> None:  # fmt: skip
+        """Handles the end of a span, and lets listeners hear of it.
 
         Args:
             span: The span.
             session: The session that the context names; for a span whose start was not shown
                 because nothing marked it as an agent's yet.
             step: Its step, if `reader` has read it.
+            at: When it ended by the guard's clock, nanoseconds since the epoch; now by default.
         """
+        self.end(span, session, step, at)
+        self.subscribers.publish()
+        if waiting:
+            settle()
+
+    def end(self, span: SpanView, session: str | None, step: Step | None, at: int | None) -> None:
+        """As `on_end`; listeners hear of it with the next `publish`."""
         active, span_id = self.active, span.span_id
         opened = active.by_id.get(span_id) or self._opened(span_id)
         step, messages = self._read(span, opened, step)
         if step is not None and active.deferred and step.lacks:
             self._follow_all()
-        with self._lock:
+        if at is None or not self._live:
             at = now() if self._live else span.end or self._now
+        with self._lock:
             opened = active.pop(span_id)
             if opened is not None:
                 self._watchdog.on_end(opened, step, at, span.name)
@@ -337,8 +397,6 @@ class LoopGuard(SessionQueries):
             if canonical is not step:
                 attempt(self.faults, "prepare", self._prepare, canonical)
             self._judge(found, canonical, opened)
-        if waiting:
-            settle()
 
     def _read(
         self, span: SpanView, opened: ActiveSpan | None, step: Step | None
@@ -404,6 +462,7 @@ class LoopGuard(SessionQueries):
         Args:
             span_id: The span.
         """
+        self.backlog.settle()
         if held():
             later(partial(self.let_go, span_id))
             return
@@ -415,6 +474,7 @@ class LoopGuard(SessionQueries):
             released = self._dedup.closed(opened.view, None, self._clock())
             self._lost(opened, self._clock())
         self._count(released)
+        self.subscribers.publish()
 
     def observe(self, step: Step, session: str) -> None:
         """Observes a canonical step, such as one of a labelled recording.
@@ -423,10 +483,12 @@ class LoopGuard(SessionQueries):
             step: The step; an `end` of 0 means unknown times.
             session: Key of its session.
         """
+        self.backlog.settle()
         with self._lock:
             found = self._sessions.named(session, self._clock(step.end))
         attempt(self.faults, "prepare", self._prepare, step)
         self._judge(found, step, None)
+        self.subscribers.publish()
         settle()
 
     def tick(self, now: int) -> None:
@@ -435,6 +497,7 @@ class LoopGuard(SessionQueries):
         Args:
             now: Nanoseconds since the epoch.
         """
+        self.backlog.settle()
         self._now = now
         if now < self.due and not self.active.deferred:
             return  # as for nearly every event of a replay
@@ -454,6 +517,7 @@ class LoopGuard(SessionQueries):
                 break
             # Frees their memory here, outside the lock.
             del aged
+        self.subscribers.publish()
         settle()
 
     @property
@@ -473,6 +537,7 @@ class LoopGuard(SessionQueries):
 
     def limit_s(self, tool: str, args: object) -> float:
         """Returns how many seconds a call of a tool may take; 600 without an estimate."""
+        self.backlog.settle()
         return self.profiler.time_limit(tool, args)
 
     def health(self) -> tuple[str, ...]:
@@ -480,11 +545,12 @@ class LoopGuard(SessionQueries):
 
         The watchdog does so every `tuning.stalls.health_s` anyway.
         """
+        self.backlog.settle()
         return tuple(self._watchdog.health())
 
     def bind(self, trace_id: int, session: str) -> None:
         """Assigns a trace to a session before its spans name one."""
-        with self._lock:
+        with self._settled():
             self._sessions.bind(trace_id, session, self._clock())
 
     def recall(self, session: str, trace_id: int) -> None:
@@ -494,6 +560,7 @@ class LoopGuard(SessionQueries):
             session: Key of the session.
             trace_id: A trace of it.
         """
+        self.backlog.settle()
         self._sessions.recall(session, trace_id, self._clock())
 
     def when_looked_up(self, then: Callable[[], None]) -> None:
@@ -506,6 +573,7 @@ class LoopGuard(SessionQueries):
 
     def write_journals(self) -> None:
         """Writes pending journal entries now."""
+        self.backlog.settle()
         self._sessions.flush()
 
     def forget(self, session: str) -> None:
@@ -514,18 +582,20 @@ class LoopGuard(SessionQueries):
         Args:
             session: Its key.
         """
-        with self._lock:
+        with self._settled():
             self._sessions.forget(session)
 
     def annotation(self, trace_id: int, span_id: int) -> Annotation | None:
         """Returns the annotation of an ended span, once, for an exporter."""
+        self.backlog.settle()
         return self._annotator.pop(trace_id, span_id)
 
     def count_held(self) -> None:
         """Counts the calls held back for a span that may carry more detail."""
-        with self._lock:
+        with self._settled():
             overdue = self._dedup.overdue(2**63)
         self._count(overdue)
+        self.subscribers.publish()
 
     def flush(self, limit_s: float | None = None) -> bool:
         """Stores and sends what waits: journals, profiles, controls, escalations. Blocks.
@@ -538,6 +608,7 @@ class LoopGuard(SessionQueries):
         """
         most_s = self.settings.tuning.stores.flush_s
         until = time.monotonic() + (most_s if limit_s is None else min(limit_s, most_s))
+        self.settle(max(until - time.monotonic(), 0))
         self._sessions.flush()
         parts = [part for part in (self._writer, self._escalation) if part is not None]
         flushed = [part.flush(max(until - time.monotonic(), 0)) for part in parts]
@@ -550,6 +621,7 @@ class LoopGuard(SessionQueries):
         resilience, escalation, writer = self._resilience, self._escalation, self._writer
         parts: list[tuple[str, Callable[[], object]]] = [
             ("held", self.count_held),
+            ("listeners", self.settle),
             ("names", lambda: self._live and warn_of_misnamed(self.settings, self.profiler.tools)),
             ("resources", self._admissions.resources.stop),
             ("journal", self._sessions.close),
@@ -575,6 +647,7 @@ class LoopGuard(SessionQueries):
     def forked(self) -> None:
         """Resets in the child of a fork, where locks may be held by threads that are gone."""
         self.faults.forked()
+        self.backlog.forked()
         self.profiler.forked()
         self._admissions.forked()
         self.telemetry.forked()
@@ -639,28 +712,30 @@ class LoopGuard(SessionQueries):
             escalation = self.escalation()
             if escalation.listeners.closed:
                 steps.append(("admin", escalation.on_step))
+        own, marks = self.subscribers.own, self.subscribers.marks
         if self.telemetry.numbers.on:
-            steps.append(("telemetry", self.telemetry.numbers.on_step))
-            decisions.append(("telemetry", self.telemetry.numbers.on_decision))
-        steps.append(("profile", self._profile))
+            own.append(("telemetry", self.telemetry.numbers.on_step))
+            marks.append(("telemetry", self.telemetry.numbers.on_decision))
+        own.append(("profile", self._profile))
         if resilience is not None:
-            steps.append(("lessons", lambda seen: resilience.learn(seen.step, seen.session.key)))
+            own.append(("lessons", lambda seen: resilience.learn(seen.step, seen.session.key)))
         if on_step is not None:
             steps.append(("on_step", lambda seen: on_step(seen.session, seen.number, seen.step)))
         if self._live:
             steps.append(("untraced", self._untraced.on_step))
-        decisions.append(("mark", self._annotator.on_decision))
-        decisions.append(("mark", self._annotator.above))
+        marks.append(("mark", self._annotator.on_decision))
+        marks.append(("mark", self._annotator.above))
+        if self._live:
+            marks.append(
+                ("escalation", lambda made: self.escalation().decided(made.session, made.decision))
+            )
         if on_decision is not None:
             decisions.append(("on_decision", lambda made: on_decision(made.session, made.decision)))
         decisions.append(("on_decision", lambda made: notify_listeners(made.decision, self.faults)))
-        if self._live:
-            decisions.append(
-                ("escalation", lambda made: self.escalation().decided(made.session, made.decision))
-            )
         decisions.append(("log", self.telemetry.voice.on_decision))
         if self.telemetry.verdicts is not None:
             decisions.append(("verdicts", self.telemetry.verdicts.on_decision))
+        self.subscribers.cycles.append(("log", lambda line: self.telemetry.cycled(*line)))
 
     def _count(self, steps: tuple[Step, ...]) -> None:
         """Counts steps held back for a twin that did not arrive."""
@@ -675,7 +750,7 @@ class LoopGuard(SessionQueries):
                     self._judge(session, counted, None)
 
     def _judge(self, session: Session, step: Step, opened: ActiveSpan | None) -> None:
-        """Lets a session observe a step, and publishes the observation."""
+        """Lets a session observe a step, and notes the observation for those who listen."""
         made: list[DecisionRecord] = []
         with session.lock:
             index = session.progress.steps
@@ -693,17 +768,11 @@ class LoopGuard(SessionQueries):
                 session.record.turn, session.progress.phases.over, session.shrunk,
                 agent_of(step, opened),
             )  # fmt: skip
-        for name, notify in self.subscribers.steps:
-            try:
-                notify(seen)
-            except Exception as fault:  # noqa: BLE001, PERF203
-                self.faults.caught(name, fault)
-        for record in made:
-            self.subscribers.publish(record)
+        self.subscribers.add(seen)
         if session.cycles is not None and session.cycles.lines:
             with swallow(self.faults, "log"):
                 for news in session.cycles.publish(session.key, self._decisions.digest):
-                    self.telemetry.cycled(session.key, news, opened)
+                    self.subscribers.add_cycle(session.key, news, opened)
         step.reading = None  # steps are kept for a while, to be compared with those that follow
 
     def _decide(  # noqa: PLR0913, PLR0917
@@ -733,6 +802,7 @@ class LoopGuard(SessionQueries):
 
     def _stall(self, stall: Stall) -> bool:
         """Decides about a span that has been open for too long; always True."""
+        self.backlog.settle()
         opened, step = stall.opened, stall.step
         made: list[DecisionRecord] = []
         with self._lock:
@@ -751,7 +821,7 @@ class LoopGuard(SessionQueries):
                 made.append(self._record(session, decision, step, opened, running=True))
             session.ruled()
         for record in made:
-            self.subscribers.publish(record)
+            self.subscribers.add_decision(record)
         return True
 
     def _record(  # noqa: PLR0913

@@ -17,6 +17,7 @@ from otel_loopguard.sessions.session import SavedSession
 
 if TYPE_CHECKING:
     from otel_loopguard._control.flag import Flag
+    from otel_loopguard._util.backlog import Backlog
     from otel_loopguard.core import Acceptance, Admission, Choice, Objection, Remaining
     from otel_loopguard.core.admission import ResourceUse
     from otel_loopguard.core.report import AgentCycle, Context, Happening, Report, Topic
@@ -42,6 +43,7 @@ class SessionQueries:
 
     settings: Settings
     telemetry: Telemetry
+    backlog: Backlog
     _lock: threading.RLock
     _sessions: SessionRegistry
     _index: DecisionIndex
@@ -59,13 +61,20 @@ class SessionQueries:
         """Returns the open span with an id, and starts following it if it was deferred."""
         raise NotImplementedError
 
+    def _settled(self) -> threading.RLock:
+        """Judges what waits, and returns the lock: `with self._settled():`."""
+        self.backlog.settle()
+        return self._lock
+
     @property
     def sees_steps(self) -> bool:
         """Whether it knows a session or follows an open span, or was switched off."""
+        self.backlog.settle()
         return bool(self._sessions or self.active.by_id) or not self.settings.enabled
 
     def flag_of(self, session: str) -> Flag | None:
         """Returns the flag of a session, or None if the session is not known."""
+        self.backlog.settle()
         found = self._sessions.find(session)
         return None if found is None else found.flag
 
@@ -75,9 +84,10 @@ class SessionQueries:
         Args:
             session: Its key; that it was asked for is known once the session is.
         """
+        self.backlog.settle()
         found = self._sessions.find(session)
         if found is None:
-            with self._lock:
+            with self._settled():
                 found = self._sessions.find(session)
                 if found is None:
                     self._sessions.awaited[session] = None
@@ -85,7 +95,7 @@ class SessionQueries:
 
     def flag_named(self, session: str) -> Flag:
         """Returns the flag of a session by its final key; creates the session if needed."""
-        with self._lock:
+        with self._settled():
             return self._sessions.named(session, now()).flag
 
     def requested(self, session: str) -> list[WaitingRound]:
@@ -94,7 +104,7 @@ class SessionQueries:
         Args:
             session: Key of the session.
         """
-        with self._lock:
+        with self._settled():
             found = self._sessions.find(session)
             return [] if found is None or found.requested is None else found.requested.waiting()
 
@@ -105,7 +115,7 @@ class SessionQueries:
             session: Key of the session.
             rounds: The return value of `requested` there.
         """
-        with self._lock:
+        with self._settled():
             found = self._sessions.find(session)
             if found is not None and found.requested is None and rounds:
                 found.requested = RequestedCalls()
@@ -120,7 +130,7 @@ class SessionQueries:
             session: Key of the session.
             at: When, nanoseconds since the epoch.
         """
-        with self._lock:
+        with self._settled():
             found = self._sessions.find(session)
             if found is None or not found.run:
                 return found is not None
@@ -129,6 +139,7 @@ class SessionQueries:
 
     def flag_in(self, trace_id: int) -> Flag | None:
         """Returns the flag of the session of a trace, or None if it is not known."""
+        self.backlog.settle()
         found = self._sessions.of_trace(trace_id)
         return None if found is None else found.flag
 
@@ -138,7 +149,7 @@ class SessionQueries:
         Args:
             session: Key of the session.
         """
-        with self._lock:
+        with self._settled():
             found = self._sessions.find(session)
             if found is None:
                 return None
@@ -150,7 +161,7 @@ class SessionQueries:
         Args:
             session: Key of the session.
         """
-        with self._lock:
+        with self._settled():
             found = self._sessions.find(session)
             return 0.0 if found is None else found.wait_advice()
 
@@ -160,7 +171,7 @@ class SessionQueries:
         Args:
             session: Key of the session.
         """
-        with self._lock:
+        with self._settled():
             found = self._sessions.find(session)
             if found is None:
                 return None
@@ -177,7 +188,7 @@ class SessionQueries:
         """
         from otel_loopguard.policy.explain import Explanation, LoopState  # noqa: PLC0415  # seldom
 
-        with self._lock:
+        with self._settled():
             found = self._sessions.find(session)
             if found is None:
                 return None
@@ -214,7 +225,7 @@ class SessionQueries:
             The setting that does so for good, empty where nothing was stopped; None if the session
             is not known.
         """
-        with self._lock:
+        with self._settled():
             found = self._sessions.find(session)
             return None if found is None else found.allow(scope, by)
 
@@ -224,7 +235,7 @@ class SessionQueries:
         Args:
             session: Key of the session.
         """
-        with self._lock:
+        with self._settled():
             found = self._sessions.find(session)
             if found is None:
                 return None
@@ -236,7 +247,7 @@ class SessionQueries:
         Args:
             session: Key of the session.
         """
-        with self._lock:
+        with self._settled():
             found = self._sessions.find(session)
             return None if found is None else found.record.memory.context()
 
@@ -251,7 +262,7 @@ class SessionQueries:
         Raises:
             ValueError: There is no such topic.
         """
-        with self._lock:
+        with self._settled():
             found = self._sessions.find(session)
             if found is not None:
                 found.record.memory.note(topic, text)
@@ -266,7 +277,7 @@ class SessionQueries:
         Returns:
             False if it is not known.
         """
-        with self._lock:
+        with self._settled():
             found = self._sessions.find(session)
             if found is not None:
                 found.compacted()
@@ -282,7 +293,7 @@ class SessionQueries:
             what: A field of `RunMetrics`.
             times: How often.
         """
-        with self._lock:
+        with self._settled():
             found = None if session is None else self._sessions.find(session)
             if found is not None:
                 found.record.happened(what, times)
@@ -294,7 +305,7 @@ class SessionQueries:
         Args:
             session: Key of the session.
         """
-        with self._lock:
+        with self._settled():
             found = self._sessions.find(session)
             return None if found is None else found.saved()
 
@@ -309,7 +320,7 @@ class SessionQueries:
         Returns:
             False if the session is not known.
         """
-        with self._lock:
+        with self._settled():
             found = self._sessions.find(session)
             if found is not None:
                 own = saved if isinstance(saved, SavedSession) else None
@@ -329,7 +340,7 @@ class SessionQueries:
         Returns:
             False if the decision or its session is no longer known.
         """
-        with self._lock:
+        with self._settled():
             about = self._admissions.decision_of(decision_id)
             return self._index.feedback(about, false_alarm=false_alarm)
 
@@ -351,6 +362,7 @@ class SessionQueries:
             user: The user whose preferences apply.
             parallel: Whether a batch has to run in parallel; None leaves it open.
         """
+        self.backlog.settle()
         found = None if session is None else self._sessions.find(session)
         opened = self._opened(span_id)
         agent = None if opened is None else opened.agent
@@ -364,7 +376,7 @@ class SessionQueries:
             args: Its arguments, a JSON value or text; None if they are not known.
             outcome: Its result, in the same form.
         """
-        with self._lock:
+        with self._settled():
             opened = self._opened(span_id)
             if opened is not None:
                 opened.captured = (args, outcome)
@@ -380,7 +392,7 @@ class SessionQueries:
             trace_id: Its trace.
             span_id: The current span at its start; any unused number where there is none.
         """
-        with self._lock:
+        with self._settled():
             self._opened(span_id)
             self._resolver.next_run(session, trace_id, span_id)
 
@@ -398,7 +410,7 @@ class SessionQueries:
         """
         if isinstance(args, str) and len(args) <= self.settings.max_value_chars:
             args = parsed(args)
-        with self._lock:
+        with self._settled():
             found = self._sessions.find(session)
             if found is None:
                 return False
@@ -411,7 +423,7 @@ class SessionQueries:
         Args:
             session: Its key.
         """
-        with self._lock:
+        with self._settled():
             found = self._sessions.find(session)
             return frozenset() if found is None else found.allowed
 
@@ -422,7 +434,7 @@ class SessionQueries:
             session: Its key.
             calls: The allowed calls.
         """
-        with self._lock:
+        with self._settled():
             found = self._sessions.find(session)
             if found is not None:
                 found.allowed = calls
@@ -441,6 +453,7 @@ class SessionQueries:
         Returns:
             None without an objection, and in a guard that may not deny.
         """
+        self.backlog.settle()
         opened = self._opened(span_id)
         agent = None if opened is None else opened.agent
         task = Task("0", tool, args=args, agent=agent)

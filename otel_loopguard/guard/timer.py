@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import os
+import time
 import weakref
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._util.clock import deterministic, now, off, ticks
 from otel_loopguard._util.errors import swallow
-from otel_loopguard._util.fork import reset_after_fork
-from otel_loopguard._util.locks import Signal, new_lock, settle, start_thread, wake_by
+from otel_loopguard._util.locks import (
+    Signal,
+    new_lock,
+    reset_after_fork,
+    settle,
+    start_thread,
+    wake_by,
+)
 
 if TYPE_CHECKING:
     from otel_loopguard.guard.guard import LoopGuard
@@ -19,6 +26,12 @@ _LONGEST_S: Final = 5.0
 """Longest sleep: the machine's clock may be set, and stops while the machine sleeps."""
 _SHORTEST_S: Final = 0.01
 """Shortest sleep: at most a hundred ticks a second, however close deadlines are."""
+TOGETHER_S: Final = 0.02
+"""How long spans wait for others to be judged with: what is done for many in a row costs half. A
+call that hangs is noticed as much later at most, and a crash loses as much at most. A model call
+takes longer, so that an agent that asks after it finds nothing left to do."""
+_SLICE: Final = 8
+"""Events after which the thread gives way to others: about a millisecond."""
 
 
 class WatchdogThread:
@@ -28,6 +41,7 @@ class WatchdogThread:
     guard weakly.
 
     Attributes:
+        idle: Whether it looks at nothing in a moment: who adds to the backlog has to wake it.
         planned: When it ticks next, nanoseconds since the epoch.
         process: Id of the process that started it; 0 before, and in the child of a fork.
     """
@@ -41,22 +55,21 @@ class WatchdogThread:
         self._stopped = False
         self.planned = _NEVER
         self.process = 0
+        self.idle = True
         ticks(self)
         reset_after_fork(self)
 
     def forked(self) -> None:
         """Resets in the child of a fork, which has no such thread."""
         self._lock, self._work, self.process = new_lock(), Signal(), 0
+        self.idle = True
 
     def wake(self) -> None:
-        """Wakes the thread for an earlier deadline; starts it in a new process."""
+        """Wakes the thread, as something waits; starts it in a new process."""
         if not self.process:
-            if deterministic():
-                return
             self._start()
-        guard = self._guard()
-        if guard is not None and guard.due < self.planned:
-            self._work.set()
+        self.idle = False
+        self._work.set()
 
     def tick(self) -> None:
         """Ticks the guard now, on the calling thread; for tests that move the clock."""
@@ -82,25 +95,49 @@ class WatchdogThread:
 
     def _run(self, work: Signal) -> None:
         while not self._stopped:
-            # Cleared first: an earlier deadline that arrives after this sets it again.
+            # Cleared first: what arrives after this sets it again.
             work.clear()
             settle()
-            self.planned = _NEVER
             guard = self._guard()
             if guard is None:
                 return
             if deterministic() or off():
                 del guard
+                self.idle, self.planned = True, _NEVER
                 work.wait(_LONGEST_S)
                 continue
             with swallow(self._faults, "timer"):
+                self._settle(guard)
                 guard.tick(now())
             due = self.planned = guard.due
+            # In this order: who adds to the backlog after this wakes the thread.
+            self.idle = True
+            waits = bool(guard.backlog.events)
             del guard
             if self._stopped:
                 return
+            if waits:
+                self.idle = False
+                work.wait(TOGETHER_S)
+                continue
             # Wakes now and then to check that the guard still exists.
-            work.wait(_LONGEST_S if due == _NEVER else _seconds_until(due))
+            if work.wait(_LONGEST_S if due == _NEVER else _seconds_until(due)):
+                # Something began to wait: soon others wait with it.
+                time.sleep(TOGETHER_S)
+
+    @staticmethod
+    def _settle(guard: LoopGuard) -> None:
+        """Judges what waits by now, a few events at a time."""
+        backlog = guard.backlog
+        left, backlog.attended = len(backlog.events), True
+        try:
+            while left > 0:
+                backlog.settle(_SLICE)
+                left -= _SLICE
+                # Who waits for the interpreter gets it.
+                time.sleep(0)
+        finally:
+            backlog.attended = False
 
 
 def _seconds_until(due: int) -> float:

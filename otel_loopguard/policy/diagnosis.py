@@ -12,8 +12,7 @@ from keyword import iskeyword
 from typing import TYPE_CHECKING, Final, cast
 
 from otel_loopguard._util.bounded import BoundedDict
-from otel_loopguard._util.fork import reset_after_fork
-from otel_loopguard._util.locks import new_lock
+from otel_loopguard._util.locks import new_lock, reset_after_fork
 from otel_loopguard._util.worker import BackgroundWorker
 from otel_loopguard.core import Diagnosis, Fix
 from otel_loopguard.errors import LoopGuardSettingsError

@@ -18,8 +18,7 @@ from otel_loopguard._control.refusals import told
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.clock import now as clock_now
 from otel_loopguard._util.errors import InternalErrors
-from otel_loopguard._util.fork import reset_after_fork
-from otel_loopguard._util.locks import new_lock
+from otel_loopguard._util.locks import new_lock, reset_after_fork
 from otel_loopguard._util.logger import logger
 from otel_loopguard._util.values import NamedTuple, dataclass
 from otel_loopguard._util.worker import BackgroundThread, suppress_instrumentation

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Final, cast
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.clock import now
 from otel_loopguard._util.errors import InternalErrors, attempt_each
-from otel_loopguard._util.fork import reset_after_fork
-from otel_loopguard._util.locks import new_lock
+from otel_loopguard._util.locks import new_lock, reset_after_fork
 from otel_loopguard._util.values import NamedTuple, dataclass
 from otel_loopguard.core import ErrorClass
 

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Final
 from otel_loopguard._control.context import current_flag, named_session
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.errors import InternalErrors, swallow
-from otel_loopguard._util.fork import reset_after_fork
-from otel_loopguard._util.locks import new_lock
+from otel_loopguard._util.locks import new_lock, reset_after_fork
 from otel_loopguard._util.logger import logger
 from otel_loopguard.errors import LoopGuardError
 

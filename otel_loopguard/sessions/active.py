@@ -7,13 +7,12 @@ from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, cast
 
 from otel_loopguard._util.bounded import BoundedDict
-from otel_loopguard._util.clock import now
 from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core import Kind
 from otel_loopguard.detectors.stalls import OPERATION, idle_clocks, phase_clocks, run_clocks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 
     from otel_loopguard._control.context import CurrentCall
     from otel_loopguard.core import Step
@@ -370,12 +369,14 @@ class ToolSpans:
 
     Attributes:
         first: The tool that a span of a name called first; None if none did.
+        known: Names of spans that called a tool.
     """
 
     def __init__(self) -> None:
         self._tools: BoundedDict[str, str] = BoundedDict(1024)
         self._several: BoundedDict[str, None] = BoundedDict(1024)
         self.first: Callable[[str], str | None] = self._tools.get
+        self.known: Container[str] = self._tools
 
     def learn(self, span: str, tool: str) -> None:
         """A span of a name was a call of a tool. The guard's lock is held."""
@@ -453,7 +454,7 @@ class ActiveSpans:
             self.due = at + self._defers
         return True
 
-    def drop(self, span_id: int) -> bool:
+    def drop(self, span_id: int, at: int) -> bool:
         """Drops a deferred span that ended; False if it is or has to be followed. Lock-free."""
         found = self.deferred.get(span_id)
         if found is None:
@@ -463,7 +464,7 @@ class ActiveSpans:
             if parent.agent not in (None, run.phase):
                 # With its end another agent is at work.
                 return False
-            run.last = now()
+            run.last = max(run.last, at)
         if self.checked:
             self.checked.discard(span_id)
         return self.deferred.pop(span_id, None) is not None

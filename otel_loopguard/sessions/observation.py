@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
 
-from otel_loopguard._util.errors import attempt_each
 from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core import Kind
 
@@ -53,18 +54,86 @@ class Observation(NamedTuple):
     agent: str | None = None
 
 
+Listener = tuple[str, "Callable[[Any], object]"]
+"""What its faults are counted under, and what is called."""
+_MOST: Final = 10_000
+"""Notices that wait for a listener that does not return; the oldest go."""
+
+
 class Subscribers:
-    """The subscribers to steps and decisions, called in order and without locks.
+    """Those who hear of steps and decisions, in order, one notice at a time.
 
     One that raises does not keep the others from it: the fault is counted under its name. What is
     not configured is not in the lists.
+
+    Attributes:
+        steps: Called with each observation, on whichever thread had it judged. No lock is held.
+        decisions: Called with each decision.
+        cycles: Called with each line about agents' cycles.
+        own: Called with each observation before anybody may ask again, as answers depend on them.
+        marks: The same for decisions.
     """
 
     def __init__(self, faults: InternalErrors) -> None:
         self._faults = faults
-        self.steps: list[tuple[str, Callable[[Observation], object]]] = []
-        self.decisions: list[tuple[str, Callable[[DecisionRecord], object]]] = []
+        self.steps: list[Listener] = []
+        self.decisions: list[Listener] = []
+        self.cycles: list[Listener] = []
+        self.own: list[Listener] = []
+        self.marks: list[Listener] = []
+        self._waiting: deque[tuple[list[Listener], object]] = deque()
+        # Not of `new_lock`: a listener that asks finds no lock of ours held. Who waits for it asked
+        # to, and for so long.
+        self._publishing: Any = threading.RLock()
+        self.decided = False
 
-    def publish(self, record: DecisionRecord) -> None:
-        """Notifies everybody of one decision."""
-        attempt_each(self._faults, self.decisions, record)
+    def add(self, seen: Observation) -> None:
+        """Notes an observation with its decisions for `publish`, and has our own parts learn."""
+        self._call(self.own, seen)
+        if self.steps:
+            self._add(self.steps, seen)
+        for record in seen.decisions:
+            self.add_decision(record)
+
+    def add_decision(self, record: DecisionRecord) -> None:
+        """Notes a decision, and marks the spans that it is about."""
+        self._call(self.marks, record)
+        self._add(self.decisions, record)
+        self.decided = True
+
+    def add_cycle(self, *line: object) -> None:
+        """Notes a line about a cycle."""
+        self._add(self.cycles, line)
+
+    def publish(self, wait_s: float = 0) -> None:
+        """Calls the listeners of all that was noted, unless another thread is at it.
+
+        Args:
+            wait_s: How long to wait for that thread, at most.
+        """
+        waiting, lock = self._waiting, self._publishing
+        if lock._is_owned():  # noqa: SLF001  # a listener asks: those after it are called later
+            return
+        while waiting and lock.acquire(blocking=False):
+            try:
+                self.decided = False
+                while waiting:
+                    listeners, notice = waiting.popleft()
+                    self._call(listeners, notice)
+            finally:
+                lock.release()
+        if wait_s and lock.acquire(timeout=wait_s):
+            lock.release()
+
+    def _add(self, listeners: list[Listener], notice: object) -> None:
+        if len(self._waiting) >= _MOST:
+            self._waiting.popleft()
+            self._faults.note("listeners", OverflowError("a listener is too slow"))
+        self._waiting.append((listeners, notice))
+
+    def _call(self, listeners: list[Listener], notice: object) -> None:
+        for name, notify in listeners:
+            try:
+                notify(notice)
+            except Exception as fault:  # noqa: BLE001, PERF203
+                self._faults.caught(name, fault)

@@ -198,6 +198,11 @@ class Settings(Group):
         "`guard` decides and sets the flag; `shadow` decides and annotates, never sets it, and "
         "refuses no call.",
     )
+    judging: Literal["later", "at_end"] = value(
+        "later",
+        "When spans are judged: `later` is when anybody asks, 20 ms at the latest, so that hooks "
+        "cost next to nothing; `at_end` is when each ends, on its own thread, listeners included.",
+    )
     max_sessions: int = value(
         10_000, "Sessions kept; the least recently used one is dropped first.", ge=1
     )

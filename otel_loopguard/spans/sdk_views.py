@@ -137,6 +137,14 @@ class ActiveSpanView(_SdkSpanView):
         context = self._span.get_span_context()
         return context is not None and context.trace_flags.sampled
 
+    @property
+    def is_written(self) -> bool:
+        """Whether a decision is on it, or can still be put there."""
+        span = self._span
+        return (isinstance(span, Span) and span.is_recording()) or (
+            semconv.DECISION_ACTION in attributes_of(span)
+        )
+
     def annotate(self, annotation: Annotation, *, event: bool = False) -> bool:
         """Puts an annotation on the span, if it is still open. False if it is not."""
         if _is_locked(self._span):

@@ -10,8 +10,7 @@ from itertools import dropwhile, islice
 from typing import Final
 
 from otel_loopguard._util.bounded import BoundedDict
-from otel_loopguard._util.fork import reset_after_fork
-from otel_loopguard._util.locks import new_lock
+from otel_loopguard._util.locks import new_lock, reset_after_fork
 from otel_loopguard.stores.store import time_of
 
 

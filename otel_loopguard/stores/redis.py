@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import xxhash
 
 from otel_loopguard._util.bounded import BoundedDict
-from otel_loopguard._util.fork import reset_after_fork
-from otel_loopguard._util.locks import new_lock
+from otel_loopguard._util.locks import new_lock, reset_after_fork
 from otel_loopguard.errors import StoreError
 from otel_loopguard.stores import redis_connection as scripts
 from otel_loopguard.stores.redis_connection import Connection, RedisSubscription

@@ -12,8 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar, cast
 
 from otel_loopguard._util.errors import attempt, swallow
-from otel_loopguard._util.fork import reset_after_fork
-from otel_loopguard._util.locks import new_lock
+from otel_loopguard._util.locks import new_lock, reset_after_fork
 from otel_loopguard._util.logger import logger
 from otel_loopguard._util.worker import BackgroundThread
 from otel_loopguard.errors import StoreError

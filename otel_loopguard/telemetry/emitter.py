@@ -247,7 +247,8 @@ class EventEmitter:
         if opened is None:
             return True
         return opened.ended and not any(
-            isinstance(each.view, ActiveSpanView) for each in opened.above()
+            isinstance(each.view, ActiveSpanView) and each.view.is_written
+            for each in opened.above()
         )
 
 

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 from opentelemetry.metrics import Observation, get_meter, get_meter_provider
 
 from otel_loopguard import semconv
+from otel_loopguard._util.backlog import settle_all
 from otel_loopguard._util.errors import attempt, hook, swallow
-from otel_loopguard._util.fork import reset_after_fork
-from otel_loopguard._util.locks import new_lock
+from otel_loopguard._util.locks import new_lock, reset_after_fork
 from otel_loopguard._util.values import NamedTuple, dataclass
 from otel_loopguard.core import Action, Choice, Kind
 from otel_loopguard.core.report import SAME
@@ -515,6 +515,7 @@ class MetricsRecorder:
 
     def read(self, metric: str) -> Values:
         """What there is to report of a metric now, by values of its attributes."""
+        settle_all()
         if metric == semconv.METRIC_PROFILE_HIT_RATE:
             # Nobody asks a histogram; these are recorded before the next metric is read.
             for miss in self._misses():

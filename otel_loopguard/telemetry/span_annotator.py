@@ -88,13 +88,29 @@ class SpanAnnotator:
             return
         if not decision.span_id or (isinstance(view, ActiveSpanView) and not view.sampled):
             return
+        found = self._judged(made, with_session=made.step.session is None)
+        self._keep(decision.trace_id, decision.span_id, found)
+
+    def _keep(self, trace_id: int, span_id: int, found: Annotation) -> None:
+        """Keeps what an ended span gets until an exporter takes it."""
         with self._lock:
-            place = (decision.trace_id, decision.span_id)
-            self._ended[place] = self._judged(made, with_session=made.step.session is None)
+            place = (trace_id, span_id)
+            before = self._ended.get(place)
+            if before is not None:
+                found = Annotation(
+                    {**before.attributes, **found.attributes}, found.error or before.error,
+                    found.links or before.links,
+                )  # fmt: skip
+            self._ended[place] = found
             if len(self._ended) > self.capacity:
                 self._ended.popitem(last=False)
                 # Without such an exporter nobody waits for them.
                 self.dropped += self.written
+
+    def _annotate(self, span: ActiveSpanView, found: Annotation, *, event: bool = False) -> None:
+        """Annotates a span above; one that ended before this was judged, by its exporter."""
+        if not span.annotate(found, event=event) and span.sampled:
+            self._keep(span.trace_id, span.span_id, found)
 
     def pop(self, trace_id: int, span_id: int) -> Annotation | None:
         """What an ended span gets; given once."""
@@ -128,20 +144,26 @@ class SpanAnnotator:
         aborts = decision.action is Action.ABORT
         own = annotation(decision, with_session=_lacks_session(step), status=aborts)
         noted = decision.action is Action.ALLOW
-        if noted and _is_marked(agent):
+        if noted and self._is_marked(agent):
             if self._events:
                 agent.add_event(own)
         else:
-            agent.annotate(own, event=self._events)
+            self._annotate(agent, own, event=self._events)
         if aborts and not decision.shadow and self._finish_reason:
             outermost = agents[-1][0] if agents else steps[-1][0]
-            outermost.annotate(_FINISHED)
+            self._annotate(outermost, _FINISHED)
         top, step = steps[-1]
         if self._verdicts is not None and not noted:
-            top.annotate(Annotation(self._verdicts.on_topmost(made, top.attributes)))
-        if top is not agent and not (noted and _is_marked(top)):
+            self._annotate(top, Annotation(self._verdicts.on_topmost(made, top.attributes)))
+        if top is not agent and not (noted and self._is_marked(top)):
             outer = annotation(decision, with_session=_lacks_session(step), status=False)
-            top.annotate(outer)
+            self._annotate(top, outer)
+
+    def _is_marked(self, span: ActiveSpanView) -> bool:
+        kept = self._ended.get((span.trace_id, span.span_id))
+        return semconv.DECISION_ACTION in span.attributes or (
+            kept is not None and semconv.DECISION_ACTION in kept.attributes
+        )
 
     def _step_of(self, opened: ActiveSpan) -> Iterator[tuple[ActiveSpanView, Step | None]]:
         """An open span of the SDK and its step; nothing if it cannot be read, which counts once."""
@@ -201,10 +223,6 @@ def _set_by(control: Control) -> Annotation:
         semconv.SESSION_ID: control.session or "",
     }
     return Annotation(attributes)
-
-
-def _is_marked(span: ActiveSpanView) -> bool:
-    return semconv.DECISION_ACTION in span.attributes
 
 
 def _lacks_session(step: Step | None) -> bool:

@@ -266,6 +266,7 @@ class LoopGuardFixture:
 
     def _settle(self) -> None:
         """Counts steps that are held for a second report: none will come once a test asks."""
+        self.guard.settle()
         if self.guard.due <= now() + _HELD_NS:
             self.guard.tick(now() + _HELD_NS)
 

@@ -53,6 +53,7 @@ class Runs:
     def run(self, keys: Iterable[str]) -> None:
         for key in keys:
             one_run(self.tracer, key)
+        self.guard.settle()
 
     @property
     def flags(self) -> dict[str, str]:

@@ -31,14 +31,14 @@ class Rig:
 
     settings: dict[str, Any] = field(default_factory=dict)
     wrapped: bool = False
-    steps: list[Step] = field(default_factory=list)
-    decisions: list[Decision] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self._steps: list[Step] = []
+        self._decisions: list[Decision] = []
         self.guard = LoopGuard(
             Settings(**self.settings),
-            on_step=lambda _session, _index, step: self.steps.append(step),
-            on_decision=lambda _session, decision: self.decisions.append(decision),
+            on_step=lambda _session, _index, step: self._steps.append(step),
+            on_decision=lambda _session, decision: self._decisions.append(decision),
         )
         self.processor = LoopGuardSpanProcessor(self.guard)
         self.memory = InMemorySpanExporter()
@@ -49,6 +49,18 @@ class Rig:
         self.tracer: Tracer = self.provider.get_tracer("my.agent")
 
     @property
+    def steps(self) -> list[Step]:
+        """Steps that were counted, of all spans that ended by now."""
+        self.guard.settle()
+        return self._steps
+
+    @property
+    def decisions(self) -> list[Decision]:
+        """What was decided."""
+        self.guard.settle()
+        return self._decisions
+
+    @property
     def exported(self) -> tuple[ReadableSpan, ...]:
         """Spans that reached the exporter."""
         return self.memory.get_finished_spans()
@@ -56,6 +68,7 @@ class Rig:
     @property
     def faults(self) -> dict[str, int]:
         """Faults that were swallowed, by kind."""
+        self.guard.settle()
         return dict(self.guard.faults.counts)
 
 

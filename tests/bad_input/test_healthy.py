@@ -278,6 +278,7 @@ def test_a_stall_that_ended_raises_nothing() -> None:
     rig = Rig({"step_timeout_s": 1})
     with agent(rig.tracer, gen_ai__conversation__id="s"):
         span = rig.tracer.start_span("execute_tool slow", attributes=TOOL)
+        rig.guard.settle()
         (opened,) = [
             one for one in rig.guard.active.by_id.values() if one.view.name == "execute_tool slow"
         ]

@@ -140,6 +140,7 @@ def test_a_span_whose_dialect_throws_is_not_kept_open(broken_dialect: None) -> N
     """What ended is let go of, read or not."""
     rig = Rig()
     runs_on(rig)
+    rig.guard.settle()
     assert not rig.guard._dedup._open
 
 

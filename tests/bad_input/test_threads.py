@@ -198,6 +198,7 @@ def test_a_log_handler_that_starts_and_ends_spans() -> None:
         with agent(rig.tracer):
             for _ in range(7):
                 tool_call(rig.tracer)
+        rig.guard.settle()
     finally:
         logging.getLogger("otel_loopguard").removeHandler(handler)
         logging.getLogger("otel_loopguard").setLevel(logging.NOTSET)

@@ -420,6 +420,7 @@ def spans_of(guard: LoopGuard, times: int) -> Ended:
     with agent(tracer):
         for number in range(times):
             tool_call(tracer, "web_search", f'{{"q": "{number}"}}', f"{ANSWER} {number}")
+            guard.settle()
     return ended
 
 
@@ -449,6 +450,7 @@ def test_a_name_that_several_tools_share(guard: LoopGuard) -> None:
             }  # fmt: skip
             with tracer.start_as_current_span("tool", attributes=attributes):
                 pass
+            guard.settle()
     said = [(span.attributes or {}).get("loopguard.execution.choice") for span in ended.spans]
     assert said[2:] == ["auto_background", None] * 2
 

@@ -30,17 +30,39 @@ from otel_loopguard.integrations._adapter import (
     _default_provider,  # pyright: ignore[reportPrivateUsage]
 )
 
-Seen = list[tuple[str, Step]]
+
+class Seen(list[tuple[str, Step]]):
+    """What a guard was shown; who looks has everything judged first."""
+
+    guards: list[LoopGuard]
+
+    def __iter__(self) -> Iterator[tuple[str, Step]]:
+        self._settle()
+        return super().__iter__()
+
+    def __eq__(self, other: object) -> bool:
+        self._settle()
+        return super().__eq__(other)
+
+    def __len__(self) -> int:
+        self._settle()
+        return super().__len__()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _settle(self) -> None:
+        for guard in self.guards:
+            guard.settle()
 
 
 @pytest.fixture(autouse=True)
 def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[Seen]:
     """What the default guard of a process without any other was shown."""
-    steps: Seen = []
+    steps = Seen()
     guards: GuardRegistry[LoopGuard] = GuardRegistry()
     monkeypatch.setattr(guard_module, "_guards", guards)
     _default_provider.cache_clear()
-    made: list[LoopGuard] = []
+    made = steps.guards = list[LoopGuard]()
 
     def default(_: object) -> LoopGuard:
         if not made:
@@ -233,7 +255,7 @@ def test_a_processor_that_comes_later_counts_alone_from_then_on(seen: Seen) -> N
         steps, _ = _watched(provider)
         call.set_result("no results")
     search(adapter, query="third")
-    counted = [step.args for _, step in seen] + [step.args for step in steps]
+    counted = [step.args for each in (seen, steps) for _, step in each]
     assert len(seen) == 1
     assert len(counted) == 3
 
@@ -334,10 +356,11 @@ def test_a_person_can_pause_and_resume_it() -> None:
     adapter.before_model("chat-1")
 
 
-def _watched(provider: TracerProvider | None = None) -> tuple[list[Step], TracerProvider]:
+def _watched(provider: TracerProvider | None = None) -> tuple[Seen, TracerProvider]:
     """A provider with a processor, and the steps that its guard is shown."""
-    steps: list[Step] = []
+    steps = Seen()
     given = provider or TracerProvider()
-    guard = LoopGuard(on_step=lambda _session, _index, step: steps.append(step))
+    guard = LoopGuard(on_step=lambda session, _, step: steps.append((session.key, step)))
+    steps.guards = [guard]
     given.add_span_processor(LoopGuardSpanProcessor(guard))
     return steps, given

@@ -23,6 +23,7 @@ def shown(count: int, **settings: Any) -> LoopGuardSpanProcessor:
     processor = LoopGuardSpanProcessor(**settings)
     for number in range(count):
         processor.on_end(ended(TOOL, span_id=number + 1, trace_id=number + 1))
+    processor.guard.settle()
     return processor
 
 
@@ -66,11 +67,13 @@ def test_what_made_room_is_freed() -> None:
     """No table holds on to a forgotten session, its flag or its report."""
     processor = LoopGuardSpanProcessor(max_sessions=3)
     processor.on_end(ended(TOOL))
+    processor.guard.settle()
     (session,) = processor.guard._sessions.all
     parts = [weakref.ref(part) for part in (session, session.flag, session.record)]
     del session
     for number in range(2, 302):
         processor.on_end(ended(TOOL, span_id=number, trace_id=number))
+    processor.guard.settle()
     gc.collect()
     assert [part() for part in parts] == [None, None, None]
 

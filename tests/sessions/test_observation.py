@@ -18,13 +18,11 @@ if TYPE_CHECKING:
 def test_what_is_not_configured_is_not_in_the_list() -> None:
     """A replay without listeners has no desk, metrics, breakers, or warnings of blind spots."""
     guard = LoopGuard(Settings(), clock="replay")
-    assert [name for name, _ in guard.subscribers.steps] == ["profile"]
-    assert [name for name, _ in guard.subscribers.decisions] == [
-        "mark",
-        "mark",
-        "on_decision",
-        "log",
-    ]
+    parts = guard.subscribers
+    assert [name for name, _ in parts.own] == ["profile"]
+    assert [name for name, _ in parts.marks] == ["mark", "mark"]
+    assert parts.steps == []
+    assert [name for name, _ in parts.decisions] == ["on_decision", "log"]
 
 
 def test_observations_leave_the_lock() -> None:

@@ -58,6 +58,7 @@ class App:
     @property
     def said(self) -> list[str]:
         """What was decided, but notes."""
+        self.guard.settle()
         return [one.action.value for one in self.found if one.action.rank]
 
 

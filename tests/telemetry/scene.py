@@ -81,6 +81,7 @@ class Scene:
 
     def events(self, name: str | None = None) -> list[Any]:
         """The log events that were emitted, by now all of them."""
+        self.guard.settle()
         self.guard.telemetry.close()
         found = [entry.log_record for entry in self.logs.get_finished_logs()]
         return [event for event in found if name in (None, event.event_name)]

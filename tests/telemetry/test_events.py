@@ -259,6 +259,7 @@ def test_without_an_open_span_or_our_exporter_a_decision_has_a_span_of_its_own(
     for _ in range(5):
         with control.session("run"):
             tool_call(scene.tracer)
+    guard.settle()
     guard.telemetry.close()
     spans = scene.spans.get_finished_spans()
     made = [span for span in spans if span.name.startswith("loopguard ")]
@@ -328,8 +329,10 @@ def test_there_is_no_decision_span_where_a_decision_has_a_place(
         if how == "agent":
             with agent(scene.tracer):
                 scene.loop(5)
+                scene.guard.settle()
         else:
             scene.loop(5)
+    scene.guard.settle()
     scene.guard.telemetry.close()
     assert len(scene.events("loopguard.decision")) == 3
     assert "loopguard.decision" not in {span.name for span in scene.spans.get_finished_spans()}

@@ -73,11 +73,12 @@ def in_time(condition: Callable[[], object], seconds: float = 60) -> bool:
 
 def test_off_takes_no_decision() -> None:
     """A loop that is stopped otherwise passes unseen, and is seen again when the block ends."""
-    _, provider, found = guarded()
+    guard, provider, found = guarded()
     with set_testing("off"):
         looping(provider)
         assert found == []
     looping(provider)
+    guard.settle()
     assert found[-1] == "abort"
 
 

@@ -10,6 +10,7 @@ import orjson
 
 from otel_loopguard._control.context import flags_at
 from otel_loopguard._control.flag import BY_HAND, is_reserved
+from otel_loopguard._util.backlog import settle_all
 from otel_loopguard._util.clock import now
 from otel_loopguard._util.errors import swallow
 from otel_loopguard.core import Action
@@ -150,6 +151,7 @@ class AdminHandlers:
 
     def reply(self, request: Message) -> Message:
         """Does what a request says; whatever it holds, nothing is raised for it."""
+        settle_all()
         known: dict[object, Callable[[Message], Message]] = {
             "sessions": self._list,
             "show": self._show,

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
-from otel_loopguard._util.fork import reset_after_fork
+from otel_loopguard._util.locks import reset_after_fork
 from otel_loopguard._util.logger import logger
 from otel_loopguard._util.worker import BackgroundThread
 from otel_loopguard.escalation.admin.handlers import MOST_REQUEST

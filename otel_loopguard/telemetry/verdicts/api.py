@@ -9,7 +9,7 @@ from typing import Any, Final
 import httpx
 import orjson
 
-from otel_loopguard._util.fork import reset_after_fork
+from otel_loopguard._util.locks import reset_after_fork
 from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.version import __version__
 

@@ -1,0 +1,134 @@
+"""Starts and ends of spans that wait to be judged.
+
+A hook of the SDK only appends: it takes no lock and may run anywhere, also in a finalizer or a
+signal handler that interrupts us. Whoever asks what was decided settles first, on its own thread.
+Who holds any lock of this package, or is judging, does not settle: two guards would wait for each
+other, and what is half done would be changed beneath it.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from otel_loopguard._util.locks import held, new_lock, settle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Event = tuple[Any, Any, Any, int, bool]
+"""A span of the SDK that started or ended, what the context named there (for a start the context,
+for an end the session), the call that an adapter makes, when, and whether it ended. A plain tuple,
+as it is made twice for every span."""
+
+MOST: Final = 256
+"""Events after which a hook settles itself. At some 10 kB a span that holds 1 MB; a pause of an
+agent, in which the timer settles, comes long before."""
+_AT_ONCE: Final = 16
+"""Of these a hook judges so many at a time: the backlog shrinks, and no hook takes over 2 ms."""
+_PRESSED: Final = 512
+"""Events after which a hook waits for another thread that settles: spans come faster than they
+can be judged."""
+_KEPT: Final = 16_384
+"""Where no thread may settle at all, the oldest events go: nothing grows without bound."""
+
+
+class Judging(Protocol):
+    """Whoever judges what is in a backlog: the guard."""
+
+    def judge_event(self, event: Event) -> None:
+        """Judges one event; raises only where faults are raised, in the project's own tests."""
+        ...
+
+    @property
+    def decided(self) -> bool:
+        """Whether somebody has to hear of a decision before anything else is judged."""
+        ...
+
+    def publish(self) -> None:
+        """Notifies those who listen. No lock is held."""
+        ...
+
+
+class Backlog:
+    """The events of one guard, in order, until somebody asks.
+
+    Attributes:
+        events: What waits.
+        append: Adds an event. Atomic, and takes no lock.
+        settling: Whether a thread is at it: what it has taken out is not judged yet.
+        attended: Whether a timer is about to judge all of it.
+    """
+
+    def __init__(self, owner: Judging) -> None:
+        self._owner = weakref.ref(owner)
+        self.events: deque[Event] = deque(maxlen=_KEPT)
+        self.append: Callable[[Event], None] = self.events.append
+        self._lock = new_lock()
+        self.settling = self.attended = False
+
+    def open(self) -> None:
+        """From now on there may be events: `settle_all` looks here."""
+        global _open  # noqa: PLW0603
+        with _opening:
+            alive = (one for one in _open if one() not in {None, self})
+            _open = (*alive, weakref.ref(self))
+
+    def forked(self) -> None:
+        """In the child of a fork: what was not judged is the parent's."""
+        self._lock = new_lock()
+        self.settling = self.attended = False
+        self.events.clear()
+
+    def settle(self, most: int = _KEPT) -> None:
+        """Judges what waits by now, in order; `most` events at most.
+
+        What comes meanwhile is not waited for: other threads may make spans without end.
+        """
+        events, owner = self.events, self._owner()
+        if not (events or self.settling) or owner is None or held():
+            return
+        left = min(len(events), most)
+        while True:
+            # Also where nothing is left: another thread may be at what was taken out.
+            with self._lock:
+                self.settling = True
+                try:
+                    left = self._judge(owner, left)
+                finally:
+                    self.settling = False
+            owner.publish()
+            if left <= 0 or not (events or self.settling):
+                break
+        settle()
+
+    def _judge(self, owner: Judging, left: int) -> int:
+        """Judges up to so many events, or up to a decision; returns how many are left."""
+        events = self.events
+        while left > 0 and events:
+            left -= 1
+            owner.judge_event(events.popleft())
+            if owner.decided:
+                # What listeners do about it counts for what follows.
+                break
+        return left
+
+    def press(self) -> None:
+        """Judges a few in a hook that found `MOST` events, unless another thread is at it."""
+        if len(self.events) >= _PRESSED:
+            self.settle()
+        elif not (self.settling or self.attended):
+            self.settle(_AT_ONCE)
+
+
+_opening = new_lock()
+_open: tuple[weakref.ref[Backlog], ...] = ()
+
+
+def settle_all() -> None:
+    """Judges what waits in any guard of this process, before one is asked."""
+    for known in _open:
+        backlog = known()
+        if backlog is not None and (backlog.events or backlog.settling):
+            backlog.settle()

@@ -1,0 +1,285 @@
+"""Hooks only append; whoever asks has everything judged that ended by then."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from opentelemetry import trace
+
+import otel_loopguard
+from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings, control, sessions
+from otel_loopguard._control import flag as flags
+from otel_loopguard._util import backlog as backlogs
+from otel_loopguard._util import locks
+from otel_loopguard.sdk.exporter import LoopGuardSpanExporter
+from otel_loopguard.spans.reader import Reader
+from tests.agents import Ended, agent, provider_with, tool_call
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from opentelemetry.trace import Tracer
+
+
+class Scene:
+    """A guard whose timer is asleep: only who asks has spans judged."""
+
+    def __init__(self, *others: Any, **settings: Any) -> None:
+        self.steps: list[str | None] = []
+        self.threads: list[int] = []
+        self.guard = LoopGuard(Settings(**settings), on_step=self._step)
+        self.processor = LoopGuardSpanProcessor(self.guard)
+        # Never woken, however long the test takes.
+        self.processor._timer.idle = False
+        self.tracer: Tracer = provider_with(self.processor, *others).get_tracer("my.agent")
+
+    def _step(self, _session: object, _number: int, step: Any) -> None:
+        self.steps.append(step.name)
+        self.threads.append(threading.get_ident())
+
+    @property
+    def waiting(self) -> int:
+        return len(self.guard.backlog.events)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards of other tests in this process may still have stopped sessions."""
+    monkeypatch.setattr(flags, "_stopping", {})
+
+
+def until(true: Callable[[], bool]) -> None:
+    for _ in range(6000):
+        if true():
+            return
+        time.sleep(0.01)
+    pytest.fail("it never came true")
+
+
+def test_a_hook_reads_nothing_and_takes_no_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even where another thread holds every lock of the guard."""
+    scene = Scene()
+    monkeypatch.setattr(Reader, "read", lambda *_: pytest.fail("was read in a hook"))
+    held, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with scene.guard._lock, scene.guard.backlog._lock:
+            held.set()
+            assert done.wait(60)
+
+    holder = threading.Thread(target=hold, daemon=True)
+    holder.start()
+    assert held.wait(60)
+    tool_call(scene.tracer)
+    done.set()
+    holder.join(60)
+    assert scene.waiting == 2
+    assert scene.steps == []
+
+
+ASKED: dict[str, Callable[[Scene], object]] = {
+    "check": lambda _: control.check(),
+    "current": lambda _: control.current(),
+    "gate": lambda _: control.gate(),
+    "hint": lambda _: control.hint(),
+    "refused": lambda _: control.refused("search", {"q": "y"}),
+    "escalations": lambda _: control.escalations(),
+    "report": lambda _: sessions.report("run"),
+    "a query": lambda scene: scene.guard.report("run"),
+    "exporter": lambda scene: scene.guard.annotation(1, 2),
+    "settle": lambda scene: scene.guard.settle(),
+    "force_flush": lambda scene: scene.processor.force_flush(),
+    "shutdown": lambda scene: scene.processor.shutdown(),
+    "tick": lambda scene: scene.guard.tick(time.time_ns()),
+    "metrics": lambda scene: scene.guard.telemetry.numbers.read("loopguard.steps"),
+}
+
+
+@pytest.mark.parametrize("asked", ASKED)
+def test_who_asks_has_everything_judged(asked: str) -> None:
+    """On their own thread, listeners included."""
+    scene = Scene()
+    with otel_loopguard.session("run"):
+        tool_call(scene.tracer)
+        assert scene.waiting == 2
+        ASKED[asked](scene)
+    assert scene.waiting == 0
+    assert scene.steps == ["search"]
+    assert scene.threads == [threading.get_ident()]
+
+
+def test_a_flag_that_somebody_has_is_up_to_date() -> None:
+    scene = Scene()
+    flag = scene.guard.flag_named("run")
+    with otel_loopguard.session("run"):
+        for _ in range(8):
+            tool_call(scene.tracer)
+    assert flag.control.action.stops
+
+
+def test_what_nobody_asks_for_is_judged_by_the_timer() -> None:
+    """And its listeners are called on that thread."""
+    scene = Scene()
+    scene.processor._timer.idle = True
+    tool_call(scene.tracer)
+    until(lambda: scene.steps == ["search"])
+    assert scene.threads != [threading.get_ident()]
+
+
+def test_spans_without_a_pause_are_judged_by_the_hook() -> None:
+    """So that no more than 256 events wait, whatever the timer does."""
+    scene = Scene()
+    for number in range(1000):
+        tool_call(scene.tracer, args=f'{{"n": {number}}}')
+        assert scene.waiting <= backlogs.MOST
+    assert len(scene.steps) > 1000 - backlogs.MOST
+
+
+def test_at_the_end_of_each_span_if_wanted() -> None:
+    """For listeners on the agent's own thread."""
+    scene = Scene(judging="at_end")
+    for number in range(3):
+        tool_call(scene.tracer)
+        assert len(scene.steps) == number + 1
+    assert set(scene.threads) == {threading.get_ident()}
+
+
+def test_a_span_that_starts_in_a_stopped_session_says_so_and_no_other_settles() -> None:
+    """One stopped session of a server does not end the batches of the others."""
+    ended = Ended()
+    scene = Scene(ended, max_action="deny")
+    with agent(scene.tracer, gen_ai__conversation__id="healthy"):
+        tool_call(scene.tracer, "fetch", args='{"n": 1}', result="something of its own")
+        with trace.use_span(trace.INVALID_SPAN), otel_loopguard.session("stuck"):
+            for _ in range(8):
+                tool_call(scene.tracer)
+        flag = scene.guard.flag_of("stuck")
+        assert flag is not None
+        assert flag.control.action == "deny"
+        before = len(scene.steps)
+        tool_call(scene.tracer, "fetch", args='{"n": 2}', result="and of its own again")
+        assert len(scene.steps) == before
+        with trace.use_span(trace.INVALID_SPAN), otel_loopguard.session("stuck"):
+            tool_call(scene.tracer)
+    refused = ended.named("execute_tool search")[-1].attributes or {}
+    assert refused["loopguard.decision.action"] == "deny"
+
+
+def test_a_run_that_ended_before_it_was_judged_is_marked_by_the_exporter() -> None:
+    """Its span was closed by then; the copy that is exported says it."""
+    memory = Ended()
+
+    class Export:
+        def export(self, spans: Any) -> Any:
+            memory.spans += spans
+
+        def shutdown(self) -> None: ...
+
+    ended = Ended()
+    scene = Scene(ended)
+    exporter = LoopGuardSpanExporter(Export(), scene.guard)  # type: ignore[arg-type]
+    with agent(scene.tracer):
+        for _ in range(8):
+            tool_call(scene.tracer)
+    exporter.export(ended.spans)
+    (root,) = memory.named("invoke_agent")
+    assert (root.attributes or {})["loopguard.decision.action"] == "abort"
+
+
+def test_who_holds_a_lock_of_ours_does_not_settle() -> None:
+    """Two guards would wait for each other."""
+    scene = Scene()
+    tool_call(scene.tracer)
+    with locks.new_lock():
+        control.check()
+        scene.guard.backlog.settle()
+        assert scene.waiting == 2
+    control.check()
+    assert scene.waiting == 0
+
+
+def test_a_listener_may_ask_and_hold_what_an_asker_holds() -> None:
+    """It is called without a lock: who asks meanwhile, with a lock it takes, waits for nobody."""
+    own, inside, asked = threading.Lock(), threading.Event(), threading.Event()
+    scene = Scene()
+
+    def listens(_: object) -> None:
+        if not inside.is_set():
+            inside.set()
+            assert asked.wait(60)
+            control.check()
+        with own:
+            pass
+
+    scene.guard.subscribers.steps.append(("mine", listens))
+    tool_call(scene.tracer)
+    other = threading.Thread(target=scene.guard.settle, daemon=True)
+    other.start()
+    assert inside.wait(60)
+    with own:
+        tool_call(scene.tracer)
+        control.check()
+        assert scene.waiting == 0
+        asked.set()
+    other.join(60)
+    scene.guard.settle()
+    assert scene.steps == ["search"] * 2
+
+
+def test_listeners_hear_in_order_from_one_thread_at_a_time() -> None:
+    """Whichever threads judge."""
+    scene = Scene()
+    numbers: list[int] = []
+    scene.guard.subscribers.steps.append(("mine", lambda seen: numbers.append(seen.number)))
+    stop = threading.Event()
+
+    def asks() -> None:
+        while not stop.is_set():
+            control.check()
+
+    askers = [threading.Thread(target=asks, daemon=True) for _ in range(3)]
+    for each in askers:
+        each.start()
+    with otel_loopguard.session("run"):
+        for number in range(300):
+            tool_call(scene.tracer, args=f'{{"n": {number}}}', result=f"answer {number}")
+    stop.set()
+    for each in askers:
+        each.join(60)
+    scene.guard.settle()
+    assert numbers == list(range(300))
+
+
+def test_a_guard_that_is_gone_is_not_settled() -> None:
+    scene = Scene()
+    tool_call(scene.tracer)
+    known = len(backlogs._open)
+    del scene
+    gc.collect()
+    backlogs.settle_all()
+    Scene()
+    assert len(backlogs._open) <= known
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_the_child_of_a_fork_judges_its_own_only() -> None:
+    """What waited is the parent's, and the locks are new."""
+    scene = Scene()
+    tool_call(scene.tracer, "parents")
+    child = os.fork()
+    if not child:
+        try:
+            tool_call(scene.tracer, "childs")
+            scene.guard.settle()
+            os._exit(0 if scene.steps == ["childs"] else 1)
+        finally:
+            os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    scene.guard.settle()
+    assert scene.steps == ["parents"]
