@@ -113,14 +113,21 @@ _LEAD: Final = (
 
 PHRASES: Final = (
     Phrase("pending", "en",
-        r"\b(?:pending|in[ _-]?progress|(?:en)?queued|running|waiting|processing|working|starting|"
-        r"scheduled|initiali[sz]ing|creating|preparing|building|compiling|indexing|training|"
-        r"loading|accepted|not[ _-](?:yet|ready|started|finished|done|complete|available)\w*|"
-        r"no new \w+|still \w+|(?:is_?)?(?:done|ready|finished|completed?|available|approved)"
-        r"[\"']?\s{0,3}[:=]\s{0,3}[\"']?(?:false|no|0)\b|(?:no|not|nothing)\b.{0,60}\byet|202\b)"),
+        r"\b(?:pending|in[ _-]?progress|(?:en)?queued|running|waiting|processing|working|"
+        r"starting|scheduled|provisioning|initiali[sz]ing|creating|preparing|building|deploying|"
+        r"uploading|downloading|compiling|indexing|training|syncing|loading|awaiting|ongoing|"
+        r"incomplete|unfinished|retrying|booting|accepted|dispatched|on[ _-]hold|"
+        r"(?:under|in)[ _-]review|"
+        r"not[ _-](?:yet|ready|started|finished|done|complete|available)\w*|"
+        r"no new \w+|still \w+|(?:is_?)?(?:done|ready|finished|completed?|available|approved)[\"']?"
+        r"\s{0,3}[:=]\s{0,3}[\"']?(?:false|no|0)\b|(?:no|not|nothing)\b.{0,60}\byet|please wait|"
+        r"check (?:back|again)|(?:try|ask|come) (?:again|back) (?:later|in|soon)|"
+        r"retry[- _]?after|202\b)"),
     Phrase("over", "en",
-        r"(?<!not )(?<!until )\b(?:failed|failure|error|exception|traceback|exited|killed|"
-        r"cancell?ed|timed out|not found|no such|invalid|fatal|not running|first)\b"),
+        r"(?<!not )(?<!until )\b(?:failed|failure|error|exception|traceback|denied|crash\w*|"
+        r"aborted|"
+        r"cancell?ed|exited|killed|timed out|not found|no such|rejected|invalid|refused|fatal|"
+        r"expired|closed|not running|first)\b"),
     Phrase("nothing", "en",
         r"\b(?:(?:no|zero) " + _THINGS + r"|nothing (?:was )?found|not found|none found|"
         r"no such|does not exist|returned no|did not (?:find|match|return)|could not find|"
