@@ -19,6 +19,7 @@ from otel_loopguard.guard.guard import LoopGuard
 from otel_loopguard.sdk import exporter as exporters
 from otel_loopguard.sdk.exporter import LoopGuardSpanExporter
 from otel_loopguard.sdk.instrumentor import LoopGuardInstrumentor
+from tests.agents import settle
 
 TOOL = {
     "gen_ai.operation.name": "execute_tool",
@@ -39,12 +40,13 @@ def instrumentor(monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopGuardInstrumen
 
 
 def loop(provider: TracerProvider, calls: int = 7) -> None:
-    """Calls the same tool with the same outcome inside one run."""
+    """Calls the same tool with the same outcome inside one run, each when the last is judged."""
     tracer = provider.get_tracer("agent")
     with tracer.start_as_current_span("invoke_agent"):
         for _ in range(calls):
             with tracer.start_as_current_span("execute_tool search", attributes=TOOL):
                 pass
+            settle()
 
 
 def test_it_is_an_instrumentor_that_needs_no_library(instrumentor: LoopGuardInstrumentor) -> None:

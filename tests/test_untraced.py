@@ -118,6 +118,14 @@ def call(call_id: str | None = None, name: str = "search", **args: object) -> di
     return part | ({} if call_id is None else {"id": call_id})
 
 
+def hint_of(seen: Seen, *, quotes: bool) -> str | None:
+    """The hint of a session, as this process gives it or as another one does."""
+    flag = seen.guard.flag_of(seen.sessions[0])
+    if flag is None:
+        return None
+    return flag.quoting_hint if quotes else flag.control.hint
+
+
 # The client's own span is the first that tells of a model call here, and has no content.
 TWICE = ("messages__openinference", "messages__openllmetry")
 CONTENT = [name for name in loops.names() if name not in loops.BARE]
@@ -342,15 +350,15 @@ def test_answers_in_the_form_of_a_call_are_no_calls() -> None:
     assert {decision.action.value for decision in seen.decisions} <= {"allow"}
 
 
-def test_a_refusal_in_place_of_a_result_is_no_result() -> None:
+@pytest.mark.parametrize("quotes", [False, True])
+def test_a_refusal_in_place_of_a_result_is_no_result(quotes: bool) -> None:
     """What the guard told the model to be told is not what the tool answered."""
     seen, loop = Seen(settings={"abort_after": 2}), Loop()
     for turn in range(4):
         seen.end(loop.model(call(f"c{turn}")))
         loop.result(NOTHING, f"c{turn}")
     seen.end(loop.model(call("c4")))
-    flag = seen.guard.flag_of(seen.sessions[0])
-    hint = flag.control.hint if flag is not None else None
+    hint = hint_of(seen, quotes=quotes)
     assert hint is not None
     loop.result(hint, "c4")
     seen.end(loop.model())
@@ -358,13 +366,13 @@ def test_a_refusal_in_place_of_a_result_is_no_result() -> None:
     assert seen.decisions[-1].action.value == "abort"
 
 
-def test_a_hint_behind_a_result_does_not_change_it() -> None:
+@pytest.mark.parametrize("quotes", [False, True])
+def test_a_hint_behind_a_result_does_not_change_it(quotes: bool) -> None:
     """An application that appends the hint to a result gets no loop forgiven by that."""
     seen, loop = Seen(), Loop()
     for turn in range(5):
         seen.end(loop.model(call(f"c{turn}")))
-        flag = seen.guard.flag_of(seen.sessions[0])
-        hint = flag.control.hint if flag is not None else None
+        hint = hint_of(seen, quotes=quotes)
         loop.result(f"{NOTHING}\n\n{hint}" if hint else NOTHING, f"c{turn}")
     seen.end(loop.model())
     assert {step.outcome for step in seen.calls} == {NOTHING}

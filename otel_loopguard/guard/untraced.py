@@ -178,7 +178,9 @@ class Untraced:
             if not calls and not (first and asks_for_tools(span)):
                 return []
             requested = session.requested = RequestedCalls()
-        requested.note_hint(session.flag.quoting_hint)
+        # Who asks this process hears what it quotes, and who asks another one does not.
+        for said in (session.flag.quoting_hint, session.flag.control.hint):
+            requested.note_hint(said)
         request = None
         if requested.waits or calls:
             request = request_on(span) if read is None or read.request is None else read.request

@@ -33,6 +33,7 @@ class Agent:
         self.settings = Settings(**settings)
         self.at = 1_700_000_000 * SECOND
         self.calls = 0
+        self.refused = False
         self.begin()
 
     def begin(self) -> None:
@@ -49,10 +50,14 @@ class Agent:
         self.begin()
 
     def tell(self, kind: EventKind, session: str = "chat", **more: Any) -> HookAnswer:
-        self.at += SECOND
+        # What it does takes a second, and it makes the next call at once: a rest weighs less.
+        at_once = kind is EventKind.CALL and not self.refused
+        self.at += SECOND // 1000 if at_once else SECOND
         more.setdefault("accepts_hint", kind not in QUIET)
         event = HookEvent("claude-code", kind.value, kind, session, **more)
-        return self.engine.handle(event, self.at)
+        answer = self.engine.handle(event, self.at)
+        self.refused = answer.reply in (Reply.DENY, Reply.STOP)
+        return answer
 
     def call(
         self, args: dict[str, Any] = COMMAND, outcome: object = FAILED, **more: Any

@@ -51,10 +51,10 @@ def guard(journals: object, **settings: object) -> LoopGuard:
 
 
 def call(number: int, tool: str = "search", args: object = "x", outcome: object = None) -> Step:
-    """A call that takes a second, every two seconds; by default always the same."""
+    """A call of two seconds right behind the one before; by default always the same."""
     start = EPOCH + number * 2 * SECOND
     said = "No results in the whole of the library." if outcome is None else outcome
-    return Step(Kind.TOOL, tool, args={"q": args}, outcome=said, start=start, end=start + SECOND)
+    return Step(Kind.TOOL, tool, args={"q": args}, outcome=said, start=start, end=start + 2 * SECOND)
 
 
 def news(number: int) -> str:
