@@ -39,7 +39,7 @@ from otel_loopguard.sessions.decisions import Decisions
 from otel_loopguard.sessions.observation import DecisionRecord, Observation, Subscribers, agent_of
 from otel_loopguard.sessions.registry import SessionRegistry
 from otel_loopguard.sessions.requested_calls import DIALECT as MESSAGES
-from otel_loopguard.sessions.resolver import SessionResolver
+from otel_loopguard.sessions.resolver import SessionResolver, asked
 from otel_loopguard.sessions.session import Session
 from otel_loopguard.sessions.stats import DecisionIndex
 from otel_loopguard.sessions.watchdog import Stall, Watchdog
@@ -252,13 +252,14 @@ class LoopGuard(SessionQueries):
             at: When it started by the guard's clock, nanoseconds since the epoch; now by default.
             call: The call that an adapter was making.
         """
-        active, run, described, name = self.active, None, False, ""
+        active, run, said, described, name = self.active, None, None, False, ""
         # Attributes are read and parsed before the lock is acquired.
         try:
             name = span.name
             attributes = span.attributes if attributes is None else attributes
             described = not self.reader.marks.isdisjoint(attributes)
             run = self.reader.run(span, attributes)
+            said = asked(run)
         except Exception as fault:  # noqa: BLE001
             self.faults.caught("read", fault)
         parent_id = span.parent_id
@@ -270,6 +271,7 @@ class LoopGuard(SessionQueries):
             parent = None if above is None else ActiveSpan(above, None, None)
         elif not parent.described:
             late = attempt(self.faults, "read", self.reader.run, parent.view)
+            parent.asked = attempt(self.faults, "read", asked, late)
         if at is None or not self._live:
             at = now() if self._live else span.start or self._now
         with self._lock:
@@ -284,7 +286,7 @@ class LoopGuard(SessionQueries):
                 named = self._sessions.explicit(span.trace_id, session, at)
             opened = ActiveSpan(span, parent, named, at)
             opened.described = described or run is not None
-            opened.call = call
+            opened.call, opened.asked = call, said
             self._add(opened, run)
         if any_stops():
             self._annotate_start(opened, name)
@@ -376,6 +378,7 @@ class LoopGuard(SessionQueries):
         step, messages = self._read(span, opened, step)
         if step is not None and active.deferred and step.lacks:
             self._follow_all()
+        self._resolver.look(opened, span.trace_id)
         if at is None or not self._live:
             at = now() if self._live else span.end or self._now
         with self._lock:

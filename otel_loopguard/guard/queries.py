@@ -392,8 +392,9 @@ class SessionQueries:
             trace_id: Its trace.
             span_id: The current span at its start; any unused number where there is none.
         """
-        with self._settled():
-            self._opened(span_id)
+        self.backlog.settle()
+        self._resolver.look(self._opened(span_id), trace_id)
+        with self._lock:
             self._resolver.next_run(session, trace_id, span_id)
 
     def denies(

@@ -297,6 +297,8 @@ class ActiveSpan:
         described: Whether its start said what it is.
         holds: Whether it is a trace of an SDK, around any number of runs.
         entered: The sessions in which it was taken for a run.
+        asked: A key of what its agent was asked; None for nothing, or where nobody has looked.
+        heard: Whether somebody has looked.
         said: Codes of what was said about its limits.
         ticket: When it is to be looked at next; None if it is not.
         unreadable: Whether it could not be looked at: nobody tries again.
@@ -305,8 +307,9 @@ class ActiveSpan:
     """
 
     __slots__ = (
-        "agent", "call", "captured", "described", "ended", "entered", "grace", "holds", "parent",
-        "run", "runs", "said", "session", "since", "ticket", "top", "unreadable", "view",
+        "agent", "asked", "call", "captured", "described", "ended", "entered", "grace", "heard",
+        "holds", "parent", "run", "runs", "said", "session", "since", "ticket", "top", "unreadable",
+        "view",
     )  # fmt: skip
 
     def __init__(
@@ -336,6 +339,8 @@ class ActiveSpan:
         self.described = True
         self.holds = False
         self.entered: tuple[Session, ...] = ()
+        self.asked: int | None = None
+        self.heard = False
         self.said: set[str] | None = None
         self.ticket: Ticket | None = None
         self.unreadable = False

@@ -28,6 +28,12 @@ _PAUSE: Final = 5_000_000_000
 """Nanoseconds in which nobody reads an answer and writes the same text again."""
 
 
+def asked(run: Step | None) -> int | None:
+    """A key of what an agent was asked; None for nothing."""
+    given = None if run is None or run.kind is not Kind.AGENT else run.args
+    return None if given is None else key_of(canonical(given))
+
+
 class SessionResolver:
     """Finds the sessions of one guard's runs and steps. The guard's lock is held."""
 
@@ -41,6 +47,14 @@ class SessionResolver:
         self._faults = faults
         self._clock = clock
         self._tops: dict[int, tuple[ActiveSpan, ...]] = {}
+
+    def look(self, opened: ActiveSpan | None, trace_id: int) -> None:
+        """Reads what the open runs above a span were asked. Parses, so the lock is not held."""
+        top = None if opened is None else opened.top
+        for one in () if top is None else (*self._tops.get(trace_id, ()), top):
+            if not one.heard:
+                one.heard = True
+                one.asked = asked(attempt(self._faults, "read", self._reader.read, one.view))
 
     def begins(self, opened: ActiveSpan, step: Step | None) -> None:
         """Handles a span's start: detects a run, its agent and its session."""
@@ -145,10 +159,7 @@ class SessionResolver:
         """Assigns a run to a session: at its start, else at its first step."""
         if session not in top.entered:
             top.entered = (*top.entered, session)[-_SESSIONS:]
-            step = attempt(self._faults, "read", self._reader.read, top.view)
-            given = None if step is None or step.kind is not Kind.AGENT else step.args
-            said = None if given is None else key_of(canonical(given))
-            self._begin(session, top.view.span_id, top.view.start, said)
+            self._begin(session, top.view.span_id, top.view.start, top.asked)
 
     def _begin(
         self, session: Session, span_id: int, began: int = 0, said: int | None = None, *,

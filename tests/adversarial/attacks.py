@@ -170,7 +170,7 @@ TRANSIENCE = (
     ),
     Attack(
         "a fresh word in each error",
-        "none",
+        "hint",
         lambda n: _fail(n, f"ValueError: {WORDS[n]} cannot be read"),
         6,
     ),
@@ -185,7 +185,7 @@ WAITING = (
     ),
     Attack(
         "`pending` in the answer, every 10 seconds, for 20 minutes",
-        "none",
+        "hint",
         lambda n: _ask(n, answer='{"state": "pending"}', tool="get_state", every=10),
         120,
     ),

@@ -37,7 +37,7 @@ def _extractor(monkeypatch: pytest.MonkeyPatch) -> LoopGuard:
 
 
 def _detector(monkeypatch: pytest.MonkeyPatch) -> LoopGuard:
-    monkeypatch.setattr("otel_loopguard.detectors.repetition.SimilarRepeat.observe", Broken.observe)
+    monkeypatch.setattr("otel_loopguard.detectors.repetition.Cycle.observe", Broken.observe)
     return LoopGuard(Settings())
 
 

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
     from otel_loopguard.core import Decision, Step
 
+LOOP = 10
+"""Equal calls that end with an abort, by the clock: seven without a pause, and three to spare where
+the machine pauses."""
 MARK = "gen_ai.operation.name"
 TOOL = {MARK: "execute_tool", "gen_ai.tool.name": "search"}
 

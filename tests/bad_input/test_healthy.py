@@ -12,9 +12,10 @@ import otel_loopguard
 from otel_loopguard import control
 from otel_loopguard.core import Action, Step
 from tests.agents import agent, tool_call
-from tests.bad_input.rig import MARK, TOOL, Rig
+from tests.bad_input.rig import LOOP, MARK, TOOL, Rig
 from tests.calls import EPOCH, SECOND, Run, call
 
+NOTHING = "No results found."
 STOPS = {action.value for action in Action if action.stops}
 
 
@@ -105,14 +106,16 @@ def test_workers_that_each_read_the_same_file() -> None:
     assert not STOPS.intersection(decision.action.value for decision in rig.decisions)
 
 
-def turn(rig: Rig, session: str = "chat", calls: int = 1) -> None:
+def turn(
+    rig: Rig, session: str = "chat", calls: int = 1, result: str = "balance: 100"
+) -> None:
     """One question of a user in a conversation: a trace of its own, its id on every span."""
     own = {**TOOL, "gen_ai.conversation.id": session, "gen_ai.tool.call.arguments": "{}"}
     with agent(rig.tracer, gen_ai__conversation__id=session):
         for _ in range(calls):
             with rig.tracer.start_as_current_span("execute_tool search", attributes=own) as span:
                 time.sleep(0.001)
-                span.set_attribute("gen_ai.tool.call.result", "balance: 100")
+                span.set_attribute("gen_ai.tool.call.result", result)
 
 
 def test_a_user_who_asks_the_same_again() -> None:
@@ -126,7 +129,7 @@ def test_a_user_who_asks_the_same_again() -> None:
 def test_a_conversation_goes_on_after_an_abort() -> None:
     """A run was aborted; the user's next question in the conversation is a new run."""
     rig = Rig()
-    turn(rig, calls=6)
+    turn(rig, calls=LOOP, result=NOTHING)
     assert [decision.action.value for decision in rig.decisions] == ["hint", "deny", "abort"]
     with agent(rig.tracer, gen_ai__conversation__id="chat"):
         turn(rig)
@@ -136,9 +139,9 @@ def test_a_conversation_goes_on_after_an_abort() -> None:
 def test_a_resumed_session_is_still_watched() -> None:
     """Who resumes an aborted session gets the next loop stopped, too."""
     rig = Rig()
-    turn(rig, calls=6)
+    turn(rig, calls=LOOP, result=NOTHING)
     assert control.resume("chat")
-    turn(rig, calls=20)
+    turn(rig, calls=20, result=NOTHING)
     flag = rig.guard.flag_of("chat")
     assert flag is not None
     assert flag.stops
@@ -149,7 +152,7 @@ def test_a_pause_by_hand_stays() -> None:
     rig = Rig({"max_action": "deny"})
     turn(rig)
     assert control.pause("chat")
-    turn(rig, calls=6)
+    turn(rig, calls=LOOP, result=NOTHING)
     flag = rig.guard.flag_of("chat")
     assert flag is not None
     assert flag.held
@@ -170,7 +173,7 @@ def test_the_stronger_of_two_guards_speaks() -> None:
     shadow, rig = Rig({"mode": "shadow"}), Rig()
     rig.provider.add_span_processor(shadow.processor)
     with agent(rig.tracer):
-        for _ in range(6):
+        for _ in range(LOOP):
             tool_call(rig.tracer)
         assert control.current().action == "abort"
 
@@ -223,10 +226,10 @@ def test_a_session_in_use_is_not_evicted() -> None:
     with otel_loopguard.session("long"):
         root = rig.tracer.start_span("invoke_agent a", attributes=TOOL)
     below = trace.set_span_in_context(root, Context())
-    for number in range(6):
+    for number in range(LOOP):
         span = rig.tracer.start_span("execute_tool search", below, attributes=TOOL)
         span.set_attribute("gen_ai.tool.call.arguments", "{}")
-        span.set_attribute("gen_ai.tool.call.result", "nothing at all")
+        span.set_attribute("gen_ai.tool.call.result", NOTHING)
         time.sleep(0.001)
         span.end()
         rig.guard.observe(call("x", {"n": number}, "y"), f"other {number}")

@@ -10,9 +10,9 @@ from opentelemetry.sdk.trace import RandomIdGenerator, ReadableSpan, TracerProvi
 
 from otel_loopguard import LoopGuardSpanProcessor, control
 from tests.agents import Ended, agent, tool_call
-from tests.bad_input.rig import TOOL, Rig, ended
+from tests.bad_input.rig import LOOP, TOOL, Rig, ended
 
-DONE = {**TOOL, "gen_ai.tool.call.arguments": "{}", "gen_ai.tool.call.result": "nothing at all"}
+DONE = {**TOOL, "gen_ai.tool.call.arguments": "{}", "gen_ai.tool.call.result": "nothing found"}
 
 
 def test_a_span_that_ends_twice_counts_once() -> None:
@@ -30,10 +30,10 @@ def test_a_processor_that_was_added_twice_counts_each_call_once() -> None:
     rig = Rig()
     rig.provider.add_span_processor(rig.processor)
     with agent(rig.tracer):
-        for _ in range(5):
+        for _ in range(LOOP):
             with rig.tracer.start_as_current_span("execute_tool search", attributes=DONE):
                 pass
-    assert [step.name for step in rig.steps] == ["search"] * 5 + ["a"]
+    assert [step.name for step in rig.steps] == ["search"] * LOOP + ["a"]
     assert [decision.action.value for decision in rig.decisions] == ["hint", "deny", "abort"]
 
 
@@ -134,7 +134,7 @@ BROKEN = {
 def test_times_that_cannot_be_hide_no_loop(start: int | None, end: int | None) -> None:
     """Calls seemed to be years apart, which is how an agent waits."""
     rig = Rig()
-    for _ in range(5):
+    for _ in range(LOOP):
         own = {**DONE, "gen_ai.conversation.id": "s"}
         span = rig.tracer.start_span("execute_tool search", attributes=own, start_time=start)
         span.end(end)

@@ -12,7 +12,7 @@ from otel_loopguard import control
 from otel_loopguard.spans.dialects.registry import register, unregister
 from otel_loopguard.spans.views import RecordedSpan
 from tests.agents import agent, tool_call
-from tests.bad_input.rig import Rig
+from tests.bad_input.rig import LOOP, Rig
 
 if TYPE_CHECKING:
     from otel_loopguard import Settings
@@ -73,7 +73,7 @@ class BrokenHandler(logging.Handler):
         raise OSError(record.getMessage())
 
 
-def runs_on(rig: Rig, calls: int = 6) -> None:
+def runs_on(rig: Rig, calls: int = LOOP) -> None:
     """An agent calls, and no exception reaches it."""
     with agent(rig.tracer):
         for _ in range(calls):
@@ -126,7 +126,7 @@ def test_a_step_that_cannot_be_judged_is_still_told() -> None:
     """The listener hears of every canonical step."""
     rig = with_broken_detector()
     runs_on(rig)
-    assert len([step for step in rig.steps if step.name == "search"]) == 6
+    assert len([step for step in rig.steps if step.name == "search"]) == LOOP
 
 
 def test_a_dialect_that_throws_does_not_reach_the_agent(broken_dialect: None) -> None:
@@ -154,10 +154,10 @@ def test_a_listener_that_throws_is_counted(caplog: pytest.LogCaptureFixture) -> 
     rig.guard.subscribers.steps.append(("on_step", broken))
     rig.guard.subscribers.decisions.append(("on_decision", broken))
     with agent(rig.tracer):
-        for _ in range(6):
+        for _ in range(LOOP):
             tool_call(rig.tracer)
         assert control.current().action == "abort"
-    assert rig.faults == {"on_step:KeyError": 7, "on_decision:KeyError": 3}
+    assert rig.faults == {"on_step:KeyError": LOOP + 1, "on_decision:KeyError": 3}
     assert len([one for one in caplog.records if "was skipped" in one.getMessage()]) == 2
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import pytest
 from opentelemetry.trace import Status, StatusCode
 
-from tests.bad_input.rig import KEYS, MARK, TOOL, VALUES, Rig, Throwing, cyclic, ended
+from tests.bad_input.rig import KEYS, LOOP, MARK, TOOL, VALUES, Rig, Throwing, cyclic, ended
 
 
 def same(first: Mapping[str, object], second: Mapping[str, object]) -> bool:
@@ -137,9 +137,9 @@ def test_any_scope(scope: object) -> None:
 def test_a_tool_of_a_megabyte_is_shortened_in_what_we_say() -> None:
     """A name that a model made up at length does not fill attributes, hints and logs."""
     rig = Rig()
-    for number in range(7):
+    for number in range(LOOP):
         attributes = {**TOOL, "gen_ai.tool.name": "y" * 1_000_000}
-        attributes |= {"gen_ai.tool.call.arguments": "{}", "gen_ai.tool.call.result": "nothing"}
+        attributes |= {"gen_ai.tool.call.arguments": "{}", "gen_ai.tool.call.result": "No results found."}
         rig.processor.on_end(ended(attributes, span_id=number, at=number))
     assert [decision.action.value for decision in rig.decisions] == ["hint", "deny", "abort"]
     assert all(len(decision.message) < 500 for decision in rig.decisions)
@@ -149,9 +149,9 @@ def test_json_text_and_the_equal_map_are_one_call_whatever_the_size() -> None:
     """Canonical forms hold for large values too."""
     rig = Rig()
     value = {f"k{number}": [number, str(number)] for number in range(20_000)}
-    for number in range(4):
+    for number in range(5):
         given = json.dumps(value) if number % 2 else value
         attributes = {**TOOL, "gen_ai.tool.call.arguments": given}
-        attributes["gen_ai.tool.call.result"] = "nothing at all was found"
+        attributes["gen_ai.tool.call.result"] = "No results found."
         rig.processor.on_end(ended(attributes, span_id=number, at=number))
     assert [decision.action.value for decision in rig.decisions] == ["hint", "deny"]

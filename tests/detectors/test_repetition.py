@@ -13,6 +13,7 @@ from tests.calls import Run, call
 from tests.detectors.alone import actions, alone, evidence
 
 ANSWER = "no results for weather in Paris"
+MISSING = "cat: {}.py: No such file or directory"
 
 
 def repeats(run: Run) -> list[str]:
@@ -367,7 +368,7 @@ def test_the_same_edit_that_never_works_is_a_cycle() -> None:
 
 def test_a_stubborn_cycle_is_denied_and_aborted() -> None:
     """The hint comes after the third turn; each round that still shows the cycle climbs."""
-    steps = [call("bash", {"command": f"cat {n % 3}.py"}, f"text {n % 3}") for n in range(18)]
+    steps = [call("bash", {"command": f"cat {n % 3}.py"}, MISSING.format(n % 3)) for n in range(18)]
     decisions = alone("cycle", *steps)
     assert actions(decisions) == ["hint", "deny", "abort"]
     assert 8 <= decisions[0].step <= 9

@@ -30,6 +30,7 @@ from otel_loopguard.execution.resources import Reading
 from tests.agents import Ended, agent, provider_with, tool_call
 
 ANSWER = "light rain in the west, twenty degrees, and a little wind"
+NOTHING = "No results found."
 SECOND = 1_000_000_000
 HOURS_AGO = time.time_ns() - 3 * 3600 * SECOND
 
@@ -56,7 +57,7 @@ def past(guard: LoopGuard, tool: str, seconds: float, times: int = 20) -> None:
 def loop(guard: LoopGuard, times: int, args: object = None, key: str = "run") -> None:
     """Calls that are all the same."""
     for _ in range(times):
-        guard.observe(Step(Kind.TOOL, "search", args=args or {"q": "x"}, outcome=ANSWER), key)
+        guard.observe(Step(Kind.TOOL, "search", args=args or {"q": "x"}, outcome=NOTHING), key)
 
 
 def test_without_a_guard_a_call_runs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,7 +175,7 @@ def test_a_denied_call_is_refused_and_others_are_not(guard: LoopGuard) -> None:
 
 def test_an_aborted_session_makes_no_call(guard: LoopGuard) -> None:
     """Whatever the call is."""
-    loop(guard, 5)
+    loop(guard, 7)
     found = execution.admit("read", {"path": "a"}, session="run")
     assert found.choice is Choice.DENY
     assert FollowUp.ABORT_EXECUTION in found.follow_ups
@@ -206,8 +207,8 @@ def test_the_session_and_the_agent_come_from_the_context(guard: LoopGuard) -> No
     """The call is looked up under the agent whose span is current, as its spans are."""
     tracer = provider_with(LoopGuardSpanProcessor(guard)).get_tracer("my.agent")
     with agent(tracer):
-        for _ in range(4):
-            tool_call(tracer, result=ANSWER)
+        for _ in range(6):
+            tool_call(tracer, result=NOTHING)
         found = execution.admit("search", '{"q": "x"}')
         assert found.choice is Choice.DENY
         assert found.session == control.current().session

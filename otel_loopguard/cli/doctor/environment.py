@@ -24,7 +24,7 @@ from otel_loopguard.stores import open_store
 from otel_loopguard.version import __version__
 
 _PACKAGE: Final = "otel-loopguard"
-_NEED: Final = re.compile(r"([\w.-]+)(?:\[.*?\])?\s*(?:.*>=([\d.]+))?.*?; extra == '([\w-]+)'")
+_NAME: Final = re.compile(r"[\w.-]+")
 _STORE_S: Final = 5.0
 """Seconds that a store has to answer; a person waits for it."""
 _CONTENT: Final = {
@@ -63,8 +63,10 @@ def _packages() -> Iterator[Finding]:
     """Extras that are complete, frameworks with their adapters, instrumentations of agents."""
     needs: dict[str, list[_Need]] = {}
     for text in metadata.requires(_PACKAGE) or ():
-        if match := _NEED.match(text):
-            need = _Need(match[1], match[2] or "0", match[3])
+        what, _, extra = text.partition("; extra == '")
+        if extra and (name := _NAME.match(what)):
+            least = what.partition(">=")[2].partition(",")[0].strip()
+            need = _Need(name[0], least or "0", extra.partition("'")[0])
             needs.setdefault(need.extra, []).append(need)
     adapters = {
         extra: find_spec(f"otel_loopguard.integrations.{extra.replace('-', '_')}")
