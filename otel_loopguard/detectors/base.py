@@ -40,7 +40,6 @@ class BaseDetector:
     rules: ClassVar[tuple[str, ...]] = ()
     tuned_by: ClassVar[tuple[str, ...]] = ()
     strongest: ClassVar[Action | None] = None
-    reason: ClassVar[str] = ""
     sure: ClassVar[tuple[float, float, float]] = (1.0, 1.0, 0.0)
     absolute: ClassVar[bool] = False
     digits: ClassVar[int] = 2
@@ -86,7 +85,7 @@ class BaseDetector:
             "severity": Severity.WARNING, "confidence": confidence, "max_action": self.max_action,
             "intervention": self.intervention, **said,
         }  # fmt: skip
-        fields["reason"] = said.get("reason") or self.reason or self.rules[0]
+        fields["reason"] = said.get("reason") or self.rules[0]
         fields["advice"] = said.get("advice") or self.advice
         return Detection(
             self.name,

@@ -47,12 +47,12 @@ def tool_key(tool: str) -> int:
 
 
 class ErrorRepeat(CountingDetector):
-    """Does one tool fail again and again with an equal error, whatever its arguments?
+    """Does one tool fail again and again with an equal error?
 
-    Counts: errors whose naming line is equal, numbers and volatile values masked; two are enough
-    where the call itself is wrong, or was made before and failed for good. A change leaves a third,
-    a success six tenths, and both nothing of a call that was not even understood.
-    Leaves alone: items that are not there; transient errors after a success or with pauses.
+    Counts: errors with an equal line, whatever the arguments; two are enough where the call itself
+    is wrong.
+    Leaves alone: items that do not exist; transient errors with pauses. A change leaves a third, a
+    success six tenths.
     Cannot see: failures without a text.
     """
 
@@ -180,18 +180,17 @@ class _Newest:
 
 
 class ErrorRate(BaseDetector):
-    """Do nearly all of an agent's newest rounds of calls fail, each in its own way?
+    """Do nearly all of an agent's newest rounds fail, each in its own way?
 
-    Counts: rounds of which all parallel calls failed: six in a row, or three quarters of ten.
-    Leaves alone: retries with a pause; transient errors of a tool that works after them; items that
-    are not there. What helps against many different errors is not known, so it stops nothing.
+    Counts: rounds whose calls all failed: six in a row, or three quarters of ten.
+    Leaves alone: retries with a pause; a tool that works again; items that do not exist.
     Cannot see: failures that neither status nor answer tells.
     """
 
     name = "error_rate"
     family = "errors"
     rules: ClassVar[tuple[str, ...]] = ("error_streak", "error_rate")
-    tuned_by: ClassVar[tuple[str, ...]] = ("calls.error_streak", "calls.error_rate")
+    tuned_by: ClassVar[tuple[str, ...]] = ("tuning.calls.error_streak", "tuning.calls.error_rate")
     sure = (0.85, 0.6, 0.03)
     max_action = Action.STEER
     __slots__ = ("_agents",)
@@ -249,10 +248,9 @@ _BITS: Final = 0xFFFF_FFFF_FFFF_FFFF
 class Outage(BaseDetector):
     """Do several tools say the same, or is a transient error retried without a pause?
 
-    Counts: equal errors and equal long answers across tools, whatever they were asked: something
-    behind them is down; and retries, the less the longer their pause.
-    Leaves alone: answers of calls that carried something out; what a success of the tool ended.
-    Cannot see: outages that each tool reports in words of its own.
+    Counts: equal errors and long answers across tools; retries, less after longer pauses.
+    Leaves alone: calls that carried something out; a tool that works again.
+    Cannot see: outages that each tool words in its own way.
     """
 
     name = "outage"
@@ -351,18 +349,17 @@ class _Row(NamedTuple):
 class FailingModel(BaseDetector):
     """Do the model calls of one agent fail in a row, with an equal error?
 
-    Counts: failed model calls, those side by side once; six are told, from ten on they are denied.
-    Leaves alone: what may pass by itself and is waited for with pauses, until the budget of waits
-    is used up; all of it once a call works.
-    Cannot see: failures that a client hides by retrying inside of one span.
+    Counts: failed model calls, parallel ones once.
+    Leaves alone: errors that may pass, retried with pauses within the wait budget.
+    Cannot see: failures that a client retries inside one span.
     """
 
     name = "failing_model"
     family = "errors"
     rules: ClassVar[tuple[str, ...]] = ("model_error", "model_retry")
     tuned_by: ClassVar[tuple[str, ...]] = (
-        "calls.error_streak",
-        "calls.wait_gap_s",
+        "tuning.calls.error_streak",
+        "tuning.calls.wait_gap_s",
         "wait_budget_s",
     )
     strongest = Action.DENY

@@ -36,11 +36,11 @@ _TURNS: Final = 6
 
 
 class ExactRepeat(CountingDetector):
-    """Is the same call made again, with the same answer, while nothing was changed?
+    """Is the same call made again, with the same answer, while nothing changed?
 
-    Counts: equal calls with an equal outcome in one epoch, each by its weight; eight whose answers
-    differ in digits that go neither up nor down; six turns with hardly a pause between them.
-    Leaves alone: another answer; looks with a rest between them; parallel calls.
+    Counts: equal calls with an equal outcome in one epoch, each by its weight; answers whose digits
+    go neither up nor down; one call in six turns with hardly a pause.
+    Leaves alone: another answer; looks after a rest; parallel calls.
     Cannot see: calls whose arguments are not captured.
     """
 
@@ -220,12 +220,12 @@ def again_key(call: int) -> int:
 
 
 class MadeAgain(BaseDetector):
-    """Is something done a second time that succeeded before: sent, ordered, created, started?
+    """Is something done again that succeeded before: sent, ordered, created, started?
 
-    Counts: equal calls that succeeded, or may have, and make something by their name or as
-    declared; four starts of what is still under way. An id in the answer is no news.
-    Leaves alone: what a user asks for anew; what one message asks for several times.
-    Cannot see: names of tools that nobody knows, unless `once_tools` declares them.
+    Counts: equal calls that succeeded, or may have, and make something; the fourth start of what
+    still runs. A new id in the answer is no news.
+    Leaves alone: what a user asks for again, or one message several times.
+    Cannot see: tools of unknown names, unless `once_tools` declares them.
     """
 
     name = "made_again"
@@ -293,11 +293,10 @@ class MadeAgain(BaseDetector):
 class SimilarRepeat(BaseDetector):
     """Is one thing asked for again and again, in other words?
 
-    Counts: questions of one search tool among its last six that share their content words, 40 % if
-    the answer brings nothing new and up to 85 % if it does, or one of which holds the other.
-    Leaves alone: fewer than four content words; commands and code; what was changed in between; who
-    reads through pages.
-    Cannot see: questions whose arguments are not captured, or that share no word.
+    Counts: questions of one search tool that share content words with its last six: 40 %, or up to
+    85 % where answers bring news.
+    Leaves alone: fewer than four content words; commands; paging; what changed in between.
+    Cannot see: questions that share no word.
     """
 
     name = "similar_repeat"
@@ -306,7 +305,6 @@ class SimilarRepeat(BaseDetector):
     tuned_by: ClassVar[tuple[str, ...]] = ("similar_threshold",)
     signs = ("terms",)
     sure = (0.85, 0.6, 0.04)
-    reason = "similar_call"
     max_action = Action.STEER
     __slots__ = ("_asked", "_epoch")
 
@@ -376,20 +374,19 @@ def _cycle_needs(longest: int, repeats: float) -> tuple[int, ...]:
 
 
 class Cycle(BaseDetector):
-    """Do the same few calls go round, with equal outcomes, while nothing was changed?
+    """Do the same few calls go round, with equal outcomes, while nothing changed?
 
-    Counts: turns of any period from 2, each by what its calls weigh on the average; half a turn
-    less from period 4 and a turn less from 9, as a long cycle is less likely by chance.
+    Counts: turns of two calls or more, by what their calls weigh on average; long cycles a turn
+    sooner.
     Leaves alone: waits; parallel duplicates.
-    Cannot see: calls or outcomes that are not captured: they break the cycle.
+    Cannot see: calls or outcomes that are not captured.
     """
 
     name = "cycle"
     family = "repetition"
     rules: ClassVar[tuple[str, ...]] = ("cycle",)
-    tuned_by: ClassVar[tuple[str, ...]] = ("cycle_repeats", "calls.cycle_max_period")
+    tuned_by: ClassVar[tuple[str, ...]] = ("cycle_repeats", "tuning.calls.cycle_max_period")
     strongest = Action.ABORT
-    reason = "cycle"
     sure = (0.99, 0.85, 0.04)
     max_action = Action.ABORT
     __slots__ = ("_last_round", "_need", "_periods")

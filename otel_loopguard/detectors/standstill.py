@@ -41,13 +41,12 @@ _ITEM: Final = re.compile(r"\"[^\"\s]{1,64}\"|'[^'\n]{1,64}'|\d+")
 
 
 class Stagnation(CountingDetector):
-    """Does one tool give the same answer to different calls that only read?
+    """Does one tool give the same answer to different questions?
 
-    Counts: equal answers, a short one as much less as it is shorter than a line; of a tool of which
-    nothing is known pages of 200 characters. Another answer takes three tenths.
-    Leaves alone: short answers about one item after the other; changes; what was cut.
-    Cannot see: calls whose arguments are not captured. Questions without an answer may be honest
-    research, so it stops nothing.
+    Counts: equal answers to calls that only read, short ones less; of unknown tools only pages.
+    Leaves alone: short answers about item after item; what was cut. Another answer takes three
+    tenths.
+    Cannot see: calls whose arguments are not captured.
     """
 
     name = "stagnation"
@@ -55,7 +54,6 @@ class Stagnation(CountingDetector):
     rules: ClassVar[tuple[str, ...]] = ("same_answer",)
     tuned_by: ClassVar[tuple[str, ...]] = ("repeat_threshold",)
     sure = (0.9, 0.6, 0.05)
-    reason = "same_answer"
     __slots__ = ()
 
     def reset(self) -> None:
@@ -117,13 +115,11 @@ of its items is at work."""
 
 
 class BackToState(BaseDetector):
-    """Does the run come back to states that it was in before: a file, a page, a screen?
+    """Does the run return to states that it was in before: a file, a page, a screen?
 
-    Counts: changes of one file to what it had been, with another change in between; pages and
-    screens that were shown before, also where calls that press or scroll change nothing.
-    Leaves alone: states in between that are new; looks with a rest between them.
-    Cannot see: screens that are not captured as text. To switch back and forth may be the work, so
-    it stops nothing.
+    Counts: changes of a file back to what it was; pages and screens shown before.
+    Leaves alone: new states in between; looks after a rest.
+    Cannot see: screens that are not captured as text.
     """
 
     name = "back_to_state"
@@ -131,7 +127,6 @@ class BackToState(BaseDetector):
     rules: ClassVar[tuple[str, ...]] = ("state_seen_before",)
     signs = ("state",)
     sure = (0.85, 0.6, 0.05)
-    reason = "state_seen_before"
     __slots__ = ("_places",)
 
     def reset(self) -> None:
@@ -169,19 +164,18 @@ class BackToState(BaseDetector):
 
 
 class FoundNothing(CountingDetector):
-    """Do new questions find nothing, or get back no more than they said themselves?
+    """Do new questions find nothing, or return no more than they said?
 
-    Counts: for each agent different calls whose answer says that nothing was found, and programs
-    that print the text that they hold. Items that do not exist and pages weigh less.
-    Leaves alone: an answer that finds something takes three tenths, a successful change all.
-    Cannot see: words for nothing that nobody knows. To look where nothing is may be what was asked
-    for, so it stops nothing.
+    Counts: different calls of an agent that found nothing; programs that print their own text.
+    Leaves alone: lookups of missing items count less. A find takes three tenths, a successful
+    change all.
+    Cannot see: "nothing" in words that nobody knows.
     """
 
     name = "found_nothing"
     family = "standstill"
     rules: ClassVar[tuple[str, ...]] = ("found_nothing", "echo")
-    tuned_by: ClassVar[tuple[str, ...]] = ("calls.nothing_threshold",)
+    tuned_by: ClassVar[tuple[str, ...]] = ("tuning.calls.nothing_threshold",)
     signs = ("nothing", "echo")
     lasting = True
     sure = (0.8, 0.55, 0.05)
@@ -242,19 +236,17 @@ with a third of the false alarms that the share of new words had."""
 
 
 class NothingNew(BaseDetector):
-    """Were the newest answers nearly all given before in the run?
+    """Were nearly all of the newest answers given before?
 
-    Counts: the last 24 answers of an agent, of which nine tenths were given before, whatever the
-    calls.
-    Leaves alone: tools that always say the same; changes that were carried out; waits.
-    Cannot see: answers that are not captured, or whose wording always differs.
+    Counts: the last 24 answers of an agent, if nine tenths were known.
+    Leaves alone: tools that always say the same; changes; waits.
+    Cannot see: answers that are not captured, or always worded differently.
     """
 
     name = "nothing_new"
     family = "standstill"
     rules: ClassVar[tuple[str, ...]] = ("nothing_new",)
     sure = (0.6, 0.6, 0)
-    reason = "nothing_new"
     __slots__ = ("_agents", "_said")
 
     def reset(self) -> None:
@@ -302,10 +294,10 @@ _IDLE: Final = 4
 
 
 class IdleCommand(CountingDetector):
-    """Does a shell get commands that do nothing: `:`, a comment, punctuation, a bare `echo`?
+    """Does a shell get commands that do nothing: `:`, a comment, a bare `echo`?
 
-    Counts: rounds with such a command, all of them alike, whatever they say.
-    Leaves alone: commands beside work that is at least as much: who takes notes is not stuck.
+    Counts: rounds with such a command, whatever it says.
+    Leaves alone: notes beside at least as much work.
     Cannot see: programs that do nothing.
     """
 
@@ -315,7 +307,6 @@ class IdleCommand(CountingDetector):
     strongest = Action.ABORT
     signs = ("idle",)
     sure = (0.95, 0.75, 0.03)
-    reason = "does_nothing"
     advice = "Write the command itself, without anything in front of it."
     __slots__ = ("_first",)
 
@@ -352,20 +343,19 @@ _NO_BETTER_SCORE: Final = key_of(b"no_better_score")
 
 
 class NoBetterScore(BaseDetector):
-    """Is a number that a tool measures no better in many tries?
+    """Has a measured number become no better in many tries?
 
-    Counts: tries since a number under one name was lower or higher than ever; every sixth is noted.
-    Leaves alone: everything: a plateau may be the best there is, so nothing follows.
+    Counts: tries since a number of one name was lower or higher than ever.
+    Leaves alone: everything: a plateau may be the best there is, so it is only recorded.
     Cannot see: which way is better.
     """
 
     name = "no_better_score"
     family = "standstill"
     rules: ClassVar[tuple[str, ...]] = ("no_better_score",)
-    tuned_by: ClassVar[tuple[str, ...]] = ("calls.score_threshold",)
+    tuned_by: ClassVar[tuple[str, ...]] = ("tuning.calls.score_threshold",)
     signs = ("score",)
     sure = (0.6, 0.6, 0)
-    reason = "no_better_score"
     max_action = Action.ALLOW
     __slots__ = ("_scores",)
 
@@ -404,20 +394,19 @@ class _Edited(NamedTuple):
 class RepeatedEdit(BaseDetector):
     """Is one file edited over and over, while what is tried in between fails?
 
-    Counts: edits of one file between which a test, a build or a program failed.
-    Leaves alone: parts of a file written one after the other; everything once what failed passes,
-    or a number is better than ever. Hard problems take many tries, so it stops nothing.
+    Counts: edits of a file between which a test, a build or a program failed.
+    Leaves alone: parts written one after another; everything, once it passes or a number is better
+    than ever.
     Cannot see: edits by commands of a shell.
     """
 
     name = "repeated_edit"
     family = "standstill"
     rules: ClassVar[tuple[str, ...]] = ("no_green_result",)
-    tuned_by: ClassVar[tuple[str, ...]] = ("calls.edit_threshold",)
+    tuned_by: ClassVar[tuple[str, ...]] = ("tuning.calls.edit_threshold",)
     signs = ("file", "failing", "rejects", "score")
     lasting = True
     sure = (0.8, 0.6, 0.03)
-    reason = "no_green_result"
     advice = "Find out why it fails before the next edit, or go back to what worked."
     __slots__ = ("_edited", "_failed", "_last_failed", "_scores")
 
@@ -482,19 +471,19 @@ _TRIES: Final = 20
 
 
 class SameVerdict(CountingDetector):
-    """Does it fail, or is it turned down, in the same words whatever is tried or changed?
+    """Does it fail in the same words, whatever is tried or changed?
 
-    Counts: failures of one tool with the same line, numbers included, and equal answers that turn
-    down what was tried; changes in between do not matter. A better number begins anew.
-    Leaves alone: transient errors; items that are not there. A test that fails between edits may be
-    work: it is asked for another way at most; twenty tries with no change between are refused.
+    Counts: failures of one tool with the same line, numbers included; equal answers that turn down
+    what was tried. Changes in between do not matter.
+    Leaves alone: transient errors; items that do not exist; better numbers. A test that fails
+    between edits is asked for another way at most.
     Cannot see: verdicts in words that nobody knows.
     """
 
     name = "same_verdict"
     family = "standstill"
     rules: ClassVar[tuple[str, ...]] = ("same_verdict", "same_failure")
-    tuned_by: ClassVar[tuple[str, ...]] = ("calls.verdict_threshold",)
+    tuned_by: ClassVar[tuple[str, ...]] = ("tuning.calls.verdict_threshold",)
     strongest = Action.ABORT
     signs = ("failure", "rejects")
     sure = (0.9, 0.7, 0.03)
@@ -594,20 +583,17 @@ class _Range:
 class Sweep(BaseDetector):
     """Is a range paged through that was read before?
 
-    Counts: after the first step back, places that were read, or that lie between two that were and
-    are no further apart than one and a half strides. Only the arguments show it: the answers of a
-    sweep that is shifted by half a page are all new.
-    Leaves alone: what was changed in between.
-    Cannot see: cursors that are no numbers. To read again may be needed, so it stops nothing.
+    Counts: after a step back, places that were read, or that lie between two that were.
+    Leaves alone: what changed in between.
+    Cannot see: cursors that are no numbers.
     """
 
     name = "sweep"
     family = "standstill"
     rules: ClassVar[tuple[str, ...]] = ("read_again",)
-    tuned_by: ClassVar[tuple[str, ...]] = ("calls.sweep_threshold",)
+    tuned_by: ClassVar[tuple[str, ...]] = ("tuning.calls.sweep_threshold",)
     signs = ("place",)
     sure = (0.85, 0.6, 0.02)
-    reason = "read_again"
     __slots__ = ("_ranges",)
 
     def reset(self) -> None:
@@ -635,12 +621,11 @@ _REVISIONS: Final = 6
 
 
 class RevisedInVain(CountingDetector):
-    """Does a draft go in and come out again and again with hardly a word changed?
+    """Does a draft go in and come out again, with hardly a word changed?
 
-    Counts: calls in a row of one tool whose long arguments and answer are nearly the last ones,
-    whatever other tools do in between.
+    Counts: calls of one tool whose arguments and answer are nearly its last ones.
     Leaves alone: a call that fails or waits ends the row.
-    Cannot see: texts below 200 characters. It is `refinement_spiral` for tools, and stops nothing.
+    Cannot see: texts below 200 characters.
     """
 
     name = "revised_in_vain"
@@ -649,7 +634,6 @@ class RevisedInVain(CountingDetector):
     signs = ("revises",)
     lasting = True
     sure = (0.8, 0.6, 0.03)
-    reason = "revised_in_vain"
     advice = "Take the text as it is, or say what exactly is still wrong with it."
     __slots__ = ()
 
