@@ -72,7 +72,10 @@ def request(*spans: dict[str, Any], scope: str = "test.agent") -> ExportTraceSer
 
 
 def call(number: int, session: str = "chat-1", **more: Any) -> dict[str, Any]:
-    """The span of a call that is the same each time, in a trace of its own."""
+    """The span of a call that is the same each time, in a trace of its own.
+
+    The next one begins right after it: an agent that rests in between may well be waiting.
+    """
     start = BEGIN + number * SECOND
     return {
         "trace_id": (number + 1).to_bytes(16, "big"),
@@ -80,7 +83,7 @@ def call(number: int, session: str = "chat-1", **more: Any) -> dict[str, Any]:
         "name": "execute_tool search",
         "kind": 1,
         "start_time_unix_nano": start,
-        "end_time_unix_nano": start + SECOND // 10,
+        "end_time_unix_nano": start + SECOND,
         "attributes": {
             "gen_ai.operation.name": "execute_tool",
             "gen_ai.tool.name": "search",
