@@ -17,7 +17,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 
 from otel_loopguard import Settings
 from otel_loopguard.server import Tenants
-from tests.server.serving import PROTOBUF, Hop, attributes, call, request, serving
+from tests.server.serving import BEGIN, PROTOBUF, SECOND, Hop, attributes, call, request, serving
 
 EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 TOKEN = "a token of sixteen signs or more"
@@ -69,7 +69,11 @@ def test_grpc_takes_the_same_requests() -> None:
 
 def test_spans_without_an_end_are_judged() -> None:
     """Nothing else will come of them; they were taken for calls that hang."""
-    spans = [call(number, end_time_unix_nano=0) for number in range(5)]
+    starts = [BEGIN + number * SECOND // 10 for number in range(5)]
+    spans = [
+        call(number, start_time_unix_nano=start, end_time_unix_nano=0)
+        for number, start in enumerate(starts)
+    ]
     with serving() as server:
         made = request(*spans).SerializeToString()
         assert httpx.post(f"{server.url}/v1/traces", content=made, headers=PROTOBUF).is_success
