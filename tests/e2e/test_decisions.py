@@ -61,31 +61,33 @@ def test_the_agent_was_stopped(run: Run) -> None:
 
 
 def test_jaeger_finds_the_trace_by_the_decision(run: Run, spans: list[Seen]) -> None:
-    """A search for the tag gives the one trace, whole: the agent and its five calls."""
+    """A search for the tag gives the one trace, whole: the agent and its seven calls."""
     assert {span.trace for span in spans} == {run.decisions[-1]["trace"]}
     assert [span.name for span in spans] == [
         "invoke_agent researcher",
-        *["execute_tool search"] * 5,
+        *["execute_tool search"] * 7,
     ]
 
 
 def test_each_decision_is_on_its_span(run: Run, spans: list[Seen]) -> None:
-    """The third, fourth and fifth call carry hint, deny and abort; the agent carries the last."""
+    """The third call carries the hint, the next three the denial, the last one and the agent the
+    abort.
+    """
     ids = [span.tags.get("loopguard.decision.id") for span in spans]
     hint, deny, abort = (each["id"] for each in run.decisions)
-    assert ids == [abort, None, None, hint, deny, abort]
+    assert ids == [abort, None, None, hint, deny, deny, deny, abort]
 
 
 def test_what_was_stopped_is_red(spans: list[Seen]) -> None:
     """Denied and aborted calls and the agent are red; the calls before, and the hint, are not."""
-    assert [span.red for span in spans] == [True, False, False, False, True, True]
+    assert [span.red for span in spans] == [True, *[False] * 3, *[True] * 4]
 
 
 def test_jaeger_shows_the_decision_as_a_warning(spans: list[Seen]) -> None:
     """Spans with a decision have one warning that says which; the others have none."""
     warned = [span.warnings[0].partition(":")[0] if span.warnings else None for span in spans]
     hint, deny, abort = (f"loopguard {each} (exact_repeat)" for each in ("hint", "deny", "abort"))
-    assert warned == [abort, None, None, hint, deny, abort]
+    assert warned == [abort, None, None, hint, deny, deny, deny, abort]
     assert all(len(span.warnings) <= 1 for span in spans)
 
 
@@ -110,10 +112,10 @@ def test_prometheus_has_the_counters(run: Run, stack: Stack) -> None:
 
 
 def test_spans_alone_are_counted_too(run: Run, stack: Stack) -> None:
-    """The Collector counts spans with a decision, for those who have no metrics: four of six."""
+    """The Collector counts spans with a decision, for those who have no metrics: six of eight."""
     query = f'sum(loopguard_span_decisions_total{{job="{run.service}"}})'
     wait_for(lambda: total(stack.ports.prometheus, query) > 0, "the spans are counted")
-    assert total(stack.ports.prometheus, query) == 4
+    assert total(stack.ports.prometheus, query) == 6
 
 
 def test_the_decision_log_has_each_decision_once(run: Run, stack: Stack) -> None:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from stack.web import Webhook
 
 ABORT = {"loopguard.decision.action": "abort"}
+# The captured agents ended before their calls were enough for an abort by default.
+SOON = {"LOOPGUARD_ABORT_AFTER": "2"}
 LOOPING = {
     "langgraph__openinference": "grpc",
     "openai-agents__openllmetry": "http",
@@ -41,7 +43,7 @@ def service(request: pytest.FixtureRequest, stack: Stack, shared: Path, webhook:
     command = [sys.executable, "-m", "tests.e2e.replaying"]
     command += [str(shared / "spans" / f"{name}.otlp.jsonl")]
     command += ["--service", name, "--protocol", protocol]
-    subprocess.run(command, cwd=ROOT, env=agent_env(port), check=True, capture_output=True)
+    subprocess.run(command, cwd=ROOT, env=agent_env(port) | SOON, check=True, capture_output=True)
     return str(name)
 
 

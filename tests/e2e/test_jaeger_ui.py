@@ -91,14 +91,15 @@ def test_a_trace_is_shown_with_or_without_the_page(
     port, jaeger = stack.ports.jaeger_query, stack.jaeger()
     stack.gateway()
     found = demo.send(stack, "loop")[-1]["trace"]
-    wait_for(lambda: len(trace(port, found)) == 6, "the trace is in Jaeger, whole")
+    wait_for(lambda: len(trace(port, found)) == 8, "the trace is in Jaeger, whole")
     demo.show_trace(port, found)
     said = capsys.readouterr().out
     assert "no page" in said
     assert "search?" not in said
     shown = [line.split() for line in said.splitlines() if "◆" in line]
-    assert [words[words.index("◆") + 1] for words in shown] == ["abort", "hint", "deny", "abort"]
-    assert said.count("── execute_tool search") == 5
+    actions = [words[words.index("◆") + 1] for words in shown]
+    assert actions == ["abort", "hint", *["deny"] * 3, "abort"]
+    assert said.count("── execute_tool search") == 7
 
     jaeger.kill()
     monkeypatch.setenv(ui.VARIABLE, str(folder))
@@ -120,14 +121,14 @@ def test_jaegers_page_draws_the_trace_of_a_stopped_agent(stack: Stack, agents: A
     words = ("loop", "--service", "drawn")
     decisions = decisions_of(agents(stack.ports.gateway_grpc, *words))
     port, found = stack.ports.jaeger_query, decisions[-1]["trace"]
-    wait_for(lambda: len(trace(port, found)) == 6, "the trace is in Jaeger, whole")
+    wait_for(lambda: len(trace(port, found)) == 8, "the trace is in Jaeger, whole")
     agent, *calls = trace(port, found)
     message = calls[-1].tags["loopguard.decision.message"]
     with browser() as opened:
         page = opened.new_page()
         page.goto(f"http://127.0.0.1:{port}/trace/{found}")
         rows = page.locator(".span-row .span-name")
-        expect(rows).to_have_count(6)
+        expect(rows).to_have_count(8)
         expect(rows.first).to_contain_text(agent.name)
         rows.last.click()
         tags = page.locator(".AccordianKeyValues--header").filter(has_text="Tags:")

@@ -145,6 +145,7 @@ def workers(tmp_path: Path) -> Iterator[Callable[[Topic, str], Program]]:
 
 
 def action(server: Server, session: str = "chat-1", token: str = "") -> str:
+    """Asks for the flag; from then on a rung of the session waits until it was read."""
     headers = {"authorization": f"Bearer {token}"} if token else {}
     url = f"{server.url}/v1/sessions/{session}/control"
     return httpx.get(url, headers=headers).json()["action"]
@@ -167,8 +168,8 @@ def test_records_are_judged_sent_on_and_committed(topic: Topic, hop: tuple[Hop, 
     taken, url = hop
     with serving(kafka=topic.settings, forward=url) as server:
         topic.call(0, 1, 2, 3)
-        wait_for(lambda: action(server) == "deny", "the session is denied")
         topic.done()
+        assert action(server) == "deny"
         assert topic.members() == 1
     assert len(taken.spans()) == 4
     assert len(decisions(taken)) == len(set(decisions(taken))) == 2
@@ -178,7 +179,8 @@ def test_records_are_judged_sent_on_and_committed(topic: Topic, hop: tuple[Hop, 
 def test_records_may_be_json(topic: Topic) -> None:
     with serving(kafka=topic.settings) as server:
         topic.produce(*map(as_json, range(4)))
-        wait_for(lambda: action(server) == "deny", "the session is denied")
+        topic.done()
+        assert action(server) == "deny"
 
 
 def test_records_and_requests_are_judged_together(topic: Topic) -> None:
@@ -197,8 +199,8 @@ def test_a_record_that_is_no_request_is_skipped(
         topic.call(0, 1)
         topic.produce(b"\xffsecret", b'{"secret', b"")
         topic.call(2, 3)
-        wait_for(lambda: action(server) == "deny", "the session is denied")
         topic.done()
+        assert action(server) == "deny"
         faults = server.engines["default"].guard.faults
         assert faults.counts == {"kafka:BadRequest": 2}
     told = [record for record in caplog.records if "kafka:BadRequest" in record.getMessage()]
@@ -334,7 +336,8 @@ def test_a_password_comes_from_a_file(
     assert "guessed" not in caplog.text
     assert topic.committed() == 0
     with serving(kafka=with_password("a password")) as server:
-        wait_for(lambda: action(server) == "deny", "the session is denied")
+        topic.done()
+        assert action(server) == "deny"
 
 
 def test_a_certificate_stands_for_a_password(
@@ -350,7 +353,8 @@ def test_a_certificate_stands_for_a_password(
         wait_for(lambda: "Kafka: " in caplog.text, "it was said", 60)
     assert topic.committed() == 0
     with serving(kafka=reading(topic, broker.certificate, file, **trusting, **known)) as server:
-        wait_for(lambda: action(server) == "deny", "the session is denied")
+        topic.done()
+        assert action(server) == "deny"
 
 
 def test_a_broker_that_is_not_trusted_is_not_read(
@@ -371,7 +375,8 @@ def test_log_records_have_a_topic_of_their_own(
     with serving(kafka=replace(topic.settings, logs_topic=logs.name), forward=url) as server:
         topic.call(0)
         logs.produce(*(records("codex.tool_result", number) for number in range(4)))
-        wait_for(lambda: action(server, "run-1") == "deny", "the session is denied")
+        wait_for(lambda: logs.committed(topic.group) == 4, "the records were read")
+        assert action(server, "run-1") == "deny"
         topic.done()
     assert len(taken.spans()) == 1
     names = [attributes(one).get("call_id") for one in taken.records()]
@@ -386,7 +391,8 @@ def test_each_tenant_has_topics_of_its_own(broker: Broker) -> None:
     with serving(Tenants(tokens), kafka=kafka) as server:
         one.call(0, 1, 2, 3)
         two.call(0)
-        wait_for(lambda: action(server, token="a token of sixteen") == "deny", "it is denied")
+        wait_for(lambda: one.committed(name) == 4, "the one was read")
+        assert action(server, token="a token of sixteen") == "deny"
         wait_for(lambda: two.committed(name) == 1, "the other was read")
         assert action(server, token="another of sixteen") == "allow"
 
@@ -419,8 +425,8 @@ def test_spans_come_by_way_of_the_collector(broker: Broker, topic: Topic) -> Non
             body = request(call(number)).SerializeToString()
             url = f"http://127.0.0.1:{broker.stack.ports.gateway_http}/v1/traces"
             httpx.post(url, content=body, headers=PROTOBUF).raise_for_status()
-        wait_for(lambda: action(server) == "deny", "the session is denied")
         wait_for(lambda: topic.committed() == 4, "all is committed")
+        assert action(server) == "deny"
 
 
 def test_a_broker_goes_away_and_comes_back(
@@ -431,9 +437,9 @@ def test_a_broker_goes_away_and_comes_back(
         topic.call(0, 1)
         topic.done()
         broker.program.kill()
-        assert action(server) == "allow"
+        assert action(server, "another") == "allow"
         broker.program.start()
         topic.call(2, 3)
-        wait_for(lambda: action(server) == "deny", "the session is denied")
         topic.done()
+        assert action(server) == "deny"
     assert len(taken.spans()) == 4

@@ -77,7 +77,7 @@ def test_phoenix_draws_the_trace_of_a_stopped_agent(
         page.goto(f"http://127.0.0.1:{port}/redirects/traces/{trace}")
         shown = page.get_by_role("dialog")
         calls = shown.get_by_text("execute_tool search")
-        expect(calls).to_have_count(5)
+        expect(calls).to_have_count(7)
         expect(shown.get_by_text(f"loopguard abort: {message}")).to_be_visible()
         calls.last.click()
         expect(shown.get_by_role("row").filter(has_text="decision.action")).to_contain_text("abort")
