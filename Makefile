@@ -122,7 +122,7 @@ eval-stable: $(VENV)/.dev ## which runs in scenarios/ are judged otherwise after
 	$(BIN)/python -m lab.stable scenarios/*.jsonl.gz
 
 eval-peers: $(VENV)/.dev ## the loop rules of other agents on scenarios/ and ../shared/traces, beside ours
-	$(BIN)/python -m lab.compare scenarios/*.jsonl.gz --recordings $(RECORDINGS)
+	$(BIN)/python -m lab.compare scenarios/{everyday,field}.jsonl.gz --recordings $(RECORDINGS)
 
 pictures: collector jaeger phoenix ## makes the pictures of README.md and docs/
 	PYTHONPATH=collector-config $(BIN)/python -m tests.operations.pictures

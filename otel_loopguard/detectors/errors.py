@@ -150,7 +150,7 @@ class ErrorRepeat(CountingDetector):
             severity=critical_if(counted.count >= limit + 2),
             max_action=Action.DENY if others else Action.ABORT,
             weight=identity * evidence.stop_weight if evidence.call is not None else 0.0,
-            advice="Read how it is to be called before you call it again, or use another tool."
+            advice="Read how to call it before you call it again, or use another tool."
             if reason == "same_refusal"
             else "",
         )

@@ -150,7 +150,7 @@ class ExactRepeat(CountingDetector):
             says = "and its outcomes are not captured"
         elif evidence.pending:
             reason = "polled_too_soon"
-            says = f"with hardly a pause, and its {answer_of(evidence)} says that it is not ready"
+            says = f"and hardly a pause, and its {answer_of(evidence)} says that it is not ready"
             wait = max(_SHORTEST_WAIT_S, _elapsed(counted, evidence) / 3)
             advice = (
                 f"Wait {round(min(wait, _LONGEST_WAIT_S))} seconds before you ask again, and as "
@@ -260,7 +260,7 @@ class MadeAgain(BaseDetector):
         once = evidence.tool in self._settings.once
         return self.found(
             f"{evidence.tool!r} was called {calls + (not evidence.makes)} times with equal "
-            "arguments, and no call failed for sure",
+            "arguments, and none of them is known to have failed",
             count,
             threshold,
             again_key(evidence.call or call),

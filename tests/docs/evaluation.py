@@ -24,7 +24,8 @@ FILES = (
     *(f"../shared/traces/{name}.jsonl.gz" for name in (*SOURCES, "sweagent", *CODING)),
     "../shared/eval/scenarios.jsonl",
 )
-WRITTEN = "scenarios"
+WRITTEN = ("scenarios/everyday.jsonl.gz", "scenarios/field.jsonl.gz")
+"""The outsider's runs stand apart: whoever wrote them looked for what is judged wrongly."""
 EVERYTHING = ("--leave-one-out", "--cost", "--errors")
 OURS = "otel-loopguard"
 STUCK = ("pos_human", "pos_llm_ledger", "pos_injected", "pos_scenario")
@@ -151,7 +152,7 @@ def compared() -> dict[str, list[compare.Share]]:
     root = SHARED.parent
     # `../shared/…` from the repository, whose folder may have any name.
     recordings = [root / name.removeprefix("../") for name in FILES if "/traces/" in name]
-    written = sorted((ROOT / WRITTEN).glob("*.jsonl.gz"))
+    written = [ROOT / name for name in WRITTEN]
     found = [*compare.all_written(written), *compare.all_recorded(recordings)]
     return dict(compare.rows(found))
 
