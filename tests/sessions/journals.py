@@ -54,7 +54,9 @@ def call(number: int, tool: str = "search", args: object = "x", outcome: object 
     """A call of two seconds right behind the one before; by default always the same."""
     start = EPOCH + number * 2 * SECOND
     said = "No results in the whole of the library." if outcome is None else outcome
-    return Step(Kind.TOOL, tool, args={"q": args}, outcome=said, start=start, end=start + 2 * SECOND)
+    return Step(
+        Kind.TOOL, tool, args={"q": args}, outcome=said, start=start, end=start + 2 * SECOND
+    )
 
 
 def news(number: int) -> str:
