@@ -166,10 +166,11 @@ class RequestedCalls:
                 return True
         return False
 
-    def note_hint(self, hint: str | None) -> None:
-        """Remembers a hint of the guard, which is not the result of a tool."""
-        if hint and hint not in self._hints:
-            self._hints = [*self._hints, hint][-_HINTS:]
+    def note_hints(self, *hints: str | None) -> None:
+        """Remembers hints of the guard, which are not the result of a tool."""
+        for hint in hints:
+            if hint and hint not in self._hints:
+                self._hints = [*self._hints, hint][-_HINTS:]
 
     def _results(
         self, known: _Round, model: Step, request: Request | None

@@ -72,7 +72,7 @@ def request(*spans: dict[str, Any], scope: str = "test.agent") -> ExportTraceSer
 
 
 def call(number: int, session: str = "chat-1", **more: Any) -> dict[str, Any]:
-    """The span of a call that is the same each time, right behind the one before; in its own trace."""
+    """The span of an equal call right behind the one before, in a trace of its own."""
     start = BEGIN + number * SECOND
     return {
         "trace_id": (number + 1).to_bytes(16, "big"),
