@@ -8,7 +8,7 @@ import random
 import re
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import pytest
 from otel_loopguard.hooks import client
 from otel_loopguard.hooks.hook_files import Command
 from otel_loopguard.hooks.state_folder import MOST_BYTES, StateFolder
-from tests.hooks.running import PROGRAM, Home, hint_of, is_denied
+from tests.hooks.running import PROGRAM, Home, hint_of, is_denied, told
 from tests.stores.servers import wait_for
 
 
@@ -27,18 +27,6 @@ def home(tmp_path: Path) -> Iterator[Home]:
     home = Home(tmp_path)
     yield home
     home.end()
-
-
-def told(home: Home, holds: Callable[[dict[str, Any]], object], *options: str) -> dict[str, Any]:
-    """The first answer of which something holds, while the agent repeats its call.
-
-    Real time passes between these calls, on a busy machine much of it, and rests weigh less.
-    """
-    for _ in range(20):
-        for answer in home.call(*options):
-            if holds(answer):
-                return answer
-    pytest.fail("it was never told so")
 
 
 def times(home: Home) -> int:
