@@ -55,7 +55,10 @@ def work(name: str, questions: list[str]) -> None:
             time.sleep(0.5)
         for question in questions:
             ask(tracer, question)
-            print(f"{name} asked for {question}: {control.current().action}", flush=True)
+            action = control.current().action
+            print(f"{name} asked for {question}: {action}", flush=True)
+            if action == "abort":
+                break
         if name == "planner":
             print(f"{name} {wait()}", flush=True)
     os._exit(9)
@@ -73,5 +76,5 @@ if __name__ == "__main__":
     planner = begin("planner", "rain")
     print(planner.stdout.readline(), end="")
     print(begin("researcher", "loops", "loops").communicate()[0], end="")
-    print(begin("researcher", *["loops"] * 5).communicate()[0], end="")
+    print(begin("researcher", *["loops"] * 20).communicate()[0], end="")
     print(planner.communicate()[0], end="")

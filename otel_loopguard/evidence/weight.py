@@ -20,11 +20,14 @@ if TYPE_CHECKING:
 
 _READ: Final = Effect.READ
 
-_RESTS_S: Final = 3.0
-"""Seconds of rest after which a third of a weight is left, and of five a sixteenth. Nobody rests by
-chance: an agent that goes round asks again as soon as its model has answered, so that whoever looks
-every five seconds waits for something, be its answer good news, an error or in no known language.
-Longer, and who waits for a file or a message is stopped; shorter, and slow loops pass."""
+_SLACK_S: Final = 1.0
+"""Seconds between two calls that are the machine's own: a busy one is no reason to look again."""
+_RESTS_S: Final = 2.4
+"""Seconds of rest beyond that after which a third of a weight is left, and of four a sixteenth.
+Nobody rests by chance: an agent that goes round asks again as soon as its model has answered, so
+that whoever looks every five seconds waits for something, be its answer good news, an error or in
+no known language. Longer, and who waits for a file or a message is stopped; shorter, and slow loops
+pass."""
 _WRONG_S: Final = 12.0
 """The same of a call that is itself wrong, which no rest mends: after half a minute its agent did
 other things."""
@@ -123,7 +126,7 @@ def weigh(call: Evidence, since: Since) -> None:
 
 def _rested(rest: float, rests_s: float) -> float:
     """How much of a rest so many seconds are."""
-    return 1.0 - exp(-((rest / rests_s) ** 2))
+    return 1.0 - exp(-((max(rest - _SLACK_S, 0.0) / rests_s) ** 2))
 
 
 def _said(call: Evidence, *, firm: bool, unclear: bool) -> float:

@@ -29,7 +29,7 @@ def source(tmp_path: Path) -> Path:
     steps = [
         {"session": f"{name}-{HOSTILE}", "index": index, "kind": "tool", "tool": f"find {HOSTILE}",
          "args": '{"q": "x"}', "output": "no rows found" if index < 7 and stuck else f"row {index}",
-         "loop": stuck if labelled else None, "t_start": float(index), "t_end": index + 0.5}
+         "loop": stuck if labelled else None, "t_start": float(index), "t_end": index + 1.0}
         for name, stuck, labelled in (
             ("a", True, True), ("b", True, False), ("c", False, True), ("d", False, True),
         )

@@ -8,8 +8,11 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from otel_loopguard.hooks import client
 from otel_loopguard.hooks.state_folder import StateFolder
@@ -88,6 +91,18 @@ class Home:
     def end(self) -> None:
         if self.is_up() or (self.state / "starting").exists():  # or comes up just now
             self.kill()
+
+
+def told(home: Home, holds: Callable[[dict[str, Any]], object], *options: str) -> dict[str, Any]:
+    """The first answer of which something holds, while the agent repeats its call.
+
+    Real time passes between these calls, on a busy machine much of it, and rests weigh less.
+    """
+    for _ in range(20):
+        for answer in home.call(*options):
+            if holds(answer):
+                return answer
+    pytest.fail("it was never told so")
 
 
 def is_denied(answer: dict[str, Any]) -> bool:

@@ -22,7 +22,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from tests.hooks.demo import played
-from tests.hooks.running import PROGRAM, Home, hint_of, is_denied
+from tests.hooks.running import PROGRAM, Home, hint_of, is_denied, told
 from tests.stores.servers import free_port, wait_for
 
 
@@ -120,10 +120,12 @@ def test_events_over_http_need_the_token(home: Home) -> None:
     with serving(home, "--http", f"127.0.0.1:{port}"):
         token = (home.state / "token").read_text().strip()
         before, after = ({**said, "hook_event_name": f"{name}ToolUse"} for name in ("Pre", "Post"))
-        for number in range(4):
-            assert post({**before, "tool_use_id": f"toolu_{number}"}, token) == {}
+        for number in range(20):
+            answer = post({**before, "tool_use_id": f"toolu_{number}"}, token)
+            if answer:
+                break
             post({**after, "tool_use_id": f"toolu_{number}", "tool_response": "1 failed"}, token)
-        assert is_denied(post({**before, "tool_use_id": "toolu_4"}, token))
+        assert is_denied(answer)
         assert post({"hook_event_name": "Stop"}, token, "nobody") == {}
         with pytest.raises(HTTPError, match="401"):
             post({**said, "hook_event_name": "PreToolUse"}, "guessed")
@@ -179,23 +181,23 @@ def test_calls_are_spans_where_telemetry_goes_somewhere(home: Home, content: boo
             "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "true" if content else "false",
         }  # fmt: skip
         with serving(home):
-            assert is_denied([home.call() for _ in range(5)][-1][0])
-            wait_for(lambda: len(sink.spans) >= 5)
+            told(home, is_denied)
+            wait_for(lambda: len(sink.spans) >= home.calls)
             wait_for(lambda: any("deny" in log for log in sink.logs))
         sink.shutdown()
-    assert [span["name"] for span in sink.spans] == ["execute_tool Bash"] * 5
+    assert [span["name"] for span in sink.spans] == ["execute_tool Bash"] * home.calls
     assert {span["gen_ai.conversation.id"] for span in sink.spans} == {"chat"}
     assert [span["gen_ai.tool.call.id"] for span in sink.spans][:2] == ["toolu_1", "toolu_2"]
     decided = [span.get("loopguard.decision.action") for span in sink.spans]
-    assert decided[2:4] == ["hint", "deny"]
-    assert sink.spans[4]["error.type"] == "loopguard_deny"
+    assert [action for action in decided[:-1] if action] == ["hint", "deny"]
+    assert sink.spans[-1]["error.type"] == "loopguard_deny"
     assert ("pytest" in str(sink.spans)) is content
 
 
 def test_an_endpoint_that_is_not_there_delays_no_answer_and_no_end(home: Home) -> None:
     home.environment["OTEL_EXPORTER_OTLP_ENDPOINT"] = f"http://127.0.0.1:{free_port()}"
     with serving(home):
-        assert is_denied([home.call() for _ in range(5)][-1][0])
+        told(home, is_denied)
 
 
 def test_a_signal_ends_it(home: Home) -> None:
