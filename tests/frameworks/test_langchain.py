@@ -139,7 +139,7 @@ def test_what_a_tool_raises_comes_out(said: dict[str, Any], variant: str) -> Non
 
 def test_a_command_is_a_result(said: dict[str, Any]) -> None:
     """A tool that answers with a `Command` loops like any other."""
-    assert said["a_tool_that_commands"] == {"ran": 4, "parts": ["By command."] * 4}
+    assert said["a_tool_that_commands"] == {"ran": 4, "parts": ["Not found."] * 4}
 
 
 def test_a_graph_of_ones_own(said: dict[str, Any]) -> None:

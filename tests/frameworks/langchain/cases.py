@@ -88,14 +88,14 @@ class Agent:
         return f"A person said {interrupt(query)}."
 
     def status(self) -> str:
-        """Says whether anything changed."""
+        """Says what was found."""
         self.ran.append("")
-        return "Nothing has changed."
+        return "Nothing was found."
 
     def command(self, to: str, call_id: Annotated[str, InjectedToolCallId]) -> Command[Any]:
         """Answers with a command."""
         self.ran.append(to)
-        return Command(update={"messages": [ToolMessage("By command.", tool_call_id=call_id)]})
+        return Command(update={"messages": [ToolMessage("Not found.", tool_call_id=call_id)]})
 
     def run(self, given: Any = QUESTION, **configurable: str) -> Any:
         return self.graph.invoke(given, {"configurable": configurable, "recursion_limit": 200})
