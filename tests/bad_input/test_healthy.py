@@ -106,9 +106,7 @@ def test_workers_that_each_read_the_same_file() -> None:
     assert not STOPS.intersection(decision.action.value for decision in rig.decisions)
 
 
-def turn(
-    rig: Rig, session: str = "chat", calls: int = 1, result: str = "balance: 100"
-) -> None:
+def turn(rig: Rig, session: str = "chat", calls: int = 1, result: str = "balance: 100") -> None:
     """One question of a user in a conversation: a trace of its own, its id on every span."""
     own = {**TOOL, "gen_ai.conversation.id": session, "gen_ai.tool.call.arguments": "{}"}
     with agent(rig.tracer, gen_ai__conversation__id=session):

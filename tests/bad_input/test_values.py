@@ -139,7 +139,10 @@ def test_a_tool_of_a_megabyte_is_shortened_in_what_we_say() -> None:
     rig = Rig()
     for number in range(LOOP):
         attributes = {**TOOL, "gen_ai.tool.name": "y" * 1_000_000}
-        attributes |= {"gen_ai.tool.call.arguments": "{}", "gen_ai.tool.call.result": "No results found."}
+        attributes |= {
+            "gen_ai.tool.call.arguments": "{}",
+            "gen_ai.tool.call.result": "No results found.",
+        }
         rig.processor.on_end(ended(attributes, span_id=number, at=number))
     assert [decision.action.value for decision in rig.decisions] == ["hint", "deny", "abort"]
     assert all(len(decision.message) < 500 for decision in rig.decisions)
