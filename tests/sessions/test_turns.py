@@ -82,6 +82,7 @@ def test_one_run_per_step_is_no_chat(app: App) -> None:
     for _ in range(60):
         with otel_loopguard.session(app.key), app.run():
             app.work()
+    app.guard.settle()
     assert [one.reason for one in app.found] == ["each_turn"] * 10
     asked = '[{"role": "user", "parts": [{"type": "text", "content": "Book the room."}]}]'
     ran = 0
