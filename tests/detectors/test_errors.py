@@ -85,12 +85,10 @@ def test_success_takes_weight() -> None:
     assert run.actions == []
 
 
-def test_an_error_for_other_things_each_time_is_stopped_late() -> None:
-    """A hint at the third, and another way is tried long before a dozen are refused."""
-    decisions = alone("error_repeat", *[failing(n) for n in range(20)])
-    assert actions(decisions) == ["hint", "deny"]
-    assert decisions[0].step == 2
-    assert decisions[1].step >= 8
+def test_an_error_for_other_things_each_time_is_told_and_stops_nothing() -> None:
+    """A hint at the third; an audit or a link checker gets many of them on purpose."""
+    decisions = alone("error_repeat", *[failing(n) for n in range(40)])
+    assert [(one.step, one.action.value) for one in decisions] == [(2, "hint")]
 
 
 def test_the_same_failing_call_climbs_the_ladder() -> None:
