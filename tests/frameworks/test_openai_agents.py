@@ -14,7 +14,9 @@ OPENAI = FRAMEWORKS["openai_agents"]
 
 @cache
 def _said(*options: str) -> dict[str, Any]:
-    return line_of(finished(started(OPENAI, *options, program=OPENAI.folder / "cases.py")))
+    program = OPENAI.folder / "cases.py"
+    # One call against the refusal is enough.
+    return line_of(finished(started(OPENAI, *options, program=program, LOOPGUARD_ABORT_AFTER="2")))
 
 
 @pytest.fixture(params=["bare", "instrumented"])

@@ -16,7 +16,9 @@ NO_RESULTS = ["No results."] * 4
 @cache
 def _said(*options: str) -> dict[str, Any]:
     program = PYDANTIC_AI.folder / "cases.py"
-    return line_of(finished(started(PYDANTIC_AI, *options, program=program)))
+    # One call against the refusal is enough.
+    process = started(PYDANTIC_AI, *options, program=program, LOOPGUARD_ABORT_AFTER="2")
+    return line_of(finished(process))
 
 
 @pytest.fixture(params=["bare", "instrumented"])
