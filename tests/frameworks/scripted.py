@@ -232,7 +232,7 @@ class Run:
         with self._lock:
             self._decisions.append(str(decision.action))
             self._counts.setdefault(decision.action, (self._executed, self._requests))
-            hint = session.flag.control.hint
+            hint = session.flag.quoting_hint
             if hint:
                 self._hints.append(_plain(hint))
                 self._hinted_at = self._hinted_at or self._requests
