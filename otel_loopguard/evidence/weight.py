@@ -57,7 +57,7 @@ _CUT: Final = 0.1
 _ACTED, _ACTED_IN_VAIN = 0.75, 0.5
 """How much of a stop calls in between take away that were made before and may act: a key pressed
 once more may have moved something, though nothing shows it. Less, where all failed again."""
-_UNSEEN_STOP, _UNSEEN_HINT = 0.02, 0.2
+_UNSEEN_STOP, _UNSEEN_HINT = 0.01, 0.2
 """What was not captured may be anything; a hint at fifteen is worth a word about it."""
 # What it says towards a hint:
 _SOFT: Final = 0.5

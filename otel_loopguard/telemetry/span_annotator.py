@@ -110,7 +110,8 @@ class SpanAnnotator:
     def _annotate(self, span: ActiveSpanView, found: Annotation, *, event: bool = False) -> None:
         """Annotates a span above; one that ended before this was judged, by its exporter."""
         if not span.annotate(found, event=event) and span.sampled:
-            self._keep(span.trace_id, span.span_id, found)
+            # Never a link to its own descendants: Jaeger would draw nothing of the trace.
+            self._keep(span.trace_id, span.span_id, Annotation(found.attributes, found.error))
 
     def pop(self, trace_id: int, span_id: int) -> Annotation | None:
         """What an ended span gets; given once."""

@@ -474,11 +474,11 @@ def test_a_paused_run_says_how_to_answer(caplog: pytest.LogCaptureFixture) -> No
 
 
 def test_short_pauses_before_each_try_are_no_hurry() -> None:
-    """Three tries for each item, two seconds apart and more, are not noticed."""
+    """Three tries for each item, four seconds apart and more, are not noticed."""
     run = Run()
     now = 0.0
     for item in range(8):
-        for pause in (1.0, 2.0, 2.5):
+        for pause in (4.0, 5.0, 6.0):
             now += pause + 0.5
             run.calls(call("geocode", {"of": f"city {item}"}, error="429 Too Many", at=now))
         now += 3

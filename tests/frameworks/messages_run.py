@@ -92,5 +92,6 @@ def langgraph():
 
 
 {"pydantic_ai": pydantic_ai, "langgraph": langgraph}[FRAMEWORK]()
+guard.settle()
 found = [(one.dialect, one.name, str(one.args), str(one.outcome)) for one in calls]
 print(json.dumps({"calls": found, "faults": dict(guard.faults.counts)}))

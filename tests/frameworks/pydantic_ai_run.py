@@ -64,6 +64,7 @@ def reset(what: str) -> str:
 
 
 agent.run_sync("reset them all")
+guard.settle()
 seen = {
     "args": [json.loads(call.args) for call in calls],
     "outcomes": [call.outcome for call in calls],

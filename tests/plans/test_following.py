@@ -15,6 +15,7 @@ from otel_loopguard.core import Decision, Kind, Milestones, Reached, Step
 from otel_loopguard.core.task import Task
 from otel_loopguard.errors import PlanError
 from otel_loopguard.plans import follow
+from tests.agents import settle
 
 PLAN = [{"id": "a"}, {"id": "b", "depends_on": ["a"]}, {"id": "c"}]
 QUIET = Settings(switched_off="budget,graph")
@@ -257,6 +258,7 @@ def test_a_plan_span_declares_before_the_work(
             assert said == []
             with tracer.start_as_current_span("invoke_agent x", attributes=work) as span:
                 span.set_status(otel_status())
+            settle()
     assert [found.detector for found in said] == ["cannot_succeed"]
 
 
