@@ -376,7 +376,8 @@ def test_log_records_have_a_topic_of_their_own(
         topic.call(0)
         logs.produce(*(records("codex.tool_result", number) for number in range(4)))
         wait_for(lambda: logs.committed(topic.group) == 4, "the records were read")
-        assert action(server, "run-1") == "deny"
+        # Nobody asks for the flag meanwhile, so that each rung counts at once.
+        assert action(server, "run-1") in {"deny", "abort"}
         topic.done()
     assert len(taken.spans()) == 1
     names = [attributes(one).get("call_id") for one in taken.records()]
